@@ -1,0 +1,2 @@
+-- The role stays: it may be granted to users and is shared by all databases of the server.
+DROP SCHEMA report CASCADE;

@@ -1,0 +1,1 @@
+"""The contract between Hocket's processes and with its users: data only, no IO, no clock, no dice."""

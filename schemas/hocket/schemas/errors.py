@@ -1,0 +1,139 @@
+"""Typed errors, as exceptions and as data.
+
+An exception's docstring is its message and its cure; `{names}` in it are filled from keyword fields.
+`ErrorInfo` is the same error as data: what travels in messages, stands in Postgres and in REST bodies,
+and what a graph branches on (`retry.on`, `fallback.on`).
+"""
+
+import inspect
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class ErrorClass(StrEnum):
+    """The coarse kind of an error; `retry.on` and `fallback.on` name these or exact codes."""
+
+    TRANSIENT = "transient"
+    """The world was briefly unkind: connection lost, 5xx, serialization failure."""
+    TIMEOUT = "timeout"
+    """The attempt used up its time."""
+    RATE_LIMITED = "rate_limited"
+    UNAVAILABLE = "unavailable"
+    """A component is down or its breaker is open; see `retry_at_ms` and `alternatives`."""
+    INVALID = "invalid"
+    """The input or the output was refused; trying again unchanged cannot help."""
+    BUDGET = "budget"
+    PERMANENT = "permanent"
+    CANCELLED = "cancelled"
+
+
+class ErrorInfo(BaseModel):
+    """An error as data.
+
+    `component` names what failed (`worker`, `gateway`, `sql:<database>`, a backend); `details` holds
+    further plain JSON, for example a breaker's state or the place in a document.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    code: str
+    message: str
+    error_class: ErrorClass = ErrorClass.PERMANENT
+    retryable: bool = False
+    field: str | None = None
+    component: str | None = None
+    state: str | None = None
+    retry_at_ms: float | None = None
+    alternatives: tuple[str, ...] = ()
+    slack_ms: float | None = None
+    budget_left_usd: str | None = None
+    details: dict[str, Any] = Field(default_factory=dict)
+
+
+class HocketError(Exception):
+    """Hocket met an error: {reason}."""
+
+    code: ClassVar[str] = "hocket_error"
+    error_class: ClassVar[ErrorClass] = ErrorClass.PERMANENT
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, **fields: Any) -> None:
+        self.fields = fields
+        text = inspect.cleandoc(type(self).__doc__ or HocketError.__doc__ or "")
+        super().__init__(" ".join(text.split("\n\n", 1)[0].split()).format(**fields))
+
+    def info(self) -> ErrorInfo:
+        """Return this error as data; fields that `ErrorInfo` lacks go to `details`."""
+        known = {k: v for k, v in self.fields.items() if k in _INFO_FIELDS}
+        details = {k: _plain(v) for k, v in self.fields.items() if k not in _INFO_FIELDS}
+        return ErrorInfo(
+            code=self.code,
+            message=str(self),
+            error_class=self.error_class,
+            retryable=self.retryable,
+            details=details,
+            **known,
+        )
+
+
+_INFO_FIELDS = frozenset(
+    {
+        "field",
+        "component",
+        "state",
+        "retry_at_ms",
+        "alternatives",
+        "slack_ms",
+        "budget_left_usd",
+    }
+)
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return str(value)
+
+
+class InvalidInput(HocketError):
+    """`{field}` is not valid: {reason}. {cure}"""
+
+    code = "invalid_input"
+    error_class = ErrorClass.INVALID
+
+
+class PayloadTooLarge(HocketError):
+    """The payload has {size_bytes} bytes; the limit is {limit_bytes}. Put large values into a blob
+    (`PUT /v1/blobs`) and pass its reference."""
+
+    code = "payload_too_large"
+    error_class = ErrorClass.INVALID
+
+
+class PipelineUnknown(HocketError):
+    """There is no pipeline `{pipeline}` for tenant `{tenant}`. Apply it first:
+    `hocket pipeline apply FILE`."""
+
+    code = "pipeline_unknown"
+    error_class = ErrorClass.INVALID
+
+
+class RunUnknown(HocketError):
+    """There is no run `{run_id}`. `hocket runs list` shows the runs there are."""
+
+    code = "run_unknown"
+    error_class = ErrorClass.INVALID
+
+
+class MalformedTask(HocketError):
+    """The body published on `{subject}` is not a JSON object: {reason}. Publish one JSON object; it
+    is the pipeline's input."""
+
+    code = "malformed_task"
+    error_class = ErrorClass.INVALID

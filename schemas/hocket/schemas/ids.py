@@ -1,0 +1,61 @@
+"""Identifiers, each derived from its cause, so that a redelivery makes the same one."""
+
+import hashlib
+import json
+from typing import Any
+
+RUN_ID_HEX = 24
+"""Hex digits of a run id: 96 bits, so that 10^12 runs collide with a chance of 10^-5."""
+
+
+def run_id(tenant: str, key: str) -> str:
+    """Return the run's id for a tenant and an idempotency key: the same pair is one run, for ever."""
+    return "r" + _digest(tenant, key)[:RUN_ID_HEX]
+
+
+def child_run_id(parent_run_id: str, step: str, attempt: int) -> str:
+    """Return the id of the sub-run that one attempt of a `pipeline` step starts."""
+    return "r" + _digest(parent_run_id, step, str(attempt))[:RUN_ID_HEX]
+
+
+def attempt_id(run_id: str, step: str, attempt: int) -> str:
+    """Return the id of an attempt; it is also the `Nats-Msg-Id` of its dispatch."""
+    return f"{run_id}:{step}:{attempt}"
+
+
+def call_id(attempt_id: str, delivery: int, ordinal: int) -> str:
+    """Return the id of one model call: the `ordinal`-th of this delivery of the attempt.
+
+    A step delivered twice may call twice; both calls cost money, so both have an id.
+    """
+    return f"{attempt_id}:{delivery}:{ordinal}"
+
+
+def partition_of(run_id: str, partitions: int) -> int:
+    """Return the partition that owns the run, uniform over `partitions`."""
+    return int(_digest(run_id)[:8], 16) % partitions
+
+
+def fraction(*parts: str) -> float:
+    """Return a number in [0, 1) that depends on `parts` only: deterministic jitter, sticky splits."""
+    return int(_digest(*parts)[:13], 16) / 16**13
+
+
+def trace_id(run_id: str) -> str:
+    """Return the W3C trace id (32 hex digits) of a run that came without a trace."""
+    return _digest("trace", run_id)[:32]
+
+
+def span_id(*parts: str) -> str:
+    """Return the W3C span id (16 hex digits) of what `parts` name."""
+    return _digest("span", *parts)[:16]
+
+
+def content_hash(value: Any) -> str:
+    """Return the SHA-256 of a JSON value in canonical form (sorted keys, no spaces)."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()

@@ -1,0 +1,317 @@
+"""Messages between Hocket's processes: log events, step requests, results, model calls, usage.
+
+All are frozen pydantic models sent as JSON. Times are milliseconds since the Unix epoch (`*_at_ms`),
+durations milliseconds (`*_ms`), money decimal strings of US dollars (`*_usd`). Log events are told
+apart by the last token of their subject (`kind`).
+"""
+
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from hocket.schemas.errors import ErrorInfo
+
+
+class Message(BaseModel):
+    """Base of all messages: frozen; unknown fields are ignored, so that releases can meet."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="null")
+
+
+class Priority(StrEnum):
+    """A run's class: who waits when not all can be served."""
+
+    INTERACTIVE = "interactive"
+    STANDARD = "standard"
+    BATCH = "batch"
+
+
+# ---- the log of a partition -----------------------------------------------------------------
+
+
+class RunParent(Message):
+    """The step of another run that waits for this one."""
+
+    run_id: str
+    step: str
+    attempt: int
+    partition: int
+
+
+class RunAccepted(Message):
+    """A task was admitted. `task_ack` is the ack subject of its TASKS message: the coordinator acks
+    it after the commit that holds the run. `reply_to` gets the run's end (and, with `progress`, its
+    steps) as core NATS messages."""
+
+    kind: ClassVar[str] = "accepted"
+
+    run_id: str
+    tenant: str
+    pipeline: str
+    version: int
+    input: dict[str, Any]
+    priority: Priority
+    deadline_at_ms: float
+    budget_usd: Decimal | None = None
+    idempotency_key: str | None = None
+    task_ack: str | None = None
+    reply_to: str | None = None
+    progress: bool = False
+    traceparent: str | None = None
+    parent: RunParent | None = None
+
+
+class Spend(Message):
+    """What an attempt's model calls used in sum."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: Decimal = Decimal(0)
+
+
+class AttemptFinished(Message):
+    """An attempt ended in a worker: with `output`, or with `error`.
+
+    `started_at_ms` and `finished_at_ms` are the worker's clock; the log's own timestamp decides.
+    """
+
+    kind: ClassVar[str] = "finished"
+
+    run_id: str
+    step: str
+    attempt: int
+    output: Any = None
+    error: ErrorInfo | None = None
+    started_at_ms: float = 0.0
+    finished_at_ms: float = 0.0
+    worker: str = ""
+    spend: Spend = Spend()
+
+
+class SignalReceived(Message):
+    """Somebody answered an approval, or an event that a `signal` node waits for came."""
+
+    kind: ClassVar[str] = "signal"
+
+    run_id: str
+    signal_id: str
+    name: str
+    payload: Any = None
+    by: str = ""
+
+
+class CancelRequested(Message):
+    """Somebody asked to end a run."""
+
+    kind: ClassVar[str] = "cancel"
+
+    run_id: str
+    reason: str = ""
+    by: str = ""
+
+
+class TimerFired(Message):
+    """A time that the run's state waits for has come: timeouts, backoff, deadline."""
+
+    kind: ClassVar[str] = "timer"
+
+    run_id: str
+    due_at_ms: float
+
+
+LogEvent = RunAccepted | AttemptFinished | SignalReceived | CancelRequested | TimerFired
+LOG_EVENTS: dict[str, type[LogEvent]] = {
+    model.kind: model
+    for model in (RunAccepted, AttemptFinished, SignalReceived, CancelRequested, TimerFired)
+}
+
+
+# ---- steps ----------------------------------------------------------------------------------
+
+
+class StepRequested(Message):
+    """One attempt of a step, for a worker.
+
+    `config` holds the node's own fields (a prompt, a query ...), whose templates the worker renders
+    with `input`. `deadline_at_ms` is the latest useful finish, `slack_ms` what was left of it beyond
+    the expected duration when the step was dispatched, `timeout_ms` the time this attempt may take.
+    """
+
+    run_id: str
+    tenant: str
+    pipeline: str
+    version: int
+    step: str
+    node: str
+    type: str
+    attempt: int
+    input: Any
+    config: dict[str, Any]
+    deadline_at_ms: float
+    slack_ms: float
+    timeout_ms: float
+    priority: Priority
+    partition: int
+    epoch: int
+    budget_left_usd: Decimal | None = None
+    effects_external: bool = False
+
+
+class StepCancelled(Message):
+    """Stop an attempt (or with `step` None every attempt of the run) wherever it runs."""
+
+    run_id: str
+    step: str | None = None
+    attempt: int | None = None
+    reason: str = ""
+
+
+# ---- public facts ---------------------------------------------------------------------------
+
+
+class StepChanged(Message):
+    """A step was dispatched or ended; published for runs with `progress`."""
+
+    kind: ClassVar[str] = "step-changed"
+
+    run_id: str
+    step: str
+    node: str
+    type: str
+    state: str
+    attempt: int
+    at_ms: float
+    deadline_at_ms: float | None = None
+    slack_ms: float | None = None
+    duration_ms: float | None = None
+    error: ErrorInfo | None = None
+
+
+class RunFinished(Message):
+    """A run reached its end and Postgres holds it."""
+
+    kind: ClassVar[str] = "run-finished"
+
+    run_id: str
+    tenant: str
+    pipeline: str
+    version: int
+    status: str
+    output: Any = None
+    error: ErrorInfo | None = None
+    accepted_at_ms: float
+    finished_at_ms: float
+    deadline_at_ms: float
+
+
+class TaskRejected(Message):
+    """A task was refused at intake; sent to its `reply_to` and published as a public fact."""
+
+    kind: ClassVar[str] = "task-rejected"
+
+    tenant: str
+    pipeline: str
+    error: ErrorInfo
+    task_id: str | None = None
+    status: Literal["rejected"] = "rejected"
+
+
+# ---- model calls ----------------------------------------------------------------------------
+
+
+class Attribution(Message):
+    """Who a call is for; every field stands in the usage record."""
+
+    tenant: str = "default"
+    pipeline: str | None = None
+    version: int | None = None
+    run_id: str | None = None
+    node: str | None = None
+    step: str | None = None
+    attempt: int | None = None
+
+
+class ChatMessage(Message):
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+
+
+class Document(Message):
+    """Evidence given to a model beside the messages: a passage or a table.
+
+    `id` is the citation marker (`P1`, `S1`); a passage has `text`, a table `columns` and `rows`.
+    """
+
+    id: str
+    kind: Literal["passage", "table"] = "passage"
+    title: str = ""
+    source: str = ""
+    text: str = ""
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[Any, ...], ...] = ()
+
+
+class CallRequest(Message):
+    """One model call for the gateway. `task` tells built-in models what is wanted (`answer`, `plan`);
+    `context` holds further plain JSON for them. HTTP backends get `messages`, with `documents`
+    rendered into the last user message."""
+
+    call_id: str
+    model: str
+    messages: tuple[ChatMessage, ...] = ()
+    documents: tuple[Document, ...] = ()
+    task: str = "chat"
+    context: dict[str, Any] = Field(default_factory=dict)
+    embed: tuple[str, ...] = ()
+    max_tokens: int | None = None
+    temperature: float | None = None
+    response_schema: dict[str, Any] | None = None
+    deadline_at_ms: float
+    attribution: Attribution = Attribution()
+
+
+class CallReply(Message):
+    """The gateway's answer: text (or `embeddings`) with its usage, or a typed error."""
+
+    call_id: str
+    text: str = ""
+    data: Any = None
+    embeddings: tuple[tuple[float, ...], ...] = ()
+    model: str = ""
+    backend: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost_usd: Decimal = Decimal(0)
+    latency_ms: float = 0.0
+    finish_reason: str = ""
+    error: ErrorInfo | None = None
+
+
+class UsageRecord(Message):
+    """What one call used and cost; the ledger keeps one row per `call_id`.
+
+    `input_usd_per_mtok` and the like are the prices that were in force for this call.
+    """
+
+    call_id: str
+    kind: Literal["call"] = "call"
+    attribution: Attribution
+    model: str
+    backend: str
+    replica: str = ""
+    status: Literal["ok", "error", "cancelled"]
+    error_code: str | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    input_usd_per_mtok: Decimal = Decimal(0)
+    output_usd_per_mtok: Decimal = Decimal(0)
+    cached_usd_per_mtok: Decimal | None = None
+    request_usd: Decimal = Decimal(0)
+    cost_usd: Decimal = Decimal(0)
+    started_at_ms: float
+    latency_ms: float

@@ -1,0 +1,74 @@
+"""Every subject and stream name, in one place.
+
+`TASKS` is what users publish, `LOG` the ordered input of one partition, `STEPS` the work of the
+workers, `USAGE` one record per model call, `EVENTS` the public facts, `DLQ` what could not be handled.
+"""
+
+import re
+
+from hocket.schemas.errors import InvalidInput
+
+TASKS = "TASKS"
+LOG = "LOG"
+STEPS = "STEPS"
+USAGE = "USAGE"
+EVENTS = "EVENTS"
+DLQ = "DLQ"
+
+TASK_FILTER = "hocket.task.*.*"
+LOG_FILTER = "hocket.log.>"
+STEP_FILTER = "hocket.step.>"
+USAGE_SUBJECT = "hocket.usage"
+EVENT_FILTER = "hocket.event.>"
+DLQ_FILTER = "hocket.dlq.>"
+
+GATEWAY_CALL = "hocket.gateway.call"
+"""Core NATS request/reply, queue group `gateway`: a CallRequest in, a CallReply out."""
+CANCEL_FILTER = "hocket.cancel"
+"""Core NATS: a StepCancelled for whichever worker holds the attempt."""
+
+LANES = ("urgent", "normal", "batch")
+
+TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+"""What a tenant, pipeline, node or node type may be called: also one valid subject token."""
+
+
+def check_token(field: str, value: str) -> str:
+    """Return `value`, or raise InvalidInput naming `field` where it cannot be a subject token."""
+    if TOKEN.fullmatch(value):
+        return value
+    raise InvalidInput(
+        field=field,
+        reason=f"`{value[:80]}` is not a name",
+        cure="Use 1 to 63 letters, digits, `-` or `_`, starting with a letter or digit.",
+    )
+
+
+def task(tenant: str, pipeline: str) -> str:
+    """Return the subject on which a user publishes a task."""
+    return f"hocket.task.{tenant}.{pipeline}"
+
+
+def log(partition: int, kind: str) -> str:
+    """Return the subject of one kind of log event of a partition."""
+    return f"hocket.log.{partition}.{kind}"
+
+
+def log_of(partition: int) -> str:
+    """Return the filter for the whole log of a partition."""
+    return f"hocket.log.{partition}.>"
+
+
+def step(node_type: str, lane: str) -> str:
+    """Return the subject of the steps of a node type in a lane."""
+    return f"hocket.step.{node_type}.{lane}"
+
+
+def event(tenant: str, pipeline: str, kind: str) -> str:
+    """Return the subject of a public fact, for example `hocket.event.acme.report.run-finished`."""
+    return f"hocket.event.{tenant}.{pipeline}.{kind}"
+
+
+def dead_letter(source: str) -> str:
+    """Return the subject of what `source` (`task`, `log`, `step`, `usage`) could not handle."""
+    return f"hocket.dlq.{source}"
