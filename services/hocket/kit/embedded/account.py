@@ -1,0 +1,180 @@
+"""The account under which Postgres runs when Hocket runs as root, which Postgres refuses.
+
+Without root nothing here does anything: Postgres runs as the user. With root, the owner of an
+existing cluster is kept; otherwise the system account `pgserver` is used, made if need be (the
+wheel that carries Postgres uses the same one). That account must pass through the folders above its
+data and its programs: it alone is given the right to pass (an access control list entry with `x`)
+where the folder is closed to it. On file systems without such lists the folder is opened for
+passing, not for listing, to everyone (`o+x`).
+"""
+
+import errno
+import os
+import pwd
+import shutil
+import stat
+import struct
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import structlog
+
+from hocket.kit.embedded.errors import NoUnprivilegedAccount
+
+ACCOUNT_NAME = "pgserver"
+USERADD_TIMEOUT_S = 10.0
+USERADD_ATTEMPTS = 5
+
+ACL_ATTRIBUTE = "system.posix_acl_access"
+ACL_HEADER = struct.Struct("<I")
+ACL_ENTRY = struct.Struct("<HHI")
+ACL_VERSION = 2
+ACL_NO_ID = 0xFFFFFFFF
+USER_OBJ, USER, GROUP_OBJ, GROUP, MASK, OTHER = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
+EXECUTE = 0x1
+
+log = structlog.get_logger(__name__)
+
+
+class Account(NamedTuple):
+    """A system account by its numbers."""
+
+    uid: int
+    gid: int
+
+
+class AclEntry(NamedTuple):
+    """One entry of a POSIX access control list (acl(5)), as the kernel stores it."""
+
+    tag: int
+    permissions: int
+    owner_id: int
+
+
+def account_for_postgres(cluster: Path) -> Account | None:
+    """Return the account to run Postgres under, made if need be; None when we are not root."""
+    if os.geteuid() != 0:
+        return None
+    if cluster.exists():
+        owner = cluster.stat()
+        if owner.st_uid != 0:
+            return Account(owner.st_uid, owner.st_gid)
+    return _existing_account() or _new_account()
+
+
+def let_account_reach(account: Account, *targets: Path) -> None:
+    """Let the account pass through every folder on the way to and including each target."""
+    for target in targets:
+        real = target.resolve()
+        for folder in (*reversed(real.parents), real):
+            if not _may_pass(account, folder):
+                _let_pass(account, folder)
+
+
+def let_account_read(*packages: Path) -> None:
+    """Let everyone read the programs in these folders; a strict umask may have closed them."""
+    for package in packages:
+        if package.exists() and _is_closed(package):
+            for path in (package, *package.rglob("*")):
+                _open_for_reading(path)
+
+
+def _existing_account() -> Account | None:
+    try:
+        entry = pwd.getpwnam(ACCOUNT_NAME)
+    except KeyError:
+        return None
+    return Account(entry.pw_uid, entry.pw_gid)
+
+
+def _new_account() -> Account:
+    program = shutil.which("useradd", path="/usr/sbin:/sbin:/usr/bin:/bin")
+    if program is None:
+        raise NoUnprivilegedAccount(reason="there is no useradd program")
+    reason = ""
+    for _ in range(USERADD_ATTEMPTS):  # another Hocket may be doing the same and hold the lock
+        made = subprocess.run(
+            [program, "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", ACCOUNT_NAME],
+            capture_output=True,
+            text=True,
+            timeout=USERADD_TIMEOUT_S,
+            check=False,
+        )
+        account = _existing_account()
+        if account is not None:
+            log.info("system_account_ready", account=ACCOUNT_NAME, uid=account.uid)
+            return account
+        reason = made.stderr.strip()
+    raise NoUnprivilegedAccount(reason=reason)
+
+
+def _may_pass(account: Account, folder: Path) -> bool:
+    status = folder.stat()
+    if status.st_uid == account.uid:
+        return bool(status.st_mode & stat.S_IXUSR)
+    entries = _acl(folder)
+    named = [e for e in entries if e.tag == USER and e.owner_id == account.uid]
+    if named:
+        mask = next((e.permissions for e in entries if e.tag == MASK), EXECUTE)
+        return bool(named[0].permissions & mask & EXECUTE)
+    if status.st_gid == account.gid:
+        return bool(status.st_mode & stat.S_IXGRP)
+    return bool(status.st_mode & stat.S_IXOTH)
+
+
+def _let_pass(account: Account, folder: Path) -> None:
+    entries = _with_passage(_acl(folder) or _acl_of_mode(folder.stat().st_mode), account.uid)
+    packed = ACL_HEADER.pack(ACL_VERSION) + b"".join(ACL_ENTRY.pack(*e) for e in entries)
+    try:
+        os.setxattr(folder, ACL_ATTRIBUTE, packed)
+        how = "acl"
+    except OSError as error:
+        if error.errno not in (errno.ENOTSUP, errno.EINVAL):
+            raise
+        folder.chmod(stat.S_IMODE(folder.stat().st_mode) | stat.S_IXOTH)
+        how = "mode"
+    log.warning("folder_opened_for_passing", folder=str(folder), uid=account.uid, how=how)
+
+
+def _with_passage(entries: list[AclEntry], uid: int) -> list[AclEntry]:
+    kept = [e for e in entries if e.tag != MASK and (e.tag, e.owner_id) != (USER, uid)]
+    before = [e for e in entries if (e.tag, e.owner_id) == (USER, uid)]
+    masked = [e for e in entries if e.tag in (MASK, GROUP_OBJ)]
+    passage = AclEntry(USER, (before[0].permissions if before else 0) | EXECUTE, uid)
+    mask = (masked[-1].permissions if masked else 0) | EXECUTE
+    return sorted(
+        [*kept, passage, AclEntry(MASK, mask, ACL_NO_ID)], key=lambda e: (e.tag, e.owner_id)
+    )
+
+
+def _acl(folder: Path) -> list[AclEntry]:
+    try:
+        packed = os.getxattr(folder, ACL_ATTRIBUTE)
+    except OSError as error:
+        if error.errno not in (errno.ENODATA, errno.ENOTSUP):
+            raise
+        return []
+    return [AclEntry(*fields) for fields in ACL_ENTRY.iter_unpack(packed[ACL_HEADER.size :])]
+
+
+def _acl_of_mode(mode: int) -> list[AclEntry]:
+    return [
+        AclEntry(USER_OBJ, mode >> 6 & 7, ACL_NO_ID),
+        AclEntry(GROUP_OBJ, mode >> 3 & 7, ACL_NO_ID),
+        AclEntry(OTHER, mode & 7, ACL_NO_ID),
+    ]
+
+
+def _is_closed(package: Path) -> bool:
+    wanted = stat.S_IROTH | stat.S_IXOTH
+    programs = (package, *package.glob("bin/postgres"), *package.glob("*.so*"))
+    return any(path.stat().st_mode & wanted != wanted for path in programs)
+
+
+def _open_for_reading(path: Path) -> None:
+    if path.is_symlink():
+        return
+    mode = stat.S_IMODE(path.stat().st_mode)
+    passing = stat.S_IXOTH if mode & stat.S_IXUSR else 0
+    path.chmod(mode | stat.S_IROTH | passing)

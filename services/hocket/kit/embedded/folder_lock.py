@@ -1,0 +1,46 @@
+"""Holds a data folder for one process.
+
+The lock is the kernel's (`flock`), so it ends with the process however that ends; the file's text
+only names the holder for the error message.
+"""
+
+import fcntl
+import os
+from pathlib import Path
+
+from hocket.kit.embedded.errors import DataFolderInUse, DataFolderUnusable
+
+LOCK_FILE = "lock"
+HOLDER_MAX_BYTES = 32
+
+
+class FolderLock:
+    """The exclusive right to use one data folder, from `acquire` to `release`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._fd: int | None = None
+
+    def acquire(self) -> None:
+        """Make the folder and lock it; raises `DataFolderInUse` or `DataFolderUnusable`."""
+        assert self._fd is None, "the lock is already held by this object"
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fd = os.open(self._folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise DataFolderUnusable(folder=self._folder, reason=error.strerror) from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.read(fd, HOLDER_MAX_BYTES).decode("ascii", "replace").strip()
+            os.close(fd)
+            raise DataFolderInUse(folder=self._folder, pid=holder or "unknown") from error
+        os.ftruncate(fd, 0)
+        os.write(fd, f"{os.getpid()}\n".encode("ascii"))
+        self._fd = fd
+
+    def release(self) -> None:
+        """Give the folder back."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None

