@@ -308,7 +308,7 @@ def pipeline_schema() -> dict[str, Any]:
 
 def _first_fault(error: ValidationError) -> InvalidInput:
     fault = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in fault["loc"] if part not in _UNION_TAGS)
+    field = ".".join(_place(fault["loc"]))
     kind, context = fault["type"], fault.get("ctx", {})
     if kind == "union_tag_invalid":
         known = ", ".join(sorted(_UNION_TAGS))
@@ -334,17 +334,19 @@ def _first_fault(error: ValidationError) -> InvalidInput:
     )
 
 
-_UNION_TAGS = frozenset(
-    {
-        "planning",
-        "retrieval",
-        "sql",
-        "llm",
-        "python",
-        "graph",
-        "race",
-        "pipeline",
-        "approval",
-        "signal",
-    }
-)
+def _place(loc: tuple[int | str, ...]) -> list[str]:
+    """Drop the type tags that pydantic puts behind a node's name."""
+    return [
+        str(part)
+        for i, part in enumerate(loc)
+        if not (
+            part in _UNION_TAGS
+            and (
+                (i >= 2 and loc[i - 2] in ("nodes", "branches"))
+                or (i >= 1 and loc[i - 1] == "node")
+            )
+        )
+    ]
+
+
+_UNION_TAGS = frozenset((*WORKER_TYPES, *WAIT_TYPES, "graph", "race", "pipeline"))

@@ -1,0 +1,438 @@
+"""A pipeline made ready to run: checked as a whole, edges known both ways, templates compiled.
+
+`compile_pipeline` is the one gate: what it returns the coordinator can run; what it refuses names the
+field and the cure. Scopes are lexical: inside a `graph` node, `input` is that node's input and
+`nodes` are its siblings; branches and fallbacks see what their node sees.
+"""
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, best_match
+from pydantic import ValidationError
+from referencing import Registry
+
+from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
+from hocket.schemas.ids import content_hash
+from hocket.schemas.pipeline.expressions import (
+    Evaluate,
+    compile_expression,
+    compile_value,
+    expression_references,
+    references,
+)
+from hocket.schemas.pipeline.spec import (
+    MAX_NESTING,
+    WORKER_TYPES,
+    GraphNode,
+    LlmNode,
+    Node,
+    NodeBase,
+    Pipeline,
+    PlanningNode,
+    PlanPolicy,
+    RaceNode,
+    parse_pipeline,
+)
+
+
+class PipelineHasCycle(InvalidInput):
+    """`{field}` is not valid: the pipeline has a cycle, {cycle}. Remove one of these edges."""
+
+    code = "pipeline_has_cycle"
+
+
+class PlanRefused(HocketError):
+    """The planner's steps were refused: `{field}`: {reason}. {cure}"""
+
+    code = "plan_refused"
+    error_class = ErrorClass.INVALID
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodePlan:
+    """A node with its place in the graph. `path` is unique in the pipeline: `research/read`,
+    branches `draft~fast`, fallbacks `draft!1`."""
+
+    name: str
+    path: str
+    node: Node
+    needs: tuple[str, ...]
+    dependents: tuple[str, ...]
+    input: Evaluate | None
+    when: Evaluate | None
+    over: Evaluate | None
+    until: Evaluate | None
+    valid: Evaluate | None
+    score: Evaluate | None
+    config: Mapping[str, Any]
+    """The fields of the node's own type, for its worker."""
+    body: "ScopePlan | None"
+    branches: Mapping[str, "NodePlan"]
+    fallbacks: tuple["NodePlan", ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScopePlan:
+    """The nodes that see each other; `order` is topological, `finals` nobody needs."""
+
+    path: str
+    nodes: Mapping[str, NodePlan]
+    order: tuple[str, ...]
+    roots: tuple[str, ...]
+    finals: tuple[str, ...]
+    output: Evaluate | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """A pipeline version that can run."""
+
+    pipeline: Pipeline
+    spec_hash: str
+    root: ScopePlan
+    by_path: Mapping[str, NodePlan]
+
+
+def compile_pipeline(
+    pipeline: Pipeline | Mapping[str, Any], *, known_models: Container[str] | None = None
+) -> Plan:
+    """Return the plan of a pipeline, or raise InvalidInput (a cycle, an unknown node, model or
+    reference, a template that does not parse, a bad input schema) naming the field and the cure."""
+    spec = pipeline if isinstance(pipeline, Pipeline) else parse_pipeline(pipeline)
+    _check_schema(spec.input)
+    by_path: dict[str, NodePlan] = {}
+    compiler = _Compiler(by_path, known_models)
+    root = compiler.scope(spec.nodes, spec.output, path="", field="nodes", output_field="output")
+    return Plan(spec, content_hash(spec.model_dump(mode="json", by_alias=True)), root, by_path)
+
+
+def check_input(plan: Plan, value: Any) -> None:
+    """Raise InvalidInput where a task's body breaks the pipeline's input schema."""
+    if not isinstance(value, dict):
+        raise InvalidInput(
+            field="input",
+            reason=f"it is a {type(value).__name__}, not an object",
+            cure="Send one JSON object.",
+        )
+    error = best_match(_validator(plan).iter_errors(value))
+    if error is not None:
+        place = ".".join(str(part) for part in ("input", *error.absolute_path))
+        raise InvalidInput(
+            field=place,
+            reason=error.message[:300],
+            cure=f"Follow the input schema of pipeline `{plan.pipeline.pipeline}`.",
+        )
+
+
+def compile_emitted(
+    value: Any, policy: PlanPolicy, *, path: str, known_models: Container[str] | None = None
+) -> tuple[ScopePlan, dict[str, NodePlan]]:
+    """Return the scope of the steps that a planner emitted (`{nodes, output}`) and its nodes by path,
+    or raise PlanRefused where they break the policy or could not run."""
+    try:
+        spec = GraphNode.model_validate(
+            {"type": "graph", "nodes": value["nodes"], "output": value.get("output")}
+        )
+        _check_policy(spec, policy, depth=1)
+        by_path: dict[str, NodePlan] = {}
+        compiler = _Compiler(by_path, known_models)
+        scope = compiler.scope(
+            spec.nodes, spec.output, path=path, field="nodes", output_field="output"
+        )
+    except InvalidInput as error:
+        fields = error.fields
+        raise PlanRefused(
+            field=fields.get("field", "nodes"),
+            reason=fields.get("reason", str(error)),
+            cure=fields.get("cure", ""),
+        ) from None
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        raise PlanRefused(
+            field=".".join(str(part) for part in fault["loc"]), reason=fault["msg"], cure=""
+        ) from None
+    except (KeyError, TypeError):
+        raise PlanRefused(
+            field="output", reason="it has no `nodes`", cure="Emit `{nodes: {...}, output: ...}`."
+        ) from None
+    return scope, by_path
+
+
+def _check_policy(graph: GraphNode, policy: PlanPolicy, depth: int) -> None:
+    if depth > policy.max_depth:
+        raise PlanRefused(
+            field="nodes",
+            reason=f"they nest {depth} deep and the policy allows {policy.max_depth}",
+            cure="Emit a flatter graph.",
+        )
+    if depth == 1 and (count := _count(graph)) > policy.max_steps:
+        raise PlanRefused(
+            field="nodes",
+            reason=f"there are {count} and the policy allows {policy.max_steps}",
+            cure="Emit fewer steps.",
+        )
+    for name, node in graph.nodes.items():
+        if node.type not in policy.types:
+            raise PlanRefused(
+                field=f"nodes.{name}.type",
+                reason=f"`{node.type}` is not among the allowed types {list(policy.types)}",
+                cure="Use an allowed type.",
+            )
+        for inner in _inner_graphs(node):
+            _check_policy(inner, policy, depth + 1)
+
+
+def _count(graph: GraphNode) -> int:
+    return sum(1 + sum(_count(g) for g in _inner_graphs(node)) for node in graph.nodes.values())
+
+
+def _inner_graphs(node: Node) -> list[GraphNode]:
+    if isinstance(node, GraphNode):
+        return [node]
+    inner: dict[str, Node] = {f"!{i}": f.node for i, f in enumerate(node.fallback)}
+    if isinstance(node, RaceNode):
+        inner |= node.branches
+    return [GraphNode(type="graph", nodes=inner)] if inner else []
+
+
+class _Compiler:
+    """Carries what the whole compilation shares: the nodes by path and the known models."""
+
+    def __init__(self, by_path: dict[str, NodePlan], known_models: Container[str] | None) -> None:
+        self.by_path = by_path
+        self.known_models = known_models
+
+    def scope(
+        self,
+        nodes: Mapping[str, Node],
+        output: Any,
+        *,
+        path: str,
+        field: str,
+        output_field: str,
+        depth: int = 0,
+    ) -> ScopePlan:
+        if depth > MAX_NESTING:
+            raise InvalidInput(
+                field=field,
+                reason=f"nodes nest deeper than {MAX_NESTING}",
+                cure="Move the inner part into a pipeline of its own.",
+            )
+        needs = {name: _needs(name, node, nodes, f"{field}.{name}") for name, node in nodes.items()}
+        order = _topological(needs, field)
+        dependents: dict[str, list[str]] = {name: [] for name in nodes}
+        for name in order:
+            for need in needs[name]:
+                dependents[need].append(name)
+        for name in sorted(references(output, output_field)):
+            _known(name, nodes, output_field)
+        plans = {
+            name: self.node(
+                name,
+                nodes[name],
+                path=f"{path}/{name}" if path else name,
+                field=f"{field}.{name}",
+                needs=needs[name],
+                dependents=tuple(dependents[name]),
+                depth=depth,
+            )
+            for name in order
+        }
+        return ScopePlan(
+            path=path,
+            nodes=plans,
+            order=order,
+            roots=tuple(name for name in order if not needs[name]),
+            finals=tuple(name for name in order if not dependents[name]),
+            output=None if output is None else compile_value(output, output_field),
+        )
+
+    def node(
+        self,
+        name: str,
+        node: Node,
+        *,
+        path: str,
+        field: str,
+        needs: tuple[str, ...] = (),
+        dependents: tuple[str, ...] = (),
+        depth: int,
+    ) -> NodePlan:
+        _check_modifiers(node, field)
+        self._check_model(node, field)
+        body = None
+        branches: dict[str, NodePlan] = {}
+        if isinstance(node, GraphNode):
+            body = self.scope(
+                node.nodes,
+                node.output,
+                path=path,
+                field=f"{field}.nodes",
+                output_field=f"{field}.output",
+                depth=depth + 1,
+            )
+        elif isinstance(node, RaceNode):
+            branches = {
+                branch: self.inner(
+                    branch, inner, f"{path}~{branch}", f"{field}.branches.{branch}", depth
+                )
+                for branch, inner in node.branches.items()
+            }
+        fallbacks = tuple(
+            self.inner(
+                f"{name}!{i}", f.node, f"{path}!{i}", f"{field}.fallback.{i - 1}.node", depth
+            )
+            for i, f in enumerate(node.fallback, start=1)
+        )
+        plan = NodePlan(
+            name=name,
+            path=path,
+            node=node,
+            needs=needs,
+            dependents=dependents,
+            input=None if node.with_ is None else compile_value(node.with_, f"{field}.with"),
+            when=_expression(node.when, f"{field}.when"),
+            over=_expression(node.map.over if node.map else None, f"{field}.map.over"),
+            until=_expression(node.loop.until if node.loop else None, f"{field}.loop.until"),
+            valid=_expression(node.valid, f"{field}.valid") if isinstance(node, RaceNode) else None,
+            score=_expression(node.score, f"{field}.score") if isinstance(node, RaceNode) else None,
+            config=_config(node),
+            body=body,
+            branches=branches,
+            fallbacks=fallbacks,
+        )
+        self.by_path[path] = plan
+        return plan
+
+    def inner(self, name: str, node: Node, path: str, field: str, depth: int) -> NodePlan:
+        """Compile a branch or fallback: a node whose place in the graph is its owner's."""
+        for refused in ("needs", "when", "fallback", "optional"):
+            if getattr(node, refused):
+                raise InvalidInput(
+                    field=f"{field}.{refused}",
+                    reason="a branch or fallback stands in its node's place",
+                    cure=f"Put `{refused}` on the node itself, or wrap the branch in a `graph`.",
+                )
+        return self.node(name, node, path=path, field=field, depth=depth + 1)
+
+    def _check_model(self, node: Node, field: str) -> None:
+        if self.known_models is None or not isinstance(node, LlmNode | PlanningNode):
+            return
+        if node.model not in self.known_models:
+            names = sorted(self.known_models) if isinstance(self.known_models, set | dict) else []
+            known = f"known models: {', '.join(names)}" if names else "see the routing table"
+            raise InvalidInput(
+                field=f"{field}.model",
+                reason=f"`{node.model}` is not a model that the gateway knows ({known})",
+                cure="Use one of them, or add it under `models:` in the configuration.",
+            )
+
+
+def _needs(name: str, node: Node, nodes: Mapping[str, Node], field: str) -> tuple[str, ...]:
+    """Return what a node waits for: its `needs`, then the nodes that its expressions read."""
+    for need in node.needs:
+        if need not in nodes:
+            raise InvalidInput(
+                field=f"{field}.needs",
+                reason=f"there is no node `{need}` beside it",
+                cure=f"Use one of: {', '.join(n for n in nodes if n != name) or '(none)'}.",
+            )
+    found = list(node.needs)
+    for reference in sorted(_read_by(node, field)):
+        _known(reference, nodes, field)
+        if reference not in found:
+            found.append(reference)
+    if name in found:
+        raise PipelineHasCycle(field=field, cycle=f"{name} -> {name}", reason="", cure="")
+    return tuple(found)
+
+
+def _read_by(node: NodeBase, field: str) -> set[str]:
+    found = references(node.with_, f"{field}.with")
+    if node.when:
+        found |= expression_references(node.when, f"{field}.when")
+    if node.map:
+        found |= expression_references(node.map.over, f"{field}.map.over")
+    if node.loop:
+        found |= expression_references(node.loop.until, f"{field}.loop.until")
+    for i, fallback in enumerate(node.fallback):
+        found |= _read_by(fallback.node, f"{field}.fallback.{i}.node")
+    if isinstance(node, RaceNode):
+        for branch, inner in node.branches.items():
+            found |= _read_by(inner, f"{field}.branches.{branch}")
+    return found
+
+
+def _known(reference: str, nodes: Mapping[str, Node], field: str) -> None:
+    if reference not in nodes:
+        raise InvalidInput(
+            field=field,
+            reason=f"a template reads `nodes.{reference}`, and there is no such node here",
+            cure=f"Use one of: {', '.join(nodes)}.",
+        )
+
+
+def _topological(needs: Mapping[str, tuple[str, ...]], field: str) -> tuple[str, ...]:
+    try:
+        return tuple(TopologicalSorter(needs).static_order())
+    except CycleError as error:
+        cycle = " -> ".join(reversed(error.args[1]))
+        raise PipelineHasCycle(field=field, cycle=cycle, reason="", cure="") from None
+
+
+def _check_modifiers(node: Node, field: str) -> None:
+    runs = node.type in WORKER_TYPES or node.type == "pipeline"
+    if node.retry and not runs:
+        raise InvalidInput(
+            field=f"{field}.retry",
+            reason=f"a `{node.type}` node makes no attempts of its own",
+            cure="Put `retry` on the nodes inside it.",
+        )
+    if isinstance(node, RaceNode) and (node.pick == "best") != (node.score is not None):
+        raise InvalidInput(
+            field=f"{field}.score",
+            reason="`pick: best` needs a score, and a score needs `pick: best`",
+            cure="Give both or neither.",
+        )
+    for i, fallback in enumerate(node.fallback):
+        if (node.map or node.loop) and fallback.node.with_ is None:
+            raise InvalidInput(
+                field=f"{field}.fallback.{i}.node.with",
+                reason="the fallback of a node with `map` or `loop` cannot take over its input",
+                cure="Give the fallback its own `with`.",
+            )
+
+
+_COMMON_FIELDS = frozenset(NodeBase.model_fields) | {"type"}
+_CONTROL_FIELDS = frozenset({"nodes", "output", "branches", "pick", "valid", "score"})
+
+
+def _config(node: Node) -> dict[str, Any]:
+    return node.model_dump(
+        mode="json", by_alias=True, exclude=set(_COMMON_FIELDS | _CONTROL_FIELDS), exclude_none=True
+    )
+
+
+def _expression(text: str | None, field: str) -> Evaluate | None:
+    return None if text is None else compile_expression(text, field)
+
+
+def _check_schema(schema: dict[str, Any]) -> None:
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        place = ".".join(str(part) for part in ("input", *error.absolute_path))
+        raise InvalidInput(
+            field=place, reason=error.message[:300], cure="Write a JSON Schema (2020-12)."
+        ) from None
+
+
+@lru_cache(maxsize=1_024)
+def _validator(plan: Plan) -> Draft202012Validator:
+    # an empty registry: a `$ref` to another place is an error, never a download
+    return Draft202012Validator(plan.pipeline.input, registry=Registry())
