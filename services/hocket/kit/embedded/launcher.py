@@ -21,6 +21,7 @@ from pathlib import Path
 PR_SET_PDEATHSIG = 1
 EXIT_PARENT_GONE = 126
 EXIT_NOT_EXECUTED = 127
+DEAD_STATES = "ZX"
 
 
 def main(arguments: list[str]) -> None:
@@ -54,13 +55,26 @@ def die_with_parent(parent: int, signal: int) -> None:
 
 def identity(pid: int) -> str | None:
     """Return a text that names this living process and never another; None if it is dead."""
+    fields = _status(pid)
+    if fields is None or fields[0] in DEAD_STATES:
+        return None
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    return f"{pid} {fields[19]} {boot}\n"
+
+
+def is_zombie(pid: int) -> bool:
+    """Tell whether this process has ended but was not reaped by its parent."""
+    fields = _status(pid)
+    return fields is not None and fields[0] in DEAD_STATES
+
+
+def _status(pid: int) -> list[str] | None:
+    """Return the fields of proc_pid_stat(5) from the third (the state) on; None without a process."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    state, *fields = stat.rpartition(")")[2].split()
-    return None if state in "ZX" else f"{pid} {fields[18]} {boot}\n"
+    return text.rpartition(")")[2].split()
 
 
 if __name__ == "__main__":

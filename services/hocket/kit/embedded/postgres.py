@@ -31,6 +31,7 @@ import asyncpg
 
 from hocket.kit.embedded.account import account_for_postgres, let_account_reach, let_account_read
 from hocket.kit.embedded.errors import ClusterNotMade, ServerBinaryMissing
+from hocket.kit.embedded.launcher import is_zombie
 from hocket.kit.embedded.ports import LOOPBACK
 from hocket.kit.embedded.supervisor import (
     NotAnswering,
@@ -49,6 +50,8 @@ PASSWORD_BYTES = 24
 CONNECT_TIMEOUT_S = 2.0
 STATEMENT_TIMEOUT_S = 30.0
 INITDB_TIMEOUT_S = 60.0
+SEGMENT_STILL_USED = "pre-existing shared memory block"
+"""Postgres says so while sessions of a killed server are still ending."""
 
 SETTINGS = {
     "listen_addresses": LOOPBACK,
@@ -73,6 +76,7 @@ class PostgresServer(SupervisedServer):
 
     name: ClassVar[str] = "postgres"
     stop_signal: ClassVar[signal.Signals] = signal.SIGINT
+    passing_failure: ClassVar[str] = SEGMENT_STILL_USED
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -110,6 +114,7 @@ class PostgresServer(SupervisedServer):
         self._password = self._stored_password()
         if not self.data_dir.exists():
             await self._make_cluster()
+        self._forget_zombie()
         self._write_settings()
 
     def _command(self) -> Sequence[str]:
@@ -194,6 +199,16 @@ class PostgresServer(SupervisedServer):
         if process.returncode != 0:
             reason = output.decode("utf-8", "replace").strip()
             raise ClusterNotMade(folder=self.folder, reason=reason)
+
+    def _forget_zombie(self) -> None:
+        """Remove Postgres' own pid file if it names a dead process that nobody has reaped.
+
+        Postgres takes such a process for a running server. Sessions that might still be ending are
+        not overlooked: they hold the shared memory, which Postgres finds by the folder's inode.
+        """
+        file = self.data_dir / "postmaster.pid"
+        if file.exists() and is_zombie(int(file.read_text("ascii").split()[0])):
+            file.unlink()
 
     def _write_settings(self) -> None:
         settings = {**SETTINGS, "port": str(self.port)}

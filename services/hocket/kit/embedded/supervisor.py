@@ -38,7 +38,6 @@ PROBE_INTERVAL_S = 0.01
 RESTART_DELAY_FIRST_S = 0.05
 RESTART_DELAY_MAX_S = 5.0
 STABLE_AFTER_S = 5.0
-PORT_CONFLICT_ATTEMPTS = 3
 LOG_KEEP_BYTES = 10 * 1024 * 1024
 LOG_TAIL_BYTES = 2_000
 
@@ -54,6 +53,8 @@ class SupervisedServer(ABC):
 
     name: ClassVar[str]
     stop_signal: ClassVar[signal.Signals]
+    passing_failure: ClassVar[str] = ""
+    """What the log says when a first start failed for a reason that goes away in a moment."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -80,7 +81,7 @@ class SupervisedServer(ABC):
         await self._stop_leftover()
         self.port = remembered_port(self._port_file)
         await self._prepare()
-        await self._launch_on_free_port(timeout_s)
+        await self._first_launch(timeout_s)
         self._supervision = asyncio.create_task(self._supervise(), name=f"supervise-{self.name}")
         log.info(
             "server_started",
@@ -92,13 +93,14 @@ class SupervisedServer(ABC):
 
     async def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Stop the server gracefully, by force after `timeout_s`; it stays away until `start`."""
-        if self._supervision is not None:
-            self._supervision.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._supervision
-            self._supervision = None
+        supervision, self._supervision = self._supervision, None
+        if supervision is not None:
+            supervision.cancel()
+            await asyncio.wait({supervision})
         await self._end_process(timeout_s)
         log.info("server_stopped", server=self.name)
+        if supervision is not None and not supervision.cancelled():
+            supervision.result()  # it ends by itself only through a fault of ours
 
     async def kill(self) -> None:
         """Kill the server as a crash would; supervision starts it again (see `wait_ready`)."""
@@ -110,7 +112,12 @@ class SupervisedServer(ABC):
         await process.wait()
 
     async def wait_ready(self, *, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Wait until the server answers; raises `ServerNotReady` after `timeout_s`."""
+        """Wait until the server answers; raises `ServerNotReady` after `timeout_s`.
+
+        A process that has died does not count, even before its death was noticed here.
+        """
+        if self._supervision is None:
+            raise ServerStopped(server=self.name)
         try:
             async with asyncio.timeout(timeout_s):
                 await self._until_answering()
@@ -129,18 +136,25 @@ class SupervisedServer(ABC):
     async def _probe(self) -> None:
         """Return when the server answers; raise `OSError` or `NotAnswering` if it does not."""
 
-    async def _launch_on_free_port(self, timeout_s: float) -> None:
-        for attempt in range(1, PORT_CONFLICT_ATTEMPTS + 1):
+    async def _first_launch(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while True:
             try:
-                await self._launch(timeout_s)
-            except ServerNotReady:
-                if attempt == PORT_CONFLICT_ATTEMPTS or port_is_free(self.port):
+                return await self._launch(timeout_s)
+            except ServerNotReady as error:
+                if time.monotonic() >= deadline:
                     raise
-                log.warning("server_port_taken", server=self.name, port=self.port)
-            else:
-                return
-            self.port = new_port(self._port_file)
-            await self._prepare()
+                if self.passing_failure and self.passing_failure in str(error):
+                    await asyncio.sleep(RESTART_DELAY_FIRST_S)
+                elif not port_is_free(self.port):
+                    await self._change_port()
+                else:
+                    raise
+
+    async def _change_port(self) -> None:
+        taken, self.port = self.port, new_port(self._port_file)
+        log.warning("server_port_taken", server=self.name, taken=taken, port=self.port)
+        await self._prepare()
 
     async def _launch(self, timeout_s: float) -> None:
         self._process = await self._spawn()
@@ -175,7 +189,7 @@ class SupervisedServer(ABC):
     async def _until_answering(self) -> None:
         while True:
             await self._ready.wait()
-            if await self._probe_answers():
+            if self._is_alive() and await self._probe_answers():
                 return
             await asyncio.sleep(PROBE_INTERVAL_S)
 
@@ -189,24 +203,25 @@ class SupervisedServer(ABC):
 
     async def _supervise(self) -> None:
         delay_s = RESTART_DELAY_FIRST_S
-        ready_since = time.monotonic()
         while True:
-            assert self._process is not None
-            exit_code = await self._process.wait()
-            self._ready.clear()
+            ready_since = time.monotonic()
+            await self._death()
             if time.monotonic() - ready_since >= STABLE_AFTER_S:
                 delay_s = RESTART_DELAY_FIRST_S
-            log.warning(
-                "server_died",
-                server=self.name,
-                pid=self._process.pid,
-                exit_code=exit_code,
-                restart_in_ms=round(delay_s * 1000),
-            )
             await asyncio.sleep(delay_s)
+            while not await self._restarted():
+                delay_s = min(delay_s * 2, RESTART_DELAY_MAX_S)
+                await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, RESTART_DELAY_MAX_S)
-            if await self._restarted():
-                ready_since = time.monotonic()
+
+    async def _death(self) -> None:
+        assert self._process is not None, "only a launched server is supervised"
+        exit_code = await self._process.wait()
+        self._ready.clear()
+        log.warning("server_died", server=self.name, pid=self._process.pid, exit_code=exit_code)
+
+    def _is_alive(self) -> bool:
+        return self._process is not None and launcher.identity(self._process.pid) is not None
 
     async def _restarted(self) -> bool:
         try:

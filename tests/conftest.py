@@ -1,0 +1,79 @@
+"""Real servers for tests: one NATS and one Postgres per test process, a fresh database per test.
+
+Under pytest-xdist every worker is a process and so has servers of its own. A test that kills or stops
+a server may do so with `servers`; it must wait for the server's return before it ends.
+"""
+
+import itertools
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import asyncpg
+import nats
+import pytest
+
+from hocket.kit.embedded import EmbeddedServers
+
+MIGRATIONS_MODULE = "hocket.kit.migrations"
+TEMPLATE = "test_template"
+SERVER_TIMEOUT_S = 10.0
+
+_database_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+async def servers() -> AsyncIterator[EmbeddedServers]:
+    """The embedded servers of this test process, in a temporary folder with a short path."""
+    folder = Path(tempfile.mkdtemp(prefix="hocket-"))
+    try:
+        async with EmbeddedServers(folder) as running:
+            yield running
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+async def nats_url(servers: EmbeddedServers) -> AsyncIterator[str]:
+    """The URL of a NATS server without streams; what a test leaves behind is deleted after it."""
+    yield servers.nats_url
+    connection = await nats.connect(servers.nats_url, connect_timeout=SERVER_TIMEOUT_S)
+    try:
+        jetstream = connection.jetstream(timeout=SERVER_TIMEOUT_S)
+        while streams := await jetstream.streams_info():
+            for stream in streams:
+                assert stream.config.name is not None
+                await jetstream.delete_stream(stream.config.name)
+    finally:
+        await connection.close()
+
+
+@pytest.fixture
+async def database_url(servers: EmbeddedServers, database_template: str) -> AsyncIterator[str]:
+    """The URL of a fresh, migrated database that only this test uses."""
+    name = f"test_{next(_database_numbers)}"
+    await _execute(servers, f"CREATE DATABASE {name} TEMPLATE {database_template}")
+    yield servers.postgres.url_of(name)
+    await _execute(servers, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+async def database_template(servers: EmbeddedServers) -> str:
+    """The name of a migrated database from which each test's database is copied."""
+    await _execute(servers, f"CREATE DATABASE {TEMPLATE}")
+    if find_spec(MIGRATIONS_MODULE) is not None:
+        await import_module(MIGRATIONS_MODULE).migrate(servers.postgres.url_of(TEMPLATE))
+    return TEMPLATE
+
+
+async def _execute(servers: EmbeddedServers, statement: str) -> None:
+    connection = await asyncpg.connect(
+        servers.database_url, timeout=SERVER_TIMEOUT_S, command_timeout=SERVER_TIMEOUT_S
+    )
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
