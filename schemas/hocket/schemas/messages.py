@@ -273,6 +273,26 @@ class CallRequest(Message):
     attribution: Attribution = Attribution()
 
 
+class Completion(Message):
+    """What one backend made of one call. An in-process model is an async function from CallRequest
+    to Completion. `input_tokens` counts `cached_tokens` too; `data` is the JSON value in `text` where
+    a `response_schema` asked for one."""
+
+    text: str = ""
+    data: Any = None
+    embeddings: tuple[tuple[float, ...], ...] = ()
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    finish_reason: str = ""
+
+
+class CallCancelled(Message):
+    """Stop a model call wherever it runs; what it used is booked all the same."""
+
+    call_id: str
+
+
 class CallReply(Message):
     """The gateway's answer: text (or `embeddings`) with its usage, or a typed error."""
 

@@ -24,6 +24,10 @@ DLQ_FILTER = "hocket.dlq.>"
 
 GATEWAY_CALL = "hocket.gateway.call"
 """Core NATS request/reply, queue group `gateway`: a CallRequest in, a CallReply out."""
+GATEWAY_CANCEL = "hocket.gateway.cancel"
+"""Core NATS: a CallCancelled for whichever gateway holds the call."""
+GATEWAY_MODELS = "hocket.gateway.models"
+"""Core NATS request/reply: the logical models there are, as JSON."""
 CANCEL_FILTER = "hocket.cancel"
 """Core NATS: a StepCancelled for whichever worker holds the attempt."""
 
