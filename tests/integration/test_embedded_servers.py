@@ -139,6 +139,24 @@ async def test_a_server_killed_from_outside_again_and_again_always_comes_back(
     assert len(seen) == 4
 
 
+async def test_a_busy_session_does_not_hold_up_the_restart_of_a_killed_postgres(
+    folder: Path,
+) -> None:
+    async with EmbeddedServers(folder, nats=False) as servers:
+        connection = await asyncpg.connect(servers.database_url, timeout=TIMEOUT_S)
+        endless = "DO $$ BEGIN RAISE WARNING 'busy'; LOOP NULL; END LOOP; END $$"
+        busy = asyncio.Event()
+        connection.add_log_listener(lambda *_: busy.set())
+        query = asyncio.create_task(connection.execute(endless, timeout=TIMEOUT_S))
+        async with asyncio.timeout(TIMEOUT_S):
+            await busy.wait()
+        await servers.postgres.kill()
+        await servers.postgres.wait_ready(timeout_s=TIMEOUT_S)
+        with pytest.raises((asyncpg.PostgresConnectionError, OSError)):
+            await query
+        connection.terminate()
+
+
 async def test_a_stopped_server_stays_away_until_it_is_started(own_nats: EmbeddedServers) -> None:
     url = own_nats.nats_url
     await own_nats.nats.stop()

@@ -31,7 +31,7 @@ import asyncpg
 
 from hocket.kit.embedded.account import account_for_postgres, let_account_reach, let_account_read
 from hocket.kit.embedded.errors import ClusterNotMade, ServerBinaryMissing
-from hocket.kit.embedded.launcher import is_zombie
+from hocket.kit.embedded.launcher import identity, is_zombie
 from hocket.kit.embedded.ports import LOOPBACK
 from hocket.kit.embedded.supervisor import (
     NotAnswering,
@@ -114,11 +114,19 @@ class PostgresServer(SupervisedServer):
         self._password = self._stored_password()
         if not self.data_dir.exists():
             await self._make_cluster()
-        self._forget_zombie()
         self._write_settings()
 
+    def _before_launch(self) -> None:
+        file = self.data_dir / "postmaster.pid"
+        recorded = int(file.read_text("ascii").split()[0]) if file.exists() else None
+        if recorded is not None and identity(recorded) is not None:
+            return  # somebody runs Postgres here by hand; our launch will say so
+        _end_processes_in(self.data_dir)
+        if recorded is not None and is_zombie(recorded):
+            file.unlink()  # Postgres would take a dead process that nobody reaps for a running one
+
     def _command(self) -> Sequence[str]:
-        return [str(postgres_install() / "bin" / "postgres"), "-D", str(self.data_dir)]
+        return [str(postgres_program()), "-D", str(self.data_dir)]
 
     async def _probe(self) -> None:
         try:
@@ -178,6 +186,7 @@ class PostgresServer(SupervisedServer):
             file.write("\ninclude = 'hocket.conf'\n")
         await self._initdb("--sync-only", f"--pgdata={cluster}")
         cluster.rename(self.data_dir)
+        _sync_folder(self.folder)  # else a power loss could undo the rename, with data in it
         shutil.rmtree(workshop)
 
     async def _initdb(self, *arguments: str) -> None:
@@ -200,16 +209,6 @@ class PostgresServer(SupervisedServer):
             reason = output.decode("utf-8", "replace").strip()
             raise ClusterNotMade(folder=self.folder, reason=reason)
 
-    def _forget_zombie(self) -> None:
-        """Remove Postgres' own pid file if it names a dead process that nobody has reaped.
-
-        Postgres takes such a process for a running server. Sessions that might still be ending are
-        not overlooked: they hold the shared memory, which Postgres finds by the folder's inode.
-        """
-        file = self.data_dir / "postmaster.pid"
-        if file.exists() and is_zombie(int(file.read_text("ascii").split()[0])):
-            file.unlink()
-
     def _write_settings(self) -> None:
         settings = {**SETTINGS, "port": str(self.port)}
         lines = [f"{key} = '{value}'\n" for key, value in settings.items()]
@@ -230,9 +229,37 @@ def postgres_install() -> Path:
     return install
 
 
+def postgres_program() -> Path:
+    """Return the path of the `postgres` program."""
+    return postgres_install() / "bin" / "postgres"
+
+
+def _end_processes_in(cluster: Path) -> None:
+    """Kill the sessions that a killed server left; a busy one would block the restart till it ends.
+
+    The server is known to be dead, so each of them would end by itself at its next wait, and what
+    they did not commit is undone by recovery. Postgres' processes all work in the cluster's folder.
+    """
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            is_session = entry.joinpath("cwd").samefile(cluster)
+            if is_session and entry.joinpath("exe").resolve() == postgres_program():
+                os.kill(int(entry.name), signal.SIGKILL)
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue  # it ended meanwhile, or it belongs to somebody else
+
+
 def _write_private(file: Path, text: str) -> None:
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as opened:
         opened.write(text + "\n")
         opened.flush()
         os.fsync(opened.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

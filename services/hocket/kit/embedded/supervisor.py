@@ -35,11 +35,14 @@ READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
 PROBE_TIMEOUT_S = 2.0
 PROBE_INTERVAL_S = 0.01
+PROBE_INTERVAL_GROWTH = 1.3
+PROBE_INTERVAL_MAX_S = 0.25
 RESTART_DELAY_FIRST_S = 0.05
 RESTART_DELAY_MAX_S = 5.0
 STABLE_AFTER_S = 5.0
 LOG_KEEP_BYTES = 10 * 1024 * 1024
-LOG_TAIL_BYTES = 2_000
+LOG_TAIL_BYTES = 4_000
+LOG_TAIL_LINES = 4
 
 log = structlog.get_logger(__name__)
 
@@ -136,6 +139,10 @@ class SupervisedServer(ABC):
     async def _probe(self) -> None:
         """Return when the server answers; raise `OSError` or `NotAnswering` if it does not."""
 
+    @abstractmethod
+    def _before_launch(self) -> None:
+        """Clear away what a killed server may have left; called before each launch."""
+
     async def _first_launch(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         while True:
@@ -157,6 +164,7 @@ class SupervisedServer(ABC):
         await self._prepare()
 
     async def _launch(self, timeout_s: float) -> None:
+        self._before_launch()
         self._process = await self._spawn()
         try:
             await self._until_ready(self._process, timeout_s)
@@ -178,12 +186,14 @@ class SupervisedServer(ABC):
 
     async def _until_ready(self, process: Process, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
+        interval_s = PROBE_INTERVAL_S
         while time.monotonic() < deadline:
             if process.returncode is not None:
                 raise self._not_ready(f"it ended with exit code {process.returncode}")
             if await self._probe_answers():
                 return
-            await asyncio.sleep(PROBE_INTERVAL_S)
+            await asyncio.sleep(interval_s)
+            interval_s = min(interval_s * PROBE_INTERVAL_GROWTH, PROBE_INTERVAL_MAX_S)
         raise self._not_ready(f"it did not answer within {timeout_s:g} s")
 
     async def _until_answering(self) -> None:
@@ -330,4 +340,5 @@ def _tail(log_path: Path) -> str:
         return "(none)"
     with log_path.open("rb") as file:
         file.seek(max(0, log_path.stat().st_size - LOG_TAIL_BYTES))
-        return file.read().decode("utf-8", "replace").strip() or "(none)"
+        lines = file.read().decode("utf-8", "replace").splitlines()
+    return "\n".join(lines[-LOG_TAIL_LINES:]) or "(none)"
