@@ -1,0 +1,370 @@
+"""Bodies of the REST API.
+
+Times are RFC 3339 in UTC (`*_at`), durations milliseconds (`*_ms`), money decimal strings of US
+dollars (`*_usd`). Unknown fields in a request are refused, so that a misspelt one is not lost.
+"""
+
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.messages import Priority
+from hocket.schemas.pipeline.spec import MAX_WAIT_MS
+from hocket.schemas.plain_json import check_plain
+from hocket.schemas.subjects import TOKEN
+
+MAX_KEY_CHARS = 200
+MAX_REPLY_WAIT_MS = 60_000
+"""The longest that `POST /v1/runs` waits for the run's end."""
+MAX_PAGE = 500
+DEFAULT_PAGE = 50
+MAX_VERSION = 2**31 - 1
+
+
+def _checked(value: Any) -> Any:
+    check_plain(value)
+    return value
+
+
+PlainJson = Annotated[Any, AfterValidator(_checked)]
+PlainObject = Annotated[dict[str, Any], AfterValidator(_checked)]
+Token = Annotated[str, Field(pattern=f"^{TOKEN.pattern}$")]
+Version = Annotated[int, Field(ge=1, le=MAX_VERSION)]
+Key = Annotated[str, Field(min_length=1, max_length=MAX_KEY_CHARS, pattern=r"^[\x21-\x7e]+$")]
+"""An idempotency key: printable ASCII without spaces, since it travels in headers."""
+
+
+class Request(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Reply(BaseModel):
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
+
+
+class ErrorReply(Reply):
+    """Every answer that is not 2xx."""
+
+    error: ErrorInfo
+
+
+# ---- pipelines ------------------------------------------------------------------------------
+
+
+class PipelineApplied(Reply):
+    """`created` is false where the latest version already says the same."""
+
+    pipeline: str
+    version: int
+    created: bool
+    warnings: tuple[str, ...] = ()
+
+
+class PipelineValid(Reply):
+    pipeline: str
+    nodes: int
+    warnings: tuple[str, ...] = ()
+
+
+class PipelineSummary(Reply):
+    pipeline: str
+    version: int
+    description: str = ""
+    priority: Priority = Field(alias="class")
+    slo_ms: float
+    nodes: int
+    created_at: datetime
+
+
+class PipelineList(Reply):
+    pipelines: tuple[PipelineSummary, ...]
+
+
+class PipelineDetail(Reply):
+    pipeline: str
+    version: int
+    versions: tuple[int, ...]
+    """All versions there are, the latest first; at most 500."""
+    spec: dict[str, Any]
+    spec_hash: str
+    created_at: datetime
+    created_by: str
+
+
+# ---- runs -----------------------------------------------------------------------------------
+
+
+class RunSubmission(Request):
+    """A task. The same `idempotency_key` is the same run, for ever; without one each submission is
+    a run of its own. With `wait_ms` the answer waits for the run's end, up to that long."""
+
+    pipeline: Token
+    input: PlainObject = Field(default_factory=dict)
+    idempotency_key: Key | None = None
+    deadline_ms: float | None = Field(None, gt=0, le=MAX_WAIT_MS)
+    """From now; without it the pipeline's SLO."""
+    priority: Priority | None = Field(None, alias="class")
+    budget_usd: Decimal | None = Field(None, ge=0, max_digits=18, decimal_places=9)
+    version: Version | None = None
+    wait_ms: float = Field(0, ge=0, le=MAX_REPLY_WAIT_MS)
+
+
+class RunReceipt(Reply):
+    """A task was taken. `status` is `accepted` until the run is in the database, then the run's own;
+    `known` says that the key named a run that was there before."""
+
+    run_id: str
+    pipeline: str
+    status: str
+    known: bool = False
+    url: str
+
+
+class RunResult(Reply):
+    """The end of a run."""
+
+    run_id: str
+    pipeline: str
+    version: int
+    status: str
+    output: Any = None
+    error: ErrorInfo | None = None
+    accepted_at: datetime
+    finished_at: datetime
+    deadline_at: datetime
+    duration_ms: float
+    met_deadline: bool
+
+
+class RunSummary(Reply):
+    run_id: str
+    tenant: str
+    pipeline: str
+    version: int
+    status: str
+    priority: Priority = Field(alias="class")
+    accepted_at: datetime
+    deadline_at: datetime
+    finished_at: datetime | None = None
+    duration_ms: float | None = None
+    met_deadline: bool | None = None
+    degraded: bool = False
+    spent_usd: Decimal
+    budget_usd: Decimal | None = None
+
+
+class RunDetail(RunSummary):
+    idempotency_key: str | None = None
+    input: dict[str, Any]
+    output: Any = None
+    error: ErrorInfo | None = None
+    parent: dict[str, Any] | None = None
+
+
+class RunList(Reply):
+    """`next` is the `after` of the next page; null on the last."""
+
+    runs: tuple[RunSummary, ...]
+    next: str | None = None
+
+
+class FailedAttempt(Reply):
+    """An attempt that did not give its step the result."""
+
+    attempt: int
+    outcome: str
+    error: ErrorInfo | None = None
+    started_at: datetime | None = None
+    finished_at: datetime
+    worker: str | None = None
+
+
+class StepDetail(Reply):
+    """`step` is its path in the run; `slack_ms` what was left beyond the expected rest of the run
+    when it was dispatched."""
+
+    step: str
+    node: str
+    type: str
+    role: str
+    parent: str | None = None
+    state: str
+    attempt: int
+    ready_at: datetime
+    dispatched_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    deadline_at: datetime | None = None
+    slack_ms: float | None = None
+    duration_ms: float | None = None
+    worker: str | None = None
+    input: Any = None
+    output: Any = None
+    error: ErrorInfo | None = None
+    attempts: tuple[FailedAttempt, ...] = ()
+
+
+class StepList(Reply):
+    """The steps of a run in the order they became ready; `next` as in RunList."""
+
+    run_id: str
+    steps: tuple[StepDetail, ...]
+    next: str | None = None
+
+
+class NodeCost(Reply):
+    node: str | None = None
+    model: str
+    backend: str
+    calls: int
+    failed_calls: int
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    cost_usd: Decimal
+    mean_latency_ms: float
+
+
+class RunCost(Reply):
+    """What a run cost by node, model and backend, from the ledger."""
+
+    run_id: str
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: Decimal
+    nodes: tuple[NodeCost, ...]
+
+
+class CancelBody(Request):
+    reason: str = Field("", max_length=1_000)
+
+
+class SignalBody(Request):
+    """An event for a run: `name` is the `signal` of the node that waits, or the approval's step."""
+
+    name: str = Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")
+    payload: PlainJson = None
+    signal_id: Key | None = None
+    """The same id is the same signal; without it each is a new one."""
+
+
+class Sent(Reply):
+    """A request was written to the log of the run's partition, which acts on it in order."""
+
+    run_id: str
+    log_seq: int
+
+
+# ---- costs ----------------------------------------------------------------------------------
+
+
+class PipelineDayCost(Reply):
+    pipeline: str | None = None
+    day: date
+    calls: int
+    runs: int
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    cost_usd: Decimal
+
+
+class PipelineCosts(Reply):
+    """One row per pipeline and day (UTC), from `report.cost_by_pipeline_day`."""
+
+    costs: tuple[PipelineDayCost, ...]
+    truncated: bool = False
+
+
+class PipelineNodeCost(Reply):
+    pipeline: str | None = None
+    version: int | None = None
+    node: str | None = None
+    model: str
+    backend: str
+    calls: int
+    failed_calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: Decimal
+    mean_latency_ms: float
+
+
+class NodeCosts(Reply):
+    """One row per pipeline version, node, model and backend, from `report.cost_by_node`."""
+
+    costs: tuple[PipelineNodeCost, ...]
+    truncated: bool = False
+
+
+class RunCostRow(Reply):
+    run_id: str
+    pipeline: str
+    version: int
+    status: str
+    accepted_at: datetime
+    duration_ms: float | None = None
+    met_deadline: bool | None = None
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: Decimal
+
+
+class RunCosts(Reply):
+    """The dearest runs first, from `report.cost_by_run`."""
+
+    costs: tuple[RunCostRow, ...]
+    truncated: bool = False
+
+
+# ---- dead letters ---------------------------------------------------------------------------
+
+
+class DeadLetter(Reply):
+    """A message that could not be handled. `payload` is its text; `payload_truncated` says that only
+    its beginning is shown."""
+
+    seq: int
+    source: str
+    subject: str
+    error: ErrorInfo
+    buried_at: datetime | None = None
+    payload: str = ""
+    payload_bytes: int = 0
+    payload_truncated: bool = False
+    headers: dict[str, str] = Field(default_factory=dict)
+
+
+class DeadLetterList(Reply):
+    dead_letters: tuple[DeadLetter, ...]
+
+
+class Redriven(Reply):
+    """A dead letter was published again on its own subject and removed."""
+
+    seq: int
+    subject: str
+
+
+# ---- health ---------------------------------------------------------------------------------
+
+
+class Part(Reply):
+    """`detail` says what is wrong, or what was found."""
+
+    name: str
+    ok: bool
+    detail: str = ""
+
+
+class SystemHealth(Reply):
+    """What the API's process can see of the platform."""
+
+    status: Literal["ok", "impaired"]
+    version: str
+    parts: tuple[Part, ...]

@@ -1,0 +1,87 @@
+"""`python -m hocket.admin`: the REST API as a process.
+
+Starts when broker and database can be reached; a loss of either shows in `/readyz` and in 503
+answers until it is back. On a stop signal it takes no new requests, answers those it has within
+`DRAIN_TIMEOUT_S`, and ends waits early with a receipt.
+"""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from hocket.kit.lifecycle import Service, run
+
+from hocket.admin.app import make_app
+from hocket.admin.context import Context
+from hocket.schemas.errors import ErrorClass, HocketError
+
+POOL_SIZE = 10
+DRAIN_TIMEOUT_S = 5
+BACKLOG = 1_024
+KEEP_ALIVE_S = 30
+
+
+async def main(service: Service) -> None:
+    """Serve the API until the service is asked to stop."""
+    settings = service.settings
+    listener = _listen(settings.api_host, settings.api_port)
+    bus, pool = await asyncio.gather(service.bus(), service.pool(POOL_SIZE))
+    context = Context(
+        bus=bus,
+        pool=pool,
+        partitions=settings.partitions,
+        max_task_bytes=settings.max_task_bytes,
+        stopping=service.stopping,
+    )
+    server = _Server(
+        uvicorn.Config(
+            make_app(context),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=DRAIN_TIMEOUT_S,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            backlog=BACKLOG,
+        )
+    )
+    serving = asyncio.create_task(server.serve(sockets=[listener]), name="serve")
+    stopping = asyncio.create_task(service.stopping.wait(), name="stopping")
+    host, port = listener.getsockname()[:2]
+    service.log.info("api_ready", url=f"http://{host}:{port}")
+    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    server.should_exit = True
+    await serving
+
+
+class ApiPortTaken(HocketError):
+    """The API cannot listen on {host}:{port}: {reason}. Choose another port with HOCKET_API_PORT."""
+
+    code = "api_port_taken"
+    error_class = ErrorClass.UNAVAILABLE
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn without its own signal handlers: signals are the lifecycle's."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ApiPortTaken(host=host, port=port, reason=error.strerror) from error
+    return listener
+
+
+if __name__ == "__main__":
+    run("admin", main)

@@ -1,0 +1,35 @@
+"""What every endpoint works with, made once in `__main__` and handed to the app."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from fastapi import Depends, Request
+from hocket.kit.bus import Bus
+
+from hocket.admin.pipelines.versions import Plans
+from hocket.admin.queries import Pool
+from hocket.admin.runs.recent import RecentRuns
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The API's connections and bounds. `stopping` ends waits and streams when the process stops."""
+
+    bus: Bus
+    pool: Pool
+    partitions: int
+    max_task_bytes: int
+    stopping: asyncio.Event
+    plans: Plans = field(default_factory=Plans)
+    recent: RecentRuns = field(default_factory=RecentRuns)
+
+
+def context_of(request: Request) -> Context:
+    """Return the context of the app that serves this request."""
+    context = request.app.state.context
+    assert isinstance(context, Context)
+    return context
+
+
+Ctx = Annotated[Context, Depends(context_of)]

@@ -1,0 +1,67 @@
+"""`/v1/costs`: what was spent, from the views of schema `report`."""
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import AwareDatetime
+
+from hocket.admin.context import Ctx
+from hocket.admin.costs import reads
+from hocket.admin.identity import CallerDep
+from hocket.admin.pages import DEFAULT_PAGE, EPOCH, Limit
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.rest import MAX_VERSION, NodeCosts, PipelineCosts, RunCosts, Token
+
+DEFAULT_DAYS = 30
+MAX_DAYS = 400
+
+PipelineName = Annotated[Token | None, Query(description="Only this pipeline.")]
+
+router = APIRouter(prefix="/v1/costs", tags=["costs"])
+
+
+@router.get("/pipelines")
+async def costs_by_pipeline(
+    context: Ctx,
+    caller: CallerDep,
+    pipeline: PipelineName = None,
+    first: Annotated[date | None, Query(alias="from", description="First day (UTC).")] = None,
+    last: Annotated[date | None, Query(alias="to", description="Last day (UTC).")] = None,
+) -> PipelineCosts:
+    """Cost by pipeline and day; the last 30 days where none are named."""
+    end = last or datetime.now(UTC).date()
+    start = first or max(end, date.min + timedelta(days=DEFAULT_DAYS)) - timedelta(
+        days=DEFAULT_DAYS - 1
+    )
+    if start > end or (end - start).days >= MAX_DAYS:
+        raise InvalidInput(
+            field="from",
+            reason=f"{start} to {end} is not a span of 1 to {MAX_DAYS} days",
+            cure="Choose days closer together, `from` first.",
+        )
+    return await reads.by_pipeline(context.pool, caller.tenant, start, end, pipeline)
+
+
+@router.get("/nodes")
+async def costs_by_node(
+    context: Ctx,
+    caller: CallerDep,
+    pipeline: PipelineName = None,
+    version: Annotated[int | None, Query(ge=1, le=MAX_VERSION)] = None,
+) -> NodeCosts:
+    """Cost by pipeline version, node, model and backend over all time."""
+    return await reads.by_node(context.pool, caller.tenant, pipeline, version)
+
+
+@router.get("/runs")
+async def costs_by_run(
+    context: Ctx,
+    caller: CallerDep,
+    pipeline: PipelineName = None,
+    since: Annotated[AwareDatetime | None, Query(description="RFC 3339, with a zone.")] = None,
+    limit: Limit = DEFAULT_PAGE,
+) -> RunCosts:
+    """Cost by run, the dearest first; the last 30 days where no time is named."""
+    start = since or datetime.now(UTC) - timedelta(days=DEFAULT_DAYS)
+    return await reads.by_run(context.pool, caller.tenant, max(start, EPOCH), pipeline, limit)

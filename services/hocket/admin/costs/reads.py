@@ -1,0 +1,80 @@
+"""What the report views say about cost."""
+
+from datetime import date, datetime
+
+from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.schemas.rest import (
+    NodeCosts,
+    PipelineCosts,
+    PipelineDayCost,
+    PipelineNodeCost,
+    RunCostRow,
+    RunCosts,
+)
+
+MAX_ROWS = 5_000
+"""Rows in one answer; `truncated` says that there are more."""
+
+BY_PIPELINE_DAY = """
+SELECT pipeline, day, calls, runs, input_tokens::bigint, output_tokens::bigint,
+       cached_tokens::bigint, cost_usd
+FROM report.cost_by_pipeline_day
+WHERE tenant = $1 AND day BETWEEN $2 AND $3 AND ($4::text IS NULL OR pipeline = $4)
+ORDER BY day DESC, cost_usd DESC, pipeline
+LIMIT $5
+"""
+"""What each pipeline cost on each day."""
+
+BY_NODE = """
+SELECT pipeline, version, node, model, backend, calls, failed_calls, input_tokens::bigint,
+       output_tokens::bigint, cost_usd, mean_latency_ms
+FROM report.cost_by_node
+WHERE tenant = $1 AND ($2::text IS NULL OR pipeline = $2) AND ($3::integer IS NULL OR version = $3)
+ORDER BY cost_usd DESC, calls DESC, pipeline, version, node
+LIMIT $4
+"""
+"""What each node of each pipeline version cost."""
+
+BY_RUN = """
+SELECT run_id, pipeline, version, status, accepted_at, duration_ms::double precision, met_deadline,
+       calls, input_tokens::bigint, output_tokens::bigint, cost_usd
+FROM report.cost_by_run
+WHERE tenant = $1 AND accepted_at >= $2 AND ($3::text IS NULL OR pipeline = $3)
+ORDER BY cost_usd DESC, accepted_at DESC
+LIMIT $4
+"""
+"""What each run cost, the dearest first."""
+
+
+async def by_pipeline(
+    pool: Pool, tenant: str, first: date, last: date, pipeline: str | None
+) -> PipelineCosts:
+    """Return cost by pipeline and day, from the first to the last day, both included."""
+    rows = await pool.fetch(
+        BY_PIPELINE_DAY, tenant, first, last, pipeline, MAX_ROWS + 1, timeout=QUERY_TIMEOUT_S
+    )
+    return PipelineCosts(
+        costs=tuple(PipelineDayCost(**dict(row)) for row in rows[:MAX_ROWS]),
+        truncated=len(rows) > MAX_ROWS,
+    )
+
+
+async def by_node(pool: Pool, tenant: str, pipeline: str | None, version: int | None) -> NodeCosts:
+    """Return cost by node, model and backend over all time."""
+    rows = await pool.fetch(
+        BY_NODE, tenant, pipeline, version, MAX_ROWS + 1, timeout=QUERY_TIMEOUT_S
+    )
+    return NodeCosts(
+        costs=tuple(PipelineNodeCost(**dict(row)) for row in rows[:MAX_ROWS]),
+        truncated=len(rows) > MAX_ROWS,
+    )
+
+
+async def by_run(
+    pool: Pool, tenant: str, since: datetime, pipeline: str | None, limit: int
+) -> RunCosts:
+    """Return cost by run since a moment, the dearest first."""
+    rows = await pool.fetch(BY_RUN, tenant, since, pipeline, limit + 1, timeout=QUERY_TIMEOUT_S)
+    return RunCosts(
+        costs=tuple(RunCostRow(**dict(row)) for row in rows[:limit]), truncated=len(rows) > limit
+    )

@@ -1,0 +1,48 @@
+"""`/v1/dead-letters`: see, redrive and drop what could not be handled."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Response
+
+from hocket.admin.context import Ctx
+from hocket.admin.dead_letters import reads
+from hocket.admin.identity import resolve_caller
+from hocket.admin.pages import DEFAULT_PAGE, Limit
+from hocket.kit import dead_letters
+from hocket.schemas.rest import DeadLetter, DeadLetterList, Redriven
+
+MAX_SEQ = 2**63 - 1
+
+Seq = Annotated[int, Path(ge=1, le=MAX_SEQ, description="The number of a dead letter.")]
+
+router = APIRouter(
+    prefix="/v1/dead-letters", tags=["dead letters"], dependencies=[Depends(resolve_caller)]
+)
+
+
+@router.get("")
+async def list_dead_letters(context: Ctx, limit: Limit = DEFAULT_PAGE) -> DeadLetterList:
+    """List dead letters, the latest first, with the beginning of each payload."""
+    return DeadLetterList(dead_letters=await reads.list_latest(context.bus, limit))
+
+
+@router.get("/{seq}")
+async def show_dead_letter(seq: Seq, context: Ctx) -> DeadLetter:
+    """Show one dead letter with its whole payload and headers."""
+    return await reads.show(context.bus, seq)
+
+
+@router.post("/{seq}/redrive")
+async def redrive_dead_letter(seq: Seq, context: Ctx) -> Redriven:
+    """Publish a dead letter again on its own subject, then remove it here."""
+    letter = await reads.show(context.bus, seq)
+    await dead_letters.redrive(context.bus, seq)
+    return Redriven(seq=seq, subject=letter.subject)
+
+
+@router.delete("/{seq}", status_code=204)
+async def drop_dead_letter(seq: Seq, context: Ctx) -> Response:
+    """Remove a dead letter for good."""
+    await reads.show(context.bus, seq)
+    await dead_letters.drop(context.bus, seq)
+    return Response(status_code=204)

@@ -1,0 +1,29 @@
+"""`/healthz` and `/readyz` for probes, `/v1/health` for people. The same probes and `/metrics` are on
+the process's own health port."""
+
+from fastapi import APIRouter, Response
+
+from hocket.admin.context import Ctx
+from hocket.admin.health import reads
+from hocket.schemas.rest import SystemHealth
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/healthz", include_in_schema=False)
+async def process_lives() -> Response:
+    """Answer while the process lives."""
+    return Response("ok\n", media_type="text/plain")
+
+
+@router.get("/readyz", include_in_schema=False)
+async def can_serve(context: Ctx) -> Response:
+    """Answer 200 while broker and database can be reached, else 503."""
+    ready = context.bus.connected and await reads.database_answers(context.pool)
+    return Response("ready\n" if ready else "not ready\n", 200 if ready else 503)
+
+
+@router.get("/v1/health")
+async def system_health(context: Ctx) -> SystemHealth:
+    """Show the state of the platform's parts as this process sees them."""
+    return await reads.system_health(context)

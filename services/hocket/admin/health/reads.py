@@ -1,0 +1,60 @@
+"""What the API's process can see of the platform's parts."""
+
+from importlib.metadata import version
+
+import asyncpg
+from hocket.kit.bus import BusUnavailable
+
+from hocket.admin.context import Context
+from hocket.admin.queries import Pool
+from hocket.schemas import subjects
+from hocket.schemas.rest import Part, SystemHealth
+
+PROBE_TIMEOUT_S = 2.0
+PROBE_TIMEOUT_MS = 2_000
+
+PARTITIONS = """
+SELECT count(*) AS partitions, count(*) FILTER (WHERE owner <> '') AS owned FROM hocket.partition
+"""
+"""How many partitions there are, and how many a coordinator has taken."""
+
+
+async def system_health(context: Context) -> SystemHealth:
+    """Return the state of the parts: broker, database, partitions and gateway."""
+    parts = (
+        Part(name="nats", ok=context.bus.connected, detail=_said(context.bus.connected)),
+        await _database(context.pool),
+        await _gateway(context),
+    )
+    return SystemHealth(
+        status="ok" if all(part.ok for part in parts) else "impaired",
+        version=version("hocket"),
+        parts=parts,
+    )
+
+
+async def database_answers(pool: Pool) -> bool:
+    """Tell whether the database answers at once."""
+    return (await _database(pool)).ok
+
+
+async def _database(pool: Pool) -> Part:
+    try:
+        row = await pool.fetchrow(PARTITIONS, timeout=PROBE_TIMEOUT_S)
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        return Part(name="database", ok=False, detail=str(error) or type(error).__name__)
+    assert row is not None, "an aggregate has a row"
+    detail = f"{row['owned']} of {row['partitions']} partitions have an owner"
+    return Part(name="database", ok=True, detail=detail)
+
+
+async def _gateway(context: Context) -> Part:
+    try:
+        await context.bus.request(subjects.GATEWAY_MODELS, b"{}", timeout_ms=PROBE_TIMEOUT_MS)
+    except (BusUnavailable, TimeoutError) as error:
+        return Part(name="gateway", ok=False, detail=str(error) or "it does not answer")
+    return Part(name="gateway", ok=True, detail="it answers")
+
+
+def _said(connected: bool) -> str:
+    return "connected" if connected else "not connected; it connects again by itself"

@@ -1,0 +1,32 @@
+"""Who is calling. The one place where a request's identity is resolved; access control, when it
+comes, changes `resolve_caller` and nothing else."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Header
+
+from hocket.schemas.subjects import check_token
+
+DEFAULT_TENANT = "default"
+TENANT_HEADER = "X-Hocket-Tenant"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """On whose behalf a request acts, and what stands as author of its changes."""
+
+    tenant: str
+    name: str
+
+
+def resolve_caller(
+    tenant: Annotated[
+        str, Header(alias=TENANT_HEADER, description="On whose behalf the request acts.")
+    ] = DEFAULT_TENANT,
+) -> Caller:
+    """Return the caller of a request; raises InvalidInput for a tenant that cannot be a name."""
+    return Caller(tenant=check_token(TENANT_HEADER, tenant), name=f"api:{tenant}")
+
+
+CallerDep = Annotated[Caller, Depends(resolve_caller)]

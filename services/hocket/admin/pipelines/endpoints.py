@@ -1,0 +1,109 @@
+"""`/v1/pipelines`: apply, validate and read pipelines."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from hocket.admin.context import Context, Ctx
+from hocket.admin.identity import CallerDep
+from hocket.admin.pages import DEFAULT_PAGE, Limit
+from hocket.admin.pipelines import reads
+from hocket.admin.pipelines.known_models import UNCHECKED, known_models
+from hocket.admin.pipelines.versions import apply, compile_plan
+from hocket.schemas.pipeline.document import parse_document
+from hocket.schemas.pipeline.plan import Plan
+from hocket.schemas.pipeline.spec import PipelineNode, pipeline_schema
+from hocket.schemas.rest import (
+    MAX_VERSION,
+    PipelineApplied,
+    PipelineDetail,
+    PipelineList,
+    PipelineValid,
+    Token,
+)
+
+DOCUMENT = {
+    "requestBody": {
+        "required": True,
+        "description": "A pipeline, in JSON or YAML.",
+        "content": {
+            "application/json": {"schema": {"type": "object"}},
+            "application/yaml": {"schema": {"type": "string"}},
+        },
+    }
+}
+
+router = APIRouter(tags=["pipelines"])
+
+
+@router.post("/v1/pipelines", openapi_extra=DOCUMENT, status_code=201)
+async def apply_pipeline(
+    request: Request, response: Response, context: Ctx, caller: CallerDep
+) -> PipelineApplied:
+    """Apply a pipeline: a spec that differs from the latest version becomes the next version (201),
+    the same spec is the same version (200)."""
+    plan, warnings = await _checked(request, context, caller.tenant)
+    version, created = await apply(context.pool, caller.tenant, plan, caller.name)
+    if not created:
+        response.status_code = 200
+    return PipelineApplied(
+        pipeline=plan.pipeline.pipeline, version=version, created=created, warnings=warnings
+    )
+
+
+@router.post("/v1/pipelines/validate", openapi_extra=DOCUMENT)
+async def validate_pipeline(request: Request, context: Ctx, caller: CallerDep) -> PipelineValid:
+    """Check a pipeline as `POST /v1/pipelines` does, and keep nothing."""
+    plan, warnings = await _checked(request, context, caller.tenant)
+    return PipelineValid(
+        pipeline=plan.pipeline.pipeline, nodes=len(plan.by_path), warnings=warnings
+    )
+
+
+@router.get("/v1/pipelines")
+async def list_pipelines(
+    context: Ctx,
+    caller: CallerDep,
+    after: Annotated[str, Query(max_length=63, pattern=r"^[A-Za-z0-9_-]*$")] = "",
+    limit: Limit = DEFAULT_PAGE,
+) -> PipelineList:
+    """List the latest version of each pipeline by name; `after` is the last name of the page before."""
+    return PipelineList(
+        pipelines=await reads.list_pipelines(context.pool, caller.tenant, after, limit)
+    )
+
+
+@router.get("/v1/pipelines/{name}")
+async def show_pipeline(
+    name: Token,
+    context: Ctx,
+    caller: CallerDep,
+    version: Annotated[int | None, Query(ge=1, le=MAX_VERSION)] = None,
+) -> PipelineDetail:
+    """Show one version of a pipeline with its spec; the latest where none is named."""
+    return await reads.version_of(context.pool, caller.tenant, name, version)
+
+
+@router.get("/v1/schemas/pipeline")
+async def show_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a pipeline, for editors."""
+    return pipeline_schema()
+
+
+async def _checked(request: Request, context: Context, tenant: str) -> tuple[Plan, tuple[str, ...]]:
+    document = parse_document(await request.body())
+    models = await known_models(context.bus)
+    plan = await compile_plan(document, models)
+    warnings = [] if models is not None else [UNCHECKED]
+    warnings += [
+        f"There is no pipeline `{name}` yet; runs fail at the step that starts it."
+        for name in await reads.unknown_names(context.pool, tenant, _pipelines_in(plan))
+    ]
+    return plan, tuple(warnings)
+
+
+def _pipelines_in(plan: Plan) -> list[str]:
+    own = plan.pipeline.pipeline
+    nodes = (node_plan.node for node_plan in plan.by_path.values())
+    named = {node.pipeline for node in nodes if isinstance(node, PipelineNode)}
+    return sorted(named - {own})

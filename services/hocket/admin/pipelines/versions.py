@@ -1,0 +1,82 @@
+"""Pipeline versions: written once, numbered from 1 without gaps, never changed."""
+
+import asyncio
+import json
+from collections import OrderedDict
+from collections.abc import Container
+from typing import Any
+
+from hocket.admin.pipelines import reads
+from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.schemas.errors import PipelineUnknown
+from hocket.schemas.pipeline.plan import Plan, compile_pipeline
+
+PLANS_KEPT = 256
+"""Compiled versions kept in memory to check the input of tasks."""
+
+LOCK_PIPELINE = "SELECT pg_advisory_xact_lock(hashtextextended($1 || '/' || $2, 0))"
+"""Lets one transaction at a time number the versions of a pipeline."""
+
+LATEST_HASH = """
+SELECT version, spec_hash FROM hocket.pipeline
+WHERE tenant = $1 AND name = $2
+ORDER BY version DESC
+LIMIT 1
+"""
+"""The latest version and what it says."""
+
+ADD_VERSION = """
+INSERT INTO hocket.pipeline (tenant, name, version, spec, spec_hash, created_by)
+VALUES ($1, $2, $3, $4, $5, $6)
+"""
+"""One more version."""
+
+
+async def compile_plan(document: Any, models: Container[str] | None) -> Plan:
+    """Return the plan of a document, or raise InvalidInput; works beside the event loop."""
+    return await asyncio.to_thread(compile_pipeline, document, known_models=models)
+
+
+async def apply(pool: Pool, tenant: str, plan: Plan, author: str) -> tuple[int, bool]:
+    """Write the plan's pipeline as the next version, unless the latest one says the same.
+
+    Return the version and whether it is new.
+    """
+    name = plan.pipeline.pipeline
+    spec = json.dumps(plan.pipeline.model_dump(mode="json", by_alias=True))
+    async with pool.acquire(timeout=QUERY_TIMEOUT_S) as connection, connection.transaction():
+        await connection.execute(LOCK_PIPELINE, tenant, name, timeout=QUERY_TIMEOUT_S)
+        latest = await connection.fetchrow(LATEST_HASH, tenant, name, timeout=QUERY_TIMEOUT_S)
+        if latest is not None and latest["spec_hash"] == plan.spec_hash:
+            return latest["version"], False
+        version = (latest["version"] if latest is not None else 0) + 1
+        await connection.execute(
+            ADD_VERSION, tenant, name, version, spec, plan.spec_hash, author,
+            timeout=QUERY_TIMEOUT_S,
+        )  # fmt: skip
+    return version, True
+
+
+class Plans:
+    """The plans of the versions that were asked for last; versions do not change, so none is stale."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[str, str, int], Plan] = OrderedDict()
+
+    async def plan_of(
+        self, pool: Pool, tenant: str, name: str, version: int | None
+    ) -> tuple[int, Plan]:
+        """Return version and plan of a pipeline (the latest for None), or raise PipelineUnknown."""
+        number = version or await reads.latest_version(pool, tenant, name)
+        if number is None:
+            raise PipelineUnknown(pipeline=name, tenant=tenant)
+        key = (tenant, name, number)
+        plan = self._kept.get(key)
+        if plan is None:
+            detail = await reads.version_of(pool, tenant, name, number)
+            plan = await compile_plan(detail.spec, None)
+            self._kept[key] = plan
+            if len(self._kept) > PLANS_KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return number, plan

@@ -1,0 +1,147 @@
+"""`/v1/runs`: submit, read, cancel and signal runs."""
+
+import asyncio
+from datetime import datetime
+from typing import Annotated, Literal
+
+import asyncpg
+from fastapi import APIRouter, Header, Path, Query, Response
+from fastapi.responses import StreamingResponse
+from pydantic import AwareDatetime
+
+from hocket.admin.context import Context, Ctx
+from hocket.admin.identity import CallerDep
+from hocket.admin.pages import DEFAULT_PAGE, After, Limit
+from hocket.admin.runs import actions, events, reads
+from hocket.admin.runs.submission import merged_key, submit
+from hocket.schemas.errors import RunUnknown
+from hocket.schemas.rest import (
+    CancelBody,
+    Key,
+    RunCost,
+    RunDetail,
+    RunList,
+    RunReceipt,
+    RunResult,
+    RunSubmission,
+    Sent,
+    SignalBody,
+    StepList,
+    Token,
+)
+
+APPEAR_TIMEOUT_S = 2.0
+"""How long a run that was submitted here a moment ago is waited for before it counts as unknown."""
+APPEAR_INTERVAL_S = 0.02
+
+RunId = Annotated[str, Path(pattern=r"^r[0-9a-f]{24}$", description="The id of a run.")]
+Status = Literal[
+    "running", "succeeded", "degraded", "failed", "cancelled", "expired", "rejected"
+]  # fmt: skip
+
+router = APIRouter(prefix="/v1/runs", tags=["runs"])
+
+
+@router.post("", status_code=202, responses={200: {"model": RunResult}})
+async def submit_run(
+    task: RunSubmission,
+    response: Response,
+    context: Ctx,
+    caller: CallerDep,
+    idempotency_key: Annotated[Key | None, Header()] = None,
+    traceparent: Annotated[str | None, Header(pattern=r"^[0-9a-f]{2}(-[0-9a-f]+)+$")] = None,
+) -> RunReceipt | RunResult:
+    """Submit a task. 202 with the run's id once the broker has stored the task; with `wait_ms`, 200
+    with the result where the run ends within that time."""
+    task = merged_key(task, idempotency_key)
+    answer = await submit(context, caller, task, traceparent=traceparent)
+    if isinstance(answer, RunResult):
+        response.status_code = 200
+    response.headers["Location"] = f"/v1/runs/{answer.run_id}"
+    return answer
+
+
+@router.get("")
+async def list_runs(
+    context: Ctx,
+    caller: CallerDep,
+    pipeline: Annotated[Token | None, Query()] = None,
+    status: Annotated[Status | None, Query()] = None,
+    since: Annotated[AwareDatetime | None, Query(description="RFC 3339, with a zone.")] = None,
+    after: After = None,
+    limit: Limit = DEFAULT_PAGE,
+) -> RunList:
+    """List runs, the latest first."""
+    wanted = reads.RunFilter(pipeline=pipeline, status=status, since=_in_range(since))
+    return await reads.list_runs(context.pool, caller.tenant, wanted, after, limit)
+
+
+@router.get("/{run_id}")
+async def show_run(run_id: RunId, context: Ctx, caller: CallerDep) -> RunDetail:
+    """Show a run with its input and its output or error."""
+    return reads.detail(await _run(context, caller.tenant, run_id))
+
+
+@router.get("/{run_id}/steps")
+async def list_steps(
+    run_id: RunId,
+    context: Ctx,
+    caller: CallerDep,
+    values: Annotated[bool, Query(description="With the input and output of each step.")] = False,
+    after: After = None,
+    limit: Limit = DEFAULT_PAGE,
+) -> StepList:
+    """List the steps of a run with their times, deadlines, slack and failed attempts."""
+    await _run(context, caller.tenant, run_id)
+    return await reads.list_steps(context.pool, run_id, after=after, limit=limit, values=values)
+
+
+@router.get("/{run_id}/cost")
+async def show_cost(run_id: RunId, context: Ctx, caller: CallerDep) -> RunCost:
+    """Show what a run cost so far, by node, model and backend."""
+    await _run(context, caller.tenant, run_id)
+    return await reads.run_cost(context.pool, caller.tenant, run_id)
+
+
+@router.get("/{run_id}/events", response_class=StreamingResponse)
+async def follow_run(run_id: RunId, context: Ctx, caller: CallerDep) -> StreamingResponse:
+    """Follow a run as server-sent events: `step` whenever a step changes, `run` at its end."""
+    await _run(context, caller.tenant, run_id)
+    stream = events.follow(context, caller.tenant, run_id)
+    return StreamingResponse(
+        stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+    )
+
+
+@router.post("/{run_id}/cancel", status_code=202)
+async def cancel_run(
+    run_id: RunId, context: Ctx, caller: CallerDep, body: CancelBody | None = None
+) -> Sent:
+    """Ask for a run's end. 202: its coordinator acts on it in order."""
+    run = await _run(context, caller.tenant, run_id)
+    return await actions.cancel(context, caller, run, body or CancelBody())
+
+
+@router.post("/{run_id}/signals", status_code=202)
+async def signal_run(run_id: RunId, body: SignalBody, context: Ctx, caller: CallerDep) -> Sent:
+    """Hand an event to a run: the answer to an approval, or what a `signal` node waits for."""
+    run = await _run(context, caller.tenant, run_id)
+    return await actions.signal(context, caller, run, body)
+
+
+async def _run(context: Context, tenant: str, run_id: str) -> asyncpg.Record:
+    """Return the row of a run; one that was submitted here a moment ago is waited for."""
+    row = await reads.find_run(context.pool, tenant, run_id)
+    if row is None and run_id in context.recent:
+        deadline = asyncio.get_running_loop().time() + APPEAR_TIMEOUT_S
+        while row is None and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(APPEAR_INTERVAL_S)
+            row = await reads.find_run(context.pool, tenant, run_id)
+    if row is None:
+        raise RunUnknown(run_id=run_id)
+    return row
+
+
+def _in_range(since: datetime | None) -> datetime | None:
+    """Return a time that Postgres and asyncpg can carry; every run is later than the epoch."""
+    return None if since is None else max(since, reads.EPOCH)

@@ -1,0 +1,256 @@
+"""What can be read about runs: state, steps, cost.
+
+Every query is bound to the caller's tenant; a run of another tenant does not exist.
+"""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import asyncpg
+
+from hocket.admin.pages import EPOCH, cursor, parse_cursor
+from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.schemas.errors import ErrorInfo, RunUnknown
+from hocket.schemas.rest import (
+    FailedAttempt,
+    NodeCost,
+    RunCost,
+    RunDetail,
+    RunList,
+    RunResult,
+    RunSummary,
+    StepDetail,
+    StepList,
+)
+
+SUMMARY = """
+SELECT run_id, tenant, pipeline, version, status, priority, accepted_at, deadline_at, finished_at,
+       degraded, spent_usd, budget_usd
+FROM hocket.run
+WHERE tenant = $1
+"""
+"""The runs of a tenant; conditions and order follow."""
+
+LATEST_FIRST = "ORDER BY accepted_at DESC, run_id DESC LIMIT"
+
+ONE_RUN = """
+SELECT run_id, partition, tenant, pipeline, version, status, priority, accepted_at, deadline_at,
+       finished_at, degraded, spent_usd, budget_usd, idempotency_key, input, output, error, parent
+FROM hocket.run
+WHERE tenant = $1 AND run_id = $2
+"""
+"""One run, whole."""
+
+STEPS = """
+SELECT key, path, type, role, parent, state, attempt, ready_at, dispatched_at, started_at,
+       finished_at, deadline_at, slack_ms, worker, error,
+       CASE WHEN $5 THEN input END AS input, CASE WHEN $5 THEN output END AS output
+FROM hocket.step
+WHERE run_id = $1 AND (ready_at, key) > ($2, $3)
+ORDER BY ready_at, key
+LIMIT $4
+"""
+"""A page of a run's steps in the order they became ready, with their values where asked for."""
+
+ATTEMPTS = """
+SELECT key, attempt, outcome, error, started_at, finished_at, worker
+FROM hocket.attempt
+WHERE run_id = $1 AND key = ANY ($2::text[])
+ORDER BY key, attempt, finished_at
+"""
+"""The attempts of these steps that did not give them their result."""
+
+COST = """
+SELECT node, model, backend, count(*) AS calls,
+       count(*) FILTER (WHERE status <> 'ok') AS failed_calls,
+       sum(input_tokens)::bigint AS input_tokens, sum(output_tokens)::bigint AS output_tokens,
+       sum(cached_tokens)::bigint AS cached_tokens, sum(cost_usd) AS cost_usd,
+       avg(latency_ms) AS mean_latency_ms
+FROM hocket.usage
+WHERE run_id = $1 AND tenant = $2
+GROUP BY node, model, backend
+ORDER BY min(started_at)
+"""
+"""What a run's calls cost by node, model and backend."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Which runs a list shows."""
+
+    pipeline: str | None = None
+    status: str | None = None
+    since: datetime | None = None
+
+
+async def list_runs(
+    pool: Pool, tenant: str, wanted: RunFilter, after: str | None, limit: int
+) -> RunList:
+    """Return a page of runs, the latest first."""
+    conditions: list[tuple[str, tuple[Any, ...]]] = []
+    if wanted.pipeline is not None:
+        conditions.append(("pipeline = {}", (wanted.pipeline,)))
+    if wanted.status is not None:
+        conditions.append(("status = {}", (wanted.status,)))
+    if wanted.since is not None:
+        conditions.append(("accepted_at >= {}", (wanted.since,)))
+    if after is not None:
+        conditions.append(("(accepted_at, run_id) < ({}, {})", parse_cursor(after)))
+    query, values = SUMMARY, [tenant]
+    for text, given in conditions:
+        places = [f"${len(values) + 1 + i}" for i in range(len(given))]
+        query += f"  AND {text.format(*places)}\n"
+        values.extend(given)
+    query += f"{LATEST_FIRST} ${len(values) + 1}"
+    rows = await pool.fetch(query, *values, limit + 1, timeout=QUERY_TIMEOUT_S)
+    page = rows[:limit]
+    more = cursor(page[-1]["accepted_at"], page[-1]["run_id"]) if len(rows) > limit else None
+    return RunList(runs=tuple(RunSummary(**_summary(row)) for row in page), next=more)
+
+
+async def find_run(pool: Pool, tenant: str, run_id: str) -> asyncpg.Record | None:
+    """Return the row of a run, or None."""
+    return await pool.fetchrow(ONE_RUN, tenant, run_id, timeout=QUERY_TIMEOUT_S)
+
+
+async def run_row(pool: Pool, tenant: str, run_id: str) -> asyncpg.Record:
+    """Return the row of a run, or raise RunUnknown."""
+    row = await find_run(pool, tenant, run_id)
+    if row is None:
+        raise RunUnknown(run_id=run_id)
+    return row
+
+
+def detail(row: asyncpg.Record) -> RunDetail:
+    """Return all that callers may see of a run's row."""
+    return RunDetail(
+        **_summary(row),
+        idempotency_key=row["idempotency_key"],
+        input=_json(row["input"]),
+        output=_json(row["output"]),
+        error=_error(row["error"]),
+        parent=_json(row["parent"]),
+    )
+
+
+def result(row: asyncpg.Record) -> RunResult:
+    """Return the end of a run that has ended."""
+    assert row["finished_at"] is not None, "only an ended run has a result"
+    return RunResult(
+        run_id=row["run_id"],
+        pipeline=row["pipeline"],
+        version=row["version"],
+        status=row["status"],
+        output=_json(row["output"]),
+        error=_error(row["error"]),
+        accepted_at=row["accepted_at"],
+        finished_at=row["finished_at"],
+        deadline_at=row["deadline_at"],
+        duration_ms=milliseconds(row["accepted_at"], row["finished_at"]),
+        met_deadline=row["finished_at"] <= row["deadline_at"],
+    )
+
+
+async def list_steps(
+    pool: Pool, run_id: str, *, after: str | None, limit: int, values: bool
+) -> StepList:
+    """Return a page of a run's steps; `values` says whether with inputs and outputs."""
+    start = parse_cursor(after) if after is not None else (EPOCH, "")
+    rows = await pool.fetch(STEPS, run_id, *start, limit + 1, values, timeout=QUERY_TIMEOUT_S)
+    page = rows[:limit]
+    failed = await pool.fetch(
+        ATTEMPTS, run_id, [row["key"] for row in page], timeout=QUERY_TIMEOUT_S
+    )
+    by_step: dict[str, list[FailedAttempt]] = {}
+    for row in failed:
+        by_step.setdefault(row["key"], []).append(_attempt(row))
+    steps = tuple(_step(row, tuple(by_step.get(row["key"], ()))) for row in page)
+    more = cursor(page[-1]["ready_at"], page[-1]["key"]) if len(rows) > limit else None
+    return StepList(run_id=run_id, steps=steps, next=more)
+
+
+async def run_cost(pool: Pool, tenant: str, run_id: str) -> RunCost:
+    """Return what a run cost so far."""
+    rows = await pool.fetch(COST, run_id, tenant, timeout=QUERY_TIMEOUT_S)
+    nodes = tuple(NodeCost(**dict(row)) for row in rows)
+    return RunCost(
+        run_id=run_id,
+        calls=sum(node.calls for node in nodes),
+        input_tokens=sum(node.input_tokens for node in nodes),
+        output_tokens=sum(node.output_tokens for node in nodes),
+        cost_usd=sum((node.cost_usd for node in nodes), Decimal(0)),
+        nodes=nodes,
+    )
+
+
+def milliseconds(start: datetime | None, end: datetime | None) -> float | None:
+    """Return the time between two moments in milliseconds, None where one is missing."""
+    if start is None or end is None:
+        return None
+    return round((end - start).total_seconds() * 1000, 3)
+
+
+def _summary(row: asyncpg.Record) -> dict[str, Any]:
+    ended = row["finished_at"]
+    return {
+        "run_id": row["run_id"],
+        "tenant": row["tenant"],
+        "pipeline": row["pipeline"],
+        "version": row["version"],
+        "status": row["status"],
+        "priority": row["priority"],
+        "accepted_at": row["accepted_at"],
+        "deadline_at": row["deadline_at"],
+        "finished_at": ended,
+        "duration_ms": milliseconds(row["accepted_at"], ended),
+        "met_deadline": None if ended is None else ended <= row["deadline_at"],
+        "degraded": row["degraded"],
+        "spent_usd": row["spent_usd"],
+        "budget_usd": row["budget_usd"],
+    }
+
+
+def _step(row: asyncpg.Record, attempts: tuple[FailedAttempt, ...]) -> StepDetail:
+    return StepDetail(
+        step=row["key"],
+        node=row["path"],
+        type=row["type"],
+        role=row["role"],
+        parent=row["parent"],
+        state=row["state"],
+        attempt=row["attempt"],
+        ready_at=row["ready_at"],
+        dispatched_at=row["dispatched_at"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        deadline_at=row["deadline_at"],
+        slack_ms=row["slack_ms"],
+        duration_ms=milliseconds(row["started_at"], row["finished_at"]),
+        worker=row["worker"],
+        input=_json(row["input"]),
+        output=_json(row["output"]),
+        error=_error(row["error"]),
+        attempts=attempts,
+    )
+
+
+def _attempt(row: asyncpg.Record) -> FailedAttempt:
+    return FailedAttempt(
+        attempt=row["attempt"],
+        outcome=row["outcome"],
+        error=_error(row["error"]),
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        worker=row["worker"],
+    )
+
+
+def _json(text: str | None) -> Any:
+    return None if text is None else json.loads(text)
+
+
+def _error(text: str | None) -> ErrorInfo | None:
+    return None if text is None else ErrorInfo.model_validate_json(text)

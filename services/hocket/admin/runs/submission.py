@@ -1,0 +1,220 @@
+"""Submits a task the way any user does: one message on TASKS, and for those who wait, a reply.
+
+Owns no state. The run's id follows from tenant and idempotency key, so it is known before anything
+was sent, and a second submission finds the first one's run: in the database, or, while the run is
+not there yet, because intake derives the same id. Who waits hears of the end on a reply inbox or,
+where the run was started by an earlier submission, from the public fact.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+from hocket.kit.events import event_headers
+
+from hocket.admin.context import Context
+from hocket.admin.errors import IdempotencyKeyReused
+from hocket.admin.identity import Caller
+from hocket.admin.runs import reads
+from hocket.schemas import ids, subjects
+from hocket.schemas.errors import HocketError, InvalidInput, PayloadTooLarge
+from hocket.schemas.messages import RunFinished, TaskRejected
+from hocket.schemas.pipeline.plan import check_input
+from hocket.schemas.rest import RunReceipt, RunResult, RunSubmission
+
+PUBLISH_TIMEOUT_MS = 10_000
+"""How long the broker may take to confirm that it has stored the task."""
+EVENT_TYPE = "hocket.task"
+EVENT_SOURCE = "/hocket/admin"
+
+
+class TaskRefused(HocketError):
+    """The task was refused: {reason}"""
+
+    code = "task_refused"
+
+    def __init__(self, rejected: TaskRejected) -> None:
+        super().__init__(reason=rejected.error.message)
+        self._rejected = rejected
+
+    def info(self) -> Any:
+        """Return intake's own error."""
+        return self._rejected.error
+
+
+async def submit(
+    context: Context, caller: Caller, task: RunSubmission, *, traceparent: str | None
+) -> RunReceipt | RunResult:
+    """Submit a task; return the run's result where `wait_ms` was enough for it, else a receipt.
+
+    Raises PipelineUnknown, InvalidInput, PayloadTooLarge, IdempotencyKeyReused, BusUnavailable, and
+    intake's own refusal where it comes within `wait_ms`.
+    """
+    _, plan = await context.plans.plan_of(context.pool, caller.tenant, task.pipeline, task.version)
+    check_input(plan, task.input)
+    payload = _payload(task, context.max_task_bytes)
+    key = task.idempotency_key or uuid4().hex
+    run_id = ids.run_id(caller.tenant, key)
+    if not task.wait_ms:
+        known = await _known(context, caller, task, run_id)
+        if known is not None:
+            return _receipt(task, run_id, known["status"], known=True)
+        await _publish(context, caller, task, key, payload, traceparent, reply_to=None)
+        return _receipt(task, run_id, "accepted", known=False)
+    async with _end_of(context, caller, task, run_id) as (inbox, end):
+        known = await _known(context, caller, task, run_id)
+        if known is not None and known["finished_at"] is not None:
+            return reads.result(known)
+        if known is None:
+            await _publish(context, caller, task, key, payload, traceparent, reply_to=inbox)
+        result = await _within(context, end, task.wait_ms)
+    if result is not None:
+        return result
+    latest = await reads.find_run(context.pool, caller.tenant, run_id)
+    if latest is not None and latest["finished_at"] is not None:
+        return reads.result(latest)
+    status = latest["status"] if latest is not None else "accepted"
+    return _receipt(task, run_id, status, known=known is not None)
+
+
+def merged_key(task: RunSubmission, header: str | None) -> RunSubmission:
+    """Return the task with the idempotency key of the header `Idempotency-Key`, if there is one."""
+    if header is None or header == task.idempotency_key:
+        return task
+    if task.idempotency_key is not None:
+        raise InvalidInput(
+            field="Idempotency-Key",
+            reason="header and body name different keys",
+            cure="Send one of them.",
+        )
+    return task.model_copy(update={"idempotency_key": header})
+
+
+def _payload(task: RunSubmission, limit_bytes: int) -> bytes:
+    payload = json.dumps(task.input, ensure_ascii=False, separators=(",", ":")).encode()
+    if len(payload) > limit_bytes:
+        raise PayloadTooLarge(field="input", size_bytes=len(payload), limit_bytes=limit_bytes)
+    return payload
+
+
+async def _known(
+    context: Context, caller: Caller, task: RunSubmission, run_id: str
+) -> asyncpg.Record | None:
+    if task.idempotency_key is None:
+        return None
+    row = await reads.find_run(context.pool, caller.tenant, run_id)
+    if row is not None and row["pipeline"] != task.pipeline:
+        raise IdempotencyKeyReused(field="idempotency_key", run_id=run_id, pipeline=row["pipeline"])
+    return row
+
+
+async def _publish(
+    context: Context,
+    caller: Caller,
+    task: RunSubmission,
+    key: str,
+    payload: bytes,
+    traceparent: str | None,
+    *,
+    reply_to: str | None,
+) -> None:
+    run_id = ids.run_id(caller.tenant, key)
+    headers = {
+        **event_headers(EVENT_TYPE, EVENT_SOURCE, run_id, traceparent=traceparent),
+        "Hocket-Idempotency-Key": key,
+    }
+    for name, value in (
+        ("Hocket-Deadline-Ms", task.deadline_ms),
+        ("Hocket-Class", task.priority),
+        ("Hocket-Budget-Usd", task.budget_usd),
+        ("Hocket-Version", task.version),
+        ("Hocket-Reply-To", reply_to),
+    ):
+        if value is not None:
+            headers[name] = str(value)
+    await context.bus.publish(
+        subjects.task(caller.tenant, task.pipeline),
+        payload,
+        msg_id=run_id,
+        headers=headers,
+        timeout_ms=PUBLISH_TIMEOUT_MS,
+    )
+    context.recent.add(run_id)
+
+
+@asynccontextmanager
+async def _end_of(
+    context: Context, caller: Caller, task: RunSubmission, run_id: str
+) -> AsyncIterator[tuple[str, asyncio.Future[RunResult]]]:
+    """Listen for the end of a run: on an inbox of its own, and for a run that somebody else may have
+    started, to the public fact. The subscriptions reach the server before the task can."""
+    end: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
+
+    async def heard(message: Any) -> None:
+        body = json.loads(message.data)
+        if end.done():
+            return
+        if "run_id" not in body:
+            end.set_exception(TaskRefused(TaskRejected.model_validate(body)))
+        elif body["run_id"] == run_id and "finished_at_ms" in body:
+            end.set_result(_result(RunFinished.model_validate(body)))
+
+    inbox = context.bus.nc.new_inbox()
+    listening = [await context.bus.subscribe(inbox, heard)]
+    if task.idempotency_key is not None:
+        fact = subjects.event(caller.tenant, task.pipeline, RunFinished.kind)
+        listening.append(await context.bus.subscribe(fact, heard))
+    try:
+        yield inbox, end
+    finally:
+        end.cancel()
+        for subscription in listening:
+            await subscription.unsubscribe()
+
+
+async def _within(
+    context: Context, end: asyncio.Future[RunResult], wait_ms: float
+) -> RunResult | None:
+    stopping = asyncio.ensure_future(context.stopping.wait())
+    try:
+        await asyncio.wait(
+            {end, stopping}, timeout=wait_ms / 1000, return_when=asyncio.FIRST_COMPLETED
+        )
+    finally:
+        stopping.cancel()
+    return end.result() if end.done() else None
+
+
+def _receipt(task: RunSubmission, run_id: str, status: str, *, known: bool) -> RunReceipt:
+    return RunReceipt(
+        run_id=run_id,
+        pipeline=task.pipeline,
+        status=status,
+        known=known,
+        url=f"/v1/runs/{run_id}",
+    )
+
+
+def _result(finished: RunFinished) -> RunResult:
+    return RunResult(
+        run_id=finished.run_id,
+        pipeline=finished.pipeline,
+        version=finished.version,
+        status=finished.status,
+        output=finished.output,
+        error=finished.error,
+        accepted_at=_moment(finished.accepted_at_ms),
+        finished_at=_moment(finished.finished_at_ms),
+        deadline_at=_moment(finished.deadline_at_ms),
+        duration_ms=round(finished.finished_at_ms - finished.accepted_at_ms, 3),
+        met_deadline=finished.finished_at_ms <= finished.deadline_at_ms,
+    )
+
+
+def _moment(at_ms: float) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1000, tz=UTC)
