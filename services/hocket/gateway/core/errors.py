@@ -1,0 +1,65 @@
+"""Why the gateway refuses a call or a configuration, without having asked any backend."""
+
+from hocket.schemas.errors import ErrorClass, HocketError
+
+
+class RoutingInvalid(HocketError):
+    """The routing table is not valid at `{field}`: {reason}. {cure}"""
+
+    code = "routing_invalid"
+    error_class = ErrorClass.INVALID
+
+
+class ModelUnknown(HocketError):
+    """There is no model `{model}`. Known models: {known}. Add it to `models:` in the configuration or
+    use one of these."""
+
+    code = "model_unknown"
+    error_class = ErrorClass.INVALID
+
+
+class CallMalformed(HocketError):
+    """The call is not valid at `{field}`: {reason}. Send a CallRequest as JSON."""
+
+    code = "call_malformed"
+    error_class = ErrorClass.INVALID
+
+
+class DeadlinePassed(HocketError):
+    """The deadline of the call passed {late_ms} ms before a backend was asked. Give the run more time
+    or the step less to do."""
+
+    code = "deadline_passed"
+    error_class = ErrorClass.TIMEOUT
+
+
+class GatewayFull(HocketError):
+    """The gateway holds {limit} calls already. Try again later, or start another gateway."""
+
+    code = "gateway_full"
+    error_class = ErrorClass.RATE_LIMITED
+    retryable = True
+
+
+class BackendsBusy(HocketError):
+    """Every backend of model `{model}` is at its limit or resting: {reason}. Try again later, raise
+    `limit`, or add a backend."""
+
+    code = "backends_busy"
+    error_class = ErrorClass.RATE_LIMITED
+    retryable = True
+
+
+class CallStopped(HocketError):
+    """The call was cancelled: {reason}. What it used until then is booked."""
+
+    code = "call_cancelled"
+    error_class = ErrorClass.CANCELLED
+
+
+class ReplyTooLarge(HocketError):
+    """The reply has {size_bytes} bytes; a message carries {limit_bytes}. Ask for fewer embeddings at
+    once, or lower `max_tokens`. The call is booked."""
+
+    code = "reply_too_large"
+    error_class = ErrorClass.INVALID

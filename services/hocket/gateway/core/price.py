@@ -1,0 +1,98 @@
+"""Prices and what a call costs, exact to the last digit.
+
+All arithmetic runs in a decimal context that raises where a digit would be lost, so a cost is never
+rounded; the bounds on prices and tokens keep every result far inside its precision.
+"""
+
+from dataclasses import dataclass
+from decimal import Context, Decimal, Inexact, InvalidOperation
+
+MAX_USD = Decimal(10) ** 9
+"""The largest price that is believed."""
+MAX_DECIMALS = 18
+"""Digits after the point that a price (per million tokens) may have."""
+MAX_TOKENS = 2**63 - 1
+"""What the ledger's columns hold."""
+
+_TOKENS_PER_PRICE_EXPONENT = 6
+_EXACT = Context(prec=80, traps=[Inexact, InvalidOperation])
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """US dollars per million tokens, and per request; None means that nobody said.
+
+    Without `cached_usd_per_mtok` cached input costs what input costs.
+    """
+
+    input_usd_per_mtok: Decimal | None = None
+    output_usd_per_mtok: Decimal | None = None
+    cached_usd_per_mtok: Decimal | None = None
+    request_usd: Decimal | None = None
+
+    @property
+    def priced(self) -> bool:
+        """Whether any price is known; a price of 0 is known."""
+        return any(
+            price is not None
+            for price in (self.input_usd_per_mtok, self.output_usd_per_mtok, self.request_usd)
+        )
+
+    @property
+    def rank_usd(self) -> Decimal:
+        """One number to compare backends by: a million tokens in and a million out."""
+        return _EXACT.add(self.input_usd_per_mtok or _ZERO, self.output_usd_per_mtok or _ZERO)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a call costs; without a known price `usd` is 0 and `priced` False."""
+
+    usd: Decimal
+    priced: bool
+
+
+def cost(prices: Prices, *, input_tokens: int, output_tokens: int, cached_tokens: int) -> Cost:
+    """Return the exact cost of a call; `input_tokens` includes `cached_tokens`.
+
+    A backend that reports more cached than input tokens is billed for its input tokens as cached.
+    """
+    assert min(input_tokens, output_tokens, cached_tokens) >= 0
+    if not prices.priced:
+        return Cost(_ZERO, priced=False)
+    input_price = prices.input_usd_per_mtok or _ZERO
+    cached_price = input_price if prices.cached_usd_per_mtok is None else prices.cached_usd_per_mtok
+    cached = min(cached_tokens, input_tokens)
+    total = prices.request_usd or _ZERO
+    for tokens, price in (
+        (input_tokens - cached, input_price),
+        (cached, cached_price),
+        (output_tokens, prices.output_usd_per_mtok or _ZERO),
+    ):
+        micros = _EXACT.multiply(Decimal(tokens), price)
+        total = _EXACT.add(total, _EXACT.scaleb(micros, -_TOKENS_PER_PRICE_EXPONENT))
+    return Cost(plain(total), priced=True)
+
+
+def per_million(usd_per_token: Decimal) -> Decimal:
+    """Return the price of a million tokens for the price of one."""
+    return plain(_EXACT.scaleb(usd_per_token, _TOKENS_PER_PRICE_EXPONENT))
+
+
+def plain(value: Decimal) -> Decimal:
+    """Return the same number without trailing zeros and without an exponent above zero."""
+    reduced = _EXACT.normalize(value)
+    exponent = reduced.as_tuple().exponent
+    return _EXACT.quantize(reduced, _ONE) if isinstance(exponent, int) and exponent > 0 else reduced
+
+
+def believable(value: Decimal) -> bool:
+    """Return whether a price is finite, not negative and inside the bounds of this module."""
+    if not value.is_finite() or value < 0 or value > MAX_USD:
+        return False
+    exponent = plain(value).as_tuple().exponent
+    return isinstance(exponent, int) and -exponent <= MAX_DECIMALS
+
+
+_ZERO = Decimal(0)
+_ONE = Decimal(1)

@@ -1,0 +1,59 @@
+"""Replies that were sent lately, so that a call delivered twice is made once.
+
+A worker that lost a reply sends the same call again; it gets the remembered reply. Bounded by count,
+bytes and age; what falls out is simply made again.
+"""
+
+from collections import OrderedDict
+
+MAX_REPLIES = 4_096
+MAX_BYTES = 64 * 1024 * 1024
+MAX_AGE_MS = 120_000.0
+
+
+class RecentReplies:
+    """Encoded replies by call id, oldest first."""
+
+    def __init__(
+        self,
+        *,
+        max_replies: int = MAX_REPLIES,
+        max_bytes: int = MAX_BYTES,
+        max_age_ms: float = MAX_AGE_MS,
+    ) -> None:
+        self._max_replies = max_replies
+        self._max_bytes = max_bytes
+        self._max_age_ms = max_age_ms
+        self._replies: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._replies)
+
+    def keep(self, call_id: str, reply: bytes, now_ms: float) -> None:
+        """Remember a reply, and forget the oldest ones beyond the limits."""
+        self._forget(call_id)
+        self._replies[call_id] = (now_ms, reply)
+        self._bytes += len(reply)
+        while self._replies and self._over(now_ms):
+            self._forget(next(iter(self._replies)))
+
+    def find(self, call_id: str, now_ms: float) -> bytes | None:
+        """Return the reply to a call, or None where it is not remembered any more."""
+        kept = self._replies.get(call_id)
+        if kept is None or now_ms - kept[0] > self._max_age_ms:
+            return None
+        return kept[1]
+
+    def _over(self, now_ms: float) -> bool:
+        oldest_ms, _ = next(iter(self._replies.values()))
+        return (
+            len(self._replies) > self._max_replies
+            or self._bytes > self._max_bytes
+            or now_ms - oldest_ms > self._max_age_ms
+        )
+
+    def _forget(self, call_id: str) -> None:
+        kept = self._replies.pop(call_id, None)
+        if kept is not None:
+            self._bytes -= len(kept[1])
