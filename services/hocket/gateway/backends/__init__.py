@@ -1,0 +1,15 @@
+"""Backends: the ways to reach a served model, behind one protocol."""
+
+from collections.abc import Callable
+
+from hocket.gateway.backends.function import FunctionBackend
+from hocket.gateway.backends.openai_http import OpenAIBackend
+from hocket.gateway.backends.protocol import Backend
+from hocket.gateway.core.routing import BackendSpec
+
+
+def build(spec: BackendSpec, now_ms: Callable[[], float]) -> Backend:
+    """Return the backend of a spec; raise RoutingInvalid where its function cannot be had."""
+    if spec.kind == "function":
+        return FunctionBackend(spec)
+    return OpenAIBackend(spec, now_ms)

@@ -63,3 +63,10 @@ class ReplyTooLarge(HocketError):
 
     code = "reply_too_large"
     error_class = ErrorClass.INVALID
+
+
+class GatewayBroken(HocketError):
+    """The gateway met an error of its own: {reason}. Its log has the details; please report it."""
+
+    code = "gateway_broken"
+    error_class = ErrorClass.PERMANENT

@@ -1,0 +1,84 @@
+"""A backend that is an async function in this process: `module:function`, CallRequest to Completion.
+
+The function is named in the configuration and imported when the backend is built, never by an import
+statement: the gateway must not depend on whose code it serves (the built-in extractive model belongs
+to the workers), and users name functions that we do not know. A function that cannot be imported is
+an error of the configuration. It runs on the gateway's event loop, so it must not block.
+"""
+
+import asyncio
+import importlib
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+from hocket.gateway.backends.protocol import (
+    BackendReplyMalformed,
+    BackendTimedOut,
+    BackendUnreachable,
+    FunctionFailed,
+)
+from hocket.gateway.core.errors import RoutingInvalid
+from hocket.gateway.core.routing import BackendSpec
+from hocket.schemas.errors import HocketError
+from hocket.schemas.messages import CallRequest, Completion
+
+ModelFunction = Callable[[CallRequest], Awaitable[Completion]]
+
+
+class FunctionBackend:
+    """Calls the function `spec.target`; raise RoutingInvalid where there is none."""
+
+    def __init__(self, spec: BackendSpec) -> None:
+        self._spec = spec
+        self._function = imported(spec.target)
+
+    async def call(self, request: CallRequest, *, timeout_ms: float) -> Completion:
+        """Await the function; a HocketError that it raises is kept as it is."""
+        clock = asyncio.timeout(timeout_ms / 1000)
+        try:
+            async with clock:
+                completion = await self._function(request)
+        except HocketError:
+            raise
+        except TimeoutError as error:
+            if clock.expired():
+                raise BackendTimedOut(
+                    component=self._spec.name, timeout_ms=round(timeout_ms)
+                ) from error
+            raise BackendUnreachable(component=self._spec.name, reason=str(error)) from error
+        except OSError as error:
+            raise BackendUnreachable(component=self._spec.name, reason=str(error)) from error
+        except Exception as error:
+            raise FunctionFailed(
+                component=self._spec.name, exception=type(error).__name__, reason=str(error)
+            ) from error
+        if not isinstance(completion, Completion):
+            raise BackendReplyMalformed(
+                component=self._spec.name,
+                reason=f"the function returned {type(completion).__name__}, not Completion",
+            )
+        return completion
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def imported(target: str) -> ModelFunction:
+    """Return the async function `module:function`, or raise RoutingInvalid saying what is wrong."""
+    module_name, _, name = target.partition(":")
+    try:
+        found = getattr(importlib.import_module(module_name), name)
+    except Exception as error:
+        raise RoutingInvalid(
+            field=target,
+            reason=f"it cannot be imported ({type(error).__name__}: {error})",
+            cure="Install its package where the gateway runs, or correct the name.",
+        ) from error
+    if not inspect.iscoroutinefunction(found):
+        raise RoutingInvalid(
+            field=target,
+            reason="it is not an async function",
+            cure="Write `async def function(request: CallRequest) -> Completion`.",
+        )
+    return cast(ModelFunction, found)

@@ -1,0 +1,106 @@
+"""What every backend does: one call, one completion, or one of these errors.
+
+`tests/contract/test_backends.py` is the suite that each kind passes. A cancelled `call` stops the work
+behind it. `may_move_on` tells whether the gateway may try the next backend: the failure came before
+any output, so that nothing is done or billed twice.
+"""
+
+from typing import Any, ClassVar, Protocol
+
+from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.messages import CallRequest, Completion
+
+
+class Backend(Protocol):
+    """One served model version behind a logical model."""
+
+    async def call(self, request: CallRequest, *, timeout_ms: float) -> Completion:
+        """Make one call and return its completion; raise a HocketError, as a rule a BackendError,
+        within `timeout_ms`."""
+
+    async def close(self) -> None:
+        """Let go of connections; no call comes afterwards."""
+
+
+class BackendError(HocketError):
+    """Backend `{component}` failed: {reason}."""
+
+    code = "backend_error"
+    may_move_on: ClassVar[bool] = False
+
+    def __init__(self, *, spent: Completion | None = None, **fields: Any) -> None:
+        super().__init__(**fields)
+        self.spent = spent or Completion()
+        """What the backend metered although it failed; only its token counts matter."""
+
+
+class BackendUnreachable(BackendError):
+    """Backend `{component}` cannot be reached: {reason}. Check that it runs and its `base_url`."""
+
+    code = "backend_unreachable"
+    error_class = ErrorClass.TRANSIENT
+    retryable = True
+    may_move_on = True
+
+
+class BackendBroken(BackendError):
+    """Backend `{component}` answered with status {status}: {reason}."""
+
+    code = "backend_broken"
+    error_class = ErrorClass.TRANSIENT
+    retryable = True
+    may_move_on = True
+
+
+class BackendRateLimited(BackendError):
+    """Backend `{component}` asks for fewer calls: {reason}. Lower its `limit` or add a backend."""
+
+    code = "backend_rate_limited"
+    error_class = ErrorClass.RATE_LIMITED
+    retryable = True
+    may_move_on = True
+
+
+class BackendTimedOut(BackendError):
+    """Backend `{component}` did not answer within {timeout_ms} ms."""
+
+    code = "backend_timed_out"
+    error_class = ErrorClass.TIMEOUT
+    retryable = True
+
+
+class BackendDenied(BackendError):
+    """Backend `{component}` denies access (status {status}): {reason}. Check its `api_key`."""
+
+    code = "backend_denied"
+    error_class = ErrorClass.PERMANENT
+
+
+class BackendRefused(BackendError):
+    """Backend `{component}` refused the call (status {status}): {reason}."""
+
+    code = "backend_refused"
+    error_class = ErrorClass.INVALID
+
+
+class BackendMisconfigured(BackendError):
+    """Backend `{component}` has no such model or path (status {status}): {reason}. Check its `model`
+    and `base_url`."""
+
+    code = "backend_misconfigured"
+    error_class = ErrorClass.PERMANENT
+
+
+class BackendReplyMalformed(BackendError):
+    """Backend `{component}` answered with something that is not a completion: {reason}."""
+
+    code = "backend_reply_malformed"
+    error_class = ErrorClass.TRANSIENT
+    retryable = True
+
+
+class FunctionFailed(BackendError):
+    """The function behind backend `{component}` raised {exception}: {reason}."""
+
+    code = "function_failed"
+    error_class = ErrorClass.PERMANENT

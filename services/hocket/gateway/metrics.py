@@ -1,0 +1,55 @@
+"""What the gateway counts, for Prometheus. Money is counted in floats here; the ledger has it exact."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from hocket.schemas.messages import UsageRecord
+
+LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+
+
+class GatewayMetrics:
+    """Calls, tokens, cost and latency by model and backend; calls in flight and waiting."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        by = ("model", "backend")
+        self.calls = Counter(
+            "hocket_gateway_calls", "Attempts at a backend.", (*by, "status"), registry=registry
+        )
+        self.refused = Counter(
+            "hocket_gateway_refused", "Calls refused at the door.", ("code",), registry=registry
+        )
+        self.repeated = Counter(
+            "hocket_gateway_repeated", "Calls delivered again, not made again.", registry=registry
+        )
+        self.tokens = Counter(
+            "hocket_gateway_tokens", "Tokens metered.", (*by, "kind"), registry=registry
+        )
+        self.cost_usd = Counter(
+            "hocket_gateway_cost_usd", "US dollars spent.", by, registry=registry
+        )
+        self.latency_s = Histogram(
+            "hocket_gateway_latency_seconds",
+            "Time of one attempt at a backend.",
+            by,
+            buckets=LATENCY_BUCKETS_S,
+            registry=registry,
+        )
+        self.in_flight = Gauge(
+            "hocket_gateway_in_flight", "Calls held by this gateway.", registry=registry
+        )
+        self.waiting = Gauge(
+            "hocket_gateway_waiting", "Calls waiting for a place at a backend.", registry=registry
+        )
+        self.unbooked = Gauge(
+            "hocket_gateway_unbooked", "Usage records not yet acknowledged.", registry=registry
+        )
+
+    def observe(self, record: UsageRecord) -> None:
+        """Count one attempt."""
+        by = (record.model, record.backend)
+        self.calls.labels(*by, record.status).inc()
+        self.tokens.labels(*by, "input").inc(record.input_tokens)
+        self.tokens.labels(*by, "output").inc(record.output_tokens)
+        self.tokens.labels(*by, "cached").inc(record.cached_tokens)
+        self.cost_usd.labels(*by).inc(float(record.cost_usd))
+        self.latency_s.labels(*by).observe(record.latency_ms / 1000)

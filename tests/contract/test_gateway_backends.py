@@ -1,0 +1,375 @@
+"""What every backend promises, run over each kind; and what only the HTTP kind does."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from types import ModuleType
+from typing import Any, Protocol
+
+import pytest
+
+from hocket.gateway.backends import build
+from hocket.gateway.backends.protocol import (
+    Backend,
+    BackendBroken,
+    BackendDenied,
+    BackendMisconfigured,
+    BackendRateLimited,
+    BackendRefused,
+    BackendReplyMalformed,
+    BackendTimedOut,
+    BackendUnreachable,
+)
+from hocket.gateway.core.errors import RoutingInvalid
+from hocket.gateway.core.routing import BackendSpec
+from hocket.schemas.errors import HocketError, InvalidInput
+from hocket.schemas.messages import CallRequest, ChatMessage, Completion, Document
+from mock_upstream import Upstream, running_upstream
+
+NOW_MS = 1_800_000_000_000.0
+LONG_MS = 20_000.0
+BOUND_S = 10.0
+
+
+class World(Protocol):
+    """A kind of backend together with the model behind it, which the test directs."""
+
+    backend: Backend
+    called: asyncio.Event
+    cancelled: asyncio.Event
+
+    def hang(self) -> None: ...
+    def fail(self, error: type[HocketError]) -> None: ...
+    def answer_nonsense(self) -> None: ...
+
+
+class HttpWorld:
+    STATUS: dict[type[HocketError], int] = {
+        BackendBroken: 503,
+        BackendRateLimited: 429,
+        BackendDenied: 401,
+        BackendMisconfigured: 404,
+        BackendRefused: 400,
+    }
+
+    def __init__(self, upstream: Upstream) -> None:
+        self.upstream = upstream
+        self.called, self.cancelled = upstream.called, upstream.cancelled
+        self.backend = build(http_spec(upstream.base_url), lambda: NOW_MS)
+
+    def hang(self) -> None:
+        self.upstream.answer = self.upstream.hangs
+
+    def fail(self, error: type[HocketError]) -> None:
+        self.upstream.answer = self.upstream.fails(self.STATUS[error], **{"Retry-After": "3"})
+
+    def answer_nonsense(self) -> None:
+        self.upstream.answer = self.upstream.sends(b"<html>")
+
+
+class FunctionWorld:
+    def __init__(self) -> None:
+        self.called, self.cancelled = asyncio.Event(), asyncio.Event()
+        self._behave: Callable[[CallRequest], Awaitable[Any]] = self._completes
+        module = ModuleType("tests_scripted_model")
+        module.__dict__["complete"] = self._complete
+        sys.modules[module.__name__] = module
+        spec = BackendSpec("b", "function", "tests_scripted_model:complete")
+        self.backend = build(spec, lambda: NOW_MS)
+
+    async def _complete(self, request: CallRequest) -> Any:
+        self.called.set()
+        return await self._behave(request)
+
+    async def _completes(self, request: CallRequest) -> Completion:
+        if request.embed:
+            vectors = tuple((float(index), 0.5) for index in range(len(request.embed)))
+            return Completion(embeddings=vectors, input_tokens=11)
+        wants_json = request.response_schema is not None
+        return Completion(
+            text='{"port": "Brest"}' if wants_json else "tidal",
+            data={"port": "Brest"} if wants_json else None,
+            input_tokens=120,
+            output_tokens=7,
+            cached_tokens=20,
+            finish_reason="stop",
+        )
+
+    def hang(self) -> None:
+        async def hangs(_: CallRequest) -> Any:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.cancelled.set()
+                raise
+
+        self._behave = hangs
+
+    def fail(self, error: type[HocketError]) -> None:
+        async def fails(_: CallRequest) -> Any:
+            raise error(component="b", status=1, reason="no luck", retry_at_ms=NOW_MS + 3_000)
+
+        self._behave = fails
+
+    def answer_nonsense(self) -> None:
+        async def nonsense(_: CallRequest) -> Any:
+            return "tidal"
+
+        self._behave = nonsense
+
+
+def http_spec(base_url: str) -> BackendSpec:
+    return BackendSpec("b", "openai", "m-1", base_url=base_url)
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[Upstream]:
+    async with running_upstream() as running:
+        yield running
+
+
+@pytest.fixture(params=["http", "function"])
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    if request.param == "function":
+        yield FunctionWorld()
+        return
+    async with running_upstream() as running:
+        world = HttpWorld(running)
+        yield world
+        await world.backend.close()
+
+
+@pytest.fixture
+async def http(upstream: Upstream) -> AsyncIterator[HttpWorld]:
+    world = HttpWorld(upstream)
+    yield world
+    await world.backend.close()
+
+
+def chat(content: str = "How often?", **fields: Any) -> CallRequest:
+    return CallRequest(
+        call_id="c",
+        model="writer",
+        messages=(ChatMessage(role="user", content=content),),
+        deadline_at_ms=NOW_MS + LONG_MS,
+        **fields,
+    )
+
+
+def embed(*texts: str) -> CallRequest:
+    return CallRequest(call_id="c", model="e", embed=texts, deadline_at_ms=NOW_MS + LONG_MS)
+
+
+# ---- every kind -----------------------------------------------------------------------------
+
+
+async def test_a_call_returns_its_text_with_what_it_used(world: World) -> None:
+    made = await world.backend.call(chat(), timeout_ms=LONG_MS)
+    assert made == Completion(
+        text="tidal", input_tokens=120, output_tokens=7, cached_tokens=20, finish_reason="stop"
+    )
+
+
+async def test_embeddings_come_in_the_order_of_the_texts(world: World) -> None:
+    made = await world.backend.call(embed("a", "b", "c"), timeout_ms=LONG_MS)
+    assert made.embeddings == ((0.0, 0.5), (1.0, 0.5), (2.0, 0.5))
+    assert (made.input_tokens, made.output_tokens) == (11, 0)
+
+
+async def test_a_response_schema_gives_the_value_as_data(world: World) -> None:
+    made = await world.backend.call(chat(response_schema={"type": "object"}), timeout_ms=LONG_MS)
+    assert made.data == {"port": "Brest"}
+
+
+async def test_a_call_that_takes_too_long_times_out(world: World) -> None:
+    world.hang()
+    with pytest.raises(BackendTimedOut):
+        await world.backend.call(chat(), timeout_ms=50)
+
+
+async def test_a_call_that_timed_out_stops_the_work_behind_it(world: World) -> None:
+    world.hang()
+    with pytest.raises(BackendTimedOut):
+        await world.backend.call(chat(), timeout_ms=50)
+    await asyncio.wait_for(world.cancelled.wait(), BOUND_S)
+
+
+async def test_a_cancelled_call_stops_the_work_behind_it(world: World) -> None:
+    world.hang()
+    task = asyncio.create_task(_called(world.backend))
+    await asyncio.wait_for(world.called.wait(), BOUND_S)
+    task.cancel()
+    await asyncio.wait_for(world.cancelled.wait(), BOUND_S)
+    assert (await asyncio.gather(task, return_exceptions=True))[0].__class__ is (
+        asyncio.CancelledError
+    )
+
+
+async def test_nonsense_is_an_error_that_names_the_backend(world: World) -> None:
+    world.answer_nonsense()
+    with pytest.raises(BackendReplyMalformed) as failed:
+        await world.backend.call(chat(), timeout_ms=LONG_MS)
+    assert failed.value.info().component == "b"
+
+
+@pytest.mark.parametrize(
+    ("error", "retryable", "may_move_on"),
+    [
+        (BackendBroken, True, True),
+        (BackendRateLimited, True, True),
+        (BackendDenied, False, False),
+        (BackendMisconfigured, False, False),
+        (BackendRefused, False, False),
+    ],
+)
+async def test_a_failure_is_typed(
+    world: World, error: type[Any], retryable: bool, may_move_on: bool
+) -> None:
+    world.fail(error)
+    with pytest.raises(error) as failed:
+        await world.backend.call(chat(), timeout_ms=LONG_MS)
+    assert (failed.value.retryable, failed.value.may_move_on) == (retryable, may_move_on)
+
+
+async def test_a_rate_limit_says_when_to_come_again(world: World) -> None:
+    world.fail(BackendRateLimited)
+    with pytest.raises(BackendRateLimited) as failed:
+        await world.backend.call(chat(), timeout_ms=LONG_MS)
+    assert failed.value.info().retry_at_ms == NOW_MS + 3_000
+
+
+# ---- HTTP only ------------------------------------------------------------------------------
+
+
+async def test_documents_and_parameters_reach_the_endpoint(http: HttpWorld) -> None:
+    schema = {"type": "object"}
+    request = chat(
+        documents=(Document(id="P1", text="Twice a day."),),
+        max_tokens=9,
+        temperature=0.2,
+        response_schema=schema,
+    )
+    await http.backend.call(request, timeout_ms=LONG_MS)
+    assert http.upstream.paths == ["/v1/chat/completions"]
+    assert http.upstream.bodies == [
+        {
+            "model": "m-1",
+            "messages": [
+                {"role": "user", "content": "How often?\n\nSources:\n\n[P1]\nTwice a day."}
+            ],
+            "max_tokens": 9,
+            "temperature": 0.2,
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "reply", "schema": schema},
+            },
+        }
+    ]
+
+
+async def test_the_key_is_sent_as_a_bearer_token(upstream: Upstream) -> None:
+    from pydantic import SecretStr
+
+    spec = BackendSpec("b", "openai", "m", base_url=upstream.base_url, api_key=SecretStr("k-1"))
+    backend = build(spec, lambda: NOW_MS)
+    await backend.call(chat(), timeout_ms=LONG_MS)
+    await backend.close()
+    assert upstream.headers[0]["Authorization"] == "Bearer k-1"
+
+
+async def test_a_server_that_is_not_there_is_unreachable() -> None:
+    async with running_upstream() as gone:
+        base_url = gone.base_url
+    backend = build(http_spec(base_url), lambda: NOW_MS)
+    with pytest.raises(BackendUnreachable) as failed:
+        await backend.call(chat(), timeout_ms=LONG_MS)
+    await backend.close()
+    assert failed.value.may_move_on
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "rest_ms"),
+    [
+        ("2.5", 2_500),
+        ("Fri, 15 Jan 2027 08:00:07 GMT", 7_000),
+        ("soon", 1_000),
+        ("nan", 1_000),
+        ("-5", 0),
+        ("999999999", 300_000),
+    ],
+)
+async def test_retry_after_is_read_in_every_form(
+    http: HttpWorld, retry_after: str, rest_ms: float
+) -> None:
+    http.upstream.answer = http.upstream.fails(429, **{"Retry-After": retry_after})
+    with pytest.raises(BackendRateLimited) as failed:
+        await http.backend.call(chat(), timeout_ms=LONG_MS)
+    assert failed.value.info().retry_at_ms == NOW_MS + rest_ms
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        [],
+        {},
+        {"choices": []},
+        {"choices": [{"message": None}]},
+        {"choices": [{"message": {"content": 5}}]},
+        {"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": -1}},
+        {"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": "many"}},
+    ],
+)
+async def test_a_broken_completion_is_an_error(http: HttpWorld, body: Any) -> None:
+    http.upstream.answer = http.upstream.sends(body)
+    with pytest.raises(BackendReplyMalformed):
+        await http.backend.call(chat(), timeout_ms=LONG_MS)
+
+
+async def test_a_broken_completion_that_was_metered_says_what_it_used(http: HttpWorld) -> None:
+    http.upstream.answer = http.upstream.sends({"choices": [], "usage": {"prompt_tokens": 40}})
+    with pytest.raises(BackendReplyMalformed) as failed:
+        await http.backend.call(chat(), timeout_ms=LONG_MS)
+    assert failed.value.spent.input_tokens == 40
+
+
+async def test_missing_embeddings_are_an_error(http: HttpWorld) -> None:
+    http.upstream.answer = http.upstream.sends({"data": [{"index": 0, "embedding": [1.0]}]})
+    with pytest.raises(BackendReplyMalformed, match="1 embeddings for 2 texts"):
+        await http.backend.call(embed("a", "b"), timeout_ms=LONG_MS)
+
+
+async def test_a_redirect_is_not_followed(http: HttpWorld) -> None:
+    http.upstream.answer = http.upstream.fails(307, Location="http://127.0.0.1:9/")
+    with pytest.raises(BackendMisconfigured):
+        await http.backend.call(chat(), timeout_ms=LONG_MS)
+
+
+# ---- functions only -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("no_such_module_here:f", "cannot be imported"),
+        ("json:no_such_function", "cannot be imported"),
+        ("json:dumps", "not an async function"),
+    ],
+)
+def test_a_function_that_cannot_be_had_is_refused_at_start(target: str, reason: str) -> None:
+    with pytest.raises(RoutingInvalid, match=reason):
+        build(BackendSpec("b", "function", target), lambda: NOW_MS)
+
+
+async def test_a_typed_error_of_a_function_is_kept() -> None:
+    world = FunctionWorld()
+
+    async def refuses(_: CallRequest) -> Any:
+        raise InvalidInput(field="messages", reason="empty", cure="Say something.")
+
+    world._behave = refuses
+    with pytest.raises(InvalidInput):
+        await world.backend.call(chat(), timeout_ms=LONG_MS)
+
+
+async def _called(backend: Backend) -> Completion:
+    return await backend.call(chat(), timeout_ms=LONG_MS)

@@ -1,0 +1,303 @@
+"""One call through the gateway: candidates, deadlines, booking, waiting, cancelling, reloading."""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from decimal import Decimal
+
+from hocket.gateway.backends.protocol import (
+    BackendBroken,
+    BackendDenied,
+    BackendRateLimited,
+    BackendReplyMalformed,
+)
+from hocket.gateway.calls import Calls, Cancellation, Routes
+from hocket.gateway.core.price import Prices
+from hocket.gateway.core.routing import BackendSpec, RoutingTable
+from hocket.gateway.served import ServedBackend, retire_missing
+from hocket.schemas.errors import ErrorClass
+from hocket.schemas.messages import Attribution, CallReply, CallRequest, Completion, UsageRecord
+
+NOW_MS = 1_800_000_000_000.0
+BOUND_S = 10.0
+ANSWER = Completion(text="tidal", input_tokens=1_000_000, output_tokens=500_000)
+
+Behaviour = Callable[[CallRequest], Awaitable[Completion]]
+
+
+class ScriptedBackend:
+    """A backend that does what the test says; the contract suite covers the real kinds."""
+
+    def __init__(self, behaviour: Behaviour) -> None:
+        self.behaviour = behaviour
+        self.called = asyncio.Event()
+        self.timeouts_ms: list[float] = []
+        self.closed = False
+
+    async def call(self, request: CallRequest, *, timeout_ms: float) -> Completion:
+        assert not self.closed
+        self.timeouts_ms.append(timeout_ms)
+        self.called.set()
+        return await self.behaviour(request)
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Desk:
+    """Calls over scripted backends, with a clock that stands and a book that is a list."""
+
+    def __init__(self, **backends: ScriptedBackend) -> None:
+        self.now_ms = NOW_MS
+        self.records: list[UsageRecord] = []
+        self.book_open = asyncio.Event()
+        self.book_open.set()
+        self.backends = backends
+        self.limit = 1
+        self.calls = Calls(self.routes(), now_ms=lambda: self.now_ms, book=self._book)
+
+    def routes(self) -> Routes:
+        usd = itertools.count(1)
+        specs = tuple(
+            BackendSpec(
+                name,
+                "function",
+                "a:b",
+                limit=self.limit,
+                prices=Prices(Decimal(next(usd)), Decimal(1)),
+            )
+            for name in self.backends
+        )
+        served = {spec.name: ServedBackend(spec, self.backends[spec.name]) for spec in specs}
+        return Routes(RoutingTable({"writer": specs}), served)
+
+    async def make(self, call_id: str = "c", **fields: object) -> CallReply:
+        return await asyncio.wait_for(
+            self.calls.make(request(call_id, **fields), Cancellation()), BOUND_S
+        )
+
+    async def _book(self, record: UsageRecord) -> None:
+        await self.book_open.wait()
+        self.records.append(record)
+
+    def booked(self) -> list[tuple[str, str, str, str | None]]:
+        return [(r.call_id, r.backend, r.status, r.error_code) for r in self.records]
+
+
+def request(call_id: str = "c", **fields: object) -> CallRequest:
+    return CallRequest.model_validate(
+        {
+            "call_id": call_id,
+            "model": "writer",
+            "deadline_at_ms": NOW_MS + 60_000,
+            "attribution": Attribution(tenant="acme", run_id="r1", step="draft"),
+            **fields,
+        }
+    )
+
+
+def answers() -> ScriptedBackend:
+    async def behaviour(_: CallRequest) -> Completion:
+        return ANSWER
+
+    return ScriptedBackend(behaviour)
+
+
+def raises(error: Callable[[], Exception]) -> ScriptedBackend:
+    async def behaviour(_: CallRequest) -> Completion:
+        raise error()
+
+    return ScriptedBackend(behaviour)
+
+
+def waits(release: asyncio.Event) -> ScriptedBackend:
+    async def behaviour(_: CallRequest) -> Completion:
+        await release.wait()
+        return ANSWER
+
+    return ScriptedBackend(behaviour)
+
+
+def broken() -> BackendBroken:
+    return BackendBroken(component="a", status=503, reason="no luck")
+
+
+async def test_a_call_is_booked_with_the_price_it_used() -> None:
+    desk = Desk(a=answers())
+    reply = await desk.make()
+    (record,) = desk.records
+    assert (reply.text, reply.cost_usd) == ("tidal", Decimal("1.5"))
+    assert (record.cost_usd, record.input_usd_per_mtok, record.output_usd_per_mtok) == (
+        Decimal("1.5"),
+        1,
+        1,
+    )
+    assert record.attribution == Attribution(tenant="acme", run_id="r1", step="draft")
+
+
+async def test_a_failed_backend_leads_to_the_next_and_both_are_booked() -> None:
+    desk = Desk(a=raises(broken), b=answers())
+    reply = await desk.make()
+    assert (reply.text, reply.backend) == ("tidal", "b")
+    assert desk.booked() == [
+        ("c", "a", "error", "backend_broken"),
+        ("c:r1", "b", "ok", None),
+    ]
+
+
+async def test_when_every_backend_failed_the_last_error_is_the_reply() -> None:
+    desk = Desk(a=raises(broken), b=raises(broken))
+    reply = await desk.make()
+    assert reply.error is not None
+    assert (reply.error.code, reply.backend, len(desk.records)) == ("backend_broken", "b", 2)
+
+
+async def test_a_refusal_is_not_tried_elsewhere() -> None:
+    denied = raises(lambda: BackendDenied(component="a", status=401, reason="key"))
+    desk = Desk(a=denied, b=answers())
+    reply = await desk.make()
+    assert reply.error is not None
+    assert desk.booked() == [("c", "a", "error", "backend_denied")]
+
+
+async def test_no_second_backend_is_asked_after_the_deadline() -> None:
+    desk = Desk(a=answers(), b=answers())
+
+    async def fails_late(_: CallRequest) -> Completion:
+        desk.now_ms += 60_000
+        raise broken()
+
+    desk.backends["a"].behaviour = fails_late
+    reply = await desk.make()
+    assert reply.error is not None
+    assert (reply.error.code, len(desk.records)) == ("backend_broken", 1)
+
+
+async def test_a_call_past_its_deadline_reaches_no_backend() -> None:
+    desk = Desk(a=answers())
+    reply = await desk.make(deadline_at_ms=NOW_MS)
+    assert reply.error is not None
+    assert (reply.error.error_class, desk.records) == (ErrorClass.TIMEOUT, [])
+
+
+async def test_a_backend_gets_the_time_that_is_left() -> None:
+    desk = Desk(a=answers())
+    await desk.make(deadline_at_ms=NOW_MS + 1_234)
+    assert desk.backends["a"].timeouts_ms == [1_234]
+
+
+async def test_an_unknown_model_is_refused_without_a_record() -> None:
+    desk = Desk(a=answers())
+    reply = await desk.make(model="poet")
+    assert reply.error is not None
+    assert (reply.error.code, desk.records) == ("model_unknown", [])
+
+
+async def test_what_a_failed_call_metered_is_booked() -> None:
+    spent = Completion(input_tokens=2_000_000)
+    desk = Desk(a=raises(lambda: BackendReplyMalformed(component="a", reason="torn", spent=spent)))
+    await desk.make()
+    assert (desk.records[0].status, desk.records[0].cost_usd) == ("error", 2)
+
+
+async def test_a_backend_that_asked_for_rest_is_left_alone_until_then() -> None:
+    limited = raises(
+        lambda: BackendRateLimited(component="a", status=429, reason="", retry_at_ms=NOW_MS + 900)
+    )
+    desk = Desk(a=limited, b=answers())
+    await desk.make("c1")
+    await desk.make("c2")
+    desk.now_ms += 900
+    await desk.make("c3")
+    assert [r.backend for r in desk.records] == ["a", "b", "b", "a", "b"]
+
+
+async def test_a_rest_that_outlasts_the_deadline_is_refused_with_its_end() -> None:
+    limited = raises(
+        lambda: BackendRateLimited(
+            component="a", status=429, reason="", retry_at_ms=NOW_MS + 90_000
+        )
+    )
+    desk = Desk(a=limited)
+    await desk.make("c1")
+    reply = await desk.make("c2")
+    assert reply.error is not None
+    assert (reply.error.code, reply.error.retry_at_ms) == ("backends_busy", NOW_MS + 90_000)
+
+
+async def test_a_reply_waits_until_its_record_is_acknowledged() -> None:
+    desk = Desk(a=answers())
+    desk.book_open.clear()
+    task = asyncio.create_task(desk.make())
+    await asyncio.wait_for(desk.backends["a"].called.wait(), BOUND_S)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not task.done()
+    desk.book_open.set()
+    assert (await task).text == "tidal"
+
+
+async def test_the_earliest_deadline_gets_the_place_that_comes_free() -> None:
+    release = asyncio.Event()
+    desk = Desk(a=waits(release))
+    tasks = [asyncio.create_task(desk.make("first"))]
+    await asyncio.wait_for(desk.backends["a"].called.wait(), BOUND_S)
+    for call_id, left_ms in (("late", 50_000), ("soon", 20_000)):
+        tasks.append(asyncio.create_task(desk.make(call_id, deadline_at_ms=NOW_MS + left_ms)))
+    await until(lambda: desk.calls.places.waiting == 2)
+    release.set()
+    await asyncio.gather(*tasks)
+    assert [r.call_id for r in desk.records] == ["first", "soon", "late"]
+
+
+async def test_a_cancelled_call_is_booked_as_cancelled() -> None:
+    desk = Desk(a=waits(asyncio.Event()))
+    cancellation = Cancellation()
+    task = asyncio.create_task(desk.calls.make(request(), cancellation))
+    await asyncio.wait_for(desk.backends["a"].called.wait(), BOUND_S)
+    cancellation.cancel("somebody asked to")
+    reply = await asyncio.wait_for(task, BOUND_S)
+    assert reply.error is not None
+    assert reply.error.error_class is ErrorClass.CANCELLED
+    assert desk.booked() == [("c", "a", "cancelled", "call_cancelled")]
+
+
+async def test_a_cancelled_waiter_leaves_its_place_to_the_next() -> None:
+    release = asyncio.Event()
+    desk = Desk(a=waits(release))
+    first = asyncio.create_task(desk.make("first"))
+    await asyncio.wait_for(desk.backends["a"].called.wait(), BOUND_S)
+    cancellation = Cancellation()
+    gives_up = asyncio.create_task(
+        desk.calls.make(request("gives-up", deadline_at_ms=NOW_MS + 10_000), cancellation)
+    )
+    last = asyncio.create_task(desk.make("last"))
+    await until(lambda: desk.calls.places.waiting == 2)
+    release.set()
+    cancellation.cancel("somebody asked to")
+    await asyncio.wait_for(asyncio.gather(first, gives_up, last), BOUND_S)
+    assert [r.call_id for r in desk.records] == ["first", "last"]
+
+
+async def test_a_replaced_backend_ends_its_call_and_is_closed_then() -> None:
+    release = asyncio.Event()
+    desk = Desk(a=waits(release))
+    old = desk.backends["a"]
+    task = asyncio.create_task(desk.make("c1"))
+    await asyncio.wait_for(old.called.wait(), BOUND_S)
+    desk.backends["a"] = answers()
+    before, desk.limit = desk.calls.routes, 5
+    desk.calls.routes = desk.routes()
+    await retire_missing(before.served, desk.calls.routes.served)
+    assert not old.closed
+    await desk.make("c2")
+    release.set()
+    await task
+    assert (old.closed, [r.call_id for r in desk.records]) == (True, ["c2", "c1"])
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Let others run until a condition holds that only they can bring about."""
+    async with asyncio.timeout(BOUND_S):
+        while not holds():  # noqa: ASYNC110 - a waiting call announces itself to nobody
+            await asyncio.sleep(0)
