@@ -1,6 +1,7 @@
 """The API as an ASGI application: its routers, its errors, its limits."""
 
 from importlib.metadata import version
+from typing import Any
 
 from fastapi import FastAPI
 
@@ -17,7 +18,7 @@ from hocket.schemas.rest import ErrorReply
 MAX_BODY_BYTES = 1_048_576
 """Bytes in one request; larger values travel by reference."""
 
-ERRORS = {
+ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorReply, "description": text}
     for status, text in {
         404: "There is no such thing.",
@@ -35,7 +36,7 @@ def make_app(context: Context) -> FastAPI:
         title="Hocket",
         version=version("hocket"),
         summary="Submit and read runs, apply pipelines, read costs.",
-        responses={**ERRORS},
+        responses=ERRORS,
     )
     app.state.context = context
     for router in (runs, pipelines, costs, dead_letters, health):

@@ -23,7 +23,7 @@ After = Annotated[
     Query(max_length=MAX_CURSOR_CHARS, description="`next` of the page before."),
 ]
 
-__all__ = ["DEFAULT_PAGE", "After", "Limit", "cursor", "parse_cursor"]
+__all__ = ["DEFAULT_PAGE", "EPOCH", "After", "Limit", "cursor", "parse_cursor"]
 
 
 def cursor(time: datetime, identifier: str) -> str:

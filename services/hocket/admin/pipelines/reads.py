@@ -46,7 +46,8 @@ WHERE NOT EXISTS (SELECT FROM hocket.pipeline p WHERE p.tenant = $1 AND p.name =
 
 async def latest_version(pool: Pool, tenant: str, name: str) -> int | None:
     """Return the number of the latest version; None where there is no such pipeline."""
-    return await pool.fetchval(LATEST_VERSION, tenant, name, timeout=QUERY_TIMEOUT_S)
+    found: int | None = await pool.fetchval(LATEST_VERSION, tenant, name, timeout=QUERY_TIMEOUT_S)
+    return found
 
 
 async def list_pipelines(

@@ -11,7 +11,7 @@ from pydantic import AwareDatetime
 
 from hocket.admin.context import Context, Ctx
 from hocket.admin.identity import CallerDep
-from hocket.admin.pages import DEFAULT_PAGE, After, Limit
+from hocket.admin.pages import DEFAULT_PAGE, EPOCH, After, Limit
 from hocket.admin.runs import actions, events, reads
 from hocket.admin.runs.submission import merged_key, submit
 from hocket.schemas.errors import RunUnknown
@@ -144,4 +144,4 @@ async def _run(context: Context, tenant: str, run_id: str) -> asyncpg.Record:
 
 def _in_range(since: datetime | None) -> datetime | None:
     """Return a time that Postgres and asyncpg can carry; every run is later than the epoch."""
-    return None if since is None else max(since, reads.EPOCH)
+    return None if since is None else max(since, EPOCH)

@@ -181,10 +181,9 @@ async def _within(
     context: Context, end: asyncio.Future[RunResult], wait_ms: float
 ) -> RunResult | None:
     stopping = asyncio.ensure_future(context.stopping.wait())
+    ends: set[asyncio.Future[Any]] = {end, stopping}
     try:
-        await asyncio.wait(
-            {end, stopping}, timeout=wait_ms / 1000, return_when=asyncio.FIRST_COMPLETED
-        )
+        await asyncio.wait(ends, timeout=wait_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
     finally:
         stopping.cancel()
     return end.result() if end.done() else None

@@ -1,0 +1,71 @@
+"""The command line: which commands there are, and the options before them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hocket.cli import commands
+from hocket.cli.target import API_ENV, NATS_ENV, Target
+
+DEFAULT_TENANT = "default"
+
+app = typer.Typer(
+    name="hocket",
+    help="Event-driven orchestration for compound AI: every run has a deadline, a budget and a ledger.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with `hocket up`; it prints what to do next.",
+)
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="HOCKET_DATA_DIR",
+            help="Folder of the platform to talk to. Default: ~/.local/share/hocket.",
+            show_default=False,
+        ),
+    ] = None,
+    api: Annotated[
+        str | None,
+        typer.Option(envvar=API_ENV, help="URL of the REST API, instead of looking in the folder."),
+    ] = None,
+    nats: Annotated[
+        str | None,
+        typer.Option(envvar=NATS_ENV, help="URL of NATS, instead of looking in the folder."),
+    ] = None,
+    tenant: Annotated[
+        str, typer.Option(envvar="HOCKET_TENANT", help="On whose behalf to act.")
+    ] = DEFAULT_TENANT,
+) -> None:
+    context.obj = Target(
+        data_dir=_folder(data_dir),
+        tenant=_tenant(tenant),
+        named_api=api,
+        named_nats=nats,
+    )
+
+
+commands.add_to(app)
+
+
+def _folder(named: Path | None) -> Path:
+    if named is not None:
+        return named.expanduser().absolute()
+    from hocket.cli.folders import default_data_dir
+
+    return default_data_dir()
+
+
+def _tenant(named: str) -> str:
+    if named == DEFAULT_TENANT:
+        return named
+    from hocket.schemas.subjects import check_token
+
+    return check_token("--tenant", named)

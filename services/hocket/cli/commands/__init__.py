@@ -1,0 +1,35 @@
+"""One module per command or group of commands."""
+
+from importlib import import_module
+from importlib.util import find_spec
+
+import typer
+
+from hocket.cli.commands import (
+    cost,
+    dlq,
+    doctor,
+    index,
+    pipeline,
+    run,
+    runs,
+    schema,
+    up,
+    version,
+)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add all commands, in the order in which `--help` shows them."""
+    app.command("up")(up.up)
+    if find_spec("hocket.cli.demo") is not None:
+        app.command("demo")(import_module("hocket.cli.demo").demo)
+    app.command("doctor")(doctor.doctor)
+    app.add_typer(pipeline.app, name="pipeline")
+    app.command("run")(run.run)
+    app.add_typer(runs.app, name="runs")
+    app.command("cost")(cost.cost)
+    app.add_typer(index.app, name="index")
+    app.add_typer(dlq.app, name="dlq")
+    app.command("schema")(schema.schema)
+    app.command("version")(version.version)

@@ -1,0 +1,38 @@
+"""`hocket doctor`: check every dependency and say what to do."""
+
+import typer
+
+from hocket.cli import exit_codes
+from hocket.cli.target import target_of
+
+
+def doctor(context: typer.Context) -> None:
+    """Check every dependency and say what to do.
+
+    Python, packages, folder, disk, servers, migrations, streams and processes. Exit code 0: nothing is
+    wrong; 1: something is.
+    """
+    import asyncio
+
+    from rich.text import Text
+
+    from hocket.cli.checks import Verdict, examine
+    from hocket.cli.console import out
+
+    signs = {
+        Verdict.OK: Text("ok    ", "green"),
+        Verdict.NOTE: Text("note  ", "yellow"),
+        Verdict.FAILED: Text("FAILED", "bold red"),
+    }
+    findings = asyncio.run(examine(target_of(context)))
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
+        line = Text.assemble(signs[finding.verdict], f"  {finding.name:<{width}}  ", finding.found)
+        if finding.cure:
+            line.append(f"\n{'':{width + 10}}{finding.cure}", "bold")
+        out.print(line)
+    failed = sum(finding.verdict is Verdict.FAILED for finding in findings)
+    if failed:
+        out.print(f"{failed} of {len(findings)} checks failed.", style="red")
+        raise typer.Exit(exit_codes.FAILED)
+    out.print("Nothing is wrong.", style="green")

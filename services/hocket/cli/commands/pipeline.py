@@ -1,0 +1,120 @@
+"""`hocket pipeline`: apply, list, show and validate pipelines."""
+
+from typing import Annotated, Any
+
+import typer
+
+from hocket.cli.target import target_of
+
+app = typer.Typer(
+    help="Apply, list, show and validate pipelines.", no_args_is_help=True
+)  # fmt: skip
+
+File = Annotated[str, typer.Argument(help="A pipeline in YAML or JSON; `-` is standard input.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+@app.command("apply")
+def apply(context: typer.Context, file: File) -> None:
+    """Make FILE the pipeline's next version; the same spec again is the same version."""
+    from hocket.cli.console import notes, out
+
+    document = _document(file)
+    _compile(document)
+    reply = target_of(context).api().post("/v1/pipelines", document)
+    done = "applied" if reply["created"] else "unchanged"
+    out.print(f"pipeline {reply['pipeline']} version {reply['version']} {done}")
+    for warning in reply["warnings"]:
+        notes.print(f"Warning: {warning}")
+
+
+@app.command("validate")
+def validate(context: typer.Context, file: File) -> None:
+    """Check FILE and keep nothing.
+
+    Works without a platform; where one runs, the names of models and sub-pipelines are checked too.
+    """
+    from hocket.cli.console import notes, out
+
+    document = _document(file)
+    name, nodes = _compile(document)
+    target = target_of(context)
+    warnings = ["No platform runs here, so the names of the models were not checked."]
+    if target.api_url is not None:
+        warnings = target.api().post("/v1/pipelines/validate", document)["warnings"]
+    out.print(f"pipeline {name} is valid: {nodes} node{'' if nodes == 1 else 's'}")
+    for warning in warnings:
+        notes.print(f"Warning: {warning}")
+
+
+@app.command("list")
+def list_(context: typer.Context, as_json: AsJson = False) -> None:
+    """List pipelines with their latest version."""
+    from hocket.cli.console import print_json, print_table
+    from hocket.cli.drawing.amounts import duration, local
+
+    found: list[dict[str, Any]] = []
+    while True:
+        after = found[-1]["pipeline"] if found else None
+        page = target_of(context).api().get("/v1/pipelines", after=after, limit=PAGE)["pipelines"]
+        found += page
+        if len(page) < PAGE:
+            break
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            item["pipeline"],
+            str(item["version"]),
+            item["class"],
+            duration(item["slo_ms"]),
+            str(item["nodes"]),
+            local(item["created_at"]),
+            item["description"],
+        )
+        for item in found
+    ]
+    columns = ("PIPELINE", "VERSION", "CLASS", "SLO", "NODES", "APPLIED", "DESCRIPTION")
+    print_table(columns, rows, numbers=("VERSION", "SLO", "NODES"))
+
+
+@app.command("show")
+def show(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="A pipeline's name.")],
+    version: Annotated[int | None, typer.Option(help="Not the latest but this version.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a version of a pipeline as YAML, without the fields that have their default."""
+    import yaml
+
+    from hocket.cli.api import path
+    from hocket.cli.console import notes, print_json
+    from hocket.schemas.pipeline.spec import parse_pipeline
+
+    detail = target_of(context).api().get(path("pipelines", name), version=version)
+    if as_json:
+        print_json(detail)
+        return
+    spec = parse_pipeline(detail["spec"])
+    short = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    typer.echo(yaml.safe_dump(short, sort_keys=False, allow_unicode=True, width=100), nl=False)
+    notes.print(f"version {detail['version']} of {detail['versions'][0]}", style="dim")
+
+
+PAGE = 500
+
+
+def _document(file: str) -> Any:
+    from hocket.cli.sources import read_text
+    from hocket.schemas.pipeline.document import parse_document
+
+    return parse_document(read_text(file))
+
+
+def _compile(document: Any) -> tuple[str, int]:
+    from hocket.schemas.pipeline.plan import compile_pipeline
+
+    plan = compile_pipeline(document)
+    return plan.pipeline.pipeline, len(plan.by_path)

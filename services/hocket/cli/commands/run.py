@@ -1,0 +1,159 @@
+"""`hocket run`: publish a task, watch its run, print what came out."""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from hocket.cli import exit_codes
+from hocket.cli.target import Target, target_of
+
+
+class Class(StrEnum):
+    """Who waits when not all can be served."""
+
+    INTERACTIVE = "interactive"
+    STANDARD = "standard"
+    BATCH = "batch"
+
+
+def run(
+    context: typer.Context,
+    pipeline: Annotated[str, typer.Argument(help="The name of an applied pipeline.")],
+    given: Annotated[
+        str | None,
+        typer.Option("--input", help="The input: a JSON object, @FILE, or @- (standard input)."),
+    ] = None,
+    pairs: Annotated[
+        list[str] | None,
+        typer.Option("-i", metavar="KEY=VALUE", help="One field of the input; may be repeated."),
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Wait for the run's end, or print its id.")
+    ] = True,
+    key: Annotated[
+        str | None, typer.Option(help="Idempotency key: the same key is the same run, for ever.")
+    ] = None,
+    deadline_ms: Annotated[
+        float | None, typer.Option(min=1, help="The run's deadline from now, not the SLO.")
+    ] = None,
+    priority: Annotated[
+        Class | None, typer.Option("--class", help="The run's class, not the pipeline's.")
+    ] = None,
+    budget_usd: Annotated[
+        float | None, typer.Option(min=0, help="What the run may cost, not the pipeline's budget.")
+    ] = None,
+    version: Annotated[
+        int | None, typer.Option(min=1, help="Not the latest version but this one.")
+    ] = None,
+    timeout_s: Annotated[
+        float, typer.Option(min=0.1, max=86_400, help="How long to wait for the end.")
+    ] = 600.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the end as JSON.")] = False,
+) -> None:
+    """Run a pipeline and print what comes out.
+
+    Publishes a task on NATS and waits for its run with live progress, then prints output and timeline.
+    Exit code 0: it succeeded (or is degraded); 1: it did not, or the time was up; 2: the task was
+    refused.
+    """
+    import asyncio
+
+    from hocket.cli.sources import task_input
+    from hocket.cli.task import Task, publish
+
+    target = target_of(context)
+    headers = {
+        "Hocket-Deadline-Ms": deadline_ms,
+        "Hocket-Class": priority.value if priority else None,
+        "Hocket-Budget-Usd": budget_usd,
+        "Hocket-Version": version,
+    }
+    task = Task(
+        tenant=target.tenant,
+        pipeline=pipeline,
+        input=task_input(given, pairs or []),
+        headers={name: str(value) for name, value in headers.items() if value is not None},
+        **({"key": _checked(key)} if key else {}),
+    )
+    if not wait:
+        asyncio.run(publish(target.nats_url, task))
+        typer.echo(task.run_id)
+        return
+    end = _follow(target, task, timeout_s, quiet=as_json)
+    if end is None:
+        typer.echo(f"run {task.run_id} goes on: hocket runs show {task.run_id}", err=True)
+        raise typer.Exit(exit_codes.FAILED)
+    _print_end(target, end, as_json=as_json)
+    if end["status"] not in ("succeeded", "degraded"):
+        raise typer.Exit(exit_codes.FAILED)
+
+
+MAX_KEY_CHARS = 200
+
+
+def _checked(key: str) -> str:
+    from hocket.schemas.errors import InvalidInput
+
+    if len(key) <= MAX_KEY_CHARS and key.isascii() and key.isprintable() and " " not in key:
+        return key
+    raise InvalidInput(
+        field="--key",
+        reason="it is not a key",
+        cure=f"Use 1 to {MAX_KEY_CHARS} printable ASCII characters without spaces.",
+    )
+
+
+def _follow(target: Target, task: Any, timeout_s: float, *, quiet: bool) -> dict[str, Any] | None:
+    import asyncio
+
+    from hocket.cli.console import notes
+    from hocket.cli.progress import Progress
+    from hocket.cli.task import publish_and_follow
+
+    with Progress(notes, f"run {task.run_id}", shown=notes.is_terminal and not quiet) as progress:
+        return asyncio.run(
+            publish_and_follow(
+                target.nats_url,
+                task,
+                look=lambda: _ended(target, task.run_id),
+                on_step=progress.step,
+                timeout_s=timeout_s,
+            )
+        )
+
+
+def _ended(target: Target, run_id: str) -> dict[str, Any] | None:
+    """Return the run as the API knows it, if it has ended."""
+    from hocket.cli.api import path
+    from hocket.cli.errors import ApiRefused, ApiUnreachable
+
+    if target.api_url is None:
+        return None
+    try:
+        run: dict[str, Any] = target.api().get(path("runs", run_id))
+    except ApiUnreachable:
+        return None
+    except ApiRefused as error:
+        if error.info().code == "run_unknown":
+            return None
+        raise
+    return run if run["finished_at"] is not None else None
+
+
+def _print_end(target: Target, end: dict[str, Any], *, as_json: bool) -> None:
+    from hocket.cli.commands.runs import print_output, print_run, settled_run
+    from hocket.cli.console import notes, out, print_json
+
+    if as_json:
+        print_json(end)
+        return
+    if end.get("output") is not None:
+        print_output(end["output"])
+        out.print()
+    if target.api_url is not None:
+        print_run(settled_run(target.api(), end["run_id"]), output=False)
+        return
+    if end.get("error"):
+        notes.print(f"error: {end['error']['message']}", markup=False)
+    notes.print(f"run {end['run_id']} {end['status']}", markup=False)

@@ -1,0 +1,164 @@
+"""`hocket runs`: list, show and cancel runs."""
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+import typer
+
+from hocket.cli.api import Api, path
+from hocket.cli.target import target_of
+
+app = typer.Typer(help="List, show and cancel runs.", no_args_is_help=True)
+
+STEP_PAGE = 500
+MAX_STEPS_SHOWN = 5_000
+LEDGER_TIMEOUT_S = 1.5
+LEDGER_INTERVAL_S = 0.05
+MODEL_TYPES = ("llm", "planning")
+
+RunId = Annotated[str, typer.Argument(help="A run's id, as `hocket runs list` shows it.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+@app.command("list")
+def list_(
+    context: typer.Context,
+    pipeline: Annotated[str | None, typer.Option("--pipeline", "-p", help="Of this one.")] = None,
+    status: Annotated[
+        str | None, typer.Option("--status", "-s", help="running, succeeded, failed ...")
+    ] = None,
+    hours: Annotated[
+        float | None, typer.Option(min=0, max=1e6, help="Accepted in the last HOURS.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="At most so many.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List runs, the latest first."""
+    from rich.text import Text
+
+    from hocket.cli.console import notes, print_json, print_table
+    from hocket.cli.drawing.amounts import duration, local, money
+    from hocket.cli.drawing.states import style
+
+    since = None if hours is None else (datetime.now(UTC) - timedelta(hours=hours)).isoformat()
+    page = (
+        target_of(context)
+        .api()
+        .get("/v1/runs", pipeline=pipeline, status=status, since=since, limit=limit)
+    )
+    if as_json:
+        print_json(page["runs"])
+        return
+    rows = [
+        (
+            run["run_id"],
+            f"{run['pipeline']} v{run['version']}",
+            Text(run["status"], style(run["status"])),
+            local(run["accepted_at"]),
+            duration(run["duration_ms"]),
+            {True: "met", False: "missed", None: "-"}[run["met_deadline"]],
+            money(run["spent_usd"]),
+        )
+        for run in page["runs"]
+    ]
+    columns = ("RUN", "PIPELINE", "STATUS", "ACCEPTED", "TIME", "DEADLINE", "COST")
+    print_table(columns, rows, numbers=("TIME", "COST"))
+    if page["next"]:
+        notes.print(f"There are more; --limit shows up to 500, now {limit}.", style="dim")
+
+
+@app.command("show")
+def show(
+    context: typer.Context,
+    run_id: RunId,
+    width: Annotated[
+        int | None, typer.Option(min=60, max=400, help="Cells of the drawing.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a run: its output or error, its timeline with deadlines and slack, its cost by node."""
+    from hocket.cli.console import print_json
+
+    found = read_run(target_of(context).api(), run_id, values=as_json)
+    if as_json:
+        print_json(found)
+        return
+    print_run(found, width=width)
+
+
+@app.command("cancel")
+def cancel(
+    context: typer.Context,
+    run_id: RunId,
+    reason: Annotated[str, typer.Option(help="Why; it stands in the run.")] = "",
+) -> None:
+    """Ask for a run's end. Steps in flight are told to stop."""
+    target_of(context).api().post(path("runs", run_id, "cancel"), {"reason": reason})
+    typer.echo(f"run {run_id} was asked to stop")
+
+
+def read_run(api: Api, run_id: str, *, values: bool = False) -> dict[str, Any]:
+    """Return a run with its steps and its cost, `{run, steps, cost}`."""
+    run = api.get(path("runs", run_id))
+    steps: list[dict[str, Any]] = []
+    after = None
+    while len(steps) < MAX_STEPS_SHOWN:
+        page = api.get(
+            path("runs", run_id, "steps"), after=after, limit=STEP_PAGE, values=values or None
+        )
+        steps += page["steps"]
+        after = page["next"]
+        if after is None:
+            break
+    return {"run": run, "steps": steps, "cost": api.get(path("runs", run_id, "cost"))}
+
+
+def settled_run(api: Api, run_id: str) -> dict[str, Any]:
+    """Return an ended run as `read_run` does, once the ledger has booked a call for each of its
+    steps that call models, or `LEDGER_TIMEOUT_S` later."""
+    deadline = time.monotonic() + LEDGER_TIMEOUT_S
+    while True:
+        found = read_run(api, run_id)
+        booked = {node["node"] for node in found["cost"]["nodes"]}
+        called = {
+            step["node"]
+            for step in found["steps"]
+            if step["type"] in MODEL_TYPES and step["state"] == "succeeded"
+        }
+        if called <= booked or time.monotonic() > deadline:
+            return found
+        time.sleep(LEDGER_INTERVAL_S)
+
+
+def print_run(found: dict[str, Any], *, width: int | None = None, output: bool = True) -> None:
+    """Print a run as `hocket runs show` does; `output` says whether with its output."""
+    from rich.text import Text
+
+    from hocket.cli.console import out, print_lines
+    from hocket.cli.drawing import timeline
+
+    run, steps = found["run"], found["steps"]
+    now = datetime.fromtimestamp(time.time(), tz=UTC).isoformat()
+    print_lines(timeline.summary(run))
+    if run["error"]:
+        out.print(Text.assemble(("error: ", "red"), run["error"]["message"]))
+    out.print()
+    cells = width or max(80, min(out.width, 160))
+    print_lines(timeline.timeline(run, steps, width=cells, now=now))
+    print_lines(timeline.faults(steps))
+    out.print()
+    print_lines(timeline.costs(found["cost"]))
+    if output and run["output"] is not None:
+        out.print()
+        print_output(run["output"])
+
+
+def print_output(output: Any) -> None:
+    """Print a run's output: text as it is, other values as JSON."""
+    from hocket.cli.console import out, print_json
+
+    if isinstance(output, str):
+        out.print(output, markup=False)
+    else:
+        print_json(output)

@@ -1,0 +1,127 @@
+"""`hocket up`: a whole platform on this machine, until Ctrl-C."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hocket.cli.target import DATABASE_ENV, target_of
+
+if TYPE_CHECKING:
+    from hocket.cli.platform import Platform
+
+DEFAULT_API_PORT = 8080
+
+
+def up(
+    context: typer.Context,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help="Folder of all data and logs.", show_default="that of `hocket`"),
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Worker processes.")] = 1,
+    api_port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Port of the REST API; 0 is any free one.")
+    ] = DEFAULT_API_PORT,
+    api_host: Annotated[str, typer.Option(help="Address the REST API listens on.")] = "127.0.0.1",
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="HOCKET_CONFIG",
+            exists=True,
+            dir_okay=False,
+            help="hocket.yaml with models and databases.",
+        ),
+    ] = None,
+    database: Annotated[
+        str | None,
+        typer.Option(envvar=DATABASE_ENV, help="Your own Postgres instead of the embedded one."),
+    ] = None,
+    log_level: Annotated[str, typer.Option(help="Of the processes' logs.")] = "info",
+) -> None:
+    """Start everything on this machine.
+
+    NATS and Postgres (embedded, unless NATS_URL and DATABASE_URL name your own), coordinator, workers,
+    gateway, ledger and REST API. Ctrl-C stops all in order; the data stays in the folder.
+    """
+    import asyncio
+
+    from hocket.cli.platform import Platform
+
+    target = target_of(context)
+    platform = Platform(
+        data_dir or target.data_dir,
+        workers=workers,
+        nats_url=target.named_nats,
+        database_url=database,
+        api_host=api_host,
+        api_port=api_port,
+        config=config,
+        log_level=log_level,
+    )
+    asyncio.run(_serve(platform))
+
+
+async def _serve(platform: "Platform") -> None:
+    import asyncio
+    import signal
+    import time
+
+    from hocket.cli.console import notes
+    from hocket.cli.terminal_log import follow_warnings, show_warnings
+
+    show_warnings(notes)
+    began = time.monotonic()
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stopping.set)
+    notes.print(f"Starting Hocket in {platform.data_dir} ...", style="dim", markup=False)
+    starting = asyncio.create_task(platform.__aenter__())
+    stopped = asyncio.create_task(stopping.wait())
+    await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait({starting})
+        return
+    await starting
+    try:
+        _print_summary(platform, time.monotonic() - began)
+        following = asyncio.create_task(follow_warnings(notes, platform.log_dir))
+        await asyncio.wait({stopped, following}, return_when=asyncio.FIRST_COMPLETED)
+        following.cancel()
+        notes.print("Stopping ...", style="dim")
+    finally:
+        await platform.__aexit__(None, None, None)
+    notes.print(f"Hocket has stopped; its data stays in {platform.data_dir}.", markup=False)
+
+
+def _print_summary(platform: "Platform", took_s: float) -> None:
+    from hocket.cli.console import out
+    from hocket.cli.folders import default_data_dir
+
+    rows = [
+        ("REST API", f"{platform.api_url}  (docs: {platform.api_url}/docs)"),
+        ("NATS", platform.nats_url),
+        ("Postgres", _without_password(platform.database_url)),
+        ("data, logs", f"{platform.data_dir}, {platform.log_dir.name}/"),
+    ]
+    if platform.data_dir != default_data_dir():
+        rows.append(("other shells", f"export HOCKET_DATA_DIR={platform.data_dir}"))
+    rows += [
+        ("", ""),
+        ("apply", "hocket pipeline apply FILE"),
+        ("run", "hocket run NAME -i question='...'"),
+        ("", "or publish a JSON object on hocket.task.default.NAME with any NATS client"),
+        ("look", "hocket runs list, hocket cost, hocket doctor"),
+        ("stop", "Ctrl-C"),
+    ]
+    out.print(f"Hocket is ready after {took_s:.1f} s.\n", style="bold green")
+    for name, text in rows:
+        out.print(f"  {name:<14}{text}".rstrip(), markup=False)
+
+
+def _without_password(url: str) -> str:
+    head, at, place = url.rpartition("@")
+    scheme, slashes, account = head.partition("://")
+    return f"{scheme}{slashes}{account.partition(':')[0]}{at}{place}" if at else url

@@ -1,0 +1,206 @@
+"""The timeline of a run: one row per step, its bar by time, and where it stood to its deadline.
+
+In a bar, light shade is an earlier attempt, dots are waiting for a worker, blocks are work, a line is
+a step that others are inside of. Times are
+counted from the moment the run was accepted; slack is what was left at dispatch beyond what the rest
+of the run was expected to take.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from hocket.cli.drawing.amounts import between_ms, count, duration, money
+from hocket.cli.drawing.states import style
+
+MIN_BAR_CELLS = 12
+MAX_STEP_CELLS = 32
+WAIT, WORK, EARLIER, WHOLE = "·", "█", "░", "─"
+
+Json = Mapping[str, Any]
+
+
+def timeline(run: Json, steps: Sequence[Json], *, width: int, now: str | None = None) -> list[Text]:
+    """Return the lines of a run's timeline in `width` cells; a run in flight is drawn until `now`."""
+    begun = run["accepted_at"]
+    steps, depths = _tree(steps)
+    span_ms = max(
+        1.0,
+        between_ms(begun, run.get("finished_at") or now) or 0.0,
+        *(between_ms(begun, step.get("finished_at")) or 0.0 for step in steps),
+    )
+    table = _columns(begun, steps, depths)
+    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
+    left = sum(widths) + 2 * len(widths)
+    cells = max(MIN_BAR_CELLS, width - left)
+    lines = [_head(table[0], widths, cells, span_ms)]
+    for row, step in zip(table[1:], steps, strict=True):
+        line = _cells(row, widths)
+        line.stylize(style(step["state"]), widths[0] + 2, widths[0] + 2 + widths[1])
+        line.append(_bar(begun, step, span_ms, cells, now))
+        line.rstrip()
+        lines.append(line)
+    return lines
+
+
+def summary(run: Json) -> list[Text]:
+    """Return what is to be said of a run as a whole."""
+    status = run["status"]
+    line = Text.assemble(
+        ("run ", "dim"),
+        (run["run_id"], "bold"),
+        f"  {run['pipeline']} v{run['version']}  ",
+        (status, style(status)),
+    )
+    took, allowed = run.get("duration_ms"), between_ms(run["accepted_at"], run["deadline_at"])
+    assert allowed is not None, "every run has a deadline"
+    if took is not None:
+        word = "before" if took <= allowed else "after"
+        line.append(f" in {duration(took)}, {duration(abs(allowed - took))} {word} its deadline")
+    else:
+        line.append(f", deadline {duration(allowed)} after its start")
+    return [line]
+
+
+def costs(cost: Json) -> list[Text]:
+    """Return the cost of a run by node: calls, tokens and money."""
+    if not cost["nodes"]:
+        return [Text("no model calls", "dim")]
+    rows: list[tuple[str, ...]] = [
+        ("NODE", "MODEL", "BACKEND", "CALLS", "TOKENS IN", "OUT", "COST")
+    ]
+    rows += [
+        (
+            node["node"] or "-",
+            node["model"],
+            node["backend"],
+            count(node["calls"]),
+            count(node["input_tokens"]),
+            count(node["output_tokens"]),
+            money(node["cost_usd"]),
+        )
+        for node in cost["nodes"]
+    ]
+    total = (count(cost[key]) for key in ("calls", "input_tokens", "output_tokens"))
+    rows.append(("total", "", "", *total, money(cost["cost_usd"])))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [
+        Text(
+            "  ".join(
+                cell.ljust(width) if i < 3 else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+        )
+        for row in rows
+    ]
+    lines[0].stylize("bold")
+    lines[-1].stylize("bold")
+    return lines
+
+
+def faults(steps: Sequence[Json]) -> list[Text]:
+    """Return the error of each step that failed, and of each attempt that was tried again."""
+    lines = []
+    for step in steps:
+        for attempt in step.get("attempts", ()):
+            if attempt.get("error"):
+                label = f"{step['step']} attempt {attempt['attempt']} {attempt['outcome']}: "
+                lines.append(Text.assemble((label, "yellow"), attempt["error"]["message"]))
+        if step.get("error"):
+            label = f"{step['step']} {step['state']}: "
+            lines.append(Text.assemble((label, "red"), step["error"]["message"]))
+    return lines
+
+
+HEAD = ("STEP", "STATE", "TRY", "TIME", "DEADLINE", "SLACK")
+LEFT = 2
+"""Columns that are flush left; the others are numbers."""
+
+
+def _tree(steps: Sequence[Json]) -> tuple[list[Json], list[int]]:
+    """Return the steps with those inside a step right below it, and how deep each one is."""
+    known = {step["step"] for step in steps}
+    inside: dict[str | None, list[Json]] = {}
+    for step in sorted(steps, key=lambda step: (step["ready_at"], step["step"])):
+        parent = step.get("parent")
+        inside.setdefault(parent if parent in known else None, []).append(step)
+    ordered, depths = [], []
+    stack = [(step, 0) for step in reversed(inside.get(None, ()))]
+    while stack:
+        step, depth = stack.pop()
+        ordered.append(step)
+        depths.append(depth)
+        stack += [(child, depth + 1) for child in reversed(inside.get(step["step"], ()))]
+    return ordered, depths
+
+
+def _name(step: Json, depth: int) -> str:
+    name: str = step["step"]
+    if depth and step.get("parent"):
+        name = "  " * depth + name.removeprefix(step["parent"]).lstrip("/")
+    return name if len(name) <= MAX_STEP_CELLS else name[: MAX_STEP_CELLS - 1] + "…"
+
+
+def _columns(begun: str, steps: Sequence[Json], depths: Sequence[int]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [HEAD]
+    for step, depth in zip(steps, depths, strict=True):
+        rows.append(
+            (
+                _name(step, depth),
+                step["state"],
+                str(step["attempt"]),
+                duration(step.get("duration_ms")),
+                duration(between_ms(begun, step.get("deadline_at"))),
+                duration(step.get("slack_ms")),
+            )
+        )
+    return rows
+
+
+def _head(row: tuple[str, ...], widths: list[int], cells: int, span_ms: float) -> Text:
+    line = _cells(row, widths)
+    end = duration(span_ms)
+    line.append("0" + end.rjust(cells - 1))
+    line.stylize("bold")
+    return line
+
+
+def _cells(row: tuple[str, ...], widths: list[int]) -> Text:
+    return Text(
+        "".join(
+            (cell.ljust(width) if i < LEFT else cell.rjust(width)) + "  "
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+    )
+
+
+def _bar(begun: str, step: Json, span_ms: float, cells: int, now: str | None) -> Text:
+    def cell(moment: str | None) -> int | None:
+        at_ms = between_ms(begun, moment)
+        return None if at_ms is None else min(cells - 1, max(0, int(at_ms / span_ms * cells)))
+
+    bar = [" "] * cells
+    ready, started = cell(step.get("ready_at")), cell(step.get("started_at"))
+    ended = cell(step.get("finished_at"))
+    if ended is None and step["state"] in ("dispatched", "open", "waiting", "backoff"):
+        ended = cell(now)
+    if started is not None or step.get("finished_at") is None:
+        for place in _span(ready, started if started is not None else ended):
+            bar[place] = WAIT
+    elif step["state"] not in ("skipped", "cancelled"):
+        for place in _span(ready, ended):
+            bar[place] = WHOLE
+    for attempt in step.get("attempts", ()):
+        first = cell(attempt.get("started_at") or attempt["finished_at"])
+        for place in _span(first, cell(attempt["finished_at"])):
+            bar[place] = EARLIER
+    for place in _span(started, ended):
+        bar[place] = WORK
+    return Text("".join(bar), style(step["state"]))
+
+
+def _span(first: int | None, last: int | None) -> range:
+    if first is None:
+        return range(0)
+    return range(first, max(first, last if last is not None else first) + 1)

@@ -1,0 +1,69 @@
+"""Where a running platform can be reached: `run/platform.json` in its data folder.
+
+Written when everything is ready, removed at the end. A file left behind by a killed process is
+recognised by its process id. It holds the database's password, so only its user may read it.
+"""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+FILE = "platform.json"
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformFacts:
+    """The addresses of a running platform, and the process that supervises it."""
+
+    pid: int
+    version: str
+    data_dir: str
+    nats_url: str
+    database_url: str
+    api_url: str | None
+    processes: dict[str, int]
+
+
+def write_facts(data_dir: Path, facts: PlatformFacts) -> None:
+    """Write the file in one step, so that nobody reads half of it."""
+    path = _path(data_dir)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_suffix(".new")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(asdict(facts), file, indent=2)
+        file.write("\n")
+    draft.replace(path)
+
+
+def read_facts(data_dir: Path) -> PlatformFacts | None:
+    """Return the facts of the platform that runs over this folder; None where none does."""
+    try:
+        facts = PlatformFacts(**json.loads(_path(data_dir).read_text("utf-8")))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, TypeError):  # of another release
+        return None
+    return facts if _lives(facts.pid) else None
+
+
+def remove_facts(data_dir: Path) -> None:
+    """Remove the file if it is ours."""
+    facts = read_facts(data_dir)
+    if facts is None or facts.pid == os.getpid():
+        _path(data_dir).unlink(missing_ok=True)
+
+
+def _path(data_dir: Path) -> Path:
+    return data_dir / "run" / FILE
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

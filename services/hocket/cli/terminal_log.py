@@ -1,0 +1,69 @@
+"""Warnings on the terminal while `hocket up` runs: its own, and those in the processes' logs."""
+
+import asyncio
+import json
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+from rich.console import Console
+
+LOOK_INTERVAL_S = 0.5
+READ_BYTES = 262_144
+LEVELS = frozenset({"warning", "error", "critical"})
+NEWS = frozenset({"process_restarted", "server_restarted"})
+"""What is worth a line although it is no warning."""
+HIDDEN = ("event", "level", "timestamp", "logger", "service")
+
+
+def show_warnings(console: Console) -> None:
+    """Send this process's own warnings to the console and drop its other log lines."""
+
+    def shown(_: Any, level: str, event: MutableMapping[str, Any]) -> str:
+        if level not in LEVELS and event["event"] not in NEWS:
+            raise structlog.DropEvent
+        _print(console, "up", level, event)
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[shown], cache_logger_on_first_use=False)
+
+
+async def follow_warnings(console: Console, log_dir: Path) -> None:
+    """Print the warnings that the processes write from now on, until cancelled."""
+    places = {path: path.stat().st_size for path in _logs(log_dir)}
+    while True:
+        await asyncio.sleep(LOOK_INTERVAL_S)
+        for path in _logs(log_dir):
+            places[path] = _print_new(console, path, places.get(path, 0))
+
+
+def _logs(log_dir: Path) -> list[Path]:
+    return sorted(log_dir.glob("*.log"))
+
+
+def _print_new(console: Console, path: Path, start: int) -> int:
+    size = path.stat().st_size
+    if size <= start:
+        return size
+    with path.open("rb") as file:
+        file.seek(max(start, size - READ_BYTES))
+        data = file.read(READ_BYTES)
+        end = file.tell()
+    whole, _, rest = data.rpartition(b"\n")
+    for line in whole.splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue  # a traceback: the log has it whole
+        if isinstance(event, dict) and event.get("level") in LEVELS:
+            _print(console, path.stem, event["level"], event)
+    return end - len(rest)
+
+
+def _print(console: Console, source: str, level: str, event: MutableMapping[str, Any]) -> None:
+    fields = " ".join(
+        f"{key}={value}" for key, value in event.items() if key not in HIDDEN and key != "exception"
+    )
+    style = "red" if level in ("error", "critical") else "yellow" if level == "warning" else "dim"
+    console.print(f"{source}: {event['event']} {fields}"[:1_000], style=style, markup=False)

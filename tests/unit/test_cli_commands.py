@@ -1,0 +1,168 @@
+"""The command line without a platform: parsing, messages, exit codes."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hocket.cli.sources import task_input
+from hocket.schemas.errors import InvalidInput
+
+HELP_LIMIT_S = 2.0
+"""The claim is half a second on an idle machine; a test must also hold on a busy one."""
+
+PIPELINE = """
+pipeline: greet
+input: {type: object, required: [name], properties: {name: {type: string}}}
+nodes:
+  hello: {type: python, handler: "greet:hello", with: {name: "{{ input.name }}"}}
+"""
+
+
+def hocket(*arguments: str, home: Path, given: str = "") -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "hocket.cli", *arguments],
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"HOME": str(home), "PATH": "/usr/bin:/bin", "COLUMNS": "100"},
+        check=False,
+    )
+
+
+def test_help_answers_at_once_and_without_the_heavy_imports(tmp_path: Path) -> None:
+    began = time.monotonic()
+    done = hocket("--help", home=tmp_path)
+    took_s = time.monotonic() - began
+
+    assert done.returncode == 0
+    assert "up        Start everything on this machine." in done.stdout
+    assert took_s < HELP_LIMIT_S
+    heavy = "import sys, hocket.cli.app; print([m for m in ('pydantic', 'nats', 'rich', 'asyncpg')"
+    loaded = subprocess.run(
+        [sys.executable, "-c", heavy + " if m in sys.modules])"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert loaded.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("up",), ("doctor",), ("run",), ("cost",), ("schema",), ("version",),
+        ("pipeline", "apply"), ("pipeline", "list"), ("pipeline", "show"), ("pipeline", "validate"),
+        ("runs", "list"), ("runs", "show"), ("runs", "cancel"),
+        ("dlq", "list"), ("dlq", "show"), ("dlq", "redrive"), ("dlq", "drop"),
+        ("index", "add"), ("index", "list"), ("index", "search"),
+    ],
+)  # fmt: skip
+def test_every_command_explains_itself(command: tuple[str, ...], tmp_path: Path) -> None:
+    done = hocket(*command, "--help", home=tmp_path)
+
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"Usage: python -m hocket.cli {' '.join(command)}")
+    assert "..." not in done.stdout.split("Options:")[0].replace("[ARGS]...", "")
+
+
+def test_validate_works_without_a_platform(tmp_path: Path) -> None:
+    done = hocket("pipeline", "validate", "-", home=tmp_path, given=PIPELINE)
+
+    assert done.stdout == "pipeline greet is valid: 1 node\n"
+    assert "models were not checked" in done.stderr
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (PIPELINE.replace("type: python", "type: pyhton"), "`nodes.hello.type`"),
+        (PIPELINE + "  bye: {type: python, handler: 'a:b', needs: [bye]}\n", "bye -> bye"),
+        (PIPELINE.replace("input.name", "nodes.nobody.output"), "nodes.nobody"),
+        (PIPELINE + "nodes: {}\n", "the key `nodes` stands twice"),
+        ("- 1\n", "a pipeline is a mapping"),
+    ],
+)
+def test_a_bad_pipeline_is_one_line_with_the_field_and_exit_code_2(
+    text: str, said: str, tmp_path: Path
+) -> None:
+    done = hocket("pipeline", "validate", "-", home=tmp_path, given=text)
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("Error: ")
+    assert done.stderr.count("\n") == 1
+    assert said in done.stderr
+
+
+def test_a_missing_file_is_exit_code_2_and_no_traceback(tmp_path: Path) -> None:
+    done = hocket("pipeline", "apply", str(tmp_path / "none.yaml"), home=tmp_path)
+
+    assert done.returncode == 2
+    assert "cannot be read: No such file or directory" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("runs", "list"), ("cost",), ("dlq", "list"), ("run", "greet"), ("pipeline", "list")],
+)
+def test_without_a_platform_a_command_says_how_to_start_one(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    done = hocket(*command, home=tmp_path)
+
+    assert done.returncode == 1
+    assert "Start one with `hocket up`" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--api", "http://127.0.0.1:9", "runs", "list"), "The API at http://127.0.0.1:9"),
+        (("--nats", "nats://127.0.0.1:9", "run", "greet"), "The NATS server at nats://127.0.0.1:9"),
+    ],
+)
+def test_a_server_that_does_not_answer_is_named(
+    options: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    done = hocket(*options, home=tmp_path)
+
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_input_is_an_object_with_single_fields_on_top() -> None:
+    assert task_input('{"a": 1, "b": 2}', ["b=3", "c=some text", 'd=["x"]', "e="]) == {
+        "a": 1,
+        "b": 3,
+        "c": "some text",
+        "d": ["x"],
+        "e": "",
+    }
+
+
+def test_input_may_come_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "input.json"
+    file.write_text('{"question": "Why?"}', "utf-8")
+
+    assert task_input(f"@{file}", []) == {"question": "Why?"}
+
+
+@pytest.mark.parametrize(
+    ("given", "pairs", "field"),
+    [("[1]", [], "--input"), ("{", [], "--input"), (None, ["a"], "-i"), (None, ["=1"], "-i")],
+)
+def test_input_that_is_no_object_is_refused_with_its_option(
+    given: str | None, pairs: list[str], field: str
+) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        task_input(given, pairs)
+
+    assert refused.value.fields["field"] == field

@@ -1,0 +1,160 @@
+"""What the terminal shows, as golden text in a fixed width."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from rich.text import Text
+
+from hocket.cli.drawing import amounts, timeline
+
+BEGUN = datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
+
+
+def at(ms: float) -> str:
+    return (BEGUN + timedelta(milliseconds=ms)).isoformat()
+
+
+def step(
+    name: str,
+    state: str,
+    ready: float,
+    started: float | None,
+    ended: float | None,
+    **more: Any,
+) -> dict[str, Any]:
+    timed = started is not None and ended is not None
+    return {
+        "step": name,
+        "state": state,
+        "attempt": 1,
+        "parent": None,
+        "ready_at": at(ready),
+        "started_at": None if started is None else at(started),
+        "finished_at": None if ended is None else at(ended),
+        "deadline_at": None,
+        "slack_ms": None,
+        "duration_ms": ended - started if timed else None,
+        "attempts": (),
+        "error": None,
+        **more,
+    }
+
+
+RUN = {
+    "run_id": "r0123456789abcdef01234567",
+    "pipeline": "report",
+    "version": 2,
+    "status": "succeeded",
+    "accepted_at": at(0),
+    "deadline_at": at(5000),
+    "finished_at": at(1000),
+    "duration_ms": 1000.0,
+}
+
+
+def text(lines: list[Text]) -> str:
+    return "\n".join(line.plain for line in lines)
+
+
+def test_a_row_shows_state_attempt_time_deadline_slack_and_a_bar_by_time() -> None:
+    steps = [
+        step("plan", "succeeded", 0, 10, 200, deadline_at=at(1500), slack_ms=1300.0),
+        step("sql", "succeeded", 200, 250, 600, deadline_at=at(3000), slack_ms=2400.4),
+        step("write", "succeeded", 600, 800, 1000, deadline_at=at(5000), slack_ms=4000.0),
+    ]
+
+    assert text(timeline.timeline(RUN, steps, width=80)) == (
+        "STEP   STATE      TRY    TIME  DEADLINE   SLACK  0                        1.00 s\n"
+        "plan   succeeded    1  190 ms    1.50 s  1.30 s  ███████\n"
+        "sql    succeeded    1  350 ms    3.00 s  2.40 s        ·████████████\n"
+        "write  succeeded    1  200 ms    5.00 s  4.00 s                    ······███████"
+    )
+
+
+def test_an_earlier_attempt_is_drawn_before_the_one_that_counted() -> None:
+    earlier = {
+        "attempt": 1,
+        "outcome": "timed_out",
+        "started_at": at(0),
+        "finished_at": at(450),
+        "error": {"message": "the attempt took more than 450 ms"},
+    }
+    steps = [step("sql", "succeeded", 0, 700, 1000, attempt=2, attempts=[earlier])]
+
+    bar = timeline.timeline(RUN, steps, width=80)[1].plain
+
+    assert "░" in bar
+    assert bar.index("░") < bar.index("█")
+    assert text(timeline.faults(steps)) == (
+        "sql attempt 1 timed_out: the attempt took more than 450 ms"
+    )
+
+
+def test_steps_inside_a_step_stand_below_it() -> None:
+    steps = [
+        step("after", "succeeded", 500, 500, 600),
+        step("research", "succeeded", 0, None, 900),
+        step("research/read", "succeeded", 10, 10, 300, parent="research"),
+    ]
+
+    rows = [line.plain.split("  ")[0:2] for line in timeline.timeline(RUN, steps, width=80)[1:]]
+
+    assert [row[0] or row[1] for row in rows] == ["research", "read", "after"]
+
+
+def test_a_step_in_flight_is_drawn_until_now() -> None:
+    run = {**RUN, "status": "running", "finished_at": None, "duration_ms": None}
+    steps = [step("plan", "dispatched", 0, None, None)]
+
+    lines = timeline.timeline(run, steps, width=80, now=at(2000))
+
+    assert "2.00 s" in lines[0].plain
+    assert lines[1].plain.count("·") > 10
+
+
+def test_the_summary_says_how_the_run_stood_to_its_deadline() -> None:
+    assert text(timeline.summary(RUN)).endswith("in 1.00 s, 4.00 s before its deadline")
+    late = {**RUN, "duration_ms": 6500.0, "status": "expired"}
+    assert text(timeline.summary(late)).endswith("expired in 6.50 s, 1.50 s after its deadline")
+
+
+def test_cost_by_node_keeps_every_digit_of_the_money() -> None:
+    node = {"model": "m", "backend": "b", "calls": 1, "input_tokens": 1200, "output_tokens": 3}
+    cost = {
+        "nodes": [
+            {**node, "node": "plan", "cost_usd": "0.000001230"},
+            {**node, "node": "write", "cost_usd": "12.5"},
+        ],
+        "calls": 2,
+        "input_tokens": 2400,
+        "output_tokens": 6,
+        "cost_usd": "12.50000123",
+    }
+
+    assert text(timeline.costs(cost)) == (
+        "NODE   MODEL  BACKEND  CALLS  TOKENS IN  OUT          COST\n"
+        "plan   m      b            1      1,200    3   $0.00000123\n"
+        "write  m      b            1      1,200    3        $12.50\n"
+        "total                      2      2,400    6  $12.50000123"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ms", "said"),
+    [
+        (None, "-"),
+        (0.0, "0.0 ms"),
+        (9.94, "9.9 ms"),
+        (83.4, "83 ms"),
+        (999.6, "1.00 s"),
+        (59_994, "59.99 s"),
+        (59_999, "1 min 00 s"),
+        (123_000, "2 min 03 s"),
+        (3_599_900, "1 h 00 min"),
+        (86_399_999, "1 d 00 h"),
+        (-250, "-250 ms"),
+    ],
+)
+def test_a_duration_is_shown_in_the_unit_that_fits_it(ms: float | None, said: str) -> None:
+    assert amounts.duration(ms) == said

@@ -1,0 +1,91 @@
+"""Pipeline files: YAML without its surprises, and values that every station can carry."""
+
+import json
+
+import pytest
+
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.pipeline.document import parse_document
+from hocket.schemas.plain_json import MAX_DEPTH, parse_json
+
+
+def test_on_is_a_key_and_a_date_is_text() -> None:
+    text = "retry:\n  on: [timeout]\nday: 2026-05-04\nat: 12:30\nzip: 010\nflag: no\n"
+
+    assert parse_document(text) == {
+        "retry": {"on": ["timeout"]},
+        "day": "2026-05-04",
+        "at": "12:30",
+        "zip": "010",
+        "flag": "no",
+    }
+
+
+def test_numbers_booleans_and_null_are_as_in_json() -> None:
+    text = "a: 1\nb: -2.5\nc: 1e3\nd: true\ne: null\nf: ~\n"
+
+    assert parse_document(text) == {"a": 1, "b": -2.5, "c": 1000.0, "d": True, "e": None, "f": None}
+
+
+def test_json_with_tabs_is_read_too() -> None:
+    assert parse_document(b'{\n\t"pipeline": "x"}') == {"pipeline": "x"}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a: 1\na: 2\n", "line 2, column 1: the key `a` stands twice"),
+        ("a: [\n", "line 2, column 1"),
+        ("? [1]\n: 2\n", "a key is not a word"),
+        ("a: !!python/object:os.system x\n", "could not determine a constructor"),
+        ("[" * 3_000, "it nests too deep"),
+        ('a: "\\0"\n', "U+0000"),
+        ("1: 2\n", "the key 1 is not text"),
+    ],
+)
+def test_what_is_not_a_document_is_refused_with_its_place(text: str, reason: str) -> None:
+    with pytest.raises(InvalidInput, match="document") as refused:
+        parse_document(text)
+
+    assert reason in str(refused.value)
+
+
+def test_aliases_cannot_make_a_small_file_into_a_huge_value() -> None:
+    lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9)]
+
+    with pytest.raises(InvalidInput, match="aliases counted each time"):
+        parse_document("\n".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"{", "it is not JSON"),
+        (b"\xff", "it is not JSON"),
+        (b'{"a": NaN}', "NaN is not a number in JSON"),
+        (b'{"a": 1e999}', "not a finite number"),
+        (b'{"a": "\\ud800"}', "half of a surrogate pair"),
+        (b'{"a": "\\u0000"}', "U+0000"),
+        (b"[" * 100_000, "nests deeper"),
+        (b'{"a": ' + b"9" * 2_000 + b"}", "more than 1000 digits"),
+    ],
+)
+def test_what_json_postgres_and_nats_cannot_all_carry_is_refused(body: bytes, reason: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        parse_json(body)
+
+    assert reason in str(refused.value)
+
+
+def test_the_place_of_a_bad_value_is_named() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        parse_json(b'{"a": [1, {"b": "\\u0000"}]}')
+
+    assert refused.value.fields["field"] == "input.a.1.b"
+
+
+def test_a_value_at_the_depth_limit_is_carried() -> None:
+    body = b"[" * MAX_DEPTH + b"]" * MAX_DEPTH
+
+    assert parse_json(body) == json.loads(body)
