@@ -1,0 +1,111 @@
+"""Errors of workers, and the one that handlers may raise to be tried again."""
+
+from hocket.schemas.errors import ErrorClass, HocketError
+
+
+class Retryable(HocketError):
+    """The step asks to be tried again: {reason}."""
+
+    code = "retryable"
+    error_class = ErrorClass.TRANSIENT
+    retryable = True
+
+    def __init__(self, reason: str = "no reason given", **fields: object) -> None:
+        super().__init__(reason=reason, **fields)
+
+
+class AttemptTimeout(HocketError):
+    """The attempt did not end within {timeout_ms} ms. Give the node a longer `timeout_ms`, or the
+    pipeline a longer `slo_ms`."""
+
+    code = "attempt_timeout"
+    error_class = ErrorClass.TIMEOUT
+    retryable = True
+
+
+class DeadlinePassed(HocketError):
+    """The step came {late_ms} ms after its latest useful finish and was not run."""
+
+    code = "deadline_passed"
+    error_class = ErrorClass.TIMEOUT
+
+
+class AttemptCancelled(HocketError):
+    """The attempt was cancelled: {reason}."""
+
+    code = "attempt_cancelled"
+    error_class = ErrorClass.CANCELLED
+
+
+class OutputTooLarge(HocketError):
+    """The step's output makes a message of {size_bytes} bytes; the limit is {limit_bytes}. Return
+    less, or configure a blob store so that large values travel by reference."""
+
+    code = "output_too_large"
+    error_class = ErrorClass.INVALID
+
+
+class OutputNotJson(HocketError):
+    """The step's output is not JSON: {reason}. Return dicts, lists, text, numbers, booleans, None or
+    pydantic models."""
+
+    code = "output_not_json"
+    error_class = ErrorClass.INVALID
+
+
+class BlobUnresolved(HocketError):
+    """The input's blob `{blob}` cannot be used: {reason}."""
+
+    code = "blob_unresolved"
+    error_class = ErrorClass.INVALID
+
+
+class StepMalformed(HocketError):
+    """The step's message cannot be read: {reason}. It lies in the dead letters as it came."""
+
+    code = "step_malformed"
+    error_class = ErrorClass.INVALID
+
+
+class StepUndeliverable(HocketError):
+    """The step was delivered {deliveries} times and no worker finished it. It lies in the dead letters;
+    look for a handler that kills its process."""
+
+    code = "step_undeliverable"
+
+
+class NodeTypeUnserved(HocketError):
+    """This worker does not run `{type}` nodes. Start one that does: `python -m hocket.workers`."""
+
+    code = "node_type_unserved"
+    error_class = ErrorClass.INVALID
+
+
+class HandlerUnknown(HocketError):
+    """The handler `{handler}` cannot be used: {reason}. Name an importable `module:function`."""
+
+    code = "handler_unknown"
+    error_class = ErrorClass.INVALID
+
+
+class HandlerRefused(HocketError):
+    """The handler `{handler}` is outside the modules this worker may run ({allowed}). Add its module to
+    `node_types.python.modules`."""
+
+    code = "handler_refused"
+    error_class = ErrorClass.INVALID
+
+
+class ModelReplyInvalid(HocketError):
+    """The model's answer does not fit the response schema: {reason}."""
+
+    code = "model_reply_invalid"
+    error_class = ErrorClass.INVALID
+
+
+class GatewayUnavailable(HocketError):
+    """The inference gateway did not answer: {reason}. Check that `hocket.gateway` runs."""
+
+    code = "gateway_unavailable"
+    error_class = ErrorClass.UNAVAILABLE
+    retryable = True

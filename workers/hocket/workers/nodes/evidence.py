@@ -1,0 +1,128 @@
+"""Evidence for a model: passages and query results as numbered documents, and the citations of an
+answer. Pure.
+
+Passages are P1, P2 ..., query results S1, S2 ..., in the order of the fields and of their items.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.messages import Document
+
+MAX_DOCUMENTS = 500
+MAX_TABLE_ROWS = 200
+"""Rows of one query result that a model is given."""
+MARKER = re.compile(r"\[((?:[PS]\d+)(?:\s*,\s*[PS]\d+)*)\]")
+
+Found = tuple[Document, Mapping[str, Any]]
+
+
+def documents_of(step_input: Any, fields: Sequence[str]) -> list[Found]:
+    """Return the documents in the named fields of an input, each with what it was made from.
+
+    A field holds a passage, a query result, the output of a retrieval node, a list of these, or null
+    (an optional step that failed). Raises InvalidInput for anything else.
+    """
+    found: list[Found] = []
+    counts = {"P": 0, "S": 0}
+    for field in fields:
+        for kind, item in _items(_value(step_input, field), f"input.{field}"):
+            counts[kind] += 1
+            make = _passage if kind == "P" else _table
+            found.append((make(f"{kind}{counts[kind]}", item), item))
+    if len(found) > MAX_DOCUMENTS:
+        raise InvalidInput(
+            field="documents",
+            reason=f"they are {len(found)}; the limit is {MAX_DOCUMENTS}",
+            cure="Lower `top_k`, or choose fewer fields.",
+        )
+    return found
+
+
+def citations(text: str, found: Sequence[Found]) -> list[dict[str, Any]]:
+    """Return what an answer cites, in the order of first mention, with each source's place."""
+    known = {document.id: (document, item) for document, item in found}
+    return [_citation(*known[marker]) for marker in _markers(text) if marker in known]
+
+
+def _markers(text: str) -> Iterable[str]:
+    marks = (mark.strip() for match in MARKER.finditer(text) for mark in match[1].split(","))
+    return dict.fromkeys(marks)
+
+
+def _citation(document: Document, item: Mapping[str, Any]) -> dict[str, Any]:
+    cited: dict[str, Any] = {"id": document.id, "title": document.title}
+    if document.kind == "passage":
+        places = ("start", "end")
+        cited |= {"source": document.source, "passage": item.get("id")}
+        cited |= {place: item[place] for place in places if place in item}
+    else:
+        cited["sql"] = item.get("sql", "")
+    return cited
+
+
+def _value(step_input: Any, field: str) -> Any:
+    value = step_input
+    for name in field.split("."):
+        if not isinstance(value, Mapping) or name not in value:
+            raise InvalidInput(
+                field=f"input.{field}",
+                reason="the step's input has no such field",
+                cure="Name it in `with`, or correct `documents`.",
+            )
+        value = value[name]
+    return value
+
+
+def _items(value: Any, field: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if value is None:
+        return
+    if isinstance(value, Mapping):
+        if "passages" in value:
+            yield from _items(value["passages"], f"{field}.passages")
+            return
+        if "columns" in value and "rows" in value:
+            yield "S", value
+            return
+        if isinstance(value.get("text"), str):
+            yield "P", value
+            return
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _items(item, f"{field}.{index}")
+        return
+    raise InvalidInput(
+        field=field,
+        reason="it is neither a passage nor a query result",
+        cure="Give `{text, source}`, `{columns, rows}`, or the output of a retrieval or sql node.",
+    )
+
+
+def _passage(marker: str, item: Mapping[str, Any]) -> Document:
+    return Document(
+        id=marker,
+        title=str(item.get("title") or ""),
+        source=str(item.get("source") or ""),
+        text=item["text"],
+    )
+
+
+def _table(marker: str, item: Mapping[str, Any]) -> Document:
+    rows = item["rows"][:MAX_TABLE_ROWS]
+    columns = tuple(str(column) for column in item["columns"])
+    return Document(
+        id=marker,
+        kind="table",
+        title=str(item.get("name") or item.get("title") or ""),
+        source=str(item.get("sql") or ""),
+        columns=columns,
+        rows=tuple(_cells(row, columns) for row in rows),
+    )
+
+
+def _cells(row: Any, columns: Sequence[str]) -> tuple[Any, ...]:
+    if isinstance(row, Mapping):
+        return tuple(row.get(column) for column in columns)
+    return tuple(row)

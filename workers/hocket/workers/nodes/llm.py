@@ -1,0 +1,57 @@
+"""The `llm` node: prompt and evidence to a model through the gateway, its answer with citations."""
+
+from typing import Any
+
+from hocket.schemas.messages import CallReply
+from hocket.schemas.pipeline.spec import LlmNode as LlmSpec
+from hocket.workers.nodes.evidence import citations, documents_of
+from hocket.workers.nodes.structured import data_of
+from hocket.workers.nodes.templates import render
+from hocket.workers.runtime.context import Context
+
+
+async def run_llm(context: Context) -> dict[str, Any]:
+    """Return `{text, data?, citations?, model, backend, usage}`.
+
+    `data` is there with a `response_schema`, `citations` where the node has `documents`.
+    """
+    config = context.config
+    schema = config.get("response_schema")
+    found = documents_of(context.input, config.get("documents") or ())
+    system = config.get("system")
+    reply = await context.model(
+        config["model"],
+        render(config["prompt"], context.input, "prompt"),
+        system=render(system, context.input, "system") if system else None,
+        documents=[document for document, _ in found],
+        task=config.get("task") or LlmSpec.model_fields["task"].default,
+        context=_plain_input(context.input),
+        max_tokens=config.get("max_tokens"),
+        temperature=config.get("temperature"),
+        response_schema=schema,
+    )
+    output: dict[str, Any] = {"text": reply.text, "model": reply.model, "backend": reply.backend}
+    if schema is not None:
+        output["data"] = data_of(reply, schema)
+    elif reply.data is not None:
+        output["data"] = reply.data
+    if found:
+        output["citations"] = citations(reply.text, found)
+    return output | {"usage": usage_of(reply)}
+
+
+def usage_of(reply: CallReply) -> dict[str, Any]:
+    """Return what a call used, as it stands in a step's output."""
+    return {
+        "input_tokens": reply.input_tokens,
+        "output_tokens": reply.output_tokens,
+        "cached_tokens": reply.cached_tokens,
+        "cost_usd": str(reply.cost_usd),
+        "latency_ms": round(reply.latency_ms, 3),
+    }
+
+
+def _plain_input(step_input: Any) -> dict[str, Any]:
+    """Return the question for built-in models, which read fields and not prompts."""
+    question = step_input.get("question") if isinstance(step_input, dict) else None
+    return {"question": question} if isinstance(question, str) else {}

@@ -1,0 +1,181 @@
+"""The `python` node: a function of the user's, `module:function`, called with the step's input.
+
+`f()`, `f(input)` or `f(input, context)`. Async functions run on the event loop; others in a thread,
+which cannot be stopped: their step ends at its timeout, the thread when the function returns. Where
+the first parameter is annotated, the input is validated against the annotation, pydantic models
+included. A function is resolved once per process.
+
+Every importable function may be run unless `node_types.python.modules` lists the modules (with what
+is below them) that may be: who may apply pipelines then chooses among those.
+"""
+
+import asyncio
+import contextvars
+import importlib
+import inspect
+import typing
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
+
+from hocket.schemas.errors import InvalidInput
+from hocket.workers.errors import HandlerRefused, HandlerUnknown
+from hocket.workers.runtime.context import Context
+
+MAX_PARAMETERS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A resolved handler: what it is called with, and where it runs."""
+
+    name: str
+    call: Callable[..., Any]
+    takes_input: bool
+    takes_context: bool
+    is_async: bool
+    adapter: TypeAdapter[Any] | None
+
+    def arguments(self, context: Context) -> tuple[Any, ...]:
+        """Return the arguments of one call; raise InvalidInput where the input does not validate."""
+        given: list[Any] = []
+        if self.takes_input:
+            given.append(self._validated(context.input))
+        if self.takes_context:
+            given.append(context)
+        return tuple(given)
+
+    def _validated(self, value: Any) -> Any:
+        if self.adapter is None:
+            return value
+        try:
+            return self.adapter.validate_python(value)
+        except ValidationError as error:
+            fault = error.errors(include_url=False, include_input=False)[0]
+            raise InvalidInput(
+                field=".".join(("input", *(str(part) for part in fault["loc"]))),
+                reason=fault["msg"],
+                cure=f"Give the node the input that `{self.name}` takes.",
+            ) from None
+
+
+class PythonNode:
+    """Runs functions from the allowed modules, sync ones in `threads`."""
+
+    def __init__(self, threads: Executor, modules: Sequence[str] = ()) -> None:
+        self._threads = threads
+        self._modules = tuple(modules)
+        self._functions: dict[str, Function] = {}
+        self._resolving: dict[str, asyncio.Future[Function]] = {}
+
+    async def __call__(self, context: Context) -> Any:
+        """Call the step's function and return what it gives."""
+        handler = context.config["handler"]
+        function = self._functions.get(handler) or await self._resolved(handler)
+        arguments = function.arguments(context)
+        if function.is_async:
+            return await function.call(*arguments)
+        loop = asyncio.get_running_loop()
+        frame = contextvars.copy_context()
+        result = await loop.run_in_executor(self._threads, frame.run, function.call, *arguments)
+        return await result if inspect.isawaitable(result) else result
+
+    async def _resolved(self, handler: str) -> Function:
+        """Import the function, once for all that wait for it, in a thread: imports may take long."""
+        check_allowed(handler, self._modules)
+        resolving = self._resolving.get(handler)
+        if resolving is None:
+            loop = asyncio.get_running_loop()
+            resolving = loop.run_in_executor(self._threads, resolve, handler)
+            self._resolving[handler] = resolving
+            resolving.add_done_callback(lambda _: self._resolving.pop(handler, None))
+        function = await asyncio.shield(resolving)
+        self._functions[handler] = function
+        return function
+
+
+def check_allowed(handler: str, modules: Sequence[str]) -> None:
+    """Raise HandlerRefused where the handler's module is not one of `modules` nor below one."""
+    module = handler.partition(":")[0]
+    if modules and not any(module == name or module.startswith(f"{name}.") for name in modules):
+        raise HandlerRefused(handler=handler, allowed=", ".join(modules))
+
+
+def resolve(handler: str) -> Function:
+    """Import `module:function`; raise HandlerUnknown naming what is wrong with it."""
+    module_name, _, name = handler.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        reason = f"importing `{module_name}` failed with {type(error).__name__}: {error}"
+        raise HandlerUnknown(handler=handler, reason=reason) from error
+    call = getattr(module, name, None)
+    if call is None:
+        raise HandlerUnknown(handler=handler, reason=f"`{module_name}` has no `{name}`")
+    if not callable(call) or inspect.isasyncgenfunction(call):
+        raise HandlerUnknown(handler=handler, reason="it is not a function that returns a value")
+    return _described(handler, call)
+
+
+def _described(handler: str, call: Callable[..., Any]) -> Function:
+    parameters = _positional(handler, call)
+    hints = _hints(handler, call)
+    takes_only_context = len(parameters) == 1 and hints.get(parameters[0]) is Context
+    takes_input = bool(parameters) and not takes_only_context
+    return Function(
+        name=handler,
+        call=call,
+        takes_input=takes_input,
+        takes_context=takes_only_context or len(parameters) == MAX_PARAMETERS,
+        is_async=_is_async(call),
+        adapter=_adapter(handler, hints.get(parameters[0], Any)) if takes_input else None,
+    )
+
+
+def _positional(handler: str, call: Callable[..., Any]) -> list[str]:
+    """Return the parameters to fill: the first one, and a second one without a default."""
+    names: list[str] = []
+    for parameter in inspect.signature(call).parameters.values():
+        required = parameter.default is parameter.empty
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            if required or not names or parameter.name in ("ctx", "context"):
+                names.append(parameter.name)
+        elif parameter.kind is parameter.KEYWORD_ONLY and required:
+            raise HandlerUnknown(handler=handler, reason=f"`{parameter.name}` is keyword-only")
+    if len(names) > MAX_PARAMETERS:
+        raise HandlerUnknown(
+            handler=handler,
+            reason=f"it takes {len(names)} parameters; it may take (input, context)",
+        )
+    return names
+
+
+def _hints(handler: str, call: Callable[..., Any]) -> dict[str, Any]:
+    target = call if inspect.isroutine(call) else type(call).__call__
+    try:
+        return typing.get_type_hints(target, include_extras=True)
+    except (NameError, TypeError) as error:
+        raise HandlerUnknown(
+            handler=handler, reason=f"its annotations cannot be read: {error}"
+        ) from error
+
+
+def _adapter(handler: str, annotation: Any) -> TypeAdapter[Any] | None:
+    if annotation in (Any, object):
+        return None
+    try:
+        return TypeAdapter(annotation)
+    except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation) as error:
+        raise HandlerUnknown(
+            handler=handler, reason=f"its input annotation cannot be validated: {error}"
+        ) from error
+
+
+def _is_async(call: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(
+        getattr(call, "__call__", None)  # noqa: B004 - asks whether it is async, not callable
+    )

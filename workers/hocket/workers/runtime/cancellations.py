@@ -1,0 +1,44 @@
+"""Recent cancellations, for attempts that arrive after them. Pure.
+
+A cancellation concerns attempts that were sent before it came; what a coordinator dispatches later
+(a retry, a resumed run) is a new decision and runs. Bounded by count and by age.
+"""
+
+from collections import OrderedDict
+
+from hocket.schemas.messages import StepCancelled
+
+MAX_REMEMBERED = 10_000
+MAX_AGE_MS = 120_000.0
+
+Target = tuple[str, str | None, int | None]
+
+
+class Cancellations:
+    """The latest cancellations by what they concern: (run, step or all, attempt or all)."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[Target, tuple[float, str]] = OrderedDict()
+
+    def remember(self, cancelled: StepCancelled, now_ms: float) -> None:
+        """Keep a cancellation that came at `now_ms`, and forget those that are too old or too many."""
+        target = (cancelled.run_id, cancelled.step, cancelled.attempt)
+        self._seen[target] = (now_ms, cancelled.reason)
+        self._seen.move_to_end(target)
+        while self._seen:
+            oldest_at_ms, _ = next(iter(self._seen.values()))
+            if len(self._seen) <= MAX_REMEMBERED and now_ms - oldest_at_ms <= MAX_AGE_MS:
+                break
+            self._seen.popitem(last=False)
+
+    def reason_for(
+        self, run_id: str, step: str, attempt: int, *, sent_at_ms: float, now_ms: float
+    ) -> str | None:
+        """Return why an attempt sent at `sent_at_ms` was cancelled, or None where it was not."""
+        if not self._seen:
+            return None
+        for target in ((run_id, step, attempt), (run_id, step, None), (run_id, None, None)):
+            found = self._seen.get(target)
+            if found and found[0] >= sent_at_ms and now_ms - found[0] <= MAX_AGE_MS:
+                return found[1] or "cancelled"
+        return None

@@ -1,0 +1,126 @@
+"""Which lane of a node type is asked for steps, and in what order fetched steps start. Pure.
+
+A worker asks the server for no more steps than it has free slots, so that a step never waits here
+while another worker is idle. Every lane keeps a small standing request, so that a step in a quiet
+lane is pushed to a worker at once and no lane can be starved; what is left goes to the lanes that
+have steps, by weight.
+"""
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from hocket.schemas.messages import StepRequested
+from hocket.schemas.subjects import LANES
+
+WEIGHTS: Mapping[str, int] = {"urgent": 8, "normal": 4, "batch": 1}
+"""How the slots are shared out while every lane has more steps than there are slots."""
+STANDING_DIVISOR = 32
+"""A quiet lane keeps 1/32 of the slots requested, at least one."""
+ACTIVE_DIVISOR = 4
+"""A lane that just had steps keeps 1/4 of the slots requested: fewer requests per step."""
+
+
+@dataclass
+class Demand:
+    """One lane as its worker sees it: `asked` steps are requested and not here yet; `pending` were
+    left in the lane when its latest step was sent; `batch` is the size of the latest request and
+    `turn` the lane's place in the weighted turns."""
+
+    asked: int = 0
+    pending: int = 0
+    batch: int = 0
+    active: bool = False
+    turn: int = 0
+
+
+def standing(slots: int) -> int:
+    """Return how many steps a quiet lane keeps requested."""
+    return max(1, slots // STANDING_DIVISOR)
+
+
+def room(slots: int, busy: int, asked: int) -> int:
+    """Return how many more steps may be requested while `busy` of the slots are taken.
+
+    With fewer slots than lanes every lane may still be asked for one step while a slot is free; what
+    comes too much waits in the worker.
+    """
+    free = slots - busy
+    if free <= 0:
+        return 0
+    return max(free, len(LANES) if slots < len(LANES) else 0) - asked
+
+
+def allot(slots: int, busy: int, demands: Mapping[str, Demand]) -> dict[str, int]:
+    """Return how many steps to request in each lane now, and take their turns in `demands`.
+
+    Lanes take turns in proportion to their weights (smooth weighted round robin), among those that
+    have more steps than are requested or lack their standing request.
+    """
+    left = room(slots, busy, sum(demand.asked for demand in demands.values()))
+    wanted = {name: _missing(slots, demand) for name, demand in demands.items()}
+    given = dict.fromkeys(demands, 0)
+    while left > 0:
+        waiting = [name for name, missing in wanted.items() if missing > 0]
+        if not waiting:
+            break
+        if len(waiting) == 1:
+            given[waiting[0]] += min(left, wanted[waiting[0]])
+            break
+        name = _next_turn(waiting, demands)
+        given[name] += 1
+        wanted[name] -= 1
+        left -= 1
+    return {name: count for name, count in given.items() if count}
+
+
+def _missing(slots: int, demand: Demand) -> int:
+    """Return how many more steps the lane could use; nothing while half of its request stands.
+
+    What a lane with steps was asked for is already on its way: asking again for every slot that
+    becomes free would cost a request per step and bring nothing sooner.
+    """
+    target = standing(slots)
+    if demand.active:
+        target = max(target, slots // ACTIVE_DIVISOR)
+    if demand.pending > demand.asked and demand.asked <= demand.batch // 2:
+        return max(target, demand.pending) - demand.asked
+    return target - demand.asked if demand.asked <= target // 2 else 0
+
+
+def _next_turn(waiting: list[str], demands: Mapping[str, Demand]) -> str:
+    total = sum(WEIGHTS[name] for name in waiting)
+    for name in waiting:
+        demands[name].turn += WEIGHTS[name]
+    chosen = max(waiting, key=lambda name: (demands[name].turn, WEIGHTS[name]))
+    demands[chosen].turn -= total
+    return chosen
+
+
+def latest_start_ms(step: StepRequested, sent_at_ms: float) -> float:
+    """Return when the step must start so that its run keeps its deadline: least slack comes first."""
+    return sent_at_ms + step.slack_ms
+
+
+T = TypeVar("T")
+
+
+@dataclass
+class ReadyQueue(Generic[T]):
+    """Fetched steps that have not started; the one that must start earliest comes out first."""
+
+    _heap: list[tuple[float, int, T]] = field(default_factory=list)
+    _count: int = 0
+
+    def push(self, latest_start_ms: float, item: T) -> None:
+        """Add an item; of two with the same time the one added first comes first."""
+        self._count += 1
+        heapq.heappush(self._heap, (latest_start_ms, self._count, item))
+
+    def pop(self) -> T:
+        """Remove and return the item that must start earliest."""
+        return heapq.heappop(self._heap)[2]
+
+    def __len__(self) -> int:
+        return len(self._heap)

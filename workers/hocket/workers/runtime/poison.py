@@ -1,0 +1,126 @@
+"""Steps that no worker can finish: unreadable ones, and those delivered too often.
+
+They go to the dead letters with everything that is known, their run gets a failing result where its
+name can still be read, and then they leave the stream. Until then nothing is acknowledged: a worker
+that dies in between leaves the step for the next one.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from nats.js.errors import NotFoundError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
+
+from hocket.kit import dead_letters
+from hocket.kit.bus import Bus
+from hocket.kit.clock import now_ms
+from hocket.schemas import ids, subjects
+from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.messages import AttemptFinished
+from hocket.workers.errors import StepMalformed, StepUndeliverable
+from hocket.workers.runtime.delivery import Delivery
+from hocket.workers.runtime.failures import COMPONENT
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+
+SOURCE = "step"
+ADVISORIES = f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{subjects.STEPS}.>"
+ADVISORY_QUEUE = "workers"
+TERM = b"+TERM"
+
+log = structlog.get_logger()
+
+
+class Name(BaseModel):
+    """What must be readable of a step so that its run can be told."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    run_id: str
+    step: str
+    attempt: int
+    partition: int = Field(ge=0)
+
+
+class Advisory(BaseModel):
+    """What the server says about a message it will not deliver again."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    stream_seq: int
+    consumer: str
+    deliveries: int
+
+
+async def bury_malformed(bus: Bus, msg: "Msg", error: ValidationError, worker: str) -> None:
+    """Dead-letter a message that is no StepRequested."""
+    fault = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(str(part) for part in fault["loc"]) or "the body"
+    info = StepMalformed(reason=f"{place}: {fault['msg']}", component=COMPONENT).info()
+    await _bury(bus, msg.subject, msg.data, msg.headers, info, worker)
+    bus.tell(msg.reply, TERM)
+
+
+async def bury_undeliverable(bus: Bus, msg: "Msg", delivery: Delivery, worker: str) -> None:
+    """Dead-letter a step that came too often."""
+    info = _undeliverable(delivery.count)
+    await _bury(bus, msg.subject, msg.data, msg.headers, info, worker)
+    bus.tell(msg.reply, TERM)
+
+
+async def on_advisory(bus: Bus, body: bytes, worker: str) -> None:
+    """Dead-letter a step that the server gave up, so that it does not lie in the stream for ever."""
+    advisory = Advisory.model_validate_json(body)
+    try:
+        stored = await bus.js.get_msg(subjects.STEPS, advisory.stream_seq)
+    except NotFoundError:
+        return
+    info = _undeliverable(advisory.deliveries)
+    await _bury(bus, stored.subject or "", stored.data or b"", stored.headers, info, worker)
+    await bus.js.delete_msg(subjects.STEPS, advisory.stream_seq)
+
+
+async def _bury(
+    bus: Bus,
+    subject: str,
+    payload: bytes,
+    headers: Mapping[str, str] | None,
+    info: ErrorInfo,
+    worker: str,
+) -> None:
+    log.error("step_dead_lettered", subject=subject, code=info.code, reason=info.message)
+    await dead_letters.bury(
+        bus, SOURCE, subject=subject, payload=payload, headers=dict(headers or {}), error=info
+    )
+    name = name_of(payload)
+    if name is not None:
+        finished = AttemptFinished(
+            run_id=name.run_id,
+            step=name.step,
+            attempt=name.attempt,
+            error=info,
+            started_at_ms=now_ms(),
+            finished_at_ms=now_ms(),
+            worker=worker,
+        )
+        await bus.publish(
+            subjects.log(name.partition, AttemptFinished.kind),
+            finished.model_dump_json().encode(),
+            msg_id=f"{ids.attempt_id(name.run_id, name.step, name.attempt)}:f",
+        )
+
+
+def name_of(payload: bytes) -> Name | None:
+    """Return whose step a message is, as far as that can be read."""
+    try:
+        body: Any = from_json(payload)
+        return Name.model_validate(body)
+    except ValueError:
+        return None
+
+
+def _undeliverable(deliveries: int) -> ErrorInfo:
+    return StepUndeliverable(deliveries=deliveries, component=COMPONENT).info()

@@ -1,0 +1,397 @@
+"""All attempts of one node type in this worker: its lanes, its slots, its results.
+
+A step takes a slot from its start until its result is posted; its message is acknowledged only after
+the result is. Whatever goes wrong in a handler becomes a typed error in a result. A handler that
+ignores being cancelled is answered for after `STOP_GRACE_S`, and its slot is free again then.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from pydantic import ValidationError
+
+from hocket.kit.bus import Bus
+from hocket.kit.clock import now_ms
+from hocket.schemas import subjects
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
+from hocket.schemas.messages import AttemptFinished, StepCancelled, StepRequested
+from hocket.workers.errors import (
+    AttemptCancelled,
+    AttemptTimeout,
+    DeadlinePassed,
+    OutputTooLarge,
+)
+from hocket.workers.runtime import poison, results
+from hocket.workers.runtime.attempt import Attempt, State
+from hocket.workers.runtime.cancellations import Cancellations
+from hocket.workers.runtime.consumers import MAX_DELIVERIES, ensure_consumers
+from hocket.workers.runtime.context import NOTHING_SPENT, Context
+from hocket.workers.runtime.delivery import parse_ack_subject
+from hocket.workers.runtime.failures import error_info
+from hocket.workers.runtime.lanes import ReadyQueue, allot, latest_start_ms
+from hocket.workers.runtime.large_values import LargeValues
+from hocket.workers.runtime.meters import TypeMeters
+from hocket.workers.runtime.model_calls import ModelCalls
+from hocket.workers.runtime.pull import LanePull
+from hocket.workers.runtime.spans import Spans
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+
+    from hocket.kit.bus import PubAck
+
+STOP_GRACE_S = 1.0
+REFERENCE_MARK = b'"$blob"'
+"""Inputs without it are not searched for references."""
+
+log = structlog.get_logger()
+
+Handler = Callable[[Context], Awaitable[Any]]
+
+
+class Pool:
+    """The slots of one node type. `start` it once; `stop_fetching` and `let_go` end it."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        node_type: str,
+        handler: Handler,
+        *,
+        slots: int,
+        worker: str,
+        calls: ModelCalls,
+        cancellations: Cancellations,
+        large_values: LargeValues,
+        spans: Spans,
+        meters: TypeMeters,
+    ) -> None:
+        self.node_type = node_type
+        self.slots = slots
+        self.attempts: dict[str, Attempt] = {}
+        self._bus = bus
+        self._handler = handler
+        self._worker = worker
+        self._calls = calls
+        self._cancellations = cancellations
+        self._large_values = large_values
+        self._spans = spans
+        self._meters = meters
+        meters.watch_running(lambda: self._running)
+        self._ready: ReadyQueue[Attempt] = ReadyQueue()
+        self._running = 0
+        self._fetching = False
+        self._scheduled = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._posted: set[asyncio.Future[PubAck]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._lanes = {
+            lane: LanePull(bus, node_type, lane, slots, deliver=self._take, ended=self._schedule)
+            for lane in subjects.LANES
+        }
+        self._demands = {name: lane.demand for name, lane in self._lanes.items()}
+
+    @property
+    def running(self) -> int:
+        """Slots that are taken."""
+        return self._running
+
+    async def start(self) -> None:
+        """Create the consumers and begin to fetch."""
+        await ensure_consumers(self._bus, self.node_type)
+        for lane in self._lanes.values():
+            await lane.open()
+        self._fetching = True
+        self._schedule()
+
+    async def stop_fetching(self) -> None:
+        """Withdraw the requests; what still comes, and what has not started, goes back."""
+        self._fetching = False
+        for attempt in list(self.attempts.values()):
+            if attempt.state is State.READY:
+                self._give_back(attempt)
+        await asyncio.gather(*(lane.close() for lane in self._lanes.values()))
+
+    async def settled(self) -> None:
+        """Wait until nothing runs any more and every posted result is acknowledged."""
+        while self._tasks or self._posted:
+            await asyncio.wait({*self._tasks, *self._posted})
+
+    def give_all_back(self) -> int:
+        """Stop every attempt without a result; return how many."""
+        given = [attempt for attempt in self.attempts.values() if attempt.give_back()]
+        for attempt in given:
+            self._nak(attempt)
+        return len(given)
+
+    def cancel(self, cancelled: StepCancelled) -> int:
+        """Stop the attempts that a cancellation concerns; return how many."""
+        count = 0
+        for attempt in list(self.attempts.values()):
+            if _concerns(cancelled, attempt.step):
+                stopped = AttemptCancelled(reason=cancelled.reason or "no reason given")
+                count += self._stop(attempt, stopped)
+        return count
+
+    def reopen(self) -> None:
+        """Ask anew after a reconnect; what was asked before is void."""
+        if self._fetching:
+            for lane in self._lanes.values():
+                lane.reopen()
+
+    def keep_alive(self, older_than_s: float) -> None:
+        """Tell the server about attempts it has not heard of for so long; check the requests."""
+        now_s = self._loop.time()
+        for attempt in self.attempts.values():
+            if now_s - attempt.touched_s >= older_than_s:
+                attempt.touched_s = now_s
+                self._bus.tell(attempt.ack_subject, b"+WPI")
+        if self._fetching:
+            for lane in self._lanes.values():
+                lane.check()
+
+    # ---- steps come -------------------------------------------------------------------------
+
+    def _take(self, msg: "Msg", lane: LanePull) -> None:
+        delivery = parse_ack_subject(msg.reply)
+        lane.demand.pending = delivery.pending
+        try:
+            step = StepRequested.model_validate_json(msg.data)
+        except ValidationError as error:
+            self._spawn(poison.bury_malformed(self._bus, msg, error, self._worker))
+            return
+        attempt = Attempt(
+            step,
+            msg.reply,
+            delivery,
+            msg.headers or {},
+            self._loop.time(),
+            has_references=REFERENCE_MARK in msg.data,
+        )
+        if not self._fetching:
+            self._nak(attempt)
+            return
+        held = self.attempts.get(attempt.id)
+        if held is not None:
+            held.ack_subject, held.touched_s = attempt.ack_subject, attempt.touched_s
+            return
+        if delivery.count >= MAX_DELIVERIES:
+            self._spawn(poison.bury_undeliverable(self._bus, msg, delivery, self._worker))
+            return
+        self.attempts[attempt.id] = attempt
+        self._ready.push(latest_start_ms(step, delivery.sent_at_ms), attempt)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        """Start what is ready and ask for more, once per turn of the event loop."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        while len(self._ready) and self._running < self.slots:
+            attempt = self._ready.pop()
+            if attempt.let_go or attempt.state is not State.READY:
+                continue
+            self._running += 1
+            attempt.state = State.RUNNING
+            attempt.task = self._spawn(self._run(attempt))
+        if not self._fetching or not self._bus.connected:
+            return
+        wanted = allot(self.slots, self._running + len(self._ready), self._demands)
+        for name, count in wanted.items():
+            if self._lanes[name].is_open:
+                self._spawn(self._lanes[name].ask(count))
+
+    # ---- an attempt runs --------------------------------------------------------------------
+
+    async def _run(self, attempt: Attempt) -> None:
+        attempt.started_at_ms = now_ms()
+        context: Context | None = None
+        output: Any = None
+        error: BaseException | None = self._refusal(attempt, attempt.started_at_ms)
+        if error is None:
+            try:
+                context = await self._context(attempt)
+                self._arm(attempt, context.deadline_at_ms)
+                with self._spans.attempt(attempt, context):
+                    output = await self._handler(context)
+            except BaseException as raised:
+                error = raised
+        if attempt.stopped is not None or attempt.let_go:
+            _forget_cancellation()
+            error = attempt.stopped
+        if attempt.let_go:
+            self._finish(attempt)
+            self.attempts.pop(attempt.id, None)
+        elif attempt.conclude():
+            await self._report(attempt, context, output, error)
+            self._finish(attempt)
+
+    def _refusal(self, attempt: Attempt, at_ms: float) -> HocketError | None:
+        """Return why the attempt must not run at all."""
+        step = attempt.step
+        if attempt.stopped is not None:
+            return attempt.stopped
+        reason = self._cancellations.reason_for(
+            step.run_id,
+            step.step,
+            step.attempt,
+            sent_at_ms=attempt.delivery.sent_at_ms,
+            now_ms=at_ms,
+        )
+        if reason is not None:
+            return AttemptCancelled(reason=reason)
+        if at_ms >= step.deadline_at_ms:
+            return DeadlinePassed(late_ms=round(at_ms - step.deadline_at_ms))
+        return None
+
+    async def _context(self, attempt: Attempt) -> Context:
+        step, step_input = attempt.step, attempt.step.input
+        if attempt.has_references:
+            step_input = await self._large_values.resolved(step_input)
+        return Context(
+            step,
+            step_input,
+            attempt_id=attempt.id,
+            delivery=attempt.delivery.count,
+            deadline_at_ms=min(attempt.started_at_ms + step.timeout_ms, step.deadline_at_ms),
+            calls=self._calls,
+            traceparent=attempt.headers.get("traceparent"),
+        )
+
+    def _arm(self, attempt: Attempt, deadline_at_ms: float) -> None:
+        """Stop the attempt when its time is over."""
+        timeout_ms = deadline_at_ms - attempt.started_at_ms
+        attempt.timer = self._loop.call_later(
+            timeout_ms / 1000,
+            lambda: self._stop(attempt, AttemptTimeout(timeout_ms=round(timeout_ms))),
+        )
+
+    def _stop(self, attempt: Attempt, error: HocketError) -> bool:
+        stopped = attempt.stop(error)
+        if stopped and attempt.state is State.RUNNING:
+            attempt.disarm()
+            attempt.timer = self._loop.call_later(STOP_GRACE_S, self._answer_for, attempt)
+        return stopped
+
+    def _answer_for(self, attempt: Attempt) -> None:
+        """Conclude an attempt whose handler did not end when it was cancelled."""
+        if attempt.conclude():
+            log.warning("handler_ignores_cancellation", attempt_id=attempt.id)
+            self._spawn(self._answer(attempt))
+
+    async def _answer(self, attempt: Attempt) -> None:
+        await self._report(attempt, None, None, attempt.stopped)
+        self._finish(attempt)
+
+    def _finish(self, attempt: Attempt) -> None:
+        attempt.disarm()
+        self._running -= 1
+        self._schedule()
+
+    # ---- its result leaves ------------------------------------------------------------------
+
+    async def _report(
+        self, attempt: Attempt, context: Context | None, output: Any, error: BaseException | None
+    ) -> None:
+        step = attempt.step
+        info = None if error is None else error_info(error)
+        finished = AttemptFinished(
+            run_id=step.run_id,
+            step=step.step,
+            attempt=step.attempt,
+            output=None if info else output,
+            error=info,
+            started_at_ms=attempt.started_at_ms,
+            finished_at_ms=now_ms(),
+            worker=self._worker,
+            spend=context.spend if context else NOTHING_SPENT,
+        )
+        payload, info = await self._encoded(finished)
+        self._meters.finished(info, finished.finished_at_ms - finished.started_at_ms)
+        if info is not None:
+            _log_failure(attempt, context, info)
+        await self._bus.room()
+        posted = self._bus.post(
+            subjects.log(step.partition, AttemptFinished.kind),
+            payload,
+            msg_id=f"{attempt.id}:f",
+        )
+        self._posted.add(posted)
+        posted.add_done_callback(lambda ack: self._acknowledged(attempt, ack))
+
+    async def _encoded(self, finished: AttemptFinished) -> tuple[bytes, ErrorInfo | None]:
+        """Return the result's message and its error, where it has one after all."""
+        try:
+            payload = results.encode(finished)
+            if len(payload) > results.MAX_RESULT_BYTES and finished.error is None:
+                payload = await self._large_values.spilled(finished, payload)
+            results.check_size(payload)
+        except OutputTooLarge as error:
+            info = results.shortened(finished.error) if finished.error else error.info()
+        except Exception as error:
+            info = error_info(error)
+        else:
+            return payload, finished.error
+        failed = finished.model_copy(update={"output": None, "error": info})
+        return results.encode(failed), info
+
+    def _acknowledged(self, attempt: Attempt, posted: "asyncio.Future[PubAck]") -> None:
+        self._posted.discard(posted)
+        self.attempts.pop(attempt.id, None)
+        if posted.cancelled() or posted.exception() is not None:
+            log.warning("result_not_posted", attempt_id=attempt.id, cancelled=posted.cancelled())
+            return
+        self._bus.ack(attempt.ack_subject)
+
+    def _give_back(self, attempt: Attempt) -> None:
+        attempt.let_go = True
+        self.attempts.pop(attempt.id, None)
+        self._nak(attempt)
+
+    def _nak(self, attempt: Attempt) -> None:
+        self._bus.tell(attempt.ack_subject, b"-NAK")
+
+    def _spawn(self, coroutine: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("worker_task_failed", type=self.node_type, exc_info=error)
+
+
+def _concerns(cancelled: StepCancelled, step: StepRequested) -> bool:
+    return (
+        cancelled.run_id == step.run_id
+        and cancelled.step in (None, step.step)
+        and cancelled.attempt in (None, step.attempt)
+    )
+
+
+def _forget_cancellation() -> None:
+    """Take back the cancel of a stopped handler, so that what follows in its task can wait."""
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
+        task.uncancel()
+
+
+def _log_failure(attempt: Attempt, context: Context | None, info: ErrorInfo) -> None:
+    step = attempt.step
+    logger = context.log if context else log.bind(run_id=step.run_id, step=step.step)
+    emit = logger.info if info.error_class is ErrorClass.CANCELLED else logger.warning
+    emit(
+        "step_failed",
+        type=step.type,
+        code=info.code,
+        error_class=info.error_class,
+        message=info.message,
+        latency_ms=round(now_ms() - attempt.started_at_ms, 1),
+    )

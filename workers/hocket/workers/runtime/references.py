@@ -1,0 +1,157 @@
+"""Large values by reference: which parts of an output leave for blobs, which parts of an input come
+back. Pure; the shell around it stores and loads.
+
+A reference is `{"$blob": hash, "size": bytes, "type": "text" | "json"}`. Texts leave first, the
+largest first, then whole branches, so that expressions can still read what stays.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic_core import from_json, to_json
+
+from hocket.workers.errors import BlobUnresolved
+
+MIN_PART_BYTES = 16 * 1024
+"""Smaller parts stay where they are."""
+REFERENCE_BYTES = 150
+MAX_RESOLVED_BYTES = 64 * 1024 * 1024
+"""What the blobs of one input may hold in sum."""
+
+Path = tuple[str | int, ...]
+Kind = Literal["text", "json"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a value that leaves for a blob: its place and its bytes."""
+
+    path: Path
+    data: bytes
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A blob that a value refers to, and where."""
+
+    path: Path
+    blob: str
+    size: int
+    kind: Kind | None
+
+
+def reference(blob: str, size: int, kind: Kind) -> dict[str, Any]:
+    """Return the value that stands in for a blob."""
+    return {"$blob": blob, "size": size, "type": kind}
+
+
+def large_parts(value: Any, excess_bytes: int) -> list[Part]:
+    """Return the parts of a JSON value that must leave so that it shrinks by `excess_bytes`.
+
+    Where texts are not enough, branches below the top leave whole; where they are not either, the
+    value itself does.
+    """
+    texts = [
+        Part(path, text.encode(), "text")
+        for path, text in _texts(value, ())
+        if len(text) * 4 >= MIN_PART_BYTES and len(text.encode()) >= MIN_PART_BYTES
+    ]
+    for candidates in (texts, _branches(value)):
+        chosen = _largest(candidates, excess_bytes)
+        if chosen:
+            return chosen
+    return [Part((), to_json(value), "json")]
+
+
+def find_references(value: Any, path: Path = ()) -> Iterator[Reference]:
+    """Yield every reference inside a JSON value."""
+    if isinstance(value, Mapping):
+        if "$blob" in value and isinstance(value["$blob"], str):
+            yield _as_reference(value, path)
+            return
+        for key, item in value.items():
+            if isinstance(item, dict | list):
+                yield from find_references(item, (*path, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            if isinstance(item, dict | list):
+                yield from find_references(item, (*path, index))
+
+
+def replace(value: Any, replacements: Mapping[Path, Any]) -> Any:
+    """Return the value with the parts at the given paths replaced; the rest is shared, not copied."""
+    on_the_way = {path[:depth] for path in replacements for depth in range(len(path))}
+
+    def walk(part: Any, path: Path) -> Any:
+        if path in replacements:
+            return replacements[path]
+        if path not in on_the_way:
+            return part
+        if isinstance(part, Mapping):
+            return {key: walk(item, (*path, key)) for key, item in part.items()}
+        return [walk(item, (*path, index)) for index, item in enumerate(part)]
+
+    return walk(value, ())
+
+
+def content(found: Reference, data: bytes) -> Any:
+    """Return the value that a blob's bytes hold; a blob without a type is text."""
+    try:
+        return from_json(data) if found.kind == "json" else data.decode()
+    except ValueError as error:
+        raise BlobUnresolved(blob=found.blob, reason=f"it is not {found.kind}: {error}") from None
+
+
+def check_resolved_size(found: list[Reference]) -> None:
+    """Raise BlobUnresolved where the blobs of one input are too large in sum."""
+    total = sum(item.size for item in found)
+    if total > MAX_RESOLVED_BYTES:
+        largest = max(found, key=lambda item: item.size)
+        raise BlobUnresolved(
+            blob=largest.blob,
+            reason=f"the input's blobs have {total} bytes, the limit is {MAX_RESOLVED_BYTES}",
+        )
+
+
+def _as_reference(value: Mapping[str, Any], path: Path) -> Reference:
+    size, kind = value.get("size"), value.get("type")
+    if not isinstance(size, int) or size < 0 or kind not in ("text", "json", None):
+        raise BlobUnresolved(
+            blob=str(value["$blob"])[:80], reason="its reference needs `size` and `type`"
+        )
+    return Reference(path, value["$blob"], size, kind)
+
+
+def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _texts(item, (*path, key))
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _texts(item, (*path, index))
+
+
+def _branches(value: Any) -> list[Part]:
+    if isinstance(value, Mapping):
+        items: list[tuple[str | int, Any]] = list(value.items())
+    elif isinstance(value, list | tuple):
+        items = list(enumerate(value))
+    else:
+        return []
+    parts = [Part((key,), to_json(item), "json") for key, item in items]
+    return [part for part in parts if len(part.data) >= MIN_PART_BYTES]
+
+
+def _largest(candidates: list[Part], excess_bytes: int) -> list[Part]:
+    """Return the fewest parts, largest first, that make up the excess; none where all are too few."""
+    chosen: list[Part] = []
+    for part in sorted(candidates, key=lambda part: len(part.data), reverse=True):
+        chosen.append(part)
+        excess_bytes -= len(part.data) - REFERENCE_BYTES
+        if excess_bytes <= 0:
+            return chosen
+    return []

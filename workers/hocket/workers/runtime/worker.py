@@ -1,0 +1,145 @@
+"""A worker process: pools by node type, cancellations, keep-alives, and the way to stop.
+
+States: started -> draining (nothing is fetched; what runs may end within a bound) -> stopped (what
+did not end was given back to the stream, for another worker).
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import structlog
+from pydantic import ValidationError
+
+from hocket.kit.blobs import BlobStore
+from hocket.kit.bus import Bus
+from hocket.kit.clock import now_ms
+from hocket.schemas import subjects
+from hocket.schemas.messages import StepCancelled
+from hocket.workers.runtime import poison
+from hocket.workers.runtime.cancellations import Cancellations
+from hocket.workers.runtime.consumers import ACK_WAIT_S
+from hocket.workers.runtime.large_values import LargeValues
+from hocket.workers.runtime.meters import Meters
+from hocket.workers.runtime.model_calls import ModelCalls
+from hocket.workers.runtime.pool import Handler, Pool
+from hocket.workers.runtime.spans import Spans
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
+
+KEEP_ALIVE_S = ACK_WAIT_S / 3
+"""A step that nobody acknowledged for so long is reported as in progress."""
+SWEEP_S = KEEP_ALIVE_S / 2
+DRAIN_S = 10.0
+"""What runs when the worker stops may go on for so long."""
+FLUSH_S = 5.0
+"""After that, results already posted wait so long for their acknowledgement."""
+
+log = structlog.get_logger()
+
+
+class Worker:
+    """Runs steps of the node types in `handlers`, each with its number of slots."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        handlers: Mapping[str, Handler],
+        slots: Mapping[str, int],
+        *,
+        name: str,
+        meters: Meters,
+        spans: Spans,
+        blobs: BlobStore | None = None,
+    ) -> None:
+        self._bus = bus
+        self._name = name
+        self._calls = ModelCalls(bus)
+        self._cancellations = Cancellations()
+        large_values = LargeValues(blobs)
+        self._pools = [
+            Pool(
+                bus,
+                node_type,
+                handler,
+                slots=slots[node_type],
+                worker=name,
+                calls=self._calls,
+                cancellations=self._cancellations,
+                large_values=large_values,
+                spans=spans,
+                meters=meters.of_type(node_type, slots[node_type]),
+            )
+            for node_type, handler in handlers.items()
+        ]
+        self._subscriptions: list[Subscription] = []
+        self._sweeping: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to fetch and run steps."""
+        self._subscriptions = [
+            await self._bus.subscribe(subjects.CANCEL_FILTER, self._on_cancel),
+            await self._bus.subscribe(
+                poison.ADVISORIES, self._on_advisory, queue=poison.ADVISORY_QUEUE
+            ),
+        ]
+        for pool in self._pools:
+            await pool.start()
+        self._bus.on_reconnect.append(self._on_reconnect)
+        self._sweeping = asyncio.create_task(self._sweep(), name="keep-alive")
+        log.info(
+            "worker_started",
+            worker=self._name,
+            slots={pool.node_type: pool.slots for pool in self._pools},
+        )
+
+    async def drain(self, drain_s: float = DRAIN_S) -> None:
+        """Stop fetching, let what runs end within the bound, and give the rest back."""
+        self._bus.on_reconnect.remove(self._on_reconnect)
+        await asyncio.gather(*(pool.stop_fetching() for pool in self._pools))
+        given_back = 0
+        if not await self._settled(drain_s):
+            given_back = sum(pool.give_all_back() for pool in self._pools)
+            await self._settled(FLUSH_S)
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        for subscription in self._subscriptions:
+            await subscription.unsubscribe()
+        self._calls.close()
+        log.info("worker_drained", worker=self._name, given_back=given_back)
+
+    async def _settled(self, within_s: float) -> bool:
+        """Wait until no attempt is held; tell whether that came about in time."""
+        try:
+            async with asyncio.timeout(within_s):
+                for pool in self._pools:
+                    await pool.settled()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _on_cancel(self, msg: "Msg") -> None:
+        try:
+            cancelled = StepCancelled.model_validate_json(msg.data)
+        except ValidationError as error:
+            log.warning("cancellation_malformed", faults=error.error_count())
+            return
+        self._cancellations.remember(cancelled, now_ms())
+        stopped = sum(pool.cancel(cancelled) for pool in self._pools)
+        if stopped:
+            log.info("attempts_cancelled", run_id=cancelled.run_id, count=stopped)
+
+    async def _on_advisory(self, msg: "Msg") -> None:
+        await poison.on_advisory(self._bus, msg.data, self._name)
+
+    def _on_reconnect(self) -> None:
+        for pool in self._pools:
+            pool.reopen()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            for pool in self._pools:
+                pool.keep_alive(KEEP_ALIVE_S)
