@@ -16,6 +16,7 @@ from hocket.schemas.rest import DEFAULT_PAGE, MAX_PAGE
 
 MAX_CURSOR_CHARS = 2_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FAR_FUTURE = datetime(9000, 1, 1, tzinfo=UTC)
 
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Rows per page.")]
 After = Annotated[
@@ -23,7 +24,7 @@ After = Annotated[
     Query(max_length=MAX_CURSOR_CHARS, description="`next` of the page before."),
 ]
 
-__all__ = ["DEFAULT_PAGE", "EPOCH", "After", "Limit", "cursor", "parse_cursor"]
+__all__ = ["DEFAULT_PAGE", "EPOCH", "After", "Limit", "cursor", "in_range", "parse_cursor"]
 
 
 def cursor(time: datetime, identifier: str) -> str:
@@ -45,3 +46,8 @@ def parse_cursor(text: str) -> tuple[datetime, str]:
             field="after", reason="it is not a cursor", cure="Pass `next` of the page before."
         ) from None
     return time, identifier
+
+
+def in_range(moment: datetime) -> datetime:
+    """Return a moment that every station can carry; rows are neither before nor after those."""
+    return min(max(moment, EPOCH), FAR_FUTURE)

@@ -9,7 +9,7 @@ from pydantic import AwareDatetime
 from hocket.admin.context import Ctx
 from hocket.admin.costs import reads
 from hocket.admin.identity import CallerDep
-from hocket.admin.pages import DEFAULT_PAGE, EPOCH, Limit
+from hocket.admin.pages import DEFAULT_PAGE, Limit, in_range
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.rest import MAX_VERSION, NodeCosts, PipelineCosts, RunCosts, Token
 
@@ -31,9 +31,7 @@ async def costs_by_pipeline(
 ) -> PipelineCosts:
     """Cost by pipeline and day; the last 30 days where none are named."""
     end = last or datetime.now(UTC).date()
-    start = first or max(end, date.min + timedelta(days=DEFAULT_DAYS)) - timedelta(
-        days=DEFAULT_DAYS - 1
-    )
+    start = first or date.fromordinal(max(1, end.toordinal() - DEFAULT_DAYS + 1))
     if start > end or (end - start).days >= MAX_DAYS:
         raise InvalidInput(
             field="from",
@@ -64,4 +62,4 @@ async def costs_by_run(
 ) -> RunCosts:
     """Cost by run, the dearest first; the last 30 days where no time is named."""
     start = since or datetime.now(UTC) - timedelta(days=DEFAULT_DAYS)
-    return await reads.by_run(context.pool, caller.tenant, max(start, EPOCH), pipeline, limit)
+    return await reads.by_run(context.pool, caller.tenant, in_range(start), pipeline, limit)

@@ -1,7 +1,6 @@
 """`/v1/runs`: submit, read, cancel and signal runs."""
 
 import asyncio
-from datetime import datetime
 from typing import Annotated, Literal
 
 import asyncpg
@@ -11,7 +10,7 @@ from pydantic import AwareDatetime
 
 from hocket.admin.context import Context, Ctx
 from hocket.admin.identity import CallerDep
-from hocket.admin.pages import DEFAULT_PAGE, EPOCH, After, Limit
+from hocket.admin.pages import DEFAULT_PAGE, After, Limit, in_range
 from hocket.admin.runs import actions, events, reads
 from hocket.admin.runs.submission import merged_key, submit
 from hocket.schemas.errors import RunUnknown
@@ -72,7 +71,9 @@ async def list_runs(
     limit: Limit = DEFAULT_PAGE,
 ) -> RunList:
     """List runs, the latest first."""
-    wanted = reads.RunFilter(pipeline=pipeline, status=status, since=_in_range(since))
+    wanted = reads.RunFilter(
+        pipeline=pipeline, status=status, since=in_range(since) if since else None
+    )
     return await reads.list_runs(context.pool, caller.tenant, wanted, after, limit)
 
 
@@ -140,8 +141,3 @@ async def _run(context: Context, tenant: str, run_id: str) -> asyncpg.Record:
     if row is None:
         raise RunUnknown(run_id=run_id)
     return row
-
-
-def _in_range(since: datetime | None) -> datetime | None:
-    """Return a time that Postgres and asyncpg can carry; every run is later than the epoch."""
-    return None if since is None else max(since, EPOCH)
