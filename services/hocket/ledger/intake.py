@@ -1,0 +1,207 @@
+"""Usage records from the stream USAGE into Postgres: once each, acknowledged after the commit.
+
+A batch is what waits in the stream, up to MAX_BATCH records; only one is held at a time, so the
+stream is the queue and memory stays bounded. States: reading, writing, and waiting (Postgres is away:
+the batch is kept and written when it is back; NATS is away: nothing is read). A crash after the commit
+and before the ack means that the batch comes again and changes nothing. A record that cannot be read
+or that Postgres refuses goes to the dead letters, alone: its batch is split until the others are in.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import asyncpg
+import structlog
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig
+from nats.js.errors import Error as JetStreamError
+
+from hocket.kit import dead_letters
+from hocket.kit.bus import Bus
+from hocket.kit.lifecycle import Health
+from hocket.ledger.metrics import LedgerMetrics
+from hocket.ledger.record import Row, UsageRefused, row_of
+from hocket.ledger.store import AWAY, ROW_FAULTS, insert
+from hocket.schemas import subjects
+from hocket.schemas.errors import HocketError
+
+DURABLE = "ledger"
+MAX_BATCH = 500
+ACK_WAIT_MS = 30_000.0
+MAX_ACK_PENDING = 4 * MAX_BATCH
+IDLE_FETCH_MS = 2_000.0
+"""How long one request for records waits; also how soon reading goes on after NATS was away."""
+GATHER_MS = 20.0
+"""How long the first record of a batch waits for others."""
+FIRST_PAUSE_MS = 100.0
+MAX_PAUSE_MS = 5_000.0
+DRAIN_MS = 5_000.0
+"""How long a stopping ledger goes on with what waits in the stream."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A message of the stream with the row it stands for."""
+
+    message: Msg
+    row: Row
+
+
+class Intake:
+    """Moves usage records; `run` it until it is asked to stop."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        pool: asyncpg.Pool,
+        health: Health,
+        metrics: LedgerMetrics,
+        *,
+        ack_wait_ms: float = ACK_WAIT_MS,
+        acknowledge: Callable[[str], None] | None = None,
+    ) -> None:
+        self._bus = bus
+        self._pool = pool
+        self._health = health
+        self._metrics = metrics
+        self._ack_wait_ms = ack_wait_ms
+        self._acknowledge = acknowledge or bus.ack
+        self._records: JetStreamContext.PullSubscription | None = None
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Move records until `stopping`, then what still waits, within DRAIN_MS."""
+        while not stopping.is_set():
+            await self._move(await _until(stopping, self._fetch(IDLE_FETCH_MS)), stopping)
+        try:
+            async with asyncio.timeout(DRAIN_MS / 1000):
+                while batch := await self._fetch(GATHER_MS):
+                    await self._move(batch, stopping)
+        except TimeoutError:
+            log.warning("ledger_drain_incomplete", drain_ms=DRAIN_MS)
+
+    async def _fetch(self, wait_ms: float) -> Sequence[Msg]:
+        """Return what waits in the stream; nothing where nothing came within `wait_ms`."""
+        try:
+            if self._records is None:
+                self._records = await self._subscribed()
+            first = await self._records.fetch(1, timeout=wait_ms / 1000)
+        except TimeoutError:
+            self._health.report("usage_stream", self._bus.connected, "idle")
+            return ()
+        except (NatsError, JetStreamError) as error:
+            self._health.report("usage_stream", False, repr(error))
+            await self._let_go()
+            await asyncio.sleep(FIRST_PAUSE_MS / 1000)
+            return ()
+        self._health.report("usage_stream", True, "reading")
+        try:
+            return [*first, *await self._records.fetch(MAX_BATCH - 1, timeout=GATHER_MS / 1000)]
+        except (TimeoutError, NatsError, JetStreamError):
+            return first  # whatever was lost with the request comes again after ack_wait
+
+    async def _subscribed(self) -> JetStreamContext.PullSubscription:
+        """Subscribe to the durable consumer; it is made where it is missing."""
+        return await self._bus.js.pull_subscribe(
+            subjects.USAGE_SUBJECT,
+            durable=DURABLE,
+            stream=subjects.USAGE,
+            config=ConsumerConfig(
+                ack_policy=AckPolicy.EXPLICIT,
+                ack_wait=self._ack_wait_ms / 1000,
+                max_ack_pending=MAX_ACK_PENDING,
+            ),
+        )
+
+    async def _let_go(self) -> None:
+        """Forget the subscription: the consumer may be gone, and the next fetch makes it again."""
+        records, self._records = self._records, None
+        if records is not None:
+            try:
+                await records.unsubscribe()
+            except NatsError as error:
+                log.info("usage_unsubscribe_failed", reason=repr(error))
+
+    async def _move(self, batch: Sequence[Msg] | None, stopping: asyncio.Event) -> None:
+        entries: list[Entry] = []
+        for message in batch or ():
+            try:
+                entries.append(Entry(message, row_of(message.data)))
+            except HocketError as error:
+                await self._bury(message, error)
+        if entries:
+            await self._write(entries, stopping)
+
+    async def _write(self, entries: Sequence[Entry], stopping: asyncio.Event) -> None:
+        """Write entries and acknowledge them; leave them unacknowledged where we must stop before."""
+        pause_ms = FIRST_PAUSE_MS
+        while True:
+            try:
+                new = await insert(self._pool, [entry.row for entry in entries])
+            except ROW_FAULTS as error:
+                await self._split(entries, error, stopping)
+                return
+            except AWAY as error:
+                self._health.report("postgres", False, repr(error))
+                log.warning("ledger_waits", reason=repr(error), records=len(entries))
+                if stopping.is_set():
+                    return
+                pause_ms = await _paused(pause_ms, stopping)
+                continue
+            self._health.report("postgres", True, "")
+            for entry in entries:
+                self._acknowledge(entry.message.reply)
+            self._metrics.observe(new=new, repeated=len(entries) - new)
+            return
+
+    async def _split(
+        self, entries: Sequence[Entry], error: Exception, stopping: asyncio.Event
+    ) -> None:
+        if len(entries) == 1:
+            (entry,) = entries
+            await self._bury(entry.message, UsageRefused(call_id=entry.row[0], reason=str(error)))
+            return
+        middle = len(entries) // 2
+        await self._write(entries[:middle], stopping)
+        await self._write(entries[middle:], stopping)
+
+    async def _bury(self, message: Msg, error: HocketError) -> None:
+        await dead_letters.bury(
+            self._bus,
+            "usage",
+            subject=message.subject,
+            payload=message.data,
+            headers=dict(message.headers or {}),
+            error=error.info(),
+        )
+        self._acknowledge(message.reply)
+        self._metrics.buried.inc()
+        log.error("usage_buried", code=error.code, reason=str(error))
+
+
+async def _until(
+    stopping: asyncio.Event, fetching: Awaitable[Sequence[Msg]]
+) -> Sequence[Msg] | None:
+    """Return what `fetching` returns, or None as soon as `stopping` is set."""
+    fetch = asyncio.ensure_future(fetching)
+    stop = asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait({fetch, stop}, return_when=asyncio.FIRST_COMPLETED)
+        return fetch.result() if fetch.done() else None
+    finally:
+        stop.cancel()
+        if not fetch.done():
+            fetch.cancel()
+            await asyncio.wait({fetch})
+
+
+async def _paused(pause_ms: float, stopping: asyncio.Event) -> float:
+    """Wait `pause_ms` or until `stopping`; return the next pause."""
+    stop = asyncio.ensure_future(stopping.wait())
+    await asyncio.wait({stop}, timeout=pause_ms / 1000)
+    stop.cancel()
+    return min(2 * pause_ms, MAX_PAUSE_MS)

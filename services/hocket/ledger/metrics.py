@@ -1,0 +1,32 @@
+"""What the ledger counts, for Prometheus."""
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+BATCH_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+
+
+class LedgerMetrics:
+    """Records written, seen again and buried; batch sizes."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.written = Counter("hocket_ledger_written", "Calls booked.", registry=registry)
+        self.repeated = Counter(
+            "hocket_ledger_repeated",
+            "Records of calls that were booked already.",
+            registry=registry,
+        )
+        self.buried = Counter(
+            "hocket_ledger_buried", "Records moved to the dead letters.", registry=registry
+        )
+        self.batch = Histogram(
+            "hocket_ledger_batch_records",
+            "Records in one transaction.",
+            buckets=BATCH_BUCKETS,
+            registry=registry,
+        )
+
+    def observe(self, *, new: int, repeated: int) -> None:
+        """Count one committed batch."""
+        self.written.inc(new)
+        self.repeated.inc(repeated)
+        self.batch.observe(new + repeated)

@@ -1,0 +1,85 @@
+"""A usage record as a row of `hocket.usage`: pure, and strict about what the columns can hold."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.messages import UsageRecord
+
+Row = tuple[Any, ...]
+
+
+class UsageMalformed(HocketError):
+    """The usage record is not valid at `{field}`: {reason}. It is kept in the dead letters; redrive it
+    when its publisher is mended (`hocket dlq list`)."""
+
+    code = "usage_malformed"
+    error_class = ErrorClass.INVALID
+
+
+class UsageRefused(HocketError):
+    """Postgres refuses the usage record `{call_id}`: {reason}. It is kept in the dead letters
+    (`hocket dlq list`)."""
+
+    code = "usage_refused"
+    error_class = ErrorClass.INVALID
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of `hocket.usage`: its name, its type, and where its value stands in a record."""
+
+    name: str
+    type: str
+    value: Callable[[UsageRecord], Any]
+
+
+COLUMNS: Sequence[Column] = (
+    Column("call_id", "text", lambda r: r.call_id),
+    Column("kind", "text", lambda r: r.kind),
+    Column("tenant", "text", lambda r: r.attribution.tenant),
+    Column("pipeline", "text", lambda r: r.attribution.pipeline),
+    Column("version", "integer", lambda r: r.attribution.version),
+    Column("run_id", "text", lambda r: r.attribution.run_id),
+    Column("node", "text", lambda r: r.attribution.node),
+    Column("step", "text", lambda r: r.attribution.step),
+    Column("attempt", "integer", lambda r: r.attribution.attempt),
+    Column("model", "text", lambda r: r.model),
+    Column("backend", "text", lambda r: r.backend),
+    Column("replica", "text", lambda r: r.replica),
+    Column("status", "text", lambda r: r.status),
+    Column("error_code", "text", lambda r: r.error_code),
+    Column("input_tokens", "bigint", lambda r: r.input_tokens),
+    Column("output_tokens", "bigint", lambda r: r.output_tokens),
+    Column("cached_tokens", "bigint", lambda r: r.cached_tokens),
+    Column("input_usd_per_mtok", "numeric", lambda r: r.input_usd_per_mtok),
+    Column("output_usd_per_mtok", "numeric", lambda r: r.output_usd_per_mtok),
+    Column("cached_usd_per_mtok", "numeric", lambda r: r.cached_usd_per_mtok),
+    Column("request_usd", "numeric", lambda r: r.request_usd),
+    Column("cost_usd", "numeric", lambda r: r.cost_usd),
+    Column("started_at", "timestamptz", lambda r: moment(r.started_at_ms)),
+    Column("latency_ms", "double precision", lambda r: r.latency_ms),
+)
+
+
+def row_of(payload: bytes) -> Row:
+    """Return the row of an encoded usage record, in the order of COLUMNS; raise UsageMalformed."""
+    try:
+        record = UsageRecord.model_validate_json(payload)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "body"
+        raise UsageMalformed(field=where, reason=first["msg"]) from error
+    try:
+        return tuple(column.value(record) for column in COLUMNS)
+    except (ValueError, OverflowError, OSError) as error:
+        raise UsageMalformed(field="started_at_ms", reason=str(error)) from error
+
+
+def moment(at_ms: float) -> datetime:
+    """Return a time in milliseconds since the Unix epoch as a datetime."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC)
