@@ -55,6 +55,7 @@ async def main(service: Service) -> None:
         await door.open()
         log.info("gateway_serving", models=calls.routes.table.names())
         await service.stopping.wait()
+        log.info("gateway_draining", drain_ms=DRAIN_MS)
         await door.close(drain_ms=DRAIN_MS, flush_ms=FLUSH_MS)
     await retire_missing(calls.routes.served, {})
 

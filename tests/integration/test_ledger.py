@@ -1,0 +1,330 @@
+"""The ledger on real NATS and Postgres: once per call, exact money, and patience."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+
+from hocket.gateway.core.price import Prices, cost
+from hocket.kit import dead_letters
+from hocket.kit.bus import Bus
+from hocket.kit.database import connect_pool
+from hocket.kit.embedded import EmbeddedServers
+from hocket.kit.lifecycle import Health
+from hocket.kit.streams import ensure_streams
+from hocket.ledger.intake import Intake
+from hocket.ledger.metrics import LedgerMetrics
+from hocket.schemas import subjects
+from hocket.schemas.messages import Attribution, UsageRecord
+
+BOUND_S = 60.0
+STARTED_MS = 1_800_000_000_000.0
+
+
+@pytest.fixture
+async def bus(nats_url: str) -> AsyncIterator[Bus]:
+    bus = await Bus.connect(nats_url, name="test")
+    await ensure_streams(bus)
+    yield bus
+    await bus.close()
+
+
+@pytest.fixture
+async def pool(database_url: str) -> AsyncIterator[asyncpg.Pool]:
+    pool = await connect_pool(database_url, size=2, name="test")
+    yield pool
+    await pool.close()
+
+
+def record(call_id: str, **fields: Any) -> UsageRecord:
+    return UsageRecord.model_validate(
+        {
+            "call_id": call_id,
+            "attribution": Attribution(pipeline="report", run_id="r1"),
+            "model": "writer",
+            "backend": "b",
+            "status": "ok",
+            "cost_usd": Decimal("0.0001"),
+            "started_at_ms": STARTED_MS,
+            "latency_ms": 12.5,
+            **fields,
+        }
+    )
+
+
+async def publish(bus: Bus, payloads: Iterable[bytes]) -> None:
+    """Publish without message ids, so that the broker's dedup does no work for the ledger."""
+    posted = []
+    for payload in payloads:
+        await bus.room()
+        posted.append(bus.post(subjects.USAGE_SUBJECT, payload))
+    await asyncio.gather(*posted)
+
+
+def encoded(*records: UsageRecord) -> list[bytes]:
+    return [one.model_dump_json().encode() for one in records]
+
+
+@asynccontextmanager
+async def running_ledger(
+    bus: Bus, pool: asyncpg.Pool, health: Health | None = None
+) -> AsyncIterator[None]:
+    stopping = asyncio.Event()
+    intake = Intake(
+        bus, pool, health or Health(), LedgerMetrics(CollectorRegistry()), ack_wait_ms=1_000
+    )
+    task = asyncio.create_task(intake.run(stopping))
+    try:
+        yield
+    finally:
+        stopping.set()
+        await asyncio.wait_for(task, BOUND_S)
+
+
+async def drained(bus: Bus) -> None:
+    """Wait until the ledger has acknowledged every record."""
+
+    async def empty() -> bool:
+        info = await bus.js.stream_info(subjects.USAGE)
+        return not info.state.messages
+
+    await until(empty)
+
+
+async def until(holds: Callable[[], Any]) -> None:
+    async with asyncio.timeout(BOUND_S):
+        while not await holds():
+            await asyncio.sleep(0.01)
+
+
+async def rows(pool: asyncpg.Pool) -> list[asyncpg.Record]:
+    return list(await pool.fetch("SELECT * FROM hocket.usage ORDER BY call_id"))
+
+
+async def test_a_record_becomes_a_row_with_every_field(bus: Bus, pool: asyncpg.Pool) -> None:
+    full = record(
+        "c1",
+        attribution=Attribution(
+            tenant="acme", pipeline="p", version=3, run_id="r", node="n", step="n[1]", attempt=2
+        ),
+        replica="gpu-1",
+        status="error",
+        error_code="backend_broken",
+        input_tokens=2**62,
+        output_tokens=7,
+        cached_tokens=5,
+        input_usd_per_mtok=Decimal("0.15"),
+        output_usd_per_mtok=Decimal("0.000000000000000001"),
+        cached_usd_per_mtok=Decimal("0.075"),
+        request_usd=Decimal("0.001"),
+        cost_usd=Decimal("123456789.000000000000000000123456"),
+    )
+    async with running_ledger(bus, pool):
+        await publish(bus, encoded(full))
+        await drained(bus)
+    (row,) = await rows(pool)
+    kept = dict(row)
+    assert kept.pop("recorded_at") is not None
+    expected = full.model_dump(exclude={"attribution", "started_at_ms"})
+    expected |= full.attribution.model_dump()
+    expected["started_at"] = datetime.fromtimestamp(STARTED_MS / 1000, UTC)
+    assert kept == expected
+    assert str(kept["cost_usd"]) == "123456789.000000000000000000123456"
+
+
+async def test_a_repeated_record_does_not_change_the_row(bus: Bus, pool: asyncpg.Pool) -> None:
+    async with running_ledger(bus, pool):
+        await publish(bus, encoded(record("c1", cost_usd=Decimal(1))))
+        await drained(bus)
+        before = await rows(pool)
+        await publish(bus, encoded(record("c1", cost_usd=Decimal(2)), record("c1")))
+        await drained(bus)
+    assert await rows(pool) == before
+
+
+POISON = {
+    "not_json": b"{",
+    "a_field_missing": json.dumps({"call_id": "x"}).encode(),
+    "tokens_below_zero": encoded(record("x", input_tokens=-1))[0],
+    "tokens_beyond_the_column": encoded(record("x", input_tokens=2**63))[0],
+    "a_nul_in_text": encoded(record("x", model="a\0b"))[0],
+    "a_time_beyond_time": encoded(record("x", started_at_ms=1e300))[0],
+    "cost_below_zero": encoded(record("x", cost_usd=Decimal(-1)))[0],
+}
+
+
+@pytest.mark.parametrize("poison", POISON.values(), ids=POISON.keys())
+async def test_a_poison_record_goes_to_the_dead_letters_and_blocks_nobody(
+    bus: Bus, pool: asyncpg.Pool, poison: bytes
+) -> None:
+    good = encoded(*(record(f"c{number}") for number in range(8)))
+    await publish(bus, [*good[:3], poison, *good[3:]])
+    async with running_ledger(bus, pool):
+        await drained(bus)
+    assert [row["call_id"] for row in await rows(pool)] == [f"c{number}" for number in range(8)]
+    assert len(await dead_letters.list_(bus, 10)) == 1
+
+
+KILLED_BEFORE_ACK = """
+import asyncio, os, signal, sys
+from prometheus_client import CollectorRegistry
+from hocket.kit.bus import Bus
+from hocket.kit.database import connect_pool
+from hocket.kit.lifecycle import Health
+from hocket.ledger.intake import Intake
+from hocket.ledger.metrics import LedgerMetrics
+
+async def main(nats_url, database_url):
+    bus = await Bus.connect(nats_url, name="doomed")
+    pool = await connect_pool(database_url, size=1, name="doomed")
+    await Intake(
+        bus, pool, Health(), LedgerMetrics(CollectorRegistry()), ack_wait_ms=1_000,
+        acknowledge=lambda _: os.kill(os.getpid(), signal.SIGKILL),
+    ).run(asyncio.Event())
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_a_ledger_killed_between_commit_and_ack_books_each_call_once(
+    bus: Bus, pool: asyncpg.Pool, nats_url: str, database_url: str
+) -> None:
+    await publish(bus, encoded(*(record(f"c{number:03}") for number in range(200))))
+    doomed = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", KILLED_BEFORE_ACK, nats_url, database_url
+    )
+    assert await asyncio.wait_for(doomed.wait(), BOUND_S) == -signal.SIGKILL
+    before = await rows(pool)
+    assert before
+    async with running_ledger(bus, pool):
+        await drained(bus)
+    after = await rows(pool)
+    assert [row["call_id"] for row in after] == [f"c{number:03}" for number in range(200)]
+    assert [row for row in after if row["call_id"] in {b["call_id"] for b in before}] == before
+
+
+async def test_records_wait_while_postgres_is_away(
+    bus: Bus, pool: asyncpg.Pool, servers: EmbeddedServers
+) -> None:
+    health = Health()
+    async with running_ledger(bus, pool, health):
+        await publish(bus, encoded(record("c1")))
+        await drained(bus)
+        await servers.postgres.stop()
+        try:
+            await publish(bus, encoded(record("c2"), record("c3")))
+
+            async def noticed() -> bool:
+                return not health.ready
+
+            await until(noticed)
+        finally:
+            await servers.postgres.start()
+        await drained(bus)
+        assert health.ready
+    assert [row["call_id"] for row in await rows(pool)] == ["c1", "c2", "c3"]
+
+
+async def test_booking_goes_on_after_nats_was_killed(
+    bus: Bus, pool: asyncpg.Pool, servers: EmbeddedServers
+) -> None:
+    async with running_ledger(bus, pool):
+        await publish(bus, encoded(record("c1")))
+        await drained(bus)
+        before = servers.nats.pid
+        servers.nats.kill()
+
+        async def restarted() -> bool:
+            return servers.nats.pid not in (None, before) and bus.connected
+
+        await until(restarted)
+        await publish(bus, encoded(record("c2")))
+        await drained(bus)
+    assert [row["call_id"] for row in await rows(pool)] == ["c1", "c2"]
+
+
+async def test_a_stopping_ledger_takes_what_still_waits(bus: Bus, pool: asyncpg.Pool) -> None:
+    await publish(bus, encoded(*(record(f"c{number}") for number in range(700))))
+    async with running_ledger(bus, pool):
+        pass
+    assert len(await rows(pool)) == 700
+
+
+money = st.decimals(min_value=0, max_value=10**6, places=18)
+tokens = st.integers(min_value=0, max_value=10**12)
+call = st.tuples(st.builds(Prices, money, money, st.none() | money, money), tokens, tokens, tokens)
+
+
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(calls=st.lists(call, min_size=1, max_size=40))
+async def test_the_cost_report_equals_the_usage_records_to_the_last_digit(
+    bus: Bus, pool: asyncpg.Pool, calls: list[tuple[Prices, int, int, int]]
+) -> None:
+    await pool.execute("TRUNCATE hocket.usage")
+    published = [
+        record(
+            f"c{number}",
+            input_tokens=uncached + cached,
+            cached_tokens=cached,
+            output_tokens=output,
+            cost_usd=cost(
+                prices,
+                input_tokens=uncached + cached,
+                output_tokens=output,
+                cached_tokens=cached,
+            ).usd,
+        )
+        for number, (prices, uncached, cached, output) in enumerate(calls)
+    ]
+    async with running_ledger(bus, pool):
+        await publish(bus, encoded(*published))
+        await drained(bus)
+    (day,) = await pool.fetch("SELECT * FROM report.cost_by_pipeline_day")
+    assert Fraction(day["cost_usd"]) == sum(Fraction(one.cost_usd) for one in published)
+    assert (day["calls"], day["input_tokens"]) == (
+        len(published),
+        sum(one.input_tokens for one in published),
+    )
+
+
+async def test_the_process_starts_books_and_stops_on_sigterm(
+    bus: Bus, pool: asyncpg.Pool, nats_url: str, database_url: str, tmp_path: Path
+) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "hocket.ledger",
+        env={
+            **os.environ,
+            "NATS_URL": nats_url,
+            "DATABASE_URL": database_url,
+            "HOCKET_DATA_DIR": str(tmp_path),
+        },
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        await publish(bus, encoded(record("c1")))
+        await drained(bus)
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), BOUND_S) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert [row["call_id"] for row in await rows(pool)] == ["c1"]
