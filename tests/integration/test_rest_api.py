@@ -21,6 +21,7 @@ from openapi_spec_validator import validate as validate_openapi
 
 from hocket.admin.app import MAX_BODY_BYTES, make_app
 from hocket.admin.context import Context
+from hocket.kit import dead_letters
 from hocket.kit.bus import Bus
 from hocket.kit.database import connect_pool
 from hocket.kit.streams import ensure_streams
@@ -646,6 +647,35 @@ async def test_a_span_of_days_has_a_limit(rest: Rest) -> None:
     assert (answer.status, answer.error["field"]) == (422, "from")
 
 
+# ---- dead letters ---------------------------------------------------------------------------
+
+
+async def test_a_dead_letter_is_seen_and_published_again_where_it_came_from(rest: Rest) -> None:
+    seq = await _buried(rest, b"not json" * 100)
+
+    listed = (await rest.get("/v1/dead-letters")).body["dead_letters"]
+    shown = (await rest.get(f"/v1/dead-letters/{seq}")).body
+    redriven = await rest.post(f"/v1/dead-letters/{seq}/redrive")
+
+    assert [(letter["seq"], letter["payload_truncated"]) for letter in listed] == [(seq, True)]
+    assert shown["payload"] == "not json" * 100
+    assert shown["error"]["message"] == "It is not JSON."
+    assert redriven.body == {"seq": seq, "subject": "hocket.task.default.greet"}
+    message = await rest.bus.js.get_last_msg(subjects.TASKS, "hocket.task.default.greet")
+    assert message.data == b"not json" * 100
+    assert (await rest.get("/v1/dead-letters")).body["dead_letters"] == []
+
+
+async def test_a_dropped_dead_letter_is_gone(rest: Rest) -> None:
+    seq = await _buried(rest, b"x")
+
+    dropped = await rest.ask("DELETE", f"/v1/dead-letters/{seq}")
+    again = await rest.ask("DELETE", f"/v1/dead-letters/{seq}")
+
+    assert (dropped.status, again.status) == (204, 404)
+    assert await rest.stored(subjects.DLQ) == 0
+
+
 # ---- the API as a whole ---------------------------------------------------------------------
 
 BAD_REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
@@ -789,6 +819,16 @@ def _finished(key: str, output: Any) -> RunFinished:
 async def _reply(rest: Rest, message: Msg, body: RunFinished | TaskRejected) -> None:
     inbox = (message.headers or {})["Hocket-Reply-To"]
     await rest.bus.nc.publish(inbox, body.model_dump_json().encode())
+
+
+async def _buried(rest: Rest, payload: bytes) -> int:
+    error = ErrorInfo(code="malformed_task", message="It is not JSON.")
+    subject = "hocket.task.default.greet"
+    await dead_letters.bury(
+        rest.bus, "task", subject=subject, payload=payload, headers={"a": "b"}, error=error
+    )
+    info = await rest.bus.js.stream_info(subjects.DLQ)
+    return int(info.state.last_seq)
 
 
 async def _insert_run(rest: Rest, run_id: str, **fields: Any) -> None:

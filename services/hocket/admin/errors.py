@@ -17,6 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
+from hocket.kit.database import DatabaseUnavailable
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.rest import ErrorReply
 
@@ -40,14 +41,6 @@ class RunNotOpen(HocketError):
     error_class = ErrorClass.INVALID
 
 
-class DatabaseUnavailable(HocketError):
-    """The database does not answer: {reason}. Try again; `/readyz` shows when it is back."""
-
-    code = "database_unavailable"
-    error_class = ErrorClass.UNAVAILABLE
-    retryable = True
-
-
 class ServerFault(HocketError):
     """The API met a fault of its own; its log has the details under `{fault_id}`. Please report it."""
 
@@ -62,6 +55,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "idempotency_key_reused": 409,
     "run_not_open": 409,
     "malformed_task": 400,
+    "publish_refused": 503,
     "internal_error": 500,
 }
 STATUS_BY_CLASS: Mapping[ErrorClass, int] = {

@@ -15,12 +15,12 @@ from typing import Any
 from uuid import uuid4
 
 import asyncpg
-from hocket.kit.events import event_headers
 
 from hocket.admin.context import Context
 from hocket.admin.errors import IdempotencyKeyReused
 from hocket.admin.identity import Caller
 from hocket.admin.runs import reads
+from hocket.kit import events
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import HocketError, InvalidInput, PayloadTooLarge
 from hocket.schemas.messages import RunFinished, TaskRejected
@@ -125,15 +125,15 @@ async def _publish(
 ) -> None:
     run_id = ids.run_id(caller.tenant, key)
     headers = {
-        **event_headers(EVENT_TYPE, EVENT_SOURCE, run_id, traceparent=traceparent),
-        "Hocket-Idempotency-Key": key,
+        **events.event_headers(EVENT_TYPE, EVENT_SOURCE, run_id, traceparent=traceparent),
+        events.IDEMPOTENCY_KEY: key,
     }
     for name, value in (
-        ("Hocket-Deadline-Ms", task.deadline_ms),
-        ("Hocket-Class", task.priority),
-        ("Hocket-Budget-Usd", task.budget_usd),
-        ("Hocket-Version", task.version),
-        ("Hocket-Reply-To", reply_to),
+        (events.DEADLINE_MS, task.deadline_ms),
+        (events.PRIORITY, task.priority),
+        (events.BUDGET_USD, task.budget_usd),
+        (events.VERSION, task.version),
+        (events.REPLY_TO, reply_to),
     ):
         if value is not None:
             headers[name] = str(value)
