@@ -1,0 +1,8 @@
+"""Alembic's entry: runs the revisions on the connection that `hocket.kit.migrations` hands in."""
+
+from alembic import context
+
+connection = context.config.attributes["connection"]
+context.configure(connection=connection, version_table="hocket_revision")
+with context.begin_transaction():
+    context.run_migrations()

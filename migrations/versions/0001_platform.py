@@ -1,0 +1,14 @@
+"""platform: see migrations/sql/0001_platform.up.sql."""
+
+from hocket.kit.migrations import run_sql as run
+
+revision = "0001"
+down_revision = None
+
+
+def upgrade() -> None:
+    run("0001_platform.up.sql")
+
+
+def downgrade() -> None:
+    run("0001_platform.down.sql")

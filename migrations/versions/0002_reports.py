@@ -1,0 +1,14 @@
+"""reports: see migrations/sql/0002_reports.up.sql."""
+
+from hocket.kit.migrations import run_sql as run
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    run("0002_reports.up.sql")
+
+
+def downgrade() -> None:
+    run("0002_reports.down.sql")

@@ -1,0 +1,14 @@
+"""blobs: see migrations/sql/0003_blobs.up.sql."""
+
+from hocket.kit.migrations import run_sql as run
+
+revision = "0003"
+down_revision = "0002"
+
+
+def upgrade() -> None:
+    run("0003_blobs.up.sql")
+
+
+def downgrade() -> None:
+    run("0003_blobs.down.sql")

@@ -1,0 +1,115 @@
+"""Dead letters: messages that could not be handled, kept byte for byte in the stream DLQ, with why.
+
+`redrive` publishes a letter again where it came from and then drops it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nats.js.errors import NotFoundError
+
+from hocket.kit.bus import Bus
+from hocket.kit.events import IDEMPOTENCY_KEY
+from hocket.schemas import subjects
+from hocket.schemas.errors import ErrorInfo, HocketError
+
+SUBJECT = "Hocket-Dead-Subject"
+ERROR = "Hocket-Dead-Error"
+MSG_ID = "Hocket-Dead-Msg-Id"
+MAX_ERROR_CHARS = 4_000
+MAX_LISTED = 1_000
+_OWN_HEADERS = frozenset({SUBJECT, ERROR, "Nats-Msg-Id"})
+
+
+class DeadLetterUnknown(HocketError):
+    """There is no dead letter {seq}. `hocket dlq list` shows those there are."""
+
+    code = "dead_letter_unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message with the error that buried it; `seq` names it."""
+
+    seq: int
+    source: str
+    subject: str
+    payload: bytes
+    headers: dict[str, str]
+    error: ErrorInfo
+    buried_at: str
+
+
+async def bury(
+    bus: Bus,
+    source: str,
+    *,
+    subject: str,
+    payload: bytes,
+    headers: Mapping[str, str] | None,
+    error: ErrorInfo,
+) -> None:
+    """Keep a message that `source` (`task`, `step`, `log`, `usage`) could not handle."""
+    text = error.model_copy(update={"message": error.message[:MAX_ERROR_CHARS]}).model_dump_json()
+    kept = {name: value for name, value in (headers or {}).items() if name.lower() != "nats-msg-id"}
+    if msg_id := (headers or {}).get("Nats-Msg-Id"):
+        kept[MSG_ID] = msg_id
+    await bus.publish(
+        subjects.dead_letter(source), payload, headers={**kept, SUBJECT: subject, ERROR: text}
+    )
+
+
+async def list_(bus: Bus, limit: int = 100) -> list[DeadLetter]:
+    """Return the newest dead letters, newest first."""
+    info = await bus.js.stream_info(subjects.DLQ)
+    letters: list[DeadLetter] = []
+    seq = info.state.last_seq
+    while seq >= max(1, info.state.first_seq) and len(letters) < min(limit, MAX_LISTED):
+        try:
+            letters.append(await show(bus, seq))
+        except DeadLetterUnknown:
+            pass  # dropped or redriven: a hole in the stream
+        seq -= 1
+    return letters
+
+
+async def show(bus: Bus, seq: int) -> DeadLetter:
+    """Return one dead letter, or raise DeadLetterUnknown."""
+    try:
+        message = await bus.js.get_msg(subjects.DLQ, seq)
+    except NotFoundError:
+        raise DeadLetterUnknown(seq=seq) from None
+    headers = dict(message.headers or {})
+    return DeadLetter(
+        seq=seq,
+        source=(message.subject or "").rsplit(".", 1)[-1],
+        subject=headers.get(SUBJECT, ""),
+        payload=message.data or b"",
+        headers={k: v for k, v in headers.items() if k not in _OWN_HEADERS},
+        error=_error_of(headers),
+        buried_at=str(message.time or ""),
+    )
+
+
+async def redrive(bus: Bus, seq: int) -> None:
+    """Publish a dead letter where it came from, then drop it."""
+    letter = await show(bus, seq)
+    headers = {k: v for k, v in letter.headers.items() if k != MSG_ID}
+    if MSG_ID in letter.headers:  # it was the task's identity, and must stay so
+        headers.setdefault(IDEMPOTENCY_KEY, letter.headers[MSG_ID])
+    await bus.publish(letter.subject, letter.payload, headers=headers, msg_id=f"redrive:{seq}")
+    await drop(bus, seq)
+
+
+async def drop(bus: Bus, seq: int) -> None:
+    """Delete a dead letter, or raise DeadLetterUnknown."""
+    await show(bus, seq)
+    await bus.js.delete_msg(subjects.DLQ, seq)
+
+
+def _error_of(headers: Mapping[str, Any]) -> ErrorInfo:
+    text = headers.get(ERROR)
+    if text is None:
+        return ErrorInfo(code="unknown", message="the letter carries no error")
+    return ErrorInfo.model_validate_json(text)

@@ -1,0 +1,63 @@
+"""CloudEvents 1.0 in NATS headers (binary mode), and who a task is: its idempotency key."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+IDEMPOTENCY_KEY = "Hocket-Idempotency-Key"
+DEADLINE_MS = "Hocket-Deadline-Ms"
+DEADLINE = "Hocket-Deadline"
+PRIORITY = "Hocket-Class"
+BUDGET_USD = "Hocket-Budget-Usd"
+VERSION = "Hocket-Version"
+REPLY_TO = "Hocket-Reply-To"
+PROGRESS = "Hocket-Progress"
+TRACEPARENT = "traceparent"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskIdentity:
+    """The key that makes two tasks the same run; `user_given` where the publisher chose it."""
+
+    key: str
+    user_given: bool
+
+
+def event_headers(
+    type: str,  # noqa: A002 (the attribute's name in CloudEvents)
+    source: str,
+    id: str,  # noqa: A002
+    subject: str | None = None,
+    time_ms: float | None = None,
+    traceparent: str | None = None,
+) -> dict[str, str]:
+    """Return the CloudEvents attributes of an event as NATS headers."""
+    headers = {
+        "ce-specversion": "1.0",
+        "ce-type": type,
+        "ce-source": source,
+        "ce-id": id,
+        "content-type": "application/json",
+    }
+    if subject is not None:
+        headers["ce-subject"] = subject
+    if time_ms is not None:
+        headers["ce-time"] = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat()
+    if traceparent is not None:
+        headers[TRACEPARENT] = traceparent
+    return headers
+
+
+def task_identity(
+    headers: Mapping[str, str] | None, stream_seq: int, stream_time_ns: int
+) -> TaskIdentity:
+    """Return a task's identity: the key its publisher gave (`Hocket-Idempotency-Key`, else `ce-source`
+    and `ce-id`, else `Nats-Msg-Id`), else its place and time in the stream."""
+    given = headers or {}
+    if key := given.get(IDEMPOTENCY_KEY):
+        return TaskIdentity(key, user_given=True)
+    if event_id := given.get("ce-id"):
+        return TaskIdentity(f"{given.get('ce-source', '')}\x1f{event_id}", user_given=True)
+    if msg_id := given.get("Nats-Msg-Id"):
+        return TaskIdentity(msg_id, user_given=True)
+    return TaskIdentity(f"\x1fstream\x1f{stream_seq}\x1f{stream_time_ns}", user_given=False)

@@ -1,0 +1,204 @@
+"""The life of a process: settings, telemetry, signals, health, and an end with a bound.
+
+`run(name, main)` is the body of every `__main__`. States: starting, serving (`main` runs), stopping
+(SIGTERM or SIGINT set `stopping`; `main` has STOP_TIMEOUT_S to return). An exception out of `main` is
+logged and makes the exit code 1; a HocketError is logged without its trace, for its text says enough.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import structlog
+import uvloop
+
+from hocket.kit import telemetry
+from hocket.kit.bus import Bus
+from hocket.kit.database import connect_pool
+from hocket.kit.settings import Settings
+from hocket.schemas.errors import HocketError
+
+STOP_TIMEOUT_S = 25.0
+"""Below the 30 s that Kubernetes gives by default."""
+
+
+@dataclass
+class Health:
+    """What each component of a process last said; ready when all are well."""
+
+    components: dict[str, tuple[bool, str]] = field(default_factory=dict)
+
+    def report(self, component: str, ok: bool, detail: str = "") -> None:
+        """Say how a component is."""
+        self.components[component] = (ok, detail)
+
+    @property
+    def ready(self) -> bool:
+        return all(ok for ok, _ in self.components.values())
+
+    def as_json(self) -> dict[str, Any]:
+        """Return readiness and components as plain data."""
+        parts = {n: {"ok": ok, "detail": detail} for n, (ok, detail) in self.components.items()}
+        return {"ready": self.ready, "components": parts}
+
+
+@dataclass
+class Service:
+    """What `main` gets: its settings, its tools, and the event that asks it to stop."""
+
+    name: str
+    settings: Settings
+    telemetry: telemetry.Telemetry
+    stopping: asyncio.Event
+    health: Health
+    log: Any
+    _closers: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+    _started: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def bus(self, *, window: int = 4096) -> Bus:
+        """Connect to NATS; its health is reported by itself."""
+        bus = await Bus.connect(self.settings.nats_url, name=f"hocket {self.name}", window=window)
+        self._closers.append(bus.close)
+        return bus
+
+    async def pool(self, size: int) -> asyncpg.Pool:
+        """Connect to Postgres."""
+        pool = await connect_pool(self.settings.database_url, size=size, name=self.name)
+
+        async def close() -> None:
+            try:
+                await asyncio.wait_for(pool.close(), 2)
+            except TimeoutError:
+                pool.terminate()
+
+        self._closers.append(close)
+        return pool
+
+    def started(self) -> None:
+        """Say that the process does its work now; only then is it ready."""
+        self.health.report("started", True)
+
+    async def close(self) -> None:
+        for closer in reversed(self._closers):
+            await closer()
+
+
+def run(name: str, main: Callable[[Service], Awaitable[None]]) -> None:
+    """Run a process to its end and exit with its code."""
+    settings = Settings()
+    code = uvloop.run(_serve(name, settings, main))
+    sys.exit(code)
+
+
+async def _serve(name: str, settings: Settings, main: Callable[[Service], Awaitable[None]]) -> int:
+    service = Service(
+        name=name,
+        settings=settings,
+        telemetry=telemetry.setup(name, settings),
+        stopping=asyncio.Event(),
+        health=Health(),
+        log=structlog.get_logger(f"hocket.{name}"),
+    )
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, service.stopping.set)
+    server = await _HealthServer.start(service)
+    try:
+        await _until_stopped(service, main)
+    except HocketError as error:
+        service.log.error("service_failed", code=error.code, reason=str(error))
+        return 1
+    except Exception:
+        service.log.exception("service_failed")
+        return 1
+    finally:
+        await server.close()
+        await service.close()
+        service.telemetry.flush()
+    service.log.info("service_stopped")
+    return 0
+
+
+async def _until_stopped(service: Service, main: Callable[[Service], Awaitable[None]]) -> None:
+    task = asyncio.ensure_future(main(service))
+    stop = asyncio.create_task(service.stopping.wait())
+    await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+    stop.cancel()
+    if not task.done():
+        service.log.info("service_stopping")
+        await asyncio.wait({task}, timeout=STOP_TIMEOUT_S)
+    if not task.done():
+        service.log.warning("service_stop_timed_out", timeout_s=STOP_TIMEOUT_S)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        return
+    await task
+
+
+class _HealthServer:
+    """GET /healthz, /readyz and /metrics; where it listens stands in a file of the data folder."""
+
+    def __init__(self, runner: Any, fact: Path | None) -> None:
+        self._runner = runner
+        self._fact = fact
+
+    @classmethod
+    async def start(cls, service: Service) -> "_HealthServer":
+        settings = service.settings
+        if settings.health_port < 0:
+            return cls(None, None)
+        from aiohttp import web  # only processes that serve health pay for it
+
+        application = web.Application()
+        application.router.add_get("/healthz", _healthz)
+        application.router.add_get("/readyz", lambda request: _readyz(service))
+        application.router.add_get("/metrics", lambda request: _metrics(service))
+        runner = web.AppRunner(application, access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, settings.health_host, settings.health_port).start()
+        host, port = runner.addresses[0][:2]
+        fact = settings.data_dir / "run" / f"{service.name}-{os.getpid()}.json"
+        content = {
+            "service": service.name,
+            "pid": os.getpid(),
+            "health_url": f"http://{host}:{port}",
+        }
+        fact.parent.mkdir(parents=True, exist_ok=True)
+        fact.write_text(json.dumps(content))
+        return cls(runner, fact)
+
+    async def close(self) -> None:
+        if self._fact is not None:
+            self._fact.unlink(missing_ok=True)
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+
+async def _healthz(request: Any) -> Any:
+    from aiohttp import web
+
+    return web.json_response({"alive": True})
+
+
+async def _readyz(service: Service) -> Any:
+    from aiohttp import web
+
+    health = service.health
+    return web.json_response(health.as_json(), status=200 if health.ready else 503)
+
+
+async def _metrics(service: Service) -> Any:
+    from aiohttp import web
+    from prometheus_client import generate_latest
+
+    body = generate_latest(service.telemetry.registry)
+    return web.Response(body=body, content_type="text/plain", charset="utf-8")

@@ -1,0 +1,40 @@
+"""Settings of a process, from its environment; built in `__main__` and handed in.
+
+`NATS_URL` and `DATABASE_URL` are the names that every platform gives; the rest begins with `HOCKET_`.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import AliasChoices, Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """See the fields; each is read from the variable `HOCKET_<NAME>`."""
+
+    model_config = SettingsConfigDict(env_prefix="HOCKET_", frozen=True, extra="ignore")
+
+    nats_url: str = Field(
+        "nats://127.0.0.1:4222", validation_alias=AliasChoices("HOCKET_NATS_URL", "NATS_URL")
+    )
+    database_url: str = Field(
+        "postgresql://hocket@127.0.0.1:5432/hocket",
+        validation_alias=AliasChoices("HOCKET_DATABASE_URL", "DATABASE_URL"),
+    )
+    data_dir: Path = Path("~/.local/share/hocket").expanduser()
+    config: Path | None = None
+    """One YAML file with the sections `models:` (routing) and `databases:` (SQL targets)."""
+    partitions: int = Field(4, ge=1, le=1_024)
+    """Shards of runs; fixed for the life of an installation."""
+    stream_replicas: int = Field(1, ge=1, le=5)
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["json", "console"] = "json"
+    health_host: str = "127.0.0.1"
+    health_port: int = Field(0, ge=-1, le=65_535)
+    """0: any free port; -1: none."""
+    otlp_endpoint: str | None = None
+    """Where spans go, e.g. http://collector:4318/v1/traces; without it none are made."""
+    max_task_bytes: int = Field(512 * 1024, ge=1_024)
+    api_host: str = "127.0.0.1"
+    api_port: int = Field(8_080, ge=0, le=65_535)

@@ -1,0 +1,112 @@
+"""The streams and their bounds. `ensure_streams` creates what is missing and updates what differs.
+
+`TASKS` and `USAGE` are fsynced by the server (`persist_mode: default`): what a user published and what
+was spent exist nowhere else yet. `LOG`, `STEPS` and `EVENTS` can be made again from Postgres and TASKS,
+so they are written asynchronously. Work queues refuse new messages when full (the publisher waits);
+`LOG` and `EVENTS` drop the oldest.
+"""
+
+from typing import Any
+
+from hocket.kit.bus import Bus
+from hocket.schemas import subjects
+from hocket.schemas.errors import HocketError
+
+DEDUP_WINDOW_S = 120
+LOG_MAX_AGE_S = 24 * 3_600
+"""How far back a log can be read again; applied events are in Postgres long before."""
+EVENTS_MAX_AGE_S = 7 * 24 * 3_600
+DLQ_MAX_AGE_S = 30 * 24 * 3_600
+GIB = 1024**3
+API_TIMEOUT_MS = 10_000.0
+_SECOND_NS = 1_000_000_000
+_NOT_FOUND = 404
+
+
+class StreamRefused(HocketError):
+    """NATS refused to make the stream {stream}: {reason}. Check that JetStream is on and has room."""
+
+    code = "stream_refused"
+
+
+def stream_configs(*, replicas: int = 1) -> list[dict[str, Any]]:
+    """Return the configuration of every stream, in JetStream's own terms."""
+    return [
+        _stream(subjects.TASKS, subjects.TASK_FILTER, replicas, work=True, max_bytes=4 * GIB),
+        _stream(
+            subjects.LOG,
+            subjects.LOG_FILTER,
+            replicas,
+            fast=True,
+            max_bytes=4 * GIB,
+            max_age_s=LOG_MAX_AGE_S,
+        ),
+        _stream(
+            subjects.STEPS, subjects.STEP_FILTER, replicas, work=True, fast=True, max_bytes=4 * GIB
+        ),
+        _stream(subjects.USAGE, subjects.USAGE_SUBJECT, replicas, work=True, max_bytes=4 * GIB),
+        _stream(
+            subjects.EVENTS,
+            subjects.EVENT_FILTER,
+            replicas,
+            fast=True,
+            max_bytes=GIB,
+            max_age_s=EVENTS_MAX_AGE_S,
+        ),
+        _stream(
+            subjects.DLQ, subjects.DLQ_FILTER, replicas, max_bytes=GIB, max_age_s=DLQ_MAX_AGE_S
+        ),
+    ]
+
+
+async def ensure_streams(bus: Bus, *, replicas: int = 1) -> None:
+    """Make every stream what it should be; raise StreamRefused where NATS will not."""
+    for wanted in stream_configs(replicas=replicas):
+        name = wanted["name"]
+        found = await bus.api(f"STREAM.INFO.{name}", {}, timeout_ms=API_TIMEOUT_MS)
+        if found.get("error", {}).get("code") == _NOT_FOUND:
+            await _ask(bus, "CREATE", wanted)
+        elif "error" in found:
+            raise StreamRefused(stream=name, reason=found["error"].get("description", ""))
+        elif any(found["config"].get(key) != value for key, value in _updatable(wanted).items()):
+            await _ask(bus, "UPDATE", {**found["config"], **_updatable(wanted)})
+
+
+async def _ask(bus: Bus, verb: str, config: dict[str, Any]) -> None:
+    name = config["name"]
+    answer = await bus.api(f"STREAM.{verb}.{name}", config, timeout_ms=API_TIMEOUT_MS)
+    if "error" in answer:
+        raise StreamRefused(stream=name, reason=answer["error"].get("description", ""))
+
+
+def _updatable(config: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what is fixed when a stream is made."""
+    fixed = ("persist_mode", "retention", "storage", "name")
+    return {key: value for key, value in config.items() if key not in fixed}
+
+
+def _stream(
+    name: str,
+    subject: str,
+    replicas: int,
+    *,
+    work: bool = False,
+    fast: bool = False,
+    max_bytes: int,
+    max_age_s: int = 0,
+) -> dict[str, Any]:
+    config: dict[str, Any] = {
+        "name": name,
+        "subjects": [subject],
+        "retention": "workqueue" if work else "limits",
+        "discard": "new" if work else "old",
+        "storage": "file",
+        "num_replicas": replicas,
+        "max_bytes": max_bytes,
+        "max_age": max_age_s * _SECOND_NS,
+        "duplicate_window": DEDUP_WINDOW_S * _SECOND_NS,
+        "allow_direct": True,
+    }
+    if fast and replicas == 1:  # NATS knows the asynchronous mode for unreplicated streams only
+        config["persist_mode"] = "async"
+    return config

@@ -1,0 +1,102 @@
+"""Logs as JSON lines, metrics for Prometheus, spans for OpenTelemetry.
+
+Spans are made only where an OTLP endpoint is configured; without one `exporting` is false, and the
+hot paths do not even ask for a tracer. The W3C context travels in the header `traceparent`.
+"""
+
+import logging
+import sys
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+
+from hocket.kit.settings import Settings
+
+_PROPAGATOR = TraceContextTextMapPropagator()
+EXPORT_TIMEOUT_S = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """What a process reports with; made once by `setup`."""
+
+    service: str
+    registry: CollectorRegistry
+    exporting: bool
+    tracer: trace.Tracer
+
+    def flush(self) -> None:
+        """Send the spans that wait, within EXPORT_TIMEOUT_S."""
+        provider: Any = trace.get_tracer_provider()
+        if self.exporting:
+            provider.force_flush(EXPORT_TIMEOUT_S * 1000)
+
+
+def setup(service: str, settings: Settings) -> Telemetry:
+    """Configure logs, metrics and spans of this process."""
+    _configure_logs(service, settings)
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    if settings.otlp_endpoint:
+        _configure_spans(service, settings.otlp_endpoint)
+    return Telemetry(
+        service=service,
+        registry=registry,
+        exporting=settings.otlp_endpoint is not None,
+        tracer=trace.get_tracer(f"hocket.{service}"),
+    )
+
+
+def extract(headers: Mapping[str, str] | None) -> Context:
+    """Return the trace context that a message's headers carry."""
+    return _PROPAGATOR.extract(dict(headers or {}))
+
+
+def inject(headers: MutableMapping[str, str]) -> None:
+    """Put the current trace context into a message's headers."""
+    _PROPAGATOR.inject(headers)
+
+
+def _configure_logs(service: str, settings: Settings) -> None:
+    level = logging.getLevelNamesMapping()[settings.log_level.upper()]
+    renderer: Any = (
+        structlog.processors.JSONRenderer()
+        if settings.log_format == "json"
+        else structlog.dev.ConsoleRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.StackInfoRenderer(),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stdout),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.bind_contextvars(service=service)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
+
+
+def _configure_spans(service: str, endpoint: str) -> None:
+    # imported here: the SDK and its exporter cost 150 ms that most processes need not pay
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    provider = TracerProvider(resource=Resource.create({"service.name": f"hocket-{service}"}))
+    exporter = OTLPSpanExporter(endpoint=endpoint, timeout=EXPORT_TIMEOUT_S)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
