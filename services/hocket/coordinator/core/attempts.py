@@ -1,0 +1,209 @@
+"""Attempts of the steps that somebody else runs: workers (`leaf`) and other runs (`subrun`).
+
+A step is dispatched, and then an attempt of it finishes: with a result, with an error that is tried
+again after a backoff, or with one that fails the step. A result that this state has not asked for
+yet is held (the log lost its tail); one it does not wait for any more is recorded as late.
+"""
+
+from dataclasses import replace
+from decimal import Decimal
+
+from immutables import Map
+
+from hocket.coordinator.core.commands import Dispatch, RecordAttempt, StartSubRun
+from hocket.coordinator.core.deadlines import deadline_of, lane_of, slack_of
+from hocket.coordinator.core.graph import open_scope
+from hocket.coordinator.core.retries import backoff_ms
+from hocket.coordinator.core.state import TERMINAL, Emitted, Role, Step, StepState
+from hocket.coordinator.core.unfolding import Failing, Unfolding
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
+from hocket.schemas.ids import child_run_id
+from hocket.schemas.messages import AttemptFinished, RunAccepted, RunParent, StepRequested
+from hocket.schemas.pipeline.plan import compile_emitted
+from hocket.schemas.pipeline.spec import PipelineNode, PlanningNode
+
+DEFAULT_TIMEOUT_MS = 60_000.0
+MAX_EARLY = 10_000
+"""Results held before their step is dispatched; one more is dropped, and its step runs again."""
+
+
+class BudgetExhausted(HocketError):
+    """The run has spent {spent_usd} USD of its budget of {budget_usd} USD. Raise `budget_usd`, or
+    make the pipeline cheaper."""
+
+    code = "budget_exhausted"
+    error_class = ErrorClass.BUDGET
+
+
+class StepTimedOut(HocketError):
+    """The step `{step}` took longer than its timeout of {timeout_ms} ms. Raise `timeout_ms`."""
+
+    code = "step_timed_out"
+    error_class = ErrorClass.TIMEOUT
+
+
+def begin_leaf(u: Unfolding, step: Step) -> None:
+    """Dispatch the first attempt of a step."""
+    if u.run.budget_usd is not None and u.run.spent_usd >= u.run.budget_usd > 0:
+        u.put(step)
+        error = BudgetExhausted(spent_usd=u.run.spent_usd, budget_usd=u.run.budget_usd)
+        u.todo.append(Failing(step.key, error.info()))
+        return
+    dispatch(u, step, attempt=1)
+
+
+def dispatch(u: Unfolding, step: Step, attempt: int) -> None:
+    """Hand an attempt out, or take the result that is already here."""
+    expectation = u.expectation(step)
+    deadline = u.run.deadline_at_ms
+    step = u.put(
+        replace(
+            step,
+            state=StepState.DISPATCHED,
+            attempt=attempt,
+            dispatched_at_ms=u.now_ms,
+            deadline_at_ms=min(deadline, deadline_of(expectation, deadline)),
+            slack_ms=slack_of(expectation, deadline, u.now_ms),
+            wake_at_ms=None,
+        )
+    )
+    held = u.run.early.get((step.key, attempt))
+    if held is not None:
+        u.change(early=u.run.early.delete((step.key, attempt)))
+        finished(u, held)
+        return
+    if step.role is Role.SUBRUN:
+        u.commands.append(StartSubRun(child_of(u, step)))
+    else:
+        u.commands.append(redispatch(u, step))
+
+
+def redispatch(u: Unfolding, step: Step) -> Dispatch:
+    """Return the dispatch of a step's present attempt: the same message each time it is made."""
+    plan = u.node_plan(step)
+    assert step.deadline_at_ms is not None
+    assert step.slack_ms is not None
+    assert step.dispatched_at_ms is not None
+    left_ms = max(1.0, u.run.deadline_at_ms - step.dispatched_at_ms)
+    budget = u.run.budget_usd
+    request = StepRequested.model_construct(
+        run_id=u.run.run_id,
+        tenant=u.run.tenant,
+        pipeline=u.run.pipeline,
+        version=u.run.version,
+        step=step.key,
+        node=step.path,
+        type=step.type,
+        attempt=step.attempt,
+        input=step.input,
+        config=dict(plan.config),
+        deadline_at_ms=step.deadline_at_ms,
+        slack_ms=step.slack_ms,
+        timeout_ms=min(plan.node.timeout_ms or DEFAULT_TIMEOUT_MS, left_ms),
+        priority=u.run.priority,
+        partition=u.run.partition,
+        epoch=u.epoch,
+        budget_left_usd=None if budget is None else max(Decimal(0), budget - u.run.spent_usd),
+        effects_external=plan.node.effects == "external",
+    )
+    return Dispatch(request, lane_of(u.run.priority, step.slack_ms), u.run.traceparent)
+
+
+def finished(u: Unfolding, event: AttemptFinished) -> None:
+    """Apply the end of an attempt."""
+    if event.spend.cost_usd:
+        u.change(spent_usd=u.run.spent_usd + event.spend.cost_usd)
+    step: Step | None = u.steps.get(event.step)
+    if step is None or (step.state not in TERMINAL and event.attempt > step.attempt):
+        _hold(u, event)
+        return
+    if step.state is not StepState.DISPATCHED or event.attempt != step.attempt:
+        _record(u, step, event, "late")
+        return
+    step = replace(step, started_at_ms=event.started_at_ms or None, worker=event.worker)
+    if event.error is not None:
+        _failed(u, step, event, event.error)
+    elif (plan := u.node_plan(step).node) and isinstance(plan, PlanningNode) and plan.emit:
+        _splice(u, step, event)
+    else:
+        u.put(step)
+        u.settle(step.key, StepState.SUCCEEDED, output=event.output)
+
+
+def woken(u: Unfolding, step: Step) -> None:
+    """Act on a step whose time has come: the backoff is over, or it took too long."""
+    if step.state is StepState.BACKOFF:
+        dispatch(u, step, step.attempt + 1)
+        return
+    timeout_ms = u.node_plan(step).node.timeout_ms
+    error = StepTimedOut(step=step.key, timeout_ms=timeout_ms)
+    u.todo.append(Failing(step.key, error.info()))
+
+
+def _failed(u: Unfolding, step: Step, event: AttemptFinished, error: ErrorInfo) -> None:
+    retry = u.node_plan(step).node.retry
+    wait_ms = backoff_ms(retry, error, run_id=u.run.run_id, step=step.key, attempt=event.attempt)
+    if wait_ms is None or u.now_ms + wait_ms >= u.run.deadline_at_ms:
+        u.put(step)
+        u.todo.append(Failing(step.key, error))
+        return
+    outcome = "timed_out" if error.error_class is ErrorClass.TIMEOUT else "failed"
+    _record(u, step, event, outcome)
+    u.put(replace(step, state=StepState.BACKOFF, error=error, wake_at_ms=u.now_ms + wait_ms))
+
+
+def _splice(u: Unfolding, step: Step, event: AttemptFinished) -> None:
+    node = u.node_plan(step).node
+    assert isinstance(node, PlanningNode)
+    assert node.emit is not None
+    try:
+        scope, by_path = compile_emitted(event.output, node.emit, path=step.path)
+    except HocketError as error:
+        _failed(u, step, event, error.info())
+        return
+    u.put(replace(step, state=StepState.OPEN, emitted=event.output))
+    u.emitted[step.key] = Emitted(scope, by_path)
+    open_scope(u, step.key)
+
+
+def _hold(u: Unfolding, event: AttemptFinished) -> None:
+    key = (event.step, event.attempt)
+    if key not in u.run.early and len(u.run.early) < MAX_EARLY:
+        early: Map[tuple[str, int], AttemptFinished] = u.run.early.set(key, event)
+        u.change(early=early)
+
+
+def _record(u: Unfolding, step: Step, event: AttemptFinished, outcome: str) -> None:
+    u.commands.append(
+        RecordAttempt(
+            key=step.key,
+            attempt=event.attempt,
+            outcome=outcome,
+            error=event.error,
+            dispatched_at_ms=step.dispatched_at_ms,
+            started_at_ms=event.started_at_ms or None,
+            finished_at_ms=u.now_ms,
+            worker=event.worker,
+        )
+    )
+
+
+def child_of(u: Unfolding, step: Step) -> RunAccepted:
+    node = u.node_plan(step).node
+    assert isinstance(node, PipelineNode)
+    run = u.run
+    assert step.deadline_at_ms is not None
+    return RunAccepted(
+        run_id=child_run_id(run.run_id, step.key, step.attempt),
+        tenant=run.tenant,
+        pipeline=node.pipeline,
+        version=node.version or 0,
+        input=step.input if isinstance(step.input, dict) else {"value": step.input},
+        priority=run.priority,
+        deadline_at_ms=step.deadline_at_ms,
+        budget_usd=None if run.budget_usd is None else run.budget_usd - run.spent_usd,
+        traceparent=run.traceparent,
+        parent=RunParent(
+            run_id=run.run_id, step=step.key, attempt=step.attempt, partition=run.partition
+        ),
+    )

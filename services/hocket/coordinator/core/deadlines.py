@@ -1,0 +1,162 @@
+"""Deadlines of steps, worked backward from the run's.
+
+For every node: how long it takes, and how long the critical path behind it takes, both as
+distributions (means and variances of steps in sequence add; of parallel branches the one with the
+later tail counts). A step's deadline is the run's deadline less the tail of the path behind it; its
+slack is what is left beyond its own expected time.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import sqrt
+
+from hocket.schemas.messages import Priority
+from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
+
+TAIL_SD = 1.645
+"""Standard deviations of tail that a deadline keeps free: 95 % of a normal distribution."""
+DECAY = 0.98
+"""Weight of the past at each observation: a memory of about 50 runs."""
+ENOUGH = 3.0
+"""Observed weight from which measurement replaces `expect`."""
+URGENT_SLACK_MS = 1_000.0
+"""Less slack than this puts a step of any but a batch run into the urgent lane."""
+
+DEFAULT_MS: Mapping[str, tuple[float, float]] = {
+    "planning": (1_500.0, 750.0),
+    "llm": (2_000.0, 1_000.0),
+    "retrieval": (100.0, 50.0),
+    "sql": (100.0, 50.0),
+    "python": (50.0, 25.0),
+    "pipeline": (3_000.0, 1_500.0),
+    "approval": (0.0, 0.0),
+    "signal": (0.0, 0.0),
+}
+"""Mean and standard deviation of a node type nobody has measured or said anything of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A duration as a distribution, with the weight of what it rests on."""
+
+    mean_ms: float
+    variance: float
+    weight: float = 0.0
+
+    def tail_ms(self) -> float:
+        """Return the duration that is exceeded by 5 % of a normal distribution."""
+        return self.mean_ms + TAIL_SD * sqrt(self.variance)
+
+    def then(self, other: "Estimate") -> "Estimate":
+        """Return the duration of this and then the other."""
+        return Estimate(self.mean_ms + other.mean_ms, self.variance + other.variance)
+
+
+NOTHING = Estimate(0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """A node's own duration, and that of the critical path behind it to the run's end."""
+
+    own: Estimate
+    after: Estimate
+
+
+Outlook = Mapping[str, Expectation]
+"""By node path; made once per change of the statistics, read at every dispatch."""
+
+
+def observe(estimate: Estimate | None, duration_ms: float) -> Estimate:
+    """Return the estimate after one more measurement: exponentially decayed mean and variance
+    (West 1979, with a forgetting factor)."""
+    if estimate is None or estimate.weight == 0.0:
+        return Estimate(duration_ms, 0.0, 1.0)
+    weight = estimate.weight * DECAY + 1.0
+    delta = duration_ms - estimate.mean_ms
+    mean = estimate.mean_ms + delta / weight
+    past = estimate.weight * DECAY
+    variance = (past * estimate.variance + delta * (duration_ms - mean)) / weight
+    return Estimate(mean, max(0.0, variance), weight)
+
+
+def outlook(plan: Plan, durations: Mapping[str, Estimate]) -> Outlook:
+    """Return what to expect of every node of a plan, given measured durations by node path."""
+    result: dict[str, Expectation] = {}
+    _look(plan.root, durations, NOTHING, result)
+    return result
+
+
+def emitted_outlook(scope: ScopePlan, after: Estimate) -> Outlook:
+    """Return what to expect of the nodes that a planner emitted, with `after` behind them."""
+    result: dict[str, Expectation] = {}
+    _look(scope, {}, after, result)
+    return result
+
+
+def deadline_of(expectation: Expectation, run_deadline_at_ms: float) -> float:
+    """Return the latest useful finish of a step (epoch ms)."""
+    return run_deadline_at_ms - expectation.after.tail_ms()
+
+
+def slack_of(expectation: Expectation, run_deadline_at_ms: float, now_ms: float) -> float:
+    """Return what is left when the step and the path behind it take their tail (ms)."""
+    return run_deadline_at_ms - now_ms - expectation.own.then(expectation.after).tail_ms()
+
+
+def lane_of(priority: Priority, slack_ms: float) -> str:
+    """Return the lane on STEPS: batch work never overtakes, short slack goes first."""
+    if priority is Priority.BATCH:
+        return "batch"
+    if priority is Priority.INTERACTIVE or slack_ms < URGENT_SLACK_MS:
+        return "urgent"
+    return "normal"
+
+
+def _look(
+    scope: ScopePlan,
+    durations: Mapping[str, Estimate],
+    after_scope: Estimate,
+    result: dict[str, Expectation],
+) -> Estimate:
+    """Fill `result` for a scope; return the duration of its critical path."""
+    behind: dict[str, Estimate] = {}
+    own: dict[str, Estimate] = {}
+    for name in reversed(scope.order):
+        node = scope.nodes[name]
+        behind[name] = _latest([own[d].then(behind[d]) for d in node.dependents])
+        after = behind[name].then(after_scope)
+        own[name] = _expect(node, durations, after, result)
+        result[node.path] = Expectation(own[name], after)
+    return _latest([own[name].then(behind[name]) for name in scope.roots])
+
+
+def _expect(
+    node: NodePlan,
+    durations: Mapping[str, Estimate],
+    after: Estimate,
+    result: dict[str, Expectation],
+) -> Estimate:
+    inner = NOTHING
+    if node.body is not None:
+        inner = _look(node.body, durations, after, result)
+    for other in (*node.branches.values(), *node.fallbacks):
+        estimate = _expect(other, durations, after, result)
+        result[other.path] = Expectation(estimate, after)
+        if other.path in {branch.path for branch in node.branches.values()}:
+            inner = _latest([inner, estimate])
+    measured = durations.get(node.path)
+    if measured is not None and measured.weight >= ENOUGH:
+        return measured
+    if node.node.expect is not None:
+        return Estimate(node.node.expect.mean_ms, node.node.expect.sd_ms**2)
+    if node.body is not None or node.branches:
+        return inner
+    if measured is not None:
+        return measured
+    mean, sd = DEFAULT_MS.get(node.node.type, (50.0, 25.0))
+    return Estimate(mean, sd * sd)
+
+
+def _latest(estimates: list[Estimate]) -> Estimate:
+    return max(estimates, key=lambda e: (e.tail_ms(), e.mean_ms), default=NOTHING)

@@ -1,0 +1,202 @@
+"""`decide`: one event of the log in, the new run and the shell's commands out.
+
+The table of what an event does to a run; an event for a run that has ended, or that this partition
+does not know, changes nothing.
+"""
+
+from dataclasses import dataclass, replace
+from math import inf
+
+from hocket.coordinator.core.attempts import child_of, finished, redispatch, woken
+from hocket.coordinator.core.commands import Command, RecordAttempt, StartSubRun
+from hocket.coordinator.core.containers import child_settled, failing, start
+from hocket.coordinator.core.deadlines import Outlook
+from hocket.coordinator.core.ending import end_run
+from hocket.coordinator.core.graph import activate, node_settled, open_scope
+from hocket.coordinator.core.state import Link, Role, Run, RunStatus, Step, StepState
+from hocket.coordinator.core.unfolding import (
+    Activate,
+    Failing,
+    Settled,
+    Start,
+    Unfolding,
+    begin,
+)
+from hocket.coordinator.core.waits import resume_deadline, signal_received, wait_timed_out
+from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.messages import (
+    AttemptFinished,
+    CancelRequested,
+    LogEvent,
+    RunAccepted,
+    SignalReceived,
+    TimerFired,
+)
+from hocket.schemas.pipeline.plan import Plan
+
+
+class RunCancelled(HocketError):
+    """The run was cancelled by {by}: {reason}."""
+
+    code = "cancelled"
+    error_class = ErrorClass.CANCELLED
+
+
+class DeadlineExceeded(HocketError):
+    """The run did not end by its deadline, {slo_ms} ms after it was accepted. Look at where the time
+    went: `hocket runs show {run_id}`."""
+
+    code = "deadline_exceeded"
+    error_class = ErrorClass.TIMEOUT
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What an event did: the new run, what the shell must do, and which rows changed."""
+
+    run: Run
+    commands: tuple[Command, ...] = ()
+    changed: tuple[str, ...] = ()
+    run_changed: bool = False
+
+
+def accept(
+    event: RunAccepted, *, partition: int, now_ms: float, plan: Plan, outlook: Outlook, epoch: int
+) -> Decision:
+    """Return the first decision of a run that was admitted."""
+    run = Run(
+        run_id=event.run_id,
+        tenant=event.tenant,
+        pipeline=event.pipeline,
+        version=event.version,
+        partition=partition,
+        priority=event.priority,
+        input=event.input,
+        accepted_at_ms=now_ms,
+        deadline_at_ms=event.deadline_at_ms,
+        budget_usd=event.budget_usd,
+        idempotency_key=event.idempotency_key,
+        reply_to=event.reply_to,
+        progress=event.progress,
+        traceparent=event.traceparent,
+        parent=event.parent,
+    )
+    u = begin(run, plan=plan, outlook=outlook, now_ms=now_ms, epoch=epoch)
+    u.run_changed = True
+    u.arm(run.deadline_at_ms)
+    open_scope(u, "")
+    return _settle_all(u)
+
+
+def decide(
+    run: Run, event: LogEvent, *, now_ms: float, plan: Plan, outlook: Outlook, epoch: int
+) -> Decision:
+    """Return what an event does to a run that was accepted before."""
+    if run.ended:
+        return Decision(run, _late(run, event, now_ms))
+    if isinstance(event, RunAccepted):
+        return Decision(run)
+    if isinstance(event, TimerFired):
+        now_ms = max(now_ms, event.due_at_ms)
+    u = begin(run, plan=plan, outlook=outlook, now_ms=now_ms, epoch=epoch)
+    if isinstance(event, AttemptFinished):
+        finished(u, event)
+    elif isinstance(event, SignalReceived):
+        signal_received(u, event)
+    elif isinstance(event, CancelRequested):
+        error = RunCancelled(by=event.by or "somebody", reason=event.reason or "no reason given")
+        end_run(u, RunStatus.CANCELLED, error=error.info())
+    else:
+        _time_passed(u)
+    return _settle_all(u)
+
+
+def resume(run: Run, *, now_ms: float, plan: Plan, outlook: Outlook, epoch: int) -> Decision:
+    """Return what a new owner must do for a run in flight: hand its attempts out again (the same
+    messages; whoever has them already drops the repeat) and ask for its next wake-up."""
+    u = begin(run, plan=plan, outlook=outlook, now_ms=now_ms, epoch=epoch)
+    for key in u.live_keys():
+        step: Step = u.steps[key]
+        if step.state is not StepState.DISPATCHED:
+            continue
+        if step.role is Role.SUBRUN:
+            u.commands.append(StartSubRun(child_of(u, step)))
+        else:
+            u.commands.append(redispatch(u, step))
+    u.run = replace(u.run, armed_at_ms=None)
+    u.arm(_next_wake(u))
+    return Decision(u.close(), tuple(u.commands))
+
+
+def _settle_all(u: Unfolding) -> Decision:
+    while u.todo and not u.run.ended:
+        work = u.todo.popleft()
+        if isinstance(work, Settled):
+            step: Step = u.steps[work.key]
+            rule = node_settled if step.link is Link.NODE else child_settled
+            rule(u, work)
+        elif isinstance(work, Activate):
+            activate(u, work)
+        elif isinstance(work, Start):
+            _start_if_wanted(u, work)
+        else:
+            _fail_if_live(u, work)
+    resume_deadline(u)
+    return Decision(u.close(), tuple(u.commands), tuple(u.changed), u.run_changed)
+
+
+def _start_if_wanted(u: Unfolding, work: Start) -> None:
+    """Start a step, unless its scope or container ended while it waited its turn."""
+    if work.link is Link.NODE:
+        wanted = work.parent in u.scopes
+    else:
+        wanted = u.steps[work.parent].state is StepState.OPEN
+    if wanted:
+        start(u, work)
+
+
+def _fail_if_live(u: Unfolding, work: Failing) -> None:
+    if work.key in u.live:
+        failing(u, work)
+
+
+def _time_passed(u: Unfolding) -> None:
+    u.run = replace(u.run, armed_at_ms=None)
+    due = sorted(key for key, at_ms in u.due().items() if at_ms <= u.now_ms)
+    for key in due:
+        step: Step = u.steps[key]
+        if step.state is StepState.WAITING:
+            wait_timed_out(u, step)
+        else:
+            woken(u, step)
+    if u.run.paused_at_ms is None and u.run.deadline_at_ms <= u.now_ms:
+        slo_ms = round(u.run.deadline_at_ms - u.run.accepted_at_ms)
+        error = DeadlineExceeded(slo_ms=slo_ms, run_id=u.run.run_id)
+        end_run(u, RunStatus.EXPIRED, error=error.info())
+        return
+    u.arm(_next_wake(u))
+
+
+def _next_wake(u: Unfolding) -> float:
+    deadline = u.run.deadline_at_ms if u.run.paused_at_ms is None else inf
+    return min(deadline, *u.due().values(), inf)
+
+
+def _late(run: Run, event: LogEvent, now_ms: float) -> tuple[Command, ...]:
+    """Keep the result of an attempt that nobody waits for any more."""
+    if not isinstance(event, AttemptFinished) or event.step not in run.steps:
+        return ()
+    if event.error is not None and event.error.error_class is ErrorClass.CANCELLED:
+        return ()
+    return (
+        RecordAttempt(
+            key=event.step,
+            attempt=event.attempt,
+            outcome="late",
+            error=event.error,
+            dispatched_at_ms=run.steps[event.step].dispatched_at_ms,
+            started_at_ms=event.started_at_ms or None,
+            finished_at_ms=now_ms,
+            worker=event.worker,
+        ),
+    )

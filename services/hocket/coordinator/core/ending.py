@@ -1,0 +1,58 @@
+"""Ends: of what runs under a step, and of the run. Every path to a terminal run goes through
+`end_run`, which leaves nothing alive."""
+
+from dataclasses import replace
+from typing import Any
+
+from hocket.coordinator.core.commands import CancelAttempt, CancelSubRun, EndRun
+from hocket.coordinator.core.state import Role, RunStatus, Step, StepState
+from hocket.coordinator.core.unfolding import Unfolding
+from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.ids import child_run_id
+from hocket.schemas.messages import RunFinished
+
+
+def cancel_below(u: Unfolding, key: str, reason: str) -> None:
+    """Cancel every live step under a step ("" for all of the run)."""
+    for live in u.below(key):
+        cancel_step(u, live, reason)
+
+
+def cancel_step(u: Unfolding, key: str, reason: str) -> None:
+    """Cancel one live step and tell whoever works on it; its parent is not asked."""
+    step: Step = u.steps[key]
+    if step.state is StepState.DISPATCHED and step.role is Role.LEAF:
+        u.commands.append(CancelAttempt(u.run.run_id, key, step.attempt, reason))
+    elif step.role is Role.SUBRUN and step.state is StepState.DISPATCHED:
+        child = child_run_id(u.run.run_id, key, step.attempt)
+        u.commands.append(CancelSubRun(child, reason))
+    u.put(replace(step, state=StepState.CANCELLED, finished_at_ms=u.now_ms, wake_at_ms=None))
+    u.scopes.pop(key, None)
+    u.tallies.pop(key, None)
+
+
+def end_run(
+    u: Unfolding, status: RunStatus, *, output: Any = None, error: ErrorInfo | None = None
+) -> None:
+    """End the run: nothing of it stays alive, and after the commit its caller hears of it."""
+    assert not u.run.ended, u.run.run_id
+    cancel_below(u, "", error.code if error else str(status))
+    u.todo.clear()
+    u.change(status=status, output=output, error=error, finished_at_ms=u.now_ms)
+    run = u.run
+    u.commands.append(
+        EndRun(
+            RunFinished(
+                run_id=run.run_id,
+                tenant=run.tenant,
+                pipeline=run.pipeline,
+                version=run.version,
+                status=status,
+                output=output,
+                error=error,
+                accepted_at_ms=run.accepted_at_ms,
+                finished_at_ms=u.now_ms,
+                deadline_at_ms=run.deadline_at_ms,
+            )
+        )
+    )

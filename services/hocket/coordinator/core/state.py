@@ -1,0 +1,183 @@
+"""What a run is made of: steps, scopes and tallies, all frozen; maps are persistent (HAMT), so that
+a new state costs the change and not the size of the run.
+
+Steps, the run's own fields, held results and unread signals are persisted. `scopes`, `tallies`,
+`live` and `wakes` are derived from them (`restore.py`) and never written.
+"""
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+from immutables import Map
+
+from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.messages import AttemptFinished, Priority, RunParent
+from hocket.schemas.pipeline.plan import NodePlan, ScopePlan
+
+NONE: Map[Any, Any] = Map()
+"""The empty map."""
+
+
+class RunStatus(StrEnum):
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    DEGRADED = "degraded"
+    """Ended well, but an optional part failed or a fallback served."""
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    REJECTED = "rejected"
+
+
+class StepState(StrEnum):
+    DISPATCHED = "dispatched"
+    BACKOFF = "backoff"
+    OPEN = "open"
+    """A container (or sub-run) whose children run."""
+    WAITING = "waiting"
+    """Waits for a signal from outside."""
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+
+
+TERMINAL = frozenset(
+    {StepState.SUCCEEDED, StepState.FAILED, StepState.SKIPPED, StepState.CANCELLED}
+)
+
+
+class Role(StrEnum):
+    """What a step does: a worker runs a `leaf`; the coordinator runs the others itself."""
+
+    LEAF = "leaf"
+    WAIT = "wait"
+    SUBRUN = "subrun"
+    GRAPH = "graph"
+    MAP = "map"
+    LOOP = "loop"
+    RACE = "race"
+
+
+class Link(StrEnum):
+    """What a step is to its parent."""
+
+    NODE = "node"
+    ITEM = "item"
+    ROUND = "round"
+    BRANCH = "branch"
+    FALLBACK = "fallback"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A node inside a run. `key` is its path in the run: `research[3]/read`, `refine#2`,
+    `answer~fast`, `answer!1`. `home` is the key of the planning step that emitted its node ("" for
+    the nodes of the spec). Times are the log's, except `started_at_ms` (the worker's)."""
+
+    key: str
+    path: str
+    type: str
+    role: Role
+    link: Link
+    parent: str
+    ready_at_ms: float
+    state: StepState
+    home: str = ""
+    index: int = 0
+    """Item index, loop round (from 1) or fallback number (from 1)."""
+    attempt: int = 0
+    input: Any = None
+    output: Any = None
+    error: ErrorInfo | None = None
+    dispatched_at_ms: float | None = None
+    started_at_ms: float | None = None
+    finished_at_ms: float | None = None
+    deadline_at_ms: float | None = None
+    slack_ms: float | None = None
+    wake_at_ms: float | None = None
+    worker: str = ""
+    degraded: bool = False
+    emitted: Any = None
+    """The sub-graph a planner returned, while and after it runs under this step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Progress of one scope: unmet needs by node, nodes not yet done."""
+
+    pending: Map[str, int]
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Progress of a map, loop, race or fallback chain: `started` children, `running` ones."""
+
+    started: int = 0
+    running: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """A planner's sub-graph, compiled."""
+
+    scope: ScopePlan
+    by_path: dict[str, NodePlan] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A signal that came before its step waits for it."""
+
+    signal_id: str
+    name: str
+    payload: Any
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One execution of a pipeline version. The root scope has the key ""."""
+
+    run_id: str
+    tenant: str
+    pipeline: str
+    version: int
+    partition: int
+    priority: Priority
+    input: dict[str, Any]
+    accepted_at_ms: float
+    deadline_at_ms: float
+    status: RunStatus = RunStatus.RUNNING
+    output: Any = None
+    error: ErrorInfo | None = None
+    finished_at_ms: float | None = None
+    budget_usd: Decimal | None = None
+    spent_usd: Decimal = Decimal(0)
+    degraded: bool = False
+    idempotency_key: str | None = None
+    reply_to: str | None = None
+    progress: bool = False
+    traceparent: str | None = None
+    parent: RunParent | None = None
+    paused_at_ms: float | None = None
+    """Since when the deadline stands still for a person."""
+    signals: tuple[Signal, ...] = ()
+    seen_signals: tuple[str, ...] = ()
+    early: Map[tuple[str, int], AttemptFinished] = NONE
+    """Results of attempts that this state has not dispatched yet: a log that lost its tail."""
+    steps: Map[str, Step] = NONE
+    # derived:
+    scopes: Map[str, Scope] = NONE
+    tallies: Map[str, Tally] = NONE
+    live: Map[str, None] = NONE
+    wakes: Map[str, float] = NONE
+    emitted: Map[str, Emitted] = NONE
+    armed_at_ms: float | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.status is not RunStatus.RUNNING

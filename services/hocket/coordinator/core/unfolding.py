@@ -1,0 +1,325 @@
+"""The working copy of a run while one event is decided: what the rules read and change.
+
+A local, mutable view: `begin` opens it on a frozen Run, the rules in `graph`, `containers`,
+`attempts` and `waits` change it, `close` gives the new frozen Run. Rules do not call each other
+across modules; they put work on `todo`, so that neither nesting nor long loops grow the stack.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import Any
+
+from immutables import Map
+
+from hocket.coordinator.core.commands import Announce, Command, Wake
+from hocket.coordinator.core.deadlines import (
+    NOTHING,
+    Estimate,
+    Expectation,
+    Outlook,
+    emitted_outlook,
+)
+from hocket.coordinator.core.state import (
+    TERMINAL,
+    Link,
+    Run,
+    Scope,
+    Step,
+    StepState,
+)
+from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.messages import StepChanged
+from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
+
+UNKNOWN = Expectation(Estimate(50.0, 625.0), NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class Activate:
+    """All needs of a node in a scope are met."""
+
+    scope: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A step reached a terminal state; its parent must hear of it."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """A step failed; its node's fallbacks are asked before it settles."""
+
+    key: str
+    error: ErrorInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Begin a step of a node, from the given layer inward (node, item, round)."""
+
+    key: str
+    plan: NodePlan
+    home: str
+    link: Link
+    parent: str
+    index: int = 0
+    input: Any = None
+    """What a branch or fallback without a `with` of its own takes over."""
+
+
+Work = Activate | Settled | Failing | Start
+
+
+@dataclass(slots=True)
+class Unfolding:
+    """See the module. `changed` are the keys of the steps whose rows must be written."""
+
+    run: Run
+    plan: Plan
+    outlook: Outlook
+    now_ms: float
+    epoch: int
+    steps: Any
+    scopes: Any
+    tallies: Any
+    live: Any
+    wakes: Any
+    emitted: Any
+    commands: list[Command] = field(default_factory=list)
+    changed: dict[str, None] = field(default_factory=dict)
+    todo: deque[Work] = field(default_factory=deque)
+    run_changed: bool = False
+
+    # ---- plan -------------------------------------------------------------------------------
+
+    def node_plan(self, step: Step) -> NodePlan:
+        return self.by_path(step.home)[step.path]
+
+    def by_path(self, home: str) -> Mapping[str, NodePlan]:
+        return self.emitted[home].by_path if home else self.plan.by_path
+
+    def scope_plan(self, scope: str) -> ScopePlan:
+        if not scope:
+            return self.plan.root
+        emitted = self.emitted.get(scope)
+        if emitted is not None:
+            return emitted.scope  # type: ignore[no-any-return]
+        body = self.node_plan(self.steps[scope]).body
+        assert body is not None, scope
+        return body
+
+    def home_of(self, scope: str) -> str:
+        """Return the key of the planning step whose nodes this scope holds ("" for the spec's)."""
+        if not scope or scope in self.emitted:
+            return scope
+        return self.steps[scope].home  # type: ignore[no-any-return]
+
+    def expectation(self, step: Step) -> Expectation:
+        if not step.home:
+            return self.outlook.get(step.path, UNKNOWN)
+        after = self.expectation(self.steps[step.home]).after
+        return emitted_outlook(self.emitted[step.home].scope, after).get(step.path, UNKNOWN)
+
+    # ---- steps ------------------------------------------------------------------------------
+
+    def put(self, step: Step) -> Step:
+        """Keep a step, and with it the sets derived from it."""
+        self.steps[step.key] = step
+        self.changed[step.key] = None
+        if step.state in TERMINAL:
+            self.live.pop(step.key, None)
+            self.wakes.pop(step.key, None)
+        else:
+            self.live[step.key] = None
+            if step.wake_at_ms is not None:
+                self.wakes[step.key] = step.wake_at_ms
+                self.arm(step.wake_at_ms)
+            else:
+                self.wakes.pop(step.key, None)
+        self._announce(step)
+        return step
+
+    def settle(
+        self,
+        key: str,
+        state: StepState,
+        *,
+        output: Any = None,
+        error: ErrorInfo | None = None,
+        degraded: bool = False,
+    ) -> None:
+        """End a step and let its parent hear of it."""
+        step = self.steps[key]
+        assert step.state not in TERMINAL, key
+        self.put(
+            replace(
+                step,
+                state=state,
+                output=output,
+                error=error if error is not None else step.error,
+                finished_at_ms=self.now_ms,
+                wake_at_ms=None,
+                degraded=step.degraded or degraded,
+            )
+        )
+        self.tallies.pop(key, None)
+        self.todo.append(Settled(key))
+
+    def below(self, key: str) -> list[str]:
+        """Return the keys of the live steps under a step, innermost first."""
+        marks = tuple(key + mark for mark in "/[#~!")
+        found = self.live_keys()
+        if key:
+            found = [k for k in found if k.startswith(marks)]
+        return sorted(found, key=lambda k: (-len(k), k))
+
+    def live_keys(self) -> list[str]:
+        """Return the keys of the steps that have not ended, sorted."""
+        live = self.live.finish()
+        self.live = live.mutate()
+        return sorted(live)
+
+    def due(self) -> dict[str, float]:
+        """Return the times at which steps want to be woken, by key."""
+        wakes = self.wakes.finish()
+        self.wakes = wakes.mutate()
+        return dict(wakes.items())
+
+    # ---- the run ----------------------------------------------------------------------------
+
+    def change(self, **fields: Any) -> None:
+        """Change fields of the run's own row."""
+        self.run = replace(self.run, **fields)
+        self.run_changed = True
+
+    def arm(self, at_ms: float) -> None:
+        """Ask for a wake-up, unless an earlier one is already asked for."""
+        armed = self.run.armed_at_ms
+        if at_ms == inf:
+            return
+        if armed is None or at_ms < armed:
+            self.run = replace(self.run, armed_at_ms=at_ms)
+            self.commands.append(Wake(self.run.run_id, at_ms))
+
+    # ---- names that expressions see ---------------------------------------------------------
+
+    def names(self, scope: str) -> dict[str, Any]:
+        """Return the lexical scope of a scope's nodes: `input`, `nodes`, `run`."""
+        given = self.run.input if not scope else self.steps[scope].input
+        return {
+            "input": given,
+            "nodes": NodesView(self, scope),
+            "run": {
+                "id": self.run.run_id,
+                "pipeline": self.run.pipeline,
+                "version": self.run.version,
+                "tenant": self.run.tenant,
+            },
+        }
+
+    def names_at(self, step: Step) -> dict[str, Any]:
+        """Return what the expressions of a step's node see: its scope, and the item, round and
+        error of the containers between the scope and the step."""
+        layers: dict[str, Any] = {}
+        while step.link is not Link.NODE:
+            parent = self.steps[step.parent]
+            if step.link is Link.ITEM:
+                spec = self.node_plan(parent).node.map
+                assert spec is not None, step.key
+                layers.setdefault(spec.as_, parent.input[step.index])
+                layers.setdefault("index", step.index)
+            elif step.link is Link.ROUND:
+                before = self.steps.get(f"{step.parent}#{step.index - 1}")
+                layers.setdefault("round", step.index)
+                layers.setdefault("previous", None if before is None else before.output)
+            elif step.link is Link.FALLBACK:
+                layers.setdefault("error", parent.error and parent.error.model_dump(mode="json"))
+            step = parent
+        return {**self.names(step.parent), **layers}
+
+    def close(self) -> Run:
+        return replace(
+            self.run,
+            steps=self.steps.finish(),
+            scopes=self.scopes.finish(),
+            tallies=self.tallies.finish(),
+            live=self.live.finish(),
+            wakes=self.wakes.finish(),
+            emitted=self.emitted.finish(),
+        )
+
+    def _announce(self, step: Step) -> None:
+        if not self.run.progress or self.run.reply_to is None:
+            return
+        begun = step.dispatched_at_ms if step.dispatched_at_ms is not None else step.ready_at_ms
+        finished = step.finished_at_ms
+        change = StepChanged(
+            run_id=self.run.run_id,
+            step=step.key,
+            node=step.path,
+            type=step.type,
+            state=step.state,
+            attempt=step.attempt,
+            at_ms=self.now_ms,
+            deadline_at_ms=step.deadline_at_ms,
+            slack_ms=step.slack_ms,
+            duration_ms=None if finished is None else finished - begun,
+            error=step.error,
+        )
+        self.commands.append(Announce(change, self.run.reply_to))
+
+
+class NodesView(Mapping[str, Any]):
+    """`nodes` in an expression: each node of the scope as `{output, error, state}`; a node that was
+    skipped, or failed and is optional, has the output null."""
+
+    def __init__(self, unfolding: Unfolding, scope: str) -> None:
+        self._unfolding = unfolding
+        self._scope = scope
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        step: Step = self._unfolding.steps[child_key(self._scope, name)]
+        error = None if step.error is None else step.error.model_dump(mode="json")
+        return {"output": step.output, "error": error, "state": str(step.state)}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._unfolding.scope_plan(self._scope).nodes)
+
+    def __len__(self) -> int:
+        return len(self._unfolding.scope_plan(self._scope).nodes)
+
+
+def begin(run: Run, *, plan: Plan, outlook: Outlook, now_ms: float, epoch: int) -> Unfolding:
+    """Open a run for one event."""
+    return Unfolding(
+        run=run,
+        plan=plan,
+        outlook=outlook,
+        now_ms=now_ms,
+        epoch=epoch,
+        steps=run.steps.mutate(),
+        scopes=run.scopes.mutate(),
+        tallies=run.tallies.mutate(),
+        live=run.live.mutate(),
+        wakes=run.wakes.mutate(),
+        emitted=run.emitted.mutate(),
+    )
+
+
+def child_key(scope: str, name: str) -> str:
+    """Return the key of a node's step in a scope."""
+    return f"{scope}/{name}" if scope else name
+
+
+def new_scope(plan: ScopePlan) -> Scope:
+    """Return the progress of a scope in which nothing is done."""
+    return Scope(
+        pending=Map({n.name: len(n.needs) for n in plan.nodes.values() if n.needs}),
+        left=len(plan.nodes),
+    )

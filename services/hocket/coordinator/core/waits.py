@@ -1,0 +1,104 @@
+"""Steps that wait for the outside: approvals and signals. They hold no worker, and may make the
+run's deadline stand still."""
+
+from dataclasses import replace
+from typing import Any
+
+from hocket.coordinator.core.state import Signal, Step, StepState
+from hocket.coordinator.core.unfolding import Failing, Unfolding
+from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.messages import SignalReceived
+from hocket.schemas.pipeline.spec import ApprovalNode, SignalNode
+
+MAX_SIGNALS = 1_000
+"""Signals of one run that are remembered (unread, or to know a repeat)."""
+
+
+class ApprovalRefused(HocketError):
+    """`{step}` was refused by {by}: {note}."""
+
+    code = "approval_refused"
+
+
+class WaitTimedOut(HocketError):
+    """Nobody answered `{step}` within {wait_ms} ms. Raise `wait_ms`, or send the signal earlier."""
+
+    code = "wait_timed_out"
+    error_class = ErrorClass.TIMEOUT
+
+
+def begin_wait(u: Unfolding, step: Step) -> None:
+    """Wait for a signal, or take one that is already here."""
+    node = _node(u, step)
+    if node.pause_deadline and u.run.paused_at_ms is None:
+        u.change(paused_at_ms=u.now_ms)
+    u.put(replace(step, state=StepState.WAITING, wake_at_ms=u.now_ms + node.wait_ms))
+    for signal in u.run.signals:
+        if _answers(u, step, signal.name):
+            u.change(signals=tuple(s for s in u.run.signals if s is not signal))
+            _answer(u, step, signal)
+            return
+
+
+def signal_received(u: Unfolding, event: SignalReceived) -> None:
+    """Give a signal to the step that waits for it, or keep it for one that will."""
+    if event.signal_id in u.run.seen_signals:
+        return
+    u.change(seen_signals=(*u.run.seen_signals, event.signal_id)[-MAX_SIGNALS:])
+    signal = Signal(event.signal_id, event.name, event.payload, event.by)
+    for key in u.live_keys():
+        step: Step = u.steps[key]
+        if step.state is StepState.WAITING and _answers(u, step, event.name):
+            _answer(u, step, signal)
+            return
+    u.change(signals=(*u.run.signals, signal)[-MAX_SIGNALS:])
+
+
+def wait_timed_out(u: Unfolding, step: Step) -> None:
+    """Fail a wait that nobody answered."""
+    error = WaitTimedOut(step=step.key, wait_ms=_node(u, step).wait_ms)
+    u.todo.append(Failing(step.key, error.info()))
+
+
+def resume_deadline(u: Unfolding) -> None:
+    """Let the deadline run again, moved by the time waited, once nobody is waited for."""
+    since = u.run.paused_at_ms
+    if since is None or u.run.ended or any(_pauses(u, key) for key in u.live_keys()):
+        return
+    deadline = u.run.deadline_at_ms + (u.now_ms - since)
+    u.change(paused_at_ms=None, deadline_at_ms=deadline)
+    u.arm(deadline)
+
+
+def _pauses(u: Unfolding, key: str) -> bool:
+    step: Step = u.steps[key]
+    return step.state is StepState.WAITING and _node(u, step).pause_deadline
+
+
+def _answers(u: Unfolding, step: Step, name: str) -> bool:
+    node = _node(u, step)
+    if isinstance(node, SignalNode):
+        return node.signal == name
+    return name in (step.key, u.node_plan(step).name)
+
+
+def _answer(u: Unfolding, step: Step, signal: Signal) -> None:
+    if isinstance(_node(u, step), SignalNode):
+        u.settle(step.key, StepState.SUCCEEDED, output=signal.payload)
+        return
+    answer: dict[str, Any] = signal.payload if isinstance(signal.payload, dict) else {}
+    approved = answer.get("approved") is True
+    if approved:
+        output = {"approved": True, "by": signal.by, "note": answer.get("note", "")}
+        u.settle(step.key, StepState.SUCCEEDED, output=output)
+    else:
+        refused = ApprovalRefused(
+            step=step.key, by=signal.by or "somebody", note=answer.get("note") or "no reason given"
+        )
+        u.todo.append(Failing(step.key, refused.info()))
+
+
+def _node(u: Unfolding, step: Step) -> ApprovalNode | SignalNode:
+    node = u.node_plan(step).node
+    assert isinstance(node, ApprovalNode | SignalNode)
+    return node

@@ -1,0 +1,141 @@
+"""Play a pipeline through the pure core: a worker of plain functions, a clock that only moves when told."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hocket.coordinator.core.commands import CancelAttempt, Dispatch, EndRun, StartSubRun, Wake
+from hocket.coordinator.core.deadlines import outlook
+from hocket.coordinator.core.decide import Decision, accept, decide
+from hocket.coordinator.core.state import Run
+from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.messages import AttemptFinished, LogEvent, Priority, RunAccepted, StepRequested
+from hocket.schemas.pipeline.plan import compile_pipeline
+
+START_MS = 1_000_000.0
+Handler = Callable[[StepRequested], Any]
+
+
+def python(**fields: Any) -> dict[str, Any]:
+    """A no-op node."""
+    return {"type": "python", "handler": "m:f"} | fields
+
+
+@dataclass
+class Play:
+    """One run of a pipeline; `dispatched` is what waits for a worker."""
+
+    nodes: dict[str, Any]
+    output: Any = None
+    input: dict[str, Any] = field(default_factory=dict)
+    spec: dict[str, Any] = field(default_factory=dict)
+    now_ms: float = START_MS
+    dispatched: list[Dispatch] = field(default_factory=list)
+    seen: list[str] = field(default_factory=list)
+    commands: list[Any] = field(default_factory=list)
+    wakes: list[float] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    log: list[tuple[float, LogEvent]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        document = {"pipeline": "p", "nodes": self.nodes, "output": self.output} | self.spec
+        self.plan = compile_pipeline(document)
+        self.outlook = outlook(self.plan, {})
+        event = RunAccepted(
+            run_id="r1",
+            tenant="t",
+            pipeline="p",
+            version=1,
+            input=self.input,
+            priority=Priority.STANDARD,
+            deadline_at_ms=self.now_ms + self.plan.pipeline.slo_ms,
+            budget_usd=self.plan.pipeline.budget_usd,
+        )
+        self.log.append((self.now_ms, event))
+        self._take(
+            accept(
+                event,
+                partition=0,
+                now_ms=self.now_ms,
+                plan=self.plan,
+                outlook=self.outlook,
+                epoch=1,
+            )
+        )
+
+    def send(self, event: LogEvent) -> Decision:
+        self.log.append((self.now_ms, event))
+        decision = decide(
+            self.run,
+            event,
+            now_ms=self.now_ms,
+            plan=self.plan,
+            outlook=self.outlook,
+            epoch=1,
+        )
+        self._take(decision)
+        return decision
+
+    def finish(
+        self, key: str, output: Any = None, error: ErrorInfo | None = None, **more: Any
+    ) -> None:
+        """Let the worker that has a step finish it."""
+        request = self.take(key)
+        self.send(
+            AttemptFinished(
+                run_id="r1",
+                step=key,
+                attempt=request.attempt,
+                output=output,
+                error=error,
+                **more,
+            )
+        )
+
+    def take(self, key: str) -> StepRequested:
+        for i, dispatch in enumerate(self.dispatched):
+            if dispatch.request.step == key:
+                return self.dispatched.pop(i).request
+        raise AssertionError(f"{key} is not dispatched; these are: {self.waiting()}")
+
+    def waiting(self) -> list[str]:
+        return sorted(d.request.step for d in self.dispatched)
+
+    def work(self, handler: Handler) -> Run:
+        """Let workers run until nothing is dispatched; an exception with `info` is an error."""
+        while self.dispatched and not self.run.ended:
+            request = self.dispatched.pop(0).request
+            self.now_ms += 1
+            try:
+                output, error = handler(request), None
+            except Exception as raised:
+                output, error = None, raised.info()  # type: ignore[attr-defined]
+            self.send(
+                AttemptFinished(
+                    run_id="r1",
+                    step=request.step,
+                    attempt=request.attempt,
+                    output=output,
+                    error=error,
+                )
+            )
+        return self.run
+
+    def _take(self, decision: Decision) -> None:
+        self.decisions.append(decision)
+        self.run = decision.run
+        for command in decision.commands:
+            self.commands.append(command)
+            if isinstance(command, Dispatch):
+                self.dispatched.append(command)
+                self.seen.append(command.request.step)
+            elif isinstance(command, CancelAttempt):
+                self.dispatched = [d for d in self.dispatched if d.request.step != command.step]
+            elif isinstance(command, Wake):
+                self.wakes.append(command.at_ms)
+
+    def ends(self) -> list[EndRun]:
+        return [c for c in self.commands if isinstance(c, EndRun)]
+
+    def subruns(self) -> list[StartSubRun]:
+        return [c for c in self.commands if isinstance(c, StartSubRun)]
