@@ -55,7 +55,7 @@ def test_help_answers_at_once_and_without_the_heavy_imports(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "command",
     [
-        ("up",), ("doctor",), ("run",), ("cost",), ("schema",), ("version",),
+        ("up",), ("doctor",), ("run",), ("cost",), ("schema",), ("version",), ("migrate",),
         ("pipeline", "apply"), ("pipeline", "list"), ("pipeline", "show"), ("pipeline", "validate"),
         ("runs", "list"), ("runs", "show"), ("runs", "cancel"),
         ("dlq", "list"), ("dlq", "show"), ("dlq", "redrive"), ("dlq", "drop"),

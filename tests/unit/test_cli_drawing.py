@@ -23,7 +23,7 @@ def step(
     ended: float | None,
     **more: Any,
 ) -> dict[str, Any]:
-    timed = started is not None and ended is not None
+    took = ended - started if started is not None and ended is not None else None
     return {
         "step": name,
         "state": state,
@@ -34,7 +34,7 @@ def step(
         "finished_at": None if ended is None else at(ended),
         "deadline_at": None,
         "slack_ms": None,
-        "duration_ms": ended - started if timed else None,
+        "duration_ms": took,
         "attempts": (),
         "error": None,
         **more,

@@ -7,25 +7,29 @@ answers until it is back. On a stop signal it takes no new requests, answers tho
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import uvicorn
 from hocket.kit.lifecycle import Service, run
 
 from hocket.admin.app import make_app
 from hocket.admin.context import Context
+from hocket.admin.health.reads import database_answers
 from hocket.schemas.errors import ErrorClass, HocketError
 
 POOL_SIZE = 10
 DRAIN_TIMEOUT_S = 5
 BACKLOG = 1_024
 KEEP_ALIVE_S = 30
+WATCH_INTERVAL_S = 2.0
 
 
 async def main(service: Service) -> None:
     """Serve the API until the service is asked to stop."""
     settings = service.settings
+    service.health.report("started", ok=False)
     listener = _listen(settings.api_host, settings.api_port)
     bus, pool = await asyncio.gather(service.bus(), service.pool(POOL_SIZE))
     context = Context(
@@ -44,16 +48,31 @@ async def main(service: Service) -> None:
             timeout_graceful_shutdown=DRAIN_TIMEOUT_S,
             timeout_keep_alive=KEEP_ALIVE_S,
             backlog=BACKLOG,
-        )
+        ),
+        on_started=partial(_started, service, listener),
     )
+    watching = asyncio.create_task(_watch(service, context), name="watch")
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="serve")
     stopping = asyncio.create_task(service.stopping.wait(), name="stopping")
-    host, port = listener.getsockname()[:2]
-    service.log.info("api_ready", url=f"http://{host}:{port}")
     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
     server.should_exit = True
+    for task in (stopping, watching):
+        task.cancel()
     await serving
+
+
+def _started(service: Service, listener: socket.socket) -> None:
+    host, port = listener.getsockname()[:2]
+    service.started()
+    service.log.info("api_ready", url=f"http://{host}:{port}")
+
+
+async def _watch(service: Service, context: Context) -> None:
+    """Report again and again whether broker and database can be reached."""
+    while True:
+        service.health.report("nats", context.bus.connected)
+        service.health.report("database", await database_answers(context.pool))
+        await asyncio.sleep(WATCH_INTERVAL_S)
 
 
 class ApiPortTaken(HocketError):
@@ -64,11 +83,19 @@ class ApiPortTaken(HocketError):
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn without its own signal handlers: signals are the lifecycle's."""
+    """Uvicorn without its own signal handlers (signals are the lifecycle's), telling when it serves."""
+
+    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_started = on_started
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_started()
 
 
 def _listen(host: str, port: int) -> socket.socket:

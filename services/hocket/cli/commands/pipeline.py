@@ -91,14 +91,15 @@ def show(
 
     from hocket.cli.api import path
     from hocket.cli.console import notes, print_json
-    from hocket.schemas.pipeline.spec import parse_pipeline
+    from hocket.schemas.pipeline.plan import compile_pipeline
 
     detail = target_of(context).api().get(path("pipelines", name), version=version)
     if as_json:
         print_json(detail)
         return
-    spec = parse_pipeline(detail["spec"])
-    short = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    plan = compile_pipeline(detail["spec"])
+    short = plan.pipeline.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    short["nodes"] = {name: short["nodes"][name] for name in plan.root.order}
     typer.echo(yaml.safe_dump(short, sort_keys=False, allow_unicode=True, width=100), nl=False)
     notes.print(f"version {detail['version']} of {detail['versions'][0]}", style="dim")
 

@@ -1,0 +1,44 @@
+"""`hocket migrate`."""
+
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import typer
+
+from hocket.cli.target import target_of
+
+T = TypeVar("T")
+
+
+def migrate(context: typer.Context) -> None:
+    """Bring a database of your own (DATABASE_URL) to this release.
+
+    `hocket up` does it by itself. Many may do it at once; the database's data stays.
+    """
+    import asyncio
+
+    from hocket.kit.migrations import current
+    from hocket.kit.migrations import migrate as apply_migrations
+
+    url = target_of(context).database_url
+
+    async def work() -> tuple[str | None, str | None]:
+        before = await current(url)
+        await apply_migrations(url)
+        return before, await current(url)
+
+    before, after = asyncio.run(_or_unavailable(work()))
+    typer.echo(
+        f"the schema is at {after}" + (f" (was {before or 'empty'})" if before != after else "")
+    )
+
+
+async def _or_unavailable(work: Coroutine[Any, Any, T]) -> T:
+    import asyncpg
+
+    from hocket.kit.database import DatabaseUnavailable
+
+    try:
+        return await work
+    except (OSError, TimeoutError, asyncpg.PostgresError) as error:
+        raise DatabaseUnavailable(reason=str(error) or type(error).__name__) from error

@@ -1,0 +1,272 @@
+"""The command line against a running platform: real servers, real `ledger` and `admin` processes. A
+test answers tasks in the coordinator's place."""
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import nats
+import pytest
+from nats.aio.msg import Msg
+
+from hocket.cli.facts import read_facts
+from hocket.cli.platform import Platform
+from hocket.schemas import ids
+from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.messages import RunFinished, StepChanged, TaskRejected
+
+WAIT_S = 30.0
+NOW = datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
+
+PIPELINE = """
+pipeline: greet
+description: Say hello
+input: {type: object, required: [name], properties: {name: {type: string}}}
+nodes:
+  hello: {type: python, handler: "greet:hello", with: {name: "{{ input.name }}"}}
+  again: {type: python, handler: "greet:hello", needs: [hello]}
+"""
+
+
+@pytest.fixture(scope="module")
+async def platform() -> AsyncIterator[Platform]:
+    folder = Path(tempfile.mkdtemp(prefix="hocket-"))
+    try:
+        async with Platform(folder, services=("ledger", "admin")) as running:
+            yield running
+    finally:
+        shutil.rmtree(folder)
+
+
+@dataclass
+class Done:
+    code: int
+    out: str
+    err: str
+
+
+async def hocket(platform: Platform, *arguments: str, given: str = "") -> Done:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "hocket.cli",
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "HOCKET_DATA_DIR": str(platform.data_dir), "COLUMNS": "120"},
+    )
+    async with asyncio.timeout(WAIT_S):
+        out, err = await process.communicate(given.encode())
+    assert process.returncode is not None
+    return Done(process.returncode, out.decode(), err.decode())
+
+
+@pytest.fixture
+async def client(platform: Platform) -> AsyncIterator[nats.NATS]:
+    connection = await nats.connect(platform.nats_url, connect_timeout=5)
+    yield connection
+    await connection.close()
+
+
+def finished(run_id: str, **fields: Any) -> bytes:
+    end: dict[str, Any] = {
+        "run_id": run_id,
+        "tenant": "default",
+        "pipeline": "greet",
+        "version": 1,
+        "status": "succeeded",
+        "accepted_at_ms": 1000.0,
+        "finished_at_ms": 1250.0,
+        "deadline_at_ms": 6000.0,
+    }
+    return RunFinished(**{**end, **fields}).model_dump_json().encode()
+
+
+async def test_a_pipeline_is_applied_listed_and_shown_in_the_order_it_runs(
+    platform: Platform,
+) -> None:
+    applied = await hocket(platform, "pipeline", "apply", "-", given=PIPELINE)
+    again = await hocket(platform, "pipeline", "apply", "-", given=PIPELINE)
+    listed = await hocket(platform, "pipeline", "list")
+    shown = await hocket(platform, "pipeline", "show", "greet")
+
+    assert applied.out == "pipeline greet version 1 applied\n"
+    assert again.out == "pipeline greet version 1 unchanged\n"
+    assert "Say hello" in listed.out
+    assert shown.out.index("hello:") < shown.out.index("again:")
+    assert "slo_ms" not in shown.out
+
+
+async def test_a_pipeline_that_is_not_there_is_exit_code_2(platform: Platform) -> None:
+    shown = await hocket(platform, "pipeline", "show", "nobody")
+
+    assert shown.code == 2
+    assert shown.err.startswith("Error: There is no pipeline `nobody`")
+
+
+async def test_run_prints_the_output_that_the_reply_brings(
+    platform: Platform, client: nats.NATS
+) -> None:
+    seen: list[Msg] = []
+
+    async def answer(task: Msg) -> None:
+        seen.append(task)
+        headers = task.headers or {}
+        run_id = ids.run_id("default", headers["Hocket-Idempotency-Key"])
+        step = StepChanged(
+            run_id=run_id,
+            step="hello",
+            node="hello",
+            type="python",
+            state="succeeded",
+            attempt=1,
+            at_ms=1.0,
+        )
+        await client.publish(headers["Hocket-Reply-To"], step.model_dump_json().encode())
+        await client.publish(
+            headers["Hocket-Reply-To"], finished(run_id, output={"greeting": "Hello, Ada"})
+        )
+
+    await client.subscribe("hocket.task.default.hello-run", cb=answer)
+    await client.flush()
+
+    done = await hocket(
+        platform, "run", "hello-run", "-i", "name=Ada", "--deadline-ms", "900", "--json"
+    )
+
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["output"] == {"greeting": "Hello, Ada"}
+    assert json.loads(seen[0].data) == {"name": "Ada"}
+    headers = seen[0].headers or {}
+    assert headers["Hocket-Deadline-Ms"] == "900.0"
+    assert headers["Hocket-Progress"] == "1"
+
+
+async def test_run_says_why_a_task_was_refused_and_ends_with_2(
+    platform: Platform, client: nats.NATS
+) -> None:
+    async def refuse(task: Msg) -> None:
+        error = ErrorInfo(
+            code="invalid_input",
+            message="`input.name` is not valid: it is missing.",
+            error_class="invalid",
+        )
+        rejected = TaskRejected(tenant="default", pipeline="refused-run", error=error)
+        reply = (task.headers or {})["Hocket-Reply-To"]
+        await client.publish(reply, rejected.model_dump_json().encode())
+
+    await client.subscribe("hocket.task.default.refused-run", cb=refuse)
+    await client.flush()
+
+    done = await hocket(platform, "run", "refused-run")
+
+    assert (done.code, done.err) == (2, "Error: `input.name` is not valid: it is missing.\n")
+
+
+async def test_run_finds_an_ended_run_in_the_database_when_the_reply_is_lost(
+    platform: Platform,
+) -> None:
+    run_id = ids.run_id("default", "lost")
+    await _insert_run(platform, run_id)
+
+    done = await hocket(platform, "run", "greet", "-i", "name=Ada", "--key", "lost")
+
+    assert done.code == 0, done.err
+    assert '"greeting": "Hello, Ada"' in done.out
+    assert f"run {run_id}  greet v1  succeeded in 250 ms" in done.out
+
+
+async def test_run_without_waiting_prints_the_run_id_only(platform: Platform) -> None:
+    done = await hocket(platform, "run", "greet", "-i", "name=Ada", "--no-wait", "--key", "k7")
+
+    assert done.out == ids.run_id("default", "k7") + "\n"
+
+
+async def test_show_draws_the_timeline_of_a_run(platform: Platform) -> None:
+    run_id = ids.run_id("default", "shown")
+    await _insert_run(platform, run_id)
+
+    shown = await hocket(platform, "runs", "show", run_id, "--width", "80")
+    as_json = await hocket(platform, "runs", "show", run_id, "--json")
+    listed = await hocket(platform, "runs", "list", "--status", "succeeded")
+
+    lines = shown.out.splitlines()
+    assert lines[0] == f"run {run_id}  greet v1  succeeded in 250 ms, 4.75 s before its deadline"
+    assert lines[2].split() == [
+        "STEP",
+        "STATE",
+        "TRY",
+        "TIME",
+        "DEADLINE",
+        "SLACK",
+        "0",
+        "250",
+        "ms",
+    ]
+    assert lines[3].startswith("hello  succeeded    1  200 ms    5.00 s  4.50 s  ")
+    assert "█" in lines[3]
+    assert json.loads(as_json.out)["steps"][0]["step"] == "hello"
+    assert run_id in listed.out
+
+
+async def test_doctor_says_which_processes_are_missing_and_what_to_do(platform: Platform) -> None:
+    done = await hocket(platform, "doctor")
+
+    assert done.code == 1
+    assert "ok      migrations" in done.out
+    assert "ok      streams" in done.out
+    assert "Start: python -m hocket.gateway" in done.out
+
+
+async def test_other_commands_find_the_platform_by_its_folder(platform: Platform) -> None:
+    facts = read_facts(platform.data_dir)
+
+    assert facts is not None
+    assert facts.api_url == platform.api_url
+    assert facts.processes == {name: p.pid for name, p in platform.processes.items()}
+    assert (platform.data_dir / "run" / "platform.json").stat().st_mode & 0o077 == 0
+
+
+async def test_a_killed_process_is_ready_again(platform: Platform) -> None:
+    before = platform.process("admin").pid
+
+    await platform.kill("admin")
+    await platform.wait_ready(timeout_s=WAIT_S)
+
+    assert platform.process("admin").pid != before
+    assert (await hocket(platform, "dlq", "list")).out == "There are no dead letters.\n"
+
+
+async def _insert_run(platform: Platform, run_id: str) -> None:
+    connection = await asyncpg.connect(platform.database_url, timeout=5, command_timeout=5)
+    try:
+        await connection.execute(
+            "INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status,"
+            " priority, input, output, accepted_at, deadline_at, finished_at)"
+            " VALUES ($1, 0, 'default', 'greet', 1, 'succeeded', 'standard', '{}', $2, $3,"
+            " $3::timestamptz + interval '5 s', $3::timestamptz + interval '250 ms')",
+            run_id,
+            json.dumps({"greeting": "Hello, Ada"}),
+            NOW,
+        )
+        await connection.execute(
+            "INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, ready_at,"
+            " started_at, finished_at, deadline_at, slack_ms)"
+            " VALUES ($1, 'hello', 'hello', 'python', 'step', 'succeeded', 1, $2,"
+            " $2::timestamptz + interval '10 ms', $2::timestamptz + interval '210 ms',"
+            " $2::timestamptz + interval '5 s', 4500)",
+            run_id,
+            NOW,
+        )
+    finally:
+        await connection.close(timeout=5)
