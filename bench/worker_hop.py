@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import psutil
+from nats.aio.msg import Msg
 
 from hocket.kit.bus import Bus
 from hocket.kit.embedded import EmbeddedServers
@@ -43,7 +43,7 @@ async def main(arguments: argparse.Namespace) -> None:
             await ensure_streams(bus)
             worker = await start_worker(servers.nats_url, folder)
             try:
-                measure = Measure(bus, psutil.Process(worker.pid))
+                measure = Measure(bus, worker.pid)
                 await measure.start()
                 await measure.run(200, 1)
                 for mode, steps, inflight in (
@@ -77,9 +77,9 @@ async def start_worker(nats_url: str, folder: str) -> asyncio.subprocess.Process
 class Measure:
     """Publishes steps, waits for their results, and reads the worker's CPU time."""
 
-    def __init__(self, bus: Bus, process: psutil.Process) -> None:
+    def __init__(self, bus: Bus, pid: int) -> None:
         self._bus = bus
-        self._process = process
+        self._pid = pid
         self._sent_at_s: dict[str, float] = {}
         self._latencies_s: list[float] = []
         self._slots = asyncio.Semaphore(1)
@@ -139,8 +139,8 @@ class Measure:
             subjects.step("python", "normal"), step.model_dump_json().encode(), msg_id=attempt_id
         )
 
-    async def _on_result(self, msg: object) -> None:
-        body = json.loads(msg.data)  # type: ignore[attr-defined]
+    async def _on_result(self, msg: Msg) -> None:
+        body = json.loads(msg.data)
         if body["error"]:
             raise RuntimeError(body["error"]["message"])
         self._latencies_s.append(time.perf_counter() - self._sent_at_s.pop(body["run_id"]))
@@ -148,8 +148,9 @@ class Measure:
         self._done.set()
 
     def _cpu_s(self) -> float:
-        times = self._process.cpu_times()
-        return times.user + times.system
+        """Return user and system time of the worker (Linux: /proc/PID/stat, fields 14 and 15)."""
+        fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

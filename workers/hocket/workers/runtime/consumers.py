@@ -22,14 +22,17 @@ def consumer_name(node_type: str, lane: str) -> str:
     return f"step-{node_type}-{lane}"
 
 
-async def ensure_consumers(bus: Bus, node_type: str) -> None:
+async def ensure_consumers(bus: Bus, node_type: str, ack_wait_s: float = ACK_WAIT_S) -> None:
     """Create the consumers of a node type, or bring them up to date."""
     await asyncio.gather(
-        *(bus.js.add_consumer(subjects.STEPS, _config(node_type, lane)) for lane in subjects.LANES)
+        *(
+            bus.js.add_consumer(subjects.STEPS, _config(node_type, lane, ack_wait_s))
+            for lane in subjects.LANES
+        )
     )
 
 
-def _config(node_type: str, lane: str) -> ConsumerConfig:
+def _config(node_type: str, lane: str, ack_wait_s: float) -> ConsumerConfig:
     name = consumer_name(node_type, lane)
     return ConsumerConfig(
         name=name,
@@ -37,7 +40,7 @@ def _config(node_type: str, lane: str) -> ConsumerConfig:
         filter_subject=subjects.step(node_type, lane),
         deliver_policy=DeliverPolicy.ALL,
         ack_policy=AckPolicy.EXPLICIT,
-        ack_wait=ACK_WAIT_S,
+        ack_wait=ack_wait_s,
         max_deliver=MAX_DELIVERIES,
         max_ack_pending=MAX_ACK_PENDING,
         max_waiting=MAX_WAITING,

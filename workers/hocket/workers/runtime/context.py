@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
@@ -18,7 +18,14 @@ from hocket.schemas.messages import (
     Spend,
     StepRequested,
 )
-from hocket.workers.runtime.model_calls import ModelCalls
+
+
+class Calls(Protocol):
+    """The way to the gateway."""
+
+    async def make(self, request: CallRequest, headers: dict[str, str] | None = None) -> CallReply:
+        """Return the gateway's reply, which may hold a typed error."""
+        ...
 
 
 class ModelCallFailed(HocketError):
@@ -49,7 +56,7 @@ class Context:
         attempt_id: str,
         delivery: int,
         deadline_at_ms: float,
-        calls: ModelCalls,
+        calls: Calls,
         traceparent: str | None = None,
     ) -> None:
         self.step = step

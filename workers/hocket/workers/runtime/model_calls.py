@@ -9,10 +9,9 @@ call at the gateway.
 import asyncio
 from contextlib import suppress
 
-import nats.errors
 from pydantic import ValidationError
 
-from hocket.kit.bus import Bus
+from hocket.kit.bus import Bus, BusUnavailable
 from hocket.kit.clock import now_ms
 from hocket.schemas import subjects
 from hocket.schemas.messages import CallCancelled, CallReply, CallRequest
@@ -66,17 +65,15 @@ class ModelCalls:
             failure = asking.exception()
             if failure is None:
                 return asking.result()
-            if isinstance(failure, nats.errors.NoRespondersError):
-                silent_since_ms = silent_since_ms or now_ms()
-                if now_ms() - silent_since_ms >= NO_GATEWAY_MS:
-                    raise GatewayUnavailable(reason="no gateway listens", component="gateway")
-                await asyncio.sleep(NO_GATEWAY_PAUSE_MS / 1000)
-            elif isinstance(failure, TimeoutError):
-                silent_since_ms = None
-            elif isinstance(failure, nats.errors.Error):
-                await asyncio.sleep(NO_GATEWAY_PAUSE_MS / 1000)
-            else:
+            if not isinstance(failure, BusUnavailable):
                 raise failure
+            if isinstance(failure.__cause__, TimeoutError):
+                silent_since_ms = None
+                continue
+            silent_since_ms = silent_since_ms or now_ms()
+            if self._bus.connected and now_ms() - silent_since_ms >= NO_GATEWAY_MS:
+                raise GatewayUnavailable(reason=str(failure), component="gateway")
+            await asyncio.sleep(NO_GATEWAY_PAUSE_MS / 1000)
 
     async def _ask(
         self, payload: bytes, timeout_ms: float, headers: dict[str, str] | None

@@ -61,6 +61,7 @@ class Pool:
         handler: Handler,
         *,
         slots: int,
+        ack_wait_s: float,
         worker: str,
         calls: ModelCalls,
         cancellations: Cancellations,
@@ -73,6 +74,7 @@ class Pool:
         self.attempts: dict[str, Attempt] = {}
         self._bus = bus
         self._handler = handler
+        self._ack_wait_s = ack_wait_s
         self._worker = worker
         self._calls = calls
         self._cancellations = cancellations
@@ -88,7 +90,15 @@ class Pool:
         self._posted: set[asyncio.Future[PubAck]] = set()
         self._loop = asyncio.get_running_loop()
         self._lanes = {
-            lane: LanePull(bus, node_type, lane, slots, deliver=self._take, ended=self._schedule)
+            lane: LanePull(
+                bus,
+                node_type,
+                lane,
+                slots,
+                ack_wait_s=ack_wait_s,
+                deliver=self._take,
+                changed=self._schedule,
+            )
             for lane in subjects.LANES
         }
         self._demands = {name: lane.demand for name, lane in self._lanes.items()}
@@ -100,7 +110,7 @@ class Pool:
 
     async def start(self) -> None:
         """Create the consumers and begin to fetch."""
-        await ensure_consumers(self._bus, self.node_type)
+        await ensure_consumers(self._bus, self.node_type, self._ack_wait_s)
         for lane in self._lanes.values():
             await lane.open()
         self._fetching = True
@@ -117,7 +127,8 @@ class Pool:
     async def settled(self) -> None:
         """Wait until nothing runs any more and every posted result is acknowledged."""
         while self._tasks or self._posted:
-            await asyncio.wait({*self._tasks, *self._posted})
+            waiting: set[asyncio.Future[Any]] = {*self._tasks, *self._posted}
+            await asyncio.wait(waiting)
 
     def give_all_back(self) -> int:
         """Stop every attempt without a result; return how many."""
@@ -182,7 +193,6 @@ class Pool:
             return
         self.attempts[attempt.id] = attempt
         self._ready.push(latest_start_ms(step, delivery.sent_at_ms), attempt)
-        self._schedule()
 
     def _schedule(self) -> None:
         """Start what is ready and ask for more, once per turn of the event loop."""

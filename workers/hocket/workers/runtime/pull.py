@@ -39,7 +39,8 @@ log = structlog.get_logger()
 
 
 class LanePull:
-    """The requests of one lane. `deliver` gets each step; `ended` is called when requests ended."""
+    """The requests of one lane. `deliver` gets each step; `changed` is called whenever
+    more may have to be asked."""
 
     def __init__(
         self,
@@ -48,16 +49,18 @@ class LanePull:
         lane: str,
         slots: int,
         *,
+        ack_wait_s: float,
         deliver: Callable[["Msg", "LanePull"], None],
-        ended: Callable[[], None],
+        changed: Callable[[], None],
     ) -> None:
         self.demand = Demand()
         self._bus = bus
         self._node_type = node_type
         self._lane = lane
+        self._ack_wait_s = ack_wait_s
         self._standing = standing(slots)
         self._deliver = deliver
-        self._ended = ended
+        self._changed = changed
         self._subject = (
             f"$JS.API.CONSUMER.MSG.NEXT.{subjects.STEPS}.{consumer_name(node_type, lane)}"
         )
@@ -115,7 +118,7 @@ class LanePull:
             await asyncio.wait({self._reopening})
         if self._subscription is not None:
             subscription, self._subscription = self._subscription, None
-            await subscription.drain()
+            await subscription.drain()  # type: ignore[no-untyped-call]
 
     def _receive(self, msg: "Msg") -> None:
         demand = self.demand
@@ -124,6 +127,7 @@ class LanePull:
             demand.asked = max(demand.asked - 1, 0)
             demand.active = True
             self._deliver(msg, self)
+            self._changed()
             return
         status = status_of(msg.headers)
         if status == HEARTBEAT:
@@ -133,7 +137,7 @@ class LanePull:
         if status in EXPIRED or missing is not None:
             demand.asked = max(demand.asked - (missing or 0), 0)
             demand.active, demand.pending = False, 0
-            self._ended()
+            self._changed()
             return
         log.warning(
             "lane_refused",
@@ -163,11 +167,11 @@ class LanePull:
                     pause_s = REOPEN_PAUSE_S
         finally:
             self._reopening = None
-        self._ended()
+        self._changed()
 
     async def _replace_inbox(self) -> None:
         if self._subscription is not None:
             subscription, self._subscription = self._subscription, None
             await subscription.unsubscribe()
-        await ensure_consumers(self._bus, self._node_type)
+        await ensure_consumers(self._bus, self._node_type, self._ack_wait_s)
         await self.open()

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
 
-KEEP_ALIVE_S = ACK_WAIT_S / 3
-"""A step that nobody acknowledged for so long is reported as in progress."""
-SWEEP_S = KEEP_ALIVE_S / 2
+KEEP_ALIVE_SHARE = 1 / 3
+"""A step held for this share of the ack wait is reported as in progress, and so on again."""
+SWEEP_SHARE = 1 / 6
 DRAIN_S = 10.0
 """What runs when the worker stops may go on for so long."""
 FLUSH_S = 5.0
@@ -53,9 +53,11 @@ class Worker:
         meters: Meters,
         spans: Spans,
         blobs: BlobStore | None = None,
+        ack_wait_s: float = ACK_WAIT_S,
     ) -> None:
         self._bus = bus
         self._name = name
+        self._ack_wait_s = ack_wait_s
         self._calls = ModelCalls(bus)
         self._cancellations = Cancellations()
         large_values = LargeValues(blobs)
@@ -65,6 +67,7 @@ class Worker:
                 node_type,
                 handler,
                 slots=slots[node_type],
+                ack_wait_s=ack_wait_s,
                 worker=name,
                 calls=self._calls,
                 cancellations=self._cancellations,
@@ -140,6 +143,6 @@ class Worker:
 
     async def _sweep(self) -> None:
         while True:
-            await asyncio.sleep(SWEEP_S)
+            await asyncio.sleep(self._ack_wait_s * SWEEP_SHARE)
             for pool in self._pools:
-                pool.keep_alive(KEEP_ALIVE_S)
+                pool.keep_alive(self._ack_wait_s * KEEP_ALIVE_SHARE)

@@ -1,0 +1,97 @@
+"""Exceptions of handlers as typed errors, and what JetStream says about a delivery."""
+
+import pytest
+
+from hocket.schemas.errors import ErrorClass, ErrorInfo
+from hocket.workers.errors import Retryable, StepUndeliverable
+from hocket.workers.runtime.delivery import Delivery, parse_ack_subject, unfilled
+from hocket.workers.runtime.failures import MAX_FRAMES, error_info
+from hocket.workers.runtime.poison import Name, name_of
+
+
+def raised(error: BaseException) -> ErrorInfo:
+    def fail(depth: int) -> None:
+        if depth:
+            fail(depth - 1)
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        fail(10)
+    return error_info(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "error_class", "retryable"),
+    [
+        (ValueError("bad"), ErrorClass.PERMANENT, False),
+        (KeyError("k"), ErrorClass.PERMANENT, False),
+        (SystemExit(1), ErrorClass.PERMANENT, False),
+        (ConnectionResetError("gone"), ErrorClass.TRANSIENT, True),
+        (TimeoutError(), ErrorClass.TRANSIENT, True),
+        (OSError(28, "disk full"), ErrorClass.TRANSIENT, True),
+    ],
+)
+def test_an_exception_is_classed_by_its_type(
+    error: BaseException, error_class: ErrorClass, retryable: bool
+) -> None:
+    info = raised(error)
+    assert (info.code, info.error_class, info.retryable) == (
+        "handler_failed",
+        error_class,
+        retryable,
+    )
+
+
+def test_the_last_frames_tell_where_a_handler_failed() -> None:
+    frames = raised(ValueError("bad")).details["frames"]
+    assert len(frames) == MAX_FRAMES
+    assert frames[-1].endswith(" fail")
+
+
+def test_a_typed_error_keeps_its_code_and_gains_a_component() -> None:
+    info = raised(Retryable("the upstream is reindexing"))
+    assert (info.code, info.error_class, info.component) == (
+        "retryable",
+        ErrorClass.TRANSIENT,
+        "worker",
+    )
+    assert "reindexing" in info.message
+
+
+def test_an_error_names_its_cure() -> None:
+    assert (
+        "look for a handler that kills its process"
+        in StepUndeliverable(deliveries=20).info().message
+    )
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        "$JS.ACK.STEPS.step-python-normal.3.1201.77.1700000000123000000.42",
+        "$JS.ACK.hub.ACCHASH.STEPS.step-python-normal.3.1201.77.1700000000123000000.42.rnd",
+    ],
+)
+def test_the_ack_subject_tells_the_delivery(subject: str) -> None:
+    assert parse_ack_subject(subject) == Delivery(3, 1201, 1700000000123.0, 42)
+
+
+@pytest.mark.parametrize("subject", ["", "_INBOX.abc", "$JS.ACK.STEPS"])
+def test_another_subject_is_no_ack_subject(subject: str) -> None:
+    with pytest.raises(ValueError, match="not an ack subject"):
+        parse_ack_subject(subject)
+
+
+def test_the_end_of_a_request_tells_what_did_not_come() -> None:
+    assert unfilled({"Status": "408", "Nats-Pending-Messages": "7"}) == 7
+    assert unfilled({"Status": "409"}) is None
+
+
+def test_the_name_of_a_broken_step_is_read_where_it_can_be() -> None:
+    body = b'{"run_id": "r", "step": "s", "attempt": 1, "partition": 2, "input": null}'
+    assert name_of(body) == Name(run_id="r", step="s", attempt=1, partition=2)
+
+
+@pytest.mark.parametrize("body", [b"", b"no json", b"[1]", b'{"run_id": "r"}', b'{"run_id": 5}'])
+def test_a_step_without_a_name_has_none(body: bytes) -> None:
+    assert name_of(body) is None

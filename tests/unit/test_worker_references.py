@@ -1,0 +1,105 @@
+"""Large values that leave for blobs and come back."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hocket.workers.errors import BlobUnresolved
+from hocket.workers.runtime.references import (
+    MAX_RESOLVED_BYTES,
+    Path,
+    Reference,
+    check_resolved_size,
+    content,
+    find_references,
+    large_parts,
+    reference,
+    replace,
+)
+
+
+def spill(value: Any, excess_bytes: int) -> tuple[Any, dict[str, bytes]]:
+    """Take the large parts out as a worker does, into a dict."""
+    blobs: dict[str, bytes] = {}
+    replacements: dict[Path, Any] = {}
+    for number, part in enumerate(large_parts(value, excess_bytes)):
+        blobs[f"b{number}"] = part.data
+        replacements[part.path] = reference(f"b{number}", len(part.data), part.kind)
+    return replace(value, replacements), blobs
+
+
+def resolve(value: Any, blobs: dict[str, bytes]) -> Any:
+    found = list(find_references(value))
+    return replace(value, {each.path: content(each, blobs[each.blob]) for each in found})
+
+
+def test_the_largest_text_leaves_first() -> None:
+    value = {"small": "s" * 20_000, "large": "l" * 90_000, "n": 1}
+    lighter, blobs = spill(value, 50_000)
+    assert lighter == {
+        "small": "s" * 20_000,
+        "large": {"$blob": "b0", "size": 90_000, "type": "text"},
+        "n": 1,
+    }
+    assert blobs == {"b0": b"l" * 90_000}
+
+
+def test_a_branch_of_many_small_values_leaves_whole() -> None:
+    value = {"rows": [[number, "x"] for number in range(20_000)], "count": 20_000}
+    lighter, blobs = spill(value, 100_000)
+    assert lighter["count"] == 20_000
+    assert lighter["rows"]["type"] == "json"
+    assert json.loads(blobs["b0"]) == value["rows"]
+
+
+def test_a_value_without_large_parts_leaves_itself() -> None:
+    value = [{"n": number} for number in range(5_000)]
+    lighter, _ = spill(value, 40_000)
+    assert set(lighter) == {"$blob", "size", "type"}
+
+
+def test_the_size_is_counted_in_bytes_not_characters() -> None:
+    lighter, _ = spill({"text": "\u20ac" * 20_000}, 30_000)
+    assert lighter["text"]["size"] == 60_000
+
+
+@given(
+    st.recursive(
+        st.text(max_size=5) | st.integers() | st.just("long" * 6_000),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+        max_leaves=12,
+    ),
+    st.integers(1, 80_000),
+)
+def test_what_leaves_comes_back(value: Any, excess_bytes: int) -> None:
+    assert resolve(*spill(value, excess_bytes)) == value
+
+
+def test_references_are_found_wherever_they_are() -> None:
+    value = {"a": [{"$blob": "x", "size": 3, "type": "text"}], "b": {"$blob": "y", "size": 2}}
+    assert list(find_references(value)) == [
+        Reference(("a", 0), "x", 3, "text"),
+        Reference(("b",), "y", 2, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    "broken", [{"$blob": "x"}, {"$blob": "x", "size": -1}, {"$blob": "x", "size": 1, "type": "exe"}]
+)
+def test_a_broken_reference_is_refused(broken: dict[str, Any]) -> None:
+    with pytest.raises(BlobUnresolved, match="needs `size` and `type`"):
+        list(find_references(broken))
+
+
+def test_a_blob_that_is_not_what_its_reference_says_is_refused() -> None:
+    with pytest.raises(BlobUnresolved, match="not json"):
+        content(Reference((), "x", 3, "json"), b"{]x")
+
+
+def test_blobs_of_one_input_are_bounded_in_sum() -> None:
+    half = MAX_RESOLVED_BYTES // 2 + 1
+    with pytest.raises(BlobUnresolved, match="the limit is"):
+        check_resolved_size([Reference((), "x", half, "text"), Reference((), "y", half, "text")])

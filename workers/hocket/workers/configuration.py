@@ -1,0 +1,117 @@
+"""What the configuration file says to workers, checked. Pure.
+
+```yaml
+workers:    {ack_wait_s: 30, drain_s: 10}
+node_types: {llm: {concurrency: 32}, python: {concurrency: 64, modules: [acme.steps]}}
+blobs:      {store: file}        # or postgres, which workers on several machines share; or none
+databases:  {...}                # see hocket.workers.sql.targets
+```
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.pipeline.spec import WORKER_TYPES
+from hocket.workers.runtime.consumers import ACK_WAIT_S
+from hocket.workers.runtime.worker import DRAIN_S
+
+CONCURRENCY: Mapping[str, int] = {
+    "python": 64,
+    "llm": 32,
+    "sql": 8,
+    "retrieval": 16,
+    "planning": 16,
+}
+"""Steps of a node type that run at once in one worker process."""
+MAX_CONCURRENCY = 4_096
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class NodeType(_Section):
+    """One entry of `node_types`."""
+
+    concurrency: int | None = Field(None, ge=1, le=MAX_CONCURRENCY)
+    modules: tuple[str, ...] = ()
+    """For `python`: modules whose functions may run, with what is below them; empty: all."""
+
+
+class Process(_Section):
+    """The section `workers`."""
+
+    ack_wait_s: float = Field(ACK_WAIT_S, ge=1, le=600)
+    """A step of a dead worker goes to another one after so long."""
+    drain_s: float = Field(DRAIN_S, ge=0, le=20)
+
+
+class Blobs(_Section):
+    """The section `blobs`: where large values are kept."""
+
+    store: Literal["file", "postgres", "none"] = "file"
+    folder: Path | None = None
+    """For `file`; without it `blobs` in the data folder."""
+
+
+class Configuration(_Section):
+    """What a worker process takes from the file."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    workers: Process = Process()
+    node_types: dict[str, NodeType] = Field(default_factory=dict)
+    blobs: Blobs = Blobs()
+    databases: dict[str, Any] = Field(default_factory=dict)
+
+    def slots(self, types: Sequence[str]) -> dict[str, int]:
+        """Return how many steps of each type run at once."""
+        return {name: self._type(name).concurrency or CONCURRENCY[name] for name in types}
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The modules that `python` nodes may use; empty: all."""
+        return self._type("python").modules
+
+    def _type(self, name: str) -> NodeType:
+        return self.node_types.get(name, NodeType())
+
+
+def parse(sections: Mapping[str, Any]) -> Configuration:
+    """Return the configuration, or raise InvalidInput naming the field."""
+    try:
+        configuration = Configuration.model_validate(
+            {name: value for name, value in sections.items() if value is not None}
+        )
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        raise InvalidInput(
+            field=".".join(str(part) for part in fault["loc"]),
+            reason=fault["msg"],
+            cure="Correct it in the configuration file.",
+        ) from None
+    for name in configuration.node_types:
+        check_type(name, "node_types")
+    return configuration
+
+
+def parse_types(text: str) -> tuple[str, ...]:
+    """Return the node types of a comma-separated list; all for an empty one."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        check_type(name, "types")
+    return tuple(dict.fromkeys(names)) or WORKER_TYPES
+
+
+def check_type(name: str, field: str) -> None:
+    """Raise InvalidInput where workers have no such node type."""
+    if name not in WORKER_TYPES:
+        raise InvalidInput(
+            field=f"{field}.{name}",
+            reason="it is not a node type of workers",
+            cure=f"Use one of: {', '.join(WORKER_TYPES)}.",
+        )

@@ -1,0 +1,60 @@
+"""The worker process: configuration, resources, the worker, and the way down.
+
+States: starting (a bad configuration ends the process with its field and cure), running, draining
+(SIGTERM: nothing is fetched, what runs may end within `workers.drain_s`), stopped.
+"""
+
+import os
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from hocket.kit import config
+from hocket.kit.blobs import BlobStore, FileBlobs, PostgresBlobs
+from hocket.kit.lifecycle import Service
+from hocket.workers.configuration import Configuration, parse
+from hocket.workers.nodes.registry import handlers
+from hocket.workers.nodes.resources import Resources
+from hocket.workers.runtime.meters import Meters
+from hocket.workers.runtime.spans import Spans
+from hocket.workers.runtime.worker import Worker
+
+BLOB_POOL_SIZE = 4
+
+
+def serve(types: Sequence[str]) -> Callable[[Service], Awaitable[None]]:
+    """Return the main function of a worker process for these node types."""
+
+    async def main(service: Service) -> None:
+        configuration = parse(config.load(service.settings.config))
+        slots = configuration.slots(types)
+        bus = await service.bus()
+        threads = ThreadPoolExecutor(max_workers=slots.get("python", 1), thread_name_prefix="step")
+        worker = Worker(
+            bus,
+            handlers(types, Resources(threads=threads, modules=configuration.modules)),
+            slots,
+            name=f"{socket.gethostname()}-{os.getpid()}",
+            meters=Meters(service.telemetry.registry),
+            spans=Spans(exporting=service.telemetry.exporting, tracer=service.telemetry.tracer),
+            blobs=await _blobs(service, configuration),
+            ack_wait_s=configuration.workers.ack_wait_s,
+        )
+        try:
+            await worker.start()
+            service.started()
+            await service.stopping.wait()
+            await worker.drain(configuration.workers.drain_s)
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    return main
+
+
+async def _blobs(service: Service, configuration: Configuration) -> BlobStore | None:
+    blobs = configuration.blobs
+    if blobs.store == "none":
+        return None
+    if blobs.store == "postgres":
+        return PostgresBlobs(await service.pool(BLOB_POOL_SIZE))
+    return FileBlobs(blobs.folder or service.settings.data_dir / "blobs")
