@@ -16,6 +16,7 @@ from typing import Any
 import asyncpg
 import nats
 import pytest
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from hocket.cli.facts import read_facts
@@ -72,7 +73,7 @@ async def hocket(platform: Platform, *arguments: str, given: str = "") -> Done:
 
 
 @pytest.fixture
-async def client(platform: Platform) -> AsyncIterator[nats.NATS]:
+async def client(platform: Platform) -> AsyncIterator[Client]:
     connection = await nats.connect(platform.nats_url, connect_timeout=5)
     yield connection
     await connection.close()
@@ -115,7 +116,7 @@ async def test_a_pipeline_that_is_not_there_is_exit_code_2(platform: Platform) -
 
 
 async def test_run_prints_the_output_that_the_reply_brings(
-    platform: Platform, client: nats.NATS
+    platform: Platform, client: Client
 ) -> None:
     seen: list[Msg] = []
 
@@ -153,7 +154,7 @@ async def test_run_prints_the_output_that_the_reply_brings(
 
 
 async def test_run_says_why_a_task_was_refused_and_ends_with_2(
-    platform: Platform, client: nats.NATS
+    platform: Platform, client: Client
 ) -> None:
     async def refuse(task: Msg) -> None:
         error = ErrorInfo(

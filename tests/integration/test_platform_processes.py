@@ -87,6 +87,8 @@ async def test_a_killed_process_is_ready_again_under_another_pid(service: Platfo
 
     assert service.pid != before
     assert identity(before) is None
+    facts = [path.name for path in service.log_path.parent.parent.glob("service-*.json")]
+    assert facts == [f"service-{service.pid}.json"]
 
 
 async def test_a_process_that_ends_by_itself_is_started_again(service: PlatformProcess) -> None:

@@ -18,6 +18,7 @@ import pytest
 import uvicorn
 from nats.aio.msg import Msg
 from openapi_spec_validator import validate as validate_openapi
+from prometheus_client import CollectorRegistry
 
 from hocket.admin.app import MAX_BODY_BYTES, make_app
 from hocket.admin.context import Context
@@ -65,6 +66,7 @@ class Rest:
     pool: "asyncpg.Pool[asyncpg.Record]"
     session: aiohttp.ClientSession
     url: str
+    registry: CollectorRegistry
 
     async def ask(self, method: str, path: str, **options: Any) -> Answer:
         async with self.session.request(method, self.url + path, **options) as reply:
@@ -96,15 +98,16 @@ async def rest(nats_url: str, database_url: str) -> AsyncIterator[Rest]:
         max_task_bytes=MAX_TASK_BYTES,
         stopping=stopping,
     )
+    registry = CollectorRegistry()
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(make_app(context), log_config=None, lifespan="off", ws="none")
+    config = uvicorn.Config(make_app(context, registry), log_config=None, lifespan="off", ws="none")
     server = uvicorn.Server(config)
     server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     port = listener.getsockname()[1]
     try:
         async with aiohttp.ClientSession() as session:
-            yield Rest(bus, pool, session, f"http://127.0.0.1:{port}")
+            yield Rest(bus, pool, session, f"http://127.0.0.1:{port}", registry)
     finally:
         stopping.set()
         server.should_exit = True
@@ -772,6 +775,14 @@ async def test_the_openapi_document_is_valid_and_the_docs_are_served(rest: Rest)
     validate_openapi(document)
     assert "/v1/runs/{run_id}/signals" in document["paths"]
     assert docs.status == 200
+
+
+async def test_requests_are_counted_by_route_and_status(rest: Rest) -> None:
+    for n in range(3):
+        await rest.get(f"/v1/runs/{_id(n)}")
+
+    labels = {"route": "/v1/runs/{run_id}", "method": "GET", "status": "404"}
+    assert rest.registry.get_sample_value("hocket_api_requests_total", labels) == 3
 
 
 async def test_health_names_each_part(rest: Rest) -> None:

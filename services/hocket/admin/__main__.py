@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from functools import partial
 
 import uvicorn
-from hocket.kit.lifecycle import Service, run
 
 from hocket.admin.app import make_app
 from hocket.admin.context import Context
 from hocket.admin.health.reads import database_answers
+from hocket.kit.lifecycle import Service, run
 from hocket.schemas.errors import ErrorClass, HocketError
 
 POOL_SIZE = 10
@@ -41,7 +41,7 @@ async def main(service: Service) -> None:
     )
     server = _Server(
         uvicorn.Config(
-            make_app(context),
+            make_app(context, service.telemetry.registry),
             log_config=None,
             access_log=False,
             lifespan="off",

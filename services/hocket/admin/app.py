@@ -4,6 +4,7 @@ from importlib.metadata import version
 from typing import Any
 
 from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
 
 from hocket.admin.body_limit import BodyLimit
 from hocket.admin.context import Context
@@ -11,6 +12,7 @@ from hocket.admin.costs.endpoints import router as costs
 from hocket.admin.dead_letters.endpoints import router as dead_letters
 from hocket.admin.errors import add_error_handlers
 from hocket.admin.health.endpoints import router as health
+from hocket.admin.metrics import RequestMetrics
 from hocket.admin.pipelines.endpoints import router as pipelines
 from hocket.admin.runs.endpoints import router as runs
 from hocket.schemas.rest import ErrorReply
@@ -30,8 +32,8 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def make_app(context: Context) -> FastAPI:
-    """Return the application over these connections."""
+def make_app(context: Context, registry: CollectorRegistry) -> FastAPI:
+    """Return the application over these connections; its metrics go to `registry`."""
     app = FastAPI(
         title="Hocket",
         version=version("hocket"),
@@ -43,4 +45,5 @@ def make_app(context: Context) -> FastAPI:
         app.include_router(router)
     add_error_handlers(app)
     app.add_middleware(BodyLimit, limit_bytes=MAX_BODY_BYTES)
+    app.add_middleware(RequestMetrics, registry=registry)
     return app

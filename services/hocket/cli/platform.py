@@ -17,14 +17,14 @@ from types import TracebackType
 from typing import Any, Self
 
 import structlog
-from hocket.kit.bus import Bus
-from hocket.kit.streams import ensure_streams
 
 from hocket.cli.errors import ProcessUnknown
 from hocket.cli.facts import PlatformFacts, remove_facts, write_facts
 from hocket.cli.processes import READY_TIMEOUT_S, STOP_TIMEOUT_S, PlatformProcess
+from hocket.kit.bus import Bus
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.embedded.ports import LOOPBACK, port_is_free, remembered_port
+from hocket.kit.streams import ensure_streams
 
 MODULES = {
     "coordinator": "hocket.coordinator",
@@ -145,6 +145,8 @@ class Platform:
         self._choose_api_port()
         run_dir = self.data_dir / "run"
         run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for leftover in run_dir.glob("*-*.json"):  # this folder's processes have all ended
+            leftover.unlink(missing_ok=True)
         env = self._environment()
         for name, service in self._names():
             self.processes[name] = PlatformProcess(

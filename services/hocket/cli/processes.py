@@ -135,6 +135,7 @@ class PlatformProcess:
             assert self._process is not None, "only a started process is supervised"
             began = time.monotonic()
             exit_code = await self._process.wait()
+            forget_health(self._run_dir, self._process.pid)
             if not self._was_ready and not await self._answered_before():
                 log.error("process_failed", process=self.name, exit_code=exit_code)
                 return
@@ -172,6 +173,12 @@ def health_url(run_dir: Path, pid: int) -> str | None:
         except (FileNotFoundError, ValueError, KeyError):  # half written or just removed
             continue
     return None
+
+
+def forget_health(run_dir: Path, pid: int) -> None:
+    """Remove what a process that has ended wrote about its health server, had it no time to."""
+    for path in run_dir.glob(f"*-{pid}.json"):
+        path.unlink(missing_ok=True)
 
 
 async def is_ready(url: str) -> bool:
