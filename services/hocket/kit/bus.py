@@ -118,7 +118,7 @@ class Bus:
                     name=name,
                     max_reconnect_attempts=-1,
                     allow_reconnect=True,
-                    reconnect_time_wait=RECONNECT_WAIT_S,
+                    reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]  # it takes fractions
                     connect_timeout=2,
                     pending_size=PENDING_BYTES,
                     reconnected_cb=reconnected,

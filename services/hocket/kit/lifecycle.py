@@ -183,7 +183,7 @@ class _HealthServer:
             await self._runner.cleanup()
 
 
-async def _healthz(request: Any) -> Any:
+async def _healthz(_request: Any) -> Any:
     from aiohttp import web
 
     return web.json_response({"alive": True})

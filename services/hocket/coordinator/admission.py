@@ -1,0 +1,198 @@
+"""What a task message says: who it is for, its input, its wishes. Pure; raises typed errors."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from hocket.kit import events
+from hocket.schemas import ids
+from hocket.schemas.errors import InvalidInput, MalformedTask, PayloadTooLarge
+from hocket.schemas.messages import Priority, RunAccepted
+from hocket.schemas.pipeline.plan import Plan, check_input
+from hocket.schemas.pipeline.spec import MAX_WAIT_MS
+from hocket.schemas.subjects import check_token
+
+_SUBJECT_TOKENS = 4
+MAX_REPLY_CHARS = 512
+MAX_KEY_CHARS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task as published, before its pipeline is known."""
+
+    tenant: str
+    pipeline: str
+    run_id: str
+    key: str | None
+    """The idempotency key, where the publisher gave one."""
+    input: dict[str, Any]
+    version: int | None
+    headers: Mapping[str, str]
+
+
+def read_task(
+    subject: str,
+    body: bytes,
+    headers: Mapping[str, str] | None,
+    *,
+    stream_seq: int,
+    stream_time_ns: int,
+    max_bytes: int,
+) -> Task:
+    """Return the task of a message, or raise what is wrong with it (MalformedTask, InvalidInput,
+    PayloadTooLarge)."""
+    tenant, pipeline = subject.split(".")[_SUBJECT_TOKENS - 2 : _SUBJECT_TOKENS]
+    check_token("tenant", tenant)
+    check_token("pipeline", pipeline)
+    if len(body) > max_bytes:
+        raise PayloadTooLarge(size_bytes=len(body), limit_bytes=max_bytes)
+    given = headers or {}
+    identity = events.task_identity(given, stream_seq, stream_time_ns)
+    if len(identity.key) > MAX_KEY_CHARS:
+        raise InvalidInput(
+            field=events.IDEMPOTENCY_KEY,
+            reason=f"it has {len(identity.key)} characters",
+            cure=f"Use at most {MAX_KEY_CHARS}.",
+        )
+    return Task(
+        tenant=tenant,
+        pipeline=pipeline,
+        run_id=ids.run_id(tenant, identity.key),
+        key=identity.key if identity.user_given else None,
+        input=_object(subject, body),
+        version=_number(given, events.VERSION),
+        headers=given,
+    )
+
+
+def admit(task: Task, plan: Plan, version: int, *, now_ms: float, task_ack: str) -> RunAccepted:
+    """Return the acceptance of a task by its pipeline, or raise InvalidInput."""
+    check_input(plan, task.input)
+    spec, given = plan.pipeline, task.headers
+    return RunAccepted(
+        run_id=task.run_id,
+        tenant=task.tenant,
+        pipeline=task.pipeline,
+        version=version,
+        input=task.input,
+        priority=_priority(given) or spec.priority,
+        deadline_at_ms=_deadline(given, now_ms) or now_ms + spec.slo_ms,
+        budget_usd=_money(given) if events.BUDGET_USD in given else spec.budget_usd,
+        idempotency_key=task.key,
+        task_ack=task_ack,
+        reply_to=reply_to(given),
+        progress=given.get(events.PROGRESS, "") in ("1", "true"),
+        traceparent=given.get(events.TRACEPARENT),
+    )
+
+
+def reply_to(headers: Mapping[str, str]) -> str | None:
+    """Return where the publisher wants to hear of the run, or raise InvalidInput."""
+    subject = headers.get(events.REPLY_TO)
+    if subject is None:
+        return None
+    plain = subject.isascii() and subject.isprintable() and " " not in subject
+    if not plain or len(subject) > MAX_REPLY_CHARS or any(c in subject for c in "*>"):
+        raise InvalidInput(
+            field=events.REPLY_TO,
+            reason=f"`{subject[:80]}` is not a subject to publish on",
+            cure="Give an inbox, without spaces or wildcards.",
+        )
+    if subject.startswith(("hocket.", "$")):
+        raise InvalidInput(
+            field=events.REPLY_TO,
+            reason="it is one of the platform's own subjects",
+            cure="Give an inbox of your own.",
+        )
+    return subject
+
+
+def _object(subject: str, body: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise MalformedTask(subject=subject, reason=str(error)) from None
+    if not isinstance(value, dict):
+        raise MalformedTask(subject=subject, reason=f"it is a {type(value).__name__}")
+    return value
+
+
+def _priority(headers: Mapping[str, str]) -> Priority | None:
+    value = headers.get(events.PRIORITY)
+    if value is None:
+        return None
+    try:
+        return Priority(value)
+    except ValueError:
+        raise InvalidInput(
+            field=events.PRIORITY,
+            reason=f"`{value[:80]}` is not a class",
+            cure=f"Use one of: {', '.join(Priority)}.",
+        ) from None
+
+
+def _deadline(headers: Mapping[str, str], now_ms: float) -> float | None:
+    if (relative := headers.get(events.DEADLINE_MS)) is not None:
+        return now_ms + _within(events.DEADLINE_MS, _float(events.DEADLINE_MS, relative))
+    if (absolute := headers.get(events.DEADLINE)) is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(absolute)
+    except ValueError:
+        raise InvalidInput(
+            field=events.DEADLINE,
+            reason=f"`{absolute[:80]}` is not an RFC 3339 time",
+            cure="Write it like 2030-01-31T12:00:00Z.",
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return now_ms + _within(events.DEADLINE, moment.timestamp() * 1000 - now_ms)
+
+
+def _within(field: str, left_ms: float) -> float:
+    if not 0 < left_ms <= MAX_WAIT_MS:
+        raise InvalidInput(
+            field=field,
+            reason=f"it leaves {left_ms:.0f} ms",
+            cure=f"Leave more than 0 and at most {MAX_WAIT_MS} ms.",
+        )
+    return left_ms
+
+
+def _money(headers: Mapping[str, str]) -> Decimal:
+    value = headers[events.BUDGET_USD]
+    try:
+        amount = Decimal(value)
+    except InvalidOperation:
+        amount = Decimal(-1)
+    if not amount.is_finite() or amount < 0:
+        raise InvalidInput(
+            field=events.BUDGET_USD,
+            reason=f"`{value[:80]}` is not an amount",
+            cure="Give US dollars, like 0.05.",
+        )
+    return amount
+
+
+def _number(headers: Mapping[str, str], field: str) -> int | None:
+    value = headers.get(field)
+    if value is None:
+        return None
+    if not value.isdecimal() or not 0 < int(value) < 2**31:
+        raise InvalidInput(
+            field=field, reason=f"`{value[:80]}` is not a version", cure="Give a whole number."
+        )
+    return int(value)
+
+
+def _float(field: str, value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise InvalidInput(
+            field=field, reason=f"`{value[:80]}` is not a number", cure="Give milliseconds."
+        ) from None

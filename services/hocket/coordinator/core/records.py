@@ -1,0 +1,344 @@
+"""A run and its steps as rows, and back. `restore(rows_of(run))` is the same run.
+
+Rows are tuples in the order of RUN_COLUMNS, STEP_COLUMNS and ATTEMPT_COLUMNS; JSON columns hold text,
+times are epoch milliseconds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+from immutables import Map
+from pydantic_core import from_json, to_json
+
+from hocket.coordinator.core.commands import RecordAttempt
+from hocket.coordinator.core.state import (
+    TERMINAL,
+    Emitted,
+    Link,
+    Role,
+    Run,
+    RunStatus,
+    Scope,
+    Signal,
+    Step,
+    StepState,
+    Tally,
+)
+from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.messages import AttemptFinished, Priority, RunParent
+from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan, compile_emitted
+from hocket.schemas.pipeline.spec import PlanningNode
+
+Row = tuple[Any, ...]
+
+RUN_COLUMNS: Mapping[str, str] = {
+    "run_id": "text",
+    "partition": "integer",
+    "tenant": "text",
+    "pipeline": "text",
+    "version": "integer",
+    "status": "text",
+    "priority": "text",
+    "input": "jsonb",
+    "output": "jsonb",
+    "error": "jsonb",
+    "idempotency_key": "text",
+    "accepted_at": "timestamptz",
+    "deadline_at": "timestamptz",
+    "finished_at": "timestamptz",
+    "budget_usd": "numeric",
+    "spent_usd": "numeric",
+    "degraded": "boolean",
+    "reply_to": "text",
+    "progress": "boolean",
+    "traceparent": "text",
+    "parent": "jsonb",
+    "facts": "jsonb",
+}
+STEP_COLUMNS: Mapping[str, str] = {
+    "run_id": "text",
+    "key": "text",
+    "path": "text",
+    "type": "text",
+    "role": "text",
+    "parent": "text",
+    "state": "text",
+    "attempt": "integer",
+    "input": "jsonb",
+    "output": "jsonb",
+    "error": "jsonb",
+    "ready_at": "timestamptz",
+    "dispatched_at": "timestamptz",
+    "started_at": "timestamptz",
+    "finished_at": "timestamptz",
+    "deadline_at": "timestamptz",
+    "slack_ms": "double precision",
+    "wake_at": "timestamptz",
+    "worker": "text",
+    "facts": "jsonb",
+}
+ATTEMPT_COLUMNS: Mapping[str, str] = {
+    "run_id": "text",
+    "key": "text",
+    "attempt": "integer",
+    "outcome": "text",
+    "error": "jsonb",
+    "dispatched_at": "timestamptz",
+    "started_at": "timestamptz",
+    "finished_at": "timestamptz",
+    "worker": "text",
+}
+
+
+def run_row(run: Run) -> Row:
+    """Return a run's own row."""
+    return (
+        run.run_id,
+        run.partition,
+        run.tenant,
+        run.pipeline,
+        run.version,
+        run.status.value,
+        run.priority.value,
+        _json(run.input),
+        _json(run.output),
+        _json(run.error),
+        run.idempotency_key,
+        run.accepted_at_ms,
+        run.deadline_at_ms,
+        run.finished_at_ms,
+        run.budget_usd,
+        run.spent_usd,
+        run.degraded,
+        run.reply_to,
+        run.progress,
+        run.traceparent,
+        _json(run.parent),
+        _json(_run_facts(run)),
+    )
+
+
+def step_row(run_id: str, step: Step) -> Row:
+    """Return a step's row."""
+    return (
+        run_id,
+        step.key,
+        step.path,
+        step.type,
+        step.role.value,
+        step.parent,
+        step.state.value,
+        step.attempt,
+        _json(step.input),
+        _json(step.output),
+        _json(step.error),
+        step.ready_at_ms,
+        step.dispatched_at_ms,
+        step.started_at_ms,
+        step.finished_at_ms,
+        step.deadline_at_ms,
+        step.slack_ms,
+        step.wake_at_ms,
+        step.worker,
+        _json(_step_facts(step)),
+    )
+
+
+def attempt_row(run_id: str, attempt: RecordAttempt) -> Row:
+    """Return the row of an attempt that did not give its step the result."""
+    return (
+        run_id,
+        attempt.key,
+        attempt.attempt,
+        attempt.outcome,
+        _json(attempt.error),
+        attempt.dispatched_at_ms,
+        attempt.started_at_ms,
+        attempt.finished_at_ms,
+        attempt.worker,
+    )
+
+
+def run_of(row: Mapping[str, Any]) -> Run:
+    """Return the run of a row, without steps (enough for a run that has ended)."""
+    facts = _parsed(row["facts"]) or {}
+    error, parent = _parsed(row["error"]), _parsed(row["parent"])
+    early = [AttemptFinished.model_validate(event) for event in facts.get("early", ())]
+    return Run(
+        run_id=row["run_id"],
+        tenant=row["tenant"],
+        pipeline=row["pipeline"],
+        version=row["version"],
+        partition=row["partition"],
+        priority=Priority(row["priority"]),
+        input=_parsed(row["input"]),
+        accepted_at_ms=row["accepted_at"],
+        deadline_at_ms=row["deadline_at"],
+        status=RunStatus(row["status"]),
+        output=_parsed(row["output"]),
+        error=None if error is None else ErrorInfo.model_validate(error),
+        finished_at_ms=row["finished_at"],
+        budget_usd=row["budget_usd"],
+        spent_usd=Decimal(row["spent_usd"]),
+        degraded=row["degraded"],
+        idempotency_key=row["idempotency_key"],
+        reply_to=row["reply_to"],
+        progress=row["progress"],
+        traceparent=row["traceparent"],
+        parent=None if parent is None else RunParent.model_validate(parent),
+        paused_at_ms=facts.get("paused_at_ms"),
+        signals=tuple(Signal(**signal) for signal in facts.get("signals", ())),
+        seen_signals=tuple(facts.get("seen_signals", ())),
+        early=Map({(event.step, event.attempt): event for event in early}),
+    )
+
+
+def step_of(row: Mapping[str, Any]) -> Step:
+    """Return the step of a row."""
+    facts = _parsed(row["facts"]) or {}
+    error = _parsed(row["error"])
+    return Step(
+        key=row["key"],
+        path=row["path"],
+        type=row["type"],
+        role=Role(row["role"]),
+        link=Link(facts.get("link", Link.NODE)),
+        parent=row["parent"],
+        ready_at_ms=row["ready_at"],
+        state=StepState(row["state"]),
+        home=facts.get("home", ""),
+        index=facts.get("index", 0),
+        attempt=row["attempt"],
+        input=_parsed(row["input"]),
+        output=_parsed(row["output"]),
+        error=None if error is None else ErrorInfo.model_validate(error),
+        dispatched_at_ms=row["dispatched_at"],
+        started_at_ms=row["started_at"],
+        finished_at_ms=row["finished_at"],
+        deadline_at_ms=row["deadline_at"],
+        slack_ms=row["slack_ms"],
+        wake_at_ms=row["wake_at"],
+        worker=row["worker"],
+        degraded=facts.get("degraded", False),
+        emitted=facts.get("emitted"),
+    )
+
+
+def restore(run: Run, steps: list[Step], plan: Plan) -> Run:
+    """Return a run in flight with its steps and everything that is derived from them."""
+    by_key = {step.key: step for step in steps}
+    emitted = _emitted(steps, plan)
+    children: dict[str, list[Step]] = {}
+    for step in steps:
+        children.setdefault(step.parent, []).append(step)
+
+    def node_plan(step: Step) -> NodePlan:
+        return emitted[step.home].by_path[step.path] if step.home else plan.by_path[step.path]
+
+    scopes: dict[str, Scope] = {}
+    tallies: dict[str, Tally] = {}
+    if not run.ended:
+        scopes[""] = _scope(plan.root, children.get("", []))
+    for step in steps:
+        if step.state is not StepState.OPEN:
+            continue
+        below = children.get(step.key, [])
+        fallbacks = [child for child in below if child.link is Link.FALLBACK]
+        if fallbacks:
+            tallies[step.key] = Tally(max(child.index for child in fallbacks), 1)
+        elif step.key in emitted:
+            scopes[step.key] = _scope(emitted[step.key].scope, below)
+        elif step.role is Role.GRAPH:
+            body = node_plan(step).body
+            assert body is not None, step.key
+            scopes[step.key] = _scope(body, below)
+        else:
+            tallies[step.key] = _tally(step, below)
+    live = [step for step in steps if step.state not in TERMINAL]
+    return replace(
+        run,
+        steps=Map(by_key),
+        scopes=Map(scopes),
+        tallies=Map(tallies),
+        live=Map({step.key: None for step in live}),
+        wakes=Map({s.key: s.wake_at_ms for s in live if s.wake_at_ms is not None}),
+        emitted=Map(emitted),
+    )
+
+
+def _emitted(steps: list[Step], plan: Plan) -> dict[str, Emitted]:
+    """Compile again what planners emitted, outer planners first."""
+    found: dict[str, Emitted] = {}
+    for step in sorted((s for s in steps if s.emitted is not None), key=lambda s: len(s.key)):
+        by_path = found[step.home].by_path if step.home else plan.by_path
+        node = by_path[step.path].node
+        assert isinstance(node, PlanningNode)
+        assert node.emit is not None
+        found[step.key] = Emitted(*compile_emitted(step.emitted, node.emit, path=step.path))
+    return found
+
+
+def _scope(plan: ScopePlan, steps: list[Step]) -> Scope:
+    prefix = f"{plan.path}/" if plan.path else ""
+    done = {
+        step.path.removeprefix(prefix)
+        for step in steps
+        if step.link is Link.NODE and step.state in TERMINAL
+    }
+    pending = {
+        node.name: sum(1 for need in node.needs if need not in done)
+        for node in plan.nodes.values()
+        if node.needs
+    }
+    return Scope(Map(pending), len(plan.nodes) - len(done))
+
+
+def _tally(step: Step, children: list[Step]) -> Tally:
+    running = sum(1 for child in children if child.state not in TERMINAL)
+    if step.role is Role.LOOP:
+        return Tally(max(child.index for child in children), 1)
+    return Tally(len(children), running)
+
+
+def _run_facts(run: Run) -> dict[str, Any] | None:
+    facts: dict[str, Any] = {}
+    if run.paused_at_ms is not None:
+        facts["paused_at_ms"] = run.paused_at_ms
+    if run.signals:
+        facts["signals"] = [
+            {"signal_id": s.signal_id, "name": s.name, "payload": s.payload, "by": s.by}
+            for s in run.signals
+        ]
+    if run.seen_signals:
+        facts["seen_signals"] = list(run.seen_signals)
+    if run.early:
+        facts["early"] = list(run.early.values())
+    return facts or None
+
+
+def _step_facts(step: Step) -> dict[str, Any] | None:
+    facts: dict[str, Any] = {}
+    if step.link is not Link.NODE:
+        facts["link"] = step.link.value
+        facts["index"] = step.index
+    if step.home:
+        facts["home"] = step.home
+    if step.degraded:
+        facts["degraded"] = True
+    if step.emitted is not None:
+        facts["emitted"] = step.emitted
+    return facts or None
+
+
+def _json(value: Any) -> str | None:
+    if value is None:
+        return None
+    text = to_json(value, inf_nan_mode="null").decode()
+    # Postgres' jsonb has no NUL; a model's output may
+    return text.replace("\\u0000", "\\ufffd") if "\\u0000" in text else text
+
+
+def _parsed(text: str | None) -> Any:
+    return None if text is None else from_json(text)

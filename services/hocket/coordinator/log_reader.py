@@ -1,0 +1,224 @@
+"""Reads the log of one partition in order, from a sequence on, with no acknowledgements.
+
+An ephemeral push consumer of our own: the server sends, we check that consumer sequences have no gap.
+A gap, a silence, or a reconnect makes a new consumer behind the last message that was applied; first
+the continuity of the log is checked: the message at that place must be the one we applied. Where it
+is not, the server has lost the tail of its log and counts again (power loss, a restored copy):
+`rewound` is awaited and the retained log is read from its beginning, for the core is idempotent.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.js.errors import Error as JetStreamError
+from nats.js.errors import NotFoundError
+
+from hocket.kit.bus import Bus, BusUnavailable
+from hocket.schemas import subjects
+
+HEARTBEAT_S = 2.0
+SILENCE_S = 5.0
+RETRY_S = 0.25
+API_TIMEOUT_MS = 5_000.0
+INACTIVE_S = 30
+_NS = 1_000_000_000
+_ACK_TOKENS = 9
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LogMessage:
+    """An event of the log: its place, its time (epoch ms, the server's clock), kind and body."""
+
+    seq: int
+    msg_id: str
+    at_ms: float
+    kind: str
+    body: bytes
+
+
+class LogReader:
+    """See the module. `handle` is awaited for each message, in order; it may wait (backpressure)."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        partition: int,
+        *,
+        handle: Callable[[LogMessage], Awaitable[None]],
+        rewound: Callable[[], Awaitable[None]],
+        applied_seq: int,
+        applied_msg_id: str,
+    ) -> None:
+        self._bus = bus
+        self._partition = partition
+        self._handle = handle
+        self._rewound = rewound
+        self.applied_seq = applied_seq
+        self.applied_msg_id = applied_msg_id
+        self._subscription: Subscription | None = None
+        self._consumer = ""
+        self._generation = 0
+        self._consumer_seq = 0
+        self._heard_at_s = 0.0
+        self._broken = asyncio.Event()
+        self._handling = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Read for ever; cancel to stop."""
+        self._bus.on_reconnect.append(self._broken.set)
+        try:
+            while True:
+                self._broken.clear()
+                try:
+                    await self._attach()
+                except (BusUnavailable, JetStreamError, TimeoutError) as error:
+                    log.warning("log_not_attached", partition=self._partition, error=str(error))
+                    await asyncio.sleep(RETRY_S)
+                    continue
+                await self._until_broken()
+        finally:
+            self._bus.on_reconnect.remove(self._broken.set)
+            await self._detach()
+
+    async def _until_broken(self) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._broken.is_set():
+            try:
+                async with asyncio.timeout(SILENCE_S):
+                    await self._broken.wait()
+            except TimeoutError:
+                if loop.time() - self._heard_at_s > SILENCE_S and not self._handling.locked():
+                    log.warning("log_silent", partition=self._partition)
+                    return
+
+    async def _attach(self) -> None:
+        await self._detach()
+        async with self._handling:  # a message that is being applied moves `applied_seq` yet
+            start = await self._start_seq()
+        self._generation += 1
+        generation = self._generation
+        self._consumer_seq = 0
+        self._heard_at_s = asyncio.get_running_loop().time()
+        inbox = self._bus.nc.new_inbox()
+
+        async def received(message: Msg) -> None:
+            if generation == self._generation:
+                async with self._handling:
+                    await self._received(message)
+
+        self._subscription = await self._bus.subscribe(inbox, received)
+        self._consumer = f"log-{self._partition}-{inbox.rsplit('.', 1)[1]}"
+        config = {
+            "name": self._consumer,
+            "deliver_subject": inbox,
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": start,
+            "ack_policy": "none",
+            "max_deliver": 1,
+            "filter_subject": subjects.log_of(self._partition),
+            "replay_policy": "instant",
+            "flow_control": True,
+            "idle_heartbeat": int(HEARTBEAT_S * _NS),
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": INACTIVE_S * _NS,
+        }
+        request = {"stream_name": subjects.LOG, "config": config, "action": "create"}
+        answer = await self._bus.api(
+            f"CONSUMER.CREATE.{subjects.LOG}.{self._consumer}", request, timeout_ms=API_TIMEOUT_MS
+        )
+        if "error" in answer:
+            raise BusUnavailable(reason=answer["error"].get("description", "no consumer"))
+        log.info("log_attached", partition=self._partition, from_seq=start)
+
+    async def _start_seq(self) -> int:
+        """Return where to read on, after checking that the log is the one we know."""
+        if self.applied_seq == 0:
+            return 1
+        state = (await self._bus.js.stream_info(subjects.LOG)).state
+        if self.applied_seq < state.first_seq:
+            return state.first_seq  # aged out since; nothing of it is missing
+        found = await self._message_id_at(self.applied_seq)
+        if found == self.applied_msg_id:
+            return self.applied_seq + 1
+        log.error(
+            "log_rewound",
+            partition=self._partition,
+            applied_seq=self.applied_seq,
+            last_seq=state.last_seq,
+            expected=self.applied_msg_id,
+            found=found,
+        )
+        await self._rewound()
+        return max(1, state.first_seq)
+
+    async def _message_id_at(self, seq: int) -> str | None:
+        try:
+            message = await self._bus.js.get_msg(subjects.LOG, seq)
+        except NotFoundError:
+            return None
+        found: str = (message.headers or {}).get("Nats-Msg-Id", "")
+        return found
+
+    async def _received(self, message: Msg) -> None:
+        self._heard_at_s = asyncio.get_running_loop().time()
+        if not message.reply.startswith("$JS.ACK."):
+            self._control(message)
+            return
+        tokens = message.reply.split(".")
+        seq, consumer_seq, time_ns = (
+            (tokens[5], tokens[6], tokens[7])
+            if len(tokens) == _ACK_TOKENS
+            else (tokens[7], tokens[8], tokens[9])
+        )
+        if int(consumer_seq) != self._consumer_seq + 1:
+            log.warning("log_gap", partition=self._partition, seq=seq)
+            self._broken.set()
+            self._generation += 1
+            return
+        self._consumer_seq += 1
+        msg_id = (message.headers or {}).get("Nats-Msg-Id", "")
+        event = LogMessage(
+            seq=int(seq),
+            msg_id=msg_id,
+            at_ms=int(time_ns) // 1_000 / 1_000,
+            kind=message.subject.rsplit(".", 1)[1],
+            body=message.data,
+        )
+        await self._handle(event)
+        self.applied_seq = event.seq
+        self.applied_msg_id = msg_id
+
+    def _control(self, message: Msg) -> None:
+        """Answer the server's flow control; a heartbeat says that nothing was missed."""
+        if message.reply:
+            self._bus.tell(message.reply, b"")
+            return
+        headers: dict[str, Any] = message.headers or {}
+        stalled = headers.get("Nats-Consumer-Stalled")
+        if stalled:
+            self._bus.tell(stalled, b"")
+        last = headers.get("Nats-Last-Consumer")
+        if last is not None and int(last) > self._consumer_seq:
+            self._broken.set()
+
+    async def _detach(self) -> None:
+        self._generation += 1
+        if self._subscription is None:
+            return
+        subscription, self._subscription = self._subscription, None
+        consumer, self._consumer = self._consumer, ""
+        try:
+            await subscription.unsubscribe()
+            await self._bus.api(
+                f"CONSUMER.DELETE.{subjects.LOG}.{consumer}", {}, timeout_ms=1_000.0
+            )
+        except Exception as error:  # it goes by itself after INACTIVE_S
+            log.debug("consumer_not_deleted", consumer=consumer, error=str(error))

@@ -1,0 +1,55 @@
+"""What the coordinator counts, for Prometheus."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 20_000)
+
+
+class CoordinatorMetrics:
+    """See the fields' own help texts."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._events = Counter(
+            "hocket_log_events", "Log events applied, by kind.", ["kind"], registry=registry
+        )
+        self._runs = Counter(
+            "hocket_runs_ended", "Runs ended, by status.", ["status"], registry=registry
+        )
+        self._tasks = Counter(
+            "hocket_tasks", "Tasks taken in, by outcome.", ["outcome"], registry=registry
+        )
+        self.in_flight = Gauge("hocket_runs_in_flight", "Runs in memory.", registry=registry)
+        self._run_seconds = Histogram(
+            "hocket_run_seconds",
+            "From acceptance to end, by class.",
+            ["priority"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._batch = Histogram(
+            "hocket_commit_events", "Events per commit.", buckets=SIZES, registry=registry
+        )
+        self._commit_seconds = Histogram(
+            "hocket_commit_seconds", "Time of a commit.", buckets=SECONDS, registry=registry
+        )
+        self._takeovers = Counter(
+            "hocket_takeovers", "Partitions taken, by cause.", ["cause"], registry=registry
+        )
+
+    def applied(self, kind: str) -> None:
+        self._events.labels(kind).inc()
+
+    def ended(self, status: str, priority: str, duration_ms: float) -> None:
+        self._runs.labels(status).inc()
+        self._run_seconds.labels(priority).observe(duration_ms / 1000)
+
+    def task(self, outcome: str) -> None:
+        self._tasks.labels(outcome).inc()
+
+    def committed(self, events: int, latency_ms: float) -> None:
+        self._batch.observe(events)
+        self._commit_seconds.observe(latency_ms / 1000)
+
+    def taken(self, cause: str) -> None:
+        self._takeovers.labels(cause).inc()

@@ -1,0 +1,433 @@
+"""One partition's loop: an event of its log in, `decide`, the commands out, the change to the committer.
+
+Commands are published at once, without waiting for the database; what must come after the commit
+(ends, replies, acks of TASKS, steps with effects outside) is handed to the committer. States: owning
+(its runs in flight are loaded and handed out again), reading. It ends when its epoch is over.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from functools import partial
+
+import structlog
+from pydantic import ValidationError
+
+from hocket.coordinator.catalog import Catalog, Entry
+from hocket.coordinator.committer import Committer
+from hocket.coordinator.core.commands import (
+    Announce,
+    CancelAttempt,
+    CancelSubRun,
+    Command,
+    Dispatch,
+    EndRun,
+    RecordAttempt,
+    StartSubRun,
+    Wake,
+)
+from hocket.coordinator.core.decide import Decision, accept, decide, resume
+from hocket.coordinator.core.records import restore
+from hocket.coordinator.core.state import Link, Run, Step, StepState
+from hocket.coordinator.log_reader import LogMessage, LogReader
+from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.coordinator.store import Store
+from hocket.coordinator.timers import Timers
+from hocket.kit import dead_letters
+from hocket.kit.bus import Bus
+from hocket.kit.clock import now_ms
+from hocket.kit.events import event_headers
+from hocket.schemas import ids, subjects
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError, PayloadTooLarge
+from hocket.schemas.messages import (
+    LOG_EVENTS,
+    AttemptFinished,
+    CancelRequested,
+    LogEvent,
+    Message,
+    RunAccepted,
+    RunFinished,
+    RunParent,
+    Spend,
+    StepCancelled,
+    StepRequested,
+    TimerFired,
+)
+from hocket.schemas.pipeline.plan import check_input
+
+MAX_ENDED = 20_000
+"""Runs that ended lately, kept to know a repeated task or a late result."""
+ENDED_FOR_S = 120.0
+"""On a takeover, ends younger than this are told again (the streams drop repeats)."""
+MAX_ORPHANS = 10_000
+"""Results of runs that this log has not (yet) accepted."""
+EVENT_SOURCE = "hocket/coordinator"
+
+log = structlog.get_logger(__name__)
+
+
+class Partition:
+    """See the module."""
+
+    def __init__(
+        self,
+        number: int,
+        *,
+        partitions: int,
+        bus: Bus,
+        store: Store,
+        catalog: Catalog,
+        committer: Committer,
+        metrics: CoordinatorMetrics,
+    ) -> None:
+        self.number = number
+        self._partitions = partitions
+        self._bus = bus
+        self._store = store
+        self._catalog = catalog
+        self._committer = committer
+        self._metrics = metrics
+        self._epoch = 0
+        self._runs: dict[str, Run] = {}
+        self._ended: OrderedDict[str, Run] = OrderedDict()
+        self._orphans: OrderedDict[str, list[AttemptFinished]] = OrderedDict()
+        self._doubtful = False
+        self._timers = Timers(self._fire, is_wanted=self._runs.__contains__)
+        self._reader: LogReader | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """Runs in memory."""
+        return len(self._runs)
+
+    async def own(self, owner: str) -> None:
+        """Take the partition over: fence its former owner, load what is in flight, go on with it."""
+        begun_ms = now_ms()
+        offset = await self._store.own(self.number, owner)
+        self._epoch = offset.epoch
+        self._reader = LogReader(
+            self._bus,
+            self.number,
+            handle=self.handle,
+            rewound=self._rewound,
+            applied_seq=offset.applied_seq,
+            applied_msg_id=offset.applied_msg_id,
+        )
+        for run, steps in await self._store.in_flight(self.number):
+            await self._load(run, steps)
+        for run in await self._store.ended_since(self.number, ENDED_FOR_S):
+            self._remember(run)
+            self._tell_end(run, _finished_of(run))
+        self._doubtful = True
+        self._metrics.taken("start")
+        self._gauge()
+        log.info(
+            "partition_owned",
+            partition=self.number,
+            epoch=self._epoch,
+            applied_seq=offset.applied_seq,
+            runs=len(self._runs),
+            latency_ms=round(now_ms() - begun_ms, 1),
+        )
+
+    async def read(self) -> None:
+        """Apply the log for ever; cancel to stop."""
+        assert self._reader is not None, "own the partition first"
+        try:
+            await self._reader.run()
+        finally:
+            self._timers.clear()
+
+    def redispatch(self) -> None:
+        """Hand every attempt in flight out again: the server came back and may have lost steps.
+        Streams drop what they still have; a step that was lost runs."""
+        for run in list(self._runs.values()):
+            entry = self._catalog.ready(run.tenant, run.pipeline, run.version)
+            assert entry is not None, "the plan of a run in flight is kept"
+            self._resume(run, entry)
+
+    async def handle(self, message: LogMessage) -> None:
+        """Apply one message of the log."""
+        await self._committer.room()
+        event = await self._event_of(message)
+        if event is not None:
+            self._metrics.applied(message.kind)
+            await self._apply(event, message.at_ms)
+        self._committer.applied(self.number, self._epoch, message.seq, message.msg_id)
+
+    # ---- events -----------------------------------------------------------------------------
+
+    async def _event_of(self, message: LogMessage) -> LogEvent | None:
+        model = LOG_EVENTS.get(message.kind)
+        try:
+            if model is None:
+                raise ValueError(f"`{message.kind}` is not a kind of log event")
+            return model.model_validate_json(message.body)
+        except (ValidationError, ValueError) as error:
+            subject = subjects.log(self.number, message.kind)
+            log.error("log_event_unreadable", subject=subject, seq=message.seq, reason=str(error))
+            info = ErrorInfo(
+                code="log_event_unreadable",
+                message=str(error),
+                error_class=ErrorClass.INVALID,
+            )
+            await dead_letters.bury(
+                self._bus, "log", subject=subject, payload=message.body, headers=None, error=info
+            )
+            return None
+
+    async def _apply(self, event: LogEvent, at_ms: float) -> None:
+        if isinstance(event, RunAccepted):
+            await self._accept(event, at_ms)
+            return
+        run = self._runs.get(event.run_id) or self._ended.get(event.run_id)
+        if run is None:
+            if isinstance(event, AttemptFinished):
+                self._hold(event)
+            return
+        entry = await self._catalog.entry(run.tenant, run.pipeline, run.version)
+        decision = decide(
+            run,
+            event,
+            now_ms=at_ms,
+            plan=entry.plan,
+            outlook=entry.outlook,
+            epoch=self._epoch,
+        )
+        self._carry_out(run, decision)
+
+    async def _accept(self, event: RunAccepted, at_ms: float) -> None:
+        if event.task_ack is not None:
+            self._committer.after(partial(self._bus.ack, event.task_ack))
+        known = self._runs.get(event.run_id) or self._ended.get(event.run_id)
+        if known is None and (self._doubtful or event.parent is not None):
+            known = (await self._store.known([event.run_id])).get(event.run_id)
+        if known is not None:
+            if known.ended:
+                self._tell_end(known, _finished_of(known))
+            return
+        try:
+            entry = await self._entry_for(event)
+        except HocketError as error:
+            self._refuse(event, error)
+            return
+        decision = accept(
+            event.model_copy(update={"version": entry.version}),
+            partition=self.number,
+            now_ms=at_ms,
+            plan=entry.plan,
+            outlook=entry.outlook,
+            epoch=self._epoch,
+        )
+        self._runs[event.run_id] = decision.run
+        self._carry_out(None, decision)
+        for result in self._orphans.pop(event.run_id, ()):
+            await self._apply(result, at_ms)
+
+    async def _entry_for(self, event: RunAccepted) -> Entry:
+        entry = await self._catalog.entry(event.tenant, event.pipeline, event.version)
+        if event.parent is not None:
+            check_input(entry.plan, event.input)
+        return entry
+
+    def _refuse(self, event: RunAccepted, error: HocketError) -> None:
+        """Answer for a run that cannot be: its pipeline went away, or a sub-run's input is wrong."""
+        log.error("run_refused", run_id=event.run_id, code=error.code, reason=str(error))
+        if event.parent is not None:
+            self._tell_parent(event.parent, output=None, error=error.info(), spend=Spend())
+
+    def _hold(self, event: AttemptFinished) -> None:
+        self._orphans.setdefault(event.run_id, []).append(event)
+        if len(self._orphans) > MAX_ORPHANS:
+            self._orphans.popitem(last=False)
+
+    # ---- decisions --------------------------------------------------------------------------
+
+    def _carry_out(self, before: Run | None, decision: Decision) -> None:
+        run = decision.run
+        if run.ended:
+            if self._runs.pop(run.run_id, None) is not None:
+                self._remember(run)
+        else:
+            self._runs[run.run_id] = run
+        attempts: list[RecordAttempt] = []
+        after: list[Command] = []
+        for command in decision.commands:
+            if isinstance(command, RecordAttempt):
+                attempts.append(command)
+            elif isinstance(command, EndRun) or _has_effects(command):
+                after.append(command)
+            else:
+                self._execute(command)
+        if decision.changed or decision.run_changed or attempts:
+            self._committer.add(
+                run,
+                changed=decision.changed,
+                run_changed=decision.run_changed,
+                attempts=attempts,
+                urgent=bool(after),
+            )
+            self._measure(run, decision.changed)
+        for command in after:
+            self._committer.after(partial(self._execute, command), urgent=True)
+        if before is None or run.ended:
+            self._gauge()
+
+    def _execute(self, command: Command) -> None:
+        if isinstance(command, Dispatch):
+            self._dispatch(command)
+        elif isinstance(command, Wake):
+            self._timers.arm(command.run_id, command.at_ms)
+        elif isinstance(command, CancelAttempt):
+            cancelled = StepCancelled(
+                run_id=command.run_id,
+                step=command.step,
+                attempt=command.attempt,
+                reason=command.reason,
+            )
+            self._bus.tell(subjects.CANCEL_FILTER, _bytes(cancelled))
+        elif isinstance(command, Announce):
+            self._bus.tell(command.reply_to, _bytes(command.change))
+        elif isinstance(command, EndRun):
+            run = self._ended.get(command.finished.run_id)
+            if run is not None:
+                self._ended_committed(run, command.finished)
+        elif isinstance(command, StartSubRun):
+            self._post_log(command.accepted, f"{command.accepted.run_id}:accepted")
+        elif isinstance(command, CancelSubRun):
+            cancel = CancelRequested(run_id=command.run_id, reason=command.reason, by="parent run")
+            self._post_log(cancel, f"{command.run_id}:cancel:parent")
+        else:
+            raise AssertionError(f"no rule for {type(command).__name__}")
+
+    def _dispatch(self, command: Dispatch) -> None:
+        request = command.request
+        subject = subjects.step(request.type, command.lane)
+        msg_id = ids.attempt_id(request.run_id, request.step, request.attempt)
+        headers = {"traceparent": command.traceparent} if command.traceparent else None
+        try:
+            self._bus.post(subject, _bytes(request), msg_id=msg_id, headers=headers)
+        except PayloadTooLarge as error:
+            self._fail_dispatch(request, error)
+
+    def _fail_dispatch(self, request: StepRequested, error: PayloadTooLarge) -> None:
+        """A step whose input does not fit a message fails, like one that its worker refuses."""
+        result = AttemptFinished(
+            run_id=request.run_id,
+            step=request.step,
+            attempt=request.attempt,
+            error=error.info(),
+            worker="coordinator",
+        )
+        self._post_log(result, f"{request.run_id}:{request.step}:{request.attempt}:f")
+
+    def _ended_committed(self, run: Run, finished: RunFinished) -> None:
+        duration_ms = finished.finished_at_ms - finished.accepted_at_ms
+        self._metrics.ended(finished.status, run.priority, duration_ms)
+        self._tell_end(run, finished)
+
+    def _tell_end(self, run: Run, finished: RunFinished) -> None:
+        payload = _bytes(finished)
+        headers = event_headers(
+            "hocket.run.finished",
+            EVENT_SOURCE,
+            f"{run.run_id}:end",
+            subject=run.run_id,
+            time_ms=finished.finished_at_ms,
+            traceparent=run.traceparent,
+        )
+        subject = subjects.event(run.tenant, run.pipeline, RunFinished.kind)
+        try:
+            self._bus.post(subject, payload, msg_id=f"{run.run_id}:end", headers=headers)
+        except PayloadTooLarge:
+            slim = finished.model_copy(update={"output": None})
+            payload = _bytes(slim)
+            self._bus.post(subject, payload, msg_id=f"{run.run_id}:end", headers=headers)
+        if run.reply_to is not None:
+            self._bus.tell(run.reply_to, payload)
+        if run.parent is not None:
+            spend = Spend(cost_usd=run.spent_usd)
+            self._tell_parent(run.parent, output=run.output, error=run.error, spend=spend)
+
+    def _tell_parent(
+        self, parent: RunParent, *, output: object, error: ErrorInfo | None, spend: Spend
+    ) -> None:
+        result = AttemptFinished(
+            run_id=parent.run_id,
+            step=parent.step,
+            attempt=parent.attempt,
+            output=output,
+            error=error,
+            worker="sub-run",
+            spend=spend,
+        )
+        msg_id = ids.attempt_id(parent.run_id, parent.step, parent.attempt) + ":f"
+        subject = subjects.log(parent.partition, AttemptFinished.kind)
+        self._bus.post(subject, _bytes(result), msg_id=msg_id)
+
+    def _post_log(self, event: LogEvent, msg_id: str) -> None:
+        partition = ids.partition_of(event.run_id, self._partitions)
+        self._bus.post(subjects.log(partition, event.kind), _bytes(event), msg_id=msg_id)
+
+    def _fire(self, run_id: str, due_at_ms: float) -> None:
+        event = TimerFired(run_id=run_id, due_at_ms=due_at_ms)
+        self._post_log(event, f"{run_id}:timer:{due_at_ms}:{self._epoch}")
+
+    def _measure(self, run: Run, changed: Sequence[str]) -> None:
+        for key in changed:
+            step = run.steps[key]
+            if step.state is StepState.SUCCEEDED and step.link is Link.NODE and not step.home:
+                assert step.finished_at_ms is not None
+                duration_ms = step.finished_at_ms - step.ready_at_ms
+                self._catalog.measured(run.tenant, run.pipeline, step.path, duration_ms)
+
+    # ---- taking over ------------------------------------------------------------------------
+
+    async def _load(self, run: Run, steps: list[Step]) -> None:
+        entry = await self._catalog.entry(run.tenant, run.pipeline, run.version)
+        self._resume(restore(run, steps, entry.plan), entry)
+
+    async def _rewound(self) -> None:
+        """The log lost its tail: hand out again what is in flight, and doubt every acceptance."""
+        self._doubtful = True
+        self._metrics.taken("rewind")
+        self.redispatch()
+
+    def _resume(self, run: Run, entry: Entry) -> None:
+        decision = resume(
+            run, now_ms=now_ms(), plan=entry.plan, outlook=entry.outlook, epoch=self._epoch
+        )
+        self._runs[run.run_id] = decision.run
+        for command in decision.commands:
+            self._execute(command)
+
+    def _remember(self, run: Run) -> None:
+        self._ended[run.run_id] = run
+        if len(self._ended) > MAX_ENDED:
+            self._ended.popitem(last=False)
+
+    def _gauge(self) -> None:
+        self._metrics.in_flight.set(len(self._runs))
+
+
+def _has_effects(command: Command) -> bool:
+    return isinstance(command, Dispatch) and command.request.effects_external
+
+
+def _finished_of(run: Run) -> RunFinished:
+    assert run.finished_at_ms is not None, run.run_id
+    return RunFinished(
+        run_id=run.run_id,
+        tenant=run.tenant,
+        pipeline=run.pipeline,
+        version=run.version,
+        status=run.status,
+        output=run.output,
+        error=run.error,
+        accepted_at_ms=run.accepted_at_ms,
+        finished_at_ms=run.finished_at_ms,
+        deadline_at_ms=run.deadline_at_ms,
+    )
+
+
+def _bytes(message: Message) -> bytes:
+    return message.__pydantic_serializer__.to_json(message)

@@ -1,0 +1,202 @@
+"""What the coordinator reads from and writes to Postgres. One statement commits a batch: state, offsets
+and the fence together, or nothing."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import asyncpg
+
+from hocket.coordinator.core.deadlines import Estimate
+from hocket.coordinator.core.records import (
+    ATTEMPT_COLUMNS,
+    RUN_COLUMNS,
+    STEP_COLUMNS,
+    Row,
+    run_of,
+    step_of,
+)
+from hocket.coordinator.core.state import Run, Step
+from hocket.schemas.errors import HocketError
+
+COMMIT_TIMEOUT_S = 30.0
+MAX_KEYS = 1_000
+"""Idempotency keys looked up in one query."""
+
+
+class PartitionLost(HocketError):
+    """Another coordinator owns the partition now (epoch {epoch} of partition {partition} is over)."""
+
+    code = "partition_lost"
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one commit writes. `offsets`: partition -> (epoch, applied_seq, applied_msg_id)."""
+
+    offsets: dict[int, tuple[int, int, str]] = field(default_factory=dict)
+    runs: list[Row] = field(default_factory=list)
+    steps: list[Row] = field(default_factory=list)
+    attempts: list[Row] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """How far the log of a partition is applied, and the id of the message there."""
+
+    epoch: int
+    applied_seq: int
+    applied_msg_id: str
+
+
+class Store:
+    """See the module."""
+
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._pool = pool
+
+    async def own(self, partition: int, owner: str) -> Offset:
+        """Take a partition: from now on every commit with an older epoch is refused."""
+        row = await self._pool.fetchrow(_OWN, partition, owner)
+        return Offset(row["epoch"], row["applied_seq"], row["applied_msg_id"])
+
+    async def commit(self, batch: Batch) -> None:
+        """Write a batch, or raise PartitionLost and write nothing."""
+        fences = [(p, *offset) for p, offset in sorted(batch.offsets.items())]
+        arguments = [
+            *_columns(fences, 4),
+            *_columns(batch.runs, len(RUN_COLUMNS)),
+            *_columns(batch.steps, len(STEP_COLUMNS)),
+            *_columns(batch.attempts, len(ATTEMPT_COLUMNS)),
+        ]
+        try:
+            await self._pool.fetchval(_COMMIT, *arguments, timeout=COMMIT_TIMEOUT_S)
+        except asyncpg.DivisionByZeroError:
+            partition, epoch = fences[0][:2]
+            raise PartitionLost(partition=partition, epoch=epoch) from None
+
+    async def in_flight(self, partition: int) -> list[tuple[Run, list[Step]]]:
+        """Return the runs of a partition that have not ended, with their steps."""
+        runs = [run_of(row) for row in await self._pool.fetch(_IN_FLIGHT, partition)]
+        steps: dict[str, list[Step]] = {run.run_id: [] for run in runs}
+        for row in await self._pool.fetch(_STEPS, list(steps)):
+            steps[row["run_id"]].append(step_of(row))
+        return [(run, steps[run.run_id]) for run in runs]
+
+    async def ended_since(self, partition: int, seconds: float) -> list[Run]:
+        """Return the runs of a partition that ended lately, without their steps."""
+        rows = await self._pool.fetch(_ENDED, partition, seconds)
+        return [run_of(row) for row in rows]
+
+    async def known(self, run_ids: Sequence[str]) -> dict[str, Run]:
+        """Return those of the runs that are in Postgres, without their steps."""
+        rows = await self._pool.fetch(_KNOWN, list(run_ids))
+        return {row["run_id"]: run_of(row) for row in rows}
+
+    async def spec(self, tenant: str, pipeline: str, version: int | None) -> tuple[int, str] | None:
+        """Return version and spec (JSON text) of a pipeline, the newest without a version."""
+        row = await self._pool.fetchrow(_SPEC, tenant, pipeline, version)
+        return None if row is None else (row["version"], row["spec"])
+
+    async def durations(self, tenant: str, pipeline: str) -> dict[str, Estimate]:
+        """Return how long the nodes of a pipeline took, by node path."""
+        rows = await self._pool.fetch(_DURATIONS, tenant, pipeline)
+        return {r["path"]: Estimate(r["mean_ms"], r["variance"], r["weight"]) for r in rows}
+
+    async def keep_durations(self, durations: Iterable[tuple[str, str, str, Estimate]]) -> None:
+        """Keep estimates by (tenant, pipeline, path)."""
+        rows = [(t, p, path, e.weight, e.mean_ms, e.variance) for t, p, path, e in durations]
+        await self._pool.executemany(_KEEP_DURATION, rows)
+
+
+def _columns(rows: Sequence[Row], width: int) -> list[tuple[Any, ...]]:
+    return list(zip(*rows, strict=True)) if rows else [() for _ in range(width)]
+
+
+def _read(columns: Mapping[str, str]) -> str:
+    """Name columns for reading, times as epoch milliseconds."""
+    return ", ".join(
+        f"(extract(epoch FROM {name}) * 1000)::double precision AS {name}"
+        if kind == "timestamptz"
+        else name
+        for name, kind in columns.items()
+    )
+
+
+def _unnest(columns: Mapping[str, str], first: int) -> str:
+    """SELECT rows out of arrays $first, $first+1 ...: JSON comes as text, times as milliseconds."""
+    carried = {"jsonb": "text", "timestamptz": "double precision"}
+    values = ", ".join(
+        f"to_timestamp({name} / 1000)" if kind == "timestamptz" else f"{name}::{kind}"
+        for name, kind in columns.items()
+    )
+    arrays = ", ".join(
+        f"${i}::{carried.get(kind, kind)}[]" for i, kind in enumerate(columns.values(), first)
+    )
+    return f"SELECT {values} FROM unnest({arrays}) AS u({', '.join(columns)})"
+
+
+def _set(columns: Mapping[str, str], keep: set[str]) -> str:
+    return ", ".join(f"{name} = excluded.{name}" for name in columns if name not in keep)
+
+
+_OWN = """
+INSERT INTO hocket.partition (partition, epoch, owner) VALUES ($1, 1, $2)
+ON CONFLICT (partition) DO UPDATE
+SET epoch = hocket.partition.epoch + 1, owner = excluded.owner, updated_at = now()
+RETURNING epoch, applied_seq, applied_msg_id
+"""
+_RUN_FIRST = 5
+_STEP_FIRST = _RUN_FIRST + len(RUN_COLUMNS)
+_ATTEMPT_FIRST = _STEP_FIRST + len(STEP_COLUMNS)
+# The division fails, and with it the whole statement, unless every partition is still ours.
+_COMMIT = f"""
+WITH fence AS (
+    UPDATE hocket.partition p
+    SET applied_seq = f.seq, applied_msg_id = f.msg_id, updated_at = now()
+    FROM unnest($1::integer[], $2::bigint[], $3::bigint[], $4::text[])
+        AS f(partition, epoch, seq, msg_id)
+    WHERE p.partition = f.partition AND p.epoch = f.epoch
+    RETURNING 1
+), run AS (
+    INSERT INTO hocket.run ({", ".join(RUN_COLUMNS)})
+    {_unnest(RUN_COLUMNS, _RUN_FIRST)}
+    ON CONFLICT (run_id) DO UPDATE
+    SET {_set(RUN_COLUMNS, {"run_id", "partition", "tenant", "pipeline", "accepted_at", "input"})}
+    WHERE hocket.run.finished_at IS NULL
+), step AS (
+    INSERT INTO hocket.step ({", ".join(STEP_COLUMNS)})
+    {_unnest(STEP_COLUMNS, _STEP_FIRST)}
+    ON CONFLICT (run_id, key) DO UPDATE SET {_set(STEP_COLUMNS, {"run_id", "key", "path", "type"})}
+), attempt AS (
+    INSERT INTO hocket.attempt ({", ".join(ATTEMPT_COLUMNS)})
+    {_unnest(ATTEMPT_COLUMNS, _ATTEMPT_FIRST)}
+    ON CONFLICT (run_id, key, attempt, outcome) DO NOTHING
+)
+SELECT 1 / ((SELECT count(*) FROM fence) = cardinality($1::integer[]))::integer
+"""
+_IN_FLIGHT = f"""
+SELECT {_read(RUN_COLUMNS)} FROM hocket.run WHERE partition = $1 AND finished_at IS NULL
+ORDER BY accepted_at, run_id
+"""
+_STEPS = f"SELECT {_read(STEP_COLUMNS)} FROM hocket.step WHERE run_id = ANY($1::text[])"
+_ENDED = f"""
+SELECT {_read(RUN_COLUMNS)} FROM hocket.run
+WHERE partition = $1 AND finished_at > now() - make_interval(secs => $2)
+"""
+_KNOWN = f"SELECT {_read(RUN_COLUMNS)} FROM hocket.run WHERE run_id = ANY($1::text[])"
+_SPEC = """
+SELECT version, spec FROM hocket.pipeline
+WHERE tenant = $1 AND name = $2 AND ($3::integer IS NULL OR version = $3)
+ORDER BY version DESC LIMIT 1
+"""
+_DURATIONS = """
+SELECT path, weight, mean_ms, variance FROM hocket.duration WHERE tenant = $1 AND pipeline = $2
+"""
+_KEEP_DURATION = """
+INSERT INTO hocket.duration (tenant, pipeline, path, weight, mean_ms, variance)
+VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (tenant, pipeline, path) DO UPDATE
+SET weight = excluded.weight, mean_ms = excluded.mean_ms, variance = excluded.variance,
+    updated_at = now()
+"""
