@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,10 +67,8 @@ async def list_(bus: Bus, limit: int = 100) -> list[DeadLetter]:
     letters: list[DeadLetter] = []
     seq = info.state.last_seq
     while seq >= max(1, info.state.first_seq) and len(letters) < min(limit, MAX_LISTED):
-        try:
+        with suppress(DeadLetterUnknown):  # dropped or redriven: a hole in the stream
             letters.append(await show(bus, seq))
-        except DeadLetterUnknown:
-            pass  # dropped or redriven: a hole in the stream
         seq -= 1
     return letters
 
