@@ -24,6 +24,7 @@ from hocket.workers.errors import (
     OutputTooLarge,
 )
 from hocket.workers.runtime import poison, results
+from hocket.workers.runtime.acks import Acks
 from hocket.workers.runtime.attempt import Attempt, State
 from hocket.workers.runtime.cancellations import Cancellations
 from hocket.workers.runtime.consumers import MAX_DELIVERIES, ensure_consumers
@@ -63,6 +64,7 @@ class Pool:
         slots: int,
         ack_wait_s: float,
         worker: str,
+        acks: Acks,
         calls: ModelCalls,
         cancellations: Cancellations,
         large_values: LargeValues,
@@ -76,6 +78,7 @@ class Pool:
         self._handler = handler
         self._ack_wait_s = ack_wait_s
         self._worker = worker
+        self._acks = acks
         self._calls = calls
         self._cancellations = cancellations
         self._large_values = large_values
@@ -331,6 +334,7 @@ class Pool:
             payload,
             msg_id=f"{attempt.id}:f",
         )
+        self._acks.send()
         self._posted.add(posted)
         posted.add_done_callback(lambda ack: self._acknowledged(attempt, ack))
 
@@ -356,7 +360,7 @@ class Pool:
         if posted.cancelled() or posted.exception() is not None:
             log.warning("result_not_posted", attempt_id=attempt.id, cancelled=posted.cancelled())
             return
-        self._bus.ack(attempt.ack_subject)
+        self._acks.add(attempt.ack_subject)
 
     def _give_back(self, attempt: Attempt) -> None:
         attempt.let_go = True

@@ -17,6 +17,7 @@ from hocket.kit.clock import now_ms
 from hocket.schemas import subjects
 from hocket.schemas.messages import StepCancelled
 from hocket.workers.runtime import poison
+from hocket.workers.runtime.acks import Acks
 from hocket.workers.runtime.cancellations import Cancellations
 from hocket.workers.runtime.consumers import ACK_WAIT_S
 from hocket.workers.runtime.large_values import LargeValues
@@ -58,6 +59,7 @@ class Worker:
         self._bus = bus
         self._name = name
         self._ack_wait_s = ack_wait_s
+        self._acks = Acks(bus)
         self._calls = ModelCalls(bus)
         self._cancellations = Cancellations()
         large_values = LargeValues(blobs)
@@ -69,6 +71,7 @@ class Worker:
                 slots=slots[node_type],
                 ack_wait_s=ack_wait_s,
                 worker=name,
+                acks=self._acks,
                 calls=self._calls,
                 cancellations=self._cancellations,
                 large_values=large_values,
@@ -106,6 +109,7 @@ class Worker:
         if not await self._settled(drain_s):
             given_back = sum(pool.give_all_back() for pool in self._pools)
             await self._settled(FLUSH_S)
+        self._acks.send()
         if self._sweeping is not None:
             self._sweeping.cancel()
         for subscription in self._subscriptions:
