@@ -248,6 +248,26 @@ async def test_a_killed_process_is_ready_again(platform: Platform) -> None:
     assert (await hocket(platform, "dlq", "list")).out == "There are no dead letters.\n"
 
 
+async def test_a_folder_is_indexed_listed_and_searched(platform: Platform, tmp_path: Path) -> None:
+    (tmp_path / "birds.md").write_text("# Storks\n\nStorks migrate to Africa in August.\n", "utf-8")
+    (tmp_path / "fish.txt").write_text("Salmon swim upstream in autumn.\n", "utf-8")
+
+    added = await hocket(platform, "index", "add", str(tmp_path), "--collection", "nature")
+    again = await hocket(platform, "index", "add", str(tmp_path), "--collection", "nature")
+    listed = await hocket(platform, "index", "list")
+    found = await hocket(platform, "index", "search", "when do storks migrate", "-c", "nature")
+    unknown = await hocket(platform, "index", "search", "storks", "-c", "nothing")
+
+    assert added.out == (
+        "collection nature: 2 added, 0 replaced, 0 unchanged, 0 removed, 2 chunks written\n"
+    )
+    assert "2 unchanged" in again.out
+    assert "nature" in listed.out
+    assert found.out.startswith("birds.md")
+    assert "Storks migrate to Africa" in found.out
+    assert unknown.err.startswith("Error: There is no collection `nothing`")
+
+
 async def _insert_run(platform: Platform, run_id: str) -> None:
     connection = await asyncpg.connect(platform.database_url, timeout=5, command_timeout=5)
     try:

@@ -45,6 +45,12 @@ class FileUnreadable(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class EmbeddingFailed(HocketError):
+    """The model `{model}` made no vectors: {reason}"""
+
+    code = "embedding_failed"
+
+
 class ProcessNotReady(HocketError):
     """The process `{process}` is not ready: {reason}. Its log is `{log_path}`; the last lines are:
     {log_tail}"""

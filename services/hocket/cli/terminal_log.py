@@ -1,4 +1,5 @@
-"""Warnings on the terminal while `hocket up` runs: its own, and those in the processes' logs."""
+"""Log lines on the terminal: a command's own warnings, and while `hocket up` runs those that stand in
+the processes' logs. Nothing of it goes to standard output, which belongs to results."""
 
 import asyncio
 import json
@@ -23,7 +24,7 @@ def show_warnings(console: Console) -> None:
     def shown(_: Any, level: str, event: MutableMapping[str, Any]) -> str:
         if level not in LEVELS and event["event"] not in NEWS:
             raise structlog.DropEvent
-        _print(console, "up", level, event)
+        _print(console, "hocket", level, event)
         raise structlog.DropEvent
 
     structlog.configure(processors=[shown], cache_logger_on_first_use=False)

@@ -1,5 +1,170 @@
 """`hocket index`: collections of documents for retrieval."""
 
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
 import typer
 
+from hocket.cli.target import Target, target_of
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from hocket.cli.embedding import GatewayEmbedder
+
+T = TypeVar("T")
+
 app = typer.Typer(help="Index documents for retrieval, list and search them.", no_args_is_help=True)
+
+POOL_SIZE = 4
+SEARCH_TIMEOUT_MS = 30_000
+MAX_UNREADABLE_SHOWN = 20
+PASSAGE_CHARS = 300
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Collection = Annotated[
+    str, typer.Option("--collection", "-c", help="The collection that retrieval nodes name.")
+]
+
+
+@app.command("add")
+def add(
+    context: typer.Context,
+    folder: Annotated[Path, typer.Argument(help="A folder of Markdown, text, HTML or PDF files.")],
+    collection: Collection,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Embedding model, for search by meaning; without it by words only."),
+    ] = None,
+) -> None:
+    """Index the files of FOLDER into a collection.
+
+    Doing it again brings the collection up to date: changed files are replaced, files that are gone
+    are removed, the others are left alone.
+    """
+    from hocket.cli.console import notes, out
+    from hocket.schemas.subjects import check_token
+    from hocket.workers.retrieval.index import add_folder
+
+    target, name = target_of(context), check_token("--collection", collection)
+
+    async def work(pool: "asyncpg.Pool[asyncpg.Record]") -> Any:
+        async with _embedder(target, model) as embedder:
+            return await add_folder(pool, folder, name, embedder=embedder)
+
+    report = _with_database(target, work)
+    out.print(
+        f"collection {name}: {report.added} added, {report.replaced} replaced, "
+        f"{report.unchanged} unchanged, {report.removed} removed, {report.chunks} chunks written",
+        markup=False,
+    )
+    for source, reason in report.unreadable[:MAX_UNREADABLE_SHOWN]:
+        notes.print(f"Warning: {source} was left out: {reason}", markup=False)
+    if report.unreadable_count > MAX_UNREADABLE_SHOWN:
+        notes.print(f"Warning: {report.unreadable_count} files were left out in all.")
+
+
+@app.command("list")
+def list_(context: typer.Context, as_json: AsJson = False) -> None:
+    """List collections with their size."""
+    from dataclasses import asdict
+
+    from hocket.cli.console import print_json, print_table
+    from hocket.cli.drawing.amounts import count
+    from hocket.workers.retrieval.index import collections
+
+    found = _with_database(target_of(context), collections)
+    if as_json:
+        print_json([asdict(info) for info in found])
+        return
+    rows = [
+        (info.name, count(info.documents), count(info.chunks), info.embedding_model or "(words)")
+        for info in found
+    ]
+    columns = ("COLLECTION", "DOCUMENTS", "CHUNKS", "MODEL")
+    print_table(columns, rows, numbers=("DOCUMENTS", "CHUNKS"))
+
+
+@app.command("search")
+def search(
+    context: typer.Context,
+    query: Annotated[str, typer.Argument(help="Words or a question.")],
+    collection: Collection,
+    top: Annotated[int, typer.Option(min=1, max=100, help="At most so many passages.")] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Show the passages of a collection that fit a query best."""
+    from rich.text import Text
+
+    from hocket.cli.console import out, print_json
+    from hocket.workers.retrieval.index import collections
+    from hocket.workers.retrieval.search import search as find
+
+    target = target_of(context)
+
+    async def work(pool: "asyncpg.Pool[asyncpg.Record]") -> Any:
+        models = {info.name: info.embedding_model for info in await collections(pool)}
+        async with _embedder(target, models.get(collection) or None) as embedder:
+            return await find(
+                pool,
+                collection,
+                [query],
+                top_k=top,
+                timeout_ms=SEARCH_TIMEOUT_MS,
+                embedder=embedder,
+            )
+
+    passages = _with_database(target, work)
+    if as_json:
+        print_json([passage.as_json() for passage in passages])
+        return
+    if not passages:
+        out.print("Nothing was found.")
+    for passage in passages:
+        place = f"{passage.source}  {passage.start}-{passage.end}  {passage.score:.4f}"
+        text = " ".join(passage.text.split())
+        short = text if len(text) <= PASSAGE_CHARS else text[: PASSAGE_CHARS - 1] + "…"
+        out.print(Text.assemble((place, "bold"), f"\n  {short}"))
+
+
+def _with_database(
+    target: Target, work: "Callable[[asyncpg.Pool[asyncpg.Record]], Awaitable[T]]"
+) -> T:
+    """Run `work` with connections to the platform's database; raises DatabaseUnavailable."""
+    import asyncio
+
+    import asyncpg
+
+    from hocket.cli.console import notes
+    from hocket.cli.terminal_log import show_warnings
+    from hocket.kit.database import DatabaseUnavailable, connect_pool
+
+    show_warnings(notes)
+
+    async def run() -> T:
+        pool = await connect_pool(target.database_url, size=POOL_SIZE, name="cli")
+        try:
+            return await work(pool)
+        except (OSError, asyncpg.PostgresConnectionError, asyncpg.UndefinedTableError) as error:
+            raise DatabaseUnavailable(reason=str(error) or type(error).__name__) from error
+        finally:
+            pool.terminate()
+
+    return asyncio.run(run())
+
+
+@asynccontextmanager
+async def _embedder(target: Target, model: str | None) -> "AsyncIterator[GatewayEmbedder | None]":
+    if model is None:
+        yield None
+        return
+    from hocket.cli.embedding import GatewayEmbedder
+    from hocket.kit.bus import Bus
+
+    bus = await Bus.connect(target.nats_url, name="hocket-cli")
+    try:
+        yield GatewayEmbedder(bus, model, target.tenant)
+    finally:
+        await bus.close()

@@ -17,9 +17,12 @@ def migrate(context: typer.Context) -> None:
     """
     import asyncio
 
+    from hocket.cli.console import notes
+    from hocket.cli.terminal_log import show_warnings
     from hocket.kit.migrations import current
     from hocket.kit.migrations import migrate as apply_migrations
 
+    show_warnings(notes)
     url = target_of(context).database_url
 
     async def work() -> tuple[str | None, str | None]:
