@@ -8,12 +8,12 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from decimal import Decimal
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from mock_upstream import Upstream, running_upstream
 
 from hocket.kit import clock
 from hocket.kit.bus import Bus
@@ -28,8 +28,10 @@ from hocket.schemas.messages import (
     ChatMessage,
     UsageRecord,
 )
+from mock_upstream import Upstream, running_upstream
 
 BOUND_S = 60.0
+ENDED = "the process ended"
 BOUND_MS = 60_000.0
 
 
@@ -47,6 +49,13 @@ async def upstream() -> AsyncIterator[Upstream]:
         yield running
 
 
+def has_extractive() -> bool:
+    try:
+        return find_spec("hocket.workers.extractive.model") is not None
+    except ModuleNotFoundError:
+        return False
+
+
 def models(upstream: Upstream, **more: Any) -> dict[str, Any]:
     backend = {
         "name": "mock",
@@ -58,6 +67,8 @@ def models(upstream: Upstream, **more: Any) -> dict[str, Any]:
             "output_usd_per_mtok": "8",
         },
     }
+    if not has_extractive():
+        more["hocket-extractive"] = "writer"
     return {"writer": {"backends": [backend]}, **more}
 
 
@@ -73,12 +84,15 @@ class Gateway:
         assert self.process.stdout is not None
         async for line in self.process.stdout:
             self._events.put_nowait(json.loads(line))
+        self._events.put_nowait({"event": ENDED})
 
     async def logged(self, event: str) -> dict[str, Any]:
         """Wait until the gateway logs `event`."""
         async with asyncio.timeout(BOUND_S):
-            while (entry := await self._events.get())["event"] != event:
-                pass
+            seen: list[dict[str, Any]] = []
+            while (entry := await self._events.get())["event"] not in (event, ENDED):
+                seen.append(entry)
+            assert entry["event"] == event, seen
             return entry
 
     def configure(self, section: dict[str, Any]) -> None:
@@ -144,9 +158,16 @@ async def records(bus: Bus) -> list[UsageRecord]:
     ]
 
 
+def connected(bus: Bus) -> Callable[[], Awaitable[bool]]:
+    async def is_connected() -> bool:
+        return bus.connected
+
+    return is_connected
+
+
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(BOUND_S):
-        while not await holds():
+        while not await holds():  # noqa: ASYNC110 - the state of another process
             await asyncio.sleep(0.01)
 
 
@@ -214,14 +235,11 @@ async def test_a_call_is_answered_although_nats_was_killed_in_the_middle(
         wanted = request()
         first = asyncio.create_task(call(bus, wanted))
         await asyncio.wait_for(upstream.called.wait(), BOUND_S)
-        before = servers.nats.pid
-        servers.nats.kill()
+        await servers.nats.kill()
         upstream.release.set()
 
-        async def back() -> bool:
-            return servers.nats.pid not in (None, before) and bus.connected
-
-        await until(back)
+        await servers.nats.wait_ready()
+        await until(connected(bus))
         second = asyncio.create_task(call(bus, wanted))
         done, pending = await asyncio.wait(
             {first, second}, timeout=BOUND_S, return_when=asyncio.FIRST_COMPLETED

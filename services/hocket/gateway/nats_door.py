@@ -29,6 +29,9 @@ from hocket.schemas.messages import CallCancelled, CallReply, CallRequest
 QUEUE = "gateway"
 MAX_CALLS = 1_024
 """Calls that one gateway holds at once, those waiting for a backend included."""
+OPEN_TIMEOUT_S = 10
+MAX_ID_CHARS = 512
+MAX_ATTRIBUTION_CHARS = 16_384
 
 log = structlog.get_logger()
 tracer = trace.get_tracer("hocket.gateway")
@@ -43,27 +46,28 @@ class NatsDoor:
         calls: Calls,
         metrics: GatewayMetrics,
         *,
+        exporting: bool = False,
         max_calls: int = MAX_CALLS,
-        max_payload_bytes: int,
     ) -> None:
         self._bus = bus
         self._calls = calls
         self._metrics = metrics
         self._max_calls = max_calls
-        self._max_payload_bytes = max_payload_bytes
+        self._exporting = exporting
         self._subscriptions: list[Subscription] = []
         self._making: dict[str, tuple[asyncio.Task[bytes], Cancellation]] = {}
         self._answering: set[asyncio.Task[None]] = set()
         self._replies = RecentReplies()
 
     async def open(self) -> None:
-        """Subscribe."""
+        """Subscribe; when it returns, the server sends calls here."""
         subscribe = self._bus.subscribe
         self._subscriptions = [
             await subscribe(subjects.GATEWAY_CALL, self._on_call, queue=QUEUE),
             await subscribe(subjects.GATEWAY_MODELS, self._on_models, queue=QUEUE),
             await subscribe(subjects.GATEWAY_CANCEL, self._on_cancel),
         ]
+        await self._bus.nc.flush(timeout=OPEN_TIMEOUT_S)
 
     async def close(self, *, drain_ms: float, flush_ms: float) -> None:
         """Take no new calls, let those in flight end within `drain_ms`, then stop them and give
@@ -93,9 +97,9 @@ class NatsDoor:
 
     async def _on_call(self, message: Msg) -> None:
         try:
-            request = CallRequest.model_validate_json(message.data)
-        except ValidationError as error:
-            self._refuse(message, "", "", _malformed(error))
+            request = _checked(message.data)
+        except CallMalformed as error:
+            self._refuse(message, "", "", error)
             return
         if (sent := self._replies.find(request.call_id, clock.now_ms())) is not None:
             self._metrics.repeated.inc()
@@ -140,21 +144,10 @@ class NatsDoor:
         """Make the call and return its encoded reply, remembered where a backend was asked."""
         token = context.attach(telemetry.extract(headers))
         try:
-            with tracer.start_as_current_span(
-                f"chat {request.model}",
-                kind=trace.SpanKind.SERVER,
-                attributes={
-                    "gen_ai.operation.name": "embeddings" if request.embed else "chat",
-                    "gen_ai.request.model": request.model,
-                    "hocket.call_id": request.call_id,
-                    "hocket.run_id": request.attribution.run_id or "",
-                },
-            ) as span:
+            if self._exporting:
+                reply = await self._traced(request, cancellation)
+            else:
                 reply = await self._calls.make(request, cancellation)
-                span.set_attribute("gen_ai.usage.input_tokens", reply.input_tokens)
-                span.set_attribute("gen_ai.usage.output_tokens", reply.output_tokens)
-                if reply.error is not None:
-                    span.set_status(trace.StatusCode.ERROR, reply.error.code)
         finally:
             context.detach(token)
         encoded = self._encoded(reply)
@@ -164,11 +157,33 @@ class NatsDoor:
             self._metrics.refused.labels(reply.error.code if reply.error else "").inc()
         return encoded
 
+    async def _traced(self, request: CallRequest, cancellation: Cancellation) -> CallReply:
+        """Make the call inside a span, after OpenTelemetry's conventions for generative AI."""
+        operation = "embeddings" if request.embed else "chat"
+        with tracer.start_as_current_span(
+            f"{operation} {request.model}",
+            kind=trace.SpanKind.CLIENT,
+            attributes={
+                "gen_ai.operation.name": operation,
+                "gen_ai.request.model": request.model,
+                "hocket.call_id": request.call_id,
+                "hocket.run_id": request.attribution.run_id or "",
+            },
+        ) as span:
+            reply = await self._calls.make(request, cancellation)
+            span.set_attribute("hocket.backend", reply.backend)
+            span.set_attribute("gen_ai.usage.input_tokens", reply.input_tokens)
+            span.set_attribute("gen_ai.usage.output_tokens", reply.output_tokens)
+            if reply.error is not None:
+                span.set_status(trace.StatusCode.ERROR, reply.error.code)
+            return reply
+
     def _encoded(self, reply: CallReply) -> bytes:
         encoded = reply.model_dump_json().encode()
-        if len(encoded) <= self._max_payload_bytes:
+        limit_bytes = self._bus.nc.max_payload
+        if len(encoded) <= limit_bytes:
             return encoded
-        error = ReplyTooLarge(size_bytes=len(encoded), limit_bytes=self._max_payload_bytes)
+        error = ReplyTooLarge(size_bytes=len(encoded), limit_bytes=limit_bytes)
         bare = reply.model_copy(
             update={"text": "", "data": None, "embeddings": (), "error": error.info()}
         )
@@ -218,6 +233,21 @@ class NatsDoor:
             for backends in [table.backends_of(name)]
         ]
         self._answer(message, json.dumps({"models": models}).encode())
+
+
+def _checked(payload: bytes) -> CallRequest:
+    """Return the request, or raise CallMalformed; what it asks to book must fit a usage record."""
+    try:
+        request = CallRequest.model_validate_json(payload)
+    except ValidationError as error:
+        raise _malformed(error) from error
+    if not (0 < len(request.call_id) <= MAX_ID_CHARS and request.call_id.isprintable()):
+        reason = f"it is not 1 to {MAX_ID_CHARS} printable characters"
+        raise CallMalformed(field="call_id", reason=reason)
+    if len(request.attribution.model_dump_json()) > MAX_ATTRIBUTION_CHARS:
+        reason = f"it has more than {MAX_ATTRIBUTION_CHARS} characters"
+        raise CallMalformed(field="attribution", reason=reason)
+    return request
 
 
 def _malformed(error: ValidationError) -> CallMalformed:

@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,18 @@ from hocket.gateway.metrics import GatewayMetrics
 from hocket.gateway.nats_door import MAX_CALLS, NatsDoor
 from hocket.gateway.served import retire_missing, serve
 from hocket.kit import clock, config
-from hocket.kit.bus import Bus
+from hocket.kit.bus import Bus, PublishRefused
 from hocket.kit.lifecycle import Service
+from hocket.kit.streams import ensure_streams
 from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import UsageRecord
 
-DRAIN_MS = 30_000.0
-FLUSH_MS = 10_000.0
+DRAIN_MS = 15_000.0
+FLUSH_MS = 5_000.0
+"""Both together stay below the time that `kit.lifecycle` gives a stopping process."""
+WATCH_MS = 1_000.0
+REFUSED_PAUSE_MS = 1_000.0
 
 log = structlog.get_logger()
 
@@ -39,22 +43,18 @@ async def main(service: Service) -> None:
     settings = service.settings
     metrics = GatewayMetrics(service.telemetry.registry)
     bus = await service.bus()
+    await ensure_streams(bus, replicas=settings.stream_replicas)
     booking = Booking(bus, metrics)
     routes = await read_routes(settings.config)
     service.health.report("routing", True, f"{len(routes.table.models)} models")
     calls = Calls(routes, now_ms=clock.now_ms, book=booking.book)
-    door = NatsDoor(
-        bus,
-        calls,
-        metrics,
-        max_calls=MAX_CALLS,
-        max_payload_bytes=settings.max_payload_bytes,
-    )
+    door = NatsDoor(bus, calls, metrics, exporting=service.telemetry.exporting, max_calls=MAX_CALLS)
     reload = Reload(service, calls, settings.config)
     with reload.on_hangup():
         await door.open()
+        service.started()
         log.info("gateway_serving", models=calls.routes.table.names())
-        await service.stopping.wait()
+        await _watched(service, bus)
         log.info("gateway_draining", drain_ms=DRAIN_MS)
         await door.close(drain_ms=DRAIN_MS, flush_ms=FLUSH_MS)
     await retire_missing(calls.routes.served, {})
@@ -71,15 +71,26 @@ class Booking:
         """Publish a record and wait for its acknowledgement, through outages, for as long as we live."""
         self._metrics.observe(record)
         self._metrics.unbooked.inc()
+        payload = record.model_dump_json().encode()
         try:
-            await self._bus.room()
-            await self._bus.post(
-                subjects.USAGE_SUBJECT,
-                record.model_dump_json().encode(),
-                msg_id=record.call_id,
-            )
+            while True:
+                await self._bus.room()
+                try:
+                    await self._bus.post(subjects.USAGE_SUBJECT, payload, msg_id=record.call_id)
+                    return
+                except PublishRefused as error:
+                    log.error("usage_refused", call_id=record.call_id, reason=str(error))  # noqa: TRY400
+                    await asyncio.sleep(REFUSED_PAUSE_MS / 1000)
         finally:
             self._metrics.unbooked.dec()
+
+
+async def _watched(service: Service, bus: Bus) -> None:
+    """Report the health of the bus until the service is asked to stop."""
+    while not service.stopping.is_set():
+        service.health.report("nats", bus.connected, "" if bus.connected else "away")
+        with suppress(TimeoutError):
+            await asyncio.wait_for(service.stopping.wait(), WATCH_MS / 1000)
 
 
 class Reload:
