@@ -1,0 +1,2 @@
+-- The extension stays: other schemas may use it.
+DROP SCHEMA retrieval CASCADE;

@@ -1,0 +1,1 @@
+"""Documents indexed in Postgres, and hybrid search over them."""

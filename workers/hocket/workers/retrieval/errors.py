@@ -1,0 +1,49 @@
+"""Errors of indexing and search."""
+
+from hocket.schemas.errors import ErrorClass, HocketError
+
+
+class CollectionUnknown(HocketError):
+    """There is no collection `{collection}`. Index a folder first:
+    `hocket index add FOLDER --collection {collection}`."""
+
+    code = "collection_unknown"
+    error_class = ErrorClass.INVALID
+
+
+class FolderUnusable(HocketError):
+    """The folder `{folder}` cannot be indexed: {reason}."""
+
+    code = "folder_unusable"
+    error_class = ErrorClass.INVALID
+
+
+class CollectionBusy(HocketError):
+    """The collection `{collection}` is being indexed by someone else for {waited_ms} ms. Try again
+    when that has ended."""
+
+    code = "collection_busy"
+    error_class = ErrorClass.UNAVAILABLE
+    retryable = True
+
+
+class DocumentUnreadable(HocketError):
+    """The document `{source}` cannot be read: {reason}."""
+
+    code = "document_unreadable"
+    error_class = ErrorClass.INVALID
+
+
+class EmbeddingInvalid(HocketError):
+    """The embedding model `{model}` answered with {reason}. Check what `{model}` points to."""
+
+    code = "embedding_invalid"
+    error_class = ErrorClass.INVALID
+
+
+class EmbedderMissing(HocketError):
+    """The collection `{collection}` has vectors of the model `{model}`, and indexing was asked for with
+    `{given}`. Use the same model, or drop the collection and index it again."""
+
+    code = "embedder_missing"
+    error_class = ErrorClass.INVALID

@@ -1,0 +1,219 @@
+"""Hybrid search over a collection: full text and, where there are vectors, meaning; ranks are fused.
+
+Three rankings per query: `text` (all words of the query, `websearch_to_tsquery`, by `ts_rank_cd`),
+`words` (any of its words, each weighed by how rare it is in the collection) and `vector` (cosine
+distance). Nothing found is an empty list; an unknown collection raises CollectionUnknown. Reads only.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import asyncpg
+
+from hocket.workers.retrieval.embedding import (
+    MAX_INDEXED_DIMENSION,
+    Embedder,
+    as_literal,
+    embedded,
+)
+from hocket.workers.retrieval.errors import CollectionUnknown, EmbedderMissing
+from hocket.workers.retrieval.fusion import Fused, fuse
+
+MAX_QUERIES: Final = 16
+MAX_QUERY_CHARS: Final = 2_000
+MAX_WORDS: Final = 64
+MIN_CANDIDATES: Final = 40
+MAX_CANDIDATES: Final = 800
+EF_SEARCH_LIMIT: Final = 1_000
+
+_Key = tuple[int, int]
+"""(document_id, ordinal) of a chunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A found chunk. `start` and `end` are offsets into the extracted text of the document `source`
+    (a path in the indexed folder `root`); `ranks` tells where each ranking had it."""
+
+    id: str
+    text: str
+    source: str
+    root: str
+    title: str
+    heading_path: tuple[str, ...]
+    start: int
+    end: int
+    score: float
+    ranks: dict[str, int]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as a retrieval node puts it out."""
+        return {
+            "id": self.id,
+            "text": self.text,
+            "source": self.source,
+            "uri": f"file://{self.root}/{self.source}",
+            "title": self.title,
+            "heading_path": list(self.heading_path),
+            "start": self.start,
+            "end": self.end,
+            "score": round(self.score, 6),
+            "ranks": self.ranks,
+        }
+
+
+async def search(
+    pool: asyncpg.Pool,
+    collection: str,
+    queries: Sequence[str],
+    *,
+    top_k: int,
+    timeout_ms: float,
+    embedder: Embedder | None = None,
+) -> list[Passage]:
+    """Return the `top_k` best chunks for one or several queries, best first.
+
+    Of the queries, the first 16 are used and 2,000 characters of each. `timeout_ms` holds for each
+    statement. Raises CollectionUnknown, EmbedderMissing (vectors of another model are stored).
+    """
+    asked = [query.strip()[:MAX_QUERY_CHARS] for query in queries if query.strip()][:MAX_QUERIES]
+    wanted = min(max(4 * top_k, MIN_CANDIDATES), MAX_CANDIDATES)
+    timeout_s = timeout_ms / 1000
+    row = await pool.fetchrow(_COLLECTION, collection, timeout=timeout_s)
+    if row is None:
+        raise CollectionUnknown(collection=collection)
+    vectors = await _query_vectors(collection, row, embedder, asked)
+    rankings: dict[str, list[_Key]] = {}
+    async with (
+        pool.acquire() as connection,
+        connection.transaction(isolation="repeatable_read", readonly=True),
+    ):
+        for number, query in enumerate(asked):
+            words = (row["collection_id"], query, wanted)
+            suffix = f"#{number + 1}" if len(asked) > 1 else ""
+            for name, statement in (("text", _ALL_WORDS), ("words", _ANY_WORD)):
+                found = await connection.fetch(statement, *words, timeout=timeout_s)
+                rankings[name + suffix] = _keys(found)
+            if vectors:
+                nearest = await _nearest(connection, row, vectors[number], wanted, timeout_s)
+                rankings["vector" + suffix] = nearest
+        best = fuse(rankings)[:top_k]
+        keys = [one.item for one in best]
+        rows = await connection.fetch(
+            _PASSAGES, [key[0] for key in keys], [key[1] for key in keys], timeout=timeout_s
+        )
+    return [_passage(one, found) for one, found in zip(best, rows, strict=True)]
+
+
+async def document_text(
+    pool: asyncpg.Pool, collection: str, source: str, *, timeout_ms: float
+) -> str | None:
+    """Return the extracted text that offsets of a source count in; None where it is not indexed."""
+    text: str | None = await pool.fetchval(_TEXT, collection, source, timeout=timeout_ms / 1000)
+    return text
+
+
+async def _query_vectors(
+    collection: str, row: asyncpg.Record, embedder: Embedder | None, asked: Sequence[str]
+) -> list[list[float]]:
+    if embedder is None or row["dimension"] is None or not asked:
+        return []
+    if row["embedding_model"] != embedder.model:
+        raise EmbedderMissing(
+            collection=collection, model=row["embedding_model"], given=embedder.model
+        )
+    return await embedded(embedder, asked, row["dimension"])
+
+
+async def _nearest(
+    connection: Any, row: asyncpg.Record, vector: Sequence[float], wanted: int, timeout_s: float
+) -> list[_Key]:
+    """Rank by cosine distance; the constants in the statement are those of the collection's index."""
+    dimension, collection_id = row["dimension"], row["collection_id"]
+    kind = f"vector({dimension:d})" if dimension <= MAX_INDEXED_DIMENSION else "vector"
+    if dimension <= MAX_INDEXED_DIMENSION:
+        await connection.execute(
+            f"SET LOCAL hnsw.ef_search = {min(max(wanted, 40), EF_SEARCH_LIMIT):d}",
+            timeout=timeout_s,
+        )
+    found = await connection.fetch(
+        f"SELECT document_id, ordinal FROM retrieval.chunk"
+        f" WHERE collection_id = {collection_id:d} AND embedding IS NOT NULL"
+        f" ORDER BY embedding::{kind} <=> $1::text::{kind} LIMIT $2",
+        as_literal(vector),
+        wanted,
+        timeout=timeout_s,
+    )
+    return _keys(found)
+
+
+def _keys(rows: Sequence[asyncpg.Record]) -> list[_Key]:
+    return [(row["document_id"], row["ordinal"]) for row in rows]
+
+
+def _passage(fused: Fused[_Key], row: asyncpg.Record) -> Passage:
+    return Passage(
+        id=row["chunk_id"],
+        text=row["text"],
+        source=row["source"],
+        root=row["root"],
+        title=row["title"],
+        heading_path=tuple(row["heading_path"]),
+        start=row["start_offset"],
+        end=row["end_offset"],
+        score=fused.score,
+        ranks=dict(fused.ranks),
+    )
+
+
+_COLLECTION = """
+SELECT collection_id, embedding_model, dimension FROM retrieval.collection WHERE name = $1
+"""
+
+_ALL_WORDS = """
+SELECT k.document_id, k.ordinal
+FROM retrieval.chunk k JOIN retrieval.document d USING (document_id),
+     websearch_to_tsquery('english', $2) AS query
+WHERE k.collection_id = $1 AND k.search @@ query
+ORDER BY ts_rank_cd(k.search, query, 1) DESC, d.source, k.ordinal
+LIMIT $3
+"""
+
+_ANY_WORD = f"""
+WITH word AS MATERIALIZED (
+    SELECT query, ln(1 + (total - chunks + 0.5) / (chunks + 0.5)) AS weight, chunks <= total / 2 AS rare
+    FROM (
+        SELECT quote_literal(lexeme)::tsquery AS query
+        FROM unnest(to_tsvector('english', $2)) LIMIT {MAX_WORDS}
+    ) AS lexemes,
+    LATERAL (
+        SELECT count(*) AS chunks FROM retrieval.chunk k
+        WHERE k.collection_id = $1 AND k.search @@ lexemes.query
+    ) AS frequency,
+    (SELECT count(*) AS total FROM retrieval.chunk WHERE collection_id = $1) AS size
+    WHERE chunks > 0
+), selected AS (
+    SELECT string_agg('(' || query::text || ')', ' | ')::tsquery AS query FROM word
+    WHERE rare OR NOT EXISTS (SELECT FROM word WHERE rare)
+)
+SELECT k.document_id, k.ordinal
+FROM selected, retrieval.chunk k JOIN retrieval.document d USING (document_id),
+LATERAL (SELECT sum(weight * ts_rank(k.search, word.query, 1)) AS score FROM word) AS ranked
+WHERE k.collection_id = $1 AND k.search @@ selected.query
+ORDER BY score DESC, d.source, k.ordinal
+LIMIT $3
+"""
+
+_PASSAGES = """
+SELECT k.chunk_id, k.text, k.start_offset, k.end_offset, k.heading_path, d.source, d.root, d.title
+FROM unnest($1::bigint[], $2::int[]) WITH ORDINALITY AS wanted (document_id, ordinal, place)
+JOIN retrieval.chunk k USING (document_id, ordinal)
+JOIN retrieval.document d USING (document_id)
+ORDER BY place
+"""
+
+_TEXT = """
+SELECT d.text FROM retrieval.document d JOIN retrieval.collection c USING (collection_id)
+WHERE c.name = $1 AND d.source = $2 ORDER BY d.root LIMIT 1
+"""
