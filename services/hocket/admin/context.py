@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, Request
-from hocket.kit.bus import Bus
 
 from hocket.admin.pipelines.versions import Plans
 from hocket.admin.queries import Pool
 from hocket.admin.runs.recent import RecentRuns
+from hocket.kit.bus import Bus
 
 
 @dataclass(frozen=True, slots=True)

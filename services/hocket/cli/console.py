@@ -3,11 +3,14 @@
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from io import StringIO
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+MAX_LINE_CELLS = 10_000
 
 out = Console(highlight=False, soft_wrap=True)
 notes = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -22,13 +25,24 @@ def print_lines(lines: Iterable[Text]) -> None:
 def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[str | Text]], *, numbers: Sequence[str] = ()
 ) -> None:
-    """Print rows under column heads; the columns in `numbers` are flush right."""
+    """Print rows under column heads; the columns in `numbers` are flush right. On a terminal the last
+    column takes more lines where it has to; elsewhere each row is one line."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
-        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+        table.add_column(
+            column,
+            justify="right" if column in numbers else "left",
+            no_wrap=column != columns[-1] or not out.is_terminal,
+            overflow="fold" if column == columns[-1] else "ignore",
+        )
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
-    out.print(table, soft_wrap=False)
+    if out.is_terminal:
+        out.print(table, soft_wrap=False)
+        return
+    text = StringIO()
+    Console(file=text, highlight=False, width=MAX_LINE_CELLS).print(table)
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
 
 
 def print_json(value: Any) -> None:

@@ -9,7 +9,7 @@ parent is killed, the kernel ends the children.
 
 import asyncio
 import os
-from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -44,6 +44,7 @@ class Platform:
     """Servers and processes over one data folder.
 
     `workers` processes take steps; the first is named `worker`, the others `worker-2` and so on.
+    `worker_types` are the node types that they run; all where none is named.
     `services` chooses which kinds of process run. `env` adds to the processes' environment.
     `nats_url` and `database_url` replace the embedded servers. `api_port` 0 means any free port; a
     port that is taken is replaced by a free one. `ready_timeout_s` bounds the start of each part.
@@ -54,6 +55,7 @@ class Platform:
         data_dir: Path,
         *,
         workers: int = 1,
+        worker_types: Sequence[str] = (),
         services: Collection[str] = SERVICES,
         env: Mapping[str, str] | None = None,
         nats_url: str | None = None,
@@ -71,6 +73,7 @@ class Platform:
         self.data_dir = data_dir.expanduser().absolute()
         self.processes: dict[str, PlatformProcess] = {}
         self._workers = workers
+        self._worker_types = tuple(worker_types)
         self._services = tuple(service for service in SERVICES if service in services)
         self._extra_env = dict(env or {})
         self._given_nats, self._given_database = nats_url, database_url
@@ -152,6 +155,7 @@ class Platform:
             self.processes[name] = PlatformProcess(
                 name,
                 MODULES[service],
+                *self._arguments(service),
                 env=env,
                 run_dir=run_dir,
                 log_path=self.log_dir / f"{name}.log",
@@ -213,6 +217,11 @@ class Platform:
             if service == "worker":
                 for number in range(2, self._workers + 1):
                     yield f"worker-{number}", service
+
+    def _arguments(self, service: str) -> tuple[str, ...]:
+        if service == "worker" and self._worker_types:
+            return ("--types", ",".join(self._worker_types))
+        return ()
 
     def _write_facts(self) -> None:
         facts = PlatformFacts(

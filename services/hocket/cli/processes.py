@@ -40,14 +40,20 @@ log = structlog.get_logger(__name__)
 
 
 class PlatformProcess:
-    """`python -m <module>` as a supervised child process."""
+    """`python -m <module> <arguments>` as a supervised child process."""
 
     def __init__(
-        self, name: str, module: str, *, env: Mapping[str, str], run_dir: Path, log_path: Path
+        self,
+        name: str,
+        module: str,
+        *arguments: str,
+        env: Mapping[str, str],
+        run_dir: Path,
+        log_path: Path,
     ) -> None:
         self.name = name
         self.log_path = log_path
-        self._module = module
+        self._command = [sys.executable, "-m", module, *arguments]
         self._env = env
         self._run_dir = run_dir
         self._process: Process | None = None
@@ -119,10 +125,9 @@ class PlatformProcess:
         if self.log_path.exists() and self.log_path.stat().st_size > LOG_KEEP_BYTES:
             self.log_path.replace(self.log_path.with_suffix(".log.1"))
         self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
-        command = [sys.executable, "-m", self._module]
         with self.log_path.open("ab") as output:
             return await asyncio.create_subprocess_exec(
-                *launched(command, signal.SIGTERM, None, None),
+                *launched(self._command, signal.SIGTERM, None, None),
                 stdin=DEVNULL,
                 stdout=output,
                 stderr=output,

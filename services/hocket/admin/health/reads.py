@@ -3,10 +3,10 @@
 from importlib.metadata import version
 
 import asyncpg
-from hocket.kit.bus import BusUnavailable
 
 from hocket.admin.context import Context
 from hocket.admin.queries import Pool
+from hocket.kit.bus import BusUnavailable
 from hocket.schemas import subjects
 from hocket.schemas.rest import Part, SystemHealth
 

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import structlog
-from hocket.kit.bus import Bus, BusUnavailable
 
+from hocket.kit.bus import Bus, BusUnavailable
 from hocket.schemas import subjects
 
 GATEWAY_TIMEOUT_MS = 1_000
