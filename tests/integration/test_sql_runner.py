@@ -1,0 +1,115 @@
+"""Queries on real databases: read-only, bounded in time and rows, exact in numbers."""
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from hocket.workers.sql.errors import SqlInvalid, SqlTableRefused, SqlTimeout, TargetUnknown
+from hocket.workers.sql.runner import run_query
+from hocket.workers.sql.targets import Target, Targets, TargetSettings
+
+SLOW = "SELECT count(*) FROM a.t x, a.t y, a.t z, a.t w"
+
+
+@pytest.fixture
+async def target(database_url: str):
+    connection = await asyncpg.connect(database_url)
+    await connection.execute(
+        "CREATE SCHEMA a; CREATE TABLE a.t (n integer, price numeric, at timestamptz, name text);"
+        "INSERT INTO a.t SELECT i, i + 0.10, '2020-01-01Z', 'n' || i FROM generate_series(1, 300) i"
+    )
+    await connection.close()
+    target = Target("shop", TargetSettings(url=database_url, tables=("a.*",)))
+    yield target
+    await target.close()
+
+
+async def test_numbers_stay_exact_and_more_rows_than_allowed_are_marked(target: Target) -> None:
+    result = await run_query(
+        target,
+        "SELECT n, price, at, price::text AS shown FROM a.t WHERE n >= :least ORDER BY n",
+        {"least": 2},
+        timeout_ms=5_000,
+        max_rows=2,
+    )
+    assert result.columns == ("n", "price", "at", "shown")
+    assert result.rows[0] == (2, "2.10", "2020-01-01T00:00:00+00:00", "2.10")
+    assert (result.row_count, result.truncated) == (2, True)
+
+
+async def test_a_query_is_stopped_at_its_time(target: Target) -> None:
+    with pytest.raises(SqlTimeout):
+        await run_query(target, SLOW, {}, timeout_ms=100, max_rows=1)
+
+
+async def test_cancelling_the_caller_cancels_the_statement_in_the_server(
+    target: Target, database_url: str
+) -> None:
+    watcher = await asyncpg.connect(database_url)
+    running = (
+        "SELECT count(*) FROM pg_stat_activity "
+        "WHERE query LIKE '%a.t AS x%' AND state = 'active' AND pid <> pg_backend_pid()"
+    )
+
+    async def until(wanted: int) -> None:
+        async with asyncio.timeout(5):
+            while await watcher.fetchval(running) != wanted:  # noqa: ASYNC110 (the server tells nobody)
+                await asyncio.sleep(0.01)
+
+    task = asyncio.create_task(run_query(target, SLOW, {}, timeout_ms=30_000, max_rows=1))
+    await until(1)
+    task.cancel()
+    await asyncio.wait({task})
+    await until(0)
+    await watcher.close()
+
+
+async def test_the_transaction_itself_is_read_only(target: Target) -> None:
+    from sqlalchemy import text
+    from sqlalchemy.exc import DBAPIError
+
+    with pytest.raises(DBAPIError, match="read-only"):
+        await target.fetch(text("DELETE FROM a.t"), {}, timeout_ms=1_000, max_rows=1)
+
+
+async def test_a_wrong_parameter_is_the_callers_fault(target: Target) -> None:
+    with pytest.raises(SqlInvalid):
+        await run_query(
+            target,
+            "SELECT n FROM a.t WHERE n = CAST(:n AS integer)",
+            {"n": "many"},
+            timeout_ms=1_000,
+            max_rows=1,
+        )
+
+
+async def test_a_table_beyond_the_allowed_ones_is_refused(target: Target) -> None:
+    with pytest.raises(SqlTableRefused, match=r"hocket\.run"):
+        await run_query(target, "SELECT * FROM hocket.run", {}, timeout_ms=1_000, max_rows=1)
+
+
+async def test_a_database_nobody_configured_is_named_with_those_that_are() -> None:
+    with pytest.raises(TargetUnknown, match="shop"):
+        Targets({"shop": "postgresql://localhost/x"}).get("stock")
+
+
+async def test_sqlite_is_read_only_and_stopped_at_its_time(tmp_path: Path) -> None:
+    file = tmp_path / "s.db"
+    connection = sqlite3.connect(file)
+    connection.execute("CREATE TABLE t (n integer)")
+    connection.executemany("INSERT INTO t VALUES (?)", [(i,) for i in range(300)])
+    connection.commit()
+    connection.close()
+    target = Target("lite", TargetSettings(url=f"sqlite:///{file}", tables=("main.*",)))
+    result = await run_query(
+        target, "SELECT sum(n) AS total FROM t WHERE n < :n", {"n": 4}, timeout_ms=1_000, max_rows=5
+    )
+    assert result.rows == ((6,),)
+    with pytest.raises(SqlTimeout):
+        await run_query(
+            target, "SELECT count(*) FROM t a, t b, t c, t d", {}, timeout_ms=100, max_rows=5
+        )
+    await target.close()

@@ -1,0 +1,105 @@
+"""What can go wrong with a query, as typed errors; `component` is `sql:<database>` where known."""
+
+from hocket.schemas.errors import ErrorClass, HocketError
+
+
+class SqlRefused(HocketError):
+    """The query was refused: {reason}. {cure}"""
+
+    code = "sql_refused"
+    error_class = ErrorClass.INVALID
+
+
+class SqlUnreadable(SqlRefused):
+    """The query cannot be read as {dialect} SQL: {reason}. Send one plain SELECT statement."""
+
+    code = "sql_unreadable"
+
+
+class SqlNotOneSelect(SqlRefused):
+    """The query is not exactly one SELECT: it has {found}. Send one SELECT (WITH and UNION are
+    allowed) that only reads."""
+
+    code = "sql_not_one_select"
+
+
+class SqlConstructRefused(SqlRefused):
+    """The query uses {construct}, which is not allowed here. {cure}"""
+
+    code = "sql_construct_refused"
+
+
+class SqlTableRefused(SqlRefused):
+    """The query reads `{table}`, which is not among the allowed tables ({allowed}). Use these, or add
+    it to `tables` of the node and of the database."""
+
+    code = "sql_table_refused"
+
+
+class SqlFunctionRefused(SqlRefused):
+    """The query calls `{function}`, which {reason}. {cure}"""
+
+    code = "sql_function_refused"
+
+
+class SqlParametersWrong(SqlRefused):
+    """The query's parameters do not fit: {reason}. {cure}"""
+
+    code = "sql_parameters_wrong"
+
+
+class SqlTimeout(HocketError):
+    """The query on `{database}` did not finish within {timeout_ms} ms. Give the step more time, or ask
+    for less: fewer rows, an index, a narrower WHERE."""
+
+    code = "sql_timeout"
+    error_class = ErrorClass.TIMEOUT
+    retryable = True
+
+
+class SqlFailed(HocketError):
+    """The database `{database}` failed the query (SQLSTATE {sqlstate}): {reason}. Look into the
+    database's log if the reason does not say enough."""
+
+    code = "sql_failed"
+    error_class = ErrorClass.PERMANENT
+
+
+class SqlInvalid(SqlFailed):
+    """The database `{database}` rejected the query (SQLSTATE {sqlstate}): {reason}. Correct the query
+    or its parameters; `CAST(:name AS type)` gives a parameter a type."""
+
+    code = "sql_invalid"
+    error_class = ErrorClass.INVALID
+
+
+class SqlFailedForNow(SqlFailed):
+    """The database `{database}` failed the query for now (SQLSTATE {sqlstate}): {reason}. It can
+    succeed when it is tried again."""
+
+    code = "sql_failed_for_now"
+    error_class = ErrorClass.TRANSIENT
+    retryable = True
+
+
+class SqlUnavailable(SqlFailed):
+    """The database `{database}` cannot be reached (SQLSTATE {sqlstate}): {reason}. Check that it runs
+    and that its URL is right."""
+
+    code = "sql_unavailable"
+    error_class = ErrorClass.UNAVAILABLE
+    retryable = True
+
+
+class TargetUnknown(HocketError):
+    """There is no database `{database}`; configured are: {known}. Name one of these, or configure it."""
+
+    code = "sql_target_unknown"
+    error_class = ErrorClass.INVALID
+
+
+class TargetInvalid(HocketError):
+    """The database `{database}` is configured wrongly: {reason}. {cure}"""
+
+    code = "sql_target_invalid"
+    error_class = ErrorClass.INVALID
