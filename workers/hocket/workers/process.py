@@ -18,8 +18,10 @@ from hocket.workers.nodes.resources import Resources
 from hocket.workers.runtime.meters import Meters
 from hocket.workers.runtime.spans import Spans
 from hocket.workers.runtime.worker import Worker
+from hocket.workers.sql.targets import Targets
 
 BLOB_POOL_SIZE = 4
+INDEX_POOL_SIZE = 8
 
 
 def serve(types: Sequence[str]) -> Callable[[Service], Awaitable[None]]:
@@ -30,9 +32,16 @@ def serve(types: Sequence[str]) -> Callable[[Service], Awaitable[None]]:
         slots = configuration.slots(types)
         bus = await service.bus()
         threads = ThreadPoolExecutor(max_workers=slots.get("python", 1), thread_name_prefix="step")
+        targets = Targets(configuration.databases)
+        resources = Resources(
+            threads=threads,
+            targets=targets,
+            modules=configuration.modules,
+            index=await service.pool(INDEX_POOL_SIZE) if "retrieval" in types else None,
+        )
         worker = Worker(
             bus,
-            handlers(types, Resources(threads=threads, modules=configuration.modules)),
+            handlers(types, resources),
             slots,
             name=f"{socket.gethostname()}-{os.getpid()}",
             meters=Meters(service.telemetry.registry),
@@ -46,6 +55,7 @@ def serve(types: Sequence[str]) -> Callable[[Service], Awaitable[None]]:
             await service.stopping.wait()
             await worker.drain(configuration.workers.drain_s)
         finally:
+            await targets.close()
             threads.shutdown(wait=False, cancel_futures=True)
 
     return main

@@ -3,8 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from hocket.workers.nodes.llm import run_llm
+from hocket.workers.nodes.parameter_values import ParameterValues
+from hocket.workers.nodes.planning import PlanningNode
 from hocket.workers.nodes.python import PythonNode
 from hocket.workers.nodes.resources import Resources
+from hocket.workers.nodes.retrieval import RetrievalNode
+from hocket.workers.nodes.sql import SqlNode
 from hocket.workers.runtime.pool import Handler
 
 
@@ -13,7 +17,15 @@ def handlers(types: Sequence[str], resources: Resources) -> dict[str, Handler]:
     return {name: _MAKERS[name](resources) for name in types}
 
 
+def _retrieval(resources: Resources) -> Handler:
+    assert resources.index is not None, "retrieval nodes need the pool of the index"
+    return RetrievalNode(resources.index)
+
+
 _MAKERS: Mapping[str, Callable[[Resources], Handler]] = {
-    "python": lambda resources: PythonNode(resources.threads, resources.modules),
+    "planning": lambda resources: PlanningNode(ParameterValues(resources.targets)),
+    "retrieval": _retrieval,
+    "sql": lambda resources: SqlNode(resources.targets),
     "llm": lambda resources: run_llm,
+    "python": lambda resources: PythonNode(resources.threads, resources.modules),
 }

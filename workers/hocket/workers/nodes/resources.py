@@ -3,10 +3,17 @@
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
+import asyncpg
+
+from hocket.workers.sql.targets import Targets
+
 
 @dataclass(frozen=True)
 class Resources:
-    """Threads for sync functions, and the modules that `python` nodes may use."""
+    """Threads for sync functions, the modules that `python` nodes may use, the databases of `sql`
+    and `planning` nodes, and the pool of the index, where `retrieval` nodes run."""
 
     threads: Executor
+    targets: Targets
     modules: tuple[str, ...] = ()
+    index: asyncpg.Pool | None = None

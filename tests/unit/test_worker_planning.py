@@ -1,0 +1,219 @@
+"""The planning node: what a model is told, and which of its answers become a plan."""
+
+import json
+from typing import Any
+
+import pytest
+
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.messages import CallReply, CallRequest, Priority, StepRequested
+from hocket.schemas.pipeline.plan import PlanRefused
+from hocket.workers.errors import ModelReplyInvalid
+from hocket.workers.nodes.planning import PlanningNode
+from hocket.workers.nodes.retrieval import queries_of
+from hocket.workers.runtime.context import Context
+
+CATALOG = [
+    {
+        "name": "rain",
+        "description": "Rain by day in one city",
+        "sql": "SELECT day, mm FROM w.rain WHERE city = :city AND day >= :since",
+        "params": {
+            "city": {"type": "text", "values": "SELECT city FROM w.rain"},
+            "since": {"type": "date", "default": "2020-01-01"},
+        },
+    },
+    {
+        "name": "top",
+        "description": "The wettest days",
+        "sql": "SELECT day FROM w.rain ORDER BY mm DESC LIMIT :n",
+        "params": {"n": {"type": "integer"}},
+    },
+]
+
+
+class Answers:
+    def __init__(self, **reply: Any) -> None:
+        self.requests: list[CallRequest] = []
+        self._reply = reply
+
+    async def make(self, request: CallRequest, headers: dict[str, str] | None = None) -> CallReply:
+        self.requests.append(request)
+        return CallReply(call_id=request.call_id, model=request.model, backend="b", **self._reply)
+
+
+class Cities:
+    """Values of parameters, and what was asked for them."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    async def load(self, database: str, sql: str, *, timeout_ms: float) -> list[Any]:
+        self.asked.append((database, sql))
+        return ["Oslo", "Bergen"]
+
+
+async def plan(calls: Answers, step_input: Any = None, **config: Any) -> dict[str, Any]:
+    step_input = {"question": "How wet is Oslo?"} if step_input is None else step_input
+    step = StepRequested(
+        run_id="r1",
+        tenant="t",
+        pipeline="p",
+        version=1,
+        step="plan",
+        node="plan",
+        type="planning",
+        attempt=1,
+        input=step_input,
+        config={"model": "planner", "catalog": CATALOG, "database": "weather", **config},
+        deadline_at_ms=0,
+        slack_ms=0,
+        timeout_ms=1,
+        priority=Priority.STANDARD,
+        partition=0,
+        epoch=0,
+    )
+    context = Context(
+        step, step_input, attempt_id="r1:plan:1", delivery=1, deadline_at_ms=0, calls=calls
+    )
+    return await PlanningNode(Cities())(context)
+
+
+def chosen(*queries: dict[str, Any], **more: Any) -> Answers:
+    return Answers(data={"questions": ["q1"], "searches": ["s1"], "queries": list(queries), **more})
+
+
+async def test_a_plan_holds_the_authors_sql_and_the_models_parameters() -> None:
+    output = await plan(chosen({"name": "rain", "params": {"city": "oslo"}}))
+    assert output["questions"] == ["q1"]
+    assert output["searches"] == ["s1"]
+    assert output["queries"] == [
+        {
+            "name": "rain",
+            "sql": CATALOG[0]["sql"],
+            "params": {"city": "Oslo", "since": "2020-01-01"},
+        }
+    ]
+
+
+async def test_the_model_is_told_the_catalog_with_its_values_and_without_its_sql() -> None:
+    calls = chosen()
+    await plan(calls)
+    (request,) = calls.requests
+    assert request.task == "plan"
+    assert request.context["catalog"][0]["params"]["city"]["values"] == ["Oslo", "Bergen"]
+    assert "SELECT" not in request.model_dump_json()
+    assert json.dumps(request.context["catalog"]) in request.messages[0].content
+
+
+async def test_a_plan_without_questions_and_searches_falls_back_on_the_question() -> None:
+    output = await plan(chosen(questions=[], searches=[]))
+    assert (output["questions"], output["searches"]) == (
+        ["How wet is Oslo?"],
+        ["How wet is Oslo?"],
+    )
+
+
+async def test_a_query_chosen_twice_is_run_once() -> None:
+    top = {"name": "top", "params": {"n": 3}}
+    assert len((await plan(chosen(top, top)))["queries"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({"name": "DROP TABLE x"}, "queries.0.name"),
+        ({"name": "top", "params": {"n": 1, "x": 2}}, "queries.0.params.x"),
+        ({"name": "top", "params": {}}, "queries.0.params.n"),
+        ({"name": "top", "params": {"n": "many"}}, "queries.0.params.n"),
+        ({"name": "top", "params": {"n": True}}, "queries.0.params.n"),
+        ({"name": "rain", "params": {"city": "Rome"}}, "queries.0.params.city"),
+        ({"name": "rain", "params": {"city": {"a": 1}}}, "queries.0.params.city"),
+        ({"name": "rain", "params": {"city": "Oslo", "since": "soon"}}, "queries.0.params.since"),
+    ],
+)
+async def test_a_choice_that_the_catalog_does_not_have_is_refused_with_its_place(
+    query: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(PlanRefused) as refused:
+        await plan(chosen(query))
+    assert refused.value.info().field == field
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "typed"),
+    [
+        ("integer", "3", 3),
+        ("integer", 3.0, 3),
+        ("number", "2.5", 2.5),
+        ("boolean", "True", True),
+        ("text", 7, "7"),
+        ("date", "2024-02-29", "2024-02-29"),
+    ],
+)
+async def test_a_parameter_gets_the_type_its_author_gave(kind: str, value: Any, typed: Any) -> None:
+    catalog = [{"name": "q", "description": "d", "sql": "s", "params": {"p": {"type": kind}}}]
+    output = await plan(chosen({"name": "q", "params": {"p": value}}), catalog=catalog)
+    assert output["queries"][0]["params"] == {"p": typed}
+
+
+async def test_more_queries_than_the_node_allows_are_refused() -> None:
+    many = [{"name": "top", "params": {"n": n}} for n in range(3)]
+    with pytest.raises(ModelReplyInvalid, match="queries"):
+        await plan(chosen(*many), max_queries=2)
+
+
+async def test_an_answer_that_is_no_plan_is_a_typed_error() -> None:
+    with pytest.raises(ModelReplyInvalid):
+        await plan(Answers(text="I would look at the rain."))
+
+
+async def test_values_without_a_database_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="`database`"):
+        await plan(chosen(), database=None)
+
+
+async def test_emitted_steps_are_given_as_they_are() -> None:
+    steps = {"nodes": {"a": {"type": "llm"}}, "output": "{{ nodes.a.output }}"}
+    output = await plan(Answers(data=steps), emit={"types": ["llm"]})
+    assert output == steps
+
+
+async def test_a_planner_needs_a_question() -> None:
+    with pytest.raises(InvalidInput, match="question"):
+        await plan(chosen(), step_input={"other": 1})
+
+
+async def test_the_prompt_of_the_node_is_the_question() -> None:
+    calls = chosen()
+    await plan(calls, {"city": "Bergen"}, prompt="How wet is {{ input.city }}?")
+    assert calls.requests[0].context["question"] == "How wet is Bergen?"
+
+
+@pytest.mark.parametrize(
+    ("template", "step_input", "queries"),
+    [
+        (None, {"query": " rain "}, ["rain"]),
+        (None, {"queries": ["rain", "snow", "rain"]}, ["rain", "snow"]),
+        (None, "rain", ["rain"]),
+        ("wet {{ input.city }}", {"city": "Oslo"}, ["wet Oslo"]),
+        ("{{ input.all }}", {"all": ["a", "b"]}, ["a", "b"]),
+    ],
+)
+def test_queries_come_from_the_node_or_from_the_input(
+    template: str | None, step_input: Any, queries: list[str]
+) -> None:
+    assert queries_of(template, step_input) == queries
+
+
+@pytest.mark.parametrize(
+    "step_input", [{}, {"query": 5}, {"queries": []}, {"query": "  "}, {"queries": ["q", None]}]
+)
+def test_a_search_without_a_query_is_refused(step_input: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"query|queries"):
+        queries_of(None, step_input)
+
+
+def test_too_many_queries_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="17 queries"):
+        queries_of(None, {"queries": [f"q{n}" for n in range(17)]})

@@ -1,0 +1,71 @@
+"""What the parameters of catalog queries may be: loaded from the database, kept for a while.
+
+Many runs plan with the same catalog at once; each list is loaded once for all that wait for it.
+"""
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+from hocket.schemas.errors import InvalidInput
+from hocket.workers.sql.runner import run_query
+from hocket.workers.sql.targets import Targets
+
+MAX_VALUES = 1_000
+"""Values of one parameter; a list that is longer is no list to choose from."""
+MAX_KEPT = 256
+MAX_AGE_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    loading: asyncio.Task[list[Any]]
+    since_s: float
+
+
+class ParameterValues:
+    """Lists of values, by database and SELECT."""
+
+    def __init__(self, targets: Targets) -> None:
+        self._targets = targets
+        self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
+
+    async def load(self, database: str, sql: str, *, timeout_ms: float) -> list[Any]:
+        """Return the values of a SELECT's one column, at most MAX_VALUES."""
+        now_s = asyncio.get_running_loop().time()
+        kept = self._kept.get((database, sql))
+        if kept is None or now_s - kept.since_s > MAX_AGE_S or _has_failed(kept.loading):
+            loading = asyncio.create_task(self._select(database, sql, timeout_ms))
+            loading.add_done_callback(_note)
+            kept = _Kept(loading, now_s)
+            self._kept[database, sql] = kept
+            self._kept.move_to_end((database, sql))
+            if len(self._kept) > MAX_KEPT:
+                self._kept.popitem(last=False)
+        return await asyncio.shield(kept.loading)
+
+    async def _select(self, database: str, sql: str, timeout_ms: float) -> list[Any]:
+        result = await run_query(
+            self._targets.get(database), sql, {}, timeout_ms=timeout_ms, max_rows=MAX_VALUES
+        )
+        if len(result.columns) != 1 or result.truncated:
+            reason = f"it has {len(result.columns)} columns"
+            if result.truncated:
+                reason = f"it has more than {MAX_VALUES} rows"
+            raise InvalidInput(
+                field="values",
+                reason=f"`{sql[:120]}` is no list of values: {reason}",
+                cure="Select one column with few distinct values.",
+            )
+        return [row[0] for row in result.rows if row[0] is not None]
+
+
+def _has_failed(task: asyncio.Task[list[Any]]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
+
+
+def _note(task: asyncio.Task[list[Any]]) -> None:
+    """Take the exception of a task whose waiters are gone, so that it is not reported as lost."""
+    if not task.cancelled():
+        task.exception()

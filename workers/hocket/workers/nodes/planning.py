@@ -1,0 +1,159 @@
+"""The `planning` node: a question becomes smaller questions, searches, and queries of a catalog; with
+`emit`, steps.
+
+The model is told the catalog without its SQL, and the values that parameters may take. What it
+answers is checked here (see `catalog`); steps that it emits are checked by the coordinator, against
+the node's policy.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from pydantic import TypeAdapter
+
+from hocket.kit.clock import now_ms
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.pipeline.spec import CatalogQuery, PlanPolicy
+from hocket.schemas.pipeline.spec import PlanningNode as PlanningSpec
+from hocket.workers.nodes import catalog as catalogs
+from hocket.workers.nodes.llm import usage_of
+from hocket.workers.nodes.structured import data_of
+from hocket.workers.nodes.templates import render
+from hocket.workers.runtime.context import Context
+
+EMIT_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"nodes": {"type": "object", "minProperties": 1}, "output": {}},
+    "required": ["nodes"],
+}
+_CATALOG = TypeAdapter(tuple[CatalogQuery, ...])
+
+
+class LoadsValues(Protocol):
+    """Lists what a parameter may be."""
+
+    async def load(self, database: str, sql: str, *, timeout_ms: float) -> list[Any]:
+        """Return the values of a SELECT's one column."""
+        ...
+
+
+class PlanningNode:
+    """Plans with a model; the values of parameters come through `values`."""
+
+    def __init__(self, values: LoadsValues) -> None:
+        self._values = values
+
+    async def __call__(self, context: Context) -> dict[str, Any]:
+        """Return `{question, questions, searches, queries: [{name, sql, params}], usage}`, or with
+        `emit` `{nodes, output}`."""
+        question = question_of(context.config.get("prompt"), context.input)
+        if context.config.get("emit") is not None:
+            return await _emit(context, question)
+        return await self._plan(context, question)
+
+    async def _plan(self, context: Context, question: str) -> dict[str, Any]:
+        config = context.config
+        catalog = _CATALOG.validate_python(config.get("catalog") or ())
+        limit = config.get("max_queries")
+        max_queries = PlanningSpec.model_fields["max_queries"].default if limit is None else limit
+        values = await self._load(context, catalog)
+        told = catalogs.described(catalog, values)
+        schema = catalogs.response_schema(catalog, max_queries)
+        reply = await context.model(
+            config["model"],
+            question,
+            system=_PLAN_TEXT.format(
+                catalog=json.dumps(told, ensure_ascii=False, default=str), max_queries=max_queries
+            ),
+            task="plan",
+            context={"question": question, "catalog": told, "max_queries": max_queries},
+            response_schema=schema,
+        )
+        plan = data_of(reply, schema)
+        return {
+            "question": question,
+            "questions": plan["questions"] or [question],
+            "searches": plan["searches"] or [question],
+            "queries": catalogs.checked_queries(plan["queries"], catalog, values),
+            "model": reply.model,
+            "usage": usage_of(reply),
+        }
+
+    async def _load(self, context: Context, catalog: tuple[CatalogQuery, ...]) -> catalogs.Values:
+        """Return the values of the parameters whose author gave a SELECT for them."""
+        values: dict[str, dict[str, list[Any]]] = {}
+        for query in catalog:
+            for name, param in query.params.items():
+                if param.values is not None:
+                    loaded = await self._values.load(
+                        _database(context.config, query.name, name),
+                        param.values,
+                        timeout_ms=context.deadline_at_ms - now_ms(),
+                    )
+                    values.setdefault(query.name, {})[name] = loaded
+        return values
+
+
+async def _emit(context: Context, question: str) -> dict[str, Any]:
+    policy = PlanPolicy.model_validate(context.config["emit"])
+    schema = dict(EMIT_SCHEMA)
+    reply = await context.model(
+        context.config["model"],
+        question,
+        system=_EMIT_TEXT.format(types=", ".join(policy.types), max_steps=policy.max_steps),
+        task="plan",
+        context={"question": question, "emit": policy.model_dump(mode="json")},
+        response_schema=schema,
+    )
+    emitted = data_of(reply, schema)
+    return {"nodes": emitted["nodes"], "output": emitted.get("output")}
+
+
+def question_of(prompt: str | None, step_input: Any) -> str:
+    """Return what is to be planned: the node's `prompt`, else `input.question`, else a text input."""
+    text: Any
+    if prompt is not None:
+        text = render(prompt, step_input, "prompt")
+    elif isinstance(step_input, Mapping):
+        text = step_input.get("question")
+    else:
+        text = step_input
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidInput(
+            field="input.question",
+            reason="there is no question",
+            cure="Set the node's `prompt`, or give `question` in `with`.",
+        )
+    return text.strip()
+
+
+def _database(config: Mapping[str, Any], query: str, param: str) -> str:
+    database = config.get("database")
+    if not isinstance(database, str):
+        raise InvalidInput(
+            field="database",
+            reason=f"the values of `{query}.{param}` are in a database",
+            cure="Name it in the node's `database`.",
+        )
+    return database
+
+
+_PLAN_TEXT = """\
+You plan how to answer the user's question; you do not answer it.
+Reply with one JSON object:
+  questions: the question split into the smallest questions that answer it together;
+  searches: phrases to look for in a collection of documents;
+  queries: at most {max_queries} queries from the catalog, each {{"name": ..., "params": {{...}}}}.
+Use only queries and parameters of the catalog. Where a parameter lists `values`, use one of them.
+Choose no query where none fits.
+Catalog:
+{catalog}
+"""
+
+_EMIT_TEXT = """\
+You plan steps that answer the user's question; you do not answer it.
+Reply with one JSON object {{"nodes": {{NAME: NODE, ...}}, "output": VALUE}}, at most {max_steps} nodes.
+Each node has a `type` (one of: {types}), the fields of that type, and `with`: its input, whose values
+may be templates such as {{{{ nodes.NAME.output.FIELD }}}} or {{{{ input.FIELD }}}}.
+"""

@@ -1,0 +1,132 @@
+"""The `retrieval` node: one or several queries against an indexed collection, their results fused.
+
+A collection that was indexed with an embedding model is searched with vectors of the same model,
+which the gateway makes; what they cost is the step's spend.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import asyncpg
+
+from hocket.kit.clock import now_ms
+from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
+from hocket.schemas.pipeline.spec import RetrievalNode as RetrievalSpec
+from hocket.workers.nodes.templates import render_value
+from hocket.workers.retrieval.search import MAX_QUERIES, search
+from hocket.workers.runtime.context import Context
+
+COMPONENT = "retrieval"
+
+
+class IndexUnavailable(HocketError):
+    """The index cannot be searched now: {reason}. Check that Postgres runs and that DATABASE_URL is
+    right."""
+
+    code = "index_unavailable"
+    error_class = ErrorClass.UNAVAILABLE
+    retryable = True
+
+
+class SearchTimeout(HocketError):
+    """The search did not end within {timeout_ms} ms. Give the node more time, or ask for fewer
+    queries."""
+
+    code = "search_timeout"
+    error_class = ErrorClass.TIMEOUT
+    retryable = True
+
+
+class ContextEmbedder:
+    """Makes vectors through the gateway, in the name of one attempt."""
+
+    def __init__(self, context: Context, model: str) -> None:
+        self._context = context
+        self._model = model
+
+    @property
+    def model(self) -> str:
+        """The logical name of the embedding model."""
+        return self._model
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """Return one vector per text."""
+        reply = await self._context.model(self._model, task="embed", embed=texts)
+        return [list(vector) for vector in reply.embeddings]
+
+
+class RetrievalNode:
+    """Searches collections over one pool."""
+
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._pool = pool
+
+    async def __call__(self, context: Context) -> dict[str, Any]:
+        """Return `{queries, passages: [{id, text, title, source, start, end, score, ...}]}`."""
+        collection = context.config["collection"]
+        queries = queries_of(context.config.get("query"), context.input)
+        left_ms = max(context.deadline_at_ms - now_ms(), 1.0)
+        with _typed_errors(left_ms):
+            model = await self._pool.fetchval(_MODEL, collection, timeout=left_ms / 1000)
+            passages = await search(
+                self._pool,
+                collection,
+                queries,
+                top_k=context.config.get("top_k") or RetrievalSpec.model_fields["top_k"].default,
+                timeout_ms=left_ms,
+                embedder=ContextEmbedder(context, model) if model else None,
+            )
+        return {"queries": queries, "passages": [passage.as_json() for passage in passages]}
+
+
+def queries_of(template: str | None, step_input: Any) -> list[str]:
+    """Return the queries of a step: the node's `query`, else `input.queries` or `input.query`.
+
+    Empty and repeated ones are left out. Raises InvalidInput where there are none, or too many.
+    """
+    field, value = "query", None
+    if template is not None:
+        value = render_value(template, step_input, "query")
+    elif isinstance(step_input, dict):
+        field = next((name for name in ("queries", "query") if step_input.get(name)), "query")
+        field, value = f"input.{field}", step_input.get(field)
+    elif isinstance(step_input, str):
+        field, value = "input", step_input
+    found: list[Any] = value if isinstance(value, list) else [value]
+    if not all(isinstance(query, str) for query in found):
+        raise InvalidInput(
+            field=field,
+            reason="a query is text, or a list of texts",
+            cure="Set the node's `query`, or give `query` or `queries` in `with`.",
+        )
+    queries = list(dict.fromkeys(query.strip() for query in found if query.strip()))
+    if not 1 <= len(queries) <= MAX_QUERIES:
+        raise InvalidInput(
+            field=field,
+            reason=f"it holds {len(queries)} queries",
+            cure=f"Give 1 to {MAX_QUERIES}.",
+        )
+    return queries
+
+
+@contextmanager
+def _typed_errors(timeout_ms: float) -> Iterator[None]:
+    try:
+        yield
+    except (TimeoutError, asyncpg.QueryCanceledError) as error:
+        raise SearchTimeout(timeout_ms=round(timeout_ms), component=COMPONENT) from error
+    except (
+        OSError,
+        asyncpg.PostgresConnectionError,
+        asyncpg.InterfaceError,
+        asyncpg.OperatorInterventionError,
+        asyncpg.InsufficientResourcesError,
+    ) as error:
+        reason = str(error) or type(error).__name__
+        raise IndexUnavailable(reason=reason, component=COMPONENT) from error
+
+
+_MODEL = (
+    "SELECT embedding_model FROM retrieval.collection WHERE name = $1 AND dimension IS NOT NULL"
+)
