@@ -53,8 +53,6 @@ class WordEmbedder:
 @pytest.fixture
 async def pool(database_url: str) -> AsyncIterator[asyncpg.Pool]:
     async with asyncpg.create_pool(database_url, min_size=1, max_size=4, timeout=10) as made:
-        if not await made.fetchval("SELECT to_regclass('retrieval.chunk') IS NOT NULL"):
-            await made.execute((DDL / "retrieval.sql").read_text())
         yield made
 
 
@@ -78,9 +76,9 @@ async def find(pool: asyncpg.Pool, *queries: str, **options: object) -> list[Pas
 
 
 async def test_the_migration_can_be_undone_and_redone(pool: asyncpg.Pool) -> None:
-    await pool.execute((DDL / "retrieval.down.sql").read_text())
+    await pool.execute((DDL / "0004_retrieval.down.sql").read_text())
     assert await pool.fetchval("SELECT to_regnamespace('retrieval') IS NULL")
-    await pool.execute((DDL / "retrieval.sql").read_text())
+    await pool.execute((DDL / "0004_retrieval.up.sql").read_text())
     assert await collections(pool) == []
 
 

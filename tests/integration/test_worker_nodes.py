@@ -19,7 +19,6 @@ from hocket.workers.nodes.resources import Resources
 from hocket.workers.retrieval.index import add_folder
 from hocket.workers.sql.targets import Targets
 
-RETRIEVAL_SCHEMA = Path(__file__).parents[2] / "migrations" / "sql" / "retrieval.sql"
 TABLES = """
 CREATE SCHEMA w;
 CREATE TABLE w.rain (city text, day date, mm numeric);
@@ -40,7 +39,6 @@ async def pool(database_url: str) -> AsyncIterator[asyncpg.Pool]:
     pool = await asyncpg.create_pool(database_url, min_size=1, max_size=4, timeout=10)
     await pool.execute(TABLES)
     if await pool.fetchval("SELECT to_regclass('retrieval.collection')") is None:
-        await pool.execute(RETRIEVAL_SCHEMA.read_text())
     yield pool
     await pool.close()
 

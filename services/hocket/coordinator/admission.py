@@ -1,6 +1,5 @@
 """What a task message says: who it is for, its input, its wishes. Pure; raises typed errors."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from hocket.schemas.errors import InvalidInput, MalformedTask, PayloadTooLarge
 from hocket.schemas.messages import Priority, RunAccepted
 from hocket.schemas.pipeline.plan import Plan, check_input
 from hocket.schemas.pipeline.spec import MAX_WAIT_MS
+from hocket.schemas.plain_json import parse_json
 from hocket.schemas.subjects import check_token
 
 _SUBJECT_TOKENS = 4
@@ -113,9 +113,9 @@ def reply_to(headers: Mapping[str, str]) -> str | None:
 
 def _object(subject: str, body: bytes) -> dict[str, Any]:
     try:
-        value = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise MalformedTask(subject=subject, reason=str(error)) from None
+        value = parse_json(body)
+    except InvalidInput as error:
+        raise MalformedTask(subject=subject, reason=error.fields["reason"]) from None
     if not isinstance(value, dict):
         raise MalformedTask(subject=subject, reason=f"it is a {type(value).__name__}")
     return value

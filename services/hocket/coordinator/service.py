@@ -24,7 +24,6 @@ WINDOW = 16_384
 async def main(service: Service) -> None:
     """Own every partition and coordinate until asked to stop."""
     settings = service.settings
-    service.health.report("started", False)
     bus = await service.bus(window=WINDOW)
     await ensure_streams(bus, replicas=settings.stream_replicas)
     await wait_current(settings.database_url, TABLES_TIMEOUT_MS)

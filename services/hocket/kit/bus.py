@@ -89,6 +89,7 @@ class Bus:
         self._count = 0
         self._loop = asyncio.get_running_loop()
         self._sweeping: asyncio.TimerHandle | None = None
+        self._closing = False
         self._has_room = asyncio.Event()
         self._has_room.set()
 
@@ -104,7 +105,8 @@ class Bus:
                 bus._reconnected()
 
         async def disconnected() -> None:
-            log.warning("bus_away", bus=name)
+            if not any(bus._closing for bus in holder):
+                log.warning("bus_away", bus=name)
 
         async def failed(error: Exception) -> None:
             log.debug("bus_error", bus=name, error=str(error) or type(error).__name__)
@@ -254,6 +256,7 @@ class Bus:
 
     async def close(self) -> None:
         """Send what is buffered and close, within CLOSE_TIMEOUT_S."""
+        self._closing = True
         if self._sweeping is not None:
             self._sweeping.cancel()
         try:

@@ -13,7 +13,7 @@ from nats.js.errors import NotFoundError
 from hocket.kit.bus import Bus
 from hocket.kit.events import IDEMPOTENCY_KEY
 from hocket.schemas import subjects
-from hocket.schemas.errors import ErrorInfo, HocketError
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 
 SUBJECT = "Hocket-Dead-Subject"
 ERROR = "Hocket-Dead-Error"
@@ -27,6 +27,7 @@ class DeadLetterUnknown(HocketError):
     """There is no dead letter {seq}. `hocket dlq list` shows those there are."""
 
     code = "dead_letter_unknown"
+    error_class = ErrorClass.INVALID
 
 
 @dataclass(frozen=True, slots=True)

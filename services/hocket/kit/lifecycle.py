@@ -104,7 +104,7 @@ async def _serve(name: str, settings: Settings, main: Callable[[Service], Awaita
         settings=settings,
         telemetry=telemetry.setup(name, settings),
         stopping=asyncio.Event(),
-        health=Health(),
+        health=Health({"started": (False, "starting")}),
         log=structlog.get_logger(f"hocket.{name}"),
     )
     loop = asyncio.get_running_loop()

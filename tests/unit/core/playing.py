@@ -1,4 +1,4 @@
-"""Play a pipeline through the pure core: a worker of plain functions, a clock that only moves when told."""
+"""Play a pipeline through the pure core: workers are functions, the clock moves when told."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

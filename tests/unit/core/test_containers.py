@@ -1,0 +1,165 @@
+"""Maps, loops, races, fallbacks."""
+
+import pytest
+from playing import Play, python
+
+from hocket.coordinator.core.commands import CancelAttempt
+from hocket.coordinator.core.state import RunStatus, StepState
+from hocket.schemas.errors import ErrorClass, ErrorInfo
+
+BROKEN = ErrorInfo(code="broken", message="it broke", error_class=ErrorClass.PERMANENT)
+BUSY = ErrorInfo(code="busy", message="busy", error_class=ErrorClass.TRANSIENT)
+
+
+def mapped(**spec: object) -> dict:
+    return python(
+        map={"over": "input.xs"} | spec, **{"with": {"x": "{{ item }}", "i": "{{ index }}"}}
+    )
+
+
+def test_a_map_runs_once_per_item_within_its_concurrency() -> None:
+    play = Play({"m": mapped(concurrency=2)}, input={"xs": [10, 20, 30]})
+    assert play.waiting() == ["m[0]", "m[1]"]
+    play.finish("m[1]", "b")
+    assert play.waiting() == ["m[0]", "m[2]"]
+    play.finish("m[0]", "a")
+    play.finish("m[2]", "c")
+    assert play.run.output == ["a", "b", "c"]
+
+
+def test_a_map_over_nothing_is_done_at_once() -> None:
+    play = Play({"m": mapped()}, input={"xs": []})
+    assert (play.run.status, play.run.output) == (RunStatus.SUCCEEDED, [])
+
+
+@pytest.mark.parametrize("xs", ["text", 7, None])
+def test_a_map_over_what_is_no_list_fails_naming_the_field(xs: object) -> None:
+    play = Play({"m": mapped()}, input={"xs": xs})
+    assert play.run.error is not None
+    assert "map.over" in play.run.error.message
+
+
+def test_a_failed_item_fails_the_map_or_leaves_a_hole() -> None:
+    play = Play({"m": mapped()}, input={"xs": [1, 2]})
+    play.finish("m[0]", error=BROKEN)
+    assert play.run.status is RunStatus.FAILED
+    play = Play({"m": mapped(on_item_error="skip")}, input={"xs": [1, 2]})
+    play.finish("m[0]", error=BROKEN)
+    play.finish("m[1]", 2)
+    assert (play.run.status, play.run.output) == (RunStatus.DEGRADED, [None, 2])
+
+
+def test_a_loop_ends_when_until_holds_and_sees_the_round_before() -> None:
+    node = python(
+        loop={"until": "output >= 2"}, **{"with": {"p": "{{ previous }}", "r": "{{ round }}"}}
+    )
+    play = Play({"l": node})
+    assert play.take("l#1").input == {"p": None, "r": 1}
+    play = Play({"l": node})
+    play.finish("l#1", 1)
+    assert play.dispatched[0].request.input == {"p": 1, "r": 2}
+    play.finish("l#2", 2)
+    assert play.run.output == 2
+
+
+def test_a_loop_that_never_ends_is_exhausted_or_accepted() -> None:
+    loop = {"until": "false", "max_rounds": 2}
+    play = Play({"l": python(loop=loop)})
+    play.finish("l#1")
+    play.finish("l#2")
+    assert play.run.error is not None
+    assert play.run.error.code == "loop_exhausted"
+    play = Play({"l": python(loop=loop | {"on_exhausted": "accept"})})
+    play.finish("l#1", 1)
+    play.finish("l#2", 2)
+    assert play.run.output == 2
+
+
+def race(**spec: object) -> dict:
+    return {"r": {"type": "race", "branches": {"a": python(), "b": python(), "c": python()}} | spec}
+
+
+def test_the_first_valid_branch_wins_and_the_others_are_cancelled() -> None:
+    play = Play(race(valid="output > 5"))
+    play.finish("r~a", 1)
+    assert play.run.status is RunStatus.RUNNING
+    play.finish("r~b", 9)
+    assert play.run.output == 9
+    cancelled = [c.step for c in play.commands if isinstance(c, CancelAttempt)]
+    assert cancelled == ["r~c"]
+    assert play.run.steps["r~c"].state is StepState.CANCELLED
+
+
+def test_the_best_branch_wins_when_all_have_ended() -> None:
+    play = Play(race(pick="best", score="output"))
+    play.finish("r~a", 1)
+    play.finish("r~b", 3)
+    play.finish("r~c", error=BROKEN)
+    assert play.run.output == 3
+
+
+def test_a_race_without_a_valid_branch_is_lost() -> None:
+    play = Play(race(valid="output > 5"))
+    for branch in "abc":
+        play.finish(f"r~{branch}", 1)
+    assert play.run.error is not None
+    assert play.run.error.code == "race_lost"
+
+
+def test_a_fallback_serves_for_the_errors_it_names() -> None:
+    node = python(
+        fallback=[
+            {"on": ["transient"], "node": python(handler="m:other")},
+            {"node": python(handler="m:last")},
+        ]
+    )
+    play = Play({"a": node}, input={"q": 1})
+    given = play.dispatched[0].request.input
+    play.finish("a", error=BROKEN)
+    request = play.take("a!2")
+    assert (request.config, request.input) == ({"handler": "m:last"}, given)
+    play = Play({"a": node})
+    play.finish("a", error=BUSY)
+    play.finish("a!1", error=BROKEN)
+    play.finish("a!2", "served")
+    assert (play.run.status, play.run.output) == (RunStatus.DEGRADED, "served")
+
+
+def test_when_every_fallback_fails_the_last_error_stands() -> None:
+    play = Play({"a": python(fallback=[{"node": python()}])})
+    play.finish("a", error=BUSY)
+    play.finish("a!1", error=BROKEN)
+    assert play.run.error == BROKEN
+
+
+def test_what_a_planner_emits_runs_under_it_within_its_policy() -> None:
+    planner = {
+        "type": "planning",
+        "model": "m",
+        "with": {"question": "?"},
+        "emit": {"types": ["python"], "max_steps": 2},
+    }
+    emitted = {"nodes": {"x": python(), "y": python(needs=["x"])}}
+    play = Play({"p": planner, "z": python(needs=["p"])})
+    play.finish("p", emitted)
+    assert play.waiting() == ["p/x"]
+    play.finish("p/x", 1)
+    play.finish("p/y", 2)
+    assert play.take("z").input["p"] == 2
+    play = Play({"p": planner})
+    play.finish("p", {"nodes": {n: python() for n in "abc"}})
+    assert play.run.error is not None
+    assert play.run.error.code == "plan_refused"
+    play = Play({"p": planner})
+    play.finish("p", {"nodes": {"s": {"type": "sql", "database": "d"}}})
+    assert "sql" in play.run.error.message  # type: ignore[union-attr]
+
+
+def test_a_map_of_many_items_and_a_loop_of_many_rounds_stay_flat() -> None:
+    play = Play({"m": mapped(max_items=2_000, concurrency=50)}, input={"xs": list(range(2_000))})
+    play.work(lambda request: request.input["x"])
+    assert play.run.output == list(range(2_000))
+    assert max(len(d.changed) for d in play.decisions[1:]) <= 4
+    play = Play({"l": python(loop={"until": "round >= 500", "max_rounds": 500})})
+    play.work(lambda request: request.step)
+    assert play.run.output == "l#500"
