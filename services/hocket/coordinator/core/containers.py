@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from hocket.coordinator.core.attempts import begin_leaf
+from hocket.coordinator.core.deadlines import deadline_of, slack_of
 from hocket.coordinator.core.ending import cancel_below, cancel_step
 from hocket.coordinator.core.graph import open_scope
 from hocket.coordinator.core.layers import first_role
@@ -60,6 +61,8 @@ def start(u: Unfolding, work: Start) -> None:
             state=StepState.OPEN,
         )
     )
+    if role is not Role.LEAF:
+        step = _with_deadline(u, step)
     try:
         if len(u.steps) > MAX_STEPS:
             raise TooManySteps(limit=MAX_STEPS)
@@ -97,6 +100,16 @@ def failing(u: Unfolding, work: Failing) -> None:
 
 
 # ---- layers ---------------------------------------------------------------------------------
+
+
+def _with_deadline(u: Unfolding, step: Step) -> Step:
+    """Give a container the deadline and slack that a leaf gets when it is dispatched."""
+    expectation, deadline = u.expectation(step), u.run.deadline_at_ms
+    return replace(
+        step,
+        deadline_at_ms=deadline_of(expectation, deadline),
+        slack_ms=slack_of(expectation, deadline, u.now_ms),
+    )
 
 
 def _open_base(u: Unfolding, step: Step, work: Start) -> None:

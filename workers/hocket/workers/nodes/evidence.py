@@ -14,7 +14,8 @@ from hocket.schemas.messages import Document
 MAX_DOCUMENTS = 500
 MAX_TABLE_ROWS = 200
 """Rows of one query result that a model is given."""
-MARKER = re.compile(r"\[((?:[PS]\d+)(?:\s*,\s*[PS]\d+)*)\]")
+MARKER = re.compile(r"\[((?:[PS]\d+(?:\.r\d+)?)(?:\s*[,;]\s*[PS]\d+(?:\.r\d+)?)*)\]")
+"""`[P1]`, `[S2]`, `[S2.r3]` (a row), or several: `[P1, S2.r3]`."""
 
 Found = tuple[Document, Mapping[str, Any]]
 
@@ -48,8 +49,8 @@ def citations(text: str, found: Sequence[Found]) -> list[dict[str, Any]]:
 
 
 def _markers(text: str) -> Iterable[str]:
-    marks = (mark.strip() for match in MARKER.finditer(text) for mark in match[1].split(","))
-    return dict.fromkeys(marks)
+    marks = (mark for match in MARKER.finditer(text) for mark in re.split(r"[,;]", match[1]))
+    return dict.fromkeys(mark.strip().split(".")[0] for mark in marks)
 
 
 def _citation(document: Document, item: Mapping[str, Any]) -> dict[str, Any]:

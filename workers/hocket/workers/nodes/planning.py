@@ -7,7 +7,7 @@ the node's policy.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from pydantic import TypeAdapter
@@ -67,7 +67,12 @@ class PlanningNode:
                 catalog=json.dumps(told, ensure_ascii=False, default=str), max_queries=max_queries
             ),
             task="plan",
-            context={"question": question, "catalog": told, "max_queries": max_queries},
+            context={
+                "question": question,
+                "catalog": [query.model_dump(mode="json") for query in catalog],
+                "values": _by_select(catalog, values),
+                "max_queries": max_queries,
+            },
             response_schema=schema,
         )
         plan = data_of(reply, schema)
@@ -93,6 +98,18 @@ class PlanningNode:
                     )
                     values.setdefault(query.name, {})[name] = loaded
         return values
+
+
+def _by_select(
+    catalog: tuple[CatalogQuery, ...], values: catalogs.Values
+) -> dict[str, Sequence[Any]]:
+    """Return what each SELECT for values gave: the form in which built-in models take them."""
+    return {
+        param.values: values[query.name][name]
+        for query in catalog
+        for name, param in query.params.items()
+        if param.values is not None
+    }
 
 
 async def _emit(context: Context, question: str) -> dict[str, Any]:
