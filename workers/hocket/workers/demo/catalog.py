@@ -1,0 +1,14 @@
+"""The demo's query catalog, as a planning node takes it."""
+
+from importlib.resources import files
+
+import yaml
+from pydantic import TypeAdapter
+
+from hocket.schemas.pipeline.spec import CatalogQuery
+
+
+def catalog() -> tuple[CatalogQuery, ...]:
+    """Return the queries that the demo's author wrote."""
+    text = files(__package__).joinpath("catalog.yaml").read_text("utf-8")
+    return TypeAdapter(tuple[CatalogQuery, ...]).validate_python(yaml.safe_load(text))

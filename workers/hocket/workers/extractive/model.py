@@ -1,0 +1,101 @@
+"""`hocket-extractive` as the gateway calls it: an async function from CallRequest to Completion.
+
+Task `plan` reads `question`, `catalog`, `values` and `max_queries` from the request's context; tasks
+`answer` and `chat` answer the context's `question`, else the last user message, from the documents. It
+selects and cites, it does not generate, and it costs nothing; its tokens are words. It makes no vectors.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.messages import CallRequest, Completion, Document
+from hocket.schemas.pipeline.spec import CatalogQuery
+from hocket.workers.extractive.answering import answer
+from hocket.workers.extractive.planning import DEFAULT_MAX_QUERIES, plan_question
+
+_CATALOG = TypeAdapter(tuple[CatalogQuery, ...])
+
+
+class ExtractiveCannot(HocketError):
+    """The built-in model cannot do this: {reason}. Configure a model that can under `models:`."""
+
+    code = "extractive_cannot"
+    error_class = ErrorClass.INVALID
+
+
+async def complete(request: CallRequest) -> Completion:
+    """Return a plan or an answer; `data` holds it as JSON. Raises ExtractiveCannot."""
+    return await asyncio.to_thread(completion_of, request)
+
+
+def completion_of(request: CallRequest) -> Completion:
+    """Return what `complete` returns; pure."""
+    if request.embed:
+        raise ExtractiveCannot(reason="it makes no embeddings")
+    if request.task == "plan":
+        data = _plan(request)
+        text = json.dumps(data, ensure_ascii=False)
+    elif request.response_schema is not None:
+        raise ExtractiveCannot(reason="it does not write JSON for a schema")
+    else:
+        draft = answer(
+            _question(request),
+            [one for one in request.documents if one.kind == "passage"],
+            [one for one in request.documents if one.kind == "table"],
+        )
+        data, text = draft.as_json(), draft.text
+    return Completion(
+        text=text,
+        data=data,
+        input_tokens=_word_count(_read_texts(request)),
+        output_tokens=_word_count([text]),
+        finish_reason="stop",
+    )
+
+
+def _plan(request: CallRequest) -> dict[str, Any]:
+    context = request.context
+    try:
+        catalog = _CATALOG.validate_python(context.get("catalog") or ())
+    except ValidationError as error:
+        raise ExtractiveCannot(reason=f"the catalog is not one: {error}") from error
+    values = context.get("values")
+    limit = context.get("max_queries")
+    return plan_question(
+        _question(request),
+        catalog,
+        values if isinstance(values, Mapping) else {},
+        max_queries=limit if isinstance(limit, int) else DEFAULT_MAX_QUERIES,
+    ).as_json()
+
+
+def _question(request: CallRequest) -> str:
+    asked = request.context.get("question")
+    if isinstance(asked, str) and asked.strip():
+        return asked
+    said = [message.content for message in request.messages if message.role == "user"]
+    if not said or not said[-1].strip():
+        raise ExtractiveCannot(reason="there is no question in the call")
+    return said[-1]
+
+
+def _read_texts(request: CallRequest) -> Iterable[str]:
+    yield from (message.content for message in request.messages)
+    for document in request.documents:
+        yield from _texts_of(document)
+
+
+def _texts_of(document: Document) -> Iterable[str]:
+    yield document.title
+    yield document.text
+    yield " ".join(document.columns)
+    yield from (" ".join(map(str, row)) for row in document.rows)
+
+
+def _word_count(texts: Iterable[str]) -> int:
+    return sum(len(text.split()) for text in texts)

@@ -1,0 +1,281 @@
+"""Plan how to answer a question from a catalog of queries and a collection of texts. Pure.
+
+The question is cut into parts. For each part a query is chosen whose parameters can all be filled (with
+values that occur in the question, longest match first, or with defaults) and that accounts for enough
+of the part's words; rare words of the catalog count more than common ones. Several values for one
+parameter make several bindings. Where no query accounts for enough, none is chosen: a search phrase is
+made for every part in any case.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Final
+
+from hocket.schemas.pipeline.spec import CatalogParam, CatalogQuery
+from hocket.workers.extractive.questions import Part, parts
+from hocket.workers.extractive.words import Word, covers, is_content, stem, stems, words
+
+MIN_SCORE: Final = 0.6
+"""Share of a part's words, by weight, that a query must account for."""
+DEFAULT_MAX_QUERIES: Final = 4
+MAX_VALUES: Final = 20_000
+MAX_BINDINGS: Final = 4
+MAX_SPAN_WORDS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedQuery:
+    """A query of the catalog with its parameters; `question` is the part it is for."""
+
+    name: str
+    params: Mapping[str, Any]
+    question: str
+    score: float
+    sql: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Parts of a question, phrases to search for, and queries to run."""
+
+    questions: tuple[str, ...]
+    searches: tuple[str, ...]
+    queries: tuple[PlannedQuery, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as a planning node puts it out."""
+        return {
+            "questions": list(self.questions),
+            "searches": list(self.searches),
+            "queries": [
+                {
+                    "name": query.name,
+                    "sql": query.sql,
+                    "params": dict(query.params),
+                    "question": query.question,
+                    "score": round(query.score, 3),
+                }
+                for query in self.queries
+            ],
+        }
+
+
+def value_selects(catalog: Sequence[CatalogQuery]) -> tuple[str, ...]:
+    """Return each SELECT that lists what parameters may be, once; `plan_question` needs its values."""
+    selects = (p.values for query in catalog for p in query.params.values() if p.values)
+    return tuple(dict.fromkeys(selects))
+
+
+def plan_question(
+    question: str,
+    catalog: Sequence[CatalogQuery],
+    values: Mapping[str, Sequence[Any]],
+    *,
+    max_queries: int = DEFAULT_MAX_QUERIES,
+) -> Plan:
+    """Return a plan; `values` maps each of `value_selects(catalog)` to the values it returned."""
+    vocabulary = _Vocabulary(catalog, values)
+    asked = parts(question)
+    chosen: list[PlannedQuery] = []
+    searches: list[str] = []
+    before: tuple[_Span, ...] = ()
+    for part in asked:
+        spans = vocabulary.spans(part)
+        inherited = () if _names_something(spans, before) or not part.points_back else before
+        chosen.extend(_queries_for(part, spans, inherited, vocabulary))
+        searches.append(_phrase(part, inherited))
+        before = spans or before
+    unique = {
+        (query.name, tuple(sorted(query.params.items()))): query for query in reversed(chosen)
+    }
+    return Plan(
+        questions=tuple(part.text for part in asked),
+        searches=tuple(dict.fromkeys(searches)),
+        queries=tuple(reversed(unique.values()))[:max_queries],
+    )
+
+
+# ---- values in the question -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """A value of one SELECT that the question names, and the places of its words."""
+
+    select: str
+    value: Any
+    text: str
+    places: frozenset[int]
+
+
+class _Vocabulary:
+    """What the catalog's queries are about, and the values their parameters may take."""
+
+    def __init__(
+        self, catalog: Sequence[CatalogQuery], values: Mapping[str, Sequence[Any]]
+    ) -> None:
+        self.catalog = catalog
+        self.texts = [_texts(query) for query in catalog]
+        self._values = {
+            select: _stemmed(values.get(select, ())) for select in value_selects(catalog)
+        }
+
+    def weight(self, one: str) -> float:
+        """Return how much a word says about which query is meant; most for one no query has."""
+        having = sum(1 for text in self.texts if one in text)
+        return math.log(1 + (len(self.texts) + 1) / (having + 0.5))
+
+    def spans(self, part: Part) -> tuple[_Span, ...]:
+        """Return the values a part names; longer matches first, words used once per SELECT."""
+        found: list[_Span] = []
+        for select, known in self._values.items():
+            taken: set[int] = set()
+            for length in range(min(MAX_SPAN_WORDS, len(part.words)), 0, -1):
+                for first in range(len(part.words) - length + 1):
+                    places = frozenset(range(first, first + length))
+                    key = tuple(word.stem for word in part.words[first : first + length])
+                    value = None if places & taken else known.get(key)
+                    if value is None or not _may_name(part.words[first : first + length]):
+                        continue
+                    taken |= places
+                    found.append(_Span(select, value, str(value), places))
+        return _without_inner(found)
+
+
+def _stemmed(values: Sequence[Any]) -> dict[tuple[str, ...], Any]:
+    found: dict[tuple[str, ...], Any] = {}
+    for value in values[:MAX_VALUES]:
+        key = tuple(word.stem for word in words(str(value)))
+        if key:
+            found.setdefault(key, value)
+    return found
+
+
+def _may_name(found: Sequence[Word]) -> bool:
+    return any(is_content(word) for word in found)
+
+
+def _without_inner(spans: Sequence[_Span]) -> tuple[_Span, ...]:
+    """Drop values inside longer ones: `atomic mass` is meant, not the element `mass`."""
+    return tuple(
+        sorted(
+            (s for s in spans if not any(s.places < other.places for other in spans)),
+            key=lambda s: min(s.places),
+        )
+    )
+
+
+def _texts(query: CatalogQuery) -> frozenset[str]:
+    parameters = " ".join(f"{name} {p.description}" for name, p in query.params.items())
+    return stems(f"{query.name.replace('_', ' ')} {query.description} {parameters}")
+
+
+def _names_something(spans: Sequence[_Span], before: Sequence[_Span]) -> bool:
+    """Tell whether a part names the same kind of thing as the one before it."""
+    return bool({span.select for span in spans} & {span.select for span in before})
+
+
+# ---- choosing ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    query: CatalogQuery
+    bindings: tuple[dict[str, Any], ...]
+    score: float
+    spare: float
+    """Share of the query's own words that the part does not use; less is closer."""
+
+
+def _queries_for(
+    part: Part, spans: tuple[_Span, ...], inherited: tuple[_Span, ...], vocabulary: _Vocabulary
+) -> list[PlannedQuery]:
+    candidates = [
+        candidate
+        for query, text in zip(vocabulary.catalog, vocabulary.texts, strict=True)
+        if (candidate := _candidate(query, text, part, spans, inherited, vocabulary)) is not None
+    ]
+    if not candidates:
+        return []
+    best = max(candidates, key=lambda c: (round(c.score, 6), -c.spare))
+    if best.score < MIN_SCORE:
+        return []
+    query = best.query
+    return [
+        PlannedQuery(query.name, binding, part.text, best.score, query.sql, query.description)
+        for binding in best.bindings
+    ]
+
+
+def _candidate(
+    query: CatalogQuery,
+    text: frozenset[str],
+    part: Part,
+    spans: tuple[_Span, ...],
+    inherited: tuple[_Span, ...],
+    vocabulary: _Vocabulary,
+) -> _Candidate | None:
+    """Return how a query would answer a part; None where a parameter stays empty."""
+    choices: dict[str, tuple[Any, ...]] = {}
+    used: set[int] = set()
+    for name, parameter in query.params.items():
+        named = _named(parameter, name, part, spans, used)
+        if not named:
+            named = [(s.value, frozenset()) for s in inherited if s.select == parameter.values]
+        if named:
+            choices[name] = tuple(dict.fromkeys(value for value, _ in named))
+            used.update(*(places for _, places in named))
+        elif parameter.default is not None:
+            choices[name] = (parameter.default,)
+        else:
+            return None
+    content = [(i, w) for i, w in enumerate(part.words) if w in part.content()]
+    if not content:
+        return None
+    weights = {place: vocabulary.weight(word.stem) for place, word in content}
+    heaviest = math.log(1 + (len(vocabulary.texts) + 1) / 0.5)
+    in_values = frozenset().union(*(span.places for span in spans))
+    matched = total = 0.0
+    for place, word in content:
+        weight = heaviest if place in in_values else weights[place]
+        total += weight
+        matched += weight * (1.0 if place in used else covers(text, word.stem))
+    asked = frozenset(word.stem for _, word in content)
+    spare = len(text - asked) / len(text) if text else 1.0
+    bindings = tuple(dict(zip(choices, row, strict=True)) for row in product(*choices.values()))
+    return _Candidate(query, bindings[:MAX_BINDINGS], matched / total, spare)
+
+
+def _named(
+    parameter: CatalogParam, name: str, part: Part, spans: Sequence[_Span], used: set[int]
+) -> list[tuple[Any, frozenset[int]]]:
+    """Return the values of a parameter that a part names, with the places of their words."""
+    if parameter.values:
+        return [
+            (span.value, span.places)
+            for span in spans
+            if span.select == parameter.values and not span.places & used
+        ]
+    if parameter.type in ("integer", "number"):
+        return _numbers(name, part, used)
+    return []
+
+
+def _numbers(name: str, part: Part, used: set[int]) -> list[tuple[Any, frozenset[int]]]:
+    """Return `5` for `top 5` and for `period 5`, where the parameter is named so."""
+    own = stem(name.split("_")[-1].casefold())
+    for place, word in enumerate(part.words):
+        beside = part.words[max(place - 1, 0) : place + 2]
+        if word.text.isdigit() and place not in used and any(w.stem == own for w in beside):
+            return [(int(word.text), frozenset({place}))]
+    if part.amount is not None and part.amount_at is not None:
+        return [(part.amount, frozenset({part.amount_at}))]
+    return []
+
+
+def _phrase(part: Part, inherited: Sequence[_Span]) -> str:
+    content = [word.text for word in part.content()]
+    return " ".join(dict.fromkeys([*content, *(span.text for span in inherited)])) or part.text
