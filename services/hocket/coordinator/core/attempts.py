@@ -11,7 +11,7 @@ from decimal import Decimal
 from immutables import Map
 
 from hocket.coordinator.core.commands import Dispatch, RecordAttempt, StartSubRun
-from hocket.coordinator.core.deadlines import deadline_of, lane_of, slack_of
+from hocket.coordinator.core.deadlines import deadline_of, emitted_outlook, lane_of, slack_of
 from hocket.coordinator.core.graph import open_scope
 from hocket.coordinator.core.retries import backoff_ms
 from hocket.coordinator.core.state import TERMINAL, Emitted, Role, Step, StepState
@@ -162,7 +162,8 @@ def _splice(u: Unfolding, step: Step, event: AttemptFinished) -> None:
         _failed(u, step, event, error.info())
         return
     u.put(replace(step, state=StepState.OPEN, emitted=event.output))
-    u.emitted[step.key] = Emitted(scope, by_path)
+    behind = u.expectation(step).after
+    u.emitted[step.key] = Emitted(scope, by_path, emitted_outlook(scope, behind))
     open_scope(u, step.key)
 
 

@@ -5,6 +5,7 @@ Steps, the run's own fields, held results and unread signals are persisted. `sco
 `live` and `wakes` are derived from them (`restore.py`) and never written.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
@@ -126,6 +127,8 @@ class Emitted:
 
     scope: ScopePlan
     by_path: dict[str, NodePlan] = field(hash=False)
+    outlook: Mapping[str, Any] = field(default_factory=dict, compare=False, hash=False)
+    """What to expect of its nodes; empty after a takeover, when general expectations serve."""
 
 
 @dataclass(frozen=True, slots=True)

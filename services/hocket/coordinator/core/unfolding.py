@@ -19,7 +19,6 @@ from hocket.coordinator.core.deadlines import (
     Estimate,
     Expectation,
     Outlook,
-    emitted_outlook,
 )
 from hocket.coordinator.core.state import (
     TERMINAL,
@@ -123,8 +122,8 @@ class Unfolding:
     def expectation(self, step: Step) -> Expectation:
         if not step.home:
             return self.outlook.get(step.path, UNKNOWN)
-        after = self.expectation(self.steps[step.home]).after
-        return emitted_outlook(self.emitted[step.home].scope, after).get(step.path, UNKNOWN)
+        found: Expectation = self.emitted[step.home].outlook.get(step.path, UNKNOWN)
+        return found
 
     # ---- steps ------------------------------------------------------------------------------
 
