@@ -8,18 +8,20 @@ not in the data. Equal input gives an equal draft.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from decimal import Decimal
 from typing import Final
 
 from hocket.schemas.messages import Document
 from hocket.workers.extractive.drafts import NOT_IN_DATA, Draft, Sentence
-from hocket.workers.extractive.facts import plain, row_sentence
+from hocket.workers.extractive.facts import Fact, facts_of, plain, row_sentence, subject_of
 from hocket.workers.extractive.figures import figures
-from hocket.workers.extractive.questions import Part, parts
+from hocket.workers.extractive.questions import GENERIC, RANKING, Part, parts
 from hocket.workers.extractive.words import covers, sentences, stem, stems, words
 
 MIN_PASSAGE_COVERAGE: Final = 0.7
-MIN_TABLE_COVERAGE: Final = 0.6
+MIN_TABLE_COVERAGE: Final = 0.7
+SURE_COVERAGE: Final = 0.95
+"""What a sentence must cover of a part that rows answer already."""
 MAX_SENTENCES: Final = 3
 """Sentences of passages per part."""
 NEXT_BEST: Final = 0.9
@@ -35,18 +37,17 @@ def answer(question: str, passages: Sequence[Document], tables: Sequence[Documen
     evidence = _Evidence(passages, tables)
     written: list[Sentence] = []
     missing: list[str] = []
-    before: frozenset[str] = frozenset()
-    asked = parts(question)
-    for part in asked:
-        own = frozenset(word.stem for word in part.content())
-        inherited = before if part.points_back else frozenset()
-        found = [*_from_tables(own, inherited, part, evidence)]
-        found += _from_passages(own, inherited, part, evidence)
+    subject: frozenset[str] = frozenset()
+    for part in parts(question):
+        asked = _Asked(part, subject if part.points_back else frozenset())
+        rows = _from_tables(asked, evidence)
+        quotes = _from_passages(asked, evidence, answered=bool(rows))
+        found = [*(_row(unit) for unit in rows), *map(_quote, quotes)]
         if found:
             written.extend(sentence for sentence in found if sentence not in written)
         else:
             missing.append(part.text)
-        before = own or before
+        subject = evidence.subject(asked.own, rows) or subject
     if not written:
         return Draft("not_in_data", (Sentence(f"{NOT_IN_DATA}: nothing found answers this.", ()),))
     written.extend(
@@ -55,18 +56,41 @@ def answer(question: str, passages: Sequence[Document], tables: Sequence[Documen
     return Draft("partial" if missing else "answered", tuple(written), tuple(missing))
 
 
+class _Asked:
+    """A part of the question: its own words, and the subject that it takes from the part before."""
+
+    def __init__(self, part: Part, inherited: frozenset[str]) -> None:
+        self.part = part
+        self.inherited = inherited
+        self.own = frozenset(word.stem for word in part.content())
+        self.names = frozenset(word.stem for word in part.names())
+        self.objects = frozenset(word.stem for word in part.objects())
+        self.unranked = frozenset(
+            word.stem for word in part.content() if word.text.casefold() not in RANKING
+        )
+
+    @property
+    def all(self) -> frozenset[str]:
+        """Every word that evidence should have."""
+        return self.own | self.inherited
+
+
 # ---- evidence ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """A sentence or a row: what it says, what it cites, its own words and those of its heading."""
+    """A sentence or a row: what it says, what it cites, its own words and those of its heading.
+
+    `subject` is the row's subject or the passage's title.
+    """
 
     text: str
     citation: str
     own: frozenset[str]
     context: frozenset[str]
-    title: str = ""
+    subject: str = ""
+    facts: tuple[Fact, ...] = ()
 
 
 class _Evidence:
@@ -74,14 +98,39 @@ class _Evidence:
 
     def __init__(self, passages: Sequence[Document], tables: Sequence[Document]) -> None:
         self.sentences = [unit for passage in passages for unit in _sentences_of(passage)]
-        self.tables = [(table, list(_rows_of(table))) for table in tables if table.rows]
-        rows = [unit for _, units in self.tables for unit in units]
+        self.tables = _with_their_words(tables)
+        rows = [unit for units, _ in self.tables for unit in units]
         self._units = [unit.own | unit.context for unit in [*self.sentences, *rows]]
+
+    def subject(self, asked: frozenset[str], rows: Sequence[_Unit]) -> frozenset[str]:
+        """Return what a part is about: the subjects that it names, else that of the first row."""
+        units = [*self.sentences, *(unit for units, _ in self.tables for unit in units)]
+        named = frozenset().union(*(stems(unit.subject) for unit in units)) & asked
+        return named or (stems(rows[0].subject) if rows else frozenset())
 
     def weight(self, one: str) -> float:
         """Return how much a word says; most for a word that is nowhere."""
         having = sum(1 for unit in self._units if covers(unit, one))
         return math.log(1 + (len(self._units) + 1) / (having + 0.5))
+
+
+def _with_their_words(
+    tables: Sequence[Document],
+) -> list[tuple[list[_Unit], frozenset[str]]]:
+    """Return each table's rows, with the words of all tables that one query gave.
+
+    Two bindings of a query (gold and lead) are about a comparison together, not each alone.
+    """
+    rows = [list(_rows_of(table)) for table in tables]
+    together: dict[tuple[str, str], frozenset[str]] = {}
+    for table, units in zip(tables, rows, strict=True):
+        key = (table.title, table.source)
+        said = frozenset().union(*(unit.own | unit.context for unit in units))
+        together[key] = together.get(key, frozenset()) | said
+    return [
+        (units, together[table.title, table.source])
+        for table, units in zip(tables, rows, strict=True)
+    ]
 
 
 def _sentences_of(passage: Document) -> Iterator[_Unit]:
@@ -98,7 +147,8 @@ def _rows_of(table: Document) -> Iterator[_Unit]:
         text = row_sentence(table.columns, row)
         if text:
             own = stems(" ".join(str(cell) for cell in row if cell is not None)) | stems(text)
-            yield _Unit(text, f"{table.id}.r{number}", own, context)
+            facts = tuple(facts_of(table.columns, row))
+            yield _Unit(text, f"{table.id}.r{number}", own, context, subject_of(row), facts)
 
 
 def _coverage(asked: frozenset[str], present: frozenset[str], evidence: _Evidence) -> float:
@@ -110,47 +160,71 @@ def _coverage(asked: frozenset[str], present: frozenset[str], evidence: _Evidenc
 # ---- rows -------------------------------------------------------------------------------------
 
 
-def _from_tables(
-    own: frozenset[str], inherited: frozenset[str], part: Part, evidence: _Evidence
-) -> Iterator[Sentence]:
-    """Yield the rows of the tables that are about a part, those that fit it best."""
-    for _, units in evidence.tables:
-        everything = frozenset().union(*(unit.own | unit.context for unit in units))
-        if not units or _coverage(own, everything, evidence) < MIN_TABLE_COVERAGE:
+def _from_tables(asked: _Asked, evidence: _Evidence) -> list[_Unit]:
+    """Return the rows of the tables that are about a part, those that fit it best."""
+    found: list[_Unit] = []
+    for units, everything in evidence.tables:
+        if not units or not _about(asked, everything, evidence):
             continue
-        if inherited and not any(covers(everything, one) for one in inherited):
-            continue
-        asked = own | inherited
-        scores = [_coverage(asked, unit.own, evidence) for unit in units]
-        best = max(scores)
-        fitting = [u for u, score in zip(units, scores, strict=True) if score >= best - 1e-9]
-        limit = 1 if _asks_for_amount(part) else MAX_ROWS
-        for unit in fitting[:limit]:
-            yield Sentence(f"{unit.text}.", (unit.citation,))
+        scores = [_coverage(asked.all, unit.own, evidence) for unit in units]
+        fitting = [u for u, score in zip(units, scores, strict=True) if score >= max(scores) - 1e-9]
+        found += _as_many_as_asked(asked.part, fitting)
+    return found
 
 
-def _asks_for_amount(part: Part) -> bool:
-    spoken = [word.text.casefold() for word in part.words[:6]]
-    return any(pair in (("how", "many"), ("how", "much")) for pair in pairwise(spoken))
+def _about(asked: _Asked, present: frozenset[str], evidence: _Evidence) -> bool:
+    """Tell whether a table is about a part; that it is ranked shows in its order, not in its words."""
+    if asked.inherited and not any(covers(present, one) for one in asked.inherited):
+        return False
+    named = all(covers(present, one) for one in asked.names)
+    return named and _coverage(asked.unranked, present, evidence) >= MIN_TABLE_COVERAGE
+
+
+def _as_many_as_asked(part: Part, units: list[_Unit]) -> list[_Unit]:
+    end = part.ranks()
+    if end is not None and part.asks_for_one():
+        measured = [(value, unit) for unit in units if (value := _measure(part, unit)) is not None]
+        if len(measured) == len(units):
+            choose = max if end == "most" else min
+            return [choose(measured, key=lambda pair: pair[0])[1]]
+    return units[:1] if part.asks_count else units[:MAX_ROWS]
+
+
+def _measure(part: Part, unit: _Unit) -> Decimal | None:
+    """Return the figure a ranking goes by: that of the property, or the one the part names."""
+    asked = frozenset(word.stem for word in part.content())
+    named = [fact for fact in unit.facts if fact.value is not None]
+    fitting = [fact for fact in named if any(covers(stems(fact.label), one) for one in asked)]
+    chosen = fitting or [fact for fact in named if fact.unit]
+    return chosen[0].value if chosen else None
+
+
+def _row(unit: _Unit) -> Sentence:
+    return Sentence(f"{unit.text}.", (unit.citation,))
 
 
 # ---- sentences --------------------------------------------------------------------------------
 
 
-def _from_passages(
-    own: frozenset[str], inherited: frozenset[str], part: Part, evidence: _Evidence
-) -> list[Sentence]:
-    asked = own | inherited
+def _from_passages(asked: _Asked, evidence: _Evidence, *, answered: bool) -> list[_Unit]:
+    """Return the sentences that cover a part; fewer and surer ones where rows answer it already."""
+    if answered and asked.part.asks_count:
+        return []
+    least = SURE_COVERAGE if answered else MIN_PASSAGE_COVERAGE
+    wanted = asked.all - GENERIC or asked.all
     scored = []
     for unit in evidence.sentences:
-        if not any(covers(unit.own, one) for one in own):
+        present = unit.own | unit.context
+        if not any(covers(unit.own, one) for one in asked.own - GENERIC or asked.own):
             continue  # it would only be its heading that fits
-        score = _coverage(asked, unit.own | unit.context, evidence) * _fit(part, unit)
-        if score >= MIN_PASSAGE_COVERAGE:
+        if not all(covers(present, one) for one in asked.names | asked.objects):
+            continue
+        score = _coverage(wanted, present, evidence) * _fit(asked.part, unit)
+        if score >= least:
             scored.append((score, unit))
     scored.sort(key=lambda pair: -pair[0])
     best = [unit for score, unit in scored if score >= scored[0][0] * NEXT_BEST]
-    return [Sentence(_quote(unit), (unit.citation,)) for unit in _distinct(best)[:MAX_SENTENCES]]
+    return _distinct(best)[: 1 if answered else MAX_SENTENCES]
 
 
 def _distinct(units: Sequence[_Unit]) -> list[_Unit]:
@@ -160,7 +234,7 @@ def _distinct(units: Sequence[_Unit]) -> list[_Unit]:
 def _fit(part: Part, unit: _Unit) -> float:
     """Return 1 where a sentence has the kind of thing that is asked for, less where it has not."""
     spoken = [word.text.casefold() for word in part.words[:4]]
-    if ("when" in spoken or "year" in spoken or _asks_for_amount(part)) and not figures(unit.text):
+    if ("when" in spoken or "year" in spoken or part.asks_count) and not figures(unit.text):
         return UNFITTING
     if any(w in ("who", "whom", "whose") for w in spoken) and not _has_name(unit):
         return UNFITTING
@@ -169,12 +243,12 @@ def _fit(part: Part, unit: _Unit) -> float:
 
 def _has_name(unit: _Unit) -> bool:
     """Tell whether a word inside the sentence has a capital letter and is not its subject."""
-    subject = stems(unit.title)
+    subject = stems(unit.subject)
     inner = [word for word in words(unit.text) if word.start > 0 and word.text[0].isupper()]
     return any(len(word.text) > 1 and word.stem not in subject for word in inner)
 
 
-def _quote(unit: _Unit) -> str:
+def _quote(unit: _Unit) -> Sentence:
     """Return a sentence in quotes, under its heading where it does not name its subject itself.
 
     A heading with a figure (`page 3`) is left out: outside of quotes it would need evidence of its own.
@@ -182,6 +256,7 @@ def _quote(unit: _Unit) -> str:
     text = " ".join(unit.text.split())
     for mark in ('"', "\u201c", "\u201d"):
         text = text.replace(mark, "'")
-    subject = {stem(word.text.casefold()) for word in words(unit.title)}
-    named = subject <= {word.stem for word in words(unit.text)} or bool(figures(unit.title))
-    return f'"{text}"' if named else f'{unit.title}: "{text}"'
+    subject = {stem(word.text.casefold()) for word in words(unit.subject)}
+    named = subject <= {word.stem for word in words(unit.text)} or bool(figures(unit.subject))
+    quote = f'"{text}"' if named else f'{unit.subject}: "{text}"'
+    return Sentence(quote, (unit.citation,))

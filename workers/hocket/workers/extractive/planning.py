@@ -17,12 +17,13 @@ from hocket.schemas.pipeline.spec import CatalogParam, CatalogQuery
 from hocket.workers.extractive.questions import Part, parts
 from hocket.workers.extractive.words import Word, covers, is_content, stem, stems, words
 
-MIN_SCORE: Final = 0.6
+MIN_SCORE: Final = 0.75
 """Share of a part's words, by weight, that a query must account for."""
 DEFAULT_MAX_QUERIES: Final = 4
 MAX_VALUES: Final = 20_000
 MAX_BINDINGS: Final = 4
 MAX_SPAN_WORDS: Final = 8
+_COUNT: Final = stem("count")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Plan:
             "queries": [
                 {
                     "name": query.name,
+                    "title": query.description,
                     "sql": query.sql,
                     "params": dict(query.params),
                     "question": query.question,
@@ -243,6 +245,10 @@ def _candidate(
         weight = heaviest if place in in_values else weights[place]
         total += weight
         matched += weight * (1.0 if place in used else covers(text, word.stem))
+    if part.asks_count:
+        weight = vocabulary.weight(_COUNT)
+        total += weight
+        matched += weight * covers(text, _COUNT)
     asked = frozenset(word.stem for _, word in content)
     spare = len(text - asked) / len(text) if text else 1.0
     bindings = tuple(dict(zip(choices, row, strict=True)) for row in product(*choices.values()))
@@ -278,4 +284,6 @@ def _numbers(name: str, part: Part, used: set[int]) -> list[tuple[Any, frozenset
 
 def _phrase(part: Part, inherited: Sequence[_Span]) -> str:
     content = [word.text for word in part.content()]
-    return " ".join(dict.fromkeys([*content, *(span.text for span in inherited)])) or part.text
+    subjects = [span.text for span in inherited if span.text[:1].isupper()]
+    told = subjects or [span.text for span in inherited]
+    return " ".join(dict.fromkeys([*content, *told])) or part.text

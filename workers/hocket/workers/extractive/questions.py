@@ -2,9 +2,10 @@
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from itertools import pairwise
+from typing import Final, Literal
 
-from hocket.workers.extractive.words import Word, is_content, words
+from hocket.workers.extractive.words import Word, is_content, stem, words
 
 MAX_PARTS: Final = 4
 MAX_QUESTION_CHARS: Final = 4_000
@@ -17,9 +18,16 @@ _CUT: Final = re.compile(
     rf"(?<=[?!;])\s+|\s*[;\n]\s*|(?<=[a-z0-9)])\.\s+|,?\s+(?:and|but)\s+(?:also\s+)?(?=(?:in\s+|by\s+)?(?:{_ASKING})\b)",
     re.IGNORECASE,
 )
+_ELLIPTIC: Final = re.compile(
+    r"(?:which|who|what|when|where|how)(?:\s+one)?(?:\s+of\s+\w+)?\s+(?:is|are|was|were|has|have|had)"
+    r"(?:\s+(?:the\s+)?(?:most|least|more|less|\w+est|\w+ed)\b.*)?\W*$",
+    re.IGNORECASE,
+)
+"""A part whose subject was said before: `which is the most abundant`, `when was`."""
 _POINTING: Final = frozenset(
     {"it", "its", "they", "their", "them", "this", "these", "those", "that"}
 )
+_COUNTING: Final = frozenset({("how", "many"), ("how", "much"), ("number", "of")})
 _NUMBER_WORDS: Final = {
     word: number
     for number, word in enumerate(
@@ -28,26 +36,71 @@ _NUMBER_WORDS: Final = {
         1,
     )
 }
-_RANKING: Final = frozenset(
-    "top first highest lowest largest smallest greatest most least best worst biggest".split()
+RANKING: Final = frozenset(
+    "top bottom first last highest lowest largest smallest greatest most least best worst biggest "
+    "maximum minimum fewest".split()
 )
+_LEAST: Final = frozenset(
+    "bottom last lowest smallest least worst minimum fewest lightest coldest rarest shortest "
+    "youngest weakest thinnest cheapest slowest".split()
+)
+_SINGULAR: Final = frozenset({"is", "has", "was"})
+_PLURAL: Final = frozenset({"are", "have", "were"})
+GENERIC: Final = frozenset(
+    stem(word)
+    for word in "thing item element kind sort type text document source passage page data example".split()
+)
+"""Stems of words that only say what kind of thing is asked for; evidence need not repeat them."""
+MIN_SUPERLATIVE_CHARS: Final = 5
 MAX_AMOUNT: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of a question. `words` are all its words; `points_back` tells that it says `it`."""
+    """One part of a question. `words` are all its words; `points_back` tells that its subject (`it`)
+    was said before; `asks_count` that it says `how many`."""
 
     text: str
     words: tuple[Word, ...]
     points_back: bool
+    asks_count: bool
     amount: int | None
     """How many are asked for (`the five densest`), with the place of the word that says so."""
     amount_at: int | None
 
+    def names(self) -> tuple[Word, ...]:
+        """Return the words inside the part that have a capital letter; evidence must have them."""
+        inner = [word for word in self.words if word.start > 0]
+        return tuple(word for word in inner if word.text[0].isupper() and is_content(word))
+
+    def objects(self) -> tuple[Word, ...]:
+        """Return the words that follow `of`: whose boiling point it is, evidence must say."""
+        found = []
+        for place, word in enumerate(self.words):
+            if word.text.casefold() == "of":
+                found += [after for after in self.words[place + 1 :] if is_content(after)][:1]
+        return tuple(found)
+
+    def ranks(self) -> Literal["most", "least"] | None:
+        """Return which end of a ranking is asked for, if any."""
+        spoken = [word.text.casefold() for word in self.words]
+        if any(word in _LEAST for word in spoken):
+            return "least"
+        return "most" if any(map(is_ranking, spoken)) else None
+
+    def asks_for_one(self) -> bool:
+        """Tell whether one thing is asked for: `which element has the highest ...`."""
+        spoken = {word.text.casefold() for word in self.words[:5]}
+        return self.amount is None and bool(spoken & _SINGULAR) and not spoken & _PLURAL
+
     def content(self) -> tuple[Word, ...]:
         """Return the words that say what is asked about."""
         return tuple(w for i, w in enumerate(self.words) if i != self.amount_at and is_content(w))
+
+
+def is_ranking(word: str) -> bool:
+    """Tell whether a lower-case word asks for an end of a ranking."""
+    return word in RANKING or (word.endswith("est") and len(word) > MIN_SUPERLATIVE_CHARS)
 
 
 def parts(question: str) -> list[Part]:
@@ -72,7 +125,11 @@ def _part(text: str) -> Part:
     return Part(
         text=text,
         words=found,
-        points_back=any(word.text.casefold() in _POINTING for word in found),
+        points_back=any(word.text.casefold() in _POINTING for word in found)
+        or _ELLIPTIC.match(text) is not None,
+        asks_count=any(
+            (one.text.casefold(), two.text.casefold()) in _COUNTING for one, two in pairwise(found)
+        ),
         amount=None if at is None else _number(found[at].text),
         amount_at=at,
     )
@@ -86,7 +143,7 @@ def _amount_at(found: tuple[Word, ...]) -> int | None:
             continue
         before = found[place - 1].text.casefold() if place else ""
         after = [w.text.casefold() for w in found[place + 1 : place + 4]]
-        if before in _RANKING or any(w in _RANKING or w.endswith("est") for w in after):
+        if before in RANKING or any(map(is_ranking, after)):
             return place
         if not word.text.isdigit() and after and after[0].endswith("s") and number > 1:
             return place

@@ -21,8 +21,8 @@ STOP_WORDS: Final = frozenset(
     my no nor not now of off on once only or other our out over own per please same she should so some
     such than that the their them then there these they this those through to too under until up us very
     was we were what when where whether which while who whom whose why will with would you your
-    again answer compare compared comparison describe explain find give list mention name report say show
-    state summarise summarize tell versus vs year
+    again answer compare compared comparison describe difference explain find give list mention name report
+    say show state summarise summarize tell versus vs year
     """.split()
 )
 
@@ -41,10 +41,10 @@ _EXCEPTIONS: Final = {
     "names": "name",
 }
 _ENDINGS: Final = (
-    ("ivity", 4), ("ively", 4), ("ation", 3), ("ition", 4), ("ating", 3), ("ative", 3), ("ated", 3),
-    ("ates", 3), ("ator", 3), ("ment", 4), ("ness", 4), ("able", 4), ("ible", 4), ("ance", 4),
+    ("ivity", 4), ("ively", 4), ("ation", 4), ("ition", 4), ("ating", 4), ("ative", 4), ("ated", 4),
+    ("ates", 4), ("ator", 4), ("ment", 4), ("ness", 4), ("able", 4), ("ible", 4), ("ance", 4),
     ("ence", 4), ("eous", 3), ("iest", 3), ("ing", 3), ("est", 3), ("ive", 4), ("ity", 3), ("ion", 4),
-    ("ant", 4), ("ate", 3), ("ier", 3), ("ily", 3), ("ous", 4), ("ic", 4), ("al", 4), ("ed", 3),
+    ("ant", 4), ("ate", 4), ("ier", 3), ("ily", 3), ("ous", 4), ("ic", 4), ("al", 4), ("ed", 3),
     ("er", 3), ("ly", 3), ("y", 3), ("e", 3), ("i", 4),
 )  # fmt: skip
 """(ending, least letters that must remain), longest first."""
@@ -185,7 +185,7 @@ _RINGS: Final = (
     "use application employ purpose serve",
     "big large great high most",
     "small low least little",
-    "heavy mass weight",
+    "heavy light mass weight",
     "cure treat therapy treatment",
     "poison toxic poisonous danger dangerous hazard harm",
     "color appearance",
