@@ -3,31 +3,42 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 STAMP := .venv/.installed
+DEV_STAMP := .venv/.installed-dev
 PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-compile
 TESTS ?= tests
 JOBS ?= 2
+LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
-.PHONY: setup demo test lint types unit integration docs lock clean
+.PHONY: setup demo test lint types unit integration lock clean
 
-setup: $(STAMP)
+setup: $(DEV_STAMP)
 
+# what running needs; the demo waits for no more
 $(STAMP): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Hocket needs Python 3.11 or later." >&2; exit 1; }
 	@if command -v uv >/dev/null; then \
 		uv venv --quiet --clear --python "$(PYTHON)" .venv && \
-		uv pip install --quiet --python .venv --require-hashes -r requirements.lock && \
+		uv pip install --quiet --python .venv --no-deps --require-hashes -r requirements.lock && \
 		uv pip install --quiet --python .venv --no-deps --no-build-isolation -e . ; \
 	else \
 		"$(PYTHON)" -m venv --clear .venv && \
-		$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-compile \
-			--require-hashes -r requirements.lock && \
-		$(PY) -m pip install --quiet --disable-pip-version-check --no-deps \
-			--no-build-isolation -e . ; \
+		$(PIP) --require-hashes -r requirements.lock && \
+		$(PIP) --no-build-isolation -e . ; \
 	fi
-	@touch $(STAMP)
+	@touch $@
 
-demo: setup
+# what its checks need on top
+$(DEV_STAMP): requirements-dev.lock $(STAMP)
+	@if command -v uv >/dev/null; then \
+		uv pip install --quiet --python .venv --no-deps --require-hashes -r requirements-dev.lock ; \
+	else \
+		$(PIP) --require-hashes -r requirements-dev.lock ; \
+	fi
+	@touch $@
+
+demo: $(STAMP)
 	@.venv/bin/hocket demo
 
 test: setup lint types
@@ -48,8 +59,9 @@ integration: setup
 	$(PY) -m pytest -q -n $(JOBS) tests/contract tests/integration
 
 lock:
-	uv pip compile pyproject.toml --group dev --extra triton --universal --python-version 3.11 \
-		--generate-hashes --no-emit-index-url --no-header --no-annotate -o requirements.lock
+	uv pip compile pyproject.toml --group build $(LOCK) -o requirements.lock
+	uv pip compile pyproject.toml --group build --group dev --extra triton $(LOCK) \
+		-o requirements-dev.lock
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
