@@ -1,6 +1,5 @@
 """The planning node: what a model is told, and which of its answers become a plan."""
 
-import json
 from typing import Any
 
 import pytest
@@ -96,14 +95,22 @@ async def test_a_plan_holds_the_authors_sql_and_the_models_parameters() -> None:
     ]
 
 
-async def test_the_model_is_told_the_catalog_with_its_values_and_without_its_sql() -> None:
+async def test_a_prompt_tells_the_catalog_with_its_values_and_without_its_sql() -> None:
+    calls = chosen()
+    await plan(calls)
+    told = calls.requests[0].messages[0].content
+    assert '"values": ["Oslo", "Bergen"]' in told
+    assert "Rain by day in one city" in told
+    assert "SELECT" not in told
+
+
+async def test_a_built_in_model_gets_the_catalog_and_the_values_by_their_select() -> None:
     calls = chosen()
     await plan(calls)
     (request,) = calls.requests
     assert request.task == "plan"
-    assert request.context["catalog"][0]["params"]["city"]["values"] == ["Oslo", "Bergen"]
-    assert "SELECT" not in request.model_dump_json()
-    assert json.dumps(request.context["catalog"]) in request.messages[0].content
+    assert request.context["values"] == {"SELECT city FROM w.rain": ["Oslo", "Bergen"]}
+    assert [query["name"] for query in request.context["catalog"]] == ["rain", "top"]
 
 
 async def test_a_plan_without_questions_and_searches_falls_back_on_the_question() -> None:
