@@ -1,0 +1,96 @@
+"""What can be known of the deployment files without running them."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hocket.kit.settings import Settings
+from hocket.workers.runtime.consumers import consumer_name
+
+ROOT = Path(__file__).parents[2]
+KUBERNETES = ROOT / "deploy" / "kubernetes"
+
+
+def settings_names() -> set[str]:
+    names = {f"HOCKET_{name.upper()}" for name in Settings.model_fields}
+    return names | {"NATS_URL", "DATABASE_URL"}
+
+
+def documents(path: Path) -> list[dict]:
+    return [document for document in yaml.safe_load_all(path.read_text()) if document]
+
+
+def containers() -> list[dict]:
+    found = []
+    for file in ("services.yaml", "migrate.yaml"):
+        for document in documents(KUBERNETES / file):
+            pod = document.get("spec", {}).get("template", {}).get("spec", {})
+            found += pod.get("containers", ())
+    return found
+
+
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+COMMANDS = [c["command"] for c in containers()] + [
+    service["command"] for service in COMPOSE["services"].values() if "hocket" in service["image"]
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_names_something_that_is_there(command: list[str]) -> None:
+    if command[:2] == ["python", "-m"]:
+        assert importlib.util.find_spec(f"{command[2]}.__main__") is not None
+    else:
+        assert (Path(sys.executable).parent / command[0]).exists()
+        assert command[1:] == ["migrate"]
+
+
+def test_every_variable_is_a_setting_that_the_processes_read() -> None:
+    given = set(COMPOSE["x-hocket"]["environment"])
+    for document in documents(KUBERNETES / "settings.yaml"):
+        given |= set(document.get("data") or document.get("stringData") or {})
+    dockerfile = (ROOT / "deploy" / "Dockerfile").read_text()
+    given |= set(re.findall(r"\b(HOCKET_[A-Z_]+)=", dockerfile))
+    assert given <= settings_names()
+
+
+def test_probes_ask_the_port_that_the_image_serves_health_on() -> None:
+    dockerfile = (ROOT / "deploy" / "Dockerfile").read_text()
+    port = int(re.search(r"HOCKET_HEALTH_PORT=(\d+)", dockerfile)[1])  # type: ignore[index]
+    for container in containers():
+        if "livenessProbe" in container:
+            ports = {p["name"]: p["containerPort"] for p in container["ports"]}
+            assert ports[container["readinessProbe"]["httpGet"]["port"]] == port
+    assert f":{port}/readyz" in " ".join(COMPOSE["x-hocket"]["healthcheck"]["test"])
+
+
+def test_the_kustomization_names_files_that_are_there() -> None:
+    (kustomization,) = documents(KUBERNETES / "kustomization.yaml")
+    assert all((KUBERNETES / name).exists() for name in kustomization["resources"])
+
+
+def test_one_coordinator_runs_at_a_time() -> None:
+    deployments = documents(KUBERNETES / "services.yaml")
+    (coordinator,) = [d for d in deployments if d["metadata"]["name"] == "coordinator"]
+    assert coordinator["spec"]["replicas"] == 1
+    assert coordinator["spec"]["strategy"] == {"type": "Recreate"}
+
+
+def test_keda_watches_a_consumer_that_workers_make() -> None:
+    (scaled,) = documents(KUBERNETES / "keda.yaml")
+    assert scaled["spec"]["triggers"][0]["metadata"]["consumer"] == consumer_name("llm", "normal")
+
+
+def test_the_nats_server_accepts_its_configuration(tmp_path: Path) -> None:
+    text = (ROOT / "deploy" / "nats" / "nats.conf").read_text().replace("/data", str(tmp_path))
+    config = tmp_path / "nats.conf"
+    config.write_text(text)
+    server = Path(sys.executable).parent / "nats-server"
+    done = subprocess.run(
+        [server, "-t", "-c", config], capture_output=True, text=True, timeout=20, check=False
+    )
+    assert done.returncode == 0, done.stderr
