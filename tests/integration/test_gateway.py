@@ -8,7 +8,6 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from decimal import Decimal
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +48,6 @@ async def upstream() -> AsyncIterator[Upstream]:
         yield running
 
 
-def has_extractive() -> bool:
-    try:
-        return find_spec("hocket.workers.extractive.model") is not None
-    except ModuleNotFoundError:
-        return False
-
-
 def models(upstream: Upstream, **more: Any) -> dict[str, Any]:
     backend = {
         "name": "mock",
@@ -67,8 +59,6 @@ def models(upstream: Upstream, **more: Any) -> dict[str, Any]:
             "output_usd_per_mtok": "8",
         },
     }
-    if not has_extractive():
-        more["hocket-extractive"] = "writer"
     return {"writer": {"backends": [backend]}, **more}
 
 
@@ -333,7 +323,6 @@ async def test_a_stopping_gateway_ends_its_calls_first(
 async def test_without_configuration_the_extractive_model_answers(
     bus: Bus, nats_url: str, tmp_path: Path
 ) -> None:
-    pytest.importorskip("hocket.workers.extractive.model")
     async with running_gateway(nats_url, tmp_path, None):
         reply = await call(
             bus,
@@ -344,4 +333,4 @@ async def test_without_configuration_the_extractive_model_answers(
         )
         (booked,) = await records(bus)
     assert reply.error is None
-    assert (reply.cost_usd, booked.backend) == (0, "hocket-extractive")
+    assert (reply.cost_usd, booked.backend) == (Decimal(0), "hocket-extractive")

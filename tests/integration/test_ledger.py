@@ -26,7 +26,7 @@ from hocket.kit.database import connect_pool
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.lifecycle import Health
 from hocket.kit.streams import ensure_streams
-from hocket.ledger.intake import Intake
+from hocket.ledger.intake import DURABLE, Intake
 from hocket.ledger.metrics import LedgerMetrics
 from hocket.schemas import subjects
 from hocket.schemas.messages import Attribution, UsageRecord
@@ -255,6 +255,16 @@ async def test_booking_goes_on_after_nats_was_killed(
         await servers.nats.kill()
         await servers.nats.wait_ready()
         await until(connected(bus))
+        await publish(bus, encoded(record("c2")))
+        await drained(bus)
+    assert [row["call_id"] for row in await rows(pool)] == ["c1", "c2"]
+
+
+async def test_booking_goes_on_after_the_consumer_was_deleted(bus: Bus, pool: asyncpg.Pool) -> None:
+    async with running_ledger(bus, pool):
+        await publish(bus, encoded(record("c1")))
+        await drained(bus)
+        await bus.js.delete_consumer(subjects.USAGE, DURABLE)
         await publish(bus, encoded(record("c2")))
         await drained(bus)
     assert [row["call_id"] for row in await rows(pool)] == ["c1", "c2"]

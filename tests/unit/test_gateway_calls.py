@@ -129,8 +129,8 @@ async def test_a_call_is_booked_with_the_price_it_used() -> None:
     assert (reply.text, reply.cost_usd) == ("tidal", Decimal("1.5"))
     assert (record.cost_usd, record.input_usd_per_mtok, record.output_usd_per_mtok) == (
         Decimal("1.5"),
-        1,
-        1,
+        Decimal(1),
+        Decimal(1),
     )
     assert record.attribution == Attribution(tenant="acme", run_id="r1", step="draft")
 
@@ -197,7 +197,7 @@ async def test_what_a_failed_call_metered_is_booked() -> None:
     spent = Completion(input_tokens=2_000_000)
     desk = Desk(a=raises(lambda: BackendReplyMalformed(component="a", reason="torn", spent=spent)))
     await desk.make()
-    assert (desk.records[0].status, desk.records[0].cost_usd) == ("error", 2)
+    assert (desk.records[0].status, desk.records[0].cost_usd) == ("error", Decimal(2))
 
 
 async def test_a_backend_that_asked_for_rest_is_left_alone_until_then() -> None:

@@ -103,7 +103,7 @@ def test_without_configuration_the_extractive_model_serves_planner_and_writer() 
     assert table.names() == (EXTRACTIVE, "planner", "writer")
     (backend,) = table.backends_of("planner")
     assert backend.target == "hocket.workers.extractive.model:complete"
-    assert (backend.prices.priced, backend.prices.rank_usd) == (True, 0)
+    assert (backend.prices.priced, backend.prices.rank_usd) == (True, Decimal(0))
 
 
 def test_the_extractive_model_stays_beside_configured_ones() -> None:

@@ -79,7 +79,7 @@ class Booking:
                     await self._bus.post(subjects.USAGE_SUBJECT, payload, msg_id=record.call_id)
                     return
                 except PublishRefused as error:
-                    log.error("usage_refused", call_id=record.call_id, reason=str(error))  # noqa: TRY400
+                    log.error("usage_refused", call_id=record.call_id, reason=str(error))
                     await asyncio.sleep(REFUSED_PAUSE_MS / 1000)
         finally:
             self._metrics.unbooked.dec()

@@ -30,12 +30,16 @@ from hocket.schemas.errors import HocketError
 
 DURABLE = "ledger"
 MAX_BATCH = 500
-ACK_WAIT_MS = 30_000.0
+ACK_WAIT_MS = 10_000.0
+"""After this a record that was delivered and not acknowledged comes again; harmless, so kept short."""
 MAX_ACK_PENDING = 4 * MAX_BATCH
 IDLE_FETCH_MS = 2_000.0
 """How long one request for records waits; also how soon reading goes on after NATS was away."""
 GATHER_MS = 20.0
 """How long the first record of a batch waits for others."""
+BUSY_GATHER_MS = 100.0
+BUSY_BATCH = 25
+"""After a batch of this size the next one gathers for BUSY_GATHER_MS: fewer, fuller transactions."""
 FIRST_PAUSE_MS = 100.0
 MAX_PAUSE_MS = 5_000.0
 DRAIN_MS = 5_000.0
@@ -72,6 +76,7 @@ class Intake:
         self._ack_wait_ms = ack_wait_ms
         self._acknowledge = acknowledge or bus.ack
         self._records: JetStreamContext.PullSubscription | None = None
+        self._gather_ms = GATHER_MS
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Move records until `stopping`, then what still waits, within DRAIN_MS."""
@@ -83,6 +88,7 @@ class Intake:
                     await self._move(batch, stopping)
         except TimeoutError:
             log.warning("ledger_drain_incomplete", drain_ms=DRAIN_MS)
+        await self._let_go()  # or the server gives records to a request that nobody reads
 
     async def _fetch(self, wait_ms: float) -> Sequence[Msg]:
         """Return what waits in the stream; nothing where nothing came within `wait_ms`."""
@@ -100,9 +106,11 @@ class Intake:
             return ()
         self._health.report("usage_stream", True, "reading")
         try:
-            return [*first, *await self._records.fetch(MAX_BATCH - 1, timeout=GATHER_MS / 1000)]
+            others = await self._records.fetch(MAX_BATCH - 1, timeout=self._gather_ms / 1000)
         except (TimeoutError, NatsError, JetStreamError):
-            return first  # whatever was lost with the request comes again after ack_wait
+            others = []  # whatever was lost with the request comes again after ack_wait
+        self._gather_ms = BUSY_GATHER_MS if len(others) >= BUSY_BATCH else GATHER_MS
+        return [*first, *others]
 
     async def _subscribed(self) -> JetStreamContext.PullSubscription:
         """Subscribe to the durable consumer; it is made where it is missing."""
@@ -118,7 +126,7 @@ class Intake:
         )
 
     async def _let_go(self) -> None:
-        """Forget the subscription: the consumer may be gone, and the next fetch makes it again."""
+        """Forget the subscription; the next fetch makes it, and a consumer that is gone, again."""
         records, self._records = self._records, None
         if records is not None:
             try:
