@@ -24,6 +24,7 @@ $(STAMP): requirements.lock pyproject.toml
 		uv pip install --quiet --python .venv --no-deps --no-build-isolation -e . ; \
 	else \
 		"$(PYTHON)" -m venv --clear .venv && \
+		$(PIP) --require-hashes -r <(sed -n '/^pip==/,/[^\\]$$/p' requirements.lock) && \
 		$(PIP) --require-hashes -r requirements.lock && \
 		$(PIP) --no-build-isolation -e . ; \
 	fi
