@@ -2,8 +2,9 @@
 
 A platform of its own in a temporary folder: embedded NATS and Postgres (fsync on), coordinator, one
 separate worker process, gateway, ledger, REST API. The pipeline is applied over REST; its steps are
-`python` nodes whose handler returns its input, 200 bytes of JSON. Workloads: `chain10` (10 steps in a
-row), `agent6` (plan -> {retrieve, sql, classify} -> llm -> verify), `fan8` (split -> 8 parallel -> join).
+`python` nodes whose handler returns its input, 200 bytes of JSON. Workloads: `chain10` (10 steps in
+a row), `agent6` (plan -> {retrieve, sql, classify} -> llm -> verify), `fan8` (split -> 8 parallel ->
+join).
 
 Tasks are published to JetStream with nats-py, each with an inbox of its own in `Hocket-Reply-To`, and
 without an idempotency key: the run's identity is the message's place and time in TASKS, so intake needs
@@ -34,6 +35,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +62,7 @@ CONNECT_TIMEOUT_S = 10.0
 QUERY_TIMEOUT_S = 60.0
 MAX_INFLIGHT = 10_000
 MIN_WARMUP_RUNS = 20
+HERE = str(Path(__file__).resolve().parent)
 MIB = 1024 * 1024
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -107,7 +110,7 @@ def _chain(length: int) -> dict[str, tuple[str, ...]]:
 
 def _fan(width: int) -> dict[str, tuple[str, ...]]:
     branches = tuple(f"b{i}" for i in range(width))
-    return {"split": (), **{branch: ("split",) for branch in branches}, "join": branches}
+    return {"split": (), **dict.fromkeys(branches, ("split",)), "join": branches}
 
 
 _LOOK_UPS = ("retrieve", "sql", "classify")
@@ -116,7 +119,7 @@ WORKLOADS: Mapping[str, Workload] = {
     "agent6": Workload(
         {
             "plan": (),
-            **{name: ("plan",) for name in _LOOK_UPS},
+            **dict.fromkeys(_LOOK_UPS, ("plan",)),
             "llm": _LOOK_UPS,
             "verify": ("llm",),
         },
@@ -132,7 +135,11 @@ class Round:
 
     took_s: float
     latencies_ms: list[float]
-    cpu_s: float
+    cpu_s_by_process: Mapping[str, float]
+
+    @property
+    def cpu_s(self) -> float:
+        return sum(self.cpu_s_by_process.values())
 
     @property
     def p50_ms(self) -> float:
@@ -170,12 +177,14 @@ class Load:
 
         async def one_after_the_other() -> None:
             for _ in left:
-                latencies_ms.append(await self._one())
+                latency_ms = await self._one()
+                latencies_ms.append(latency_ms)
 
         cpu_before, began_s = cpu_s(pids_of), time.perf_counter()
         await asyncio.gather(*(one_after_the_other() for _ in range(inflight)))
         took_s = time.perf_counter() - began_s
-        return Round(took_s, latencies_ms, cpu_s(pids_of) - cpu_before)
+        used = {name: after - cpu_before[name] for name, after in cpu_s(pids_of).items()}
+        return Round(took_s, latencies_ms, used)
 
     async def _one(self) -> float:
         self.published += 1
@@ -211,8 +220,7 @@ async def main(arguments: argparse.Namespace) -> None:
     inflight = 1 if arguments.mode == "latency" else arguments.inflight
     print(_machine(), file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
-        here = str(Path(__file__).resolve().parent)
-        path = os.pathsep.join(part for part in (here, os.environ.get("PYTHONPATH")) if part)
+        path = os.pathsep.join(part for part in (HERE, os.environ.get("PYTHONPATH")) if part)
         platform = Platform(Path(folder), env={"PYTHONPATH": path}, log_level="warning")
         async with platform:
             name = arguments.workload
@@ -283,14 +291,24 @@ def children(root: int) -> list[int]:
     return found[1:]
 
 
-def cpu_s(root: int) -> float:
-    """Return user and system time of all processes below a process; that of those which ended stands
-    with their parents (fields 14 to 17)."""
-    ticks = 0
+def cpu_s(root: int) -> Counter[str]:
+    """Return user and system time of all processes below a process, by what they are; that of those
+    which ended stands with their parents (fields 14 to 17)."""
+    used: Counter[str] = Counter()
     for pid in children(root):
         if fields := _stat(pid):
-            ticks += sum(int(field) for field in fields[11:15])
-    return ticks / CLOCK_TICKS
+            used[_name(pid)] += sum(int(field) for field in fields[11:15]) / CLOCK_TICKS
+    return used
+
+
+def _name(pid: int) -> str:
+    """Return `postgres`, `nats-server`, or the module that a Python process runs."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_text("utf-8").replace("\0", " ").split()
+    except (FileNotFoundError, ProcessLookupError):
+        return "ended"
+    modules = [word for word in words if word.startswith("hocket.")]
+    return modules[0] if modules else Path(words[0]).name.rstrip(":") if words else "ended"
 
 
 def _stat(pid: int) -> list[str]:
@@ -333,6 +351,9 @@ def _show(name: str, measured: Round, workload: Workload) -> None:
         f"{1000 * measured.cpu_s / (runs * workload.steps):.3f} CPU s per 1000 steps",
         file=sys.stderr,
     )
+    shares = sorted(measured.cpu_s_by_process.items(), key=lambda item: -item[1])
+    text = ", ".join(f"{n} {1e6 * s / (runs * workload.steps):.0f}" for n, s in shares if s)
+    print(f"  CPU us per step: {text}", file=sys.stderr)
 
 
 def _whole(low: int, high: int) -> Any:
