@@ -10,6 +10,7 @@ is not, the server has lost the tail of its log and counts again (power loss, a 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import structlog
@@ -62,6 +63,8 @@ class LogReader:
         self._rewound = rewound
         self.applied_seq = applied_seq
         self.applied_msg_id = applied_msg_id
+        self.attached_at_ms = float("inf")
+        """When reading (again) began, by the server's clock: tasks stored before may be old news."""
         self._subscription: Subscription | None = None
         self._consumer = ""
         self._generation = 0
@@ -140,11 +143,15 @@ class LogReader:
 
     async def _start_seq(self) -> int:
         """Return where to read on, after checking that the log is the one we know."""
+        info = await self._bus.api(f"STREAM.INFO.{subjects.LOG}", {}, timeout_ms=API_TIMEOUT_MS)
+        if "error" in info:
+            raise BusUnavailable(reason=info["error"].get("description", "no log"))
+        self.attached_at_ms = 1_000 * datetime.fromisoformat(info["ts"]).timestamp()
         if self.applied_seq == 0:
             return 1
-        state = (await self._bus.js.stream_info(subjects.LOG)).state
-        if self.applied_seq < state.first_seq:
-            return state.first_seq  # aged out since; nothing of it is missing
+        first_seq: int = info["state"]["first_seq"]
+        if self.applied_seq < first_seq:
+            return first_seq  # aged out since; nothing of it is missing
         found = await self._message_id_at(self.applied_seq)
         if found == self.applied_msg_id:
             return self.applied_seq + 1
@@ -152,12 +159,12 @@ class LogReader:
             "log_rewound",
             partition=self._partition,
             applied_seq=self.applied_seq,
-            last_seq=state.last_seq,
+            last_seq=info["state"]["last_seq"],
             expected=self.applied_msg_id,
             found=found,
         )
         await self._rewound()
-        return max(1, state.first_seq)
+        return max(1, first_seq)
 
     async def _message_id_at(self, seq: int) -> str | None:
         try:
@@ -222,3 +229,10 @@ class LogReader:
             )
         except Exception as error:  # it goes by itself after INACTIVE_S
             log.debug("consumer_not_deleted", consumer=consumer, error=str(error))
+
+
+def stored_at_ms(ack_subject: str) -> float:
+    """Return when the server stored the message of an ack subject (epoch ms, the server's clock)."""
+    tokens = ack_subject.split(".")
+    time_ns = tokens[7] if len(tokens) == _ACK_TOKENS else tokens[9]
+    return int(time_ns) // 1_000 / 1_000

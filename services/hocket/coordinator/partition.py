@@ -28,7 +28,7 @@ from hocket.coordinator.core.commands import (
 from hocket.coordinator.core.decide import Decision, accept, decide, resume
 from hocket.coordinator.core.records import restore
 from hocket.coordinator.core.state import Link, Run, Step, StepState
-from hocket.coordinator.log_reader import LogMessage, LogReader
+from hocket.coordinator.log_reader import LogMessage, LogReader, stored_at_ms
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.store import Store
 from hocket.coordinator.timers import Timers
@@ -90,7 +90,6 @@ class Partition:
         self._runs: dict[str, Run] = {}
         self._ended: OrderedDict[str, Run] = OrderedDict()
         self._orphans: OrderedDict[str, list[AttemptFinished]] = OrderedDict()
-        self._doubtful = False
         self._timers = Timers(self._fire, is_wanted=self._runs.__contains__)
         self._reader: LogReader | None = None
 
@@ -117,7 +116,6 @@ class Partition:
         for run in await self._store.ended_since(self.number, ENDED_FOR_S):
             self._remember(run)
             self._tell_end(run, _finished_of(run))
-        self._doubtful = True
         self._metrics.taken("start")
         self._gauge()
         log.info(
@@ -199,7 +197,7 @@ class Partition:
         if event.task_ack is not None:
             self._committer.after(partial(self._bus.ack, event.task_ack))
         known = self._runs.get(event.run_id) or self._ended.get(event.run_id)
-        if known is None and (self._doubtful or event.parent is not None):
+        if known is None and self._may_be_old(event):
             known = (await self._store.known([event.run_id])).get(event.run_id)
         if known is not None:
             if known.ended:
@@ -222,6 +220,15 @@ class Partition:
         self._carry_out(None, decision)
         for result in self._orphans.pop(event.run_id, ()):
             await self._apply(result, at_ms)
+
+    def _may_be_old(self, event: RunAccepted) -> bool:
+        """Tell whether a run that is not in memory may have ended long ago: its task was stored before
+        we began to read the log, which a restored server may deliver as if it were new. Later tasks
+        are new, or intake has looked them up; sub-runs come without a task."""
+        assert self._reader is not None, "own the partition first"
+        if event.task_ack is None:
+            return True
+        return stored_at_ms(event.task_ack) <= self._reader.attached_at_ms
 
     async def _entry_for(self, event: RunAccepted) -> Entry:
         entry = await self._catalog.entry(event.tenant, event.pipeline, event.version)
@@ -387,8 +394,7 @@ class Partition:
         self._resume(restore(run, steps, entry.plan), entry)
 
     async def _rewound(self) -> None:
-        """The log lost its tail: hand out again what is in flight, and doubt every acceptance."""
-        self._doubtful = True
+        """The log lost its tail: hand out again what is in flight."""
         self._metrics.taken("rewind")
         self.redispatch()
 
