@@ -11,7 +11,7 @@ TESTS ?= tests
 JOBS ?= 2
 LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
-.PHONY: setup demo test lint types unit integration lock clean
+.PHONY: setup demo test lint types unit integration docs lock clean
 
 setup: $(DEV_STAMP)
 
@@ -58,6 +58,11 @@ unit: setup
 
 integration: setup
 	$(PY) -m pytest -q -n $(JOBS) tests/contract tests/integration
+
+# documents that are made from the code; a test says when they are old
+docs: setup
+	$(PY) -m hocket.cli.asyncapi > docs/asyncapi.yaml
+	.venv/bin/hocket schema > schemas/hocket/schemas/pipeline.schema.json
 
 lock:
 	uv pip compile pyproject.toml --group build $(LOCK) -o requirements.lock
