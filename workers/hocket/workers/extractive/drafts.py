@@ -16,7 +16,7 @@ from hocket.workers.extractive.words import sentences
 MARKER: Final = re.compile(
     r"\[((?:P\d{1,6}|S\d{1,6}(?:\.r\d{1,6})?)(?:\s*[,;]\s*(?:P\d{1,6}|S\d{1,6}(?:\.r\d{1,6})?))*)\]"
 )
-_TRAILING_MARKERS: Final = re.compile(rf"\s*{MARKER.pattern}")
+_MARKED: Final = re.compile(rf"\s*{MARKER.pattern}")
 
 Status = Literal["answered", "partial", "not_in_data"]
 
@@ -77,7 +77,7 @@ def _spans(text: str) -> Iterator[tuple[int, int]]:
         for start, end in _in_line(line[0]):
             begin = max(start + line.start(), taken)
             finish = end + line.start()
-            while after := _TRAILING_MARKERS.match(text, finish, line.end()):
+            while after := _MARKED.match(text, finish, line.end()):
                 finish = after.end()
             if begin < finish and text[begin:finish].strip():
                 yield begin, finish
@@ -88,15 +88,21 @@ def _in_line(line: str) -> Iterator[tuple[int, int]]:
     """Yield the sentences of a line; markers, quotes and what is between sentences get lost nowhere."""
     hidden = line
     for start, end in quoted(line):
-        hidden = hidden[:start] + "x" * (end - start) + hidden[end:]
+        hidden = _hidden(hidden, start, end)
+    for marker in MARKER.finditer(line):
+        hidden = _hidden(hidden, *marker.span())
     starts = [start for start, _ in sentences(hidden)]
     edges = [0, *starts[1:], len(line)]
     yield from pairwise(edges)
 
 
+def _hidden(text: str, start: int, end: int) -> str:
+    return text[:start] + "X" * (end - start) + text[end:]
+
+
 def _sentence(text: str) -> Sentence:
     ids = [one.strip() for match in MARKER.finditer(text) for one in re.split(r"[,;]", match[1])]
-    return Sentence(MARKER.sub("", text).strip(), tuple(dict.fromkeys(ids)))
+    return Sentence(_MARKED.sub("", text).strip(), tuple(dict.fromkeys(ids)))
 
 
 def rows_cited(

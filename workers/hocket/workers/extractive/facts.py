@@ -1,8 +1,8 @@
 """A row of a query result as a sentence: `Tungsten \N{EN DASH} melting point: 3695 K; period: 6`. Pure.
 
-The first cell is the subject where it is text; every other cell that is not NULL is `label: value`. The
-label is the column's name, but the columns `property`, `value` and `unit` are one figure: the property
-names it and the unit follows it.
+The first cell is the subject where it is text (else that is `Result`); every other cell that is not NULL
+is `label: value`. The label is the column's name, but the columns `property`, `value` and `unit` are one
+figure: the property names it and the unit follows it.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from hocket.workers.extractive.figures import number, written
 
 SUBJECT_DASH: Final = " \u2013 "
 BETWEEN: Final = "; "
+NO_SUBJECT: Final = "Result"
 MAX_CELL_CHARS: Final = 500
 
 
@@ -34,8 +35,7 @@ class Fact:
 def row_sentence(columns: Sequence[str], row: Sequence[Any]) -> str:
     """Return what a row says; empty for a row of NULLs."""
     facts = BETWEEN.join(f"{fact.label}: {fact.rendered()}" for fact in facts_of(columns, row))
-    subject = subject_of(row)
-    return f"{subject}{SUBJECT_DASH}{facts}" if subject and facts else subject or facts
+    return f"{subject_of(row) or NO_SUBJECT}{SUBJECT_DASH}{facts}" if facts else subject_of(row)
 
 
 def subject_of(row: Sequence[Any]) -> str:

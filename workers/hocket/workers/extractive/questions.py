@@ -48,7 +48,9 @@ _SINGULAR: Final = frozenset({"is", "has", "was"})
 _PLURAL: Final = frozenset({"are", "have", "were"})
 GENERIC: Final = frozenset(
     stem(word)
-    for word in "thing item element kind sort type text document source passage page data example".split()
+    for word in (
+        "thing item element kind sort type text document source passage page data example".split()
+    )
 )
 """Stems of words that only say what kind of thing is asked for; evidence need not repeat them."""
 MIN_SUPERLATIVE_CHARS: Final = 5

@@ -21,6 +21,7 @@ from hocket.schemas.messages import Document
 from hocket.workers.extractive.drafts import Draft, Sentence, quoted, read, rows_cited
 from hocket.workers.extractive.facts import (
     BETWEEN,
+    NO_SUBJECT,
     SUBJECT_DASH,
     Fact,
     facts_of,
@@ -249,6 +250,7 @@ def _labelled(text: str, row: _Row) -> Iterator[_Labelled]:
     body = 0
     subject = subject_of(row.cells)
     dash = text.find(SUBJECT_DASH)
+    ours = dash >= 0 and _folded(text[:dash]) == _folded(subject_of(row.cells) or NO_SUBJECT)
     if dash >= 0:
         yield _Labelled(text, 0, dash, subject, None)
         body = dash + len(SUBJECT_DASH)
@@ -261,6 +263,8 @@ def _labelled(text: str, row: _Row) -> Iterator[_Labelled]:
             value = begin + len(colon)
             yield _Labelled(text, piece_start, begin, label, None)
             yield _Labelled(text, value, piece_end, fact.rendered(), fact)
+        elif ours:
+            yield _Labelled(text, piece_start, piece_end, "nothing under this name", None)
 
 
 def _between(text: str, start: int) -> Iterator[tuple[int, int]]:

@@ -15,14 +15,15 @@ _WORD: Final = re.compile(r"[^\W\d_]+|\d+(?:[.,]\d+)*")
 
 STOP_WORDS: Final = frozenset(
     """
-    a about according after all also am an and any are as at be because been before being between both
-    but by can could did do does doing during each either every few for from further had has have having
-    he her here hers him his how i if in into is it its itself just let many may me might more much must
-    my no nor not now of off on once only or other our out over own per please same she should so some
-    such than that the their them then there these they this those through to too under until up us very
-    was we were what when where whether which while who whom whose why will with would you your
-    again answer compare compared comparison describe difference explain find give list mention name report
-    say show state summarise summarize tell versus vs year
+    a about according after all also am an and any are as at be because been before being between
+    both but by can could did do does doing during each either every few for from further had has
+    have having he her here hers him his how i if in into is it its itself just let many may me
+    might more much must my no nor not now of off on once only or other our out over own per
+    please same she should so some such than that the their them then there these they this those
+    through to too under until up us very was we were what when where whether which while who whom
+    whose why will with would you your again answer compare compared comparison describe
+    difference explain find give list mention name report say show state summarise summarize tell
+    versus vs year
     """.split()
 )
 
@@ -41,6 +42,7 @@ _EXCEPTIONS: Final = {
     "names": "name",
 }
 _ENDINGS: Final = (
+    ("ativity", 4),
     ("ivity", 4), ("ively", 4), ("ation", 4), ("ition", 4), ("ating", 4), ("ative", 4), ("ated", 4),
     ("ates", 4), ("ator", 4), ("ment", 4), ("ness", 4), ("able", 4), ("ible", 4), ("ance", 4),
     ("ence", 4), ("eous", 3), ("iest", 3), ("ing", 3), ("est", 3), ("ive", 4), ("ity", 3), ("ion", 4),
@@ -97,7 +99,8 @@ def stem(word: str) -> str:
     shorter = _singular(word.replace("colour", "color"))
     while (next_one := _without_ending(shorter)) != shorter:
         shorter = next_one
-    return shorter
+    doubled = len(shorter) > 3 and shorter[-1] == shorter[-2]
+    return shorter[:-1] if doubled else shorter
 
 
 def _singular(word: str) -> str:
@@ -115,12 +118,7 @@ def _without_ending(word: str) -> str:
         return _EXCEPTIONS[word]
     for ending, least in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= least:
-            kept = word[: -len(ending)]
-            return (
-                kept[:-1]
-                if len(kept) > 3 and kept[-1] == kept[-2] and kept[-1] not in "ls"
-                else kept
-            )
+            return word[: -len(ending)]
     return word
 
 
@@ -195,6 +193,7 @@ _RINGS: Final = (
     "count number amount",
     "shine glow",
     "jewelry jewellery",
+    "hot temperature",
 )
 
 
