@@ -1,7 +1,7 @@
 """What the configuration file says to workers, checked. Pure.
 
 ```yaml
-workers:    {ack_wait_s: 30, drain_s: 10}
+workers:    {ack_wait_s: 10, drain_s: 10}
 node_types: {llm: {concurrency: 32}, python: {concurrency: 64, modules: [acme.steps]}}
 blobs:      {store: file}        # or postgres, which workers on several machines share; or none
 databases:  {...}                # see hocket.workers.sql.targets

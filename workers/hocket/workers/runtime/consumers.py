@@ -7,7 +7,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from hocket.kit.bus import Bus
 from hocket.schemas import subjects
 
-ACK_WAIT_S = 30.0
+ACK_WAIT_S = 10.0
 """A step whose worker says nothing for so long goes to another one."""
 MAX_DELIVERIES = 20
 """A step delivered so often is dead-lettered. Also counts what a dying worker held beside it."""
