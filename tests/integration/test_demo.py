@@ -40,7 +40,9 @@ def test_the_first_question_gets_the_right_figure_with_its_source(printed: str) 
 def test_the_second_question_gets_the_densest_elements_in_order(printed: str) -> None:
     solid = [element for element in ELEMENTS if not element.tboil or element.tboil > 295]
     densest = sorted(solid, key=lambda element: -element.density)[:5]
-    places = [answer(printed, 2).index(f"{e.name} – density: {e.density:g}") for e in densest]
+    places = [
+        answer(printed, 2).index(f"{e.name} \N{EN DASH} density: {e.density:g}") for e in densest
+    ]
     assert places == sorted(places)
 
 
