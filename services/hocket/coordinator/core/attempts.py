@@ -5,7 +5,6 @@ again after a backoff, or with one that fails the step. A result that this state
 yet is held (the log lost its tail); one it does not wait for any more is recorded as late.
 """
 
-from dataclasses import replace
 from decimal import Decimal
 
 from immutables import Map
@@ -13,6 +12,7 @@ from immutables import Map
 from hocket.coordinator.core.commands import Dispatch, RecordAttempt, StartSubRun
 from hocket.coordinator.core.deadlines import deadline_of, emitted_outlook, lane_of, slack_of
 from hocket.coordinator.core.graph import open_scope
+from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.retries import backoff_ms
 from hocket.coordinator.core.state import TERMINAL, Emitted, Role, Step, StepState
 from hocket.coordinator.core.unfolding import Failing, Unfolding

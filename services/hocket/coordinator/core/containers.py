@@ -4,7 +4,6 @@ A node unfolds from the outside in: map, then loop, then what its type says. `st
 outermost layer that a link still has to; `child_settled` moves a container when a child ended.
 """
 
-from dataclasses import replace
 from typing import Any
 
 from hocket.coordinator.core.attempts import begin_leaf
@@ -12,6 +11,7 @@ from hocket.coordinator.core.deadlines import deadline_of, slack_of
 from hocket.coordinator.core.ending import cancel_below, cancel_step
 from hocket.coordinator.core.graph import open_scope
 from hocket.coordinator.core.layers import first_role
+from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.retries import matches
 from hocket.coordinator.core.state import Link, Role, Step, StepState, Tally
 from hocket.coordinator.core.unfolding import Failing, Settled, Start, Unfolding

@@ -4,7 +4,7 @@ The table of what an event does to a run; an event for a run that has ended, or 
 does not know, changes nothing.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 
 from hocket.coordinator.core.attempts import child_of, finished, redispatch, woken
@@ -13,6 +13,7 @@ from hocket.coordinator.core.containers import child_settled, failing, start
 from hocket.coordinator.core.deadlines import Outlook
 from hocket.coordinator.core.ending import end_run
 from hocket.coordinator.core.graph import activate, node_settled, open_scope
+from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.state import Link, Role, Run, RunStatus, Step, StepState
 from hocket.coordinator.core.unfolding import (
     Activate,

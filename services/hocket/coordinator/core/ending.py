@@ -1,10 +1,10 @@
 """Ends: of what runs under a step, and of the run. Every path to a terminal run goes through
 `end_run`, which leaves nothing alive."""
 
-from dataclasses import replace
 from typing import Any
 
 from hocket.coordinator.core.commands import CancelAttempt, CancelSubRun, EndRun
+from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.state import Role, RunStatus, Step, StepState
 from hocket.coordinator.core.unfolding import Unfolding
 from hocket.schemas.errors import ErrorInfo

@@ -1,9 +1,8 @@
 """Scopes: which nodes may start, what a finished node sets free, when a scope is done."""
 
-from dataclasses import replace
-
 from hocket.coordinator.core.ending import cancel_below, end_run
 from hocket.coordinator.core.layers import first_role
+from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.state import Link, RunStatus, Step, StepState
 from hocket.coordinator.core.unfolding import (
     Activate,

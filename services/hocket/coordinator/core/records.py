@@ -5,7 +5,6 @@ times are epoch milliseconds.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -13,6 +12,7 @@ from immutables import Map
 from pydantic_core import from_json, to_json
 
 from hocket.coordinator.core.commands import RecordAttempt
+from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.state import (
     TERMINAL,
     Emitted,

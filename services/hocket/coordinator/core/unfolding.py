@@ -7,7 +7,7 @@ across modules; they put work on `todo`, so that neither nesting nor long loops 
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
@@ -20,6 +20,7 @@ from hocket.coordinator.core.deadlines import (
     Expectation,
     Outlook,
 )
+from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.state import (
     TERMINAL,
     Link,

@@ -1,9 +1,9 @@
 """Steps that wait for the outside: approvals and signals. They hold no worker, and may make the
 run's deadline stand still."""
 
-from dataclasses import replace
 from typing import Any
 
+from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.state import Signal, Step, StepState
 from hocket.coordinator.core.unfolding import Failing, Unfolding
 from hocket.schemas.errors import ErrorClass, HocketError
