@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hocket.cli.platform import Platform
 
 QUESTIONS = (
-    "What is the melting point of tungsten, and what is tungsten used for?",
+    "What is the melting point of gold, and what is gold used for?",
     "Which five elements have the highest density?",
     "What is the market price of rhodium per ounce?",
 )
