@@ -258,15 +258,15 @@ async def test_the_models_are_listed_with_their_backends(
 @pytest.mark.parametrize(
     ("wanted", "code"),
     [
-        (b"{", "call_malformed"),
-        (request(model="poet").model_dump_json().encode(), "model_unknown"),
+        (lambda: b"{", "call_malformed"),
+        (lambda: request(model="poet").model_dump_json().encode(), "model_unknown"),
     ],
 )
 async def test_a_call_that_cannot_be_made_gets_a_typed_error(
-    bus: Bus, nats_url: str, upstream: Upstream, tmp_path: Path, wanted: bytes, code: str
+    bus: Bus, nats_url: str, upstream: Upstream, tmp_path: Path, wanted: Callable[[], bytes], code: str
 ) -> None:
     async with running_gateway(nats_url, tmp_path, models(upstream)):
-        message = await bus.request(subjects.GATEWAY_CALL, wanted, timeout_ms=BOUND_MS)
+        message = await bus.request(subjects.GATEWAY_CALL, wanted(), timeout_ms=BOUND_MS)
     reply = CallReply.model_validate_json(message.data)
     assert reply.error is not None
     assert reply.error.code == code
