@@ -33,6 +33,7 @@ async def connect_pool(url: str, *, size: int, name: str) -> asyncpg.Pool:
                 timeout=5,
                 command_timeout=STATEMENT_TIMEOUT_S,
                 server_settings={"application_name": f"hocket {name}"},
+                reset=_keep,
             )
         except (
             OSError,
@@ -43,3 +44,8 @@ async def connect_pool(url: str, *, size: int, name: str) -> asyncpg.Pool:
             if loop.time() > deadline:
                 raise DatabaseUnavailable(reason=str(error) or type(error).__name__) from error
             await asyncio.sleep(RETRY_WAIT_S)
+
+
+async def _keep(_connection: asyncpg.Connection) -> None:
+    """Leave a session as it is: ours set, listen to and lock nothing beyond a transaction, and the
+    usual reset is a round trip after each query. (An open transaction is rolled back before this.)"""
