@@ -13,6 +13,7 @@ class CoordinatorMetrics:
         self._events = Counter(
             "hocket_log_events", "Log events applied, by kind.", ["kind"], registry=registry
         )
+        self._events_of: dict[str, Counter] = {}
         self._runs = Counter(
             "hocket_runs_ended", "Runs ended, by status.", ["status"], registry=registry
         )
@@ -38,7 +39,10 @@ class CoordinatorMetrics:
         )
 
     def applied(self, kind: str) -> None:
-        self._events.labels(kind).inc()
+        events = self._events_of.get(kind)
+        if events is None:
+            events = self._events_of[kind] = self._events.labels(kind)
+        events.inc()
 
     def ended(self, status: str, priority: str, duration_ms: float) -> None:
         self._runs.labels(status).inc()
