@@ -6,9 +6,10 @@ States: connected, or away; while away posts are kept (bounded by callers throug
 raise BusUnavailable.
 
 The hot path writes the protocol line itself into the client's buffer: nats-py's own publish costs a
-coroutine and a validation per message, three times as much. It uses `Client._pending`,
-`_pending_data_size` and `_flush_queue`, hence the pin on nats-py; `tests/integration/test_bus.py`
-would notice a change.
+coroutine and a validation per message, three times as much. Acknowledgements are taken where the
+client's parser hands them over, without a message object, a queue and a turn of the event loop each.
+It uses `_pending`, `_pending_data_size`, `_flush_queue` and `_process_msg` of the client, hence the
+pin on nats-py; `tests/integration/test_bus.py` would notice a change.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 from nats.js import JetStreamContext
+from pydantic_core import from_json
 
 from hocket.schemas.errors import ErrorClass, HocketError, PayloadTooLarge
 from hocket.schemas.ids import content_hash
@@ -76,10 +78,30 @@ class _Post:
     sent_at: float
 
 
+class _Client(Client):
+    """nats-py's client, with a short way for the subscriptions in `direct` (by their number)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.direct: dict[int, Callable[[bytes, bytes], None]] = {}
+
+    async def _process_msg(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes
+    ) -> None:
+        take = self.direct.get(sid)
+        if take is None:
+            await super()._process_msg(sid, subject, reply, data, headers)
+            return
+        try:
+            take(subject, data)
+        except Exception:  # it would end the client's reading
+            log.exception("bus_message_unreadable", subject=subject, data=data[:200])
+
+
 class Bus:
     """See the module. Made by `connect`."""
 
-    def __init__(self, client: Client, *, window: int) -> None:
+    def __init__(self, client: _Client, *, window: int) -> None:
         self.nc = client
         self.js: JetStreamContext = client.jetstream(timeout=10)
         self.on_reconnect: list[Callable[[], None]] = []
@@ -96,7 +118,7 @@ class Bus:
     @classmethod
     async def connect(cls, url: str, *, name: str, window: int = 4096) -> Self:
         """Connect within CONNECT_TIMEOUT_S, or raise BusUnavailable; later losses heal themselves."""
-        client = Client()
+        client = _Client()
         holder: list[Self] = []
 
         async def reconnected() -> None:
@@ -131,16 +153,12 @@ class Bus:
             except (OSError, NatsError, TimeoutError) as error:
                 if loop.time() > deadline:
                     raise BusUnavailable(reason=f"{url}: {error}") from error
-                client = Client()
+                client = _Client()
                 await asyncio.sleep(RECONNECT_WAIT_S)
         bus = cls(client, window=window)
         holder.append(bus)
-        await client.subscribe(
-            bus._inbox + ".*",
-            cb=bus._acknowledged,
-            pending_msgs_limit=SUBSCRIPTION_MESSAGES,
-            pending_bytes_limit=SUBSCRIPTION_BYTES,
-        )
+        acks = await client.subscribe(bus._inbox + ".*")
+        client.direct[acks._id] = bus._acknowledged
         return bus
 
     @property
@@ -274,14 +292,14 @@ class Bus:
         if client._flush_queue is not None and client._flush_queue.empty():
             client._flush_queue.put_nowait(self._loop.create_future())
 
-    async def _acknowledged(self, message: Msg) -> None:
-        token = message.subject.rsplit(".", 1)[1]
+    def _acknowledged(self, subject: bytes, data: bytes) -> None:
+        token = subject.rsplit(b".", 1)[1].decode()
         post = self._posts.get(token)
         if post is None:
             return
-        if not message.data:
+        if not data:
             return  # no responders: the stream is not there yet; the sweep tries again
-        answer = json.loads(message.data)
+        answer = from_json(data)
         error = answer.get("error")
         if error is not None and error.get("code") in TEMPORARY:
             return
