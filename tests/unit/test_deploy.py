@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from hocket.kit.settings import Settings
+from hocket.workers.configuration import parse
 from hocket.workers.runtime.consumers import consumer_name
 
 ROOT = Path(__file__).parents[2]
@@ -56,6 +57,25 @@ def test_every_variable_is_a_setting_that_the_processes_read() -> None:
     dockerfile = (ROOT / "deploy" / "Dockerfile").read_text()
     given |= set(re.findall(r"\b(HOCKET_[A-Z_]+)=", dockerfile))
     assert given <= settings_names()
+
+
+def test_workers_in_several_containers_share_large_values() -> None:
+    (config,) = documents(KUBERNETES / "config.yaml")
+    for text in (config["data"]["hocket.yaml"], (ROOT / "deploy" / "hocket.yaml").read_text()):
+        assert parse(yaml.safe_load(text)).blobs.store == "postgres"
+
+
+def test_every_service_finds_the_configuration_file() -> None:
+    settings, _secret = documents(KUBERNETES / "settings.yaml")
+    folder, _, name = settings["data"]["HOCKET_CONFIG"].rpartition("/")
+    (config,) = documents(KUBERNETES / "config.yaml")
+    assert name in config["data"]
+    for container in containers():
+        if "livenessProbe" in container:
+            assert folder in {mount["mountPath"] for mount in container["volumeMounts"]}
+    target = COMPOSE["x-hocket"]["environment"]["HOCKET_CONFIG"]
+    mounted = [volume.split(":")[1] for volume in COMPOSE["x-hocket"]["volumes"]]
+    assert mounted == [target]
 
 
 def test_probes_ask_the_port_that_the_image_serves_health_on() -> None:
