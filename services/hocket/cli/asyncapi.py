@@ -4,28 +4,56 @@
 describes and is never run: the hot paths speak to NATS directly (docs/decisions/0002-faststream.md).
 """
 
+import re
 import sys
+from importlib.metadata import version
 from typing import Any
 
+import yaml
 from faststream import FastStream
 from faststream.nats import NatsBroker
 from faststream.specification import AsyncAPI
 from pydantic import RootModel
 
+from hocket.kit import events
 from hocket.schemas import subjects
 from hocket.schemas.messages import RunFinished, StepChanged, TaskRejected, UsageRecord
 
+PARAMETERS = {
+    "tenant": "Who the run is for: 1 to 63 letters, digits, `-` or `_`.",
+    "pipeline": "The name of an applied pipeline.",
+    "reply_to": "The inbox that the task named in Hocket-Reply-To.",
+}
+HEADERS = {
+    events.IDEMPOTENCY_KEY: "The same key is the same run, for ever.",
+    events.DEADLINE_MS: "The run's deadline in milliseconds from its acceptance.",
+    events.DEADLINE: "The run's deadline as RFC 3339 time.",
+    events.PRIORITY: "interactive, standard or batch.",
+    events.BUDGET_USD: "What the run may cost, in US dollars.",
+    events.VERSION: "Not the latest version of the pipeline but this one.",
+    events.REPLY_TO: "The subject that hears the run's end or the task's refusal.",
+    events.PROGRESS: "1: the reply subject hears every change of a step, too.",
+    events.TRACEPARENT: "W3C trace context.",
+    "ce-id": "CloudEvents; with ce-source the idempotency key where there is no other.",
+    "ce-source": "CloudEvents.",
+}
+"""What intake reads of a task's headers; all are optional."""
+
 
 class Task(RootModel[dict[str, Any]]):
-    """The input of a pipeline: one JSON object that its input schema accepts. Headers, all optional:
-    Hocket-Idempotency-Key, Hocket-Deadline-Ms or Hocket-Deadline, Hocket-Class, Hocket-Budget-Usd,
-    Hocket-Version, Hocket-Reply-To, Hocket-Progress, traceparent, and CloudEvents' ce-*."""
+    """The input of a pipeline: one JSON object that its input schema accepts."""
 
 
 def document() -> str:
     """Return the AsyncAPI document as YAML."""
-    text: str = _application().schema.to_specification().to_yaml()
-    return text
+    described: dict[str, Any] = yaml.safe_load(_application().schema.to_specification().to_yaml())
+    for channel in described["channels"].values():
+        _describe_parameters(channel)
+    for name, message in described["components"]["messages"].items():
+        del message["correlationId"]  # FastStream's own header, which is not sent
+        if name.startswith("Task:"):
+            message["headers"] = _headers()
+    return yaml.safe_dump(described, sort_keys=False, allow_unicode=True, width=100)
 
 
 def _application() -> FastStream:
@@ -43,9 +71,9 @@ def _application() -> FastStream:
         broker.publisher(subject, title=model.__name__, description=text, schema=model)
     broker.publisher(
         "{reply_to}",
-        title="StepChanged",
-        description="Progress of a run, to the inbox in Hocket-Reply-To, with Hocket-Progress: 1.",
-        schema=StepChanged,
+        title="Reply",
+        description="A run's end or a task's refusal, and with Hocket-Progress every step's changes.",
+        schema=StepChanged | RunFinished | TaskRejected,
     )
     broker.publisher(
         subjects.USAGE_SUBJECT,
@@ -55,11 +83,22 @@ def _application() -> FastStream:
     )
     specification = AsyncAPI(
         title="Hocket",
-        version="0.1.0",
+        version=version("hocket"),
         description="Subjects that users publish and hear.",
         schema_version="3.0.0",
     )
     return FastStream(broker, specification=specification)
+
+
+def _describe_parameters(channel: dict[str, Any]) -> None:
+    """Say what stands for each `{name}` of an address, as AsyncAPI 3 asks; FastStream does not."""
+    if names := re.findall(r"\{(\w+)\}", channel["address"]):
+        channel["parameters"] = {name: {"description": PARAMETERS[name]} for name in names}
+
+
+def _headers() -> dict[str, Any]:
+    properties = {name: {"type": "string", "description": text} for name, text in HEADERS.items()}
+    return {"type": "object", "properties": properties}
 
 
 if __name__ == "__main__":
