@@ -208,7 +208,9 @@ def check_query(
         default_schema=default_schema or _DEFAULT_SCHEMA.get(dialect),
         functions_allowed=frozenset(name.lower() for name in functions_allowed),
     )
-    for node in tree.walk():
+    for count, node in enumerate(tree.walk()):
+        if count == MAX_NODES:
+            raise SqlUnreadable(dialect=dialect, reason=f"it has more than {MAX_NODES} parts")
         rules.check_node(node)
     found = rules.resolve_tables(tree)
     columns = _columns(tree, dialect)
@@ -300,10 +302,8 @@ class _Rules:
                 construct=f"{_name_of(node)} (`{_excerpt(node, self.dialect)}`)",
                 cure="Write the query without it; parameters are written `:name`.",
             )
-        if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Func):
-            self._check_qualified_function(node)
-        elif isinstance(node, exp.Func) and not isinstance(node.parent, exp.Dot):
-            self._check_function(node)
+        if isinstance(node, exp.Func):
+            self._check_function(node, self._qualifier_of(node))
         if isinstance(node, exp.Select):
             self._check_args(node, _SELECT_ARGS)
         if isinstance(node, exp.Table):
@@ -334,13 +334,16 @@ class _Rules:
                 cure="Write parameters as `:name`.",
             )
 
-    def _check_qualified_function(self, node: exp.Dot) -> None:
-        before = node.this
-        parts = before.parts if isinstance(before, exp.Dot | exp.Column) else [before]
-        qualifier = ".".join(
-            part.name if isinstance(part, exp.Identifier) else "?" for part in parts
-        )
-        self._check_function(node.expression, _fold(qualifier, False, self.dialect))
+    def _qualifier_of(self, function: exp.Func) -> str | None:
+        """Return the schema before a function's name, in an expression or in FROM."""
+        parent = function.parent
+        if isinstance(parent, exp.Dot) and parent.expression is function:
+            names = list(_dotted(parent.this))
+        elif isinstance(parent, exp.Table) and parent.this is function and parent.args.get("db"):
+            names = [parent.catalog, parent.db] if parent.catalog else [parent.db]
+        else:
+            return None
+        return _fold(".".join(names), False, self.dialect)
 
     def _check_function(self, node: exp.Func, schema: str | None = None) -> None:
         if isinstance(node, exp.Connector):
@@ -405,11 +408,7 @@ class _Rules:
         return ctes
 
     def _resolve(self, table: exp.Table, ctes: frozenset[str], found: set[str]) -> None:
-        if isinstance(table.this, exp.Func):
-            if table.args.get("db"):
-                self._check_function(table.this, _fold_identifier(table.args["db"], self.dialect))
-            return
-        if table.args.get("rows_from"):
+        if isinstance(table.this, exp.Func) or table.args.get("rows_from"):
             return
         if not isinstance(table.this, exp.Identifier) or table.args.get("catalog"):
             raise SqlConstructRefused(
@@ -458,6 +457,16 @@ def _children(node: exp.Expr) -> Iterator[exp.Expr]:
         for item in value if isinstance(value, list) else (value,):
             if isinstance(item, exp.Expr):
                 yield item
+
+
+def _dotted(node: exp.Expr) -> Iterator[str]:
+    if isinstance(node, exp.Dot):
+        yield from _dotted(node.this)
+        yield from _dotted(node.expression)
+    elif isinstance(node, exp.Column):
+        yield from (part.name for part in node.parts)
+    else:
+        yield node.name if isinstance(node, exp.Identifier) else "?"
 
 
 def _article(noun: str) -> str:

@@ -1,15 +1,27 @@
 """Run one checked query on a target and shape its answer as JSON.
 
 Numbers stay exact: an integral numeric is an integer, any other numeric its decimal text. Times are
-ISO 8601, intervals seconds, UUIDs text; bytes are refused by name.
+ISO 8601, intervals seconds, UUIDs and addresses text, NaN and the infinities of floats null; bytes are
+refused by name. The answer has at most `max_rows` rows and MAX_ANSWER_CHARS characters of text.
 """
 
 import asyncio
 import datetime as dt
+import json
+import sqlite3
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
+from ipaddress import (
+    IPv4Address,
+    IPv4Interface,
+    IPv4Network,
+    IPv6Address,
+    IPv6Interface,
+    IPv6Network,
+)
 from math import isfinite
 from time import monotonic
 from typing import Any
@@ -18,6 +30,7 @@ from sqlalchemy import TextClause, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from hocket.workers.sql import postgres
 from hocket.workers.sql.errors import (
     SqlConstructRefused,
     SqlFailed,
@@ -33,8 +46,15 @@ from hocket.workers.sql.targets import Target
 GRACE_S = 1.0
 """How long the database has to report its own timeout before the attempt is given up."""
 MAX_EXACT_INTEGER = 2**53
+MAX_CHECKED = 512
+MAX_ANSWER_CHARS = 8_000_000
+VALUE_CHARS = 16
+"""What a value that is not text is counted as."""
 QUERY_CANCELED = "57014"
-FOR_NOW = ("40", "53", "55P03", "57P0")
+OWN_TIMEOUT_SHARE = 0.9
+"""A statement that was cancelled sooner was cancelled by somebody else."""
+FOR_NOW = ("40", "53", "55P03", "57P0", QUERY_CANCELED)
+SQLITE_FOR_NOW = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_INTERRUPT)
 UNREACHABLE = ("08",)
 INVALID = ("22", "42", "26")
 
@@ -67,69 +87,127 @@ async def run_query(
     """Check a query, run it within `timeout_ms`, and return its answer, or raise a typed error
     (SqlRefused and its kinds, SqlTimeout, SqlFailed and its kinds)."""
     max_rows = min(max_rows, target.settings.max_rows)
-    checked = check_query(
+    checked = _check(
         sql,
-        dialect=target.dialect,
-        tables=tables or target.settings.tables,
-        within=target.settings.tables,
-        default_schema=target.settings.default_schema,
-        functions_allowed=target.settings.functions,
-        max_rows=max_rows,
+        target.dialect,
+        tuple(tables or target.settings.tables),
+        target.settings.tables,
+        target.settings.default_schema,
+        target.settings.functions,
+        max_rows,
     )
-    bound = _bound(checked, params)
+    statement, bound = _statement(checked, params)
     begun_s = monotonic()
     try:
-        async with asyncio.timeout(timeout_ms / 1000 + GRACE_S):
+        async with asyncio.timeout(timeout_ms / 1000 + GRACE_S) as patience:
             answer = await target.fetch(
-                _statement(checked), bound, timeout_ms=timeout_ms, max_rows=max_rows + 1
+                statement, bound, timeout_ms=timeout_ms, max_rows=max_rows + 1
             )
-    except TimeoutError:
-        raise SqlTimeout(
-            database=target.name, timeout_ms=round(timeout_ms), component=_component(target)
-        ) from None
-    except (SQLAlchemyError, OSError) as error:
-        raise _typed(target, error, timeout_ms) from error
-    rows = answer.rows[:max_rows]
+    except (SQLAlchemyError, OSError) as error:  # a TimeoutError is an OSError
+        if patience.expired():
+            raise _timeout(target, timeout_ms) from error
+        raise failure_of(target, error, timeout_ms, (monotonic() - begun_s) * 1000) from error
+    rows = _within_size(answer.rows[:max_rows])
     return QueryResult(
         sql=checked.sql,
         columns=answer.columns,
         types=_types(answer.columns, rows),
         rows=tuple(tuple(map(_json, row, answer.columns)) for row in rows),
-        truncated=len(answer.rows) > max_rows,
+        truncated=len(answer.rows) > len(rows),
         elapsed_ms=(monotonic() - begun_s) * 1000,
     )
 
 
-def _statement(checked: CheckedQuery) -> TextClause:
-    """Return the statement for the driver: text with its colons escaped, parameters bound."""
-    parts = [
-        f":{segment}" if i % 2 else segment.replace("\\", "\\\\").replace(":", "\\:")
-        for i, segment in enumerate(checked.segments)
-    ]
-    return text("".join(parts))
+@lru_cache(MAX_CHECKED)
+def _check(
+    sql: str,
+    dialect: str,
+    tables: tuple[str, ...],
+    within: tuple[str, ...],
+    default_schema: str | None,
+    functions: tuple[str, ...],
+    max_rows: int,
+) -> CheckedQuery:
+    """Check a query, once for as long as it is among the last MAX_CHECKED ones (3 ms each)."""
+    return check_query(
+        sql,
+        dialect=dialect,
+        tables=tables,
+        within=within,
+        default_schema=default_schema,
+        functions_allowed=functions,
+        max_rows=max_rows,
+    )
 
 
-def _bound(checked: CheckedQuery, params: Mapping[str, Any]) -> dict[str, Any]:
+def _statement(
+    checked: CheckedQuery, params: Mapping[str, Any]
+) -> tuple[TextClause, dict[str, Any]]:
+    """Return the statement for the driver and its values: every occurrence of a parameter is bound
+    by itself, so that each may have the type its place asks for."""
     missing = [name for name in checked.parameters if name not in params]
     if missing:
         raise SqlParametersWrong(
             reason=f"the query names {', '.join(missing)} and no value is given",
             cure="Give each in `params`.",
         )
-    return {name: params[name] for name in checked.parameters}
+    parts: list[str] = []
+    bound: dict[str, Any] = {}
+    for i, segment in enumerate(checked.segments):
+        if i % 2 == 0:
+            parts.append(segment.replace(":", "\\:"))  # all that `text` takes for its own
+            continue
+        name, value = f"p{len(bound)}", _bindable(params[segment], segment, checked.dialect)
+        bound[name] = value
+        kind = postgres.type_of(value) if checked.dialect == "postgres" else None
+        parts.append(f"CAST(:{name} AS {kind})" if kind else f" :{name} ")
+    return text("".join(parts)), bound
 
 
-def _typed(target: Target, error: Exception, timeout_ms: float) -> Exception:
-    state = _sqlstate(error)
-    interrupted = "interrupted" in str(error)  # SQLite's word for our progress handler
-    if state == QUERY_CANCELED or interrupted:
-        return SqlTimeout(
-            database=target.name, timeout_ms=round(timeout_ms), component=_component(target)
+def _bindable(value: Any, name: str, dialect: str) -> Any:
+    """Return a JSON value as the driver takes it: objects as JSON text, fractions exact."""
+    if isinstance(value, dict):
+        return json.dumps(value)
+    if dialect == "postgres":
+        return Decimal(repr(value)) if isinstance(value, float) else value
+    if isinstance(value, list | tuple):
+        raise SqlParametersWrong(
+            reason=f"`{name}` is a list, which {dialect} cannot bind",
+            cure="Give its items as parameters of their own: `IN (:a, :b)`.",
         )
+    return value
+
+
+def _within_size(rows: list[Sequence[Any]]) -> list[Sequence[Any]]:
+    """Return the first rows whose text fits into MAX_ANSWER_CHARS, at least one."""
+    chars = 0
+    for count, row in enumerate(rows):
+        chars += sum(len(value) if isinstance(value, str) else VALUE_CHARS for value in row)
+        if chars > MAX_ANSWER_CHARS and count > 0:
+            return rows[:count]
+    return rows
+
+
+def _timeout(target: Target, timeout_ms: float) -> SqlTimeout:
+    return SqlTimeout(
+        database=target.name, timeout_ms=round(timeout_ms), component=_component(target)
+    )
+
+
+def failure_of(
+    target: Target, error: Exception, timeout_ms: float, elapsed_ms: float
+) -> SqlTimeout | SqlFailed:
+    """Return the typed error for what a driver raised after `elapsed_ms`."""
+    state = _sqlstate(error)
+    code = _sqlite_code(error)
+    stopped = state == QUERY_CANCELED or code == sqlite3.SQLITE_INTERRUPT
+    if stopped and elapsed_ms >= timeout_ms * OWN_TIMEOUT_SHARE:
+        return _timeout(target, timeout_ms)
     kind: type[SqlFailed] = SqlFailed
-    if isinstance(error, OSError | PoolTimeout) or state.startswith(UNREACHABLE):
+    unreachable = state.startswith(UNREACHABLE) or code == sqlite3.SQLITE_CANTOPEN
+    if isinstance(error, OSError | PoolTimeout) or unreachable:
         kind = SqlUnavailable
-    elif state.startswith(FOR_NOW):
+    elif state.startswith(FOR_NOW) or code in SQLITE_FOR_NOW:
         kind = SqlFailedForNow
     elif state.startswith(INVALID) or (isinstance(error, StatementError) and not state):
         kind = SqlInvalid
@@ -140,6 +218,12 @@ def _typed(target: Target, error: Exception, timeout_ms: float) -> Exception:
         reason=str(cause).splitlines()[0][:500] if str(cause) else type(cause).__name__,
         component=_component(target),
     )
+
+
+def _sqlite_code(error: BaseException) -> int:
+    """Return the primary result code of an SQLite error; SQLITE_OK of any other."""
+    code = getattr(getattr(error, "orig", error), "sqlite_errorcode", None)
+    return sqlite3.SQLITE_OK if code is None else int(code) & 0xFF
 
 
 def _sqlstate(error: BaseException | None) -> str:
@@ -182,6 +266,17 @@ _TYPE_NAMES: tuple[tuple[tuple[type, ...], str], ...] = (
 )
 
 
+_SHOWN_AS_TEXT = (
+    uuid.UUID,
+    IPv4Address,
+    IPv4Interface,
+    IPv4Network,
+    IPv6Address,
+    IPv6Interface,
+    IPv6Network,
+)
+
+
 def _json(value: Any, column: str) -> Any:
     if value is None or isinstance(value, bool | str):
         return value
@@ -196,7 +291,7 @@ def _json(value: Any, column: str) -> Any:
         return value.isoformat()
     if isinstance(value, dt.timedelta):
         return value.total_seconds()
-    if isinstance(value, uuid.UUID):
+    if isinstance(value, _SHOWN_AS_TEXT):
         return str(value)
     if isinstance(value, list | tuple):
         return [_json(item, column) for item in value]

@@ -1,27 +1,33 @@
 """The databases that queries may run on, by name: their connections, and the walls around a query.
 
 Whatever the guard let through runs read-only: on Postgres in a READ ONLY transaction with a statement
-timeout (and a role, where one is set), on SQLite on a connection opened `mode=ro` with `query_only`.
-On other dialects the guard and the database user's own rights are all there is. Async drivers run in
-the loop; others in THREADS threads.
+timeout (and a role, where one is set), on SQLite on a connection opened `mode=ro` with `query_only`
+and an authorizer that only knows reading. On other dialects the guard and the database user's own
+rights are all there is. asyncpg runs in the loop, other drivers in THREADS threads.
+
+A cancelled caller stops its statement: asyncpg asks the server to, SQLite looks at a flag. A thread of
+another driver ends when its statement does.
 """
 
 import asyncio
-import sqlite3
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
+from threading import Event
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from sqlalchemy import Connection, Engine, TextClause, create_engine, make_url
+from sqlalchemy import Connection, Engine, TextClause, create_engine, event, make_url, text
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import QueuePool
 
+from hocket.workers.sql import postgres, sqlite
 from hocket.workers.sql.errors import SqlRefused, TargetInvalid, TargetUnknown
 from hocket.workers.sql.guard import DIALECTS, TablePattern, parse_pattern
 
@@ -29,9 +35,15 @@ POOL_SIZE = 8
 POOL_TIMEOUT_S = 10
 CONNECT_TIMEOUT_S = 10
 THREADS = 8
-PROGRESS_STEPS = 10_000
-"""SQLite instructions between two looks at the clock: well under a millisecond."""
-_DIALECTS = {"postgresql": "postgres", "sqlite": "sqlite", "mysql": "mysql", "duckdb": "duckdb"}
+_DIALECTS = {
+    "postgresql": "postgres",
+    "sqlite": "sqlite",
+    "mysql": "mysql",
+    "mariadb": "mysql",
+    "duckdb": "duckdb",
+}
+
+T = TypeVar("T")
 
 
 class TargetSettings(BaseModel):
@@ -45,7 +57,7 @@ class TargetSettings(BaseModel):
     functions: tuple[str, ...] = ()
     """Functions of the database's own that only compute from their arguments."""
     role: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
-    """Postgres: `SET LOCAL ROLE` before every query."""
+    """Postgres: the role that every query runs as."""
     default_schema: str | None = None
     max_rows: int = Field(10_000, ge=1, le=100_000)
 
@@ -85,9 +97,20 @@ class Target:
         self, statement: TextClause, params: Mapping[str, Any], *, timeout_ms: float, max_rows: int
     ) -> Answer:
         """Run a statement and return at most `max_rows` rows; the driver's errors pass through."""
+
+        def execute(connection: Connection) -> Answer:
+            with self._only_reading(connection):
+                result = connection.execute(statement, dict(params))
+                return Answer(tuple(result.keys()), list(result.fetchmany(max_rows)))
+
+        return await self.read(execute, timeout_ms=timeout_ms)
+
+    async def read(self, work: Callable[[Connection], T], *, timeout_ms: float) -> T:
+        """Run `work` on a connection that can only read; nothing it does is committed."""
+        deadline_s = monotonic() + timeout_ms / 1000
         if self._async is not None:
-            return await self._fetch_async(statement, params, timeout_ms, max_rows)
-        return await self._fetch_in_thread(statement, params, timeout_ms, max_rows)
+            return await self._read_in_loop(work, deadline_s)
+        return await self._read_in_thread(work, deadline_s)
 
     async def close(self) -> None:
         """Close every connection."""
@@ -110,54 +133,52 @@ class Target:
             self._async = create_async_engine(
                 url.set(drivername="postgresql+asyncpg"), connect_args=arguments, **limits
             )
+            event.listen(self._async.sync_engine, "connect", postgres.speak_as_literals)
             return
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=f"sql-{self.name}")
         if self.dialect == "sqlite":
-            file = url.database or ""
-            connect = partial(
-                sqlite3.connect, f"file:{file}?mode=ro", uri=True, check_same_thread=False
-            )
+            connect = partial(sqlite.connect, _sqlite_file(self.name, url))
             self._sync = create_engine("sqlite://", creator=connect, poolclass=QueuePool, **limits)
         else:
             self._sync = create_engine(url, **limits)
 
-    async def _fetch_async(
-        self, statement: TextClause, params: Mapping[str, Any], timeout_ms: float, max_rows: int
-    ) -> Answer:
+    def _only_reading(self, connection: Connection) -> AbstractContextManager[None]:
+        if self.dialect != "sqlite":
+            return nullcontext()
+        return sqlite.only_reading(_raw(connection), self.settings.tables)
+
+    async def _read_in_loop(self, work: Callable[[Connection], T], deadline_s: float) -> T:
         assert self._async is not None
         async with self._async.connect() as connection, connection.begin() as transaction:
-            await connection.exec_driver_sql("SET TRANSACTION READ ONLY")
-            await connection.exec_driver_sql(
-                f"SET LOCAL statement_timeout = {max(1, int(timeout_ms))}"
-            )
+            left_ms = max(1, int((deadline_s - monotonic()) * 1000))
+            walls = {"transaction_read_only": "on", "statement_timeout": str(left_ms)}
             if self.settings.role is not None:
-                await connection.exec_driver_sql(f'SET LOCAL ROLE "{self.settings.role}"')
-            result = await connection.execute(statement, dict(params))
-            answer = Answer(tuple(result.keys()), list(result.fetchmany(max_rows)))
+                walls["role"] = self.settings.role
+            await connection.execute(_walls(tuple(walls)), walls)
+            answer = await connection.run_sync(work)
             await transaction.rollback()
         return answer
 
-    async def _fetch_in_thread(
-        self, statement: TextClause, params: Mapping[str, Any], timeout_ms: float, max_rows: int
-    ) -> Answer:
+    async def _read_in_thread(self, work: Callable[[Connection], T], deadline_s: float) -> T:
         assert self._sync is not None
-        interrupt: list[Any] = []
-        deadline_s = monotonic() + timeout_ms / 1000
+        assert self._threads is not None
+        engine, given_up = self._sync, Event()
 
-        def run() -> Answer:
-            assert self._sync is not None
-            with self._sync.connect() as connection:
-                _wall_in(connection, deadline_s, interrupt)
-                result = connection.execute(statement, dict(params))
-                return Answer(tuple(result.keys()), list(result.fetchmany(max_rows)))
+        def run() -> T:
+            if given_up.is_set():
+                raise CancelledError
+            with engine.connect() as connection:
+                if self.dialect == "sqlite":
+                    sqlite.stop_when(
+                        _raw(connection), lambda: given_up.is_set() or monotonic() > deadline_s
+                    )
+                return work(connection)
 
-        loop = asyncio.get_running_loop()
-        running = loop.run_in_executor(self._threads, run)
+        running = asyncio.wrap_future(self._threads.submit(run))
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
-            for stop in interrupt:
-                stop()
+            given_up.set()
             running.add_done_callback(lambda done: done.cancelled() or done.exception())
             raise
 
@@ -184,13 +205,24 @@ class Targets:
             await target.close()
 
 
-def _wall_in(connection: Connection, deadline_s: float, interrupt: list[Any]) -> None:
-    if connection.dialect.name != "sqlite":
-        return
-    raw: Any = connection.connection.driver_connection
-    raw.execute("PRAGMA query_only = ON")
-    raw.set_progress_handler(lambda: int(monotonic() > deadline_s), PROGRESS_STEPS)
-    interrupt.append(raw.interrupt)
+@cache
+def _walls(names: tuple[str, ...]) -> TextClause:
+    """Return the statement that sets these for the transaction, in one round trip."""
+    return text("SELECT " + ", ".join(f"set_config('{name}', :{name}, true)" for name in names))
+
+
+def _raw(connection: Connection) -> Any:
+    return connection.connection.driver_connection
+
+
+def _sqlite_file(name: str, url: URL) -> Path:
+    if url.database in (None, "", ":memory:"):
+        raise TargetInvalid(
+            database=name,
+            reason="an SQLite database in memory is empty and only read here",
+            cure="Name a file: `sqlite:////data/shop.db`.",
+        )
+    return Path(str(url.database))
 
 
 def _settings(name: str, value: Any) -> TargetSettings:

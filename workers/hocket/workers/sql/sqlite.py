@@ -1,0 +1,70 @@
+"""SQLite connections that can only read: the file opened `mode=ro`, `query_only`, an authorizer.
+
+The authorizer is asked by SQLite itself, after its own parsing, so it holds whatever the guard thought
+of the text: no ATTACH, no PRAGMA, no catalog that is not named, no function that reaches outside.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from hocket.workers.sql import functions
+
+PROGRESS_STEPS: Final = 10_000
+"""Virtual machine steps between two looks at the clock: well under a millisecond."""
+MAX_VALUE_BYTES: Final = 16 * 1024 * 1024
+BUSY_TIMEOUT_S: Final = 5.0
+
+_READS: Final = frozenset(
+    {
+        sqlite3.SQLITE_SELECT,
+        sqlite3.SQLITE_READ,
+        sqlite3.SQLITE_FUNCTION,
+        sqlite3.SQLITE_RECURSIVE,
+        sqlite3.SQLITE_TRANSACTION,
+    }
+)
+
+
+def connect(file: Path) -> sqlite3.Connection:
+    """Open the file for reading."""
+    connection = sqlite3.connect(
+        f"{file.resolve().as_uri()}?mode=ro",
+        uri=True,
+        check_same_thread=False,
+        timeout=BUSY_TIMEOUT_S,
+    )
+    connection.execute("PRAGMA query_only = ON")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    return connection
+
+
+@contextmanager
+def only_reading(connection: sqlite3.Connection, tables: Sequence[str]) -> Iterator[None]:
+    """Let statements read tables, and catalogs that `tables` names, and nothing else."""
+    named = {text.lower().partition(".")[2].strip('"') for text in tables}
+
+    def authorize(
+        action: int, first: str | None, second: str | None, _schema: str | None, _view: str | None
+    ) -> int:
+        allowed = action in _READS
+        if action == sqlite3.SQLITE_READ:
+            table = (first or "").lower()
+            allowed = not table.startswith(("sqlite_", "pragma_")) or table in named
+        elif action == sqlite3.SQLITE_FUNCTION:
+            allowed = not functions.is_denied("sqlite", second or "")
+        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+    connection.set_authorizer(authorize)
+    try:
+        yield
+    finally:
+        connection.set_authorizer(None)
+
+
+def stop_when(connection: sqlite3.Connection, is_over: Callable[[], bool]) -> None:
+    """Interrupt this connection's statements once `is_over()`."""
+    connection.set_progress_handler(lambda: int(is_over()), PROGRESS_STEPS)
