@@ -263,7 +263,12 @@ async def test_the_models_are_listed_with_their_backends(
     ],
 )
 async def test_a_call_that_cannot_be_made_gets_a_typed_error(
-    bus: Bus, nats_url: str, upstream: Upstream, tmp_path: Path, wanted: Callable[[], bytes], code: str
+    bus: Bus,
+    nats_url: str,
+    upstream: Upstream,
+    tmp_path: Path,
+    wanted: Callable[[], bytes],
+    code: str,
 ) -> None:
     async with running_gateway(nats_url, tmp_path, models(upstream)):
         message = await bus.request(subjects.GATEWAY_CALL, wanted(), timeout_ms=BOUND_MS)
