@@ -35,7 +35,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +68,7 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class RunsMissing(Exception):
-    """Postgres does not hold what was published: {found} instead of {wanted}."""
+    """Something that was published is not there, or not as it should be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,10 +291,10 @@ def children(root: int) -> list[int]:
     return found[1:]
 
 
-def cpu_s(root: int) -> Counter[str]:
+def cpu_s(root: int) -> Mapping[str, float]:
     """Return user and system time of all processes below a process, by what they are; that of those
     which ended stands with their parents (fields 14 to 17)."""
-    used: Counter[str] = Counter()
+    used: defaultdict[str, float] = defaultdict(float)
     for pid in children(root):
         if fields := _stat(pid):
             used[_name(pid)] += sum(int(field) for field in fields[11:15]) / CLOCK_TICKS
