@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import defog
 from hocket.workers.sql.errors import (
     SqlConstructRefused,
     SqlFunctionRefused,
@@ -98,6 +99,7 @@ HOSTILE: dict[str, dict[type[SqlRefused], list[str]]] = {
             "SELECT * FROM otherdb.public.users",
             "SELECT $1",
             "SELECT id OPERATOR(evil.+) 1 FROM users",
+            "WITH RECURSIVE a AS (SELECT * FROM users), users AS (SELECT 1) SELECT * FROM a",
         ],
         SqlFunctionRefused: [
             "SELECT pg_read_file('/etc/passwd')",
@@ -147,6 +149,11 @@ HOSTILE: dict[str, dict[type[SqlRefused], list[str]]] = {
             "SELECT my_own_function(1)",
             "SELECT public.my_own_function(1)",
             "SELECT secret.lower('A')",
+            "SELECT * FROM secret.lower('A')",
+            "SELECT evil.pg_catalog.lower('A')",
+            "SELECT (my_own_function(1)).field",
+            "SELECT * FROM ROWS FROM (secret.lower('A')) AS x",
+            "SELECT * FROM users, LATERAL secret.lower(users.name) AS x",
             "SELECT http_get('http://evil')",
             "SELECT pg_stat_file('x'), 1 FROM users GROUP BY 1",
             "WITH f AS (SELECT pg_ls_dir('.') AS n) SELECT n FROM f",
@@ -204,7 +211,12 @@ HOSTILE: dict[str, dict[type[SqlRefused], list[str]]] = {
             "SELECT " + "(" * 3000 + "1" + ")" * 3000,
             "SELECT '" + "x" * MAX_SQL_CHARS + "'",
         ],
-        SqlParametersWrong: ["SELECT ?", "SELECT %s"],
+        SqlParametersWrong: [
+            "SELECT ?",
+            "SELECT %s",
+            "SELECT id FROM users WHERE at >= :from",
+            "SELECT " + ", ".join(f":p{n}" for n in range(257)),
+        ],
     },
     "sqlite": {
         SqlNotOneSelect: [
@@ -257,6 +269,7 @@ HOSTILE: dict[str, dict[type[SqlRefused], list[str]]] = {
             "HANDLER users OPEN",
             "LOAD DATA INFILE '/etc/passwd' INTO TABLE users",
             "KILL 1",
+            "WITH RECURSIVE a AS (SELECT * FROM keyring), keyring AS (SELECT 1) SELECT * FROM a",
         ],
         SqlFunctionRefused: [
             "SELECT sleep(5)",
@@ -272,7 +285,6 @@ HOSTILE: dict[str, dict[type[SqlRefused], list[str]]] = {
             "SELECT * FROM information_schema.tables",
             "SELECT * FROM SHOP.ORDERS",
             "SELECT * FROM Orders",
-            "WITH RECURSIVE a AS (SELECT * FROM keyring), keyring AS (SELECT 1) SELECT * FROM a",
         ],
     },
     "duckdb": {
@@ -285,6 +297,9 @@ HOSTILE: dict[str, dict[type[SqlRefused], list[str]]] = {
             "SELECT * FROM read_parquet('x')",
             "SELECT * FROM glob('/*')",
             "SELECT getenv('HOME')",
+            "SELECT 'HOME'.getenv()",
+            "SELECT my_own_function(1).field",
+            "SELECT my_own_function(1).lower()",
             "SELECT * FROM query('SELECT 1')",
             "SELECT * FROM query_table('secrets')",
             "SELECT * FROM duckdb_secrets()",
@@ -486,6 +501,7 @@ def test_an_operator_can_allow_an_own_function_but_not_a_denied_one() -> None:
 
     assert allowing("SELECT tax(1)", "tax")
     assert allowing("SELECT shop.tax(1)", "shop.tax")
+    assert allowing("SELECT * FROM shop.tax(1)", "shop.tax")
     with pytest.raises(SqlFunctionRefused):
         allowing("SELECT shop.tax(1)", "tax")
     with pytest.raises(SqlFunctionRefused, match="cannot be allowed"):
@@ -508,6 +524,13 @@ def test_a_name_that_only_unicode_folding_would_match_is_not_a_cte() -> None:
 def test_a_pattern_that_is_not_schema_and_table_is_refused(pattern: str) -> None:
     with pytest.raises(SqlRefused, match="schema"):
         parse_pattern(pattern, "postgres")
+
+
+@pytest.mark.skipif(not defog.is_here(), reason=defog.MISSING)
+def test_every_gold_query_of_real_questions_is_accepted() -> None:
+    assert defog.questions() == 118
+    for one in defog.gold():
+        assert check_query(one.sql, dialect="postgres", tables=defog.TABLES, max_rows=100), one
 
 
 # ---- properties -----------------------------------------------------------------------------

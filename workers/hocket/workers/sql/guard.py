@@ -44,6 +44,9 @@ _OPEN, _CLOSE = "\x01", "\x02"
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _PLACEHOLDER = re.compile(f"{_OPEN}([A-Za-z_][A-Za-z0-9_]*){_CLOSE}")
 _PARAMETER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_WORD_AS_PARAMETER = re.compile(
+    r"(?<![:\w]):(from|like|ilike|not|key|select|where|join|with)\b", re.I
+)
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _PATTERN = re.compile(r'("(?:[^"]|"")+"|[^".\s*]+)\.("(?:[^"]|"")+"|\*|[^".\s*]+)')
 
@@ -238,6 +241,11 @@ def _parse(sql: str, dialect: str) -> exp.Query:
     try:
         parsed = sqlglot.parse(sql, dialect=dialect)
     except SqlglotError as error:
+        if word := _WORD_AS_PARAMETER.search(sql):
+            raise SqlParametersWrong(
+                reason=f"`{word.group(1)}` is a word of SQL and cannot name a parameter",
+                cure=f"Call it something else, for example `:{word.group(1)}_value`.",
+            ) from error
         raise SqlUnreadable(dialect=dialect, reason=_first_line(error)) from error
     except RecursionError as error:
         raise SqlUnreadable(dialect=dialect, reason="it is nested too deeply") from error
@@ -384,30 +392,31 @@ class _Rules:
     def resolve_tables(self, tree: exp.Query) -> set[str]:
         """Check and qualify every table, telling CTEs apart by scope; return the tables."""
         found: set[str] = set()
-        stack: list[tuple[exp.Expr, frozenset[str]]] = [(tree, frozenset())]
+        stack: list[tuple[exp.Expr, _Names]] = [(tree, _Names())]
         while stack:
-            node, ctes = stack.pop()
+            node, names = stack.pop()
             with_ = node.args.get("with_")
             if isinstance(with_, exp.With):
-                ctes = self._enter_with(with_, ctes, stack)
+                names = self._enter_with(with_, names, stack)
             if isinstance(node, exp.Table):
-                self._resolve(node, ctes, found)
-            stack.extend((child, ctes) for child in _children(node) if child is not with_)
+                self._resolve(node, names, found)
+            stack.extend((child, names) for child in _children(node) if child is not with_)
         return found
 
     def _enter_with(
-        self, with_: exp.With, ctes: frozenset[str], stack: list[tuple[exp.Expr, frozenset[str]]]
-    ) -> frozenset[str]:
+        self, with_: exp.With, names: "_Names", stack: list[tuple[exp.Expr, "_Names"]]
+    ) -> "_Names":
         """Queue each CTE with the names it can see (the earlier ones, and itself if recursive)."""
-        for cte in with_.expressions:
-            alias = cte.args["alias"].this
-            name = _fold_identifier(alias, self.dialect)
-            _set_name(alias, name, self.dialect)
-            stack.append((cte.this, ctes | {name} if with_.recursive else ctes))
-            ctes |= {name}
-        return ctes
+        own = [_fold_identifier(cte.args["alias"].this, self.dialect) for cte in with_.expressions]
+        looks_ahead = bool(with_.recursive) or self.dialect == "sqlite"
+        for i, (cte, name) in enumerate(zip(with_.expressions, own, strict=True)):
+            _set_name(cte.args["alias"].this, name, self.dialect)
+            seen = names.ctes | set(own[: i + 1] if with_.recursive else own[:i])
+            later = names.later | set(own[i + 1 :]) if looks_ahead else names.later
+            stack.append((cte.this, _Names(seen, later)))
+        return _Names(names.ctes | set(own), names.later)
 
-    def _resolve(self, table: exp.Table, ctes: frozenset[str], found: set[str]) -> None:
+    def _resolve(self, table: exp.Table, names: "_Names", found: set[str]) -> None:
         if isinstance(table.this, exp.Func) or table.args.get("rows_from"):
             return
         if not isinstance(table.this, exp.Identifier) or table.args.get("catalog"):
@@ -416,9 +425,14 @@ class _Rules:
                 cure="Name tables as `schema.table`.",
             )
         name, schema = _fold_identifier(table.this, self.dialect), table.args.get("db")
-        if schema is None and name in ctes:
+        if schema is None and name in names.ctes:
             _set_name(table.this, name, self.dialect)
             return
+        if schema is None and name in names.later:
+            raise SqlConstructRefused(
+                construct=f"`{name}` before WITH defines it, which databases read differently",
+                cure="Define it first, or name the table with its schema.",
+            )
         if schema is None and self.dialect == "mysql" and name.lower() == "dual":
             return
         home = _fold_identifier(schema, self.dialect) if schema else self._home_of(name)
@@ -450,6 +464,14 @@ class _Rules:
         more = len(texts) - MAX_ALLOWED_IN_MESSAGE
         shown = ", ".join(texts[:MAX_ALLOWED_IN_MESSAGE]) or "none"
         return f"{shown} and {more} more" if more > 0 else shown
+
+
+@dataclass(frozen=True)
+class _Names:
+    """The CTEs that a place in the text can read, and those that some dialects let it read too."""
+
+    ctes: frozenset[str] = frozenset()
+    later: frozenset[str] = frozenset()
 
 
 def _children(node: exp.Expr) -> Iterator[exp.Expr]:
