@@ -61,12 +61,14 @@ class Service:
     health: Health
     log: Any
     _closers: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+    _buses: list[Bus] = field(default_factory=list)
     _started: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def bus(self, *, window: int = 4096) -> Bus:
         """Connect to NATS; its health is reported by itself."""
         bus = await Bus.connect(self.settings.nats_url, name=f"hocket {self.name}", window=window)
         self._closers.append(bus.close)
+        self._buses.append(bus)
         return bus
 
     async def pool(self, size: int) -> asyncpg.Pool:
@@ -85,6 +87,12 @@ class Service:
     def started(self) -> None:
         """Say that the process does its work now; only then is it ready."""
         self.health.report("started", True)
+
+    def look(self) -> None:
+        """Report what is known without asking anybody: whether the connections stand."""
+        if self._buses:
+            connected = all(bus.connected for bus in self._buses)
+            self.health.report("nats", connected, "" if connected else "away")
 
     async def close(self) -> None:
         for closer in reversed(self._closers):
@@ -192,6 +200,7 @@ async def _healthz(_request: Any) -> Any:
 async def _readyz(service: Service) -> Any:
     from aiohttp import web
 
+    service.look()
     health = service.health
     return web.json_response(health.as_json(), status=200 if health.ready else 503)
 
