@@ -18,6 +18,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 from hocket.coordinator.admission import Task, admit, read_task, reply_to
 from hocket.coordinator.catalog import Catalog
 from hocket.coordinator.committer import AWAY
+from hocket.coordinator.core.ending import finished_of
 from hocket.coordinator.core.state import Run
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.store import MAX_KEYS, Store
@@ -28,7 +29,7 @@ from hocket.kit.events import event_headers
 from hocket.kit.lifecycle import Health
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorInfo, HocketError
-from hocket.schemas.messages import RunAccepted, RunFinished, TaskRejected
+from hocket.schemas.messages import RunAccepted, TaskRejected
 
 DURABLE = "intake"
 ACK_WAIT_S = 30
@@ -167,19 +168,7 @@ class Intake:
         inbox = reply_to(task.headers)
         if inbox is None or run.finished_at_ms is None:
             return
-        finished = RunFinished(
-            run_id=run.run_id,
-            tenant=run.tenant,
-            pipeline=run.pipeline,
-            version=run.version,
-            status=run.status,
-            output=run.output,
-            error=run.error,
-            accepted_at_ms=run.accepted_at_ms,
-            finished_at_ms=run.finished_at_ms,
-            deadline_at_ms=run.deadline_at_ms,
-        )
-        self._bus.tell(inbox, finished.model_dump_json().encode())
+        self._bus.tell(inbox, finished_of(run).model_dump_json().encode())
 
     async def _reject(self, message: Msg, error: ErrorInfo, *, run_id: str | None) -> None:
         self._metrics.task("rejected")

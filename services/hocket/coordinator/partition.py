@@ -26,6 +26,7 @@ from hocket.coordinator.core.commands import (
     Wake,
 )
 from hocket.coordinator.core.decide import Decision, accept, decide, resume
+from hocket.coordinator.core.ending import finished_of
 from hocket.coordinator.core.records import restore
 from hocket.coordinator.core.state import Link, Run, Step, StepState
 from hocket.coordinator.log_reader import LogMessage, LogReader, stored_at_ms
@@ -115,7 +116,7 @@ class Partition:
             await self._load(run, steps)
         for run in await self._store.ended_since(self.number, ENDED_FOR_S):
             self._remember(run)
-            self._tell_end(run, _finished_of(run))
+            self._tell_end(run, finished_of(run))
         self._metrics.taken("start")
         self._gauge()
         log.info(
@@ -201,7 +202,7 @@ class Partition:
             known = (await self._store.known([event.run_id])).get(event.run_id)
         if known is not None:
             if known.ended:
-                self._tell_end(known, _finished_of(known))
+                self._tell_end(known, finished_of(known))
             return
         try:
             entry = await self._entry_for(event)
@@ -417,22 +418,6 @@ class Partition:
 
 def _has_effects(command: Command) -> bool:
     return isinstance(command, Dispatch) and command.request.effects_external
-
-
-def _finished_of(run: Run) -> RunFinished:
-    assert run.finished_at_ms is not None, run.run_id
-    return RunFinished(
-        run_id=run.run_id,
-        tenant=run.tenant,
-        pipeline=run.pipeline,
-        version=run.version,
-        status=run.status,
-        output=run.output,
-        error=run.error,
-        accepted_at_ms=run.accepted_at_ms,
-        finished_at_ms=run.finished_at_ms,
-        deadline_at_ms=run.deadline_at_ms,
-    )
 
 
 def _bytes(message: Message) -> bytes:

@@ -5,7 +5,7 @@ from typing import Any
 
 from hocket.coordinator.core.commands import CancelAttempt, CancelSubRun, EndRun
 from hocket.coordinator.core.replacing import replace
-from hocket.coordinator.core.state import Role, RunStatus, Step, StepState
+from hocket.coordinator.core.state import Role, Run, RunStatus, Step, StepState
 from hocket.coordinator.core.unfolding import Unfolding
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.ids import child_run_id
@@ -39,20 +39,21 @@ def end_run(
     cancel_below(u, "", error.code if error else str(status))
     u.todo.clear()
     u.change(status=status, output=output, error=error, finished_at_ms=u.now_ms)
-    run = u.run
-    u.commands.append(
-        EndRun(
-            RunFinished(
-                run_id=run.run_id,
-                tenant=run.tenant,
-                pipeline=run.pipeline,
-                version=run.version,
-                status=status,
-                output=output,
-                error=error,
-                accepted_at_ms=run.accepted_at_ms,
-                finished_at_ms=u.now_ms,
-                deadline_at_ms=run.deadline_at_ms,
-            )
-        )
+    u.commands.append(EndRun(finished_of(u.run)))
+
+
+def finished_of(run: Run) -> RunFinished:
+    """Return the public fact of a run that has ended."""
+    assert run.finished_at_ms is not None, run.run_id
+    return RunFinished(
+        run_id=run.run_id,
+        tenant=run.tenant,
+        pipeline=run.pipeline,
+        version=run.version,
+        status=run.status,
+        output=run.output,
+        error=run.error,
+        accepted_at_ms=run.accepted_at_ms,
+        finished_at_ms=run.finished_at_ms,
+        deadline_at_ms=run.deadline_at_ms,
     )
