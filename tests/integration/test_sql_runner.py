@@ -86,6 +86,17 @@ async def test_a_wrong_parameter_is_the_callers_fault(target: Target) -> None:
         )
 
 
+async def test_text_that_is_cast_to_a_date_is_a_date(target: Target) -> None:
+    result = await run_query(
+        target,
+        "SELECT count(*) AS days FROM a.t WHERE at >= CAST(:day AS date)",
+        {"day": "2019-12-31"},
+        timeout_ms=1_000,
+        max_rows=1,
+    )
+    assert result.rows == ((300,),)
+
+
 async def test_a_table_beyond_the_allowed_ones_is_refused(target: Target) -> None:
     with pytest.raises(SqlTableRefused, match=r"hocket\.run"):
         await run_query(target, "SELECT * FROM hocket.run", {}, timeout_ms=1_000, max_rows=1)
