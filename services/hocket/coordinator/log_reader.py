@@ -112,9 +112,17 @@ class LogReader:
         inbox = self._bus.nc.new_inbox()
 
         async def received(message: Msg) -> None:
-            if generation == self._generation:
-                async with self._handling:
+            async with self._handling:
+                if generation != self._generation:
+                    return  # of a consumer that was given up
+                try:
                     await self._received(message)
+                except Exception:
+                    # the client would swallow it and hand over the next message, past this one
+                    log.exception("log_message_failed", partition=self._partition)
+                    await asyncio.sleep(RETRY_S)
+                    self._generation += 1
+                    self._broken.set()
 
         self._subscription = await self._bus.subscribe(inbox, received)
         self._consumer = f"log-{self._partition}-{inbox.rsplit('.', 1)[1]}"

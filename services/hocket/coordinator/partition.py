@@ -5,6 +5,7 @@ Commands are published at once, without waiting for the database; what must come
 (its runs in flight are loaded and handed out again), reading. It ends when its epoch is over.
 """
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
@@ -13,7 +14,7 @@ import structlog
 from pydantic import ValidationError
 
 from hocket.coordinator.catalog import Catalog, Entry
-from hocket.coordinator.committer import Committer
+from hocket.coordinator.committer import AWAY, Committer
 from hocket.coordinator.core.commands import (
     Announce,
     CancelAttempt,
@@ -55,12 +56,13 @@ from hocket.schemas.messages import (
 )
 from hocket.schemas.pipeline.plan import check_input
 
-MAX_ENDED = 20_000
+MAX_ENDED = 5_000
 """Runs that ended lately, kept to know a repeated task or a late result."""
 ENDED_FOR_S = 120.0
 """On a takeover, ends younger than this are told again (the streams drop repeats)."""
 MAX_ORPHANS = 10_000
 """Results of runs that this log has not (yet) accepted."""
+PAUSE_S = 0.2
 EVENT_SOURCE = "hocket/coordinator"
 
 log = structlog.get_logger(__name__)
@@ -150,7 +152,7 @@ class Partition:
         event = await self._event_of(message)
         if event is not None:
             self._metrics.applied(message.kind)
-            await self._apply(event, message.at_ms)
+            await self._apply_surely(event, message)
         self._committer.applied(self.number, self._epoch, message.seq, message.msg_id)
 
     # ---- events -----------------------------------------------------------------------------
@@ -169,10 +171,32 @@ class Partition:
                 message=str(error),
                 error_class=ErrorClass.INVALID,
             )
-            await dead_letters.bury(
-                self._bus, "log", subject=subject, payload=message.body, headers=None, error=info
-            )
+            await self._bury(message, info)
             return None
+
+    async def _apply_surely(self, event: LogEvent, message: LogMessage) -> None:
+        """Apply an event; wait while Postgres is away; bury one that our rules cannot take, so that a
+        bug costs one run its deadline and not a partition its progress."""
+        while True:
+            try:
+                await self._apply(event, message.at_ms)
+                return
+            except AWAY as error:
+                log.warning("log_waits", partition=self.number, seq=message.seq, reason=str(error))
+                await asyncio.sleep(PAUSE_S)
+            except Exception as error:
+                log.exception("log_event_failed", partition=self.number, seq=message.seq)
+                info = ErrorInfo(
+                    code="log_event_failed", message=f"{type(error).__name__}: {error}"
+                )
+                await self._bury(message, info)
+                return
+
+    async def _bury(self, message: LogMessage, info: ErrorInfo) -> None:
+        subject = subjects.log(self.number, message.kind)
+        await dead_letters.bury(
+            self._bus, "log", subject=subject, payload=message.body, headers=None, error=info
+        )
 
     async def _apply(self, event: LogEvent, at_ms: float) -> None:
         if isinstance(event, RunAccepted):
@@ -195,19 +219,19 @@ class Partition:
         self._carry_out(run, decision)
 
     async def _accept(self, event: RunAccepted, at_ms: float) -> None:
-        if event.task_ack is not None:
-            self._committer.after(partial(self._bus.ack, event.task_ack))
         known = self._runs.get(event.run_id) or self._ended.get(event.run_id)
         if known is None and self._may_be_old(event):
             known = (await self._store.known([event.run_id])).get(event.run_id)
         if known is not None:
-            if known.ended:
-                self._tell_end(known, finished_of(known))
+            if known.ended:  # its end may be waiting for its commit still
+                self._committer.after(partial(self._tell_end, known, finished_of(known)))
+            self._ack_after_commit(event)
             return
         try:
             entry = await self._entry_for(event)
         except HocketError as error:
             self._refuse(event, error)
+            self._ack_after_commit(event)
             return
         decision = accept(
             event.model_copy(update={"version": entry.version}),
@@ -219,6 +243,7 @@ class Partition:
         )
         self._runs[event.run_id] = decision.run
         self._carry_out(None, decision)
+        self._ack_after_commit(event)
         for result in self._orphans.pop(event.run_id, ()):
             await self._apply(result, at_ms)
 
@@ -230,6 +255,12 @@ class Partition:
         if event.task_ack is None:
             return True
         return stored_at_ms(event.task_ack) <= self._reader.attached_at_ms
+
+    def _ack_after_commit(self, event: RunAccepted) -> None:
+        """Acknowledge the task with the commit that holds its run; only once the run is decided, for
+        an earlier commit must not take the task away."""
+        if event.task_ack is not None:
+            self._committer.after(partial(self._bus.ack, event.task_ack))
 
     async def _entry_for(self, event: RunAccepted) -> Entry:
         entry = await self._catalog.entry(event.tenant, event.pipeline, event.version)

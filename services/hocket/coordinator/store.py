@@ -183,6 +183,7 @@ _STEPS = f"SELECT {_read(STEP_COLUMNS)} FROM hocket.step WHERE run_id = ANY($1::
 _ENDED = f"""
 SELECT {_read(RUN_COLUMNS)} FROM hocket.run
 WHERE partition = $1 AND finished_at > now() - make_interval(secs => $2)
+ORDER BY finished_at, run_id
 """
 _KNOWN = f"SELECT {_read(RUN_COLUMNS)} FROM hocket.run WHERE run_id = ANY($1::text[])"
 _SPEC = """

@@ -1,0 +1,75 @@
+"""The bus on a real NATS: posts survive a killed server, and streams are as declared."""
+
+import asyncio
+
+import pytest
+
+from hocket.kit import dead_letters
+from hocket.kit.bus import Bus, PublishRefused
+from hocket.kit.embedded import EmbeddedServers
+from hocket.kit.streams import ensure_streams, stream_configs
+from hocket.schemas import subjects
+from hocket.schemas.errors import ErrorInfo, PayloadTooLarge
+
+POSTS = 20_000
+
+
+@pytest.fixture
+async def bus(nats_url: str):
+    bus = await Bus.connect(nats_url, name="test")
+    await ensure_streams(bus)
+    yield bus
+    await bus.close()
+
+
+async def test_every_post_is_stored_once_though_the_server_is_killed(
+    bus: Bus, servers: EmbeddedServers
+) -> None:
+    posts = []
+    for n in range(POSTS):
+        if n % 500 == 0:
+            await bus.room()
+            await asyncio.sleep(0)
+        # fsynced, so that what was acknowledged before the kill is still there
+        posts.append(bus.post(subjects.USAGE_SUBJECT, b"x" * 200, msg_id=f"m{n}"))
+        if n == POSTS // 2:
+            await servers.nats.kill()
+    await asyncio.wait_for(asyncio.gather(*posts), 60)
+    state = (await bus.js.stream_info(subjects.USAGE)).state
+    assert state.messages == POSTS
+    assert bus.unacknowledged == 0
+
+
+async def test_streams_are_as_declared_and_made_once(bus: Bus) -> None:
+    await ensure_streams(bus)
+    for wanted in stream_configs():
+        answer = await bus.api(f"STREAM.INFO.{wanted['name']}", {}, timeout_ms=5_000)
+        found = answer["config"]
+        assert {key: found.get(key) for key in wanted} == wanted
+        assert found["max_bytes"] > 0
+
+
+async def test_a_header_with_a_line_break_is_refused(bus: Bus) -> None:
+    with pytest.raises(PublishRefused, match="line break"):
+        bus.post("hocket.usage", b"", headers={"a": "b\r\nNats-Rollup: all"})
+
+
+async def test_a_payload_over_the_servers_limit_is_refused_before_it_is_sent(bus: Bus) -> None:
+    with pytest.raises(PayloadTooLarge):
+        bus.post("hocket.usage", b"x" * 2_000_000)
+
+
+async def test_a_dead_letter_keeps_the_message_byte_for_byte_and_goes_back(bus: Bus) -> None:
+    error = ErrorInfo(code="x", message="why")
+    subject, payload = subjects.task("t", "p"), b"\xff{"
+    headers = {"Nats-Msg-Id": "key", "a": "b"}
+    await dead_letters.bury(
+        bus, "task", subject=subject, payload=payload, headers=headers, error=error
+    )
+    (letter,) = await dead_letters.list_(bus)
+    assert (letter.subject, letter.payload, letter.error) == (subject, payload, error)
+    await dead_letters.redrive(bus, letter.seq)
+    assert await dead_letters.list_(bus) == []
+    back = await bus.js.get_msg(subjects.TASKS, 1)
+    assert back.data == payload
+    assert (back.headers or {})["Hocket-Idempotency-Key"] == "key"

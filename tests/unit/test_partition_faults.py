@@ -1,0 +1,68 @@
+"""What a partition does with an event that its rules cannot take: bury it and go on."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hocket.coordinator import partition as module
+from hocket.coordinator.log_reader import LogMessage
+from hocket.coordinator.partition import Partition
+
+
+class Notes:
+    """Stands for the committer: writes down what was applied."""
+
+    def __init__(self) -> None:
+        self.applied_seqs: list[int] = []
+
+    async def room(self) -> None:
+        return
+
+    def applied(self, partition: int, epoch: int, seq: int, msg_id: str) -> None:
+        self.applied_seqs.append(seq)
+
+
+def message(seq: int) -> LogMessage:
+    return LogMessage(seq, "id", 1.0, "cancel", b'{"run_id": "r1"}')
+
+
+def partition_with(notes: Notes) -> Partition:
+    metrics = SimpleNamespace(applied=lambda kind: None)
+    parts: dict[str, Any] = dict.fromkeys(("bus", "store", "catalog"))
+    return Partition(0, partitions=1, committer=notes, metrics=metrics, **parts)  # type: ignore[arg-type]
+
+
+async def test_an_event_that_breaks_a_rule_is_buried_and_the_next_is_applied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    notes, buried = Notes(), []
+
+    async def breaks(*arguments: object) -> None:
+        raise AssertionError("a bug")
+
+    async def bury(bus: object, source: str, **letter: Any) -> None:
+        buried.append((source, letter["error"].code))
+
+    partition = partition_with(notes)
+    monkeypatch.setattr(partition, "_apply", breaks)
+    monkeypatch.setattr(module.dead_letters, "bury", bury)
+    await partition.handle(message(7))
+    await partition.handle(message(8))
+    assert buried == [("log", "log_event_failed")] * 2
+    assert notes.applied_seqs == [7, 8]
+
+
+async def test_an_event_waits_while_postgres_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes, tries = Notes(), []
+
+    async def away(*arguments: object) -> None:
+        tries.append(1)
+        if len(tries) < 3:
+            raise ConnectionRefusedError("no database")
+
+    partition = partition_with(notes)
+    monkeypatch.setattr(partition, "_apply", away)
+    monkeypatch.setattr(module, "PAUSE_S", 0.0)
+    await partition.handle(message(7))
+    assert (len(tries), notes.applied_seqs) == (3, [7])
