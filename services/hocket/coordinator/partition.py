@@ -12,6 +12,7 @@ from functools import partial
 
 import structlog
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from hocket.coordinator.catalog import Catalog, Entry
 from hocket.coordinator.committer import AWAY, Committer
@@ -37,7 +38,7 @@ from hocket.coordinator.timers import Timers
 from hocket.kit import dead_letters
 from hocket.kit.bus import Bus
 from hocket.kit.clock import now_ms
-from hocket.kit.events import event_headers
+from hocket.kit.events import IDEMPOTENCY_KEY, event_headers
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError, PayloadTooLarge
 from hocket.schemas.messages import (
@@ -230,7 +231,7 @@ class Partition:
         try:
             entry = await self._entry_for(event)
         except HocketError as error:
-            self._refuse(event, error)
+            await self._refuse(event, error)
             self._ack_after_commit(event)
             return
         decision = accept(
@@ -268,11 +269,22 @@ class Partition:
             check_input(entry.plan, event.input)
         return entry
 
-    def _refuse(self, event: RunAccepted, error: HocketError) -> None:
-        """Answer for a run that cannot be: its pipeline went away, or a sub-run's input is wrong."""
+    async def _refuse(self, event: RunAccepted, error: HocketError) -> None:
+        """Answer for a run that cannot be: its pipeline went away, or a sub-run's input is wrong. A
+        task is kept as a dead letter, to be redriven when its pipeline is back."""
         log.error("run_refused", run_id=event.run_id, code=error.code, reason=str(error))
         if event.parent is not None:
             self._tell_parent(event.parent, output=None, error=error.info(), spend=Spend())
+            return
+        key = event.idempotency_key
+        await dead_letters.bury(
+            self._bus,
+            "task",
+            subject=subjects.task(event.tenant, event.pipeline),
+            payload=to_json(event.input),
+            headers=None if key is None else {IDEMPOTENCY_KEY: key},
+            error=error.info(),
+        )
 
     def _hold(self, event: AttemptFinished) -> None:
         self._orphans.setdefault(event.run_id, []).append(event)
