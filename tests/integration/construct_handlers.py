@@ -1,0 +1,20 @@
+"""Handlers for `test_constructs.py`, imported by the worker process."""
+
+import asyncio
+from typing import Any
+
+
+async def echo(given: Any) -> Any:
+    """Return the input."""
+    return given
+
+
+async def fail(given: Any) -> Any:
+    """Fail."""
+    raise ValueError(f"told to fail with {given}")
+
+
+async def nap(given: Any) -> Any:
+    """Take longer than anybody waits."""
+    await asyncio.sleep(30)
+    return given
