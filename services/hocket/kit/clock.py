@@ -1,13 +1,33 @@
-"""The clock: the only place that reads time for the shells; the cores are told."""
+"""The clock: the only place that reads time for the shells; the cores are told.
+
+A process may be given another source of time (`tests/simulation`: virtual, and skewed per process).
+"""
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_wall_s: Callable[[], float] = time.time
+_monotonic_s: Callable[[], float] = time.monotonic
 
 
 def now_ms() -> float:
     """Return the wall clock as milliseconds since the Unix epoch."""
-    return time.time() * 1000.0
+    return _wall_s() * 1000.0
 
 
 def monotonic_ms() -> float:
     """Return a clock that never goes back, for measuring durations (ms)."""
-    return time.monotonic() * 1000.0
+    return _monotonic_s() * 1000.0
+
+
+@contextmanager
+def source(wall_s: Callable[[], float], monotonic_s: Callable[[], float]) -> Iterator[None]:
+    """Read time from other functions (both in seconds) inside the `with`."""
+    global _wall_s, _monotonic_s
+    before = _wall_s, _monotonic_s
+    _wall_s, _monotonic_s = wall_s, monotonic_s
+    try:
+        yield
+    finally:
+        _wall_s, _monotonic_s = before
