@@ -550,6 +550,19 @@ async def test_a_model_call_counts_in_the_spend_of_its_attempt(rig: Rig) -> None
     assert gateway.asked[0].call_id == f"{attempt_id(step)}:1:1"
 
 
+async def test_a_result_tells_when_its_step_was_queued_and_how_long_models_took(rig: Rig) -> None:
+    await Gateway(rig).open()
+    before_ms = time.time() * 1000
+    async with rig.worker({"python": ask_model, "llm": echo}):
+        asked = await rig.result(await rig.send())
+        plain = await rig.result(await rig.send(type="llm"))
+    assert asked.timing is not None
+    assert 0 < asked.timing.model_ms <= asked.finished_at_ms - asked.started_at_ms
+    assert plain.timing is None
+    for result in (asked, plain):  # one machine: the server's clock is ours
+        assert before_ms - 1 <= result.queued_at_ms <= result.started_at_ms + 1
+
+
 async def test_a_call_waits_for_a_gateway_that_is_not_there_yet(rig: Rig, journal: Journal) -> None:
     async with rig.worker({"python": recorded(journal, ask_model)}):
         step = await rig.send()

@@ -72,10 +72,29 @@ class Spend(Message):
     cost_usd: Decimal = Decimal(0)
 
 
+class Timing(Message):
+    """Where an attempt's time went, by kind, as far as whoever ran it knows.
+
+    A worker tells of its model calls: `gateway_queue_ms` at the gateway before a backend had the call,
+    `model_ms` the rest until the reply; of calls side by side each moment counts once. The end of a
+    sub-run tells every kind of its critical path.
+    """
+
+    coordinator_ms: float = 0.0
+    queue_ms: float = 0.0
+    execution_ms: float = 0.0
+    gateway_queue_ms: float = 0.0
+    model_ms: float = 0.0
+    backoff_ms: float = 0.0
+    waiting_ms: float = 0.0
+
+
 class AttemptFinished(Message):
     """An attempt ended in a worker: with `output`, or with `error`.
 
     `started_at_ms` and `finished_at_ms` are the worker's clock; the log's own timestamp decides.
+    `queued_at_ms` is when the stream of steps stored the attempt (the server's clock), 0 where it did
+    not come from there.
     """
 
     kind: ClassVar[str] = "finished"
@@ -87,8 +106,11 @@ class AttemptFinished(Message):
     error: ErrorInfo | None = None
     started_at_ms: float = 0.0
     finished_at_ms: float = 0.0
+    queued_at_ms: float = 0.0
     worker: str = ""
     spend: Spend = Spend()
+    timing: Timing | None = None
+    """None where all of it was execution."""
 
 
 class SignalReceived(Message):
@@ -294,7 +316,8 @@ class CallCancelled(Message):
 
 
 class CallReply(Message):
-    """The gateway's answer: text (or `embeddings`) with its usage, or a typed error."""
+    """The gateway's answer: text (or `embeddings`) with its usage, or a typed error. `latency_ms` is
+    the gateway's time for the call, of which it waited `queue_ms` for a backend to have room."""
 
     call_id: str
     text: str = ""
@@ -307,6 +330,7 @@ class CallReply(Message):
     cached_tokens: int = 0
     cost_usd: Decimal = Decimal(0)
     latency_ms: float = 0.0
+    queue_ms: float = 0.0
     finish_reason: str = ""
     error: ErrorInfo | None = None
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from hocket.kit.clock import monotonic_ms
 from hocket.schemas import ids
 from hocket.schemas.errors import ErrorInfo, HocketError
 from hocket.schemas.messages import (
@@ -17,7 +18,9 @@ from hocket.schemas.messages import (
     Document,
     Spend,
     StepRequested,
+    Timing,
 )
+from hocket.workers.runtime.model_time import ModelTime
 
 
 class Calls(Protocol):
@@ -68,6 +71,7 @@ class Context:
         self._calls = calls
         self._ordinal = 0
         self._spent: list[CallReply] = []
+        self._model_time = ModelTime()
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -146,7 +150,7 @@ class Context:
             attribution=self.attribution,
         )
         headers = {"traceparent": self.traceparent} if self.traceparent else None
-        reply = await self._calls.make(request, headers)
+        reply = await self._timed(request, headers)
         self._spent.append(reply)
         if reply.error is not None:
             raise ModelCallFailed(model, reply.error)
@@ -163,6 +167,21 @@ class Context:
             output_tokens=sum(reply.output_tokens for reply in self._spent),
             cost_usd=sum((reply.cost_usd for reply in self._spent), Decimal(0)),
         )
+
+    @property
+    def timing(self) -> Timing | None:
+        """How long the attempt waited for models so far, None where it called none."""
+        return self._model_time.timing()
+
+    async def _timed(self, request: CallRequest, headers: dict[str, str] | None) -> CallReply:
+        asked_at_ms, queue_ms = monotonic_ms(), 0.0
+        self._model_time.asked(asked_at_ms)
+        try:
+            reply = await self._calls.make(request, headers)
+            queue_ms = reply.queue_ms
+        finally:
+            self._model_time.answered(monotonic_ms(), asked_at_ms=asked_at_ms, queue_ms=queue_ms)
+        return reply
 
 
 NOTHING_SPENT = Spend()

@@ -321,8 +321,10 @@ class Pool:
             error=info,
             started_at_ms=attempt.started_at_ms,
             finished_at_ms=now_ms(),
+            queued_at_ms=attempt.delivery.sent_at_ms,
             worker=self._worker,
             spend=context.spend if context else NOTHING_SPENT,
+            timing=context.timing if context else None,
         )
         payload, info = await self._encoded(finished)
         self._meters.finished(info, finished.finished_at_ms - finished.started_at_ms)
