@@ -201,6 +201,7 @@ HOSTILE: dict[str, dict[type[SqlRefused], list[str]]] = {
             'WITH "PG_USER" AS (SELECT 1) SELECT * FROM pg_user',
         ],
         SqlUnreadable: [
+            "SELECT LATERAL .",
             "NOTIFY x, 'y'",
             "SELECT",
             "SELECT * FROM",

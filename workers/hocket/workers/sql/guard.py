@@ -214,6 +214,8 @@ def check_query(
     for count, node in enumerate(tree.walk()):
         if count == MAX_NODES:
             raise SqlUnreadable(dialect=dialect, reason=f"it has more than {MAX_NODES} parts")
+        if node.error_messages():  # the parser takes a few that it cannot make sense of itself
+            raise SqlUnreadable(dialect=dialect, reason=f"a {node.key} in it is not complete")
         rules.check_node(node)
     found = rules.resolve_tables(tree)
     columns = _columns(tree, dialect)
