@@ -46,6 +46,8 @@ class _Dirty:
     run: Run
     steps: dict[str, None] = field(default_factory=dict)
     run_changed: bool = False
+    first: bool = False
+    """Its row is not in Postgres yet, as far as we know."""
 
 
 @dataclass(slots=True)
@@ -88,16 +90,18 @@ class Committer:
         *,
         changed: tuple[str, ...],
         run_changed: bool,
+        first: bool,
         attempts: list[RecordAttempt],
         urgent: bool,
     ) -> None:
-        """Write a run's new state with the next commit."""
+        """Write a run's new state with the next commit; `first` for a run that was accepted now."""
         pending = self._pending
         dirty = pending.dirty.get(run.run_id)
         if dirty is None:
             dirty = pending.dirty[run.run_id] = _Dirty(run)
         dirty.run = run
         dirty.run_changed = dirty.run_changed or run_changed
+        dirty.first = dirty.first or first
         for key in changed:
             dirty.steps[key] = None
         for attempt in attempts:
@@ -180,7 +184,7 @@ def _batch_of(pending: _Pending) -> Batch:
     batch = Batch(offsets=pending.offsets)
     for run_id, dirty in pending.dirty.items():
         if dirty.run_changed:
-            batch.runs.append(run_row(dirty.run))
+            batch.runs.append(run_row(dirty.run, first=dirty.first))
         batch.steps += [step_row(run_id, dirty.run.steps[key]) for key in dirty.steps]
     batch.attempts = [attempt_row(run_id, a) for run_id, a in pending.attempts.values()]
     return batch

@@ -314,6 +314,7 @@ class Partition:
                 run,
                 changed=decision.changed,
                 run_changed=decision.run_changed,
+                first=before is None,
                 attempts=attempts,
                 urgent=bool(after),
             )

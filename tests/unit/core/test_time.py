@@ -142,3 +142,31 @@ def test_a_wait_that_nobody_answers_times_out() -> None:
     fire(play)
     assert play.run.error is not None
     assert play.run.error.code == "wait_timed_out"
+
+
+def test_a_wake_up_that_became_stale_wakes_nobody() -> None:
+    inner = {"x": python()}
+    play = Play({"g": {"type": "graph", "nodes": inner, "timeout_ms": 100}, "z": python()})
+    play.finish("g/x", 1)
+    fire(play)
+    assert play.run.steps["g"].state is StepState.SUCCEEDED
+    assert play.run.status is RunStatus.RUNNING
+
+
+def test_a_deadline_stands_still_until_the_last_pausing_wait_has_ended() -> None:
+    play = Play({"a": {"type": "approval"}, "b": {"type": "approval"}}, spec={"slo_ms": 1_000})
+    play.now_ms += 400
+    yes = {"approved": True}
+    play.send(SignalReceived(run_id="r1", signal_id="1", name="a", payload=yes))
+    assert (play.run.deadline_at_ms, play.run.pausing) == (START_MS + 1_000, 1)
+    play.now_ms += 5_000
+    play.send(SignalReceived(run_id="r1", signal_id="2", name="b", payload=yes))
+    assert play.run.status is RunStatus.SUCCEEDED
+
+
+def test_signals_of_one_name_go_to_the_steps_that_wait_in_the_order_of_their_keys() -> None:
+    wait = {"type": "signal", "signal": "go", "map": {"over": "[1, 2]"}}
+    play = Play({"m": wait})
+    play.send(SignalReceived(run_id="r1", signal_id="1", name="go", payload="first"))
+    play.send(SignalReceived(run_id="r1", signal_id="2", name="go", payload="second"))
+    assert play.run.output == ["first", "second"]

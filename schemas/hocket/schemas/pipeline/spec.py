@@ -47,7 +47,8 @@ class Retry(_Spec):
 class Map(_Spec):
     """Run the node once per item of a list known at run time; its output is the list of outputs.
 
-    In `with`, the item is `item` (or `as`), its place `index`."""
+    In `with`, the item is `item` (or `as`), its place `index`; without `with` these two are the
+    whole input, so that a long list is not sent along with each of its items."""
 
     over: str
     as_: Name = Field("item", alias="as")
@@ -81,7 +82,8 @@ class NodeBase(_Spec):
     when: str | None = None
     """An expression; where it is false the node is skipped, and so is what needs only skipped nodes."""
     with_: dict[str, Any] | None = Field(None, alias="with")
-    """The step's input: values or expressions. Without it: `{"input": run input, NEED: output ...}`."""
+    """The step's input: values or expressions. Without it: `{"input": run input, NEED: output ...}`
+    (with `map`: `{item, index}`)."""
     map: Map | None = None
     loop: Loop | None = None
     retry: Retry | None = None

@@ -8,7 +8,7 @@ from typing import Any
 
 from hocket.coordinator.core.attempts import begin_leaf
 from hocket.coordinator.core.deadlines import deadline_of, slack_of
-from hocket.coordinator.core.ending import cancel_below, cancel_step
+from hocket.coordinator.core.ending import cancel_below
 from hocket.coordinator.core.graph import open_scope
 from hocket.coordinator.core.layers import first_role
 from hocket.coordinator.core.replacing import replace
@@ -146,6 +146,9 @@ def _input_of(u: Unfolding, step: Step, work: Start) -> Any:
     names = u.names_at(step)
     nodes = names.pop("nodes")
     names.pop("run")
+    if work.plan.node.map:  # the lists it maps over would go out once per item
+        names.pop("input")
+        return names
     return names | {need: nodes[need]["output"] for need in work.plan.needs}
 
 
@@ -277,8 +280,7 @@ def _pick_best(u: Unfolding, parent: Step, plan: NodePlan) -> None:
 
 
 def _commit(u: Unfolding, parent: Step, winner: Step) -> None:
-    for live in u.below(parent.key):
-        cancel_step(u, live, "race_lost")
+    cancel_below(u, parent.key, "race_lost")
     u.settle(parent.key, StepState.SUCCEEDED, output=winner.output, degraded=winner.degraded)
 
 

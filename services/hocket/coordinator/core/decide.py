@@ -163,8 +163,7 @@ def _fail_if_live(u: Unfolding, work: Failing) -> None:
 
 def _time_passed(u: Unfolding) -> None:
     u.run = replace(u.run, armed_at_ms=None)
-    due = sorted(key for key, at_ms in u.due().items() if at_ms <= u.now_ms)
-    for key in due:
+    for key in u.take_due():
         step: Step = u.steps[key]
         if step.state is StepState.WAITING:
             wait_timed_out(u, step)
@@ -180,7 +179,7 @@ def _time_passed(u: Unfolding) -> None:
 
 def _next_wake(u: Unfolding) -> float:
     deadline = u.run.deadline_at_ms if u.run.paused_at_ms is None else inf
-    return min(deadline, *u.due().values(), inf)
+    return min(deadline, u.next_due())
 
 
 def _late(run: Run, event: LogEvent, now_ms: float) -> tuple[Command, ...]:

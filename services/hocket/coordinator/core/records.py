@@ -12,6 +12,7 @@ from immutables import Map
 from pydantic_core import from_json, to_json
 
 from hocket.coordinator.core.commands import RecordAttempt
+from hocket.coordinator.core.heap import Heap, push
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.state import (
     TERMINAL,
@@ -26,6 +27,7 @@ from hocket.coordinator.core.state import (
     StepState,
     Tally,
 )
+from hocket.coordinator.core.waiting import answers_to, pauses
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import AttemptFinished, Priority, RunParent
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan, compile_emitted
@@ -92,8 +94,8 @@ ATTEMPT_COLUMNS: Mapping[str, str] = {
 }
 
 
-def run_row(run: Run) -> Row:
-    """Return a run's own row."""
+def run_row(run: Run, *, first: bool = True) -> Row:
+    """Return a run's own row; the input, which never changes, only in the first."""
     return (
         run.run_id,
         run.partition,
@@ -102,7 +104,7 @@ def run_row(run: Run) -> Row:
         run.version,
         run.status.value,
         run.priority.value,
-        _json(run.input),
+        _json(run.input) if first else "{}",
         _json(run.output),
         _json(run.error),
         run.idempotency_key,
@@ -257,6 +259,16 @@ def restore(run: Run, steps: list[Step], plan: Plan) -> Run:
         else:
             tallies[step.key] = _tally(step, below)
     live = [step for step in steps if step.state not in TERMINAL]
+    due: Heap = None
+    waiting: dict[str, Heap] = {}
+    pausing = 0
+    for step in live:
+        if step.wake_at_ms is not None:
+            due = push(due, (step.wake_at_ms, step.key))
+        if step.state is StepState.WAITING:
+            pausing += pauses(node_plan(step))
+            for name in answers_to(node_plan(step), step.key):
+                waiting[name] = push(waiting.get(name), step.key)
     return replace(
         run,
         steps=Map(by_key),
@@ -265,6 +277,9 @@ def restore(run: Run, steps: list[Step], plan: Plan) -> Run:
         live=Map({step.key: None for step in live}),
         wakes=Map({s.key: s.wake_at_ms for s in live if s.wake_at_ms is not None}),
         emitted=Map(emitted),
+        due=due,
+        waiting=Map(waiting),
+        pausing=pausing,
     )
 
 

@@ -2,7 +2,8 @@
 a new state costs the change and not the size of the run.
 
 Steps, the run's own fields, held results and unread signals are persisted. `scopes`, `tallies`,
-`live` and `wakes` are derived from them (`restore.py`) and never written.
+`live`, `wakes`, `due`, `waiting` and `pausing` are derived from them (`restore` in `records.py`) and
+never written. They are what keeps an event's work independent of the run's size.
 """
 
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from typing import Any
 
 from immutables import Map
 
+from hocket.coordinator.core.heap import Heap
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import AttemptFinished, Priority, RunParent
 from hocket.schemas.pipeline.plan import NodePlan, ScopePlan
@@ -178,6 +180,12 @@ class Run:
     tallies: Map[str, Tally] = NONE
     live: Map[str, None] = NONE
     wakes: Map[str, float] = NONE
+    due: Heap = field(default=None, compare=False)
+    """The entries (time, key) of `wakes`, earliest first, and stale ones."""
+    waiting: Map[str, Heap] = field(default=NONE, compare=False)
+    """By the name of a signal: the keys of the steps that wait for it, and stale ones."""
+    pausing: int = 0
+    """Waits for which the deadline stands still."""
     emitted: Map[str, Emitted] = NONE
     armed_at_ms: float | None = None
 

@@ -6,7 +6,7 @@ across modules; they put work on `todo`, so that neither nesting nor long loops 
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -20,15 +20,19 @@ from hocket.coordinator.core.deadlines import (
     Expectation,
     Outlook,
 )
+from hocket.coordinator.core.heap import Heap, pop, push
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.state import (
     TERMINAL,
     Link,
+    Role,
     Run,
     Scope,
     Step,
     StepState,
+    Tally,
 )
+from hocket.coordinator.core.waiting import answers_to, first, pauses
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import StepChanged
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
@@ -91,6 +95,9 @@ class Unfolding:
     live: Any
     wakes: Any
     emitted: Any
+    due: Heap
+    waiting: Map[str, Heap]
+    pausing: int
     commands: list[Command] = field(default_factory=list)
     changed: dict[str, None] = field(default_factory=dict)
     todo: deque[Work] = field(default_factory=deque)
@@ -130,6 +137,8 @@ class Unfolding:
 
     def put(self, step: Step) -> Step:
         """Keep a step, and with it the sets derived from it."""
+        if step.role is Role.WAIT:
+            self._note_wait(step)
         self.steps[step.key] = step
         self.changed[step.key] = None
         if step.state in TERMINAL:
@@ -138,8 +147,7 @@ class Unfolding:
         else:
             self.live[step.key] = None
             if step.wake_at_ms is not None:
-                self.wakes[step.key] = step.wake_at_ms
-                self.arm(step.wake_at_ms)
+                self._note_wake(step.key, step.wake_at_ms)
             else:
                 self.wakes.pop(step.key, None)
         self._announce(step)
@@ -172,12 +180,11 @@ class Unfolding:
         self.todo.append(Settled(key))
 
     def below(self, key: str) -> list[str]:
-        """Return the keys of the live steps under a step, innermost first."""
-        marks = tuple(key + mark for mark in "/[#~!")
-        found = self.live_keys()
-        if key:
-            found = [k for k in found if k.startswith(marks)]
-        return sorted(found, key=lambda k: (-len(k), k))
+        """Return the keys of the live steps under a step ("" for all of the run), children before
+        their parents."""
+        found: list[str] = []
+        self._live_below(key, found)
+        return found
 
     def live_keys(self) -> list[str]:
         """Return the keys of the steps that have not ended, sorted."""
@@ -185,11 +192,32 @@ class Unfolding:
         self.live = live.mutate()
         return sorted(live)
 
-    def due(self) -> dict[str, float]:
-        """Return the times at which steps want to be woken, by key."""
-        wakes = self.wakes.finish()
-        self.wakes = wakes.mutate()
-        return dict(wakes.items())
+    def take_due(self) -> list[str]:
+        """Return the keys of the steps that want to be woken by now, sorted, once."""
+        found: set[str] = set()
+        while (at_ms := self.next_due()) <= self.now_ms:
+            while self.due is not None and self.due[1][0] == at_ms:
+                found.add(self.due[1][1])
+                self.due = pop(self.due)
+        return sorted(key for key in found if self.wakes.get(key, inf) <= self.now_ms)
+
+    def next_due(self) -> float:
+        """Return the earliest time at which a step wants to be woken (infinite without one)."""
+        while self.due is not None:
+            at_ms, key = self.due[1]
+            if self.wakes.get(key) == at_ms:
+                return float(at_ms)
+            self.due = pop(self.due)
+        return inf
+
+    def waits_for(self, name: str) -> Step | None:
+        """Return the first step, by key, that waits for a signal of this name."""
+        step, rest = first(self.waiting.get(name), self.steps)
+        if rest is None:
+            self.waiting = self.waiting.delete(name) if name in self.waiting else self.waiting
+        else:
+            self.waiting = self.waiting.set(name, rest)
+        return step
 
     # ---- the run ----------------------------------------------------------------------------
 
@@ -252,7 +280,53 @@ class Unfolding:
             live=self.live.finish(),
             wakes=self.wakes.finish(),
             emitted=self.emitted.finish(),
+            due=self.due,
+            waiting=self.waiting,
+            pausing=self.pausing,
         )
+
+    def _live_below(self, key: str, found: list[str]) -> None:
+        for child in self._children(key):
+            step = self.steps.get(child)
+            if step is not None and step.state not in TERMINAL:
+                self._live_below(child, found)
+                found.append(child)
+
+    def _children(self, key: str) -> Iterable[str]:
+        """Return the keys that the children of a step have, or will have when they start."""
+        if key in self.scopes:
+            return [child_key(key, name) for name in self.scope_plan(key).nodes]
+        tally: Tally | None = self.tallies.get(key)
+        if tally is None:
+            return ()
+        fallback = f"{key}!{tally.started}"
+        if fallback in self.steps:
+            return (fallback,)
+        step: Step = self.steps[key]
+        if step.role is Role.MAP:
+            return (f"{key}[{index}]" for index in range(tally.started))
+        if step.role is Role.LOOP:
+            return (f"{key}#{tally.started}",)
+        return [f"{key}~{name}" for name in self.node_plan(step).branches]
+
+    def _note_wake(self, key: str, at_ms: float) -> None:
+        if self.wakes.get(key) != at_ms:
+            self.wakes[key] = at_ms
+            self.due = push(self.due, (at_ms, key))
+        self.arm(at_ms)
+
+    def _note_wait(self, step: Step) -> None:
+        before: Step | None = self.steps.get(step.key)
+        waited = before is not None and before.state is StepState.WAITING
+        waits = step.state is StepState.WAITING
+        if waits == waited:
+            return
+        plan = self.node_plan(step)
+        if pauses(plan):
+            self.pausing += 1 if waits else -1
+        if waits:
+            for name in answers_to(plan, step.key):
+                self.waiting = self.waiting.set(name, push(self.waiting.get(name), step.key))
 
     def _announce(self, step: Step) -> None:
         if not self.run.progress or self.run.reply_to is None:
@@ -309,6 +383,9 @@ def begin(run: Run, *, plan: Plan, outlook: Outlook, now_ms: float, epoch: int) 
         live=run.live.mutate(),
         wakes=run.wakes.mutate(),
         emitted=run.emitted.mutate(),
+        due=run.due,
+        waiting=run.waiting,
+        pausing=run.pausing,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.state import Signal, Step, StepState
 from hocket.coordinator.core.unfolding import Failing, Unfolding
+from hocket.coordinator.core.waiting import answers_to, pauses
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.messages import SignalReceived
 from hocket.schemas.pipeline.spec import ApprovalNode, SignalNode
@@ -29,12 +30,13 @@ class WaitTimedOut(HocketError):
 
 def begin_wait(u: Unfolding, step: Step) -> None:
     """Wait for a signal, or take one that is already here."""
-    node = _node(u, step)
-    if node.pause_deadline and u.run.paused_at_ms is None:
+    plan = u.node_plan(step)
+    if pauses(plan) and u.run.paused_at_ms is None:
         u.change(paused_at_ms=u.now_ms)
-    u.put(replace(step, state=StepState.WAITING, wake_at_ms=u.now_ms + node.wait_ms))
+    u.put(replace(step, state=StepState.WAITING, wake_at_ms=u.now_ms + _node(u, step).wait_ms))
+    names = answers_to(plan, step.key)
     for signal in u.run.signals:
-        if _answers(u, step, signal.name):
+        if signal.name in names:
             u.change(signals=tuple(s for s in u.run.signals if s is not signal))
             _answer(u, step, signal)
             return
@@ -46,11 +48,10 @@ def signal_received(u: Unfolding, event: SignalReceived) -> None:
         return
     u.change(seen_signals=(*u.run.seen_signals, event.signal_id)[-MAX_SIGNALS:])
     signal = Signal(event.signal_id, event.name, event.payload, event.by)
-    for key in u.live_keys():
-        step: Step = u.steps[key]
-        if step.state is StepState.WAITING and _answers(u, step, event.name):
-            _answer(u, step, signal)
-            return
+    step = u.waits_for(event.name)
+    if step is not None:
+        _answer(u, step, signal)
+        return
     u.change(signals=(*u.run.signals, signal)[-MAX_SIGNALS:])
 
 
@@ -63,23 +64,11 @@ def wait_timed_out(u: Unfolding, step: Step) -> None:
 def resume_deadline(u: Unfolding) -> None:
     """Let the deadline run again, moved by the time waited, once nobody is waited for."""
     since = u.run.paused_at_ms
-    if since is None or u.run.ended or any(_pauses(u, key) for key in u.live_keys()):
+    if since is None or u.pausing or u.run.ended:
         return
     deadline = u.run.deadline_at_ms + (u.now_ms - since)
     u.change(paused_at_ms=None, deadline_at_ms=deadline)
     u.arm(deadline)
-
-
-def _pauses(u: Unfolding, key: str) -> bool:
-    step: Step = u.steps[key]
-    return step.state is StepState.WAITING and _node(u, step).pause_deadline
-
-
-def _answers(u: Unfolding, step: Step, name: str) -> bool:
-    node = _node(u, step)
-    if isinstance(node, SignalNode):
-        return node.signal == name
-    return name in (step.key, u.node_plan(step).name)
 
 
 def _answer(u: Unfolding, step: Step, signal: Signal) -> None:
