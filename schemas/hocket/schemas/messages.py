@@ -144,10 +144,38 @@ class TimerFired(Message):
     due_at_ms: float
 
 
-LogEvent = RunAccepted | AttemptFinished | SignalReceived | CancelRequested | TimerFired
+class NodeDuration(Message):
+    """How long a node takes: decayed mean and variance (ms, ms^2), and the weight they rest on."""
+
+    path: str
+    mean_ms: float
+    variance: float
+    weight: float
+
+
+class OutlookChanged(Message):
+    """What was measured of a pipeline's nodes; from here on the partition decides with it."""
+
+    kind: ClassVar[str] = "outlook"
+
+    tenant: str
+    pipeline: str
+    nodes: tuple[NodeDuration, ...]
+
+
+RunEvent = RunAccepted | AttemptFinished | SignalReceived | CancelRequested | TimerFired
+"""What happens to one run."""
+LogEvent = RunEvent | OutlookChanged
 LOG_EVENTS: dict[str, type[LogEvent]] = {
     model.kind: model
-    for model in (RunAccepted, AttemptFinished, SignalReceived, CancelRequested, TimerFired)
+    for model in (
+        RunAccepted,
+        AttemptFinished,
+        SignalReceived,
+        CancelRequested,
+        TimerFired,
+        OutlookChanged,
+    )
 }
 
 

@@ -14,6 +14,8 @@ import asyncpg
 import structlog
 
 from hocket.coordinator.core.commands import RecordAttempt
+from hocket.coordinator.core.deadlines import Estimate
+from hocket.coordinator.core.outlooks import KeptEstimate
 from hocket.coordinator.core.records import attempt_row, run_row, step_row
 from hocket.coordinator.core.state import Run
 from hocket.coordinator.metrics import CoordinatorMetrics
@@ -59,6 +61,7 @@ class _Pending:
         default_factory=dict
     )
     offsets: dict[int, tuple[int, int, str]] = field(default_factory=dict)
+    outlooks: dict[tuple[int, str, str, str], Estimate] = field(default_factory=dict)
     after: list[Callable[[], None]] = field(default_factory=list)
     events: int = 0
 
@@ -111,6 +114,12 @@ class Committer:
         self._idle.clear()
         if urgent:
             self._urgent.set()
+
+    def expects(self, partition: int, kept: list[KeptEstimate]) -> None:
+        """Write what a partition expects from now on with the commit of its event."""
+        for row in kept:
+            key = (partition, row.tenant, row.pipeline, row.path)
+            self._pending.outlooks[key] = row.estimate
 
     def applied(self, partition: int, epoch: int, seq: int, msg_id: str) -> None:
         """Move a partition's offset with the next commit."""
@@ -186,5 +195,9 @@ def _batch_of(pending: _Pending) -> Batch:
         if dirty.run_changed:
             batch.runs.append(run_row(dirty.run, first=dirty.first))
         batch.steps += [step_row(run_id, dirty.run.steps[key]) for key in dirty.steps]
+    batch.outlooks = [
+        (*key, estimate.weight, estimate.mean_ms, estimate.variance)
+        for key, estimate in pending.outlooks.items()
+    ]
     batch.attempts = [attempt_row(run_id, a) for run_id, a in pending.attempts.values()]
     return batch

@@ -11,6 +11,7 @@ import structlog
 
 from hocket.coordinator.catalog import Catalog
 from hocket.coordinator.committer import AWAY, Committer
+from hocket.coordinator.durations import Durations
 from hocket.coordinator.intake import Intake
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.partition import Partition
@@ -20,6 +21,8 @@ from hocket.kit.lifecycle import Health
 
 DRAIN_S = 5.0
 DURATIONS_EVERY_S = 5.0
+OUTLOOKS_EVERY_S = 1.0
+"""What was measured enters the logs at most this often."""
 
 log = structlog.get_logger(__name__)
 
@@ -37,7 +40,8 @@ class Coordinator:
         partitions: int,
         max_task_bytes: int,
     ) -> None:
-        self._catalog = Catalog(store)
+        self._durations = Durations(store)
+        self._catalog = Catalog(store, self._durations)
         self._committer = Committer(store, health, metrics)
         self._partitions = [
             Partition(
@@ -46,6 +50,7 @@ class Coordinator:
                 bus=bus,
                 store=store,
                 catalog=self._catalog,
+                durations=self._durations,
                 committer=self._committer,
                 metrics=metrics,
             )
@@ -76,7 +81,8 @@ class Coordinator:
         committing = asyncio.create_task(self._committer.run(), name="commit")
         keeping = asyncio.create_task(self._keep_durations(), name="durations")
         stop = asyncio.create_task(stopping.wait(), name="stopping")
-        tasks = [*reading, admitting, committing, keeping]
+        telling = asyncio.create_task(self._tell_durations(), name="outlooks")
+        tasks = [*reading, admitting, committing, keeping, telling]
         try:
             done, _ = await asyncio.wait({*tasks, stop}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -97,10 +103,16 @@ class Coordinator:
         for partition in self._partitions:
             partition.redispatch()
 
+    async def _tell_durations(self) -> None:
+        while True:
+            await asyncio.sleep(OUTLOOKS_EVERY_S)
+            for partition in self._partitions:
+                partition.tell_durations()
+
     async def _keep_durations(self) -> None:
         while True:
             await asyncio.sleep(DURATIONS_EVERY_S)
             try:
-                await self._catalog.keep()
+                await self._durations.keep()
             except AWAY as error:
                 log.warning("durations_not_kept", reason=str(error))

@@ -7,7 +7,6 @@ Commands are published at once, without waiting for the database; what must come
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
 from functools import partial
 
 import structlog
@@ -27,10 +26,13 @@ from hocket.coordinator.core.commands import (
     StartSubRun,
     Wake,
 )
+from hocket.coordinator.core.deadlines import Outlook
 from hocket.coordinator.core.decide import Decision, accept, decide, resume
 from hocket.coordinator.core.ending import finished_of
+from hocket.coordinator.core.outlooks import Outlooks
 from hocket.coordinator.core.records import restore
-from hocket.coordinator.core.state import Link, Run, Step, StepState
+from hocket.coordinator.core.state import Link, Role, Run, Step, StepState
+from hocket.coordinator.durations import Durations
 from hocket.coordinator.log_reader import LogMessage, LogReader, stored_at_ms
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.store import Store
@@ -47,7 +49,9 @@ from hocket.schemas.messages import (
     CancelRequested,
     LogEvent,
     Message,
+    OutlookChanged,
     RunAccepted,
+    RunEvent,
     RunFinished,
     RunParent,
     Spend,
@@ -80,6 +84,7 @@ class Partition:
         bus: Bus,
         store: Store,
         catalog: Catalog,
+        durations: Durations,
         committer: Committer,
         metrics: CoordinatorMetrics,
     ) -> None:
@@ -88,9 +93,12 @@ class Partition:
         self._bus = bus
         self._store = store
         self._catalog = catalog
+        self._durations = durations
         self._committer = committer
         self._metrics = metrics
         self._epoch = 0
+        self._outlooks = Outlooks()
+        self._in_use: set[tuple[str, str]] = set()
         self._runs: dict[str, Run] = {}
         self._ended: OrderedDict[str, Run] = OrderedDict()
         self._orphans: OrderedDict[str, list[AttemptFinished]] = OrderedDict()
@@ -115,6 +123,7 @@ class Partition:
             applied_seq=offset.applied_seq,
             applied_msg_id=offset.applied_msg_id,
         )
+        self._outlooks = Outlooks(await self._store.outlook(self.number))
         for run, steps in await self._store.in_flight(self.number):
             await self._load(run, steps)
         for run in await self._store.ended_since(self.number, ENDED_FOR_S):
@@ -146,6 +155,15 @@ class Partition:
             entry = self._catalog.ready(run.tenant, run.pipeline, run.version)
             assert entry is not None, "the plan of a run in flight is kept"
             self._resume(run, entry)
+
+    def tell_durations(self) -> None:
+        """Post what was measured of the pipelines in use since the last time, where it is news."""
+        in_use, self._in_use = self._in_use, set()
+        for tenant, pipeline in sorted(in_use):
+            measured = self._durations.of(tenant, pipeline)
+            event = self._outlooks.news(tenant, pipeline, measured)
+            if event is not None:
+                self._bus.post(subjects.log(self.number, event.kind), _bytes(event))
 
     async def handle(self, message: LogMessage) -> None:
         """Apply one message of the log."""
@@ -203,6 +221,9 @@ class Partition:
         if isinstance(event, RunAccepted):
             await self._accept(event, at_ms)
             return
+        if isinstance(event, OutlookChanged):
+            self._committer.expects(self.number, self._outlooks.change(event))
+            return
         run = self._runs.get(event.run_id) or self._ended.get(event.run_id)
         if run is None:
             if isinstance(event, AttemptFinished):
@@ -214,10 +235,11 @@ class Partition:
             event,
             now_ms=at_ms,
             plan=entry.plan,
-            outlook=entry.outlook,
+            outlook=self._outlook(run, entry),
             epoch=self._epoch,
         )
         self._carry_out(run, decision)
+        self._measure(decision, event)
 
     async def _accept(self, event: RunAccepted, at_ms: float) -> None:
         known = self._runs.get(event.run_id) or self._ended.get(event.run_id)
@@ -239,7 +261,7 @@ class Partition:
             partition=self.number,
             now_ms=at_ms,
             plan=entry.plan,
-            outlook=entry.outlook,
+            outlook=self._outlook(event, entry),
             epoch=self._epoch,
         )
         self._runs[event.run_id] = decision.run
@@ -318,7 +340,6 @@ class Partition:
                 attempts=attempts,
                 urgent=bool(after),
             )
-            self._measure(run, decision.changed)
         for command in after:
             self._committer.after(partial(self._execute, command), urgent=True)
         if before is None or run.ended:
@@ -416,7 +437,7 @@ class Partition:
         subject = subjects.log(parent.partition, AttemptFinished.kind)
         self._bus.post(subject, _bytes(result), msg_id=msg_id)
 
-    def _post_log(self, event: LogEvent, msg_id: str) -> None:
+    def _post_log(self, event: RunEvent, msg_id: str) -> None:
         partition = ids.partition_of(event.run_id, self._partitions)
         self._bus.post(subjects.log(partition, event.kind), _bytes(event), msg_id=msg_id)
 
@@ -424,13 +445,17 @@ class Partition:
         event = TimerFired(run_id=run_id, due_at_ms=due_at_ms)
         self._post_log(event, f"{run_id}:timer:{due_at_ms}:{self._epoch}")
 
-    def _measure(self, run: Run, changed: Sequence[str]) -> None:
-        for key in changed:
+    def _outlook(self, run: Run | RunAccepted, entry: Entry) -> Outlook:
+        self._in_use.add((run.tenant, run.pipeline))
+        return self._outlooks.of(run.tenant, run.pipeline, entry.version, entry.plan)
+
+    def _measure(self, decision: Decision, event: RunEvent) -> None:
+        run = decision.run
+        for key in decision.changed:
             step = run.steps[key]
             if step.state is StepState.SUCCEEDED and step.link is Link.NODE and not step.home:
-                assert step.finished_at_ms is not None
-                duration_ms = step.finished_at_ms - step.ready_at_ms
-                self._catalog.measured(run.tenant, run.pipeline, step.path, duration_ms)
+                duration_ms = _duration_ms(step, event)
+                self._durations.measured(run.tenant, run.pipeline, step.path, duration_ms)
 
     # ---- taking over ------------------------------------------------------------------------
 
@@ -445,7 +470,11 @@ class Partition:
 
     def _resume(self, run: Run, entry: Entry) -> None:
         decision = resume(
-            run, now_ms=now_ms(), plan=entry.plan, outlook=entry.outlook, epoch=self._epoch
+            run,
+            now_ms=now_ms(),
+            plan=entry.plan,
+            outlook=self._outlook(run, entry),
+            epoch=self._epoch,
         )
         self._runs[run.run_id] = decision.run
         for command in decision.commands:
@@ -458,6 +487,24 @@ class Partition:
 
     def _gauge(self) -> None:
         self._metrics.in_flight.set(len(self._runs))
+
+
+def _duration_ms(step: Step, event: RunEvent) -> float:
+    """Return how long a step took, without the time that its last attempt waited for a worker: that
+    is the load's and not the node's."""
+    assert step.finished_at_ms is not None
+    ran = (
+        step.role is Role.LEAF
+        and isinstance(event, AttemptFinished)
+        and event.step == step.key
+        and event.started_at_ms > 0
+    )
+    if not ran:
+        return step.finished_at_ms - step.ready_at_ms
+    assert isinstance(event, AttemptFinished)
+    assert step.dispatched_at_ms is not None
+    before_ms = step.dispatched_at_ms - step.ready_at_ms
+    return before_ms + max(0.0, event.finished_at_ms - event.started_at_ms)
 
 
 def _has_effects(command: Command) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import asyncpg
 
 from hocket.coordinator.core.deadlines import Estimate
+from hocket.coordinator.core.outlooks import KeptEstimate
 from hocket.coordinator.core.records import (
     ATTEMPT_COLUMNS,
     RUN_COLUMNS,
@@ -38,6 +39,8 @@ class Batch:
     runs: list[Row] = field(default_factory=list)
     steps: list[Row] = field(default_factory=list)
     attempts: list[Row] = field(default_factory=list)
+    outlooks: list[Row] = field(default_factory=list)
+    """(partition, tenant, pipeline, path, weight, mean_ms, variance), each key once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +72,12 @@ class Store:
             *_columns(batch.steps, len(STEP_COLUMNS)),
             *_columns(batch.attempts, len(ATTEMPT_COLUMNS)),
         ]
+        statement = _COMMIT
+        if batch.outlooks:  # seldom; the others need not carry empty arrays for it
+            statement = _COMMIT_WITH_OUTLOOKS
+            arguments += _columns(batch.outlooks, len(OUTLOOK_COLUMNS))
         try:
-            await self._pool.fetchval(_COMMIT, *arguments, timeout=COMMIT_TIMEOUT_S)
+            await self._pool.fetchval(statement, *arguments, timeout=COMMIT_TIMEOUT_S)
         except asyncpg.DivisionByZeroError:
             partition, epoch = fences[0][:2]
             raise PartitionLost(partition=partition, epoch=epoch) from None
@@ -102,6 +109,19 @@ class Store:
         """Return how long the nodes of a pipeline took, by node path."""
         rows = await self._pool.fetch(_DURATIONS, tenant, pipeline)
         return {r["path"]: Estimate(r["mean_ms"], r["variance"], r["weight"]) for r in rows}
+
+    async def outlook(self, partition: int) -> list[KeptEstimate]:
+        """Return what a partition expects of its pipelines, as of its offset."""
+        rows = await self._pool.fetch(_OUTLOOK, partition)
+        return [
+            KeptEstimate(
+                r["tenant"],
+                r["pipeline"],
+                r["path"],
+                Estimate(r["mean_ms"], r["variance"], r["weight"]),
+            )
+            for r in rows
+        ]
 
     async def keep_durations(self, durations: Iterable[tuple[str, str, str, Estimate]]) -> None:
         """Keep estimates by (tenant, pipeline, path)."""
@@ -146,11 +166,21 @@ ON CONFLICT (partition) DO UPDATE
 SET epoch = hocket.partition.epoch + 1, owner = excluded.owner, updated_at = now()
 RETURNING epoch, applied_seq, applied_msg_id
 """
+OUTLOOK_COLUMNS: Mapping[str, str] = {
+    "partition": "integer",
+    "tenant": "text",
+    "pipeline": "text",
+    "path": "text",
+    "weight": "double precision",
+    "mean_ms": "double precision",
+    "variance": "double precision",
+}
 _RUN_FIRST = 5
 _STEP_FIRST = _RUN_FIRST + len(RUN_COLUMNS)
 _ATTEMPT_FIRST = _STEP_FIRST + len(STEP_COLUMNS)
+_OUTLOOK_FIRST = _ATTEMPT_FIRST + len(ATTEMPT_COLUMNS)
 # The division fails, and with it the whole statement, unless every partition is still ours.
-_COMMIT = f"""
+_WRITES = f"""
 WITH fence AS (
     UPDATE hocket.partition p
     SET applied_seq = f.seq, applied_msg_id = f.msg_id, updated_at = now()
@@ -173,8 +203,20 @@ WITH fence AS (
     {_unnest(ATTEMPT_COLUMNS, _ATTEMPT_FIRST)}
     ON CONFLICT (run_id, key, attempt, outcome) DO NOTHING
 )
+"""
+_OUTLOOK_WRITES = f"""
+, outlook AS (
+    INSERT INTO hocket.outlook ({", ".join(OUTLOOK_COLUMNS)})
+    {_unnest(OUTLOOK_COLUMNS, _OUTLOOK_FIRST)}
+    ON CONFLICT (partition, tenant, pipeline, path) DO UPDATE
+    SET {_set(OUTLOOK_COLUMNS, {"partition", "tenant", "pipeline", "path"})}
+)
+"""
+_FENCED = """
 SELECT 1 / ((SELECT count(*) FROM fence) = cardinality($1::integer[]))::integer
 """
+_COMMIT = _WRITES + _FENCED
+_COMMIT_WITH_OUTLOOKS = _WRITES + _OUTLOOK_WRITES + _FENCED
 _IN_FLIGHT = f"""
 SELECT {_read(RUN_COLUMNS)} FROM hocket.run WHERE partition = $1 AND finished_at IS NULL
 ORDER BY accepted_at, run_id
@@ -193,6 +235,9 @@ ORDER BY version DESC LIMIT 1
 """
 _DURATIONS = """
 SELECT path, weight, mean_ms, variance FROM hocket.duration WHERE tenant = $1 AND pipeline = $2
+"""
+_OUTLOOK = """
+SELECT tenant, pipeline, path, weight, mean_ms, variance FROM hocket.outlook WHERE partition = $1
 """
 _KEEP_DURATION = """
 INSERT INTO hocket.duration (tenant, pipeline, path, weight, mean_ms, variance)

@@ -162,8 +162,7 @@ def _splice(u: Unfolding, step: Step, event: AttemptFinished) -> None:
         _failed(u, step, event, error.info())
         return
     u.put(replace(step, state=StepState.OPEN, emitted=event.output))
-    behind = u.expectation(step).after
-    u.emitted[step.key] = Emitted(scope, by_path, emitted_outlook(scope, behind))
+    u.emitted[step.key] = Emitted(scope, by_path, emitted_outlook(scope))
     open_scope(u, step.key)
 
 

@@ -87,10 +87,10 @@ def outlook(plan: Plan, durations: Mapping[str, Estimate]) -> Outlook:
     return result
 
 
-def emitted_outlook(scope: ScopePlan, after: Estimate) -> Outlook:
-    """Return what to expect of the nodes that a planner emitted, with `after` behind them."""
+def emitted_outlook(scope: ScopePlan) -> Outlook:
+    """Return what to expect of the nodes that a planner emitted, up to the end of their scope."""
     result: dict[str, Expectation] = {}
-    _look(scope, {}, after, result)
+    _look(scope, {}, NOTHING, result)
     return result
 
 

@@ -28,8 +28,8 @@ from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.messages import (
     AttemptFinished,
     CancelRequested,
-    LogEvent,
     RunAccepted,
+    RunEvent,
     SignalReceived,
     TimerFired,
 )
@@ -90,7 +90,7 @@ def accept(
 
 
 def decide(
-    run: Run, event: LogEvent, *, now_ms: float, plan: Plan, outlook: Outlook, epoch: int
+    run: Run, event: RunEvent, *, now_ms: float, plan: Plan, outlook: Outlook, epoch: int
 ) -> Decision:
     """Return what an event does to a run that was accepted before."""
     if run.ended:
@@ -182,7 +182,7 @@ def _next_wake(u: Unfolding) -> float:
     return min(deadline, u.next_due())
 
 
-def _late(run: Run, event: LogEvent, now_ms: float) -> tuple[Command, ...]:
+def _late(run: Run, event: RunEvent, now_ms: float) -> tuple[Command, ...]:
     """Keep the result of an attempt that nobody waits for any more."""
     if not isinstance(event, AttemptFinished) or event.step not in run.steps:
         return ()

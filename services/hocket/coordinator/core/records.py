@@ -12,6 +12,7 @@ from immutables import Map
 from pydantic_core import from_json, to_json
 
 from hocket.coordinator.core.commands import RecordAttempt
+from hocket.coordinator.core.deadlines import emitted_outlook
 from hocket.coordinator.core.heap import Heap, push
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.state import (
@@ -291,7 +292,8 @@ def _emitted(steps: list[Step], plan: Plan) -> dict[str, Emitted]:
         node = by_path[step.path].node
         assert isinstance(node, PlanningNode)
         assert node.emit is not None
-        found[step.key] = Emitted(*compile_emitted(step.emitted, node.emit, path=step.path))
+        scope, by_path_inside = compile_emitted(step.emitted, node.emit, path=step.path)
+        found[step.key] = Emitted(scope, by_path_inside, emitted_outlook(scope))
     return found
 
 

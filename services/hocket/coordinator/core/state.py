@@ -129,8 +129,8 @@ class Emitted:
 
     scope: ScopePlan
     by_path: dict[str, NodePlan] = field(hash=False)
-    outlook: Mapping[str, Any] = field(default_factory=dict, compare=False, hash=False)
-    """What to expect of its nodes; empty after a takeover, when general expectations serve."""
+    outlook: Mapping[str, Any] = field(hash=False)
+    """What to expect of its nodes, up to the end of the scope."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,8 +130,9 @@ class Unfolding:
     def expectation(self, step: Step) -> Expectation:
         if not step.home:
             return self.outlook.get(step.path, UNKNOWN)
-        found: Expectation = self.emitted[step.home].outlook.get(step.path, UNKNOWN)
-        return found
+        inside: Expectation = self.emitted[step.home].outlook.get(step.path, UNKNOWN)
+        behind = self.expectation(self.steps[step.home]).after
+        return Expectation(inside.own, inside.after.then(behind))
 
     # ---- steps ------------------------------------------------------------------------------
 

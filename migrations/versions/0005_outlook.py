@@ -1,0 +1,14 @@
+"""outlook: see migrations/sql/0005_outlook.up.sql."""
+
+from hocket.kit.migrations import run_sql as run
+
+revision = "0005"
+down_revision = "0004"
+
+
+def upgrade() -> None:
+    run("0005_outlook.up.sql")
+
+
+def downgrade() -> None:
+    run("0005_outlook.down.sql")

@@ -1,0 +1,58 @@
+"""How long nodes were measured to take, over all partitions of this process.
+
+An aid, not state: what a partition decides with are the estimates that entered its log
+(`core/outlooks.py`). Estimates are kept in Postgres for partitions and processes to come; what was
+measured since the last time may be lost with the process.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hocket.coordinator.core.deadlines import Estimate, observe
+from hocket.coordinator.store import Store
+
+
+@dataclass(slots=True)
+class _Measured:
+    estimates: dict[str, Estimate] = field(default_factory=dict)
+    changed: set[str] = field(default_factory=set)
+
+
+class Durations:
+    """See the module."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._measured: dict[tuple[str, str], _Measured] = {}
+
+    async def load(self, tenant: str, pipeline: str) -> None:
+        """Read what is known of a pipeline, once."""
+        if (tenant, pipeline) not in self._measured:
+            known = await self._store.durations(tenant, pipeline)
+            self._measured.setdefault((tenant, pipeline), _Measured(known))
+
+    def measured(self, tenant: str, pipeline: str, path: str, duration_ms: float) -> None:
+        """Take in how long a node took."""
+        measured = self._measured.setdefault((tenant, pipeline), _Measured())
+        measured.estimates[path] = observe(measured.estimates.get(path), duration_ms)
+        measured.changed.add(path)
+
+    def of(self, tenant: str, pipeline: str) -> Mapping[str, Estimate]:
+        """Return the estimates of a pipeline's nodes by path."""
+        measured = self._measured.get((tenant, pipeline))
+        return {} if measured is None else measured.estimates
+
+    async def keep(self) -> None:
+        """Write the estimates that changed since the last time."""
+        rows = [
+            (tenant, pipeline, path, measured.estimates[path])
+            for (tenant, pipeline), measured in self._measured.items()
+            for path in sorted(measured.changed)
+        ]
+        if not rows:
+            return
+        await self._store.keep_durations(rows)
+        for tenant, pipeline, path, written in rows:
+            measured = self._measured[tenant, pipeline]
+            if measured.estimates[path] is written:  # else it changed while it was written
+                measured.changed.discard(path)
