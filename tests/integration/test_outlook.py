@@ -91,7 +91,7 @@ async def test_what_was_measured_enters_the_log_and_a_new_owner_decides_with_it(
     await platform.kill("coordinator")
     await platform.wait_ready()
     async with asyncio.timeout(BOUND_S):
-        while await held(platform) != await told(platform):
+        while await held(platform) != await told(platform):  # noqa: ASYNC110
             await asyncio.sleep(0.05)  # what was logged last is yet to be committed
     kept = {r["path"]: r for r in await query(platform, "SELECT * FROM hocket.outlook")}
     end = await run(platform)
