@@ -21,7 +21,7 @@ from hocket.gateway.backends.protocol import (
     BackendUnreachable,
 )
 from hocket.gateway.core.errors import RoutingInvalid
-from hocket.gateway.core.routing import BackendSpec
+from hocket.gateway.core.table import BackendSpec
 from hocket.schemas.errors import HocketError, InvalidInput
 from hocket.schemas.messages import CallRequest, ChatMessage, Completion, Document
 from mock_upstream import Upstream, running_upstream

@@ -11,9 +11,11 @@ from hocket.gateway.backends.protocol import (
     BackendRateLimited,
     BackendReplyMalformed,
 )
-from hocket.gateway.calls import Calls, Cancellation, Routes
+from hocket.gateway.calls import Calls
+from hocket.gateway.cancellation import Cancellation
 from hocket.gateway.core.price import Prices
-from hocket.gateway.core.routing import BackendSpec, RoutingTable
+from hocket.gateway.core.table import BackendSpec, ModelSpec, RoutingTable
+from hocket.gateway.routes import Routes
 from hocket.gateway.served import ServedBackend, retire_missing
 from hocket.schemas.errors import ErrorClass
 from hocket.schemas.messages import Attribution, CallReply, CallRequest, Completion, UsageRecord
@@ -69,7 +71,7 @@ class Desk:
             for name in self.backends
         )
         served = {spec.name: ServedBackend(spec, self.backends[spec.name]) for spec in specs}
-        return Routes(RoutingTable({"writer": specs}), served)
+        return Routes(RoutingTable({"writer": ModelSpec(specs)}), served)
 
     async def make(self, call_id: str = "c", **fields: object) -> CallReply:
         return await asyncio.wait_for(
@@ -244,7 +246,7 @@ async def test_the_earliest_deadline_gets_the_place_that_comes_free() -> None:
     await asyncio.wait_for(desk.backends["a"].called.wait(), BOUND_S)
     for call_id, left_ms in (("late", 50_000), ("soon", 20_000)):
         tasks.append(asyncio.create_task(desk.make(call_id, deadline_at_ms=NOW_MS + left_ms)))
-    await until(lambda: desk.calls.places.waiting == 2)
+    await until(lambda: desk.calls.floor.waiting == 2)
     release.set()
     await asyncio.gather(*tasks)
     assert [r.call_id for r in desk.records] == ["first", "soon", "late"]
@@ -272,7 +274,7 @@ async def test_a_cancelled_waiter_leaves_its_place_to_the_next() -> None:
         desk.calls.make(request("gives-up", deadline_at_ms=NOW_MS + 10_000), cancellation)
     )
     last = asyncio.create_task(desk.make("last"))
-    await until(lambda: desk.calls.places.waiting == 2)
+    await until(lambda: desk.calls.floor.waiting == 2)
     release.set()
     cancellation.cancel("somebody asked to")
     await asyncio.wait_for(asyncio.gather(first, gives_up, last), BOUND_S)
@@ -287,7 +289,7 @@ async def test_a_replaced_backend_ends_its_call_and_is_closed_then() -> None:
     await asyncio.wait_for(old.called.wait(), BOUND_S)
     desk.backends["a"] = answers()
     before, desk.limit = desk.calls.routes, 5
-    desk.calls.routes = desk.routes()
+    desk.calls.replace(desk.routes())
     await retire_missing(before.served, desk.calls.routes.served)
     assert not old.closed
     await desk.make("c2")

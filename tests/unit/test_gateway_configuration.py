@@ -38,7 +38,7 @@ ENVIRONMENT = {"WRITER_KEY": "k-1", "VLLM_URL": "http://gpu:8000/v1/"}
 
 def test_a_litellm_list_is_read_as_it_is() -> None:
     table = parse(yaml.safe_load(LITELLM), ENVIRONMENT)
-    first, second = table.models["writer"]
+    first, second = table.models["writer"].backends
     assert (first.target, first.base_url, first.limit, first.timeout_ms) == (
         "gpt-4o-mini",
         "https://api.openai.com/v1",
@@ -61,12 +61,15 @@ def test_litellm_fields_without_effect_are_named() -> None:
 
 def test_a_bare_litellm_list_is_read_too() -> None:
     section = yaml.safe_load(LITELLM)["model_list"]
-    assert [b.name for b in parse(section, ENVIRONMENT).models["writer"]] == ["writer-1", "vllm-a"]
+    assert [b.name for b in parse(section, ENVIRONMENT).models["writer"].backends] == [
+        "writer-1",
+        "vllm-a",
+    ]
 
 
 def test_a_litellm_alias_is_routed_to_its_model() -> None:
     table = parse(yaml.safe_load(LITELLM), ENVIRONMENT)
-    assert table.backends_of("editor") == table.models["writer"]
+    assert table.backends_of("editor") == table.models["writer"].backends
 
 
 def test_an_api_key_is_not_printed() -> None:

@@ -4,34 +4,34 @@ from hocket.gateway.core.replies import RecentReplies
 
 
 def test_a_reply_is_found_until_it_is_too_old() -> None:
-    replies = RecentReplies(max_age_ms=100)
-    replies.keep("c", b"x", now_ms=0)
+    replies = RecentReplies[bytes](max_age_ms=100)
+    replies.keep("c", b"x", 1, now_ms=0)
     assert (replies.find("c", 100), replies.find("c", 101)) == (b"x", None)
 
 
 def test_the_oldest_reply_falls_out_beyond_the_count() -> None:
-    replies = RecentReplies(max_replies=2)
+    replies = RecentReplies[bytes](max_replies=2)
     for call in ("a", "b", "c"):
-        replies.keep(call, b"x", now_ms=0)
+        replies.keep(call, b"x", 1, now_ms=0)
     assert [replies.find(call, 0) for call in ("a", "b", "c")] == [None, b"x", b"x"]
 
 
 def test_the_oldest_replies_fall_out_beyond_the_bytes() -> None:
-    replies = RecentReplies(max_bytes=10)
-    replies.keep("a", b"x" * 6, now_ms=0)
-    replies.keep("b", b"x" * 6, now_ms=0)
+    replies = RecentReplies[bytes](max_bytes=10)
+    replies.keep("a", b"x" * 6, 6, now_ms=0)
+    replies.keep("b", b"x" * 6, 6, now_ms=0)
     assert (replies.find("a", 0), len(replies)) == (None, 1)
 
 
 def test_old_replies_are_let_go_when_a_new_one_comes() -> None:
-    replies = RecentReplies(max_age_ms=100)
-    replies.keep("a", b"x", now_ms=0)
-    replies.keep("b", b"x", now_ms=200)
+    replies = RecentReplies[bytes](max_age_ms=100)
+    replies.keep("a", b"x", 1, now_ms=0)
+    replies.keep("b", b"x", 1, now_ms=200)
     assert len(replies) == 1
 
 
 def test_a_reply_kept_twice_counts_once() -> None:
-    replies = RecentReplies(max_bytes=10)
-    replies.keep("a", b"x" * 6, now_ms=0)
-    replies.keep("a", b"y" * 6, now_ms=1)
+    replies = RecentReplies[bytes](max_bytes=10)
+    replies.keep("a", b"x" * 6, 6, now_ms=0)
+    replies.keep("a", b"y" * 6, 6, now_ms=1)
     assert replies.find("a", 1) == b"y" * 6

@@ -1,79 +1,126 @@
-"""The choice of a backend: deterministic, from exact counters, and explained."""
+"""The choice of a replica: deterministic, from exact counters, and explained."""
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 
 from hocket.gateway.core.errors import ModelUnknown
 from hocket.gateway.core.price import Prices
-from hocket.gateway.core.routing import BackendSpec, RoutingTable, choose
+from hocket.gateway.core.routing import CallFacts, Decision, View, choose
+from hocket.gateway.core.table import BackendSpec, Hosting, Mode, ModelSpec, PoolSpec, RoutingTable
+
+WRITER = CallFacts("writer")
 
 
-def backend(name: str, *, limit: int = 10, usd: str = "1") -> BackendSpec:
+def backend(
+    name: str,
+    *,
+    limit: int = 10,
+    usd: str = "1",
+    replica: str = "",
+    hosting: Hosting = "dedicated",
+    pool: str = "",
+) -> BackendSpec:
     return BackendSpec(
-        name, "openai", "m", base_url="http://x", limit=limit, prices=Prices(Decimal(usd))
+        name,
+        "openai",
+        "m",
+        base_url="http://x",
+        limit=limit,
+        prices=Prices(Decimal(usd)),
+        replica=replica,
+        hosting=hosting,
+        pool=pool,
     )
 
 
-def table(*backends: BackendSpec) -> RoutingTable:
-    return RoutingTable({"writer": backends}, {"editor": "writer"})
+def table(*backends: BackendSpec, mode: Mode = "auto", **pools: PoolSpec) -> RoutingTable:
+    return RoutingTable({"writer": ModelSpec(backends, mode)}, {"editor": "writer"}, pools)
+
+
+def chosen(decision: Decision) -> str | None:
+    return decision.chosen.key if decision.chosen else None
 
 
 def test_the_backend_with_the_smallest_share_of_its_limit_in_use_is_chosen() -> None:
-    decision = choose(
-        table(backend("small", limit=4), backend("large", limit=100)),
-        "writer",
-        {"small": 1, "large": 20},
-        0,
-    )
-    assert decision.chosen == "large"
+    two = table(backend("small", limit=4), backend("large", limit=100))
+    assert chosen(choose(two, WRITER, View(0, {"small": 1, "large": 20}))) == "large"
 
 
 def test_the_cheaper_backend_wins_at_equal_load() -> None:
     two = table(backend("dear", usd="3"), backend("cheap", usd="0.2"))
-    assert choose(two, "writer", {}, 0).chosen == "cheap"
+    assert chosen(choose(two, WRITER, View(0))) == "cheap"
 
 
 def test_the_order_of_the_configuration_decides_a_tie() -> None:
-    two = table(backend("b"), backend("a"))
-    assert choose(two, "writer", {}, 0).chosen == "b"
+    assert chosen(choose(table(backend("b"), backend("a")), WRITER, View(0))) == "b"
 
 
 def test_an_alias_is_routed_like_its_model() -> None:
-    assert choose(table(backend("a")), "editor", {}, 0).chosen == "a"
+    assert chosen(choose(table(backend("a")), CallFacts("editor"), View(0))) == "a"
 
 
 def test_a_backend_at_its_limit_gets_no_call() -> None:
     two = table(backend("full", limit=1, usd="0"), backend("free", usd="9"))
-    assert choose(two, "writer", {"full": 1}, 0).chosen == "free"
+    assert chosen(choose(two, WRITER, View(0, {"full": 1}))) == "free"
 
 
 def test_a_backend_that_was_tried_is_not_asked_again() -> None:
     two = table(backend("a"), backend("b"))
-    assert choose(two, "writer", {}, 0, tried=("a",)).chosen == "b"
+    assert chosen(choose(two, replace(WRITER, tried=("a",)), View(0))) == "b"
+
+
+def test_each_replica_of_a_backend_is_chosen_and_counted_by_itself() -> None:
+    two = table(backend("gpu", replica="r1", limit=2), backend("gpu", replica="r2", limit=2))
+    assert chosen(choose(two, WRITER, View(0, {"gpu/r1": 1}))) == "gpu/r2"
 
 
 def test_a_resting_backend_is_asked_again_when_its_rest_ends() -> None:
     two = table(backend("a", usd="0"), backend("b"))
-    assert [
-        choose(two, "writer", {}, now_ms, resting_until_ms={"a": 100.0}).chosen
-        for now_ms in (99, 100)
-    ] == ["b", "a"]
+    views = [View(now_ms, resting_until_ms={"a": 100.0}) for now_ms in (99, 100)]
+    assert [chosen(choose(two, WRITER, view)) for view in views] == ["b", "a"]
 
 
 def test_without_a_free_backend_the_earliest_end_of_rest_is_told() -> None:
     two = table(backend("a"), backend("b"))
-    decision = choose(two, "writer", {}, 10, resting_until_ms={"a": 900.0, "b": 400.0})
+    decision = choose(two, WRITER, View(10, resting_until_ms={"a": 900.0, "b": 400.0}))
     assert (decision.chosen, decision.retry_at_ms, decision.hopeless) == (None, 400.0, False)
 
 
 def test_a_call_that_tried_every_backend_is_hopeless() -> None:
-    assert choose(table(backend("a")), "writer", {}, 0, tried=("a",)).hopeless
+    assert choose(table(backend("a")), replace(WRITER, tried=("a",)), View(0)).hopeless
+
+
+def test_calls_spill_to_somebody_elses_machines_only_when_ours_are_full() -> None:
+    two = table(backend("cloud", usd="0", hosting="serverless"), backend("ours", limit=1, usd="9"))
+    views = [View(0), View(0, {"ours": 1})]
+    assert [chosen(choose(two, WRITER, view)) for view in views] == ["ours", "cloud"]
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("dedicated", None), ("serverless", "cloud")])
+def test_a_mode_keeps_a_model_on_one_kind_of_machine(mode: Mode, expected: str | None) -> None:
+    two = table(backend("ours", limit=1), backend("cloud", hosting="serverless"), mode=mode)
+    assert chosen(choose(two, WRITER, View(0, {"ours": 1}))) == expected
+
+
+def test_a_full_pool_refuses_backends_that_have_room_themselves() -> None:
+    one = table(backend("a", pool="gpu"), gpu=PoolSpec(2))
+    decision = choose(one, WRITER, View(0, {}, {}, {"gpu": 2}))
+    assert (decision.chosen, decision.pools) == (None, {"gpu"})
+
+
+def test_reserved_places_are_for_fast_calls() -> None:
+    one = table(backend("a", pool="gpu"), gpu=PoolSpec(3, reserved_fast=1))
+    view = View(0, {}, {}, {"gpu": 2}, {"gpu": 2})
+    calls = (WRITER, replace(WRITER, fast=True))
+    assert [chosen(choose(one, call, view)) for call in calls] == [None, "a"]
 
 
 def test_a_decision_names_every_candidate_with_the_reason_against_it() -> None:
     three = table(backend("a"), backend("b", limit=1), backend("c"))
-    decision = choose(three, "writer", {"b": 1}, 0, resting_until_ms={"c": 5.0}, tried=("a",))
+    view = View(0, {"b": 1}, {"c": 5.0})
+    decision = choose(three, replace(WRITER, tried=("a",)), view)
     assert {c.backend: c.refused for c in decision.candidates} == {
         "a": "was tried already",
         "b": "is at its limit of 1",
@@ -83,4 +130,4 @@ def test_a_decision_names_every_candidate_with_the_reason_against_it() -> None:
 
 def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ModelUnknown, match=r"no model `poet`. Known models: editor, writer\."):
-        choose(table(backend("a")), "poet", {}, 0)
+        choose(table(backend("a")), CallFacts("poet"), View(0))

@@ -320,6 +320,7 @@ class CallRequest(Message):
     temperature: float | None = None
     response_schema: dict[str, Any] | None = None
     deadline_at_ms: float
+    priority: Priority = Priority.STANDARD
     attribution: Attribution = Attribution()
 
 

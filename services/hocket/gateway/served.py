@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from hocket.gateway.backends import build
 from hocket.gateway.backends.protocol import Backend
-from hocket.gateway.core.routing import BackendSpec, RoutingTable
+from hocket.gateway.core.table import BackendSpec, RoutingTable
 
 
 class ServedBackend:
@@ -50,12 +50,12 @@ async def serve(
     built: list[ServedBackend] = []
     try:
         for spec in table.backends():
-            kept = before.get(spec.name)
+            kept = before.get(spec.key)
             if kept is not None and kept.spec == spec:
-                served[spec.name] = kept
+                served[spec.key] = kept
             else:
-                served[spec.name] = ServedBackend(spec, build(spec, now_ms))
-                built.append(served[spec.name])
+                served[spec.key] = ServedBackend(spec, build(spec, now_ms))
+                built.append(served[spec.key])
     except BaseException:
         for backend in built:
             await backend.retire()

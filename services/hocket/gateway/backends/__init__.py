@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hocket.gateway.backends.function import FunctionBackend
 from hocket.gateway.backends.openai_http import OpenAIBackend
 from hocket.gateway.backends.protocol import Backend
-from hocket.gateway.core.routing import BackendSpec
+from hocket.gateway.core.table import BackendSpec
 
 
 def build(spec: BackendSpec, now_ms: Callable[[], float]) -> Backend:

@@ -19,7 +19,7 @@ from hocket.gateway.backends.protocol import (
     FunctionFailed,
 )
 from hocket.gateway.core.errors import RoutingInvalid
-from hocket.gateway.core.routing import BackendSpec
+from hocket.gateway.core.table import BackendSpec
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import CallRequest, Completion
 

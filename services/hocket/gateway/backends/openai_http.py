@@ -27,7 +27,7 @@ from hocket.gateway.backends.protocol import (
 )
 from hocket.gateway.core.price import MAX_TOKENS
 from hocket.gateway.core.prompt import chat_messages
-from hocket.gateway.core.routing import BackendSpec
+from hocket.gateway.core.table import BackendSpec
 from hocket.schemas.messages import CallRequest, Completion
 
 MAX_REPLY_BYTES = 32 * 1024 * 1024

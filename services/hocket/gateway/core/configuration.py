@@ -15,11 +15,12 @@ from pydantic import SecretStr
 
 from hocket.gateway.core.errors import RoutingInvalid
 from hocket.gateway.core.price import MAX_DECIMALS, MAX_USD, Prices, believable, per_million
-from hocket.gateway.core.routing import (
+from hocket.gateway.core.table import (
     DEFAULT_LIMIT,
     DEFAULT_TIMEOUT_MS,
     BackendKind,
     BackendSpec,
+    ModelSpec,
     RoutingTable,
 )
 
@@ -113,7 +114,11 @@ def _table(draft: _Draft) -> RoutingTable:
                 cure=f"Use one of: {', '.join(sorted(models))}.",
             )
     _check_names(models)
-    return RoutingTable(models, {**built_in, **draft.aliases}, tuple(draft.without_effect))
+    return RoutingTable(
+        {name: ModelSpec(backends) for name, backends in models.items()},
+        {**built_in, **draft.aliases},
+        without_effect=tuple(draft.without_effect),
+    )
 
 
 def _check_names(models: Mapping[str, tuple[BackendSpec, ...]]) -> None:

@@ -5,14 +5,18 @@ bytes and age; what falls out is simply made again.
 """
 
 from collections import OrderedDict
+from typing import Generic, TypeVar
 
 MAX_REPLIES = 4_096
 MAX_BYTES = 64 * 1024 * 1024
 MAX_AGE_MS = 120_000.0
 
 
-class RecentReplies:
-    """Encoded replies by call id, oldest first."""
+Reply = TypeVar("Reply")
+
+
+class RecentReplies(Generic[Reply]):
+    """Replies by call id, oldest first."""
 
     def __init__(
         self,
@@ -24,29 +28,29 @@ class RecentReplies:
         self._max_replies = max_replies
         self._max_bytes = max_bytes
         self._max_age_ms = max_age_ms
-        self._replies: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
+        self._replies: OrderedDict[str, tuple[float, int, Reply]] = OrderedDict()
         self._bytes = 0
 
     def __len__(self) -> int:
         return len(self._replies)
 
-    def keep(self, call_id: str, reply: bytes, now_ms: float) -> None:
+    def keep(self, call_id: str, reply: Reply, size_bytes: int, now_ms: float) -> None:
         """Remember a reply, and forget the oldest ones beyond the limits."""
         self._forget(call_id)
-        self._replies[call_id] = (now_ms, reply)
-        self._bytes += len(reply)
+        self._replies[call_id] = (now_ms, size_bytes, reply)
+        self._bytes += size_bytes
         while self._replies and self._over(now_ms):
             self._forget(next(iter(self._replies)))
 
-    def find(self, call_id: str, now_ms: float) -> bytes | None:
+    def find(self, call_id: str, now_ms: float) -> Reply | None:
         """Return the reply to a call, or None where it is not remembered any more."""
         kept = self._replies.get(call_id)
         if kept is None or now_ms - kept[0] > self._max_age_ms:
             return None
-        return kept[1]
+        return kept[2]
 
     def _over(self, now_ms: float) -> bool:
-        oldest_ms, _ = next(iter(self._replies.values()))
+        oldest_ms, _, _ = next(iter(self._replies.values()))
         return (
             len(self._replies) > self._max_replies
             or self._bytes > self._max_bytes
@@ -56,4 +60,4 @@ class RecentReplies:
     def _forget(self, call_id: str) -> None:
         kept = self._replies.pop(call_id, None)
         if kept is not None:
-            self._bytes -= len(kept[1])
+            self._bytes -= kept[1]

@@ -1,164 +1,162 @@
-"""The routing table, and the choice of a backend for one call.
+"""The choice of a replica for one call: pure, deterministic, and explained.
 
-A logical model is served by one or more backends; an alias is another name of a model. `choose` is
-deterministic: what it knows about load comes in as arguments, and its decision lists every backend
-that it looked at with the reason for or against it.
+`choose` looks at every replica of the model. Those that cannot take the call now are refused with the
+reason; of the others those of the first tier are compared (our own machines before somebody's, where
+the model's mode is `auto`), and the lowest score wins. What is known about the moment comes in as a
+`View`, whose mappings nobody changes while a decision is made.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from enum import StrEnum
 
-from pydantic import SecretStr
+from hocket.gateway.core.table import BackendSpec, ModelSpec, RoutingTable
 
-from hocket.gateway.core.errors import ModelUnknown
-from hocket.gateway.core.price import Prices
-
-DEFAULT_LIMIT = 64
-"""Calls that a backend gets at once where its configuration does not say."""
-DEFAULT_TIMEOUT_MS = 600_000.0
-"""How long one call to a backend may take where its configuration does not say."""
 MAX_ATTEMPTS = 4
 """Backends that one call is tried on, the first included."""
 
-BackendKind = Literal["openai", "function"]
+
+@dataclass(frozen=True, slots=True)
+class CallFacts:
+    """What routing knows about a call: `tried` are the replicas that it failed on already; a `fast`
+    call may use the places that pools reserve."""
+
+    model: str
+    fast: bool = False
+    tried: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class BackendSpec:
-    """One served model version: where it is, how many calls it takes at once, what it costs.
+class View:
+    """The moment of a decision, by replica key: calls at each one, and until when one wants to rest;
+    by pool: calls in its places, and those of them that are not fast."""
 
-    `target` is the model's name at an HTTP endpoint, or `module:function`.
-    """
-
-    name: str
-    kind: BackendKind
-    target: str
-    base_url: str = ""
-    api_key: SecretStr | None = None
-    limit: int = DEFAULT_LIMIT
-    timeout_ms: float = DEFAULT_TIMEOUT_MS
-    prices: Prices = field(default_factory=Prices)
+    now_ms: float
+    in_flight: Mapping[str, int] = field(default_factory=dict)
+    resting_until_ms: Mapping[str, float] = field(default_factory=dict)
+    pool_in_flight: Mapping[str, int] = field(default_factory=dict)
+    pool_slow: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class RoutingTable:
-    """Logical models with their backends, in the order of the configuration.
+class Obstacle(StrEnum):
+    """Why a replica cannot take a call now."""
 
-    `without_effect` names the configured fields that were understood as LiteLLM's and do nothing here.
-    """
-
-    models: Mapping[str, tuple[BackendSpec, ...]]
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    without_effect: tuple[str, ...] = ()
-
-    def backends_of(self, model: str) -> tuple[BackendSpec, ...]:
-        """Return the backends of a model or alias; raise ModelUnknown."""
-        found = self.models.get(self.aliases.get(model, model))
-        if found is None:
-            raise ModelUnknown(model=model, known=", ".join(self.names()))
-        return found
-
-    def backends(self) -> tuple[BackendSpec, ...]:
-        """Return every backend of every model."""
-        return tuple(backend for backends in self.models.values() for backend in backends)
-
-    def names(self) -> tuple[str, ...]:
-        """Return the names of all models and aliases, sorted."""
-        return tuple(sorted({*self.models, *self.aliases}))
+    TRIED = "tried"
+    UNFIT = "unfit"
+    RESTING = "resting"
+    FULL = "full"
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A backend that was looked at: the lower score wins; `refused` says why it cannot take the call."""
+    """A replica that was looked at: the lower score wins; `refused` says why it cannot take the call."""
 
     backend: str
-    score: tuple[float, float]
+    score: tuple[float, ...]
+    obstacle: Obstacle | None = None
     refused: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Which backend gets a call, and why. `chosen` is None where no backend can take it now.
+    """Which replica gets a call, and why. `chosen` is None where none can take it now.
 
-    `retry_at_ms` is when a resting backend can be asked again, where one is resting. `hopeless` tells
-    that every backend was tried already.
+    `retry_at_ms` is when a resting one can be asked again, where one is resting; `pools` are those whose
+    places the call may wait for. `hopeless` tells that no replica will ever take the call, and
+    `all_rest` that none can take it before `retry_at_ms`.
     """
 
     model: str
     candidates: tuple[Candidate, ...]
-    chosen: str | None
+    chosen: BackendSpec | None
     reason: str
     retry_at_ms: float | None = None
+    pools: frozenset[str] = frozenset()
     hopeless: bool = False
+    all_rest: bool = False
 
 
-def choose(
-    table: RoutingTable,
-    model: str,
-    in_flight: Mapping[str, int],
-    now_ms: float,
-    *,
-    resting_until_ms: Mapping[str, float] | None = None,
-    tried: Sequence[str] = (),
+def choose(table: RoutingTable, call: CallFacts, view: View) -> Decision:
+    """Choose the replica with the smallest share of its limit in use, then the cheapest, in the first
+    tier that can take the call. Raises ModelUnknown."""
+    model = table.model(call.model)
+    best: tuple[tuple[float, ...], BackendSpec] | None = None
+    candidates: list[Candidate] = []
+    free = 0
+    for order, spec in enumerate(model.backends):
+        calls = view.in_flight.get(spec.key, 0)
+        score = (_tier(model, spec), calls / spec.limit, float(spec.prices.rank_usd), order)
+        obstacle, refused = _refusal(table, model, spec, calls, call, view)
+        candidates.append(Candidate(spec.key, score, obstacle, refused))
+        if obstacle is None:
+            free += 1
+            if best is None or score < best[0]:
+                best = (score, spec)
+    if best is not None:
+        return Decision(call.model, tuple(candidates), best[1], _praise(best[0], free))
+    return _nobody(model, call, view, tuple(candidates))
+
+
+def _nobody(
+    model: ModelSpec, call: CallFacts, view: View, candidates: tuple[Candidate, ...]
 ) -> Decision:
-    """Choose the backend with the smallest share of its limit in use, then the cheapest.
-
-    `in_flight` holds the exact number of calls each backend is serving; `resting_until_ms` when a
-    backend that asked for rest may be called again; `tried` the backends this call failed on already.
-    Raises ModelUnknown.
-    """
-    resting = resting_until_ms or {}
-    backends = table.backends_of(model)
-    candidates = tuple(
-        Candidate(
-            backend.name,
-            (in_flight.get(backend.name, 0) / backend.limit, float(backend.prices.rank_usd)),
-            _refusal(backend, in_flight.get(backend.name, 0), now_ms, resting, tried),
-        )
-        for backend in backends
-    )
-    free = [candidate for candidate in candidates if not candidate.refused]
-    if free:
-        best = min(free, key=lambda candidate: candidate.score)
-        return Decision(model, candidates, best.backend, _praise(best, len(free)))
+    left = [
+        (spec, candidate.obstacle)
+        for spec, candidate in zip(model.backends, candidates, strict=True)
+        if candidate.obstacle not in (Obstacle.TRIED, Obstacle.UNFIT)
+    ]
     return Decision(
-        model,
+        call.model,
         candidates,
         None,
         "; ".join(f"{candidate.backend} {candidate.refused}" for candidate in candidates),
         retry_at_ms=min(
             (
-                resting[backend.name]
-                for backend in backends
-                if backend.name not in tried and resting.get(backend.name, 0.0) > now_ms
+                view.resting_until_ms[spec.key]
+                for spec, obstacle in left
+                if obstacle is Obstacle.RESTING
             ),
             default=None,
         ),
-        hopeless=all(backend.name in tried for backend in backends),
+        pools=frozenset(spec.pool for spec, _ in left),
+        hopeless=not left,
+        all_rest=bool(left) and all(obstacle is Obstacle.RESTING for _, obstacle in left),
     )
 
 
+def _tier(model: ModelSpec, spec: BackendSpec) -> float:
+    return 1.0 if model.mode == "auto" and spec.hosting == "serverless" else 0.0
+
+
 def _refusal(
-    backend: BackendSpec,
+    table: RoutingTable,
+    model: ModelSpec,
+    spec: BackendSpec,
     calls: int,
-    now_ms: float,
-    resting: Mapping[str, float],
-    tried: Sequence[str],
-) -> str:
-    if backend.name in tried:
-        return "was tried already"
-    if (until_ms := resting.get(backend.name, 0.0)) > now_ms:
-        return f"asked to rest for another {until_ms - now_ms:.0f} ms"
-    if calls >= backend.limit:
-        return f"is at its limit of {backend.limit}"
-    return ""
+    call: CallFacts,
+    view: View,
+) -> tuple[Obstacle | None, str]:
+    if spec.key in call.tried:
+        return Obstacle.TRIED, "was tried already"
+    if model.mode not in ("auto", spec.hosting):
+        return Obstacle.UNFIT, f"is {spec.hosting}, the model's mode is {model.mode}"
+    if (until_ms := view.resting_until_ms.get(spec.key, 0.0)) > view.now_ms:
+        return Obstacle.RESTING, f"asked to rest for another {until_ms - view.now_ms:.0f} ms"
+    if calls >= spec.limit:
+        return Obstacle.FULL, f"is at its limit of {spec.limit}"
+    pool = table.pools[spec.pool]
+    if view.pool_in_flight.get(spec.pool, 0) >= pool.limit:
+        return Obstacle.FULL, f"waits for its pool `{spec.pool}`, at its limit of {pool.limit}"
+    if not call.fast and view.pool_slow.get(spec.pool, 0) >= pool.limit - pool.reserved_fast:
+        reserved = f"{pool.reserved_fast} of {pool.limit} places of `{spec.pool}`"
+        return Obstacle.FULL, f"waits: {reserved} are for fast calls"
+    return None, ""
 
 
-def _praise(best: Candidate, free: int) -> str:
+def _praise(score: tuple[float, ...], free: int) -> str:
     if free == 1:
         return "the only backend that can take the call"
-    load, price = best.score
+    _, load, price, _ = score
     return (
         f"least load ({load:.0%} of its limit), then price ({price:g} USD for a million in and out)"
     )

@@ -147,6 +147,7 @@ class Context:
             temperature=temperature,
             response_schema=response_schema,
             deadline_at_ms=self.deadline_at_ms,
+            priority=self.step.priority,
             attribution=self.attribution,
         )
         headers = {"traceparent": self.traceparent} if self.traceparent else None

@@ -1,0 +1,118 @@
+"""The routing table: logical models, the servers behind them, and the pools whose places they share.
+
+A model is served by *backends* (one served model version each), a backend by one or more *replicas*. A
+`BackendSpec` is one replica: what is built, counted, broken and priced by itself. A *pool* is capacity
+that several backends share, for example the GPUs that serve a writer and an embedder; a backend that
+names none has one of its own. All of it is frozen: a reload makes a new table.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import SecretStr
+
+from hocket.gateway.core.errors import ModelUnknown
+from hocket.gateway.core.price import Prices
+
+DEFAULT_LIMIT = 64
+"""Calls that a replica gets at once where its configuration does not say."""
+DEFAULT_TIMEOUT_MS = 600_000.0
+"""How long one call to a backend may take where its configuration does not say."""
+MAX_WAITING = 1_024
+"""Calls that wait for a place of one pool."""
+FAST_MS = 200.0
+"""A call that is expected to take less is a fast one."""
+
+BackendKind = Literal["openai", "function"]
+Hosting = Literal["dedicated", "serverless"]
+"""Whose machine a backend runs on: ours, paid by the hour, or somebody's, paid by the call."""
+Mode = Literal["dedicated", "serverless", "auto"]
+"""Which backends a model uses; `auto` spills from dedicated to serverless ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendSpec:
+    """One replica of a served model version: where it is, how many calls it takes, what it costs.
+
+    `target` is the model's name at an HTTP endpoint, or `module:function`. `key` is unique over all
+    replicas of all backends.
+    """
+
+    name: str
+    kind: BackendKind
+    target: str
+    base_url: str = ""
+    api_key: SecretStr | None = None
+    limit: int = DEFAULT_LIMIT
+    timeout_ms: float = DEFAULT_TIMEOUT_MS
+    prices: Prices = field(default_factory=Prices)
+    replica: str = ""
+    hosting: Hosting = "dedicated"
+    pool: str = ""
+    key: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "key", f"{self.name}/{self.replica}" if self.replica else self.name
+        )
+        object.__setattr__(self, "pool", self.pool or self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A logical model: its replicas in the order of the configuration, and how one is chosen."""
+
+    backends: tuple[BackendSpec, ...]
+    mode: Mode = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSpec:
+    """Places that backends share. `reserved_fast` of them only serve fast calls, those expected to
+    take less than `fast_ms`."""
+
+    limit: int
+    reserved_fast: int = 0
+    fast_ms: float = FAST_MS
+    max_waiting: int = MAX_WAITING
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingTable:
+    """Logical models, their other names, and the pools of their backends.
+
+    `without_effect` names the configured fields that were understood as LiteLLM's and do nothing here.
+    """
+
+    models: Mapping[str, ModelSpec]
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    pools: Mapping[str, PoolSpec] = field(default_factory=dict)
+    without_effect: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        own: dict[str, int] = {}
+        for spec in self.backends():
+            if spec.pool not in self.pools:
+                own[spec.pool] = own.get(spec.pool, 0) + spec.limit
+        pools = {name: PoolSpec(limit) for name, limit in own.items()} | dict(self.pools)
+        object.__setattr__(self, "pools", pools)
+
+    def model(self, name: str) -> ModelSpec:
+        """Return the model of a name or alias; raise ModelUnknown."""
+        found = self.models.get(self.aliases.get(name, name))
+        if found is None:
+            raise ModelUnknown(model=name, known=", ".join(self.names()))
+        return found
+
+    def backends_of(self, model: str) -> tuple[BackendSpec, ...]:
+        """Return the replicas behind a model or alias; raise ModelUnknown."""
+        return self.model(model).backends
+
+    def backends(self) -> tuple[BackendSpec, ...]:
+        """Return every replica of every model."""
+        return tuple(spec for model in self.models.values() for spec in model.backends)
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all models and aliases, sorted."""
+        return tuple(sorted({*self.models, *self.aliases}))

@@ -1,0 +1,167 @@
+"""The calls that this gateway holds: one per call id, whichever door it came through, however often.
+
+A call that comes again while it is made joins the first; one that was made lately gets the reply that
+was given. More calls than `max_calls` are refused with a typed error. `cancel` stops a call wherever it
+is, and `drain` ends them all within a bound.
+"""
+
+import asyncio
+from collections.abc import Mapping
+
+import structlog
+from opentelemetry import context, trace
+
+from hocket.gateway.calls import Calls
+from hocket.gateway.cancellation import Cancellation
+from hocket.gateway.core.errors import GatewayBroken, GatewayFull
+from hocket.gateway.core.replies import RecentReplies
+from hocket.gateway.core.table import RoutingTable
+from hocket.gateway.floor import BUSY_RETRY_MS
+from hocket.gateway.metrics import GatewayMetrics
+from hocket.kit import clock, telemetry
+from hocket.schemas.messages import CallReply, CallRequest
+
+MAX_CALLS = 1_024
+"""Calls that one gateway holds at once, those waiting for a place included."""
+_BYTES_PER_NUMBER = 32
+_BYTES_PER_REPLY = 2_048
+
+log = structlog.get_logger()
+tracer = trace.get_tracer("hocket.gateway")
+
+
+class Ongoing:
+    """Begins calls, finds them again, stops them."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        metrics: GatewayMetrics,
+        *,
+        exporting: bool = False,
+        max_calls: int = MAX_CALLS,
+    ) -> None:
+        self._calls = calls
+        self._metrics = metrics
+        self._exporting = exporting
+        self._max_calls = max_calls
+        self._making: dict[str, tuple[asyncio.Task[CallReply], Cancellation]] = {}
+        self._replies: RecentReplies[CallReply] = RecentReplies()
+
+    @property
+    def table(self) -> RoutingTable:
+        """The routing table in force."""
+        return self._calls.routes.table
+
+    def begin(
+        self, request: CallRequest, headers: Mapping[str, str] | None = None
+    ) -> asyncio.Future[CallReply]:
+        """Return the future reply of a call, made now or already; never cancel it, call `cancel`.
+
+        `headers` may carry the caller's trace context. The future never fails: errors are typed errors
+        of the reply. Raises GatewayFull.
+        """
+        if (given := self._replies.find(request.call_id, clock.now_ms())) is not None:
+            self._metrics.repeated.inc()
+            known: asyncio.Future[CallReply] = asyncio.get_running_loop().create_future()
+            known.set_result(given)
+            return known
+        if (making := self._making.get(request.call_id)) is not None:
+            self._metrics.repeated.inc()
+            return making[0]
+        if len(self._making) >= self._max_calls:
+            raise GatewayFull(
+                limit=self._max_calls,
+                component="gateway",
+                retry_at_ms=clock.now_ms() + BUSY_RETRY_MS,
+            )
+        cancellation = Cancellation()
+        task = asyncio.create_task(
+            self._made(request, cancellation, headers or {}), name=f"call {request.call_id}"
+        )
+        self._making[request.call_id] = (task, cancellation)
+        task.add_done_callback(lambda _: self._ended(request.call_id))
+        self._count()
+        return task
+
+    def cancel(self, call_id: str, reason: str) -> None:
+        """Stop a call, if it is made here; its future ends with the typed error."""
+        making = self._making.get(call_id)
+        if making is not None:
+            making[1].cancel(reason)
+
+    def refused(self, code: str) -> None:
+        """Count a call that no backend was asked for."""
+        self._metrics.refused.labels(code).inc()
+
+    async def drain(self, *, drain_ms: float, flush_ms: float) -> None:
+        """Let the calls end within `drain_ms`, then stop them and give `flush_ms` to book them."""
+        await self._settle(drain_ms)
+        for _, cancellation in self._making.values():
+            cancellation.cancel("the gateway stops")
+        await self._settle(flush_ms)
+        if self._making:
+            log.error("calls_abandoned", calls=len(self._making))
+
+    async def _settle(self, timeout_ms: float) -> None:
+        making = {task for task, _ in self._making.values()}
+        if making:
+            await asyncio.wait(making, timeout=timeout_ms / 1000)
+
+    def _ended(self, call_id: str) -> None:
+        del self._making[call_id]
+        self._count()
+
+    def _count(self) -> None:
+        self._metrics.in_flight.set(len(self._making))
+        self._metrics.waiting.set(self._calls.floor.waiting)
+
+    async def _made(
+        self, request: CallRequest, cancellation: Cancellation, headers: Mapping[str, str]
+    ) -> CallReply:
+        """Make the call and return its reply, remembered where a backend was asked."""
+        token = context.attach(telemetry.extract(dict(headers)))
+        try:
+            if self._exporting:
+                reply = await self._traced(request, cancellation)
+            else:
+                reply = await self._calls.make(request, cancellation)
+        except Exception as error:
+            log.exception("call_crashed", call_id=request.call_id)
+            broken = GatewayBroken(reason=repr(error), component="gateway")
+            reply = CallReply(call_id=request.call_id, model=request.model, error=broken.info())
+        finally:
+            context.detach(token)
+        if reply.backend:
+            self._replies.keep(request.call_id, reply, _size_bytes(reply), clock.now_ms())
+        else:
+            self.refused(reply.error.code if reply.error else "")
+        return reply
+
+    async def _traced(self, request: CallRequest, cancellation: Cancellation) -> CallReply:
+        """Make the call inside a span, after OpenTelemetry's conventions for generative AI."""
+        operation = "embeddings" if request.embed else "chat"
+        with tracer.start_as_current_span(
+            f"{operation} {request.model}",
+            kind=trace.SpanKind.CLIENT,
+            attributes={
+                "gen_ai.operation.name": operation,
+                "gen_ai.request.model": request.model,
+                "hocket.call_id": request.call_id,
+                "hocket.run_id": request.attribution.run_id or "",
+            },
+        ) as span:
+            reply = await self._calls.make(request, cancellation)
+            span.set_attribute("hocket.backend", reply.backend)
+            span.set_attribute("gen_ai.usage.input_tokens", reply.input_tokens)
+            span.set_attribute("gen_ai.usage.output_tokens", reply.output_tokens)
+            if reply.error is not None:
+                span.set_status(trace.StatusCode.ERROR, reply.error.code)
+            return reply
+
+
+def _size_bytes(reply: CallReply) -> int:
+    """Return about what a remembered reply holds; `data` is the value that stands in `text`."""
+    numbers = sum(map(len, reply.embeddings))
+    texts = len(reply.text) * (1 if reply.data is None else 4)
+    return _BYTES_PER_REPLY + _BYTES_PER_NUMBER * numbers + texts

@@ -1,0 +1,97 @@
+"""The routes: a routing table with its backends built, read from the configuration and read again.
+
+A file is read on start (a bad one ends the process), on SIGHUP, and when it changes on disk; then a
+bad one changes nothing, and is reported with the field and its cure.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from hocket.gateway.core.configuration import built_in_table, parse
+from hocket.gateway.core.table import RoutingTable
+from hocket.gateway.served import ServedBackend, retire_missing, serve
+from hocket.kit import clock, config
+from hocket.kit.lifecycle import Health
+from hocket.schemas.errors import HocketError
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """A routing table and its backends by replica key, replaced as a whole on reload."""
+
+    table: RoutingTable
+    served: Mapping[str, ServedBackend]
+
+
+async def read_routes(path: Path | None, before: Routes | None = None) -> Routes:
+    """Return the routes of a configuration file, or the built-in ones; raise RoutingInvalid."""
+    table = built_in_table() if path is None else parse(_section(config.load(path)), os.environ)
+    for name in table.without_effect:
+        log.warning("routing_field_without_effect", field=name)
+    for spec in table.backends():
+        if not spec.prices.priced:
+            log.warning("backend_unpriced", backend=spec.key)
+    served = await serve(table, before.served if before else {}, clock.now_ms)
+    return Routes(table, served)
+
+
+class Reload:
+    """Reads the configuration again on SIGHUP; a bad one changes nothing."""
+
+    def __init__(
+        self, path: Path | None, routes: Routes, use: Callable[[Routes], None], health: Health
+    ) -> None:
+        self.routes = routes
+        self._path = path
+        self._use = use
+        self._health = health
+        self._reading: asyncio.Task[None] | None = None
+        self._report()
+
+    @contextmanager
+    def on_hangup(self) -> Iterator[None]:
+        """Listen to SIGHUP inside the block."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, self._start)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGHUP)
+
+    def _start(self) -> None:
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self.read(), name="reload")
+
+    async def read(self) -> None:
+        """Replace the routes, or say why not."""
+        before = self.routes
+        try:
+            self.routes = await read_routes(self._path, before)
+        except HocketError as error:
+            log.warning("routing_rejected", path=str(self._path), reason=str(error))
+            self._health.report("routing", True, f"old routes; reload refused: {error}")
+            return
+        self._use(self.routes)
+        await retire_missing(before.served, self.routes.served)
+        log.info("routing_reloaded", models=self.routes.table.names())
+        self._report()
+
+    def _report(self) -> None:
+        self._health.report("routing", True, f"{len(self.routes.table.models)} models")
+
+
+def _section(content: Mapping[str, Any]) -> Any:
+    """Return the routing part of a configuration; a LiteLLM file is one as a whole."""
+    if "models" in content or "model_list" not in content:
+        return content.get("models")
+    return {name: content[name] for name in ("model_list", "router_settings") if name in content}
