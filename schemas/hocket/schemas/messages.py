@@ -32,12 +32,13 @@ class Priority(StrEnum):
 
 
 class RunParent(Message):
-    """The step of another run that waits for this one."""
+    """The step of another run that waits for this one. `depth` counts the runs above this one."""
 
     run_id: str
     step: str
     attempt: int
     partition: int
+    depth: int = 1
 
 
 class RunAccepted(Message):

@@ -9,7 +9,14 @@ from hocket.coordinator.core.deadlines import outlook
 from hocket.coordinator.core.decide import Decision, accept, decide
 from hocket.coordinator.core.state import Run
 from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.messages import AttemptFinished, LogEvent, Priority, RunAccepted, StepRequested
+from hocket.schemas.messages import (
+    AttemptFinished,
+    LogEvent,
+    Priority,
+    RunAccepted,
+    RunParent,
+    StepRequested,
+)
 from hocket.schemas.pipeline.plan import compile_pipeline
 
 START_MS = 1_000_000.0
@@ -30,6 +37,7 @@ class Play:
     input: dict[str, Any] = field(default_factory=dict)
     spec: dict[str, Any] = field(default_factory=dict)
     now_ms: float = START_MS
+    parent: RunParent | None = None
     dispatched: list[Dispatch] = field(default_factory=list)
     seen: list[str] = field(default_factory=list)
     commands: list[Any] = field(default_factory=list)
@@ -50,6 +58,7 @@ class Play:
             priority=Priority.STANDARD,
             deadline_at_ms=self.now_ms + self.plan.pipeline.slo_ms,
             budget_usd=self.plan.pipeline.budget_usd,
+            parent=self.parent,
         )
         self.log.append((self.now_ms, event))
         self._take(

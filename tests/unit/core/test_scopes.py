@@ -137,3 +137,17 @@ def test_a_graph_node_has_a_scope_of_its_own() -> None:
     play.finish("outer/x", 1)
     play.finish("outer/y", 2)
     assert play.run.output == {"got": 2}
+
+
+def test_a_circle_of_sub_pipelines_ends_at_its_depth() -> None:
+    call = {"c": {"type": "pipeline", "pipeline": "p", "when": "true"}}
+    parent, depth = None, 0
+    while True:
+        play = Play(call, parent=parent)
+        if play.run.ended:
+            break
+        (child,) = play.subruns()
+        parent, depth = child.accepted.parent, depth + 1
+    assert depth == 32
+    assert play.run.error is not None
+    assert play.run.error.code == "runs_nest_too_deep"

@@ -23,6 +23,8 @@ from hocket.schemas.pipeline.plan import compile_emitted
 from hocket.schemas.pipeline.spec import PipelineNode, PlanningNode
 
 DEFAULT_TIMEOUT_MS = 60_000.0
+MAX_RUN_DEPTH = 32
+"""Runs above a run: pipelines that call each other in a circle end here and not at their deadline."""
 MAX_EARLY = 10_000
 """Results held before their step is dispatched; one more is dropped, and its step runs again."""
 
@@ -33,6 +35,14 @@ class BudgetExhausted(HocketError):
 
     code = "budget_exhausted"
     error_class = ErrorClass.BUDGET
+
+
+class RunsNestTooDeep(HocketError):
+    """The step `{step}` would start a run below {depth} others. Pipelines that call themselves, or each
+    other in a circle, need a `when` that ends it."""
+
+    code = "runs_nest_too_deep"
+    error_class = ErrorClass.INVALID
 
 
 class StepTimedOut(HocketError):
@@ -48,6 +58,10 @@ def begin_leaf(u: Unfolding, step: Step) -> None:
         u.put(step)
         error = BudgetExhausted(spent_usd=u.run.spent_usd, budget_usd=u.run.budget_usd)
         u.todo.append(Failing(step.key, error.info()))
+        return
+    if step.role is Role.SUBRUN and u.run.depth >= MAX_RUN_DEPTH:
+        u.put(step)
+        u.todo.append(Failing(step.key, RunsNestTooDeep(step=step.key, depth=u.run.depth).info()))
         return
     dispatch(u, step, attempt=1)
 
@@ -204,6 +218,10 @@ def child_of(u: Unfolding, step: Step) -> RunAccepted:
         budget_usd=None if run.budget_usd is None else run.budget_usd - run.spent_usd,
         traceparent=run.traceparent,
         parent=RunParent(
-            run_id=run.run_id, step=step.key, attempt=step.attempt, partition=run.partition
+            run_id=run.run_id,
+            step=step.key,
+            attempt=step.attempt,
+            partition=run.partition,
+            depth=run.depth + 1,
         ),
     )

@@ -192,3 +192,8 @@ class Run:
     @property
     def ended(self) -> bool:
         return self.status is not RunStatus.RUNNING
+
+    @property
+    def depth(self) -> int:
+        """Runs above this one."""
+        return 0 if self.parent is None else self.parent.depth
