@@ -29,7 +29,8 @@ def message(seq: int) -> LogMessage:
 
 def partition_with(notes: Notes) -> Partition:
     metrics = SimpleNamespace(applied=lambda kind: None)
-    parts: dict[str, Any] = dict.fromkeys(("bus", "store", "catalog", "durations"))
+    names = ("bus", "store", "catalog", "durations", "step_cache")
+    parts: dict[str, Any] = dict.fromkeys(names)
     return Partition(0, partitions=1, committer=notes, metrics=metrics, **parts)  # type: ignore[arg-type]
 
 

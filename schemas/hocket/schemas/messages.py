@@ -164,7 +164,25 @@ class OutlookChanged(Message):
     nodes: tuple[NodeDuration, ...]
 
 
-RunEvent = RunAccepted | AttemptFinished | SignalReceived | CancelRequested | TimerFired
+class CacheAnswered(Message):
+    """The cache's answer to a step that asked: with `hit` the output that another step computed,
+    else the step's own turn to compute it, for itself and for those who wait."""
+
+    kind: ClassVar[str] = "cache"
+
+    run_id: str
+    step: str
+    key: str
+    hit: bool
+    output: Any = None
+    computed_by_run: str = ""
+    computed_by_step: str = ""
+    saved_usd: Decimal = Decimal(0)
+
+
+RunEvent = (
+    RunAccepted | AttemptFinished | SignalReceived | CancelRequested | TimerFired | CacheAnswered
+)
 """What happens to one run."""
 LogEvent = RunEvent | OutlookChanged
 LOG_EVENTS: dict[str, type[LogEvent]] = {
@@ -175,6 +193,7 @@ LOG_EVENTS: dict[str, type[LogEvent]] = {
         SignalReceived,
         CancelRequested,
         TimerFired,
+        CacheAnswered,
         OutlookChanged,
     )
 }

@@ -182,6 +182,16 @@ class FailedAttempt(Reply):
     worker: str | None = None
 
 
+class StepSource(Reply):
+    """Where the output of a step comes from that its run did not compute: `cache` (a step with
+    `cache` did, here or in another pipeline). `saved_usd` is what its calls cost there."""
+
+    kind: Literal["cache", "run"]
+    run_id: str
+    step: str
+    saved_usd: Decimal
+
+
 class StepDetail(Reply):
     """`step` is its path in the run; `slack_ms` what was left beyond the expected rest of the run
     when it was dispatched."""
@@ -204,6 +214,7 @@ class StepDetail(Reply):
     input: Any = None
     output: Any = None
     error: ErrorInfo | None = None
+    source: StepSource | None = None
     attempts: tuple[FailedAttempt, ...] = ()
 
 
@@ -229,13 +240,15 @@ class NodeCost(Reply):
 
 
 class RunCost(Reply):
-    """What a run cost by node, model and backend, from the ledger."""
+    """What a run cost by node, model and backend, from the ledger; and what the cache spared it."""
 
     run_id: str
     calls: int
     input_tokens: int
     output_tokens: int
     cost_usd: Decimal
+    cache_hits: int = 0
+    cache_saved_usd: Decimal = Decimal(0)
     nodes: tuple[NodeCost, ...]
 
 
@@ -298,6 +311,23 @@ class NodeCosts(Reply):
     """One row per pipeline version, node, model and backend, from `report.cost_by_node`."""
 
     costs: tuple[PipelineNodeCost, ...]
+    truncated: bool = False
+
+
+class CacheSaving(Reply):
+    pipeline: str
+    version: int
+    node: str
+    day: date
+    hits: int
+    runs: int
+    saved_usd: Decimal
+
+
+class CacheSavings(Reply):
+    """One row per pipeline version, node and day (UTC), from `report.cache_savings`."""
+
+    savings: tuple[CacheSaving, ...]
     truncated: bool = False
 
 

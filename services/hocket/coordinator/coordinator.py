@@ -9,12 +9,14 @@ import asyncio
 
 import structlog
 
+from hocket.coordinator.cache_store import CacheStore
 from hocket.coordinator.catalog import Catalog
 from hocket.coordinator.committer import AWAY, Committer
 from hocket.coordinator.durations import Durations
 from hocket.coordinator.intake import Intake
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.partition import Partition
+from hocket.coordinator.step_cache import StepCache
 from hocket.coordinator.store import Store
 from hocket.kit.bus import Bus
 from hocket.kit.lifecycle import Health
@@ -34,6 +36,7 @@ class Coordinator:
         self,
         bus: Bus,
         store: Store,
+        cache_store: CacheStore,
         health: Health,
         metrics: CoordinatorMetrics,
         *,
@@ -43,6 +46,7 @@ class Coordinator:
         self._durations = Durations(store)
         self._catalog = Catalog(store, self._durations)
         self._committer = Committer(store, health, metrics)
+        self._step_cache = StepCache(bus, cache_store, metrics, partitions=partitions)
         self._partitions = [
             Partition(
                 number,
@@ -52,6 +56,7 @@ class Coordinator:
                 catalog=self._catalog,
                 durations=self._durations,
                 committer=self._committer,
+                step_cache=self._step_cache,
                 metrics=metrics,
             )
             for number in range(partitions)
@@ -79,10 +84,11 @@ class Coordinator:
         ]
         admitting = asyncio.create_task(self._intake.run(), name="intake")
         committing = asyncio.create_task(self._committer.run(), name="commit")
+        caching = asyncio.create_task(self._step_cache.run(), name="step-cache")
         keeping = asyncio.create_task(self._keep_durations(), name="durations")
         stop = asyncio.create_task(stopping.wait(), name="stopping")
         telling = asyncio.create_task(self._tell_durations(), name="outlooks")
-        tasks = [*reading, admitting, committing, keeping, telling]
+        tasks = [*reading, admitting, committing, caching, keeping, telling]
         try:
             done, _ = await asyncio.wait({*tasks, stop}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:

@@ -38,6 +38,13 @@ class CoordinatorMetrics:
             "hocket_takeovers", "Partitions taken, by cause.", ["cause"], registry=registry
         )
 
+        self._cache = Counter(
+            "hocket_step_cache",
+            "Steps that asked the step cache, by what they were told.",
+            ["answer"],
+            registry=registry,
+        )
+
     def applied(self, kind: str) -> None:
         events = self._events_of.get(kind)
         if events is None:
@@ -54,6 +61,10 @@ class CoordinatorMetrics:
     def committed(self, events: int, latency_ms: float) -> None:
         self._batch.observe(events)
         self._commit_seconds.observe(latency_ms / 1000)
+
+    def cache(self, answer: str, steps: int) -> None:
+        if steps:
+            self._cache.labels(answer).inc(steps)
 
     def taken(self, cause: str) -> None:
         self._takeovers.labels(cause).inc()

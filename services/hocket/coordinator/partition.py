@@ -22,7 +22,10 @@ from hocket.coordinator.core.commands import (
     Command,
     Dispatch,
     EndRun,
+    FillCache,
+    LookUpCache,
     RecordAttempt,
+    ReleaseCache,
     StartSubRun,
     Wake,
 )
@@ -35,6 +38,7 @@ from hocket.coordinator.core.state import Link, Role, Run, Step, StepState
 from hocket.coordinator.durations import Durations
 from hocket.coordinator.log_reader import LogMessage, LogReader, stored_at_ms
 from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.coordinator.step_cache import StepCache
 from hocket.coordinator.store import Store
 from hocket.coordinator.timers import Timers
 from hocket.kit import dead_letters
@@ -86,6 +90,7 @@ class Partition:
         catalog: Catalog,
         durations: Durations,
         committer: Committer,
+        step_cache: StepCache,
         metrics: CoordinatorMetrics,
     ) -> None:
         self.number = number
@@ -95,6 +100,7 @@ class Partition:
         self._catalog = catalog
         self._durations = durations
         self._committer = committer
+        self._step_cache = step_cache
         self._metrics = metrics
         self._epoch = 0
         self._outlooks = Outlooks()
@@ -360,6 +366,12 @@ class Partition:
             self._bus.tell(subjects.CANCEL_FILTER, _bytes(cancelled))
         elif isinstance(command, Announce):
             self._bus.tell(command.reply_to, _bytes(command.change))
+        elif isinstance(command, LookUpCache):
+            self._step_cache.look_up(command)
+        elif isinstance(command, FillCache):
+            self._step_cache.fill(command)
+        elif isinstance(command, ReleaseCache):
+            self._step_cache.release(command)
         elif isinstance(command, EndRun):
             run = self._ended.get(command.finished.run_id)
             if run is not None:
@@ -453,7 +465,8 @@ class Partition:
         run = decision.run
         for key in decision.changed:
             step = run.steps[key]
-            if step.state is StepState.SUCCEEDED and step.link is Link.NODE and not step.home:
+            computed = step.state is StepState.SUCCEEDED and step.source is None
+            if computed and step.link is Link.NODE and not step.home:
                 duration_ms = _duration_ms(step, event)
                 self._durations.measured(run.tenant, run.pipeline, step.path, duration_ms)
 

@@ -3,6 +3,7 @@
 import os
 import socket
 
+from hocket.coordinator.cache_store import CacheStore
 from hocket.coordinator.coordinator import Coordinator
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.store import Store
@@ -21,9 +22,11 @@ async def main(service: Service) -> None:
     bus = await service.bus(window=WINDOW)
     await ensure_streams(bus, replicas=settings.stream_replicas)
     await wait_current(settings.database_url, TABLES_TIMEOUT_MS)
+    pool = await service.pool(POOL_SIZE)
     coordinator = Coordinator(
         bus,
-        Store(await service.pool(POOL_SIZE)),
+        Store(pool),
+        CacheStore(pool),
         service.health,
         CoordinatorMetrics(service.telemetry.registry),
         partitions=settings.partitions,

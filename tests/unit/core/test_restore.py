@@ -1,6 +1,7 @@
 """A run read back from its rows is the run that was written, at every moment of its life."""
 
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +20,7 @@ from hocket.coordinator.core.records import (
 )
 from hocket.coordinator.core.state import Run
 from hocket.schemas.errors import ErrorClass, ErrorInfo
-from hocket.schemas.messages import AttemptFinished, SignalReceived
+from hocket.schemas.messages import AttemptFinished, CacheAnswered, SignalReceived
 
 BUSY = ErrorInfo(code="busy", message="busy", error_class=ErrorClass.TRANSIENT)
 EVERYTHING = {
@@ -53,7 +54,8 @@ EVERYTHING = {
     },
     "f": python(needs=["m"], fallback=[{"on": ["timeout"], "node": python()}, {"node": python()}]),
     "s": {"type": "signal", "signal": "go", "needs": ["g"]},
-    "last": python(needs=["f", "s", "r"], when="true"),
+    "c": python(needs=["plan"], cache={"ttl_ms": 1_000}, map={"over": "input.xs"}),
+    "last": python(needs=["f", "s", "r", "c"], when="true"),
 }
 EMITTED = {
     "nodes": {"i": python(), "j": {"type": "graph", "needs": ["i"], "nodes": {"k": python()}}}
@@ -78,10 +80,25 @@ def assert_same(found: Run, run: Run) -> None:
 def test_a_run_is_restored_at_every_moment(data: st.DataObject) -> None:
     play = Play(EVERYTHING, input={"xs": [1, 2, 3]})
     assert_same(read_back(play), play.run)
-    for _ in range(60):
+    for _ in range(80):
         if play.run.ended:
             return
-        if not play.dispatched:
+        looking = [s for s in play.run.steps.values() if s.state == "looking_up"]
+        if looking and data.draw(st.booleans()):
+            step = looking[0]
+            hit = data.draw(st.booleans())
+            play.send(
+                CacheAnswered(
+                    run_id="r1",
+                    step=step.key,
+                    key=step.cache_key or "",
+                    hit=hit,
+                    output=[1] if hit else None,
+                    computed_by_run="r2" if hit else "",
+                    saved_usd=Decimal("0.001"),
+                )
+            )
+        elif not play.dispatched:
             play.send(SignalReceived(run_id="r1", signal_id="s1", name="go", payload=1))
         else:
             place = data.draw(st.integers(0, len(play.dispatched) - 1))

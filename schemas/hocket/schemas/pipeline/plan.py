@@ -33,6 +33,7 @@ from hocket.schemas.pipeline.spec import (
     Node,
     NodeBase,
     Pipeline,
+    PipelineNode,
     PlanningNode,
     PlanPolicy,
     RaceNode,
@@ -69,6 +70,7 @@ class NodePlan:
     until: Evaluate | None
     valid: Evaluate | None
     score: Evaluate | None
+    cache_key: Evaluate | None
     config: Mapping[str, Any]
     """The fields of the node's own type, for its worker."""
     body: "ScopePlan | None"
@@ -301,6 +303,7 @@ class _Compiler:
             until=_expression(node.loop.until if node.loop else None, f"{field}.loop.until"),
             valid=_expression(node.valid, f"{field}.valid") if isinstance(node, RaceNode) else None,
             score=_expression(node.score, f"{field}.score") if isinstance(node, RaceNode) else None,
+            cache_key=_expression(node.cache.key if node.cache else None, f"{field}.cache.key"),
             config=_config(node),
             body=body,
             branches=branches,
@@ -360,6 +363,8 @@ def _read_by(node: NodeBase, field: str) -> set[str]:
         found |= expression_references(node.map.over, f"{field}.map.over")
     if node.loop:
         found |= expression_references(node.loop.until, f"{field}.loop.until")
+    if node.cache and node.cache.key:
+        found |= expression_references(node.cache.key, f"{field}.cache.key")
     for i, fallback in enumerate(node.fallback):
         found |= _read_by(fallback.node, f"{field}.fallback.{i}.node")
     if isinstance(node, RaceNode):
@@ -399,6 +404,7 @@ def _check_modifiers(node: Node, field: str) -> None:
             reason="`pick: best` needs a score, and a score needs `pick: best`",
             cure="Give both or neither.",
         )
+    _check_cache(node, field, runs=runs)
     for i, fallback in enumerate(node.fallback):
         if (node.map or node.loop) and fallback.node.with_ is None:
             raise InvalidInput(
@@ -406,6 +412,31 @@ def _check_modifiers(node: Node, field: str) -> None:
                 reason="the fallback of a node with `map` or `loop` cannot take over its input",
                 cure="Give the fallback its own `with`.",
             )
+
+
+def _check_cache(node: Node, field: str, *, runs: bool) -> None:
+    if node.cache is None:
+        return
+    if not runs:
+        raise InvalidInput(
+            field=f"{field}.cache",
+            reason=f"a `{node.type}` node computes nothing of its own that could be kept",
+            cure="Put `cache` on the nodes inside it that workers run."
+            if node.type in ("graph", "race")
+            else "Remove it: each run asks anew.",
+        )
+    if node.effects == "external":
+        raise InvalidInput(
+            field=f"{field}.cache",
+            reason="a step served from the cache would not have its effect outside",
+            cure="Remove `cache`, or `effects: external`.",
+        )
+    if isinstance(node, PipelineNode) and node.version is None:
+        raise InvalidInput(
+            field=f"{field}.cache",
+            reason="a new version of the sub-pipeline would be answered with the old one's output",
+            cure="Name the sub-pipeline's `version`.",
+        )
 
 
 _COMMON_FIELDS = frozenset(NodeBase.model_fields) | {"type"}

@@ -74,6 +74,16 @@ class Expect(_Spec):
     sd_ms: float = Field(0, ge=0)
 
 
+class Cache(_Spec):
+    """Keep the step's output, and serve it to any step of the tenant, in any pipeline, that has the
+    same type, the same own fields and the same input (or `key`) within `ttl_ms`."""
+
+    ttl_ms: float = Field(gt=0, le=MAX_WAIT_MS)
+    key: str | None = None
+    """An expression that stands for the input: equal values are one entry, whatever the input is."""
+    scope: Literal["tenant"] = "tenant"
+
+
 class NodeBase(_Spec):
     """Fields that every node may have."""
 
@@ -92,6 +102,8 @@ class NodeBase(_Spec):
     optional: bool = False
     """Where it fails the run goes on (its output is null) and ends `degraded`."""
     fallback: tuple["Fallback", ...] = ()
+    cache: Cache | None = None
+    """For nodes that workers run, and for `pipeline` nodes that name their version."""
     expect: Expect | None = None
     effects: Literal["none", "external"] = "none"
     """`external`: the step writes to the outside; it is dispatched only after its commit."""

@@ -11,7 +11,7 @@ from hocket.admin.costs import reads
 from hocket.admin.identity import CallerDep
 from hocket.admin.pages import DEFAULT_PAGE, Limit, in_range
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.rest import MAX_VERSION, NodeCosts, PipelineCosts, RunCosts, Token
+from hocket.schemas.rest import MAX_VERSION, CacheSavings, NodeCosts, PipelineCosts, RunCosts, Token
 
 DEFAULT_DAYS = 30
 MAX_DAYS = 400
@@ -30,15 +30,21 @@ async def costs_by_pipeline(
     last: Annotated[date | None, Query(alias="to", description="Last day (UTC).")] = None,
 ) -> PipelineCosts:
     """Cost by pipeline and day; the last 30 days where none are named."""
-    end = last or datetime.now(UTC).date()
-    start = first or date.fromordinal(max(1, end.toordinal() - DEFAULT_DAYS + 1))
-    if start > end or (end - start).days >= MAX_DAYS:
-        raise InvalidInput(
-            field="from",
-            reason=f"{start} to {end} is not a span of 1 to {MAX_DAYS} days",
-            cure="Choose days closer together, `from` first.",
-        )
+    start, end = _days(first, last)
     return await reads.by_pipeline(context.pool, caller.tenant, start, end, pipeline)
+
+
+@router.get("/cache")
+async def saved_by_cache(
+    context: Ctx,
+    caller: CallerDep,
+    pipeline: PipelineName = None,
+    first: Annotated[date | None, Query(alias="from", description="First day (UTC).")] = None,
+    last: Annotated[date | None, Query(alias="to", description="Last day (UTC).")] = None,
+) -> CacheSavings:
+    """What steps served from the cache would have cost, by node and day."""
+    start, end = _days(first, last)
+    return await reads.saved_by_cache(context.pool, caller.tenant, start, end, pipeline)
 
 
 @router.get("/nodes")
@@ -63,3 +69,16 @@ async def costs_by_run(
     """Cost by run, the dearest first; the last 30 days where no time is named."""
     start = since or datetime.now(UTC) - timedelta(days=DEFAULT_DAYS)
     return await reads.by_run(context.pool, caller.tenant, in_range(start), pipeline, limit)
+
+
+def _days(first: date | None, last: date | None) -> tuple[date, date]:
+    """Return the span of days that was asked for, or raise InvalidInput."""
+    end = last or datetime.now(UTC).date()
+    start = first or date.fromordinal(max(1, end.toordinal() - DEFAULT_DAYS + 1))
+    if start > end or (end - start).days >= MAX_DAYS:
+        raise InvalidInput(
+            field="from",
+            reason=f"{start} to {end} is not a span of 1 to {MAX_DAYS} days",
+            cure="Choose days closer together, `from` first.",
+        )
+    return start, end

@@ -4,6 +4,8 @@ from datetime import date, datetime
 
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.schemas.rest import (
+    CacheSaving,
+    CacheSavings,
     NodeCosts,
     PipelineCosts,
     PipelineDayCost,
@@ -46,6 +48,16 @@ LIMIT $4
 """What each run cost, the dearest first."""
 
 
+SAVED_BY_CACHE = """
+SELECT pipeline, version, node, day, hits, runs, saved_usd
+FROM report.cache_savings
+WHERE tenant = $1 AND day BETWEEN $2 AND $3 AND ($4::text IS NULL OR pipeline = $4)
+ORDER BY day DESC, saved_usd DESC, pipeline, version, node
+LIMIT $5
+"""
+"""What the step cache spared each node on each day."""
+
+
 async def by_pipeline(
     pool: Pool, tenant: str, first: date, last: date, pipeline: str | None
 ) -> PipelineCosts:
@@ -66,6 +78,19 @@ async def by_node(pool: Pool, tenant: str, pipeline: str | None, version: int | 
     )
     return NodeCosts(
         costs=tuple(PipelineNodeCost(**dict(row)) for row in rows[:MAX_ROWS]),
+        truncated=len(rows) > MAX_ROWS,
+    )
+
+
+async def saved_by_cache(
+    pool: Pool, tenant: str, first: date, last: date, pipeline: str | None
+) -> CacheSavings:
+    """Return what the step cache spared, from the first to the last day, both included."""
+    rows = await pool.fetch(
+        SAVED_BY_CACHE, tenant, first, last, pipeline, MAX_ROWS + 1, timeout=QUERY_TIMEOUT_S
+    )
+    return CacheSavings(
+        savings=tuple(CacheSaving(**dict(row)) for row in rows[:MAX_ROWS]),
         truncated=len(rows) > MAX_ROWS,
     )
 

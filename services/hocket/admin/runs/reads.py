@@ -46,7 +46,7 @@ WHERE tenant = $1 AND run_id = $2
 
 STEPS = """
 SELECT key, path, type, role, parent, state, attempt, ready_at, dispatched_at, started_at,
-       finished_at, deadline_at, slack_ms, worker, error,
+       finished_at, deadline_at, slack_ms, worker, error, facts -> 'source' AS source,
        CASE WHEN $5 THEN input END AS input, CASE WHEN $5 THEN output END AS output
 FROM hocket.step
 WHERE run_id = $1 AND (ready_at, key) > ($2, $3)
@@ -75,6 +75,14 @@ GROUP BY node, model, backend
 ORDER BY min(started_at)
 """
 """What a run's calls cost by node, model and backend."""
+
+
+SAVED = """
+SELECT count(*) AS hits, coalesce(sum((facts #>> '{source,saved_usd}')::numeric), 0) AS saved_usd
+FROM hocket.step
+WHERE run_id = $1 AND facts ? 'source' AND facts #>> '{source,kind}' = 'cache'
+"""
+"""What the cache spared a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +183,7 @@ async def list_steps(
 async def run_cost(pool: Pool, tenant: str, run_id: str) -> RunCost:
     """Return what a run cost so far."""
     rows = await pool.fetch(COST, run_id, tenant, timeout=QUERY_TIMEOUT_S)
+    saved = await pool.fetchrow(SAVED, run_id, timeout=QUERY_TIMEOUT_S)
     nodes = tuple(NodeCost(**dict(row)) for row in rows)
     return RunCost(
         run_id=run_id,
@@ -182,6 +191,8 @@ async def run_cost(pool: Pool, tenant: str, run_id: str) -> RunCost:
         input_tokens=sum(node.input_tokens for node in nodes),
         output_tokens=sum(node.output_tokens for node in nodes),
         cost_usd=sum((node.cost_usd for node in nodes), Decimal(0)),
+        cache_hits=saved["hits"],
+        cache_saved_usd=saved["saved_usd"],
         nodes=nodes,
     )
 
@@ -233,6 +244,7 @@ def _step(row: asyncpg.Record, attempts: tuple[FailedAttempt, ...]) -> StepDetai
         input=_json(row["input"]),
         output=_json(row["output"]),
         error=_error(row["error"]),
+        source=_json(row["source"]),
         attempts=attempts,
     )
 

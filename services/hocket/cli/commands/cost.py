@@ -15,6 +15,8 @@ class By(StrEnum):
     PIPELINE = "pipeline"
     NODE = "node"
     RUN = "run"
+    CACHE = "cache"
+    """What steps served from the cache would have cost."""
 
 
 def cost(
@@ -39,6 +41,10 @@ def cost(
         page = api.get("/v1/costs/pipelines", pipeline=pipeline, **{"from": first})
     elif by is By.NODE:
         page = api.get("/v1/costs/nodes", pipeline=pipeline)
+    elif by is By.CACHE:
+        first = (today - timedelta(days=days - 1)).date().isoformat()
+        page = api.get("/v1/costs/cache", pipeline=pipeline, **{"from": first})
+        page["costs"] = page.pop("savings")
     else:
         since = (today - timedelta(days=days)).isoformat()
         page = api.get("/v1/costs/runs", pipeline=pipeline, since=since, limit=100)
@@ -46,12 +52,14 @@ def cost(
         print_json(page["costs"])
         return
     if not page["costs"]:
-        out.print("Nothing was spent: there are no model calls.")
+        nothing = "Nothing was spent: there are no model calls."
+        out.print("Nothing was served from the cache." if by is By.CACHE else nothing)
         return
     columns = COLUMNS[by]
     rows = [tuple(_cell(row, column) for column in columns) for row in page["costs"]]
     print_table([name.upper() for name in columns], rows, numbers=[n.upper() for n in NUMBERS])
-    total = sum((Decimal(row["cost_usd"]) for row in page["costs"]), Decimal(0))
+    amount = "saved_usd" if by is By.CACHE else "cost_usd"
+    total = sum((Decimal(row[amount]) for row in page["costs"]), Decimal(0))
     out.print(f"total {money(total)}", style="bold")
     if page["truncated"]:
         notes.print("There is more; schema `report` in Postgres has it all.", style="dim")
@@ -63,9 +71,21 @@ COLUMNS = {
         "pipeline", "node", "model", "backend", "calls", "failed", "tokens in", "tokens out",
         "latency", "cost",
     ),
+    By.CACHE: ("day", "pipeline", "node", "runs", "hits", "saved"),
     By.RUN: ("run", "pipeline", "status", "time", "calls", "tokens in", "tokens out", "cost"),
 }  # fmt: skip
-NUMBERS = ("runs", "calls", "failed", "tokens in", "tokens out", "latency", "time", "cost")
+NUMBERS = (
+    "runs",
+    "calls",
+    "failed",
+    "tokens in",
+    "tokens out",
+    "latency",
+    "time",
+    "cost",
+    "hits",
+    "saved",
+)
 
 
 def _cell(row: dict[str, Any], column: str) -> str:
@@ -73,6 +93,8 @@ def _cell(row: dict[str, Any], column: str) -> str:
 
     if column == "cost":
         return money(row["cost_usd"])
+    if column == "saved":
+        return money(row["saved_usd"])
     if column in ("latency", "time"):
         return duration(row["mean_latency_ms" if column == "latency" else "duration_ms"])
     if column == "pipeline":

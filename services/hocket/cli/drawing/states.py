@@ -10,6 +10,7 @@ STYLES = {
     "skipped": "dim",
     "running": "cyan",
     "accepted": "cyan",
+    "looking_up": "cyan",
     "dispatched": "cyan",
     "open": "cyan",
     "waiting": "blue",

@@ -65,8 +65,9 @@ def summary(run: Json) -> list[Text]:
 
 def costs(cost: Json) -> list[Text]:
     """Return the cost of a run by node: calls, tokens and money."""
+    saved = _saved(cost)
     if not cost["nodes"]:
-        return [Text("no model calls", "dim")]
+        return [Text("no model calls", "dim"), *saved]
     rows: list[tuple[str, ...]] = [
         ("NODE", "MODEL", "BACKEND", "CALLS", "TOKENS IN", "OUT", "COST")
     ]
@@ -96,7 +97,15 @@ def costs(cost: Json) -> list[Text]:
     ]
     lines[0].stylize("bold")
     lines[-1].stylize("bold")
-    return lines
+    return lines + saved
+
+
+def _saved(cost: Json) -> list[Text]:
+    hits = cost.get("cache_hits", 0)
+    if not hits:
+        return []
+    steps = "1 step" if hits == 1 else f"{count(hits)} steps"
+    return [Text(f"the cache served {steps} and saved {money(cost['cache_saved_usd'])}", "green")]
 
 
 def faults(steps: Sequence[Json]) -> list[Text]:
@@ -142,6 +151,12 @@ def _name(step: Json, depth: int) -> str:
     return name if len(name) <= MAX_STEP_CELLS else name[: MAX_STEP_CELLS - 1] + "…"
 
 
+def _tries(step: Json) -> str:
+    """Return the number of the attempt, or what served the step instead."""
+    source = step.get("source")
+    return str(step["attempt"]) if source is None else str(source["kind"])
+
+
 def _columns(begun: str, steps: Sequence[Json], depths: Sequence[int]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [HEAD]
     for step, depth in zip(steps, depths, strict=True):
@@ -149,7 +164,7 @@ def _columns(begun: str, steps: Sequence[Json], depths: Sequence[int]) -> list[t
             (
                 _name(step, depth),
                 step["state"],
-                str(step["attempt"]),
+                _tries(step),
                 duration(step.get("duration_ms")),
                 duration(between_ms(begun, step.get("deadline_at"))),
                 duration(step.get("slack_ms")),
@@ -183,7 +198,13 @@ def _bar(begun: str, step: Json, span_ms: float, cells: int, now: str | None) ->
     bar = [" "] * cells
     ready, started = cell(step.get("ready_at")), cell(step.get("started_at"))
     ended = cell(step.get("finished_at"))
-    if ended is None and step["state"] in ("dispatched", "open", "waiting", "backoff"):
+    if ended is None and step["state"] in (
+        "dispatched",
+        "open",
+        "waiting",
+        "backoff",
+        "looking_up",
+    ):
         ended = cell(now)
     if started is not None or step.get("finished_at") is None:
         for place in _span(ready, started if started is not None else ended):

@@ -6,23 +6,36 @@ yet is held (the log lost its tail); one it does not wait for any more is record
 """
 
 from decimal import Decimal
+from typing import Any
 
 from immutables import Map
 
-from hocket.coordinator.core.commands import Dispatch, RecordAttempt, StartSubRun
-from hocket.coordinator.core.deadlines import deadline_of, emitted_outlook, lane_of, slack_of
+from hocket.coordinator.core.caching import filled, look_again, look_up
+from hocket.coordinator.core.commands import Dispatch, RecordAttempt, ReleaseCache, StartSubRun
+from hocket.coordinator.core.deadlines import (
+    DEFAULT_TIMEOUT_MS,
+    deadline_of,
+    emitted_outlook,
+    lane_of,
+    slack_of,
+)
 from hocket.coordinator.core.graph import open_scope
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.retries import backoff_ms
-from hocket.coordinator.core.state import TERMINAL, Emitted, Role, Step, StepState
+from hocket.coordinator.core.state import TERMINAL, Emitted, Role, Source, Step, StepState
 from hocket.coordinator.core.unfolding import Failing, Unfolding
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.ids import child_run_id
-from hocket.schemas.messages import AttemptFinished, RunAccepted, RunParent, StepRequested
+from hocket.schemas.messages import (
+    AttemptFinished,
+    CacheAnswered,
+    RunAccepted,
+    RunParent,
+    StepRequested,
+)
 from hocket.schemas.pipeline.plan import compile_emitted
-from hocket.schemas.pipeline.spec import PipelineNode, PlanningNode
+from hocket.schemas.pipeline.spec import PipelineNode, PlanningNode, PlanPolicy
 
-DEFAULT_TIMEOUT_MS = 60_000.0
 MAX_RUN_DEPTH = 32
 """Runs above a run: pipelines that call each other in a circle end here and not at their deadline."""
 MAX_EARLY = 10_000
@@ -53,7 +66,15 @@ class StepTimedOut(HocketError):
 
 
 def begin_leaf(u: Unfolding, step: Step) -> None:
-    """Dispatch the first attempt of a step."""
+    """Dispatch the first attempt of a step, or ask the cache first."""
+    if u.node_plan(step).node.cache is None:
+        compute(u, step)
+    else:
+        look_up(u, step)
+
+
+def compute(u: Unfolding, step: Step) -> None:
+    """Dispatch the first attempt of a step, while there is budget."""
     if u.run.budget_usd is not None and u.run.spent_usd >= u.run.budget_usd > 0:
         u.put(step)
         error = BudgetExhausted(spent_usd=u.run.spent_usd, budget_usd=u.run.budget_usd)
@@ -137,17 +158,46 @@ def finished(u: Unfolding, event: AttemptFinished) -> None:
     step = replace(step, started_at_ms=event.started_at_ms or None, worker=event.worker)
     if event.error is not None:
         _failed(u, step, event, event.error)
-    elif (plan := u.node_plan(step).node) and isinstance(plan, PlanningNode) and plan.emit:
-        _splice(u, step, event)
     else:
+        try:
+            _succeeded(u, step, event.output, cost_usd=event.spend.cost_usd)
+        except HocketError as error:
+            _failed(u, step, event, error.info())
+
+
+def cache_answered(u: Unfolding, event: CacheAnswered) -> None:
+    """Take the output that the cache has for a step, or compute it; an answer that its step does not
+    wait for any more is given back where it is a turn to compute."""
+    step: Step | None = u.steps.get(event.step)
+    if step is None or step.cache_key != event.key:
+        if not event.hit:
+            u.commands.append(ReleaseCache(event.key, event.run_id, event.step))
+        return
+    if step.state is not StepState.LOOKING_UP:
+        return  # it computes already
+    if not event.hit:
+        compute(u, step)
+        return
+    source = Source(
+        "cache", event.computed_by_run, event.computed_by_step, saved_usd=event.saved_usd
+    )
+    step = replace(step, cache_key=None, source=source)
+    try:
+        _succeeded(u, step, event.output)
+    except HocketError as error:
         u.put(step)
-        u.settle(step.key, StepState.SUCCEEDED, output=event.output)
+        u.todo.append(Failing(step.key, error.info()))
 
 
 def woken(u: Unfolding, step: Step) -> None:
-    """Act on a step whose time has come: the backoff is over, or it took too long."""
+    """Act on a step whose time has come: the backoff is over, nobody answered it, or it took too
+    long."""
     if step.state is StepState.BACKOFF:
         dispatch(u, step, step.attempt + 1)
+        return
+    if step.state is StepState.LOOKING_UP:
+        if not look_again(u, step):
+            compute(u, step)
         return
     timeout_ms = u.node_plan(step).node.timeout_ms
     error = StepTimedOut(step=step.key, timeout_ms=timeout_ms)
@@ -166,16 +216,21 @@ def _failed(u: Unfolding, step: Step, event: AttemptFinished, error: ErrorInfo) 
     u.put(replace(step, state=StepState.BACKOFF, error=error, wake_at_ms=u.now_ms + wait_ms))
 
 
-def _splice(u: Unfolding, step: Step, event: AttemptFinished) -> None:
+def _succeeded(u: Unfolding, step: Step, output: Any, *, cost_usd: Decimal = Decimal(0)) -> None:
+    """End a step with the output of its attempt; a planner's steps are spliced in instead. Raises
+    PlanRefused, having done nothing."""
     node = u.node_plan(step).node
-    assert isinstance(node, PlanningNode)
-    assert node.emit is not None
-    try:
-        scope, by_path = compile_emitted(event.output, node.emit, path=step.path)
-    except HocketError as error:
-        _failed(u, step, event, error.info())
+    if isinstance(node, PlanningNode) and node.emit:
+        _splice(u, step, output, node.emit, cost_usd)
         return
-    u.put(replace(step, state=StepState.OPEN, emitted=event.output))
+    u.put(filled(u, step, output, cost_usd))
+    u.settle(step.key, StepState.SUCCEEDED, output=output)
+
+
+def _splice(u: Unfolding, step: Step, output: Any, policy: PlanPolicy, cost_usd: Decimal) -> None:
+    scope, by_path = compile_emitted(output, policy, path=step.path)
+    step = filled(u, step, output, cost_usd)
+    u.put(replace(step, state=StepState.OPEN, emitted=output, wake_at_ms=None))
     u.emitted[step.key] = Emitted(scope, by_path, emitted_outlook(scope))
     open_scope(u, step.key)
 

@@ -2,6 +2,8 @@
 database, except those that say after the commit."""
 
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
 
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import RunAccepted, RunFinished, StepChanged, StepRequested
@@ -76,6 +78,52 @@ class EndRun:
     finished: RunFinished
 
 
+@dataclass(frozen=True, slots=True)
+class LookUpCache:
+    """Ask the cache for a step's output; CacheAnswered comes to the run's log, now or when whoever
+    computes it is done. `claim_until_ms`: how long this step may keep others waiting at most."""
+
+    key: str
+    tenant: str
+    run_id: str
+    step: str
+    ttl_ms: float
+    claim_until_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class FillCache:
+    """Keep what a step computed, and answer those who wait for it."""
+
+    key: str
+    tenant: str
+    run_id: str
+    step: str
+    ttl_ms: float
+    output: Any
+    cost_usd: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseCache:
+    """A step that asked the cache, or that computes for it, ended without an output: it waits no
+    more, and who waits for it is told to compute."""
+
+    key: str
+    run_id: str
+    step: str
+
+
 Command = (
-    Dispatch | CancelAttempt | StartSubRun | CancelSubRun | Wake | RecordAttempt | Announce | EndRun
+    Dispatch
+    | CancelAttempt
+    | StartSubRun
+    | CancelSubRun
+    | Wake
+    | RecordAttempt
+    | Announce
+    | LookUpCache
+    | FillCache
+    | ReleaseCache
+    | EndRun
 )

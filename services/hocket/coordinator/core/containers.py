@@ -7,6 +7,7 @@ outermost layer that a link still has to; `child_settled` moves a container when
 from typing import Any
 
 from hocket.coordinator.core.attempts import begin_leaf
+from hocket.coordinator.core.caching import released
 from hocket.coordinator.core.deadlines import deadline_of, slack_of
 from hocket.coordinator.core.ending import cancel_below
 from hocket.coordinator.core.graph import open_scope
@@ -90,6 +91,8 @@ def failing(u: Unfolding, work: Failing) -> None:
     step: Step = u.steps[work.key]
     if step.state in (StepState.SUCCEEDED, StepState.CANCELLED, StepState.SKIPPED):
         return
+    if step.cache_key is not None:
+        step = u.put(released(u, step))
     cancel_below(u, step.key, work.error.code)
     u.scopes.pop(step.key, None)
     u.tallies.pop(step.key, None)

@@ -19,6 +19,8 @@ DECAY = 0.98
 """Weight of the past at each observation: a memory of about 50 runs."""
 ENOUGH = 3.0
 """Observed weight from which measurement replaces `expect`."""
+DEFAULT_TIMEOUT_MS = 60_000.0
+"""The time of one attempt of a node that says nothing of it."""
 URGENT_SLACK_MS = 1_000.0
 """Less slack than this puts a step of any but a batch run into the urgent lane."""
 

@@ -7,8 +7,15 @@ does not know, changes nothing.
 from dataclasses import dataclass
 from math import inf
 
-from hocket.coordinator.core.attempts import child_of, finished, redispatch, woken
-from hocket.coordinator.core.commands import Command, RecordAttempt, StartSubRun
+from hocket.coordinator.core.attempts import (
+    cache_answered,
+    child_of,
+    finished,
+    redispatch,
+    woken,
+)
+from hocket.coordinator.core.caching import ask_of
+from hocket.coordinator.core.commands import Command, RecordAttempt, ReleaseCache, StartSubRun
 from hocket.coordinator.core.containers import child_settled, failing, start
 from hocket.coordinator.core.deadlines import Outlook
 from hocket.coordinator.core.ending import end_run
@@ -27,6 +34,7 @@ from hocket.coordinator.core.waits import resume_deadline, signal_received, wait
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.messages import (
     AttemptFinished,
+    CacheAnswered,
     CancelRequested,
     RunAccepted,
     RunEvent,
@@ -107,6 +115,8 @@ def decide(
     elif isinstance(event, CancelRequested):
         error = RunCancelled(by=event.by or "somebody", reason=event.reason or "no reason given")
         end_run(u, RunStatus.CANCELLED, error=error.info())
+    elif isinstance(event, CacheAnswered):
+        cache_answered(u, event)
     else:
         _time_passed(u)
     return _settle_all(u)
@@ -118,6 +128,8 @@ def resume(run: Run, *, now_ms: float, plan: Plan, outlook: Outlook, epoch: int)
     u = begin(run, plan=plan, outlook=outlook, now_ms=now_ms, epoch=epoch)
     for key in u.live_keys():
         step: Step = u.steps[key]
+        if step.state is StepState.LOOKING_UP:
+            u.commands.append(ask_of(u, step))
         if step.state is not StepState.DISPATCHED:
             continue
         if step.role is Role.SUBRUN:
@@ -183,7 +195,9 @@ def _next_wake(u: Unfolding) -> float:
 
 
 def _late(run: Run, event: RunEvent, now_ms: float) -> tuple[Command, ...]:
-    """Keep the result of an attempt that nobody waits for any more."""
+    """Keep the result of an attempt that nobody waits for any more; give a turn to compute back."""
+    if isinstance(event, CacheAnswered) and not event.hit:
+        return (ReleaseCache(event.key, event.run_id, event.step),)
     if not isinstance(event, AttemptFinished) or event.step not in run.steps:
         return ()
     if event.error is not None and event.error.error_class is ErrorClass.CANCELLED:

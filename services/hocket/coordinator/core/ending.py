@@ -3,6 +3,7 @@
 
 from typing import Any
 
+from hocket.coordinator.core.caching import released
 from hocket.coordinator.core.commands import CancelAttempt, CancelSubRun, EndRun
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.state import Role, Run, RunStatus, Step, StepState
@@ -26,6 +27,7 @@ def cancel_step(u: Unfolding, key: str, reason: str) -> None:
     elif step.role is Role.SUBRUN and step.state is StepState.DISPATCHED:
         child = child_run_id(u.run.run_id, key, step.attempt)
         u.commands.append(CancelSubRun(child, reason))
+    step = released(u, step)
     u.put(replace(step, state=StepState.CANCELLED, finished_at_ms=u.now_ms, wake_at_ms=None))
     u.scopes.pop(key, None)
     u.tallies.pop(key, None)

@@ -5,6 +5,7 @@ times are epoch milliseconds.
 """
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from decimal import Decimal
 from typing import Any
 
@@ -24,6 +25,7 @@ from hocket.coordinator.core.state import (
     RunStatus,
     Scope,
     Signal,
+    Source,
     Step,
     StepState,
     Tally,
@@ -226,6 +228,8 @@ def step_of(row: Mapping[str, Any]) -> Step:
         worker=row["worker"],
         degraded=facts.get("degraded", False),
         emitted=facts.get("emitted"),
+        cache_key=facts.get("cache_key"),
+        source=_source(facts.get("source")),
     )
 
 
@@ -346,7 +350,19 @@ def _step_facts(step: Step) -> dict[str, Any] | None:
         facts["degraded"] = True
     if step.emitted is not None:
         facts["emitted"] = step.emitted
+    if step.cache_key is not None:
+        facts["cache_key"] = step.cache_key
+    if step.source is not None:
+        facts["source"] = asdict(step.source)
     return facts or None
+
+
+def _source(facts: dict[str, Any] | None) -> Source | None:
+    if facts is None:
+        return None
+    return Source(
+        facts["kind"], facts["run_id"], facts["step"], saved_usd=Decimal(facts["saved_usd"])
+    )
 
 
 def _json(value: Any) -> str | None:

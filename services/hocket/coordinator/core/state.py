@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from immutables import Map
 
@@ -35,6 +35,8 @@ class RunStatus(StrEnum):
 
 
 class StepState(StrEnum):
+    LOOKING_UP = "looking_up"
+    """Waits for the cache's answer: somebody's output, or its own turn to compute."""
     DISPATCHED = "dispatched"
     BACKOFF = "backoff"
     OPEN = "open"
@@ -75,6 +77,17 @@ class Link(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """Where the output of a step comes from that was not computed by its own run, and what it cost
+    there."""
+
+    kind: Literal["cache", "run"]
+    run_id: str
+    step: str
+    saved_usd: Decimal = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """A node inside a run. `key` is its path in the run: `research[3]/read`, `refine#2`,
     `answer~fast`, `answer!1`. `home` is the key of the planning step that emitted its node ("" for
@@ -105,6 +118,9 @@ class Step:
     degraded: bool = False
     emitted: Any = None
     """The sub-graph a planner returned, while and after it runs under this step."""
+    cache_key: str | None = None
+    """While the step looks its output up or computes it for the cache: the entry's key."""
+    source: Source | None = None
 
 
 @dataclass(frozen=True, slots=True)

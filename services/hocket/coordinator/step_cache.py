@@ -1,0 +1,163 @@
+"""The step cache of a coordinator: what its partitions ask, fill and release, in batches to Postgres;
+the answers go to the logs of the runs that asked, wherever their partitions are owned.
+
+States: idle, working (a batch at a time: outputs first, then releases, then questions), waiting
+(Postgres is away: the batch is kept and tried again). A step asks again by itself, so that questions
+are bounded by the steps in flight; of outputs and releases beyond MAX_PENDING the oldest are dropped,
+and those who wait for them compute. Expired entries are swept every SWEEP_S.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import structlog
+from pydantic_core import from_json, to_json
+
+from hocket.coordinator.cache_store import Answer, CacheStore, Filling
+from hocket.coordinator.committer import AWAY
+from hocket.coordinator.core.commands import FillCache, LookUpCache, ReleaseCache
+from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.kit.bus import Bus
+from hocket.schemas import ids, subjects
+from hocket.schemas.errors import PayloadTooLarge
+from hocket.schemas.messages import CacheAnswered
+
+MAX_BATCH = 200
+"""Questions, outputs or releases in one transaction."""
+MAX_PENDING = 10_000
+SWEEP_S = 60.0
+SWEEP_ROWS = 1_000
+PAUSE_S = 0.5
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+_Who = tuple[str, str]
+
+
+class StepCache:
+    """See the module."""
+
+    def __init__(
+        self, bus: Bus, store: CacheStore, metrics: CoordinatorMetrics, *, partitions: int
+    ) -> None:
+        self._bus = bus
+        self._store = store
+        self._metrics = metrics
+        self._partitions = partitions
+        self._asks: dict[_Who, LookUpCache] = {}
+        self._fills: dict[str, FillCache] = {}
+        self._releases: dict[_Who, ReleaseCache] = {}
+        self._some = asyncio.Event()
+
+    def look_up(self, ask: LookUpCache) -> None:
+        """Ask for a step's output; asking again before the answer is the same question."""
+        self._asks[ask.run_id, ask.step] = ask
+        self._some.set()
+
+    def fill(self, fill: FillCache) -> None:
+        """Keep a step's output and answer those who wait for it."""
+        self._asks.pop((fill.run_id, fill.step), None)
+        self._fills[fill.key] = fill
+        if len(self._fills) > MAX_PENDING:
+            self._fills.pop(next(iter(self._fills)))
+        self._some.set()
+
+    def release(self, release: ReleaseCache) -> None:
+        """Forget that a step asked or computes."""
+        who = (release.run_id, release.step)
+        self._asks.pop(who, None)
+        self._releases[who] = release
+        if len(self._releases) > MAX_PENDING:
+            self._releases.pop(next(iter(self._releases)))
+        self._some.set()
+
+    async def run(self) -> None:
+        """Work for ever; cancel to stop."""
+        sweeping = asyncio.create_task(self._sweep())
+        try:
+            while True:
+                await self._some.wait()
+                self._some.clear()
+                await self._work()
+        finally:
+            sweeping.cancel()
+
+    async def _work(self) -> None:
+        """Do what is pending, a batch of each kind; what fails for a reason of its own is given up,
+        for those concerned ask again."""
+        fills, releases, asks = _first(self._fills), _first(self._releases), _first(self._asks)
+        while True:
+            try:
+                if fills:
+                    await self._tell(await self._store.fill([_filling(fill) for fill in fills]))
+                    fills = []
+                if releases:
+                    await self._tell(await self._store.release(releases))
+                    releases = []
+                if asks:
+                    answers = await self._store.look_up(asks)
+                    self._metrics.cache("wait", len(asks) - len(answers))
+                    await self._tell(answers)
+            except AWAY as error:
+                log.warning("cache_waits", reason=str(error) or type(error).__name__)
+                await asyncio.sleep(PAUSE_S)
+                continue
+            except Exception:
+                log.exception("cache_failed", questions=len(asks))
+            break
+        if self._asks or self._fills or self._releases:
+            self._some.set()
+
+    async def _tell(self, answers: Sequence[Answer]) -> None:
+        for answer in answers:
+            hit = answer.output is not None
+            self._metrics.cache("hit" if hit else "compute", 1)
+            event = CacheAnswered(
+                run_id=answer.run_id,
+                step=answer.step,
+                key=answer.key,
+                hit=hit,
+                output=from_json(answer.output) if answer.output is not None else None,
+                computed_by_run=answer.computed_by_run,
+                computed_by_step=answer.computed_by_step,
+                saved_usd=answer.cost_usd,
+            )
+            await self._post(event)
+
+    async def _post(self, event: CacheAnswered) -> None:
+        partition = ids.partition_of(event.run_id, self._partitions)
+        subject = subjects.log(partition, event.kind)
+        await self._bus.room()
+        try:
+            self._bus.post(subject, event.model_dump_json().encode())
+        except PayloadTooLarge:
+            # cannot be served by message: whoever asked computes
+            turn = CacheAnswered(run_id=event.run_id, step=event.step, key=event.key, hit=False)
+            self._bus.post(subject, turn.model_dump_json().encode())
+
+    async def _sweep(self) -> None:
+        while True:
+            try:
+                swept = await self._store.sweep(SWEEP_ROWS)
+            except AWAY as error:
+                log.warning("cache_not_swept", reason=str(error) or type(error).__name__)
+                swept = 0
+            await asyncio.sleep(0 if swept == SWEEP_ROWS else SWEEP_S)
+
+
+def _first(pending: dict[Any, T]) -> list[T]:
+    """Take the oldest MAX_BATCH of what is pending."""
+    return [pending.pop(key) for key in list(pending)[:MAX_BATCH]]
+
+
+def _filling(fill: FillCache) -> Filling:
+    return Filling(
+        key=fill.key,
+        tenant=fill.tenant,
+        run_id=fill.run_id,
+        step=fill.step,
+        ttl_ms=fill.ttl_ms,
+        output=to_json(fill.output, inf_nan_mode="null").decode(),
+        cost_usd=fill.cost_usd,
+    )

@@ -1,0 +1,32 @@
+"""The rule of the cache's entries: hit, compute or wait."""
+
+import pytest
+
+from hocket.coordinator.core.cache_entry import Claim, Entry, Verdict, verdict
+
+NOW_MS = 1_000.0
+THEIRS = Claim("r2", "b", until_ms=2_000)
+
+
+def told(entry: Entry, ttl_ms: float = 500) -> Verdict:
+    return verdict(entry, run_id="r1", step="a", ttl_ms=ttl_ms, now_ms=NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        (Entry(), "compute"),
+        (Entry(filled_at_ms=900, fresh_until_ms=1_001), "hit"),
+        (Entry(filled_at_ms=900, fresh_until_ms=1_000), "compute"),
+        (Entry(filled_at_ms=500, fresh_until_ms=9_000), "compute"),
+        (Entry(filled_at_ms=501, fresh_until_ms=9_000, claim=THEIRS), "hit"),
+        (Entry(filled_at_ms=500, fresh_until_ms=9_000, claim=THEIRS), "wait"),
+        (Entry(claim=THEIRS), "wait"),
+        (Entry(claim=Claim("r2", "b", until_ms=1_000)), "compute"),
+        (Entry(claim=Claim("r2", "b", until_ms=2_000, holder_ended=True)), "compute"),
+        (Entry(claim=Claim("r1", "a", until_ms=2_000)), "compute"),
+        (Entry(claim=Claim("r1", "other", until_ms=2_000)), "wait"),
+    ],
+)
+def test_what_an_entry_means_for_who_asks(entry: Entry, expected: str) -> None:
+    assert told(entry) == expected
