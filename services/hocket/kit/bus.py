@@ -3,13 +3,16 @@
 A post is kept until the server acknowledges it; it is published again, with the same `Nats-Msg-Id`,
 after a reconnect and when no acknowledgement came in `ACK_TIMEOUT_S` (the stream drops the repeat).
 States: connected, or away; while away posts are kept (bounded by callers through `room`) and requests
-raise BusUnavailable.
+raise BusUnavailable. A post that a stream refuses for now (it is full, it has no leader, it is not there
+yet) is tried again every REFUSED_RETRY_S and the refusal is logged; one that can never succeed ends with
+PublishRefused. No error of the server and no server that hangs ends the connection for good.
 
-The hot path writes the protocol line itself into the client's buffer: nats-py's own publish costs a
-coroutine and a validation per message, three times as much. Acknowledgements are taken where the
-client's parser hands them over, without a message object, a queue and a turn of the event loop each.
-It uses `_pending`, `_pending_data_size`, `_flush_queue` and `_process_msg` of the client, hence the
-pin on nats-py; `tests/integration/test_bus.py` would notice a change.
+The hot path writes the protocol line itself into the client's buffer: a post with its acknowledgement
+costs 9 us of CPU, `publish_async` of nats-py 21 us and no second try. Acknowledgements are taken where
+the client's parser hands them over, without a message object, a queue and a turn of the loop each.
+Of the client it uses `_pending`, `_pending_data_size`, `_flush_queue`, `_process_msg`, `_process_err`,
+`_process_op_err`, `_attempt_reconnect` and `_transport`, hence the pin on nats-py; `test_bus.py` and
+`test_bus_faults.py` in `tests/integration` would notice a change.
 """
 
 import asyncio
@@ -23,23 +26,32 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
-from nats.errors import NoRespondersError
+from nats.errors import NoRespondersError, SlowConsumerError
 from nats.js import JetStreamContext
 from pydantic_core import from_json
 
 from hocket.schemas.errors import ErrorClass, HocketError, PayloadTooLarge
-from hocket.schemas.ids import content_hash
 
 ACK_TIMEOUT_S = 5.0
 """How long a post waits for its acknowledgement before it is published again."""
+REFUSED_RETRY_S = 0.5
+"""How soon a post is published again that a stream refused for now."""
 SWEEP_S = 0.5
+REPORT_S = 10.0
+"""At most this often is the same trouble logged."""
+PING_S = 10.0
+MAX_PINGS = 2
+"""Pings without an answer after which a server counts as away, though its connection stands."""
 CONNECT_TIMEOUT_S = 30.0
 RECONNECT_WAIT_S = 0.1
 CLOSE_TIMEOUT_S = 5.0
 PENDING_BYTES = 256 * 1024 * 1024
-"""Bytes the client buffers while it is away; `room` keeps posts far below."""
+"""Bytes that may wait for the socket; what is told beyond is dropped, `room` keeps posts far below."""
+RESERVE_BYTES = 16 * 1024
+"""What a message leaves free of the server's limit, so that it can become a dead letter."""
 SUBSCRIPTION_MESSAGES = 1_000_000
 SUBSCRIPTION_BYTES = 512 * 1024 * 1024
+MAX_REPORTS = 64
 TEMPORARY = frozenset({503})
 """API error codes after which the same post may succeed: no leader, no space yet, restarting."""
 
@@ -75,11 +87,13 @@ class _Post:
     command: bytes
     subject: str
     future: asyncio.Future[PubAck]
-    sent_at: float
+    due_at: float
+    refusal: str = ""
 
 
 class _Client(Client):
-    """nats-py's client, with a short way for the subscriptions in `direct` (by their number)."""
+    """nats-py's client, with a short way for the subscriptions in `direct` (by their number), without
+    its ways of never coming back, and with callbacks whose exceptions are logged."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,6 +110,35 @@ class _Client(Client):
             take(subject, data)
         except Exception:  # it would end the client's reading
             log.exception("bus_message_unreadable", subject=subject, data=data[:200])
+
+    async def _process_err(self, err_msg: str) -> None:
+        # the client's own would close for good; the server closes the connection, so come back
+        error = NatsError(f"the server said {err_msg}")
+        log.warning("bus_error", bus=self.options["name"], error=str(error))
+        if "permissions violation" not in err_msg.lower():
+            await self._process_op_err(error)
+
+    async def _attempt_reconnect(self) -> None:
+        # an orderly close waits until everything is sent, for ever where the server hangs
+        writer = getattr(self._transport, "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
+        await super()._attempt_reconnect()
+
+    async def subscribe(
+        self,
+        subject: str,
+        queue: str = "",
+        cb: Callable[[Msg], Awaitable[None]] | None = None,
+        future: asyncio.Future[Any] | None = None,
+        max_msgs: int = 0,
+        pending_msgs_limit: int = SUBSCRIPTION_MESSAGES,
+        pending_bytes_limit: int = SUBSCRIPTION_BYTES,
+    ) -> Subscription:
+        logged = None if cb is None else _logged(cb, subject)
+        return await super().subscribe(
+            subject, queue, logged, future, max_msgs, pending_msgs_limit, pending_bytes_limit
+        )
 
 
 class Bus:
@@ -114,12 +157,15 @@ class Bus:
         self._closing = False
         self._has_room = asyncio.Event()
         self._has_room.set()
+        self._reports = _Reports()
 
     @classmethod
     async def connect(cls, url: str, *, name: str, window: int = 4096) -> Self:
         """Connect within CONNECT_TIMEOUT_S, or raise BusUnavailable; later losses heal themselves."""
         client = _Client()
         holder: list[Self] = []
+        last: list[str] = ["no answer"]
+        reports = _Reports()
 
         async def reconnected() -> None:
             log.info("bus_reconnected", bus=name)
@@ -131,12 +177,21 @@ class Bus:
                 log.warning("bus_away", bus=name)
 
         async def failed(error: Exception) -> None:
-            log.debug("bus_error", bus=name, error=str(error) or type(error).__name__)
+            last[0] = str(error) or type(error).__name__
+            if isinstance(error, SlowConsumerError):  # messages are lost
+                if reports.due("dropped"):
+                    log.error("bus_messages_dropped", bus=name, subject=error.subject)
+            elif isinstance(error, NatsError | OSError | TimeoutError):
+                log.debug("bus_error", bus=name, error=last[0])
+            else:
+                log.error("bus_error", bus=name, exc_info=error)
 
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + CONNECT_TIMEOUT_S
-        while True:
-            try:
+        async def closed() -> None:
+            if not all(bus._closing for bus in holder):
+                log.error("bus_lost", bus=name, error=last[0])
+
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await client.connect(
                     url,
                     name=name,
@@ -144,18 +199,20 @@ class Bus:
                     allow_reconnect=True,
                     reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]  # it takes fractions
                     connect_timeout=2,
+                    ping_interval=PING_S,  # type: ignore[arg-type]  # likewise
+                    max_outstanding_pings=MAX_PINGS,
                     pending_size=PENDING_BYTES,
                     reconnected_cb=reconnected,
                     disconnected_cb=disconnected,
                     error_cb=failed,
+                    closed_cb=closed,
                 )
-                break
-            except (OSError, NatsError, TimeoutError) as error:
-                if loop.time() > deadline:
-                    raise BusUnavailable(reason=f"{url}: {error}") from error
-                client = _Client()
-                await asyncio.sleep(RECONNECT_WAIT_S)
+        except (NatsError, TimeoutError, ValueError, OSError) as error:
+            await client.close()
+            reason = last[0] if isinstance(error, TimeoutError) else str(error)
+            raise BusUnavailable(reason=f"{_without_secrets(url)}: {reason}") from error
         bus = cls(client, window=window)
+        bus._reports = reports
         holder.append(bus)
         acks = await client.subscribe(bus._inbox + ".*")
         client.direct[acks._id] = bus._acknowledged
@@ -178,20 +235,21 @@ class Bus:
         *,
         msg_id: str | None = None,
         headers: Mapping[str, str] | None = None,
+        reserve_bytes: int = RESERVE_BYTES,
     ) -> asyncio.Future[PubAck]:
         """Publish to a stream without waiting; the future ends with the acknowledgement, or with
-        PublishRefused. Without a `msg_id` one is made from the message and its number."""
-        if len(payload) > self.nc.max_payload - 4_096:
-            raise PayloadTooLarge(size_bytes=len(payload), limit_bytes=self.nc.max_payload - 4_096)
+        PublishRefused. Without a `msg_id` one is made from this connection and the post's number.
+        Raises PayloadTooLarge where less than `reserve_bytes` of the server's limit stay free."""
+        if self._closing:
+            raise BusUnavailable(reason="the connection was closed")
         self._count += 1
         token = str(self._count)
-        if msg_id is None:
-            msg_id = content_hash([self._inbox, token])[:24]
-        command = _command(
-            subject, payload, f"{self._inbox}.{token}", {"Nats-Msg-Id": msg_id, **(headers or {})}
-        )
+        reply = f"{self._inbox}.{token}"
+        headers = {"Nats-Msg-Id": msg_id or reply, **(headers or {})}
+        command = _command(subject, payload, reply, headers, self.nc.max_payload - reserve_bytes)
         future: asyncio.Future[PubAck] = self._loop.create_future()
-        self._posts[token] = _Post(command, subject, future, self._loop.time())
+        due_at = self._loop.time() + ACK_TIMEOUT_S
+        self._posts[token] = _Post(command, subject, future, due_at)
         if len(self._posts) >= self._window:
             self._has_room.clear()
         if self._sweeping is None:
@@ -213,20 +271,32 @@ class Bus:
         msg_id: str | None = None,
         headers: Mapping[str, str] | None = None,
         timeout_ms: float = 30_000,
+        reserve_bytes: int = RESERVE_BYTES,
     ) -> PubAck:
         """Publish to a stream and wait for its acknowledgement, or raise BusUnavailable."""
+        token = None
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self.room()
-                return await self.post(subject, payload, msg_id=msg_id, headers=headers)
+                future = self.post(
+                    subject, payload, msg_id=msg_id, headers=headers, reserve_bytes=reserve_bytes
+                )
+                token = str(self._count)
+                return await future
         except TimeoutError:
-            reason = f"no acknowledgement for {subject} in {timeout_ms:.0f} ms"
+            post = self._posts.get(token or "")
+            why = f": {post.refusal}" if post is not None and post.refusal else ""
+            reason = f"no acknowledgement for {subject} in {timeout_ms:.0f} ms{why}"
             raise BusUnavailable(reason=reason) from None
 
     def tell(self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None) -> None:
-        """Publish on core NATS, fire and forget; dropped while the server is away."""
-        if self.nc.is_connected:
-            self._send(_command(subject, payload, "", headers))
+        """Publish on core NATS, fire and forget; dropped while the server is away or does not read."""
+        if not self.nc.is_connected:
+            return
+        if self.nc.pending_data_size < PENDING_BYTES:
+            self._send(_command(subject, payload, "", headers, self.nc.max_payload))
+        elif self._reports.due("stuck"):
+            log.warning("bus_does_not_drain", pending_bytes=self.nc.pending_data_size)
 
     def ack(self, ack_subject: str) -> None:
         """Acknowledge a JetStream message by its ack subject."""
@@ -258,13 +328,7 @@ class Bus:
         self, subject: str, callback: Callable[[Msg], Awaitable[None]], *, queue: str = ""
     ) -> Subscription:
         """Subscribe on core NATS; the callback is awaited message by message."""
-        return await self.nc.subscribe(
-            subject,
-            queue=queue,
-            cb=callback,
-            pending_msgs_limit=SUBSCRIPTION_MESSAGES,
-            pending_bytes_limit=SUBSCRIPTION_BYTES,
-        )
+        return await self.nc.subscribe(subject, queue=queue, cb=callback)
 
     async def api(self, subject: str, request: Mapping[str, Any], *, timeout_ms: float) -> Any:
         """Call JetStream's JSON API (for fields that nats-py does not know) and return the answer."""
@@ -273,17 +337,34 @@ class Bus:
         return json.loads(message.data)
 
     async def close(self) -> None:
-        """Send what is buffered and close, within CLOSE_TIMEOUT_S."""
+        """Wait for what is unacknowledged and close, within CLOSE_TIMEOUT_S."""
         self._closing = True
-        if self._sweeping is not None:
-            self._sweeping.cancel()
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 if self.nc.is_connected:
                     await self.nc.flush()
+                    await self._until_acknowledged()
         except (NatsError, TimeoutError, OSError) as error:
             log.debug("bus_close", error=str(error))
+        if self._sweeping is not None:
+            self._sweeping.cancel()
         await self.nc.close()
+        self._give_up()
+
+    async def _until_acknowledged(self) -> None:
+        futures = [post.future for post in self._posts.values() if not post.future.done()]
+        if futures:
+            await asyncio.wait(futures)
+
+    def _give_up(self) -> None:
+        lost = [post.future for post in self._posts.values() if not post.future.done()]
+        if lost:
+            log.warning("bus_closed_with_posts", unacknowledged=len(lost))
+        for future in lost:
+            future.set_exception(BusUnavailable(reason="the connection was closed"))
+            future.exception()  # who does not wait for it need not hear of it twice
+        self._posts.clear()
+        self._has_room.set()
 
     def _send(self, command: bytes) -> None:
         client: Any = self.nc
@@ -297,11 +378,13 @@ class Bus:
         post = self._posts.get(token)
         if post is None:
             return
-        if not data:
-            return  # no responders: the stream is not there yet; the sweep tries again
+        if not data:  # "no responders"
+            self._refused_for_now(post, "no stream takes this subject")
+            return
         answer = from_json(data)
         error = answer.get("error")
         if error is not None and error.get("code") in TEMPORARY:
+            self._refused_for_now(post, error.get("description", ""))
             return
         self._forget(token)
         if post.future.done():
@@ -313,40 +396,104 @@ class Bus:
             ack = PubAck(answer["stream"], answer["seq"], answer.get("duplicate", False))
             post.future.set_result(ack)
 
+    def _refused_for_now(self, post: _Post, reason: str) -> None:
+        post.due_at = self._loop.time() + REFUSED_RETRY_S
+        post.refusal = reason
+        if self._reports.due(reason):
+            log.warning("bus_post_refused_for_now", subject=post.subject, reason=reason)
+
     def _forget(self, token: str) -> None:
         self._posts.pop(token, None)
         if len(self._posts) < self._window:
             self._has_room.set()
 
     def _reconnected(self) -> None:
-        self._publish_again(older_than_s=0.0)
+        self._publish_again(list(self._posts.values()))
         for callback in self.on_reconnect:
-            callback()
+            try:
+                callback()
+            except Exception:  # the others want to hear of it too
+                log.exception("bus_reconnect_callback_failed")
 
     def _sweep(self) -> None:
         self._sweeping = None
         for token in [t for t, post in self._posts.items() if post.future.cancelled()]:
             self._forget(token)
-        if self.nc.is_connected:
-            self._publish_again(older_than_s=ACK_TIMEOUT_S)
+        now = self._loop.time()
+        if self.nc.is_connected and not self._is_stuck():
+            self._publish_again([post for post in self._posts.values() if post.due_at <= now])
         if self._posts and not self.nc.is_closed:
             self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
 
-    def _publish_again(self, *, older_than_s: float) -> None:
-        now = self._loop.time()
-        for post in self._posts.values():
-            if now - post.sent_at >= older_than_s:
-                post.sent_at = now
-                self._send(post.command)
+    def _is_stuck(self) -> bool:
+        """Whether what was sent before has not even left: sending it again would only pile up."""
+        client: Any = self.nc
+        return bool(client._pending)
+
+    def _publish_again(self, posts: list[_Post]) -> None:
+        due_at = self._loop.time() + ACK_TIMEOUT_S
+        for post in posts:
+            post.due_at = due_at
+            self._send(post.command)
 
 
-def _command(subject: str, payload: bytes, reply: str, headers: Mapping[str, str] | None) -> bytes:
-    """Return the protocol's PUB or HPUB (headers) of a message."""
+class _Reports:
+    """Which trouble was logged when, so that none is logged more often than every REPORT_S."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, float] = {}
+
+    def due(self, trouble: str) -> bool:
+        now = asyncio.get_running_loop().time()
+        if now - self._at.get(trouble, -REPORT_S) < REPORT_S:
+            return False
+        if len(self._at) >= MAX_REPORTS:
+            self._at.clear()
+        self._at[trouble] = now
+        return True
+
+
+def _logged(
+    callback: Callable[[Msg], Awaitable[None]], subject: str
+) -> Callable[[Msg], Awaitable[None]]:
+    """Log what a callback raises: the client would go on with the next message without a word."""
+
+    async def call(message: Msg) -> None:
+        try:
+            await callback(message)
+        except Exception:
+            log.exception("bus_callback_failed", subscribed=subject, subject=message.subject)
+
+    return call
+
+
+def _without_secrets(url: str) -> str:
+    """Return a URL without user and password, fit for logs."""
+    scheme, mark, rest = url.rpartition("://")
+    return scheme + mark + rest.rpartition("@")[2]
+
+
+def _command(
+    subject: str, payload: bytes, reply: str, headers: Mapping[str, str] | None, limit_bytes: int
+) -> bytes:
+    """Return the protocol's PUB or HPUB (headers) of a message. What the server could not read, or
+    would close the connection for, is refused here."""
+    if subject.split() != [subject]:
+        raise PublishRefused(subject=subject, reason="that is not a subject")
     if not headers:
-        return b"%b%b%b\r\n" % (f"PUB {subject} {reply} {len(payload)}\r\n".encode(), payload, b"")
-    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    if lines.count("\n") != len(headers):
+        size = len(payload)
+        if size > limit_bytes:
+            raise PayloadTooLarge(size_bytes=size, limit_bytes=limit_bytes)
+        return b"%b%b\r\n" % (f"PUB {subject} {reply} {size}\r\n".encode(), payload)
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    if lines.count("\n") != len(headers) or lines.count("\r") != len(headers):
         raise PublishRefused(subject=subject, reason="a header has a line break")
     head = f"NATS/1.0\r\n{lines}\r\n".encode()
-    sizes = f"HPUB {subject} {reply} {len(head)} {len(head) + len(payload)}\r\n".encode()
-    return b"%b%b%b\r\n" % (sizes, head, payload)
+    size = len(head) + len(payload)
+    if size > limit_bytes:
+        raise PayloadTooLarge(size_bytes=size, limit_bytes=limit_bytes)
+    return b"%b%b%b\r\n" % (
+        f"HPUB {subject} {reply} {len(head)} {size}\r\n".encode(),
+        head,
+        payload,
+    )

@@ -1,0 +1,215 @@
+"""The bus when things go wrong: servers that are away, hang or complain, streams that refuse, callbacks
+that raise."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from nats.aio.msg import Msg
+from structlog.testing import capture_logs
+
+from hocket.kit import bus as bus_module
+from hocket.kit.bus import Bus, BusUnavailable, PublishRefused
+from hocket.kit.embedded import EmbeddedServers
+from hocket.kit.embedded.ports import LOOPBACK
+from hocket.schemas.errors import PayloadTooLarge
+
+BOUND_S = 20
+STREAM = "ONE"
+SUBJECT = "one.place"
+
+
+@pytest.fixture
+async def bus(nats_url: str) -> AsyncIterator[Bus]:
+    bus = await Bus.connect(nats_url, name="test")
+    yield bus
+    await bus.close()
+
+
+@pytest.fixture
+async def stream(bus: Bus) -> str:
+    """The subject of a work queue with a place for one message."""
+    config = {
+        "name": STREAM,
+        "subjects": [SUBJECT],
+        "retention": "workqueue",
+        "discard": "new",
+        "max_msgs": 1,
+    }
+    answer = await bus.api(f"STREAM.CREATE.{STREAM}", config, timeout_ms=5_000)
+    assert "error" not in answer
+    return SUBJECT
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(BOUND_S):
+        while not condition():  # noqa: ASYNC110 (states of the client, which tells nobody)
+            await asyncio.sleep(0.01)
+
+
+async def test_connecting_to_nobody_ends_and_says_where_without_the_password(
+    monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
+) -> None:
+    monkeypatch.setattr(bus_module, "CONNECT_TIMEOUT_S", 0.3)
+    with pytest.raises(
+        BusUnavailable, match=f"{LOOPBACK}:{unused_tcp_port}: .*refused|failed"
+    ) as e:
+        await asyncio.wait_for(
+            Bus.connect(f"nats://me:secret@{LOOPBACK}:{unused_tcp_port}", name="test"), BOUND_S
+        )
+    assert "secret" not in str(e.value)
+
+
+async def test_a_complaint_of_the_server_does_not_end_the_connection(bus: Bus, stream: str) -> None:
+    bus._send(b"THIS IS NO COMMAND\r\n")
+    await until(lambda: not bus.connected)
+    assert (await asyncio.wait_for(bus.post(stream, b"x"), BOUND_S)).seq == 1
+
+
+async def test_a_server_that_hangs_counts_as_away_and_gets_the_post_when_it_goes_on(
+    servers: EmbeddedServers, nats_url: str, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bus_module, "PING_S", 0.1)
+    bus = await Bus.connect(nats_url, name="hang")
+    os.kill(servers.nats.pid, signal.SIGSTOP)
+    try:
+        # more than the sockets' buffers hold: an orderly close would wait for ever
+        for _ in range(40):
+            bus.tell("nobody", b"x" * 1_000_000)
+        post = bus.post(stream, b"x")
+        with capture_logs() as logs:
+            await until(lambda: "bus_away" in [entry["event"] for entry in logs])
+    finally:
+        os.kill(servers.nats.pid, signal.SIGCONT)
+    assert (await asyncio.wait_for(post, BOUND_S)).seq == 1
+    await bus.close()
+
+
+async def test_a_post_made_while_the_server_is_away_is_stored_when_it_is_back(
+    bus: Bus, stream: str, servers: EmbeddedServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bus_module, "ACK_TIMEOUT_S", 3_600)
+    os.kill(servers.nats.pid, signal.SIGKILL)
+    await until(lambda: not bus.connected)
+    assert (await asyncio.wait_for(bus.post(stream, b"x"), BOUND_S)).seq == 1
+    await servers.nats.wait_ready()
+
+
+async def test_every_reconnect_callback_is_called_though_one_raises(
+    bus: Bus, servers: EmbeddedServers
+) -> None:
+    called = asyncio.Event()
+    bus.on_reconnect.append(lambda: print(1 / 0))
+    bus.on_reconnect.append(called.set)
+    with capture_logs() as logs:
+        await servers.nats.kill()
+        await asyncio.wait_for(called.wait(), BOUND_S)
+    assert [entry["event"] for entry in logs].count("bus_reconnect_callback_failed") == 1
+
+
+@pytest.mark.parametrize("subject", ["a b", "", "a\r\nPUB b 1", "a\tb", " a"])
+async def test_what_is_no_subject_is_refused_and_others_go_on(
+    bus: Bus, stream: str, subject: str
+) -> None:
+    with pytest.raises(PublishRefused, match="not a subject"):
+        bus.tell(subject, b"x")
+    with pytest.raises(PublishRefused, match="not a subject"):
+        bus.post(subject, b"x")
+    assert bus.unacknowledged == 0
+    await bus.publish(stream, b"x", timeout_ms=5_000)
+
+
+async def test_headers_count_towards_the_servers_limit(bus: Bus, stream: str) -> None:
+    room = bus.nc.max_payload - bus_module.RESERVE_BYTES
+    with pytest.raises(PayloadTooLarge):
+        bus.post(stream, b"x" * (room - 100), headers={"a": "b" * 100})
+    with pytest.raises(PayloadTooLarge):
+        bus.tell("nobody", b"x" * bus.nc.max_payload, headers={"a": "b"})
+    await bus.publish(stream, b"x" * (room - 200), headers={"a": "b" * 10}, timeout_ms=5_000)
+
+
+async def test_a_post_to_a_full_queue_waits_for_room_and_its_publisher_is_told_why(
+    bus: Bus, stream: str
+) -> None:
+    await bus.publish(stream, b"1", timeout_ms=5_000)
+    with capture_logs() as logs, pytest.raises(BusUnavailable, match="maximum messages exceeded"):
+        await bus.publish(stream, b"2", timeout_ms=300)
+    assert "bus_post_refused_for_now" in [entry["event"] for entry in logs]
+    waiting = bus.post(stream, b"3")
+    await bus.js.purge_stream(STREAM)
+    assert not (await asyncio.wait_for(waiting, BOUND_S)).duplicate
+
+
+async def test_a_post_is_kept_until_its_stream_is_there(bus: Bus) -> None:
+    post = bus.post("later.place", b"x")
+    await bus.nc.flush()
+    answer = await bus.api(
+        "STREAM.CREATE.LATER", {"name": "LATER", "subjects": ["later.*"]}, timeout_ms=5_000
+    )
+    assert "error" not in answer
+    assert (await asyncio.wait_for(post, BOUND_S)).stream == "LATER"
+
+
+async def test_what_a_stream_can_never_take_ends_with_the_reason(bus: Bus) -> None:
+    config = {"name": "TINY", "subjects": ["tiny"], "max_msg_size": 8}
+    await bus.api("STREAM.CREATE.TINY", config, timeout_ms=5_000)
+    with pytest.raises(PublishRefused, match="size exceeds maximum"):
+        await bus.publish("tiny", b"x" * 100, timeout_ms=5_000)
+
+
+async def test_the_same_message_id_is_stored_once(bus: Bus) -> None:
+    await bus.api("STREAM.CREATE.IDS", {"name": "IDS", "subjects": ["ids"]}, timeout_ms=5_000)
+    first = await bus.publish("ids", b"x", msg_id="m")
+    again = await bus.publish("ids", b"y", msg_id="m")
+    other, another = await asyncio.gather(bus.post("ids", b"x"), bus.post("ids", b"x"))
+    assert (again.seq, again.duplicate) == (first.seq, True)
+    assert not other.duplicate
+    assert not another.duplicate
+
+
+async def test_room_waits_for_acknowledgements(nats_url: str, bus: Bus, stream: str) -> None:
+    small = await Bus.connect(nats_url, name="small", window=1)
+    post = small.post(stream, b"x")
+    await asyncio.wait_for(small.room(), BOUND_S)
+    assert post.done()
+    await small.close()
+
+
+async def test_what_a_callback_raises_is_logged_and_the_next_message_handled(bus: Bus) -> None:
+    handled = asyncio.Event()
+
+    async def callback(message: Msg) -> None:
+        if message.data == b"bad":
+            raise ConnectionError("in my callback")
+        handled.set()
+
+    with capture_logs() as logs:
+        await bus.subscribe("here", callback)
+        bus.tell("here", b"bad")
+        bus.tell("here", b"good")
+        await asyncio.wait_for(handled.wait(), BOUND_S)
+    assert [entry["event"] for entry in logs] == ["bus_callback_failed"]
+
+
+async def test_closing_waits_for_acknowledgements(nats_url: str, bus: Bus) -> None:
+    await bus.api("STREAM.CREATE.IDS", {"name": "IDS", "subjects": ["ids"]}, timeout_ms=5_000)
+    closing = await Bus.connect(nats_url, name="closing")
+    posts = [closing.post("ids", b"x") for _ in range(500)]
+    await closing.close()
+    assert sorted(post.result().seq for post in posts) == list(range(1, 501))
+
+
+async def test_who_waits_for_a_post_hears_that_the_bus_was_closed(
+    nats_url: str, bus: Bus, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bus_module, "CLOSE_TIMEOUT_S", 0.2)
+    await bus.publish(stream, b"the only place")
+    closing = await Bus.connect(nats_url, name="closing")
+    post = closing.post(stream, b"x")
+    await closing.close()
+    with pytest.raises(BusUnavailable, match="closed"):
+        await post
+    with pytest.raises(BusUnavailable, match="closed"):
+        closing.post(stream, b"x")
