@@ -4,7 +4,8 @@ that raise."""
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing
 
 import pytest
 from nats.aio.msg import Msg
@@ -47,6 +48,64 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(BOUND_S):
         while not condition():  # noqa: ASYNC110 (states of the client, which tells nobody)
             await asyncio.sleep(0.01)
+
+
+def answering(bus: Bus) -> Callable[[Msg], Awaitable[None]]:
+    async def answer(message: Msg) -> None:
+        bus.tell(message.reply, b"yes")
+
+    return answer
+
+
+class Wire:
+    """A TCP proxy before NATS that notes what clients send and can hold it back."""
+
+    def __init__(self, server_port: int) -> None:
+        self.sent = bytearray()
+        self.url = ""
+        self._server_port = server_port
+        self._open = asyncio.Event()
+        self._open.set()
+        self._pumps: list[asyncio.Task[None]] = []
+
+    @classmethod
+    @asynccontextmanager
+    async def to(cls, nats_url: str) -> AsyncIterator["Wire"]:
+        wire = cls(int(nats_url.rsplit(":", 1)[1]))
+        server = await asyncio.start_server(wire._connected, LOOPBACK, 0)
+        wire.url = f"nats://{LOOPBACK}:{server.sockets[0].getsockname()[1]}"
+        try:
+            yield wire
+        finally:
+            server.close()
+            for pump in wire._pumps:
+                pump.cancel()
+            await asyncio.wait(wire._pumps)
+
+    def hold(self) -> None:
+        self._open.clear()
+
+    def release(self) -> None:
+        self._open.set()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        back, forth = await asyncio.open_connection(LOOPBACK, self._server_port)
+        self._pumps += [
+            asyncio.create_task(self._forward(reader, forth)),
+            asyncio.create_task(self._return(back, writer)),
+        ]
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with closing(writer):
+            while data := await reader.read(65_536):
+                await self._open.wait()
+                self.sent += data
+                writer.write(data)
+
+    async def _return(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with closing(writer):
+            while data := await reader.read(65_536):
+                writer.write(data)
 
 
 async def test_connecting_to_nobody_ends_and_says_where_without_the_password(
@@ -193,11 +252,40 @@ async def test_what_a_callback_raises_is_logged_and_the_next_message_handled(bus
     assert [entry["event"] for entry in logs] == ["bus_callback_failed"]
 
 
+async def test_when_subscribe_returns_the_server_has_read_it(nats_url: str, bus: Bus) -> None:
+    async with Wire.to(nats_url) as wire:
+        slow = await Bus.connect(wire.url, name="slow")
+        wire.hold()
+        subscribing = asyncio.create_task(slow.subscribe("here", answering(slow)))
+        await bus.nc.flush()
+        assert not subscribing.done()
+        wire.release()
+        await asyncio.wait_for(subscribing, BOUND_S)
+        assert wire.sent.rindex(b"SUB here") < wire.sent.rindex(b"PING")
+        assert (await bus.request("here", b"", timeout_ms=5_000)).data == b"yes"
+        await slow.close()
+
+
+async def test_an_answer_to_a_flush_that_was_given_up_does_not_end_the_connection(
+    nats_url: str, stream: str
+) -> None:
+    async with Wire.to(nats_url) as wire:
+        bus = await Bus.connect(wire.url, name="impatient")
+        wire.hold()
+        flushing = asyncio.create_task(bus.nc.flush())
+        await until(lambda: len(bus.nc._pongs) == 1)
+        flushing.cancel()
+        await asyncio.wait({flushing})
+        wire.release()
+        assert (await asyncio.wait_for(bus.post(stream, b"x"), BOUND_S)).seq == 1
+        await bus.close()
+
+
 async def test_closing_waits_for_acknowledgements(nats_url: str, bus: Bus) -> None:
     await bus.api("STREAM.CREATE.IDS", {"name": "IDS", "subjects": ["ids"]}, timeout_ms=5_000)
-    closing = await Bus.connect(nats_url, name="closing")
-    posts = [closing.post("ids", b"x") for _ in range(500)]
-    await closing.close()
+    ending = await Bus.connect(nats_url, name="ending")
+    posts = [ending.post("ids", b"x") for _ in range(500)]
+    await ending.close()
     assert sorted(post.result().seq for post in posts) == list(range(1, 501))
 
 
@@ -206,10 +294,10 @@ async def test_who_waits_for_a_post_hears_that_the_bus_was_closed(
 ) -> None:
     monkeypatch.setattr(bus_module, "CLOSE_TIMEOUT_S", 0.2)
     await bus.publish(stream, b"the only place")
-    closing = await Bus.connect(nats_url, name="closing")
-    post = closing.post(stream, b"x")
-    await closing.close()
+    ending = await Bus.connect(nats_url, name="ending")
+    post = ending.post(stream, b"x")
+    await ending.close()
     with pytest.raises(BusUnavailable, match="closed"):
         await post
     with pytest.raises(BusUnavailable, match="closed"):
-        closing.post(stream, b"x")
+        ending.post(stream, b"x")

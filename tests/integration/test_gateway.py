@@ -221,7 +221,7 @@ async def test_a_call_is_answered_although_nats_was_killed_in_the_middle(
     bus: Bus, nats_url: str, upstream: Upstream, tmp_path: Path, servers: EmbeddedServers
 ) -> None:
     upstream.answer = upstream.hangs
-    async with running_gateway(nats_url, tmp_path, models(upstream)):
+    async with running_gateway(nats_url, tmp_path, models(upstream)) as gateway:
         wanted = request()
         first = asyncio.create_task(call(bus, wanted))
         await asyncio.wait_for(upstream.called.wait(), BOUND_S)
@@ -229,6 +229,7 @@ async def test_a_call_is_answered_although_nats_was_killed_in_the_middle(
         upstream.release.set()
 
         await servers.nats.wait_ready()
+        await gateway.logged("bus_reconnected")
         await until(connected(bus))
         second = asyncio.create_task(call(bus, wanted))
         done, pending = await asyncio.wait(

@@ -11,8 +11,8 @@ The hot path writes the protocol line itself into the client's buffer: a post wi
 costs 9 us of CPU, `publish_async` of nats-py 21 us and no second try. Acknowledgements are taken where
 the client's parser hands them over, without a message object, a queue and a turn of the loop each.
 Of the client it uses `_pending`, `_pending_data_size`, `_flush_queue`, `_process_msg`, `_process_err`,
-`_process_op_err`, `_attempt_reconnect` and `_transport`, hence the pin on nats-py; `test_bus.py` and
-`test_bus_faults.py` in `tests/integration` would notice a change.
+`_process_op_err`, `_attempt_reconnect`, `_send_ping`, `_process_pong`, `_pongs` and `_transport`, hence
+the pin on nats-py; `test_bus.py` and `test_bus_faults.py` in `tests/integration` would notice a change.
 """
 
 import asyncio
@@ -45,6 +45,7 @@ MAX_PINGS = 2
 CONNECT_TIMEOUT_S = 30.0
 RECONNECT_WAIT_S = 0.1
 CLOSE_TIMEOUT_S = 5.0
+SUBSCRIBE_TIMEOUT_S = 5.0
 PENDING_BYTES = 256 * 1024 * 1024
 """Bytes that may wait for the socket; what is told beyond is dropped, `room` keeps posts far below."""
 RESERVE_BYTES = 16 * 1024
@@ -124,6 +125,21 @@ class _Client(Client):
         if writer is not None:
             writer.transport.abort()
         await super()._attempt_reconnect()
+
+    async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
+        # the client's own ping overtakes what waits to be written, so that `flush` would end before
+        # the server has read a subscription
+        if self._pending and self._transport is not None and self.is_connected:
+            self._transport.writelines(self._pending)
+            self._pending = []
+            self._pending_data_size = 0
+        await super()._send_ping(future)
+
+    async def _process_pong(self) -> None:
+        # the answer to a flush that nobody waits for any more would end the client's reading
+        if self._pongs and self._pongs[0].done():
+            self._pongs[0] = asyncio.get_running_loop().create_future()
+        await super()._process_pong()
 
     async def subscribe(
         self,
@@ -327,8 +343,16 @@ class Bus:
     async def subscribe(
         self, subject: str, callback: Callable[[Msg], Awaitable[None]], *, queue: str = ""
     ) -> Subscription:
-        """Subscribe on core NATS; the callback is awaited message by message."""
-        return await self.nc.subscribe(subject, queue=queue, cb=callback)
+        """Subscribe on core NATS; the callback is awaited message by message. When it returns, the
+        server sends messages here, unless it is away: then it does when it comes back."""
+        subscription = await self.nc.subscribe(subject, queue=queue, cb=callback)
+        try:
+            async with asyncio.timeout(SUBSCRIBE_TIMEOUT_S):
+                if self.nc.is_connected:
+                    await self.nc.flush()
+        except (NatsError, TimeoutError, OSError) as error:
+            log.debug("bus_subscribed_while_away", subject=subject, error=str(error))
+        return subscription
 
     async def api(self, subject: str, request: Mapping[str, Any], *, timeout_ms: float) -> Any:
         """Call JetStream's JSON API (for fields that nats-py does not know) and return the answer."""
