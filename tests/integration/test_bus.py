@@ -1,17 +1,22 @@
 """The bus on a real NATS: posts survive a killed server, and streams are as declared."""
 
 import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from hocket.kit import dead_letters
 from hocket.kit.bus import Bus, PublishRefused
-from hocket.kit.embedded import EmbeddedServers
-from hocket.kit.streams import ensure_streams, stream_configs
+from hocket.kit.embedded import EmbeddedServers, NatsServer
+from hocket.kit.streams import StreamRefused, ensure_streams, stream_configs
 from hocket.schemas import subjects
 from hocket.schemas.errors import ErrorInfo, PayloadTooLarge
 
 POSTS = 20_000
+MIB = 1024 * 1024
 
 
 @pytest.fixture
@@ -47,6 +52,51 @@ async def test_streams_are_as_declared_and_made_once(bus: Bus) -> None:
         found = answer["config"]
         assert {key: found.get(key) for key in wanted} == wanted
         assert found["max_bytes"] > 0
+
+
+@asynccontextmanager
+async def bus_with_store(max_bytes: int) -> AsyncIterator[Bus]:
+    """A bus on a server of its own with a store of a given size."""
+    with (
+        tempfile.TemporaryDirectory(prefix="hocket-") as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(NatsServer, "_file_store_max_bytes", lambda _: max_bytes)
+        async with EmbeddedServers(Path(folder), postgres=False) as servers:
+            bus = await Bus.connect(servers.nats_url, name="small")
+            yield bus
+            await bus.close()
+
+
+async def bounds(bus: Bus) -> dict[str, int]:
+    found = {}
+    for wanted in stream_configs():
+        answer = await bus.api(f"STREAM.INFO.{wanted['name']}", {}, timeout_ms=5_000)
+        found[wanted["name"]] = answer["config"]["max_bytes"]
+    return found
+
+
+async def test_streams_fit_into_a_small_store_in_the_same_proportion() -> None:
+    async with bus_with_store(1024 * MIB) as bus:
+        await ensure_streams(bus)
+        made = await bounds(bus)
+        # 18 GiB are wanted, of which a thirty-second fits
+        assert made == {
+            "TASKS": 128 * MIB,
+            "LOG": 128 * MIB,
+            "STEPS": 128 * MIB,
+            "USAGE": 128 * MIB,
+            "EVENTS": 32 * MIB,
+            "DLQ": 32 * MIB,
+        }
+        await ensure_streams(bus)
+        assert await bounds(bus) == made
+
+
+async def test_a_store_that_is_far_too_small_is_refused_with_the_reason() -> None:
+    async with bus_with_store(10 * MIB) as bus:
+        with pytest.raises(StreamRefused, match="TASKS: insufficient storage"):
+            await ensure_streams(bus)
 
 
 async def test_a_header_with_a_line_break_is_refused(bus: Bus) -> None:

@@ -4,9 +4,15 @@
 was spent exist nowhere else yet. `LOG`, `STEPS` and `EVENTS` can be made again from Postgres and TASKS,
 so they are written asynchronously. Work queues refuse new messages when full (the publisher waits);
 `LOG` and `EVENTS` drop the oldest.
+
+The server sets aside what a stream may grow to, and refuses one that does not fit: on a small disk all
+streams are then made smaller in the same proportion. What a stream may grow to is never changed once it
+is there: an operator may have set it.
 """
 
 from typing import Any
+
+import structlog
 
 from hocket.kit.bus import Bus
 from hocket.schemas import subjects
@@ -19,14 +25,27 @@ EVENTS_MAX_AGE_S = 7 * 24 * 3_600
 DLQ_MAX_AGE_S = 30 * 24 * 3_600
 GIB = 1024**3
 API_TIMEOUT_MS = 10_000.0
+MIN_SHARE = 1 / 256
+"""The smallest part of the bounds below that Hocket still starts with: 76 MiB over all streams."""
 _SECOND_NS = 1_000_000_000
 _NOT_FOUND = 404
+_EXISTS = 10_058
+_NO_ROOM = frozenset({10_002, 10_005, 10_023, 10_047, 10_122})
+"""JetStream's codes: over the account's limit, no peer with room, insufficient resources, insufficient
+storage, over the account's limit for one stream."""
+
+log = structlog.get_logger(__name__)
 
 
 class StreamRefused(HocketError):
-    """NATS refused to make the stream {stream}: {reason}. Check that JetStream is on and has room."""
+    """NATS refused to make the stream {stream}: {reason}. Check that JetStream is on and has room
+    (`max_file_store`, the account's limits, the disk)."""
 
     code = "stream_refused"
+
+
+class _NoRoom(StreamRefused):
+    """The server has no room for a stream {stream} of this size: {reason}. Make it smaller."""
 
 
 def stream_configs(*, replicas: int = 1) -> list[dict[str, Any]]:
@@ -61,27 +80,59 @@ def stream_configs(*, replicas: int = 1) -> list[dict[str, Any]]:
 
 async def ensure_streams(bus: Bus, *, replicas: int = 1) -> None:
     """Make every stream what it should be; raise StreamRefused where NATS will not."""
+    made: list[dict[str, Any]] = []
+    share = 1.0
     for wanted in stream_configs(replicas=replicas):
         name = wanted["name"]
         found = await bus.api(f"STREAM.INFO.{name}", {}, timeout_ms=API_TIMEOUT_MS)
         if found.get("error", {}).get("code") == _NOT_FOUND:
-            await _ask(bus, "CREATE", wanted)
+            share = await _make(bus, wanted, share, made)
+            made.append(wanted)
         elif "error" in found:
             raise StreamRefused(stream=name, reason=found["error"].get("description", ""))
         elif any(found["config"].get(key) != value for key, value in _updatable(wanted).items()):
             await _ask(bus, "UPDATE", {**found["config"], **_updatable(wanted)})
+    if share < 1:
+        log.warning("streams_made_smaller", share=share, streams=[one["name"] for one in made])
+
+
+async def _make(
+    bus: Bus, wanted: dict[str, Any], share: float, made: list[dict[str, Any]]
+) -> float:
+    """Make a stream with a share of its bound, halved (for those made before, too) until there is room
+    for it; return the share."""
+    while True:
+        try:
+            await _ask(bus, "CREATE", _smaller(wanted, share))
+        except _NoRoom as error:
+            share /= 2
+            if share < MIN_SHARE:
+                reason = error.fields["reason"]
+                raise StreamRefused(stream=wanted["name"], reason=reason) from None
+            for earlier in made:
+                await _ask(bus, "UPDATE", _smaller(earlier, share))
+        else:
+            return share
+
+
+def _smaller(config: dict[str, Any], share: float) -> dict[str, Any]:
+    return {**config, "max_bytes": int(config["max_bytes"] * share)}
 
 
 async def _ask(bus: Bus, verb: str, config: dict[str, Any]) -> None:
     name = config["name"]
     answer = await bus.api(f"STREAM.{verb}.{name}", config, timeout_ms=API_TIMEOUT_MS)
-    if "error" in answer:
-        raise StreamRefused(stream=name, reason=answer["error"].get("description", ""))
+    error = answer.get("error", {})
+    code = error.get("err_code", 0)
+    if code in _NO_ROOM:
+        raise _NoRoom(stream=name, reason=error.get("description", ""))
+    if error and not (verb == "CREATE" and code == _EXISTS):  # another process was quicker
+        raise StreamRefused(stream=name, reason=error.get("description", ""))
 
 
 def _updatable(config: dict[str, Any]) -> dict[str, Any]:
     """Leave out what is fixed when a stream is made."""
-    fixed = ("persist_mode", "retention", "storage", "name")
+    fixed = ("persist_mode", "retention", "storage", "name", "max_bytes")
     return {key: value for key, value in config.items() if key not in fixed}
 
 
