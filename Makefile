@@ -11,7 +11,7 @@ TESTS ?= tests
 JOBS ?= 2
 LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
-.PHONY: setup demo test lint types unit integration docs lock clean
+.PHONY: setup demo test lint types unit integration workflows docs lock clean
 
 setup: $(DEV_STAMP)
 
@@ -58,6 +58,10 @@ unit: setup
 
 integration: setup
 	$(PY) -m pytest -q -n $(JOBS) tests/contract tests/integration
+
+# every real workflow of the shared data on the real stack, about 4 minutes; prints a table
+workflows: setup
+	$(PY) bench/workflows.py
 
 # documents that are made from the code; a test says when they are old
 docs: setup

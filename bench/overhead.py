@@ -218,7 +218,7 @@ async def main(arguments: argparse.Namespace) -> None:
     """Start a platform, measure, check, print."""
     workload = WORKLOADS[arguments.workload]
     inflight = 1 if arguments.mode == "latency" else arguments.inflight
-    print(_machine(), file=sys.stderr)
+    print(machine_text(), file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
         path = os.pathsep.join(part for part in (HERE, os.environ.get("PYTHONPATH")) if part)
         platform = Platform(Path(folder), env={"PYTHONPATH": path}, log_level="warning")
@@ -327,7 +327,8 @@ def _rss_bytes(pid: int) -> int:
     return int(resident) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _machine() -> str:
+def machine_text() -> str:
+    """Say what machine this is, and how busy."""
     cpus = [
         line.partition(":")[2].strip()
         for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines()

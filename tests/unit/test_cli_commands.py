@@ -1,11 +1,14 @@
 """The command line without a platform: parsing, messages, exit codes."""
 
+import gzip
+import json
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from hocket.cli.sources import task_input
 from hocket.schemas.errors import InvalidInput
@@ -59,7 +62,7 @@ def test_help_answers_at_once_and_without_the_heavy_imports(tmp_path: Path) -> N
         ("pipeline", "apply"), ("pipeline", "list"), ("pipeline", "show"), ("pipeline", "validate"),
         ("runs", "list"), ("runs", "show"), ("runs", "cancel"),
         ("dlq", "list"), ("dlq", "show"), ("dlq", "redrive"), ("dlq", "drop"),
-        ("index", "add"), ("index", "list"), ("index", "search"),
+        ("index", "add"), ("index", "list"), ("index", "search"), ("import", "wfformat"),
     ],
 )  # fmt: skip
 def test_every_command_explains_itself(command: tuple[str, ...], tmp_path: Path) -> None:
@@ -136,6 +139,41 @@ def test_a_server_that_does_not_answer_is_named(
     assert done.returncode == 1
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_an_imported_workflow_can_be_validated(tmp_path: Path) -> None:
+    workflow = tmp_path / "chain.json.gz"
+    tasks = [{"id": "a b", "parents": []}, {"id": "c", "parents": ["a b"]}]
+    executed = [{"id": "a b", "runtimeInSeconds": 3}, {"id": "c", "runtimeInSeconds": 1.5}]
+    found = {"specification": {"tasks": tasks}, "execution": {"tasks": executed}}
+    document = {"name": "my chain", "schemaVersion": "1.5", "workflow": found}
+    workflow.write_bytes(gzip.compress(json.dumps(document).encode()))
+
+    done = hocket("import", "wfformat", str(workflow), "--scale", "0.1", home=tmp_path)
+    assert done.returncode == 0
+    assert yaml.safe_load(done.stdout)["nodes"]["c"]["with"] == {"task": "c", "seconds": 0.15}
+    done = hocket("pipeline", "validate", "-", home=tmp_path, given=done.stdout)
+    assert done.stdout == "pipeline my_chain is valid: 2 nodes\n"
+
+
+@pytest.mark.parametrize(
+    ("packed", "said"),
+    [
+        (b"{}", "`schemaVersion` is not valid: it is missing"),
+        (b"<x/>", "it is not JSON"),
+        (b"\x1f\x8b broken", "cannot be unpacked"),
+    ],
+)
+def test_a_workflow_that_cannot_be_imported_is_one_line_and_exit_code_2(
+    packed: bytes, said: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "workflow"
+    file.write_bytes(packed)
+    done = hocket("import", "wfformat", str(file), home=tmp_path)
+
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_input_is_an_object_with_single_fields_on_top() -> None:

@@ -45,6 +45,13 @@ class FileUnreadable(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class FileUnwritable(HocketError):
+    """`{path}` cannot be written: {reason}. Name a file in a folder that is there and yours."""
+
+    code = "file_unwritable"
+    error_class = ErrorClass.INVALID
+
+
 class EmbeddingFailed(HocketError):
     """The model `{model}` made no vectors: {reason}"""
 

@@ -1,7 +1,10 @@
 """Reads what users give on the command line: files, standard input, `key=value`."""
 
+import gzip
 import json
 import sys
+import zlib
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -10,24 +13,30 @@ from hocket.schemas.errors import InvalidInput
 from hocket.schemas.plain_json import parse_json
 
 MAX_FILE_BYTES = 1_048_576
+MAX_UNPACKED_BYTES = 64 * 1_048_576
+_GZIP = b"\x1f\x8b"
 
 
 def read_text(path: str) -> str:
     """Return the text of a file, `-` for standard input; raises FileUnreadable."""
+    data = _read(path, MAX_FILE_BYTES)
     try:
-        if path == "-":
-            data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
-        else:
-            with Path(path).open("rb") as file:
-                data = file.read(MAX_FILE_BYTES + 1)
-        text = data.decode()
-    except OSError as error:
-        raise FileUnreadable(path=path, reason=error.strerror) from error
+        return data.decode()
     except UnicodeDecodeError as error:
         raise FileUnreadable(path=path, reason="it is not UTF-8 text") from error
-    if len(data) > MAX_FILE_BYTES:
-        raise FileUnreadable(path=path, reason=f"it has more than {MAX_FILE_BYTES} bytes")
-    return text
+
+
+def read_unpacked(path: str) -> bytes:
+    """Return the bytes of a file, gzipped or not, `-` for standard input; raises FileUnreadable."""
+    data = _read(path, MAX_UNPACKED_BYTES)
+    if not data.startswith(_GZIP):
+        return data
+    try:
+        with gzip.open(BytesIO(data)) as file:
+            unpacked = file.read(MAX_UNPACKED_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise FileUnreadable(path=path, reason=f"it cannot be unpacked ({error})") from error
+    return _bounded(path, unpacked, MAX_UNPACKED_BYTES)
 
 
 def task_input(given: str | None, pairs: list[str]) -> dict[str, Any]:
@@ -42,6 +51,22 @@ def task_input(given: str | None, pairs: list[str]) -> dict[str, Any]:
             )
         value[key] = _loose(text)
     return value
+
+
+def _read(path: str, limit: int) -> bytes:
+    try:
+        if path == "-":
+            return _bounded(path, sys.stdin.buffer.read(limit + 1), limit)
+        with Path(path).open("rb") as file:
+            return _bounded(path, file.read(limit + 1), limit)
+    except OSError as error:
+        raise FileUnreadable(path=path, reason=error.strerror) from error
+
+
+def _bounded(path: str, data: bytes, limit: int) -> bytes:
+    if len(data) > limit:
+        raise FileUnreadable(path=path, reason=f"it has more than {limit} bytes")
+    return data
 
 
 def _object(given: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from hocket.cli.commands import (
     cost,
     dlq,
     doctor,
+    importing,
     index,
     migrate,
     pipeline,
@@ -27,6 +28,7 @@ def add_to(app: typer.Typer) -> None:
         app.command("demo")(import_module("hocket.cli.demo").demo)
     app.command("doctor")(doctor.doctor)
     app.add_typer(pipeline.app, name="pipeline")
+    app.add_typer(importing.app, name="import")
     app.command("run")(run.run)
     app.add_typer(runs.app, name="runs")
     app.command("cost")(cost.cost)

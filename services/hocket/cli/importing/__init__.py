@@ -1,0 +1,1 @@
+"""Workflows of other systems as pipelines. Pure: one module per format."""
