@@ -9,6 +9,7 @@ from hocket.cli.commands import (
     cost,
     dlq,
     doctor,
+    emulate,
     importing,
     index,
     migrate,
@@ -34,6 +35,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("cost")(cost.cost)
     app.add_typer(index.app, name="index")
     app.add_typer(dlq.app, name="dlq")
+    app.command("emulate")(emulate.emulate)
     app.command("migrate")(migrate.migrate)
     app.command("schema")(schema.schema)
     app.command("version")(version.version)

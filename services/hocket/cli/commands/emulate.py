@@ -1,0 +1,102 @@
+"""`hocket emulate`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from hocket.emulator.configuration import EmulatorConfig
+
+
+def emulate(
+    config: Annotated[
+        Path | None,
+        typer.Option(help="YAML file with several kinds of engines; instead of the options."),
+    ] = None,
+    model: Annotated[str, typer.Option(help="The model's name.")] = "emulated",
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Of the first engine; 0: any.")] = 8_000,
+    replicas: Annotated[int, typer.Option(help="Engines, on ports that follow each other.")] = 1,
+    speed: Annotated[float, typer.Option(help="Virtual seconds in a real one.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Of the faults' dice.")] = 0,
+    prefill_tokens_per_s: Annotated[float, typer.Option(help="Reading a prompt.")] = 8_000.0,
+    decode_tokens_per_s: Annotated[float, typer.Option(help="Of one sequence.")] = 50.0,
+    batch_tokens_per_s: Annotated[float, typer.Option(help="Of all sequences.")] = 2_000.0,
+    max_running: Annotated[int, typer.Option(help="Sequences in the batch.")] = 64,
+    cache_blocks: Annotated[int, typer.Option(help="Blocks in the prefix cache.")] = 5_000,
+    block_tokens: Annotated[int, typer.Option(help="Tokens in a block.")] = 16,
+    output_tokens: Annotated[int, typer.Option(help="Of a reply without max_tokens.")] = 64,
+    reply: Annotated[str, typer.Option(help="`words`, or `echo` of the user's text.")] = "words",
+    cold: Annotated[bool, typer.Option("--cold", help="Not ready at the start.")] = False,
+    provision_s: Annotated[float, typer.Option(help="Cold start: getting a machine.")] = 0.0,
+    load_s: Annotated[float, typer.Option(help="Cold start: loading the model.")] = 0.0,
+    idle_s: Annotated[float, typer.Option(help="Go cold after this; 0: never.")] = 0.0,
+    while_cold: Annotated[str, typer.Option(help="Requests `wait`, or `refuse` them.")] = "wait",
+    error_rate: Annotated[float, typer.Option(help="Share of requests with a 500.")] = 0.0,
+    rate_limit_rate: Annotated[float, typer.Option(help="Share of requests with a 429.")] = 0.0,
+    hang_rate: Annotated[float, typer.Option(help="Share without any answer.")] = 0.0,
+    disconnect_rate: Annotated[float, typer.Option(help="Share cut off.")] = 0.0,
+) -> None:
+    """Run inference engines without a model.
+
+    OpenAI's API (chat, completions, embeddings, models, streaming) with the timing of an engine:
+    prefill, continuous batching, prefix cache, cold start, faults; vLLM's metrics under /metrics.
+    Times are virtual: with --speed 100 an engine lives 100 times as fast. See docs/emulator.md.
+    """
+    import asyncio
+
+    document: dict[str, Any] = {
+        "host": host,
+        "speed": speed,
+        "seed": seed,
+        "engines": [
+            {
+                "port": port,
+                "replicas": replicas,
+                "profile": {
+                    "model": model,
+                    "prefill_tokens_per_s": prefill_tokens_per_s,
+                    "decode_tokens_per_s": decode_tokens_per_s,
+                    "batch_tokens_per_s": batch_tokens_per_s,
+                    "max_running": max_running,
+                    "cache_blocks": cache_blocks,
+                    "block_tokens": block_tokens,
+                    "output_tokens": output_tokens,
+                    "reply": reply,
+                    "warm": not cold,
+                    "provision_s": provision_s,
+                    "load_s": load_s,
+                    "idle_s": idle_s,
+                    "while_cold": while_cold,
+                },
+                "faults": {
+                    "error_rate": error_rate,
+                    "rate_limit_rate": rate_limit_rate,
+                    "hang_rate": hang_rate,
+                    "disconnect_rate": disconnect_rate,
+                },
+            }
+        ],
+    }
+    from hocket.emulator.configuration import parse
+    from hocket.kit.config import load
+
+    asyncio.run(_serve(parse(document if config is None else load(config))))
+
+
+async def _serve(config: "EmulatorConfig") -> None:
+    import asyncio
+    import signal
+
+    from hocket.cli.console import out
+    from hocket.emulator.running import running
+
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.set)
+    async with running(config) as engines:
+        for one in engines:
+            out.print(f"{one.engine.profile.model}  {one.url}/v1", markup=False)
+        await stopping.wait()

@@ -1,0 +1,1 @@
+"""An OpenAI-compatible inference engine without a model: see docs/emulator.md."""

@@ -1,0 +1,57 @@
+"""Which engines one emulator runs, read from a YAML file."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from hocket.emulator.core.faults import FaultRates
+from hocket.emulator.core.profile import EngineProfile
+from hocket.schemas.errors import InvalidInput
+
+MAX_ENGINES = 256
+MAX_SPEED = 100_000.0
+DEFAULT_PORT = 8_000
+
+
+class EngineGroup(BaseModel):
+    """Equal engines: the first listens on `port`, each next one on the port after it.
+
+    Port 0 is a free port for each.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    profile: EngineProfile = EngineProfile()
+    port: int = Field(DEFAULT_PORT, ge=0, le=65_535)
+    replicas: int = Field(1, ge=1, le=MAX_ENGINES)
+    faults: FaultRates = FaultRates()
+
+    def ports(self) -> list[int]:
+        """Return the port of each engine."""
+        return [self.port + index if self.port else 0 for index in range(self.replicas)]
+
+
+class EmulatorConfig(BaseModel):
+    """All engines of an emulator, and the time that they live in."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: str = "127.0.0.1"
+    speed: float = Field(1.0, gt=0, le=MAX_SPEED)
+    """Virtual seconds in a real one."""
+    seed: int = 0
+    engines: tuple[EngineGroup, ...] = Field(min_length=1, max_length=MAX_ENGINES)
+
+
+def parse(document: Mapping[str, Any]) -> EmulatorConfig:
+    """Return the configuration in a document, or raise InvalidInput with the field and the cure."""
+    try:
+        return EmulatorConfig.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        raise InvalidInput(
+            field=".".join(map(str, first["loc"])) or "emulator",
+            reason=first["msg"],
+            cure="See docs/emulator.md for the fields.",
+        ) from error

@@ -1,0 +1,236 @@
+"""An engine's time: who waits, who prefills, who decodes, and when each gets its tokens.
+
+States of a job: waiting -> prefilling -> decoding -> finished; from each it may be cancelled. A job
+without output (embeddings) is finished with its prefill. A closed engine (cold) keeps jobs waiting.
+
+Decoding jobs share one clock that counts the tokens each of them has been given: it runs at the rate of
+one sequence, slowed down where the batch is at its limit. So a job ends when the clock has advanced by
+its length, and an event costs the logarithm of the batch.
+
+Time is handed in and never goes back. Nothing here fails but a full waiting room.
+"""
+
+import heapq
+import math
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from hocket.emulator.core.prefix_cache import PrefixCache
+from hocket.emulator.core.profile import EngineProfile
+from hocket.schemas.errors import ErrorClass, HocketError
+
+
+class EngineFull(HocketError):
+    """The engine has {waiting} requests waiting already, and takes no more."""
+
+    code = "engine_full"
+    error_class = ErrorClass.RATE_LIMITED
+    retryable = True
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One sequence: its prompt as a count of tokens and as full blocks, and the tokens to make."""
+
+    job_id: str
+    prompt_tokens: int
+    output_tokens: int
+    chain: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """A job's prompt is read, and its first token there."""
+
+    job_id: str
+    at_ms: float
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A job's last token is there."""
+
+    job_id: str
+    at_ms: float
+
+
+Event = Prefilled | Finished
+
+
+@dataclass(slots=True)
+class _Prefill:
+    job: Job
+    cached_tokens: int
+    ends_ms: float
+
+
+@dataclass(slots=True)
+class _Decode:
+    job: Job
+    began: float
+    """What the token clock showed at its first token."""
+
+
+class Engine:
+    """See the module. Call `advance` with the time of `next_event_ms`, and before every question."""
+
+    def __init__(self, profile: EngineProfile, *, now_ms: float, is_open: bool = True) -> None:
+        self.cache = PrefixCache(profile.cache_blocks)
+        self._profile = profile
+        self._now_ms = now_ms
+        self._open = is_open
+        self._waiting: OrderedDict[str, Job] = OrderedDict()
+        self._admitted: OrderedDict[str, Job] = OrderedDict()
+        self._prefill: _Prefill | None = None
+        self._decoding: dict[str, _Decode] = {}
+        self._ends: list[tuple[float, str]] = []
+        self._tokens_given = 0.0
+
+    @property
+    def waiting(self) -> int:
+        """Jobs that are not in the batch yet."""
+        return len(self._waiting)
+
+    @property
+    def running(self) -> int:
+        """Jobs that prefill, decode, or have their place to."""
+        return len(self._admitted) + (self._prefill is not None) + len(self._decoding)
+
+    @property
+    def tokens_held(self) -> int:
+        """Tokens of the running jobs, the ones they will make included."""
+        jobs = [*self._admitted.values(), *(decode.job for decode in self._decoding.values())]
+        if self._prefill is not None:
+            jobs.append(self._prefill.job)
+        return sum(job.prompt_tokens + job.output_tokens for job in jobs)
+
+    def submit(self, job: Job, now_ms: float) -> list[Event]:
+        """Take a job, or raise EngineFull; return what happened until now."""
+        events = self.advance(now_ms)
+        must_wait = not self._open or self.running >= self._profile.max_running
+        if must_wait and len(self._waiting) >= self._profile.max_waiting:
+            raise EngineFull(waiting=len(self._waiting), component="engine")
+        self._waiting[job.job_id] = job
+        return [*events, *self.advance(now_ms)]
+
+    def cancel(self, job_id: str, now_ms: float) -> tuple[int, list[Event]]:
+        """Drop a job; return the tokens that it was given, and what happened until now."""
+        events = self.advance(now_ms)
+        emitted = self.emitted(job_id)
+        self._waiting.pop(job_id, None)
+        self._admitted.pop(job_id, None)
+        if self._prefill is not None and self._prefill.job.job_id == job_id:
+            self._prefill = None
+        self._decoding.pop(job_id, None)  # its entry in _ends is passed over
+        return emitted, [*events, *self.advance(now_ms)]
+
+    def open(self, now_ms: float) -> list[Event]:
+        """Begin to serve, or go on."""
+        events = self.advance(now_ms)
+        self._open = True
+        return [*events, *self.advance(now_ms)]
+
+    def close(self, now_ms: float) -> list[Event]:
+        """Start no more jobs, and forget all prefixes."""
+        events = self.advance(now_ms)
+        self._open = False
+        self.cache.clear()
+        return events
+
+    def advance(self, now_ms: float) -> list[Event]:
+        """Let time pass and return what happened, in order."""
+        events: list[Event] = []
+        self._admit(self._now_ms)
+        while (at_ms := self.next_event_ms()) is not None and at_ms <= now_ms:
+            self._pass(at_ms)
+            events += self._happen(at_ms)
+            self._admit(at_ms)
+        if now_ms > self._now_ms:
+            self._pass(now_ms)
+        return events
+
+    def next_event_ms(self) -> float | None:
+        """Return when a prompt or a job will be done next; None while nothing runs."""
+        times = [] if self._prefill is None else [self._prefill.ends_ms]
+        if (end := self._next_end()) is not None:
+            left = max(end[0] - self._tokens_given, 0.0)
+            times.append(self._now_ms + left / self._token_rate_per_ms())
+        return max(min(times), self._now_ms) if times else None
+
+    def emitted(self, job_id: str) -> int:
+        """Return the tokens that a decoding job has been given, as of the last `advance`."""
+        decode = self._decoding.get(job_id)
+        if decode is None:
+            return 0
+        given = math.floor(self._tokens_given - decode.began + _ROUNDING)
+        return min(1 + given, decode.job.output_tokens)
+
+    def next_token_ms(self, job_id: str) -> float | None:
+        """Return when a decoding job gets its next token at the present rate; None where it has all
+        or is not decoding."""
+        decode = self._decoding.get(job_id)
+        if decode is None or (emitted := self.emitted(job_id)) >= decode.job.output_tokens:
+            return None
+        left = decode.began + emitted - self._tokens_given
+        return self._now_ms + max(left, 0.0) / self._token_rate_per_ms()
+
+    def _admit(self, now_ms: float) -> None:
+        while self._open and self._waiting and self.running < self._profile.max_running:
+            job_id, job = self._waiting.popitem(last=False)
+            self._admitted[job_id] = job
+        if self._prefill is None and self._admitted:
+            _, job = self._admitted.popitem(last=False)
+            cached_tokens = self._cached_tokens(job)
+            uncached = job.prompt_tokens - cached_tokens
+            took_ms = uncached * 1000 / self._profile.prefill_tokens_per_s
+            self._prefill = _Prefill(job, cached_tokens, now_ms + took_ms)
+
+    def _cached_tokens(self, job: Job) -> int:
+        """The last token of a prompt is always computed: its logits are the first output."""
+        found = self.cache.longest_prefix(job.chain) * self._profile.block_tokens
+        return max(min(found, job.prompt_tokens - 1), 0)
+
+    def _happen(self, at_ms: float) -> Iterator[Event]:
+        prefill = self._prefill
+        if prefill is not None and prefill.ends_ms <= at_ms:
+            self._prefill = None
+            yield from self._prefilled(prefill, at_ms)
+            return
+        end = self._next_end()
+        assert end is not None, "an event has a cause"
+        heapq.heappop(self._ends)
+        del self._decoding[end[1]]
+        yield Finished(end[1], at_ms)
+
+    def _prefilled(self, prefill: _Prefill, at_ms: float) -> Iterator[Event]:
+        job = prefill.job
+        self.cache.keep(job.chain)
+        yield Prefilled(job.job_id, at_ms, prefill.cached_tokens)
+        if job.output_tokens <= 1:
+            yield Finished(job.job_id, at_ms)
+            return
+        self._decoding[job.job_id] = _Decode(job, self._tokens_given)
+        heapq.heappush(self._ends, (self._tokens_given + job.output_tokens - 1, job.job_id))
+
+    def _next_end(self) -> tuple[float, str] | None:
+        while self._ends and self._ends[0][1] not in self._decoding:
+            heapq.heappop(self._ends)
+        return self._ends[0] if self._ends else None
+
+    def _token_rate_per_ms(self) -> float:
+        share = self._profile.batch_tokens_per_s / len(self._decoding)
+        return min(self._profile.decode_tokens_per_s, share) / 1000
+
+    def _pass(self, now_ms: float) -> None:
+        if self._decoding:
+            end = self._next_end()
+            assert end is not None
+            given = self._tokens_given + (now_ms - self._now_ms) * self._token_rate_per_ms()
+            self._tokens_given = min(given, end[0])  # an end is an event: none is passed over
+        self._now_ms = now_ms
+
+
+_ROUNDING = 1e-6
+"""A token that is due at a time is there at that time, whatever floats say."""

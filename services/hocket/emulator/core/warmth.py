@@ -1,0 +1,94 @@
+"""Whether an engine is there: cold -> provisioning -> provisioned -> loading -> ready, and back.
+
+Provisioning gets a machine, loading puts the model on it; each takes its time, and each second of a
+provisioned or ready engine is counted, for that is what is paid. Time is handed in.
+"""
+
+from enum import StrEnum
+
+from hocket.emulator.core.profile import EngineProfile
+
+
+class State(StrEnum):
+    COLD = "cold"
+    PROVISIONING = "provisioning"
+    PROVISIONED = "provisioned"
+    LOADING = "loading"
+    READY = "ready"
+
+
+_STAGES = {State.PROVISIONING: State.PROVISIONED, State.LOADING: State.READY}
+_ORDER = tuple(State)
+
+
+class Warmth:
+    """The state of one engine, and where it is going."""
+
+    def __init__(self, profile: EngineProfile, *, now_ms: float) -> None:
+        self.state = State.READY if profile.warm else State.COLD
+        self.held_ms = 0.0
+        """Time from the begin of provisioning on: what a machine is paid for."""
+        self.ready_ms = 0.0
+        self._profile = profile
+        self._goal = self.state
+        self._now_ms = now_ms
+        self._stage_ends_ms: float | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the engine serves."""
+        return self.state is State.READY
+
+    def provision(self, now_ms: float) -> None:
+        """Get a machine, unless there is one."""
+        self._aim(State.PROVISIONED, now_ms)
+
+    def load(self, now_ms: float) -> None:
+        """Become ready; also gets a machine where there is none."""
+        self._aim(State.READY, now_ms)
+
+    def unload(self, now_ms: float) -> None:
+        """Be cold, at once."""
+        self.advance(now_ms)
+        self.state = self._goal = State.COLD
+        self._stage_ends_ms = None
+
+    def advance(self, now_ms: float) -> None:
+        """Let time pass."""
+        while (ends_ms := self._stage_ends_ms) is not None and ends_ms <= now_ms:
+            self._count(ends_ms)
+            self.state = _STAGES[self.state]
+            self._begin(ends_ms)
+        self._count(now_ms)
+
+    def next_event_ms(self) -> float | None:
+        """Return when the stage under way ends; None where none is."""
+        return self._stage_ends_ms
+
+    def _aim(self, goal: State, now_ms: float) -> None:
+        self.advance(now_ms)
+        if _ORDER.index(goal) > _ORDER.index(self._goal):
+            self._goal = goal
+            if self._stage_ends_ms is None:
+                self._begin(now_ms)
+            self.advance(now_ms)
+
+    def _begin(self, now_ms: float) -> None:
+        """Begin the next stage towards the goal, if it is not reached."""
+        self._stage_ends_ms = None
+        if self.state is self._goal:
+            return
+        if self.state is State.COLD:
+            self.state, took_s = State.PROVISIONING, self._profile.provision_s
+        else:
+            assert self.state is State.PROVISIONED
+            self.state, took_s = State.LOADING, self._profile.load_s
+        self._stage_ends_ms = now_ms + took_s * 1000
+
+    def _count(self, now_ms: float) -> None:
+        passed_ms = max(now_ms - self._now_ms, 0.0)
+        if self.state is not State.COLD:
+            self.held_ms += passed_ms
+        if self.state is State.READY:
+            self.ready_ms += passed_ms
+        self._now_ms = max(now_ms, self._now_ms)

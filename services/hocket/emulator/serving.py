@@ -1,0 +1,239 @@
+"""An engine in real time: jobs go in, and what waits for their tokens is woken when they are there.
+
+One timer stands for the engine's next event. Virtual time runs `speed` times as fast as the clock on
+the wall. A job that is given up is cancelled by leaving `job` (the context manager) early.
+"""
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from hocket.emulator.core.engine import Engine, Event, Job, Prefilled
+from hocket.emulator.core.profile import EngineProfile
+from hocket.emulator.core.warmth import Warmth
+from hocket.schemas.errors import ErrorClass, HocketError
+
+MIN_WAIT_S = 0.001
+"""The event loop's timers are no finer."""
+
+
+class EngineCold(HocketError):
+    """The model is not loaded: {state}."""
+
+    code = "engine_cold"
+    error_class = ErrorClass.UNAVAILABLE
+    retryable = True
+
+
+class EngineUnloaded(HocketError):
+    """The model was unloaded while this request ran."""
+
+    code = "engine_unloaded"
+    error_class = ErrorClass.UNAVAILABLE
+    retryable = True
+
+
+class VirtualClock:
+    """Milliseconds since its making, `speed` times as fast as real ones."""
+
+    def __init__(self, speed: float, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self.speed = speed
+        self._monotonic_s = monotonic_s
+        self._began_s = monotonic_s()
+
+    def now_ms(self) -> float:
+        """Return the virtual time."""
+        return (self._monotonic_s() - self._began_s) * 1000 * self.speed
+
+    def real_s(self, virtual_ms: float) -> float:
+        """Return how long a virtual duration takes."""
+        return virtual_ms / 1000 / self.speed
+
+
+class RunningJob:
+    """A job that was submitted; times are virtual, None until they have come."""
+
+    def __init__(self, job: Job, submitted_ms: float) -> None:
+        self.job = job
+        self.submitted_ms = submitted_ms
+        self.prefilled_ms: float | None = None
+        self.finished_ms: float | None = None
+        self.cached_tokens = 0
+        self.emitted = 0
+        self.unloaded = False
+        self._changed = asyncio.Event()
+
+    def happened(self, event: Event) -> None:
+        """Note an event of this job."""
+        if isinstance(event, Prefilled):
+            self.prefilled_ms, self.cached_tokens = event.at_ms, event.cached_tokens
+        else:
+            self.finished_ms, self.emitted = event.at_ms, self.job.output_tokens
+        self._changed.set()
+
+    def unload(self) -> None:
+        """Note that the engine went away."""
+        self.unloaded = True
+        self._changed.set()
+
+    async def changed(self, timeout_s: float | None) -> None:
+        """Wait until something happens to the job, or the time is over; raise EngineUnloaded."""
+        if timeout_s is None:
+            await self._changed.wait()
+        else:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                return
+        self._changed.clear()
+        if self.unloaded:
+            raise EngineUnloaded(component="engine")
+
+    async def finished(self) -> None:
+        """Wait until the job has all its tokens; raise EngineUnloaded."""
+        while self.finished_ms is None:
+            await self.changed(None)
+
+
+class Serving:
+    """One engine, its warmth and the jobs in it."""
+
+    def __init__(self, profile: EngineProfile, clock: VirtualClock) -> None:
+        now_ms = clock.now_ms()
+        self.profile = profile
+        self.clock = clock
+        self.warmth = Warmth(profile, now_ms=now_ms)
+        self._engine = Engine(profile, now_ms=now_ms, is_open=profile.warm)
+        self._jobs: dict[str, RunningJob] = {}
+        self._numbers = itertools.count(1)
+        self._timer: asyncio.TimerHandle | None = None
+        self._idle_since_ms = now_ms
+
+    @property
+    def running(self) -> int:
+        """Jobs in the batch."""
+        return self._engine.running
+
+    @property
+    def waiting(self) -> int:
+        """Jobs that wait for the batch."""
+        return self._engine.waiting
+
+    @property
+    def cache_usage(self) -> float:
+        """The share of the cache's tokens that running jobs hold, 0 to 1."""
+        room = self.profile.cache_blocks * self.profile.block_tokens
+        return min(self._engine.tokens_held / room, 1.0) if room else 0.0
+
+    @asynccontextmanager
+    async def job(
+        self, prompt_tokens: int, output_tokens: int, chain: Sequence[str]
+    ) -> AsyncIterator[RunningJob]:
+        """Run a job inside the block; raises EngineCold or EngineFull where it is not taken."""
+        self._advance()
+        if not self.warmth.ready:
+            if self.profile.while_cold == "refuse":
+                raise EngineCold(state=self.warmth.state.value, component="engine")
+            self.load()
+        now_ms = self.clock.now_ms()
+        job = Job(str(next(self._numbers)), prompt_tokens, output_tokens, chain)
+        running = self._jobs[job.job_id] = RunningJob(job, now_ms)
+        try:
+            self._deliver(self._engine.submit(job, now_ms))
+            self._plan()
+            yield running
+        finally:
+            del self._jobs[job.job_id]
+            if running.finished_ms is None:
+                running.emitted, events = self._engine.cancel(job.job_id, self.clock.now_ms())
+                self._deliver(events)
+            self._idle_since_ms = self.clock.now_ms()
+            self._plan()
+
+    async def next_token(self, running: RunningJob) -> None:
+        """Wait until a job has more tokens than `running.emitted`, and count them there."""
+        while running.finished_ms is None:
+            self._advance()
+            if (emitted := self._engine.emitted(running.job.job_id)) > running.emitted:
+                running.emitted = emitted
+                return
+            due_ms = self._engine.next_token_ms(running.job.job_id)
+            wait_s = None
+            if due_ms is not None:
+                wait_s = max(self.clock.real_s(due_ms - self.clock.now_ms()), MIN_WAIT_S)
+            await running.changed(wait_s)
+
+    def provision(self) -> None:
+        """Get a machine."""
+        self.warmth.provision(self.clock.now_ms())
+        self._advance()
+
+    def load(self) -> None:
+        """Become ready."""
+        self.warmth.load(self.clock.now_ms())
+        self._idle_since_ms = self.clock.now_ms()
+        self._advance()
+
+    def unload(self) -> None:
+        """Be cold at once: running jobs fail with EngineUnloaded."""
+        now_ms = self.clock.now_ms()
+        self.warmth.unload(now_ms)
+        self._deliver(self._engine.close(now_ms))
+        for running in self._jobs.values():
+            if running.finished_ms is None:
+                running.unload()
+        self._plan()
+
+    def forget_prefixes(self) -> None:
+        """Empty the prefix cache."""
+        self._engine.cache.clear()
+
+    def close(self) -> None:
+        """Stop the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _advance(self) -> None:
+        now_ms = self.clock.now_ms()
+        was_ready = self.warmth.ready
+        self.warmth.advance(now_ms)
+        if self.warmth.ready and not was_ready:
+            self._idle_since_ms = now_ms
+        if self.warmth.ready:
+            self._deliver(self._engine.open(now_ms))
+        else:
+            self._deliver(self._engine.advance(now_ms))
+        if (gone_ms := self._goes_away_ms()) is not None and gone_ms <= now_ms:
+            self.unload()
+            return
+        self._plan()
+
+    def _goes_away_ms(self) -> float | None:
+        """Return when an engine without requests goes away; None where it stays."""
+        if not self.profile.idle_s or not self.warmth.ready or self._jobs:
+            return None
+        return self._idle_since_ms + self.profile.idle_s * 1000
+
+    def _deliver(self, events: Sequence[Event]) -> None:
+        for event in events:
+            running = self._jobs.get(event.job_id)
+            if running is not None:
+                running.happened(event)
+
+    def _plan(self) -> None:
+        """Set the one timer to the next thing that happens."""
+        times = [
+            self._engine.next_event_ms(),
+            self.warmth.next_event_ms(),
+            self._goes_away_ms(),
+        ]
+        due = [at_ms for at_ms in times if at_ms is not None]
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if due:
+            delay_s = max(self.clock.real_s(min(due) - self.clock.now_ms()), 0.0)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._advance)
