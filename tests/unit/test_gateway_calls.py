@@ -13,12 +13,20 @@ from hocket.gateway.backends.protocol import (
 )
 from hocket.gateway.calls import Calls
 from hocket.gateway.cancellation import Cancellation
+from hocket.gateway.core.breaker import BreakerState
 from hocket.gateway.core.price import Prices
-from hocket.gateway.core.table import BackendSpec, ModelSpec, RoutingTable
+from hocket.gateway.core.table import BackendSpec, ModelSpec, PoolSpec, RoutingTable
 from hocket.gateway.routes import Routes
 from hocket.gateway.served import ServedBackend, retire_missing
 from hocket.schemas.errors import ErrorClass
-from hocket.schemas.messages import Attribution, CallReply, CallRequest, Completion, UsageRecord
+from hocket.schemas.messages import (
+    Attribution,
+    CallReply,
+    CallRequest,
+    Completion,
+    Priority,
+    UsageRecord,
+)
 
 NOW_MS = 1_800_000_000_000.0
 BOUND_S = 10.0
@@ -56,6 +64,8 @@ class Desk:
         self.book_open.set()
         self.backends = backends
         self.limit = 1
+        self.retries: int | None = None
+        self.max_waiting = 1_024
         self.calls = Calls(self.routes(), now_ms=lambda: self.now_ms, book=self._book)
 
     def routes(self) -> Routes:
@@ -66,12 +76,15 @@ class Desk:
                 "function",
                 "a:b",
                 limit=self.limit,
+                pool="pool",
                 prices=Prices(Decimal(next(usd)), Decimal(1)),
             )
             for name in self.backends
         )
         served = {spec.name: ServedBackend(spec, self.backends[spec.name]) for spec in specs}
-        return Routes(RoutingTable({"writer": ModelSpec(specs)}), served)
+        model = ModelSpec(specs, retries=self.retries)
+        pool = PoolSpec(self.limit * len(specs), max_waiting=self.max_waiting)
+        return Routes(RoutingTable({"writer": model}, pools={"pool": pool}), served)
 
     async def make(self, call_id: str = "c", **fields: object) -> CallReply:
         return await asyncio.wait_for(
@@ -296,6 +309,131 @@ async def test_a_replaced_backend_ends_its_call_and_is_closed_then() -> None:
     release.set()
     await task
     assert (old.closed, [r.call_id for r in desk.records]) == (True, ["c2", "c1"])
+
+
+async def test_a_newcomer_does_not_take_the_place_of_one_who_waits() -> None:
+    first, release = asyncio.Event(), asyncio.Event()
+    desk = Desk(a=waits(first))
+    tasks = [asyncio.create_task(desk.make("first"))]
+    await asyncio.wait_for(desk.backends["a"].called.wait(), BOUND_S)
+    tasks.append(asyncio.create_task(desk.make("waits", deadline_at_ms=NOW_MS + 50_000)))
+    await until(lambda: desk.calls.floor.waiting == 1)
+    desk.backends["a"].behaviour = waits(release).behaviour
+    first.set()
+    tasks.append(asyncio.create_task(desk.make("new")))
+    await until(lambda: len(desk.records) == 1 and desk.calls.floor.waiting == 1)
+    release.set()
+    await asyncio.gather(*tasks)
+    assert [r.call_id for r in desk.records] == ["first", "waits", "new"]
+
+
+async def test_how_long_a_call_waited_is_told() -> None:
+    release = asyncio.Event()
+    desk = Desk(a=waits(release))
+    first = asyncio.create_task(desk.make("first"))
+    await asyncio.wait_for(desk.backends["a"].called.wait(), BOUND_S)
+    second = asyncio.create_task(desk.make("second"))
+    await until(lambda: desk.calls.floor.waiting == 1)
+    desk.now_ms += 750
+    release.set()
+    replies = await asyncio.gather(first, second)
+    assert [reply.queue_ms for reply in replies] == [0, 750]
+
+
+async def test_a_reply_tells_what_all_its_attempts_cost() -> None:
+    spent = Completion(input_tokens=1_000_000)
+    torn = BackendBroken(component="a", status=503, reason="torn", spent=spent)
+    desk = Desk(a=raises(lambda: torn), b=answers())
+    reply = await desk.make()
+    assert [record.cost_usd for record in desk.records] == [Decimal(1), Decimal("2.5")]
+    assert reply.cost_usd == Decimal("3.5")
+
+
+async def test_a_backend_that_fails_again_and_again_is_left_alone_and_tried_later() -> None:
+    desk = Desk(a=raises(broken), b=answers())
+    for number in range(4):
+        await desk.make(f"c{number}")
+    assert [r.backend for r in desk.records] == ["a", "b"] * 3 + ["b"]
+    desk.backends["a"].behaviour = answers().behaviour
+    desk.now_ms += 500
+    assert (await desk.make("trial")).backend == "a"
+    assert desk.calls.floor.breakers["a"].state is BreakerState.CLOSED
+
+
+async def test_where_every_breaker_is_open_the_call_fails_at_once_with_when_to_come_back() -> None:
+    desk = Desk(a=raises(broken))
+    for number in range(3):
+        await desk.make(f"c{number}")
+    error = (await desk.make("c3")).error
+    assert error is not None
+    assert (error.code, error.error_class, error.component, error.state) == (
+        "backends_unavailable",
+        ErrorClass.UNAVAILABLE,
+        "writer",
+        "open",
+    )
+    assert error.retry_at_ms is not None
+    assert 300 <= error.retry_at_ms - NOW_MS <= 500
+    assert error.alternatives == ()
+
+
+async def test_those_who_wait_go_elsewhere_or_away_when_the_breaker_opens() -> None:
+    gone = asyncio.Event()
+
+    async def dies(_: CallRequest) -> Completion:
+        await gone.wait()
+        raise broken()
+
+    desk = Desk(a=ScriptedBackend(dies))
+    desk.limit = 3
+    desk.calls.replace(desk.routes())
+    served = [asyncio.create_task(desk.make(f"c{i}")) for i in range(3)]
+    await until(lambda: len(desk.backends["a"].timeouts_ms) == 3)
+    waiting = asyncio.create_task(desk.make("waits"))
+    await until(lambda: desk.calls.floor.waiting == 1)
+    gone.set()
+    error = (await asyncio.wait_for(waiting, BOUND_S)).error
+    assert error is not None
+    assert error.code in ("backends_unavailable", "backend_broken")
+    await asyncio.gather(*served)
+
+
+async def test_a_call_that_nothing_suits_is_refused_with_what_is_missing() -> None:
+    desk = Desk(a=answers())
+    error = (await desk.make(requires={"residency": "eu"})).error
+    assert error is not None
+    assert (error.code, error.error_class) == ("no_backend_suits", ErrorClass.INVALID)
+    assert "does not keep data in `eu`" in error.message
+
+
+async def test_a_model_with_retries_asks_the_same_backend_again_after_a_pause() -> None:
+    desk = Desk(a=raises(broken))
+    desk.retries = 1
+    desk.calls.replace(desk.routes())
+    reply = await desk.make()
+    assert reply.error is not None
+    assert desk.booked() == [
+        ("c", "a", "error", "backend_broken"),
+        ("c:r1", "a", "error", "backend_broken"),
+    ]
+
+
+async def test_a_full_room_sends_away_the_least_urgent() -> None:
+    release = asyncio.Event()
+    desk = Desk(a=waits(release))
+    desk.max_waiting = 1
+    desk.calls.replace(desk.routes())
+    first = asyncio.create_task(desk.make("first"))
+    await asyncio.wait_for(desk.backends["a"].called.wait(), BOUND_S)
+    batch = asyncio.create_task(desk.make("batch", priority=Priority.BATCH))
+    await until(lambda: desk.calls.floor.waiting == 1)
+    urgent = asyncio.create_task(desk.make("urgent", priority=Priority.INTERACTIVE))
+    error = (await asyncio.wait_for(batch, BOUND_S)).error
+    assert error is not None
+    assert (error.code, error.state) == ("backends_busy", "full")
+    release.set()
+    await asyncio.gather(first, urgent)
+    assert [r.call_id for r in desk.records] == ["first", "urgent"]
 
 
 async def until(holds: Callable[[], bool]) -> None:

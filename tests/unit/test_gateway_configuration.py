@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 import yaml
 
+from hocket.gateway.core.breaker import NEVER
 from hocket.gateway.core.configuration import EXTRACTIVE, built_in_table, parse
 from hocket.gateway.core.errors import RoutingInvalid
 from hocket.gateway.core.price import Prices
+from hocket.gateway.core.table import PoolSpec
 
 LITELLM = """
 model_list:
@@ -32,6 +34,7 @@ model_list:
 router_settings:
   model_group_alias: {editor: writer}
   num_retries: 2
+  enable_pre_call_checks: true
 """
 ENVIRONMENT = {"WRITER_KEY": "k-1", "VLLM_URL": "http://gpu:8000/v1/"}
 
@@ -55,7 +58,7 @@ def test_litellm_fields_without_effect_are_named() -> None:
     assert parse(yaml.safe_load(LITELLM), ENVIRONMENT).without_effect == (
         "model_list[0].litellm_params.rpm",
         "model_list[1].model_info.mode",
-        "router_settings.num_retries",
+        "router_settings.enable_pre_call_checks",
     )
 
 
@@ -101,6 +104,111 @@ def test_hockets_own_form_names_backends_aliases_and_functions() -> None:
     assert table.backends_of("planner") == table.backends_of("writer")
 
 
+OWN = """
+writer:
+  mode: auto
+  choose: price
+  min_quality: 0.5
+  retries: 2
+  fallbacks: [spare]
+  breaker: {failure_rate: 0.3, slow_ms: 4000}
+  backends:
+    - name: ours
+      model: qwen
+      replicas:
+        - http://gpu-1:8000/v1
+        - {name: big, base_url: http://gpu-2:8000/v1, max_concurrency: 32, api_key: os.environ/K}
+      max_concurrency: 8
+      pool: gpus
+      quality: 0.7
+      warm_tier: warm
+      labels: {precision: fp8, profile: speculative}
+      residency: [eu, de]
+    - name: theirs
+      base_url: https://api.example.com/v1
+      model: big
+      mode: serverless
+      quality: 0.9
+      breaker: false
+spare: {backends: [{function: "a:b"}]}
+"""
+
+
+def test_replicas_share_their_backend_and_differ_in_what_they_say() -> None:
+    table = parse(yaml.safe_load(OWN), {"K": "k-2"}, {"gpus": {"max_concurrency": 24}})
+    first, second, _ = table.backends_of("writer")
+    assert [(one.key, one.name, one.base_url, one.limit) for one in (first, second)] == [
+        ("ours/1", "ours", "http://gpu-1:8000/v1", 8),
+        ("ours/big", "ours", "http://gpu-2:8000/v1", 32),
+    ]
+    assert first.api_key is None
+    assert second.api_key is not None
+    assert (first.labels, first.residency, first.quality, first.warm_tier) == (
+        (("precision", "fp8"), ("profile", "speculative")),
+        {"eu", "de"},
+        0.7,
+        "warm",
+    )
+
+
+def test_a_model_says_how_its_backends_are_chosen() -> None:
+    table = parse(yaml.safe_load(OWN), {"K": "k"}, {"gpus": {"max_concurrency": 24}})
+    model = table.models["writer"]
+    assert (model.mode, model.choose, model.min_quality, model.retries, model.fallbacks) == (
+        "auto",
+        "price",
+        0.5,
+        2,
+        ("spare",),
+    )
+    ours, _, theirs = model.backends
+    assert (ours.hosting, theirs.hosting) == ("dedicated", "serverless")
+    assert (ours.breaker.failure_rate, ours.breaker.slow_ms) == (0.3, 4000.0)
+    assert theirs.breaker == NEVER
+
+
+def test_a_pool_reserves_an_eighth_for_fast_calls_where_nobody_says() -> None:
+    section = {"m": {"backends": [{"function": "a:b", "pool": "p"}]}}
+    pools = [
+        parse(section, {}, {"p": pool}).pools["p"]
+        for pool in (
+            {"max_concurrency": 24},
+            {"max_concurrency": 3},
+            {"max_concurrency": 8, "reserved_fast": 2, "fast_ms": 50, "max_waiting": 10},
+        )
+    ]
+    assert pools == [PoolSpec(24, 3), PoolSpec(3, 0), PoolSpec(8, 2, 50.0, 10)]
+
+
+def test_a_backend_without_a_pool_has_one_of_its_own_over_its_replicas() -> None:
+    section = {"m": {"backends": [{"name": "b", "model": "x", "limit": 3, "replicas": URLS}]}}
+    assert parse(section, {}).pools["b"] == PoolSpec(6)
+
+
+def test_litellms_router_settings_decide_retries_strategy_fallbacks_and_cooldown() -> None:
+    section = yaml.safe_load("""
+        model_list:
+          - model_name: writer
+            litellm_params: {model: openai/a, region_name: eu}
+          - model_name: spare
+            litellm_params: {model: openai/b}
+        router_settings:
+          routing_strategy: cost-based-routing
+          num_retries: 3
+          timeout: 20
+          allowed_fails: 5
+          cooldown_time: 30
+          fallbacks: [{writer: [spare]}]
+    """)
+    table = parse(section, {})
+    model = table.models["writer"]
+    (backend,) = model.backends
+    assert (model.choose, model.retries, model.fallbacks) == ("price", 3, ("spare",))
+    assert (backend.timeout_ms, backend.residency) == (20_000.0, {"eu"})
+    assert (backend.breaker.failures_in_a_row, backend.breaker.max_open_ms) == (5, 30_000.0)
+    assert table.without_effect == ()
+
+
 def test_without_configuration_the_extractive_model_serves_planner_and_writer() -> None:
     table = built_in_table()
     assert table.names() == (EXTRACTIVE, "planner", "writer")
@@ -115,6 +223,9 @@ def test_the_extractive_model_stays_beside_configured_ones() -> None:
         "a:b",
         "hocket.workers.extractive.model:complete",
     ]
+
+
+URLS = ["http://a/v1", "http://b/v1"]
 
 
 def own(**backend: Any) -> dict[str, Any]:
@@ -187,5 +298,86 @@ def listed(**params: Any) -> list[Any]:
 def test_a_mistake_is_refused_with_its_field_and_cure(section: Any, field: str, cure: str) -> None:
     with pytest.raises(RoutingInvalid) as refused:
         parse(section, {})
+    assert refused.value.fields["field"] == field
+    assert cure in refused.value.fields["cure"]
+
+
+@pytest.mark.parametrize(
+    ("section", "field", "cure"),
+    [
+        ({"m": {**own()["m"], "mode": "cloud"}}, "models.m.mode", "`serverless`"),
+        ({"m": {**own()["m"], "choose": "best"}}, "models.m.choose", "`latency`"),
+        ({"m": {**own()["m"], "retries": 99}}, "models.m.retries", "0 to 10"),
+        ({"m": {**own()["m"], "min_quality": 2}}, "models.m.min_quality", "0 to 1"),
+        ({"m": {**own()["m"], "fallbacks": ["x"]}}, "models.m.fallbacks", "hocket-extractive"),
+        ({"m": {**own()["m"], "fallbacks": ["m"]}}, "models.m.fallbacks", "another"),
+        ({"m": {**own()["m"], "fallbacks": "x"}}, "models.m.fallbacks", "List"),
+        ({"m": {"alias": "a", "mode": "auto"}}, "models.m.mode", "alias"),
+        (own(mode="auto"), "models.m.backends[0].mode", "`dedicated`"),
+        (own(max_concurrency=2, limit=2), "models.m.backends[0].limit", "Remove"),
+        (own(replicas=URLS), "models.m.backends[0].base_url", "each replica"),
+        (own(base_url=None, replicas=[]), "models.m.backends[0].replicas", "URLs"),
+        (
+            own(base_url=None, replicas=[{"url": "http://a"}]),
+            "models.m.backends[0].replicas[0].url",
+            "base_url",
+        ),
+        (
+            own(base_url=None, replicas=[{"name": "x", "base_url": u} for u in URLS]),
+            "models.m",
+            "replica",
+        ),
+        (own(quality=1.5), "models.m.backends[0].quality", "0 to 1"),
+        (own(warm_tier="icy"), "models.m.backends[0].warm_tier", "`cold`"),
+        (own(labels={"precision": 8}), "models.m.backends[0].labels.precision", "fp8"),
+        (own(residency=[1]), "models.m.backends[0].residency", "list"),
+        (own(breaker={"rate": 1}), "models.m.backends[0].breaker.rate", "failure_rate"),
+        (own(breaker={"failure_rate": 0}), "models.m.backends[0].breaker.failure_rate", "0.01"),
+        (own(breaker=True), "models.m.backends[0].breaker", "field: value"),
+    ],
+)
+def test_a_mistake_in_what_goes_beyond_litellm_is_refused_too(
+    section: Any, field: str, cure: str
+) -> None:
+    with pytest.raises(RoutingInvalid) as refused:
+        parse(section, {})
+    assert refused.value.fields["field"] == field
+    assert cure in refused.value.fields["cure"]
+
+
+@pytest.mark.parametrize(
+    ("pools", "field", "cure"),
+    [
+        ({"p": {}}, "pools.p.max_concurrency", "Set"),
+        ({"p": {"max_concurrency": 2, "reserved_fast": 2}}, "pools.p.reserved_fast", "0 to 1"),
+        ({"p": {"max_concurrency": 2, "places": 2}}, "pools.p.places", "max_waiting"),
+        ({"q": {"max_concurrency": 2}}, "pools.q", "`pool: q`"),
+        ([], "pools", "field: value"),
+    ],
+)
+def test_a_mistake_in_a_pool_is_refused_with_its_field_and_cure(
+    pools: Any, field: str, cure: str
+) -> None:
+    with pytest.raises(RoutingInvalid) as refused:
+        parse(own(pool="p"), {}, pools)
+    assert refused.value.fields["field"] == field
+    assert cure in refused.value.fields["cure"]
+
+
+@pytest.mark.parametrize(
+    ("router", "field", "cure"),
+    [
+        ({"routing_strategy": "magic"}, "router_settings.routing_strategy", "`least-busy`"),
+        ({"num_retries": -1}, "router_settings.num_retries", "0 to"),
+        ({"fallbacks": {"m": ["x"]}}, "router_settings.fallbacks", "writer"),
+        ({"fallbacks": [{"m": ["x"]}]}, "router_settings.fallbacks", "Use one of"),
+        ({"cooldown_time": "x"}, "router_settings.cooldown_time", "seconds"),
+    ],
+)
+def test_a_mistake_in_router_settings_is_refused_with_its_field_and_cure(
+    router: Any, field: str, cure: str
+) -> None:
+    with pytest.raises(RoutingInvalid) as refused:
+        parse({"model_list": listed(), "router_settings": router}, {})
     assert refused.value.fields["field"] == field
     assert cure in refused.value.fields["cure"]

@@ -5,9 +5,11 @@ from decimal import Decimal
 
 import pytest
 
+from hocket.gateway.core.breaker import Breaker, BreakerRule, Outcome
 from hocket.gateway.core.errors import ModelUnknown
+from hocket.gateway.core.history import Durations
 from hocket.gateway.core.price import Prices
-from hocket.gateway.core.routing import CallFacts, Decision, View, choose
+from hocket.gateway.core.routing import CallFacts, Decision, View, alternatives, choose
 from hocket.gateway.core.table import BackendSpec, Hosting, Mode, ModelSpec, PoolSpec, RoutingTable
 
 WRITER = CallFacts("writer")
@@ -37,6 +39,12 @@ def backend(
 
 def table(*backends: BackendSpec, mode: Mode = "auto", **pools: PoolSpec) -> RoutingTable:
     return RoutingTable({"writer": ModelSpec(backends, mode)}, {"editor": "writer"}, pools)
+
+
+def opened(until_ms: float = 400.0) -> Breaker:
+    breaker = Breaker(BreakerRule(failures_in_a_row=1, open_ms=until_ms), lambda _: 0.5)
+    breaker.ended(Outcome.FAILED, 0, began_ms=0)
+    return breaker
 
 
 def chosen(decision: Decision) -> str | None:
@@ -115,6 +123,94 @@ def test_reserved_places_are_for_fast_calls() -> None:
     view = View(0, {}, {}, {"gpu": 2}, {"gpu": 2})
     calls = (WRITER, replace(WRITER, fast=True))
     assert [chosen(choose(one, call, view)) for call in calls] == [None, "a"]
+
+
+def test_a_replica_with_an_open_breaker_gets_no_call() -> None:
+    two = table(backend("a", usd="0"), backend("b"))
+    assert chosen(choose(two, WRITER, View(0, breakers={"a": opened()}))) == "b"
+
+
+def test_where_every_breaker_is_open_there_is_nothing_to_wait_for_but_a_time() -> None:
+    two = table(backend("a"), backend("b"))
+    breakers = {"a": opened(900.0), "b": opened(500.0)}
+    decision = choose(two, WRITER, View(0, breakers=breakers))
+    assert (decision.pools, decision.hopeless, decision.retry_at_ms) == (set(), False, 500.0)
+
+
+def test_a_dead_dedicated_pool_spills() -> None:
+    two = table(backend("ours"), backend("cloud", hosting="serverless"))
+    assert chosen(choose(two, WRITER, View(0, breakers={"ours": opened()}))) == "cloud"
+
+
+def test_a_floor_of_quality_refuses_worse_and_unknown_backends() -> None:
+    best = replace(backend("good", usd="9"), quality=0.8)
+    three = table(backend("unknown"), replace(backend("poor"), quality=0.4), best)
+    decision = choose(three, replace(WRITER, min_quality=0.7), View(0))
+    assert chosen(decision) == "good"
+    assert [candidate.refused for candidate in decision.candidates[:2]] == [
+        "has quality unknown, below the floor of 0.7",
+        "has quality 0.4, below the floor of 0.7",
+    ]
+
+
+def test_a_call_with_a_residency_stays_there_even_if_nobody_is_left() -> None:
+    two = table(replace(backend("eu"), residency=frozenset({"eu"}), limit=1), backend("us"))
+    call = replace(WRITER, residency="eu")
+    assert chosen(choose(two, call, View(0))) == "eu"
+    full = choose(two, call, View(0, {"eu": 1}))
+    assert (full.chosen, full.pools) == (None, {"eu"})
+    assert choose(two, replace(call, residency="de"), View(0)).hopeless
+
+
+def test_a_call_gets_a_backend_with_the_labels_it_requires() -> None:
+    exact = replace(backend("exact", usd="9"), labels=(("precision", "fp16"),))
+    two = table(replace(backend("quick"), labels=(("precision", "fp8"),)), exact)
+    assert chosen(choose(two, replace(WRITER, labels=(("precision", "fp16"),)), View(0))) == "exact"
+
+
+def test_by_price_the_cheapest_that_is_good_enough_is_chosen_whatever_its_load() -> None:
+    specs = (backend("dear", usd="3"), backend("cheap", usd="0.2", limit=4))
+    cheap_first = RoutingTable({"writer": ModelSpec(specs, choose="price")})
+    assert chosen(choose(cheap_first, WRITER, View(0, {"cheap": 3}))) == "cheap"
+    assert chosen(choose(cheap_first, WRITER, View(0, {"cheap": 4}))) == "dear"
+
+
+def test_by_latency_the_replica_that_is_usually_the_quickest_is_chosen() -> None:
+    durations = Durations()
+    for replica, took_ms in (("slow", 900.0), ("quick", 90.0)):
+        durations.add(("writer", "", ""), replica, took_ms)
+    specs = (backend("slow", usd="0"), backend("quick"))
+    by_latency = RoutingTable({"writer": ModelSpec(specs, choose="latency")})
+    assert chosen(choose(by_latency, WRITER, View(0, durations=durations))) == "quick"
+
+
+def with_fallback() -> RoutingTable:
+    return RoutingTable(
+        {
+            "writer": ModelSpec((backend("a", limit=1),), fallbacks=("spare",)),
+            "spare": ModelSpec((backend("s", usd="0"),)),
+        }
+    )
+
+
+def test_a_fallback_model_serves_when_the_own_replicas_failed_or_are_broken() -> None:
+    views = (View(0), View(0, breakers={"a": opened()}))
+    calls = (replace(WRITER, tried=("a",)), WRITER)
+    decided = [choose(with_fallback(), call, view) for call, view in zip(calls, views, strict=True)]
+    assert [chosen(decision) for decision in decided] == ["s", "s"]
+
+
+def test_a_fallback_model_is_not_used_just_because_there_is_no_place() -> None:
+    decision = choose(with_fallback(), WRITER, View(0, {"a": 1}))
+    assert (decision.chosen, decision.pools) == (None, {"a"})
+
+
+def test_alternatives_are_the_other_models_that_suit_the_call() -> None:
+    eu = replace(backend("e"), residency=frozenset({"eu"}))
+    models = {"writer": ModelSpec((backend("a"),)), "eu": ModelSpec((eu,))}
+    three = RoutingTable({**models, "us": ModelSpec((backend("u"),))})
+    assert alternatives(three, WRITER) == ("eu", "us")
+    assert alternatives(three, replace(WRITER, residency="eu")) == ("eu",)
 
 
 def test_a_decision_names_every_candidate_with_the_reason_against_it() -> None:

@@ -324,6 +324,18 @@ class Document(Message):
     rows: tuple[tuple[Any, ...], ...] = ()
 
 
+class Requirements(Message):
+    """What a backend must be to get a call: at least this good (0 to 1), with these labels (for example
+    `precision: fp16`), and keeping the data where it may be (a residency tag of the configuration)."""
+
+    min_quality: float = Field(0.0, ge=0, le=1)
+    labels: dict[str, str] = Field(default_factory=dict)
+    residency: str | None = None
+
+
+NO_REQUIREMENTS = Requirements()
+
+
 class CallRequest(Message):
     """One model call for the gateway. `task` tells built-in models what is wanted (`answer`, `plan`);
     `context` holds further plain JSON for them. HTTP backends get `messages`, with `documents`
@@ -341,6 +353,7 @@ class CallRequest(Message):
     response_schema: dict[str, Any] | None = None
     deadline_at_ms: float
     priority: Priority = Priority.STANDARD
+    requires: Requirements = NO_REQUIREMENTS
     attribution: Attribution = Attribution()
 
 

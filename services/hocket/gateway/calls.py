@@ -1,9 +1,10 @@
 """The life of one model call: get a place, ask its backend, book it, answer, or ask the next one.
 
-Owns retries: a backend that failed before any output leads to the next candidate while the deadline
-allows, and every attempt that reached a backend is one usage record (the first under the call's id,
-the next ones with `:r1`, `:r2` ...). A reply is returned only when its records are acknowledged, so
-what a caller was told is always booked. Every door goes through here.
+Owns retries, and nobody else has any: a backend that failed before any output leads to the next
+candidate, and, where the model allows more attempts than it has replicas, after a pause to the same
+ones again; never past the deadline. Every attempt that reached a backend is one usage record (the first
+under the call's id, the next ones with `:r1`, `:r2` ...). A reply is returned only when its records are
+acknowledged, so what a caller was told is always booked. Every door goes through here.
 """
 
 import asyncio
@@ -17,8 +18,10 @@ from hocket.gateway.backends.protocol import Backend, BackendError
 from hocket.gateway.cancellation import Cancellation
 from hocket.gateway.core.errors import CallStopped
 from hocket.gateway.core.records import call_reply, usage_record
-from hocket.gateway.core.routing import MAX_ATTEMPTS, CallFacts
+from hocket.gateway.core.retrying import attempts_of, pause_ms
+from hocket.gateway.core.routing import CallFacts
 from hocket.gateway.floor import Floor, Place, Wish
+from hocket.gateway.metrics import GatewayMetrics
 from hocket.gateway.routes import Routes
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import CallReply, CallRequest, Completion, UsageRecord
@@ -37,6 +40,7 @@ class _Call:
     cancellation: Cancellation
     started_ms: float
     tried: list[str] = field(default_factory=list)
+    attempts: int = 0
     cost_usd: Decimal = Decimal(0)
     queue_ms: float = 0.0
     backend: str = ""
@@ -45,9 +49,16 @@ class _Call:
 class Calls:
     """Makes calls over the routes of the moment."""
 
-    def __init__(self, routes: Routes, *, now_ms: Callable[[], float], book: Book) -> None:
+    def __init__(
+        self,
+        routes: Routes,
+        *,
+        now_ms: Callable[[], float],
+        book: Book,
+        metrics: GatewayMetrics | None = None,
+    ) -> None:
         self._routes = routes
-        self.floor = Floor(routes.table, now_ms)
+        self.floor = Floor(routes.table, now_ms, metrics)
         self._now_ms = now_ms
         self._book = book
 
@@ -66,10 +77,15 @@ class Calls:
         call = _Call(request, cancellation, self._now_ms())
         failure: ErrorInfo | None = None
         try:
-            while len(call.tried) < MAX_ATTEMPTS:
+            model = self._routes.table.model(request.model)
+            most = attempts_of(model)
+            while call.attempts < most:
                 place = await self.floor.place(_wish(call), cancellation)
                 if place is None:
-                    break
+                    if model.retries is None:
+                        break
+                    await self._pause(call)
+                    continue
                 reply, move_on = await self._attempt(call, place)
                 if reply.error is None or not move_on:
                     return self._told(call, reply)
@@ -84,10 +100,18 @@ class Calls:
         )
         return self._told(call, bare)
 
+    async def _pause(self, call: _Call) -> None:
+        """Wait before the same replicas are asked again."""
+        left_ms = call.request.deadline_at_ms - self._now_ms()
+        wait_ms = min(pause_ms(call.request.call_id, call.attempts), max(left_ms, 0.0))
+        await call.cancellation.guard(asyncio.ensure_future(asyncio.sleep(wait_ms / 1000)))
+        call.tried.clear()
+
     async def _attempt(self, call: _Call, place: Place) -> tuple[CallReply, bool]:
         """Ask the replica of a place once and book it; tell whether the next one may be asked."""
         spec = place.spec
         started_ms = self._now_ms()
+        error: HocketError | None = CallStopped(reason="the gateway gave up")
         try:
             async with self._routes.served[spec.key].in_use() as backend:
                 timeout_ms = min(call.request.deadline_at_ms - started_ms, spec.timeout_ms)
@@ -95,22 +119,23 @@ class Calls:
         finally:
             if error is not None:
                 self._note_rest(spec.key, error)
-            place.give_back()
+            place.give_back(error)
         record = usage_record(
             call.request,
             spec,
             completion,
             error,
-            suffix=f":r{len(call.tried)}" if call.tried else "",
+            suffix=f":r{call.attempts}" if call.attempts else "",
             started_ms=started_ms,
             latency_ms=self._now_ms() - started_ms,
         )
         _log(call.request, place, record)
-        await self._book(record)
+        call.attempts += 1
         call.tried.append(spec.key)
         call.backend = spec.name
         call.cost_usd += record.cost_usd
         call.queue_ms += place.queue_ms
+        await self._book(record)
         move_on = isinstance(error, BackendError) and error.may_move_on
         return call_reply(call.request, record, completion, error), move_on
 
@@ -131,10 +156,20 @@ class Calls:
 
 
 def _wish(call: _Call) -> Wish:
+    request, requires = call.request, call.request.requires
+    who = request.attribution
     return Wish(
-        CallFacts(call.request.model, tried=tuple(call.tried)),
-        call.request.priority,
-        call.request.deadline_at_ms,
+        CallFacts(
+            request.model,
+            tried=tuple(call.tried),
+            min_quality=requires.min_quality,
+            labels=tuple(requires.labels.items()),
+            residency=requires.residency,
+        ),
+        (request.model, who.pipeline or "", who.node or ""),
+        request.priority,
+        request.deadline_at_ms,
+        guess_fast=bool(request.embed),
     )
 
 

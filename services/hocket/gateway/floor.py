@@ -2,22 +2,44 @@
 
 A call gets a place at once where routing finds one; else it waits in its pools' lines, and whoever
 gives a place back hands it to the next in line that it suits, in the same turn of the event loop, so
-that no newcomer slips in between. What else can make room (a rest that ends, a reload) looks through
-the lines again. A waiting call ends with a place, with its deadline, or with an error that says why it
-had to go. All of it runs on one event loop, so that no count is ever off.
+that no newcomer slips in between. What else changes who can be asked (a rest that ends, a breaker that
+opens, a reload) looks through the lines again. A waiting call ends with a place, with its deadline, or
+with an error that says why it had to go; where every breaker is open nobody waits at all. All of it
+runs on one event loop, so that no count is ever off.
+
+The floor also keeps what it sees: a breaker per replica, and how long calls take.
 """
 
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import structlog
 
 from hocket.gateway.cancellation import Cancellation
-from hocket.gateway.core.errors import BackendsBusy, DeadlinePassed
+from hocket.gateway.core.breaker import Breaker, BreakerState, Outcome
+from hocket.gateway.core.errors import (
+    BackendsBusy,
+    BackendsUnavailable,
+    DeadlinePassed,
+    NoBackendSuits,
+)
+from hocket.gateway.core.history import Durations, Kind
+from hocket.gateway.core.outcomes import outcome_of
 from hocket.gateway.core.queue import Room, Ticket
-from hocket.gateway.core.routing import CallFacts, Decision, View, choose
-from hocket.gateway.core.table import BackendSpec, RoutingTable
+from hocket.gateway.core.routing import (
+    CallFacts,
+    Decision,
+    Obstacle,
+    View,
+    alternatives,
+    choose,
+)
+from hocket.gateway.core.table import BackendSpec, PoolSpec, RoutingTable
+from hocket.gateway.metrics import GatewayMetrics
+from hocket.schemas import ids
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import Priority
 
@@ -25,6 +47,13 @@ BUSY_RETRY_MS = 1_000.0
 """What a caller is told to wait where no backend says how long it rests."""
 MAX_LOOKED_AT = 64
 """Waiting calls that are offered a free place, before it is left free."""
+_USUALLY = 0.5
+"""The quantile of durations that says how long a call is expected to take."""
+_GONE = PoolSpec(0)
+"""A pool that left with a reload; who waits for it is looked at all the same."""
+
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,28 +61,35 @@ class Wish:
     """A call that wants a place: what routing knows of it, and how urgent it is."""
 
     facts: CallFacts
+    kind: Kind
     priority: Priority
     deadline_at_ms: float
-    expected_ms: float = 0.0
-    least_ms: float = 0.0
+    guess_fast: bool = False
+    """Whether it is a fast call, as far as one can tell that has never been seen."""
 
 
 class Place:
     """A place at a replica, held until it is given back."""
 
-    def __init__(self, floor: "Floor", decision: Decision, *, fast: bool, queue_ms: float) -> None:
+    def __init__(
+        self, floor: "Floor", wish: Wish, decision: Decision, *, began_ms: float, queue_ms: float
+    ) -> None:
         assert decision.chosen is not None
         self.spec: BackendSpec = decision.chosen
+        self.wish = wish
         self.decision = decision
-        self.fast = fast
+        self.began_ms = began_ms
         self.queue_ms = queue_ms
+        self.overdue = False
+        self.timer: asyncio.TimerHandle | None = None
         self._floor: Floor | None = floor
 
-    def give_back(self) -> None:
-        """Let the next call have the place; giving back twice does nothing."""
+    def give_back(self, error: HocketError | None = None, *, unused: bool = False) -> None:
+        """Let the next call have the place, and say how the attempt ended; doing so twice does nothing.
+        A place that is `unused` says nothing about its server."""
         floor, self._floor = self._floor, None
         if floor is not None:
-            floor._given_back(self)
+            floor._given_back(self, error, unused)
 
 
 @dataclass(eq=False, slots=True)
@@ -66,26 +102,50 @@ class _Waiter:
 class Floor:
     """Who is being served where, and who waits."""
 
-    def __init__(self, table: RoutingTable, now_ms: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        table: RoutingTable,
+        now_ms: Callable[[], float],
+        metrics: GatewayMetrics | None = None,
+    ) -> None:
+        self.durations = Durations()
         self._table = table
         self._now_ms = now_ms
+        self._metrics = metrics
         self._in_flight: Counter[str] = Counter()
+        self._overdue: Counter[str] = Counter()
         self._pool_in_flight: Counter[str] = Counter()
         self._pool_slow: Counter[str] = Counter()
         self._resting_until_ms: dict[str, float] = {}
+        self._breakers: dict[str, Breaker] = {}
         self._room = Room()
         self._waiters: dict[int, _Waiter] = {}
         self._arrivals = itertools.count()
         self._look_again: asyncio.TimerHandle | None = None
+        self._fast_ms_of: dict[str, float] = {}
+        self.replace(table)
 
     @property
     def waiting(self) -> int:
         """Calls that wait for a place."""
         return len(self._room)
 
+    @property
+    def breakers(self) -> Mapping[str, Breaker]:
+        """The breaker of each replica."""
+        return self._breakers
+
     def replace(self, table: RoutingTable) -> None:
         """Go on with another routing table; those who wait are looked at again."""
         self._table = table
+        self._fast_ms_of = {}
+        before = self._breakers
+        self._breakers = {
+            spec.key: kept
+            if (kept := before.get(spec.key)) is not None and kept.rule == spec.breaker
+            else Breaker(spec.breaker, _dice_of(spec.key))
+            for spec in table.backends()
+        }
         self._offer_all()
 
     def rest(self, key: str, until_ms: float) -> None:
@@ -93,20 +153,36 @@ class Floor:
         self._resting_until_ms[key] = until_ms
 
     async def place(self, wish: Wish, cancellation: Cancellation) -> Place | None:
-        """Return a place for a call; None where every replica was tried already or does not suit.
+        """Return a place for a call; None where every replica that suits was tried already.
 
-        Raises DeadlinePassed, CallStopped, ModelUnknown, and BackendsBusy where waiting is in vain.
+        Raises DeadlinePassed, CallStopped, ModelUnknown, NoBackendSuits, BackendsUnavailable where every
+        breaker is open, and BackendsBusy where waiting is in vain.
         """
         now_ms = self._now_ms()
         cancellation.check()
         if now_ms >= wish.deadline_at_ms:
             raise DeadlinePassed(late_ms=round(now_ms - wish.deadline_at_ms))
+        wish = self._judged(wish)
         decision = self._choose(wish, now_ms)
         if decision.chosen is not None:
-            return self._taken(wish, decision, 0.0)
-        if decision.hopeless:
+            return self._taken(wish, decision, now_ms, 0.0)
+        if decision.hopeless and wish.facts.tried:
             return None
         return await self._wait(self._entered(wish, decision, now_ms), cancellation)
+
+    def _judged(self, wish: Wish) -> Wish:
+        """Return a wish that knows whether its call is a fast one in every pool that it may use."""
+        usual_ms = self.durations.of_kind(wish.kind, _USUALLY)
+        fast = wish.guess_fast if usual_ms is None else usual_ms <= self._fast_ms(wish.facts.model)
+        return replace(wish, facts=replace(wish.facts, fast=True)) if fast else wish
+
+    def _fast_ms(self, model: str) -> float:
+        known = self._fast_ms_of.get(model)
+        if known is None:
+            pools = {spec.pool for spec in self._table.backends_of(model)}
+            known = min(self._table.pools[pool].fast_ms for pool in pools)
+            self._fast_ms_of[model] = known
+        return known
 
     def _choose(self, wish: Wish, now_ms: float) -> Decision:
         view = View(
@@ -115,34 +191,86 @@ class Floor:
             self._resting_until_ms,
             self._pool_in_flight,
             self._pool_slow,
+            self._breakers,
+            self.durations,
         )
         return choose(self._table, wish.facts, view)
 
-    def _taken(self, wish: Wish, decision: Decision, queue_ms: float) -> Place:
-        place = Place(self, decision, fast=wish.facts.fast, queue_ms=queue_ms)
-        self._in_flight[place.spec.key] += 1
+    def _taken(self, wish: Wish, decision: Decision, now_ms: float, queue_ms: float) -> Place:
+        place = Place(self, wish, decision, began_ms=now_ms, queue_ms=queue_ms)
+        key = place.spec.key
+        self._in_flight[key] += 1
         self._pool_in_flight[place.spec.pool] += 1
-        if not place.fast:
+        if not wish.facts.fast:
             self._pool_slow[place.spec.pool] += 1
+        self._breakers[key].began(now_ms)
+        slow_ms = self._slow_ms(place.spec)
+        if slow_ms is not None and place.spec.breaker.enabled:
+            loop = asyncio.get_running_loop()
+            place.timer = loop.call_later(slow_ms / 1000, self._takes_long, place)
         return place
 
-    def _given_back(self, place: Place) -> None:
-        _less(self._in_flight, place.spec.key)
-        _less(self._pool_in_flight, place.spec.pool)
-        if not place.fast:
-            _less(self._pool_slow, place.spec.pool)
-        self._offer(place.spec.pool, 1)
+    def _given_back(self, place: Place, error: HocketError | None, unused: bool) -> None:
+        spec, now_ms = place.spec, self._now_ms()
+        if place.timer is not None:
+            place.timer.cancel()
+        _less(self._in_flight, spec.key)
+        _less(self._pool_in_flight, spec.pool)
+        if not place.wish.facts.fast:
+            _less(self._pool_slow, spec.pool)
+        if place.overdue:
+            _less(self._overdue, spec.key)
+        outcome = Outcome.NOTHING
+        if not unused:
+            latency_ms = now_ms - place.began_ms
+            outcome = outcome_of(error, latency_ms, self._slow_ms(spec))
+            if error is None:
+                self.durations.add(place.wish.kind, spec.key, latency_ms)
+        breaker = self._breakers.get(spec.key)
+        if breaker is not None:
+            before = breaker.state
+            breaker.ended(outcome, now_ms, began_ms=place.began_ms)
+            self._watch(spec.key, breaker, before)
+        self._offer(spec.pool, 1)
+
+    def _takes_long(self, place: Place) -> None:
+        """Tell the breaker that a call is slow although it has not ended."""
+        key = place.spec.key
+        place.overdue = True
+        self._overdue[key] += 1
+        breaker = self._breakers.get(key)
+        if breaker is not None:
+            before = breaker.state
+            breaker.overdue(self._overdue[key], self._in_flight[key], self._now_ms())
+            self._watch(key, breaker, before)
+
+    def _slow_ms(self, spec: BackendSpec) -> float | None:
+        return spec.breaker.slow_ms or self.durations.slow_ms(spec.key)
+
+    def _watch(self, key: str, breaker: Breaker, before: BreakerState) -> None:
+        """Say what became of a breaker; those who wait may have to go elsewhere."""
+        if breaker.state is before:
+            return
+        if self._metrics is not None:
+            self._metrics.breaker(key, breaker.state)
+        if breaker.state is BreakerState.OPEN:
+            pause_ms = round(breaker.retry_at_ms - self._now_ms())
+            log.warning("breaker_opened", backend=key, openings=breaker.openings, pause_ms=pause_ms)
+            self._offer_all()
+        elif breaker.state is BreakerState.CLOSED:
+            log.info("breaker_closed", backend=key, openings=breaker.openings)
 
     def _entered(self, wish: Wish, decision: Decision, now_ms: float) -> _Waiter:
-        """Put a call in line, if need be in somebody's stead; raise BackendsBusy where it may not."""
-        if decision.all_rest and (decision.retry_at_ms or 0.0) >= wish.deadline_at_ms:
-            raise self._busy(wish, decision.reason, decision.retry_at_ms)
+        """Put a call in line, if need be in somebody's stead; raise where it may not wait."""
+        vain = self._in_vain(wish, decision)
+        if vain is not None:
+            raise vain
         ticket = Ticket(
             next(self._arrivals),
             wish.priority,
             decision.pools,
             wish.deadline_at_ms,
-            wish.expected_ms,
+            self.durations.of_kind(wish.kind, _USUALLY) or 0.0,
             now_ms,
             wish.facts.fast,
         )
@@ -157,6 +285,27 @@ class Floor:
         self._waiters[ticket.order] = waiter
         self._expect(decision.retry_at_ms)
         return waiter
+
+    def _in_vain(self, wish: Wish, decision: Decision) -> HocketError | None:
+        """Return why a call that nobody can take now need not wait, or None."""
+        model, reason = wish.facts.model, decision.reason
+        if decision.hopeless:
+            return NoBackendSuits(model=model, reason=reason, component="gateway")
+        if decision.obstacles == {Obstacle.OPEN}:
+            return BackendsUnavailable(
+                model=model,
+                reason=reason,
+                component=model,
+                state=BreakerState.OPEN.value,
+                retry_at_ms=decision.retry_at_ms,
+                alternatives=alternatives(self._table, wish.facts),
+            )
+        if (
+            Obstacle.FULL not in decision.obstacles
+            and (decision.retry_at_ms or 0.0) >= wish.deadline_at_ms
+        ):
+            return self._busy(wish, reason, decision.retry_at_ms)
+        return None
 
     def _full(self, pool: str) -> bool:
         return self._room.waiting(pool) >= self._table.pools[pool].max_waiting
@@ -199,8 +348,8 @@ class Floor:
 
     def _offer(self, pool: str, most: int) -> None:
         """Give up to `most` places of a pool to those who wait for them, the most urgent first."""
-        spec = self._table.pools.get(pool)
-        only_fast = spec is not None and self._pool_slow[pool] >= spec.limit - spec.reserved_fast
+        spec = self._table.pools.get(pool, _GONE)
+        only_fast = self._pool_slow.get(pool, 0) >= spec.limit - spec.reserved_fast > 0
         for ticket in self._room.line(pool, MAX_LOOKED_AT, fast_only=only_fast):
             most -= self._offer_to(self._waiters[ticket.order])
             if most <= 0:
@@ -217,13 +366,22 @@ class Floor:
         if decision.chosen is not None:
             self._room.leave(waiter.ticket)
             queue_ms = now_ms - waiter.ticket.entered_at_ms
-            waiter.place.set_result(self._taken(waiter.wish, decision, queue_ms))
+            waiter.place.set_result(self._taken(waiter.wish, decision, now_ms, queue_ms))
             return True
-        if decision.hopeless:
-            self._end(waiter.ticket, self._busy(waiter.wish, decision.reason, None))
+        vain = self._in_vain(waiter.wish, decision)
+        if vain is not None:
+            self._end(waiter.ticket, vain)
         else:
-            self._expect(decision.retry_at_ms)
+            self._moved(waiter, decision)
         return False
+
+    def _moved(self, waiter: _Waiter, decision: Decision) -> None:
+        """Let a call wait where it can be served as things are now."""
+        if decision.pools != waiter.ticket.pools:
+            self._room.leave(waiter.ticket)
+            waiter.ticket = replace(waiter.ticket, pools=decision.pools)
+            self._room.enter(waiter.ticket)
+        self._expect(decision.retry_at_ms)
 
     def _expect(self, at_ms: float | None) -> None:
         """Look at those who wait again at a time, or earlier."""
@@ -246,8 +404,14 @@ class Floor:
             model=wish.facts.model,
             reason=reason,
             component="gateway",
+            state="full",
             retry_at_ms=retry_at_ms or self._now_ms() + BUSY_RETRY_MS,
+            alternatives=alternatives(self._table, wish.facts),
         )
+
+
+def _dice_of(key: str) -> Callable[[int], float]:
+    return lambda opening: ids.fraction("breaker", key, str(opening))
 
 
 def _less(counter: Counter[str], key: str) -> None:

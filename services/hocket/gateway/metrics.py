@@ -2,6 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from hocket.gateway.core.breaker import BreakerState
 from hocket.schemas.messages import UsageRecord
 
 LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -43,6 +44,26 @@ class GatewayMetrics:
         self.unbooked = Gauge(
             "hocket_gateway_unbooked", "Usage records not yet acknowledged.", registry=registry
         )
+
+        self.breaker_open = Gauge(
+            "hocket_gateway_breaker_open",
+            "1 while a replica's breaker is open, 0.5 while it is tried.",
+            ("backend",),
+            registry=registry,
+        )
+        self.breaker_openings = Counter(
+            "hocket_gateway_breaker_openings",
+            "Times that a replica's breaker opened.",
+            ("backend",),
+            registry=registry,
+        )
+
+    def breaker(self, backend: str, state: BreakerState) -> None:
+        """Note what state a breaker has come to."""
+        value = {BreakerState.OPEN: 1.0, BreakerState.HALF_OPEN: 0.5, BreakerState.CLOSED: 0.0}
+        self.breaker_open.labels(backend).set(value[state])
+        if state is BreakerState.OPEN:
+            self.breaker_openings.labels(backend).inc()
 
     def observe(self, record: UsageRecord) -> None:
         """Count one attempt."""

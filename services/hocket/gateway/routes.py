@@ -22,6 +22,8 @@ from hocket.kit import clock, config
 from hocket.kit.lifecycle import Health
 from hocket.schemas.errors import HocketError
 
+_LITELLM_SECTIONS = ("model_list", "router_settings", "litellm_settings")
+
 log = structlog.get_logger()
 
 
@@ -35,7 +37,10 @@ class Routes:
 
 async def read_routes(path: Path | None, before: Routes | None = None) -> Routes:
     """Return the routes of a configuration file, or the built-in ones; raise RoutingInvalid."""
-    table = built_in_table() if path is None else parse(_section(config.load(path)), os.environ)
+    table = built_in_table()
+    if path is not None:
+        content = config.load(path)
+        table = parse(_section(content), os.environ, content.get("pools"))
     for name in table.without_effect:
         log.warning("routing_field_without_effect", field=name)
     for spec in table.backends():
@@ -94,4 +99,4 @@ def _section(content: Mapping[str, Any]) -> Any:
     """Return the routing part of a configuration; a LiteLLM file is one as a whole."""
     if "models" in content or "model_list" not in content:
         return content.get("models")
-    return {name: content[name] for name in ("model_list", "router_settings") if name in content}
+    return {name: content[name] for name in _LITELLM_SECTIONS if name in content}

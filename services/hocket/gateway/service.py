@@ -38,7 +38,7 @@ async def main(service: Service) -> None:
     bus = await service.bus()
     await ensure_streams(bus, replicas=settings.stream_replicas)
     routes = await read_routes(settings.config)
-    calls = Calls(routes, now_ms=clock.now_ms, book=Booking(bus, metrics).book)
+    calls = Calls(routes, now_ms=clock.now_ms, book=Booking(bus, metrics).book, metrics=metrics)
     ongoing = Ongoing(calls, metrics, exporting=service.telemetry.exporting, max_calls=MAX_CALLS)
     door = NatsDoor(bus, ongoing)
     reload = Reload(settings.config, routes, calls.replace, service.health)

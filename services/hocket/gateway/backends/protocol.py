@@ -1,8 +1,8 @@
 """What every backend does: one call, one completion, or one of these errors.
 
-`tests/contract/test_backends.py` is the suite that each kind passes. A cancelled `call` stops the work
-behind it. `may_move_on` tells whether the gateway may try the next backend: the failure came before
-any output, so that nothing is done or billed twice.
+`tests/contract/test_gateway_backends.py` is the suite that each kind passes. A cancelled `call` stops
+the work behind it. `may_move_on` tells whether the gateway may try the next backend: the failure came
+before any output, so that nothing is done twice.
 """
 
 from typing import Any, ClassVar, Protocol
@@ -67,6 +67,7 @@ class BackendTimedOut(BackendError):
     code = "backend_timed_out"
     error_class = ErrorClass.TIMEOUT
     retryable = True
+    may_move_on = True
 
 
 class BackendDenied(BackendError):

@@ -1,466 +1,271 @@
-"""The section `models:` of the configuration, read into a RoutingTable.
+"""The routing part of the configuration, read into a RoutingTable.
 
-Two forms are understood: Hocket's own (a mapping from model to alias or backends) and LiteLLM's
-`model_list` as it is. What cannot be used raises RoutingInvalid naming the field and the cure; LiteLLM
-fields without a meaning here are listed in `RoutingTable.without_effect`, those of Hocket's own form
-are refused. Values `os.environ/NAME` are looked up in the environment that is handed in.
+Two forms are understood: Hocket's own (`models:` is a mapping from model to alias or backends, beside
+it `pools:`), and LiteLLM's `model_list` as it is (`litellm.py`). What cannot be used raises
+RoutingInvalid naming the field and the cure; LiteLLM fields without a meaning here are listed in
+`RoutingTable.without_effect`, unknown ones of Hocket's own form are refused. Values `os.environ/NAME`
+are looked up in the environment that is handed in.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from pydantic import SecretStr
-
-from hocket.gateway.core.errors import RoutingInvalid
-from hocket.gateway.core.price import MAX_DECIMALS, MAX_USD, Prices, believable, per_million
+from hocket.gateway.core import litellm
+from hocket.gateway.core.breaker import NEVER, USUAL, BreakerRule
+from hocket.gateway.core.draft import EXTRACTIVE, Draft
+from hocket.gateway.core.fields import PRICE_FIELDS, Fields, checked_prices, wrong
+from hocket.gateway.core.price import Prices
 from hocket.gateway.core.table import (
     DEFAULT_LIMIT,
     DEFAULT_TIMEOUT_MS,
+    FAST_MS,
+    MAX_WAITING,
     BackendKind,
     BackendSpec,
     ModelSpec,
+    PoolSpec,
     RoutingTable,
 )
 
-EXTRACTIVE = "hocket-extractive"
-EXTRACTIVE_FUNCTION = "hocket.workers.extractive.model:complete"
-"""Named here and never imported: gateway and workers do not know each other's code."""
-BUILT_IN_ALIASES = {"planner": EXTRACTIVE, "writer": EXTRACTIVE}
+__all__ = ["EXTRACTIVE", "built_in_table", "parse"]
 
-ENVIRONMENT_PREFIX = "os.environ/"
-MAX_LIMIT = 100_000
-MAX_TIMEOUT_MS = 86_400_000.0
-MAX_DIGITS = 28
-"""Digits of a price, wherever its point is."""
+MAX_RETRIES = 10
+MAX_REPLICAS = 1_000
 
-PROVIDER_BASE_URLS = {
-    "openai": "https://api.openai.com/v1",
-    "groq": "https://api.groq.com/openai/v1",
-    "mistral": "https://api.mistral.ai/v1",
-    "deepseek": "https://api.deepseek.com/v1",
-    "openrouter": "https://openrouter.ai/api/v1",
-    "together_ai": "https://api.together.xyz/v1",
-}
-"""LiteLLM provider prefixes whose OpenAI-compatible endpoint is known."""
-SELF_HOSTED_PROVIDERS = frozenset(
+_MODEL_FIELDS = frozenset(
+    {"alias", "backends", "mode", "choose", "min_quality", "fallbacks", "retries", "breaker"}
+)
+_BACKEND_FIELDS = frozenset(
     {
-        "hosted_vllm",
-        "vllm",
-        "openai_like",
-        "custom_openai",
-        "litellm_proxy",
-        "lm_studio",
-        "llamafile",
-        "nvidia_nim",
+        "name",
+        "kind",
+        "base_url",
+        "api_key",
+        "model",
+        "function",
+        "replicas",
+        "limit",
+        "max_concurrency",
+        "timeout_ms",
+        "prices",
+        "mode",
+        "pool",
+        "quality",
+        "warm_tier",
+        "labels",
+        "residency",
+        "breaker",
     }
 )
-"""LiteLLM provider prefixes that mean an OpenAI-compatible endpoint at `api_base`."""
+_REPLICA_FIELDS = frozenset({"name", "base_url", "api_key", "limit", "max_concurrency"})
+_POOL_FIELDS = frozenset({"max_concurrency", "reserved_fast", "fast_ms", "max_waiting"})
+_BREAKER_FIELDS = frozenset(
+    {
+        "window_ms",
+        "min_calls",
+        "failures_in_a_row",
+        "failure_rate",
+        "slow_rate",
+        "slow_ms",
+        "open_ms",
+        "max_open_ms",
+    }
+)
 
 
 def built_in_table() -> RoutingTable:
     """Return the table of a gateway without configuration: the extractive model and its aliases."""
-    return _table(_Draft())
+    return Draft().table()
 
 
-def parse(section: Any, environment: Mapping[str, str]) -> RoutingTable:
-    """Return the routing table of a `models:` section; raise RoutingInvalid.
-
-    The built-in model stays available, and its aliases where the section does not define those names.
-    """
-    draft = _Draft()
+def parse(section: Any, environment: Mapping[str, str], pools: Any = None) -> RoutingTable:
+    """Return the routing table of a `models:` section and a `pools:` section; raise RoutingInvalid."""
+    draft = Draft()
     if isinstance(section, list):
-        _read_litellm({"model_list": section}, environment, draft)
+        litellm.read(Fields({"model_list": section}, "models", environment), draft)
     elif isinstance(section, dict) and isinstance(section.get("model_list"), list):
-        _read_litellm(section, environment, draft)
+        litellm.read(Fields(section, "models", environment), draft)
     elif isinstance(section, dict):
-        _read_own(section, environment, draft)
+        _read_models(Fields(section, "models", environment), draft)
     elif section is not None:
-        raise RoutingInvalid(
-            field="models",
-            reason=f"it is a {type(section).__name__}",
-            cure="Make it a mapping from model name to backends, or LiteLLM's `model_list`.",
-        )
-    return _table(draft)
+        cure = "Make it a mapping from model name to backends, or LiteLLM's `model_list`."
+        raise wrong("models", f"it is a {type(section).__name__}", cure)
+    if pools is not None:
+        _read_pools(Fields(pools, "pools", environment), draft)
+    return draft.table()
 
 
-@dataclass
-class _Draft:
-    """What was read so far."""
-
-    models: dict[str, list[BackendSpec]] = field(default_factory=dict)
-    aliases: dict[str, str] = field(default_factory=dict)
-    alias_fields: dict[str, str] = field(default_factory=dict)
-    without_effect: list[str] = field(default_factory=list)
-
-    def add_alias(self, name: str, target: str, where: str) -> None:
-        self.aliases[name] = target
-        self.alias_fields[name] = where
-
-
-def _table(draft: _Draft) -> RoutingTable:
-    models = {name: tuple(backends) for name, backends in draft.models.items()}
-    if EXTRACTIVE not in models and EXTRACTIVE not in draft.aliases:
-        models[EXTRACTIVE] = (_EXTRACTIVE_BACKEND,)
-        built_in = {k: v for k, v in BUILT_IN_ALIASES.items() if k not in models}
-    else:
-        built_in = {}
-    for alias, target in draft.aliases.items():
-        if target not in models:
-            raise RoutingInvalid(
-                field=draft.alias_fields[alias],
-                reason=f"it points to `{target}`, which is not a model with backends",
-                cure=f"Use one of: {', '.join(sorted(models))}.",
-            )
-    _check_names(models)
-    return RoutingTable(
-        {name: ModelSpec(backends) for name, backends in models.items()},
-        {**built_in, **draft.aliases},
-        without_effect=tuple(draft.without_effect),
-    )
-
-
-def _check_names(models: Mapping[str, tuple[BackendSpec, ...]]) -> None:
-    seen: dict[str, str] = {}
-    for model, backends in models.items():
-        for backend in backends:
-            if backend.name in seen:
-                raise RoutingInvalid(
-                    field=f"models.{model}",
-                    reason=f"the backend name `{backend.name}` is taken by `{seen[backend.name]}`",
-                    cure="Give each backend a `name` of its own.",
-                )
-            seen[backend.name] = model
-
-
-# ---- Hocket's own form ----------------------------------------------------------------------
-
-_OWN_FIELDS = frozenset(
-    {"name", "kind", "base_url", "api_key", "model", "function", "limit", "timeout_ms", "prices"}
-)
-_PRICE_FIELDS = ("input_usd_per_mtok", "output_usd_per_mtok", "cached_usd_per_mtok", "request_usd")
-
-
-def _read_own(section: Mapping[str, Any], environment: Mapping[str, str], draft: _Draft) -> None:
-    for name, entry in section.items():
-        where = f"models.{name}"
+def _read_models(models: Fields, draft: Draft) -> None:
+    for name in models:
+        where = models.at(str(name))
         if not isinstance(name, str) or not name:
-            raise _wrong(where, "the model's name is not text", "Put quotes around it.")
-        if isinstance(entry, str):
-            draft.add_alias(name, entry, where)
+            raise wrong(where, "the model's name is not text", "Put quotes around it.")
+        if isinstance(models.raw(name), str):
+            draft.add_alias(name, models.raw(name), where)
             continue
-        model = _mapping(entry, where)
-        _refuse_others(model, {"alias", "backends"}, where)
+        model = models.under(name)
+        model.only(_MODEL_FIELDS)
         if ("alias" in model) == ("backends" in model):
-            raise _wrong(where, "it needs one of `alias` and `backends`", "Give exactly one.")
+            raise wrong(where, "it needs one of `alias` and `backends`", "Give exactly one.")
         if "alias" in model:
-            draft.add_alias(name, _text(model, "alias", where, environment), f"{where}.alias")
+            model.only({"alias"})
+            draft.add_alias(name, model.text("alias"), model.at("alias"))
             continue
-        backends = model["backends"]
-        if not isinstance(backends, list) or not backends:
-            raise _wrong(f"{where}.backends", "it is not a list of backends", "List at least one.")
-        draft.models[name] = [
-            _own_backend(
-                _mapping(backend, f"{where}.backends[{index}]"),
-                f"{name}-{index + 1}",
-                f"{where}.backends[{index}]",
-                environment,
-            )
-            for index, backend in enumerate(backends)
-        ]
+        draft.models[name] = _model(name, model)
+        draft.fallback_fields[name] = model.at("fallbacks")
 
 
-def _own_backend(
-    entry: Mapping[str, Any], default_name: str, where: str, environment: Mapping[str, str]
-) -> BackendSpec:
-    _refuse_others(entry, _OWN_FIELDS, where)
-    kind = _kind(entry, where)
-    name = _text(entry, "name", where, environment) if "name" in entry else default_name
-    limit = _count(entry, "limit", where, DEFAULT_LIMIT)
-    timeout_ms = _duration_ms(entry, "timeout_ms", where, scale=1)
-    prices = _own_prices(entry, where)
-    if kind == "function":
-        for other in ("base_url", "api_key", "model"):
-            if other in entry:
-                raise _wrong(f"{where}.{other}", "a function has none", f"Remove `{other}`.")
-        target = _function(_text(entry, "function", where, environment), f"{where}.function")
-        return BackendSpec(name, kind, target, limit=limit, timeout_ms=timeout_ms, prices=prices)
-    if "function" in entry:
-        raise _wrong(f"{where}.function", "an HTTP backend has none", "Remove it, or `base_url`.")
-    return BackendSpec(
-        name,
-        kind,
-        _text(entry, "model", where, environment),
-        base_url=_url(_text(entry, "base_url", where, environment), f"{where}.base_url"),
-        api_key=_secret(entry, where, environment),
-        limit=limit,
-        timeout_ms=timeout_ms,
-        prices=prices,
+def _model(name: str, model: Fields) -> ModelSpec:
+    rule = _breaker(model, USUAL)
+    backends: list[BackendSpec] = []
+    for index, (where, entry) in enumerate(model.items("backends", "List at least one.")):
+        backends += _backends(model.of(entry, where), f"{name}-{index + 1}", rule)
+    fallbacks = model.raw("fallbacks") or []
+    if not isinstance(fallbacks, list) or not all(isinstance(one, str) for one in fallbacks):
+        cure = "List the models to use when no backend of this one can."
+        raise wrong(model.at("fallbacks"), "it is not a list of models", cure)
+    return ModelSpec(
+        tuple(backends),
+        mode=model.choice("mode", ("auto", "dedicated", "serverless"), "auto"),
+        choose=model.choice("choose", ("load", "price", "latency"), "load"),
+        min_quality=model.number("min_quality", 0.0, 0.0, 1.0),
+        fallbacks=tuple(fallbacks),
+        retries=_retries(model),
     )
 
 
-def _kind(entry: Mapping[str, Any], where: str) -> BackendKind:
-    kind = entry.get("kind", "function" if "function" in entry else "openai")
-    if kind == "openai":
-        return "openai"
-    if kind == "function":
-        return "function"
-    raise _wrong(f"{where}.kind", f"`{kind}` is not a kind", "Use `openai` or `function`.")
+def _retries(model: Fields) -> int | None:
+    if "retries" not in model:
+        return None
+    retries = model.count("retries", 0, "attempts", least=0)
+    if retries > MAX_RETRIES:
+        raise wrong(model.at("retries"), "they are too many", f"Use 0 to {MAX_RETRIES} attempts.")
+    return retries
 
 
-def _own_prices(entry: Mapping[str, Any], where: str) -> Prices:
-    prices = _mapping(entry.get("prices", {}), f"{where}.prices")
-    _refuse_others(prices, frozenset(_PRICE_FIELDS), f"{where}.prices")
-    read = {name: _money(prices, name, f"{where}.prices") for name in _PRICE_FIELDS}
-    return _checked(Prices(**read), f"{where}.prices")
-
-
-# ---- LiteLLM's form -------------------------------------------------------------------------
-
-_LITELLM_PARAMS = frozenset(
-    {"model", "api_base", "base_url", "api_key", "timeout", "max_parallel_requests"}
-)
-_LITELLM_PRICES = frozenset(
-    {
-        "input_cost_per_token",
-        "output_cost_per_token",
-        "cache_read_input_token_cost",
-        "input_cost_per_request",
+def _backends(entry: Fields, default_name: str, rule: BreakerRule) -> list[BackendSpec]:
+    """Return the replicas of one backend."""
+    entry.only(_BACKEND_FIELDS)
+    name = entry.text("name") if "name" in entry else default_name
+    kind: BackendKind = entry.choice(
+        "kind", ("openai", "function"), "function" if "function" in entry else "openai"
+    )
+    common: dict[str, Any] = {
+        "name": name,
+        "kind": kind,
+        "limit": _limit(entry, DEFAULT_LIMIT),
+        "timeout_ms": entry.duration_ms("timeout_ms", DEFAULT_TIMEOUT_MS),
+        "prices": _prices(entry),
+        "hosting": entry.choice("mode", ("dedicated", "serverless"), "dedicated"),
+        "pool": entry.text("pool") if "pool" in entry else "",
+        "quality": entry.number("quality", 0.0, 0.0, 1.0) if "quality" in entry else None,
+        "warm_tier": entry.choice("warm_tier", ("hot", "warm", "cold"), "hot"),
+        "labels": entry.labels("labels"),
+        "residency": entry.tags("residency"),
+        "breaker": _breaker(entry, rule),
     }
-)
-_LITELLM_INFO = frozenset({"id"})
+    return _KINDS[kind](entry, common)
 
 
-def _read_litellm(
-    section: Mapping[str, Any], environment: Mapping[str, str], draft: _Draft
-) -> None:
-    for index, item in enumerate(section["model_list"]):
-        where = f"model_list[{index}]"
-        entry = _mapping(item, where)
-        params = _mapping(entry.get("litellm_params"), f"{where}.litellm_params")
-        info = _mapping(entry.get("model_info") or {}, f"{where}.model_info")
-        model = _text(entry, "model_name", where, environment)
-        backends = draft.models.setdefault(model, [])
-        name = str(info.get("id", f"{model}-{len(backends) + 1}"))
-        backends.append(_litellm_backend(params, info, name, where, environment))
-        draft.without_effect += _unread(
-            entry, {"model_name", "litellm_params", "model_info"}, where
-        )
-        draft.without_effect += _unread(
-            params, _LITELLM_PARAMS | _LITELLM_PRICES, f"{where}.litellm_params"
-        )
-        draft.without_effect += _unread(
-            info, _LITELLM_INFO | _LITELLM_PRICES, f"{where}.model_info"
-        )
-    router = _mapping(section.get("router_settings") or {}, "router_settings")
-    aliases = _mapping(router.get("model_group_alias") or {}, "router_settings.model_group_alias")
-    for alias in aliases:
-        where = f"router_settings.model_group_alias.{alias}"
-        draft.add_alias(str(alias), _text(aliases, alias, where, environment), where)
-    draft.without_effect += _unread(router, {"model_group_alias"}, "router_settings")
-    draft.without_effect += [
-        str(name) for name in section if name not in {"model_list", "router_settings"}
-    ]
-
-
-def _litellm_backend(
-    params: Mapping[str, Any],
-    info: Mapping[str, Any],
-    name: str,
-    where: str,
-    environment: Mapping[str, str],
-) -> BackendSpec:
-    at = f"{where}.litellm_params"
-    provider, model = _provider(_text(params, "model", at, environment), f"{at}.model")
-    base_field = "base_url" if "base_url" in params else "api_base"
-    base_url = (
-        _text(params, base_field, at, environment)
-        if params.get(base_field) is not None
-        else PROVIDER_BASE_URLS.get(provider)
-    )
-    if base_url is None:
-        raise _wrong(
-            f"{at}.api_base",
-            f"it is missing, and `{provider}` has no endpoint of its own",
-            "Set `api_base` to the endpoint, for example http://127.0.0.1:8000/v1.",
-        )
-    return BackendSpec(
-        name,
-        "openai",
-        model,
-        base_url=_url(base_url, f"{at}.{base_field}"),
-        api_key=_secret(params, at, environment),
-        limit=_count(params, "max_parallel_requests", at, DEFAULT_LIMIT),
-        timeout_ms=_duration_ms(params, "timeout", at, scale=1000),
-        prices=_litellm_prices(params, info, where),
-    )
-
-
-def _provider(model: str, where: str) -> tuple[str, str]:
-    prefix, slash, rest = model.partition("/")
-    if not slash:
-        return "openai", model
-    if rest and (prefix in PROVIDER_BASE_URLS or prefix in SELF_HOSTED_PROVIDERS):
-        return prefix, rest
-    raise _wrong(
-        where,
-        f"the provider `{prefix}` is not one with an OpenAI-compatible endpoint known here",
-        f"Write `openai/{rest or model}` and set `api_base` to its OpenAI-compatible endpoint.",
-    )
-
-
-def _litellm_prices(params: Mapping[str, Any], info: Mapping[str, Any], where: str) -> Prices:
-    def price(name: str) -> Decimal | None:
-        found = _money(params, name, f"{where}.litellm_params")
-        return _money(info, name, f"{where}.model_info") if found is None else found
-
-    def million(name: str) -> Decimal | None:
-        found = price(name)
-        return None if found is None else per_million(found)
-
-    prices = Prices(
-        million("input_cost_per_token"),
-        million("output_cost_per_token"),
-        million("cache_read_input_token_cost"),
-        price("input_cost_per_request"),
-    )
-    return _checked(prices, f"{where}.litellm_params")
-
-
-def _unread(
-    entry: Mapping[str, Any], known: frozenset[str] | set[str], where: str
-) -> Iterator[str]:
-    return (f"{where}.{name}" for name in entry if name not in known)
-
-
-# ---- single values --------------------------------------------------------------------------
-
-
-def _mapping(value: Any, where: str) -> Mapping[str, Any]:
-    if isinstance(value, dict):
-        return value
-    raise _wrong(where, "it is not a mapping", "Write `field: value` lines under it.")
-
-
-def _refuse_others(entry: Mapping[str, Any], known: frozenset[str] | set[str], where: str) -> None:
-    for name in entry:
-        if name not in known:
-            raise _wrong(
-                f"{where}.{name}", "there is no such field", f"Use: {', '.join(sorted(known))}."
-            )
-
-
-def _text(entry: Mapping[str, Any], name: str, where: str, environment: Mapping[str, str]) -> str:
-    value = entry.get(name)
-    if not isinstance(value, str) or not value.strip():
-        state = "it is missing" if value is None else "it is not text"
-        raise _wrong(f"{where}.{name}", state, f"Set `{name}` to text.")
-    if not value.startswith(ENVIRONMENT_PREFIX):
-        return value
-    variable = value.removeprefix(ENVIRONMENT_PREFIX)
-    if not environment.get(variable):
-        raise _wrong(
-            f"{where}.{name}",
-            f"the environment variable {variable} is not set",
-            f"Set {variable} for the gateway, or write the value here.",
-        )
-    return environment[variable]
-
-
-def _secret(
-    entry: Mapping[str, Any], where: str, environment: Mapping[str, str]
-) -> SecretStr | None:
-    if entry.get("api_key") is None:
-        return None
-    return SecretStr(_text(entry, "api_key", where, environment))
-
-
-def _function(target: str, where: str) -> str:
+def _function(entry: Fields, common: dict[str, Any]) -> list[BackendSpec]:
+    for other in ("base_url", "api_key", "model", "replicas"):
+        if other in entry:
+            raise wrong(entry.at(other), "a function has none", f"Remove `{other}`.")
+    target = entry.text("function")
     module, colon, name = target.partition(":")
-    if colon and name.isidentifier() and all(part.isidentifier() for part in module.split(".")):
-        return target
-    raise _wrong(
-        where, f"`{target}` is not `module:function`", "Write for example `my.models:echo`."
+    if not (colon and name.isidentifier() and all(p.isidentifier() for p in module.split("."))):
+        cure = "Write for example `my.models:echo`."
+        raise wrong(entry.at("function"), f"`{target}` is not `module:function`", cure)
+    return [BackendSpec(**common, target=target)]
+
+
+def _openai(entry: Fields, common: dict[str, Any]) -> list[BackendSpec]:
+    if "function" in entry:
+        raise wrong(entry.at("function"), "an HTTP backend has none", "Remove it, or `base_url`.")
+    target, api_key = entry.text("model"), entry.secret("api_key")
+    if "replicas" not in entry:
+        return [
+            BackendSpec(**common, target=target, api_key=api_key, base_url=entry.url("base_url"))
+        ]
+    if "base_url" in entry:
+        cure = "Remove it; each replica has its own."
+        raise wrong(entry.at("base_url"), "there are `replicas` too", cure)
+    found = entry.items("replicas", "List the servers' URLs.")
+    if len(found) > MAX_REPLICAS:
+        raise wrong(entry.at("replicas"), "they are too many", f"List up to {MAX_REPLICAS}.")
+    specs: list[BackendSpec] = []
+    for index, (where, one) in enumerate(found):
+        replica = entry.of({"base_url": one} if isinstance(one, str) else one, where)
+        replica.only(_REPLICA_FIELDS)
+        fields = common | {
+            "replica": replica.text("name") if "name" in replica else str(index + 1),
+            "limit": _limit(replica, common["limit"]),
+            "api_key": replica.secret("api_key") or api_key,
+            "base_url": replica.url("base_url"),
+        }
+        specs.append(BackendSpec(**fields, target=target))
+    return specs
+
+
+_KINDS: dict[BackendKind, Callable[[Fields, dict[str, Any]], list[BackendSpec]]] = {
+    "openai": _openai,
+    "function": _function,
+}
+
+
+def _limit(entry: Fields, default: int) -> int:
+    """Return `max_concurrency`, of which `limit` is the short name."""
+    if "limit" in entry and "max_concurrency" in entry:
+        raise wrong(entry.at("limit"), "it says the same as `max_concurrency`", "Remove one.")
+    name = "max_concurrency" if "max_concurrency" in entry else "limit"
+    return entry.count(name, default, "calls")
+
+
+def _prices(entry: Fields) -> Prices:
+    prices = entry.under("prices")
+    prices.only(PRICE_FIELDS)
+    return checked_prices(
+        Prices(**{name: prices.money(name) for name in PRICE_FIELDS}), prices.where
     )
 
 
-def _url(value: str, where: str) -> str:
-    if value.startswith(("http://", "https://")) and len(value.split("://", 1)[1].strip("/")) > 0:
-        return value.rstrip("/")
-    raise _wrong(where, "it is not an http(s) URL", "Write for example http://127.0.0.1:8000/v1.")
-
-
-def _count(entry: Mapping[str, Any], name: str, where: str, default: int) -> int:
-    value = entry.get(name)
-    if value is None:
-        return default
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_LIMIT:
-        return value
-    raise _wrong(
-        f"{where}.{name}", "it is not a whole number in range", f"Use 1 to {MAX_LIMIT} calls."
+def _breaker(entry: Fields, default: BreakerRule) -> BreakerRule:
+    if entry.raw("breaker") is False:
+        return NEVER
+    found = entry.under("breaker")
+    found.only(_BREAKER_FIELDS)
+    return BreakerRule(
+        window_ms=found.duration_ms("window_ms", default.window_ms),
+        min_calls=found.count("min_calls", default.min_calls, "calls"),
+        failures_in_a_row=found.count("failures_in_a_row", default.failures_in_a_row, "calls"),
+        failure_rate=found.number("failure_rate", default.failure_rate, 0.01, 1.0),
+        slow_rate=found.number("slow_rate", default.slow_rate, 0.01, 1.0),
+        slow_ms=found.duration_ms("slow_ms", 0.0) or default.slow_ms,
+        open_ms=found.duration_ms("open_ms", default.open_ms),
+        max_open_ms=found.duration_ms("max_open_ms", default.max_open_ms),
     )
 
 
-def _duration_ms(entry: Mapping[str, Any], name: str, where: str, *, scale: int) -> float:
-    value = entry.get(name)
-    if value is None:
-        return DEFAULT_TIMEOUT_MS
-    if (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and 0 < value * scale <= MAX_TIMEOUT_MS
-    ):
-        return float(value * scale)
-    unit = "milliseconds" if scale == 1 else "seconds"
-    raise _wrong(
-        f"{where}.{name}",
-        "it is not a duration in range",
-        f"Use a number of {unit} above 0 and up to one day.",
-    )
-
-
-def _money(entry: Mapping[str, Any], name: str, where: str) -> Decimal | None:
-    """Return a price as it was written: a YAML float stands for its shortest decimal form."""
-    value = entry.get(name)
-    if value is None:
-        return None
-    try:
-        if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
-            raise InvalidOperation
-        price = Decimal(str(value))
-    except InvalidOperation:
-        raise _wrong(f"{where}.{name}", "it is not a number", 'Write for example "0.15".') from None
-    if not price.is_finite() or price < 0 or price.adjusted() > MAX_USD.adjusted():
-        raise _wrong(f"{where}.{name}", "it is not a price", f"Use 0 to {MAX_USD} US dollars.")
-    if len(price.as_tuple().digits) > MAX_DIGITS:
-        raise _wrong(f"{where}.{name}", "it has too many digits", f"Use up to {MAX_DIGITS} digits.")
-    return price
-
-
-def _checked(prices: Prices, where: str) -> Prices:
-    for name in _PRICE_FIELDS:
-        price = getattr(prices, name)
-        if price is not None and not believable(price):
-            raise _wrong(
-                where,
-                f"the price {price} is out of bounds",
-                f"Use 0 to {MAX_USD} US dollars with up to {MAX_DECIMALS} decimals.",
-            )
-    if prices.cached_usd_per_mtok is not None and prices.input_usd_per_mtok is None:
-        raise _wrong(
-            where, "cached input has a price and input has none", "Give the price of input too."
+def _read_pools(pools: Fields, draft: Draft) -> None:
+    for name in pools:
+        pool = pools.under(str(name))
+        pool.only(_POOL_FIELDS)
+        if "max_concurrency" not in pool:
+            cure = "Set `max_concurrency` to the calls it takes at once."
+            raise wrong(pool.at("max_concurrency"), "it is missing", cure)
+        limit = pool.count("max_concurrency", 1, "calls")
+        reserved = pool.count("reserved_fast", _reserved(limit), "places", least=0)
+        if reserved >= limit:
+            cure = f"Use 0 to {limit - 1} of its {limit} places."
+            raise wrong(pool.at("reserved_fast"), "it leaves no place for others", cure)
+        draft.pools[str(name)] = PoolSpec(
+            limit,
+            reserved,
+            pool.duration_ms("fast_ms", FAST_MS),
+            pool.count("max_waiting", MAX_WAITING, "calls", least=0),
         )
-    return prices
 
 
-def _wrong(where: str, reason: str, cure: str) -> RoutingInvalid:
-    return RoutingInvalid(field=where, reason=reason, cure=cure)
-
-
-_EXTRACTIVE_BACKEND = BackendSpec(
-    EXTRACTIVE,
-    "function",
-    EXTRACTIVE_FUNCTION,
-    prices=Prices(Decimal(0), Decimal(0), Decimal(0), Decimal(0)),
-)
+def _reserved(limit: int) -> int:
+    """Return the places that a pool reserves for fast calls where nobody says: an eighth, if four."""
+    return max(1, limit // 8) if limit >= 4 else 0

@@ -50,6 +50,23 @@ class BackendsBusy(HocketError):
     retryable = True
 
 
+class BackendsUnavailable(HocketError):
+    """No backend of model `{model}` can be asked: {reason}. Try again later, take a fallback branch, or
+    add a backend."""
+
+    code = "backends_unavailable"
+    error_class = ErrorClass.UNAVAILABLE
+    retryable = True
+
+
+class NoBackendSuits(HocketError):
+    """No backend of model `{model}` is what the call requires: {reason}. Loosen `requires`, or add such
+    a backend."""
+
+    code = "no_backend_suits"
+    error_class = ErrorClass.INVALID
+
+
 class CallStopped(HocketError):
     """The call was cancelled: {reason}. What it used until then is booked."""
 

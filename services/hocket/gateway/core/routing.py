@@ -1,41 +1,49 @@
 """The choice of a replica for one call: pure, deterministic, and explained.
 
-`choose` looks at every replica of the model. Those that cannot take the call now are refused with the
-reason; of the others those of the first tier are compared (our own machines before somebody's, where
-the model's mode is `auto`), and the lowest score wins. What is known about the moment comes in as a
-`View`, whose mappings nobody changes while a decision is made.
+`choose` looks at every replica of the model, and of the models that may stand in for it. Those that
+cannot take the call now are refused with the reason; of the others those of the first tier are compared
+(our own machines before somebody's, where the model's mode is `auto`; then the fallback models in their
+order, if it is not just a place that is missing), and the lowest score wins. What is known about the
+moment comes in as a `View`, whose mappings nobody changes while a decision is made.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from hocket.gateway.core.table import BackendSpec, ModelSpec, RoutingTable
+from hocket.gateway.core.breaker import Breaker
+from hocket.gateway.core.history import Durations
+from hocket.gateway.core.table import BackendSpec, Choose, ModelSpec, RoutingTable
 
-MAX_ATTEMPTS = 4
-"""Backends that one call is tried on, the first included."""
+_TYPICAL = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class CallFacts:
     """What routing knows about a call: `tried` are the replicas that it failed on already; a `fast`
-    call may use the places that pools reserve."""
+    call may use the places that pools reserve; a replica must have at least `min_quality`, each of the
+    `labels`, and keep the data inside `residency` where that is given."""
 
     model: str
     fast: bool = False
     tried: tuple[str, ...] = ()
+    min_quality: float = 0.0
+    labels: tuple[tuple[str, str], ...] = ()
+    residency: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The moment of a decision, by replica key: calls at each one, and until when one wants to rest;
-    by pool: calls in its places, and those of them that are not fast."""
+    """The moment of a decision, by replica key: calls at each one, until when one wants to rest, and
+    its breaker; by pool: calls in its places, and those of them that are not fast."""
 
     now_ms: float
     in_flight: Mapping[str, int] = field(default_factory=dict)
     resting_until_ms: Mapping[str, float] = field(default_factory=dict)
     pool_in_flight: Mapping[str, int] = field(default_factory=dict)
     pool_slow: Mapping[str, int] = field(default_factory=dict)
+    breakers: Mapping[str, Breaker] = field(default_factory=dict)
+    durations: Durations | None = None
 
 
 class Obstacle(StrEnum):
@@ -43,6 +51,8 @@ class Obstacle(StrEnum):
 
     TRIED = "tried"
     UNFIT = "unfit"
+    SPARED = "spared"
+    OPEN = "open"
     RESTING = "resting"
     FULL = "full"
 
@@ -59,11 +69,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Which replica gets a call, and why. `chosen` is None where none can take it now.
-
-    `retry_at_ms` is when a resting one can be asked again, where one is resting; `pools` are those whose
-    places the call may wait for. `hopeless` tells that no replica will ever take the call, and
-    `all_rest` that none can take it before `retry_at_ms`.
+    """Which replica gets a call, and why. `chosen` is None where none can take it now; then `pools` are
+    those whose places it may wait for (none where every breaker is open), and `retry_at_ms` is when a
+    replica that rests or whose breaker is open can be asked again. `obstacles` are those of the replicas
+    that were not tried and suit the call: without any the call is hopeless.
     """
 
     model: str
@@ -72,60 +81,94 @@ class Decision:
     reason: str
     retry_at_ms: float | None = None
     pools: frozenset[str] = frozenset()
-    hopeless: bool = False
-    all_rest: bool = False
+    obstacles: frozenset[Obstacle] = frozenset()
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether no replica will ever take the call."""
+        return self.chosen is None and not self.obstacles
 
 
 def choose(table: RoutingTable, call: CallFacts, view: View) -> Decision:
-    """Choose the replica with the smallest share of its limit in use, then the cheapest, in the first
-    tier that can take the call. Raises ModelUnknown."""
-    model = table.model(call.model)
-    best: tuple[tuple[float, ...], BackendSpec] | None = None
+    """Choose a replica in the first tier that can take the call: the one with the least load, the
+    lowest price or the shortest latency, as the model says. Raises ModelUnknown."""
+    best: tuple[tuple[float, ...], BackendSpec, Choose] | None = None
     candidates: list[Candidate] = []
+    left: list[tuple[BackendSpec, Obstacle]] = []
     free = 0
-    for order, spec in enumerate(model.backends):
+    patient: ModelSpec | None = None
+    for order, (tier, model, spec) in enumerate(_in_tiers(table, call.model)):
         calls = view.in_flight.get(spec.key, 0)
-        score = (_tier(model, spec), calls / spec.limit, float(spec.prices.rank_usd), order)
+        score = (tier, *_score(model.choose, spec, calls, view), order)
         obstacle, refused = _refusal(table, model, spec, calls, call, view)
+        if patient not in (None, model):
+            obstacle, refused = Obstacle.SPARED, "stands in only for what cannot be waited for"
+        elif obstacle is Obstacle.FULL:
+            patient = model
         candidates.append(Candidate(spec.key, score, obstacle, refused))
         if obstacle is None:
             free += 1
             if best is None or score < best[0]:
-                best = (score, spec)
+                best = (score, spec, model.choose)
+        elif obstacle not in (Obstacle.TRIED, Obstacle.UNFIT, Obstacle.SPARED):
+            left.append((spec, obstacle))
     if best is not None:
-        return Decision(call.model, tuple(candidates), best[1], _praise(best[0], free))
-    return _nobody(model, call, view, tuple(candidates))
+        reason = _praise(best[2], best[0], free)
+        return Decision(call.model, tuple(candidates), best[1], reason)
+    return _nobody(call.model, view, tuple(candidates), left)
 
 
-def _nobody(
-    model: ModelSpec, call: CallFacts, view: View, candidates: tuple[Candidate, ...]
-) -> Decision:
-    left = [
-        (spec, candidate.obstacle)
-        for spec, candidate in zip(model.backends, candidates, strict=True)
-        if candidate.obstacle not in (Obstacle.TRIED, Obstacle.UNFIT)
-    ]
-    return Decision(
-        call.model,
-        candidates,
-        None,
-        "; ".join(f"{candidate.backend} {candidate.refused}" for candidate in candidates),
-        retry_at_ms=min(
-            (
-                view.resting_until_ms[spec.key]
-                for spec, obstacle in left
-                if obstacle is Obstacle.RESTING
-            ),
-            default=None,
-        ),
-        pools=frozenset(spec.pool for spec, _ in left),
-        hopeless=not left,
-        all_rest=bool(left) and all(obstacle is Obstacle.RESTING for _, obstacle in left),
+def alternatives(table: RoutingTable, call: CallFacts) -> tuple[str, ...]:
+    """Return the other models that could serve a call by its own terms, for whoever has to decide."""
+    own = {spec.key for _, _, spec in _in_tiers(table, call.model)}
+    return tuple(
+        name
+        for name, model in table.models.items()
+        if any(spec.key not in own and not _unfit(model, spec, call) for spec in model.backends)
     )
 
 
-def _tier(model: ModelSpec, spec: BackendSpec) -> float:
-    return 1.0 if model.mode == "auto" and spec.hosting == "serverless" else 0.0
+def _nobody(
+    model: str,
+    view: View,
+    candidates: tuple[Candidate, ...],
+    left: list[tuple[BackendSpec, Obstacle]],
+) -> Decision:
+    at_ms = [
+        view.resting_until_ms[spec.key]
+        if obstacle is Obstacle.RESTING
+        else view.breakers[spec.key].retry_at_ms
+        for spec, obstacle in left
+        if obstacle is not Obstacle.FULL
+    ]
+    return Decision(
+        model,
+        candidates,
+        None,
+        "; ".join(f"{candidate.backend} {candidate.refused}" for candidate in candidates),
+        retry_at_ms=min(at_ms, default=None),
+        pools=frozenset(spec.pool for spec, obstacle in left if obstacle is not Obstacle.OPEN),
+        obstacles=frozenset(obstacle for _, obstacle in left),
+    )
+
+
+def _in_tiers(table: RoutingTable, name: str) -> Iterator[tuple[float, ModelSpec, BackendSpec]]:
+    """Give the replicas of a model, then those of its fallbacks, each with its tier."""
+    model = table.model(name)
+    for tier, one in enumerate((model, *map(table.model, model.fallbacks))):
+        for spec in one.backends:
+            spill = one.mode == "auto" and spec.hosting == "serverless"
+            yield 2.0 * tier + spill, one, spec
+
+
+def _score(choose: Choose, spec: BackendSpec, calls: int, view: View) -> tuple[float, float]:
+    load, price = calls / spec.limit, float(spec.prices.rank_usd)
+    if choose == "price":
+        return price, load
+    if choose == "latency":
+        usual_ms = view.durations.of_replica(spec.key, _TYPICAL) if view.durations else None
+        return usual_ms or 0.0, load
+    return load, price
 
 
 def _refusal(
@@ -138,10 +181,14 @@ def _refusal(
 ) -> tuple[Obstacle | None, str]:
     if spec.key in call.tried:
         return Obstacle.TRIED, "was tried already"
-    if model.mode not in ("auto", spec.hosting):
-        return Obstacle.UNFIT, f"is {spec.hosting}, the model's mode is {model.mode}"
+    if unfit := _unfit(model, spec, call):
+        return Obstacle.UNFIT, unfit
     if (until_ms := view.resting_until_ms.get(spec.key, 0.0)) > view.now_ms:
         return Obstacle.RESTING, f"asked to rest for another {until_ms - view.now_ms:.0f} ms"
+    breaker = view.breakers.get(spec.key)
+    if breaker is not None and not breaker.admits(view.now_ms):
+        left_ms = max(breaker.retry_at_ms - view.now_ms, 0.0)
+        return Obstacle.OPEN, f"has its breaker {breaker.state} for another {left_ms:.0f} ms"
     if calls >= spec.limit:
         return Obstacle.FULL, f"is at its limit of {spec.limit}"
     pool = table.pools[spec.pool]
@@ -153,10 +200,28 @@ def _refusal(
     return None, ""
 
 
-def _praise(score: tuple[float, ...], free: int) -> str:
+def _unfit(model: ModelSpec, spec: BackendSpec, call: CallFacts) -> str:
+    """Return why a replica never suits a call, or nothing."""
+    if model.mode not in ("auto", spec.hosting):
+        return f"is {spec.hosting}, the model's mode is {model.mode}"
+    floor = max(model.min_quality, call.min_quality)
+    if floor > 0 and (spec.quality is None or spec.quality < floor):
+        known = "unknown" if spec.quality is None else f"{spec.quality:g}"
+        return f"has quality {known}, below the floor of {floor:g}"
+    if call.residency is not None and call.residency not in spec.residency:
+        return f"does not keep data in `{call.residency}`"
+    for label in call.labels:
+        if label not in spec.labels:
+            return f"is not labelled {label[0]}={label[1]}"
+    return ""
+
+
+def _praise(choose: Choose, score: tuple[float, ...], free: int) -> str:
     if free == 1:
         return "the only backend that can take the call"
-    _, load, price, _ = score
-    return (
-        f"least load ({load:.0%} of its limit), then price ({price:g} USD for a million in and out)"
-    )
+    _, first, second, _ = score
+    if choose == "price":
+        return f"lowest price ({first:g} USD for a million in and out), then load ({second:.0%})"
+    if choose == "latency":
+        return f"shortest latency ({first:.0f} ms is typical), then load ({second:.0%})"
+    return f"least load ({first:.0%} of its limit), then price ({second:g} USD for a million in and out)"

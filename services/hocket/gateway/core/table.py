@@ -12,6 +12,7 @@ from typing import Literal
 
 from pydantic import SecretStr
 
+from hocket.gateway.core.breaker import USUAL, BreakerRule
 from hocket.gateway.core.errors import ModelUnknown
 from hocket.gateway.core.price import Prices
 
@@ -29,14 +30,18 @@ Hosting = Literal["dedicated", "serverless"]
 """Whose machine a backend runs on: ours, paid by the hour, or somebody's, paid by the call."""
 Mode = Literal["dedicated", "serverless", "auto"]
 """Which backends a model uses; `auto` spills from dedicated to serverless ones."""
+Choose = Literal["load", "price", "latency"]
+"""What decides among the replicas that can take a call."""
+WarmTier = Literal["hot", "warm", "cold"]
 
 
 @dataclass(frozen=True, slots=True)
 class BackendSpec:
     """One replica of a served model version: where it is, how many calls it takes, what it costs.
 
-    `target` is the model's name at an HTTP endpoint, or `module:function`. `key` is unique over all
-    replicas of all backends.
+    `target` is the model's name at an HTTP endpoint, or `module:function`. `quality` (0 to 1) is what
+    a floor is compared with, `residency` where the data of a call may go to by using it. `key` is
+    unique over all replicas of all backends.
     """
 
     name: str
@@ -50,6 +55,11 @@ class BackendSpec:
     replica: str = ""
     hosting: Hosting = "dedicated"
     pool: str = ""
+    quality: float | None = None
+    warm_tier: WarmTier = "hot"
+    labels: tuple[tuple[str, str], ...] = ()
+    residency: frozenset[str] = frozenset()
+    breaker: BreakerRule = USUAL
     key: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -61,10 +71,19 @@ class BackendSpec:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A logical model: its replicas in the order of the configuration, and how one is chosen."""
+    """A logical model: its replicas in the order of the configuration, and how one is chosen.
+
+    `fallbacks` are models whose replicas are asked when none of its own can be. `retries` is how many
+    attempts a call gets after its first: on other replicas, and when all were asked, on the same again
+    after a pause; None means each other replica once, up to three.
+    """
 
     backends: tuple[BackendSpec, ...]
     mode: Mode = "auto"
+    choose: Choose = "load"
+    min_quality: float = 0.0
+    fallbacks: tuple[str, ...] = ()
+    retries: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

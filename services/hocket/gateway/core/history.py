@@ -1,0 +1,113 @@
+"""What calls took lately: quantiles over the last few, per kind of call and per replica.
+
+A *kind* is who calls what: (model, pipeline, node). A kind seen too rarely answers with what its model
+as a whole takes, and a model never seen with nothing. Bounded: a fixed number of samples per kind, and
+of kinds, of which the one not seen for longest is forgotten.
+"""
+
+import bisect
+from collections import OrderedDict, deque
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+MAX_SAMPLES = 128
+MAX_KINDS = 4_096
+ENOUGH = 8
+"""Samples from which a quantile means something."""
+
+Key = TypeVar("Key", bound=Hashable)
+Kind = tuple[str, str, str]
+"""Model, pipeline and node; the last two are empty for the model as a whole."""
+
+
+class Samples:
+    """The last values of something, with their quantiles."""
+
+    __slots__ = ("_recent", "_sorted")
+
+    def __init__(self) -> None:
+        self._recent: deque[float] = deque()
+        self._sorted: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self._sorted)
+
+    def add(self, value: float) -> None:
+        """Take a value in, and let the oldest go beyond MAX_SAMPLES."""
+        if len(self._recent) == MAX_SAMPLES:
+            del self._sorted[bisect.bisect_left(self._sorted, self._recent.popleft())]
+        self._recent.append(value)
+        bisect.insort(self._sorted, value)
+
+    def quantile(self, q: float) -> float:
+        """Return the smallest value that at least the share `q` of them does not exceed."""
+        assert self._sorted
+        rank = int(q * len(self._sorted) + 0.999999)
+        return self._sorted[min(max(rank - 1, 0), len(self._sorted) - 1)]
+
+
+class History(Generic[Key]):
+    """Samples by key."""
+
+    def __init__(self, max_keys: int = MAX_KINDS) -> None:
+        self._max_keys = max_keys
+        self._samples: OrderedDict[Key, Samples] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def add(self, key: Key, value: float) -> None:
+        """Take a value in."""
+        samples = self._samples.get(key)
+        if samples is None:
+            samples = self._samples[key] = Samples()
+            if len(self._samples) > self._max_keys:
+                self._samples.popitem(last=False)
+        else:
+            self._samples.move_to_end(key)
+        samples.add(value)
+
+    def quantile(self, key: Key, q: float, *, enough: int = 1) -> float | None:
+        """Return a quantile of a key's values, None where there are not `enough`."""
+        samples = self._samples.get(key)
+        return samples.quantile(q) if samples is not None and len(samples) >= enough else None
+
+    def count(self, key: Key) -> int:
+        """Return how many values of a key are known."""
+        samples = self._samples.get(key)
+        return 0 if samples is None else len(samples)
+
+
+class Durations:
+    """How long calls take at their backends."""
+
+    SLOW_FACTOR = 4.0
+    """A call that takes this many times what 95 of 100 take is slow."""
+    LEAST_SLOW_MS = 1_000.0
+    SLOW_AFTER = 20
+    """Samples from which a replica's own history tells what is slow."""
+
+    def __init__(self) -> None:
+        self._by_kind: History[Kind] = History()
+        self._by_replica: History[str] = History()
+
+    def add(self, kind: Kind, replica: str, latency_ms: float) -> None:
+        """Take in what a successful call took."""
+        self._by_kind.add(kind, latency_ms)
+        if kind[1] or kind[2]:
+            self._by_kind.add((kind[0], "", ""), latency_ms)
+        self._by_replica.add(replica, latency_ms)
+
+    def of_kind(self, kind: Kind, q: float) -> float | None:
+        """Return a quantile of what calls of a kind take, None where nothing is known."""
+        known = self._by_kind.quantile(kind, q, enough=ENOUGH)
+        return self._by_kind.quantile((kind[0], "", ""), q) if known is None else known
+
+    def of_replica(self, replica: str, q: float) -> float | None:
+        """Return a quantile of what calls at a replica take, None where nothing is known."""
+        return self._by_replica.quantile(replica, q)
+
+    def slow_ms(self, replica: str) -> float | None:
+        """Return from when on a call at a replica is slow, None where too little is known."""
+        usual_ms = self._by_replica.quantile(replica, 0.95, enough=self.SLOW_AFTER)
+        return None if usual_ms is None else max(self.SLOW_FACTOR * usual_ms, self.LEAST_SLOW_MS)
