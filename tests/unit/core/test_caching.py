@@ -291,7 +291,7 @@ def test_a_result_that_came_before_its_turn_is_taken_when_the_turn_comes() -> No
         (python(cache={"ttl_ms": 0}), "nodes.a.cache.ttl_ms"),
         (python(cache={}), "nodes.a.cache.ttl_ms"),
         (python(cache={"ttl_ms": 1, "key": "input."}), "nodes.a.cache.key"),
-        (python(cache={"ttl_ms": 1, "key": "nodes.b.output"}), "nodes.a"),
+        (python(cache={"ttl_ms": 1, "key": "nodes.b.output"}), "nodes.a.cache.key"),
         (python(cache={"ttl_ms": 1, "scope": "world"}), "nodes.a.cache.scope"),
     ],
 )

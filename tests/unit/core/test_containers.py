@@ -63,7 +63,7 @@ def test_a_loop_ends_when_until_holds_and_sees_the_round_before() -> None:
 
 
 def test_a_loop_that_never_ends_is_exhausted_or_accepted() -> None:
-    loop = {"until": "false", "max_rounds": 2}
+    loop = {"until": "round > 2", "max_rounds": 2}
     play = Play({"l": python(loop=loop)})
     play.finish("l#1")
     play.finish("l#2")

@@ -6,11 +6,14 @@ A string that is one `{{ ... }}` gives the value itself (a list stays a list); o
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from jinja2 import StrictUndefined, TemplateError, Undefined, nodes
 from jinja2.exceptions import SecurityError
+from jinja2.meta import find_undeclared_variables
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
@@ -18,8 +21,24 @@ from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
 MAX_TEXT_CHARS = 2_000_000
 MAX_REPEAT = 100_000
 
+NOT_CONSTANT = object()
+
 Scope = Mapping[str, Any]
 Evaluate = Callable[[Scope], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one template reads: free `names`, siblings by `nodes.NAME`, and the dotted `paths` below
+    names. `guarded` are paths that it asks for before it reads them (`is defined`, `default`); `only`
+    is the path where the template is nothing but one."""
+
+    field: str
+    names: frozenset[str]
+    nodes: frozenset[str]
+    paths: tuple[tuple[str, ...], ...]
+    guarded: frozenset[tuple[str, ...]]
+    only: tuple[str, ...] | None
 
 
 class ExpressionFailed(HocketError):
@@ -51,17 +70,27 @@ def compile_expression(text: str, field: str) -> Evaluate:
     return _compile_expression(whole[1] if whole else text, field)
 
 
-def references(value: Any, field: str) -> set[str]:
-    """Return the names of the nodes (`nodes.NAME`) that the templates in a JSON value read."""
-    found: set[str] = set()
-    for text in _texts(value):
-        found |= _references_of(text, field)
-    return found
+def readings(value: Any, field: str, *, expression: bool = False) -> Iterator[Reading]:
+    """Yield what each template in a JSON value reads (with `expression`, one that needs no braces).
+
+    Raises InvalidInput for a template that does not parse, or that reads `nodes` as a whole."""
+    for text, place in _texts(value, field):
+        if "{" in text:
+            yield _reading(text, place)
+        elif expression:
+            yield _reading("{{ " + text + " }}", place)
 
 
-def expression_references(text: str, field: str) -> set[str]:
-    """Return the names of the nodes that one expression (with or without braces) reads."""
-    return _references_of(text if "{{" in text else "{{ " + text + " }}", field)
+def constant(text: str) -> Any:
+    """Return the value of an expression that reads nothing, NOT_CONSTANT for every other."""
+    whole = _WHOLE.fullmatch(text)
+    try:
+        tree = _ENVIRONMENT.parse("{{ " + (whole[1] if whole else text) + " }}")
+        (output,) = tree.body
+        (expression,) = output.nodes  # type: ignore[attr-defined]
+        return expression.as_const()
+    except (TemplateError, nodes.Impossible, ValueError, AttributeError):
+        return NOT_CONSTANT
 
 
 def render_text(text: str, scope: Scope, field: str) -> str:
@@ -183,42 +212,94 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"it gives a {type(value).__name__}, which is not JSON")
 
 
-def _references_of(text: str, field: str) -> set[str]:
-    if "{" not in text:
-        return set()
+def _reading(text: str, field: str) -> Reading:
     try:
-        tree = _ENVIRONMENT.parse(text)
+        found = _read(text)
     except TemplateError as error:
         raise _does_not_parse(text, field, error) from None
-    found: set[str] = set()
-    direct = 0
-    for node in tree.find_all(nodes.Getattr):
-        if isinstance(node.node, nodes.Name) and node.node.name == "nodes":
-            found.add(node.attr)
-            direct += 1
-    for item in tree.find_all(nodes.Getitem):
-        named = isinstance(item.node, nodes.Name) and item.node.name == "nodes"
-        if named and isinstance(item.arg, nodes.Const) and isinstance(item.arg.value, str):
-            found.add(item.arg.value)
-            direct += 1
-    uses = sum(1 for name in tree.find_all(nodes.Name) if name.name == "nodes")
-    if uses != direct:
+    if ("nodes",) in found.paths:
         raise InvalidInput(
             field=field,
             reason="it reads `nodes` as a whole",
             cure="Name each node it reads: `nodes.NAME.output`.",
         )
+    return replace(found, field=field)
+
+
+@lru_cache(maxsize=4_096)
+def _read(text: str) -> Reading:
+    tree = _ENVIRONMENT.parse(text)
+    paths = tuple(_paths(tree))
+    whole = _WHOLE.fullmatch(text)
+    return Reading(
+        field="",
+        names=frozenset(find_undeclared_variables(tree) - set(_ENVIRONMENT.globals)),
+        nodes=frozenset(path[1] for path in paths if path[0] == "nodes" and len(path) > 1),
+        paths=paths,
+        guarded=_guarded(tree),
+        only=paths[0] if whole and len(paths) == 1 and _PATH.fullmatch(whole[1]) else None,
+    )
+
+
+def _paths(tree: nodes.Template) -> list[tuple[str, ...]]:
+    """Return the longest dotted paths that a template reads, methods that it calls left out."""
+    found: list[tuple[str, ...]] = []
+    inner: set[int] = set()
+    for node in _walk(tree):
+        if id(node) in inner:
+            continue
+        if isinstance(node, nodes.Call) and isinstance(node.node, nodes.Getattr):
+            inner.add(id(node.node))
+        path = _path_of(node)
+        if path is None:
+            continue
+        found.append(path)
+        below: nodes.Node = node
+        while isinstance(below, nodes.Getattr | nodes.Getitem):
+            below = below.node
+            inner.add(id(below))
     return found
 
 
-def _texts(value: Any) -> list[str]:
+def _walk(node: nodes.Node) -> Iterator[nodes.Node]:
+    yield node
+    for child in node.iter_child_nodes():
+        yield from _walk(child)
+
+
+def _path_of(node: nodes.Node) -> tuple[str, ...] | None:
+    if isinstance(node, nodes.Name):
+        return (node.name,) if node.ctx == "load" else None
+    if isinstance(node, nodes.Getattr):
+        before, name = _path_of(node.node), node.attr
+    elif (
+        isinstance(node, nodes.Getitem)
+        and isinstance(node.arg, nodes.Const)
+        and isinstance(node.arg.value, str)
+    ):
+        before, name = _path_of(node.node), node.arg.value
+    else:
+        return None
+    return None if before is None else (*before, name)
+
+
+def _guarded(tree: nodes.Template) -> frozenset[tuple[str, ...]]:
+    """Return the paths (first two words) that a template asks for with `is defined` or `default`."""
+    questions = ("defined", "undefined", "default", "d")
+    asked = [q.node for q in tree.find_all((nodes.Test, nodes.Filter)) if q.name in questions]
+    paths = (None if node is None else _path_of(node) for node in asked)
+    return frozenset(path[:2] for path in paths if path is not None)
+
+
+def _texts(value: Any, field: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
-        return [value]
-    if isinstance(value, Mapping):
-        return [text for item in value.values() for text in _texts(item)]
-    if isinstance(value, list | tuple):
-        return [text for item in value for text in _texts(item)]
-    return []
+        yield value, field
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _texts(item, f"{field}.{key}")
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _texts(item, f"{field}.{index}")
 
 
 def _does_not_parse(text: str, field: str, error: Exception) -> InvalidInput:

@@ -22,29 +22,33 @@ from hocket.schemas.pipeline.expressions import (
     Evaluate,
     compile_expression,
     compile_value,
-    expression_references,
-    references,
 )
+from hocket.schemas.pipeline.names import check_names, read_by
+from hocket.schemas.pipeline.refusals import check_pipeline, check_scope
 from hocket.schemas.pipeline.spec import (
     MAX_NESTING,
-    WORKER_TYPES,
     GraphNode,
     LlmNode,
     Node,
     NodeBase,
     Pipeline,
-    PipelineNode,
     PlanningNode,
     PlanPolicy,
     RaceNode,
+    fault,
     parse_pipeline,
 )
 
 
 class PipelineHasCycle(InvalidInput):
-    """`{field}` is not valid: the pipeline has a cycle, {cycle}. Remove one of these edges."""
+    """`{field}` is not valid: {reason}. {cure}"""
 
     code = "pipeline_has_cycle"
+
+    def __init__(self, *, field: str, cycle: str) -> None:
+        reason = f"the pipeline has a cycle, {cycle}"
+        cure = "Remove one of these edges; what an expression reads is one too."
+        super().__init__(field=field, cycle=cycle, reason=reason, cure=cure)
 
 
 class PlanRefused(HocketError):
@@ -107,6 +111,8 @@ def compile_pipeline(
     reference, a template that does not parse, a bad input schema) naming the field and the cure."""
     spec = pipeline if isinstance(pipeline, Pipeline) else parse_pipeline(pipeline)
     _check_schema(spec.input)
+    check_names(spec.nodes, spec.output, schema=spec.input)
+    check_pipeline(spec)
     by_path: dict[str, NodePlan] = {}
     compiler = _Compiler(by_path, known_models)
     root = compiler.scope(spec.nodes, spec.output, path="", field="nodes", output_field="output")
@@ -141,6 +147,8 @@ def compile_emitted(
             {"type": "graph", "nodes": value["nodes"], "output": value.get("output")}
         )
         _check_policy(spec, policy, depth=1)
+        check_names(spec.nodes, spec.output, schema={})
+        check_scope(spec.nodes, spec.output, field="nodes")
         by_path: dict[str, NodePlan] = {}
         compiler = _Compiler(by_path, known_models)
         scope = compiler.scope(
@@ -154,10 +162,7 @@ def compile_emitted(
             cure=fields.get("cure", ""),
         ) from None
     except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        raise PlanRefused(
-            field=".".join(str(part) for part in fault["loc"]), reason=fault["msg"], cure=""
-        ) from None
+        raise PlanRefused(**fault(error).fields) from None
     except (KeyError, TypeError):
         raise PlanRefused(
             field="output", reason="it has no `nodes`", cure="Emit `{nodes: {...}, output: ...}`."
@@ -225,14 +230,12 @@ class _Compiler:
                 reason=f"nodes nest deeper than {MAX_NESTING}",
                 cure="Move the inner part into a pipeline of its own.",
             )
-        needs = {name: _needs(name, node, nodes, f"{field}.{name}") for name, node in nodes.items()}
+        needs = {name: _needs(name, node, f"{field}.{name}") for name, node in nodes.items()}
         order = _topological(needs, field)
         dependents: dict[str, list[str]] = {name: [] for name in nodes}
         for name in order:
             for need in needs[name]:
                 dependents[need].append(name)
-        for name in sorted(references(output, output_field)):
-            _known(name, nodes, output_field)
         plans = {
             name: self.node(
                 name,
@@ -265,7 +268,6 @@ class _Compiler:
         dependents: tuple[str, ...] = (),
         depth: int,
     ) -> NodePlan:
-        _check_modifiers(node, field)
         self._check_model(node, field)
         body = None
         branches: dict[str, NodePlan] = {}
@@ -336,50 +338,12 @@ class _Compiler:
             )
 
 
-def _needs(name: str, node: Node, nodes: Mapping[str, Node], field: str) -> tuple[str, ...]:
+def _needs(name: str, node: Node, field: str) -> tuple[str, ...]:
     """Return what a node waits for: its `needs`, then the nodes that its expressions read."""
-    for need in node.needs:
-        if need not in nodes:
-            raise InvalidInput(
-                field=f"{field}.needs",
-                reason=f"there is no node `{need}` beside it",
-                cure=f"Use one of: {', '.join(n for n in nodes if n != name) or '(none)'}.",
-            )
-    found = list(node.needs)
-    for reference in sorted(_read_by(node, field)):
-        _known(reference, nodes, field)
-        if reference not in found:
-            found.append(reference)
+    found = tuple(dict.fromkeys((*node.needs, *sorted(read_by(node, field)))))
     if name in found:
-        raise PipelineHasCycle(field=field, cycle=f"{name} -> {name}", reason="", cure="")
-    return tuple(found)
-
-
-def _read_by(node: NodeBase, field: str) -> set[str]:
-    found = references(node.with_, f"{field}.with")
-    if node.when:
-        found |= expression_references(node.when, f"{field}.when")
-    if node.map:
-        found |= expression_references(node.map.over, f"{field}.map.over")
-    if node.loop:
-        found |= expression_references(node.loop.until, f"{field}.loop.until")
-    if node.cache and node.cache.key:
-        found |= expression_references(node.cache.key, f"{field}.cache.key")
-    for i, fallback in enumerate(node.fallback):
-        found |= _read_by(fallback.node, f"{field}.fallback.{i}.node")
-    if isinstance(node, RaceNode):
-        for branch, inner in node.branches.items():
-            found |= _read_by(inner, f"{field}.branches.{branch}")
+        raise PipelineHasCycle(field=field, cycle=f"{name} -> {name}")
     return found
-
-
-def _known(reference: str, nodes: Mapping[str, Node], field: str) -> None:
-    if reference not in nodes:
-        raise InvalidInput(
-            field=field,
-            reason=f"a template reads `nodes.{reference}`, and there is no such node here",
-            cure=f"Use one of: {', '.join(nodes)}.",
-        )
 
 
 def _topological(needs: Mapping[str, tuple[str, ...]], field: str) -> tuple[str, ...]:
@@ -387,56 +351,7 @@ def _topological(needs: Mapping[str, tuple[str, ...]], field: str) -> tuple[str,
         return tuple(TopologicalSorter(needs).static_order())
     except CycleError as error:
         cycle = " -> ".join(reversed(error.args[1]))
-        raise PipelineHasCycle(field=field, cycle=cycle, reason="", cure="") from None
-
-
-def _check_modifiers(node: Node, field: str) -> None:
-    runs = node.type in WORKER_TYPES or node.type == "pipeline"
-    if node.retry and not runs:
-        raise InvalidInput(
-            field=f"{field}.retry",
-            reason=f"a `{node.type}` node makes no attempts of its own",
-            cure="Put `retry` on the nodes inside it.",
-        )
-    if isinstance(node, RaceNode) and (node.pick == "best") != (node.score is not None):
-        raise InvalidInput(
-            field=f"{field}.score",
-            reason="`pick: best` needs a score, and a score needs `pick: best`",
-            cure="Give both or neither.",
-        )
-    _check_cache(node, field, runs=runs)
-    for i, fallback in enumerate(node.fallback):
-        if (node.map or node.loop) and fallback.node.with_ is None:
-            raise InvalidInput(
-                field=f"{field}.fallback.{i}.node.with",
-                reason="the fallback of a node with `map` or `loop` cannot take over its input",
-                cure="Give the fallback its own `with`.",
-            )
-
-
-def _check_cache(node: Node, field: str, *, runs: bool) -> None:
-    if node.cache is None:
-        return
-    if not runs:
-        raise InvalidInput(
-            field=f"{field}.cache",
-            reason=f"a `{node.type}` node computes nothing of its own that could be kept",
-            cure="Put `cache` on the nodes inside it that workers run."
-            if node.type in ("graph", "race")
-            else "Remove it: each run asks anew.",
-        )
-    if node.effects == "external":
-        raise InvalidInput(
-            field=f"{field}.cache",
-            reason="a step served from the cache would not have its effect outside",
-            cure="Remove `cache`, or `effects: external`.",
-        )
-    if isinstance(node, PipelineNode) and node.version is None:
-        raise InvalidInput(
-            field=f"{field}.cache",
-            reason="a new version of the sub-pipeline would be answered with the old one's output",
-            cure="Name the sub-pipeline's `version`.",
-        )
+        raise PipelineHasCycle(field=field, cycle=cycle) from None
 
 
 _COMMON_FIELDS = frozenset(NodeBase.model_fields) | {"type"}

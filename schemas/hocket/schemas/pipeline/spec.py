@@ -6,12 +6,14 @@ is published as `pipeline.schema.json` for editors.
 
 from collections.abc import Mapping
 from decimal import Decimal
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from hocket.schemas.errors import ErrorClass, InvalidInput
 from hocket.schemas.messages import Priority
+from hocket.schemas.pipeline.faults import fault_of, misuse
 from hocket.schemas.subjects import TOKEN
 
 MAX_NODES = 1_000
@@ -261,6 +263,7 @@ Node = Annotated[
 WORKER_TYPES = ("planning", "retrieval", "sql", "llm", "python")
 """Node types that workers run; the coordinator runs the others itself."""
 WAIT_TYPES = ("approval", "signal")
+NODE_TYPES = (*WORKER_TYPES, *WAIT_TYPES, "graph", "race", "pipeline")
 
 
 class Fallback(_Spec):
@@ -289,7 +292,7 @@ class Pipeline(_Spec):
     @classmethod
     def _is_object_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
         if schema.get("type", "object") != "object":
-            raise ValueError("the input of a pipeline is an object: use `type: object`")
+            raise misuse("the input of a pipeline is an object", "Use `type: object`.")
         return schema
 
 
@@ -309,7 +312,7 @@ def parse_pipeline(document: Any) -> Pipeline:
     try:
         return Pipeline.model_validate(document)
     except ValidationError as error:
-        raise _first_fault(error) from None
+        raise fault(error) from None
 
 
 def pipeline_schema() -> dict[str, Any]:
@@ -320,47 +323,16 @@ def pipeline_schema() -> dict[str, Any]:
     return schema
 
 
-def _first_fault(error: ValidationError) -> InvalidInput:
-    fault = error.errors(include_url=False)[0]
-    field = ".".join(_place(fault["loc"]))
-    kind, context = fault["type"], fault.get("ctx", {})
-    if kind == "union_tag_invalid":
-        known = ", ".join(sorted(_UNION_TAGS))
-        return InvalidInput(
-            field=f"{field}.type",
-            reason=f"`{context.get('tag')}` is not a node type",
-            cure=f"Use one of: {known}.",
-        )
-    if kind == "union_tag_not_found":
-        return InvalidInput(
-            field=f"{field}.type",
-            reason="a node needs a type",
-            cure="Add `type:`, e.g. `type: llm`.",
-        )
-    if kind == "extra_forbidden":
-        return InvalidInput(
-            field=field, reason="there is no such field", cure="Remove it, or check its spelling."
-        )
-    if kind == "missing":
-        return InvalidInput(field=field, reason="it is missing", cure="Add it.")
-    return InvalidInput(
-        field=field or "(document)", reason=str(fault["msg"]), cure="Change its value."
-    )
+def fault(error: ValidationError) -> InvalidInput:
+    """Return what is wrong with a document that pydantic refused."""
+    return fault_of(error, tags=NODE_TYPES, fields=_field_names())
 
 
-def _place(loc: tuple[int | str, ...]) -> list[str]:
-    """Drop the type tags that pydantic puts behind a node's name."""
-    return [
-        str(part)
-        for i, part in enumerate(loc)
-        if not (
-            part in _UNION_TAGS
-            and (
-                (i >= 2 and loc[i - 2] in ("nodes", "branches"))
-                or (i >= 1 and loc[i - 1] == "node")
-            )
-        )
-    ]
-
-
-_UNION_TAGS = frozenset((*WORKER_TYPES, *WAIT_TYPES, "graph", "race", "pipeline"))
+@cache
+def _field_names() -> tuple[str, ...]:
+    """Return the names of all fields there are, as they are written."""
+    models, names = [_Spec], set()
+    for model in models:
+        models += model.__subclasses__()
+        names |= {field.alias or name for name, field in model.model_fields.items()}
+    return tuple(sorted(names))

@@ -1,0 +1,281 @@
+"""Which names an expression may read, by its place; what reads others is refused before it runs.
+
+Everywhere: `input`, `nodes` (the siblings), `run`. Beside them, from the layers around a step: the item
+(`item`, or what `as` says) and `index` in a map, `round` and `previous` in a loop, `error` in a
+fallback; `output` in `until`, `valid` and `score`. Templates that a worker renders (prompts, queries,
+parameters) see `input` alone. What lies below `input` is known where the node's `with` names it, or
+where the pipeline's input schema allows nothing else.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Never
+
+from hocket.schemas.errors import ErrorInfo, InvalidInput
+from hocket.schemas.pipeline.expressions import Reading, readings
+from hocket.schemas.pipeline.spec import (
+    GraphNode,
+    LlmNode,
+    Node,
+    NodeBase,
+    PlanningNode,
+    RaceNode,
+    RetrievalNode,
+    SqlNode,
+)
+
+NODE_FIELDS = frozenset({"output", "error", "state"})
+RUN_FIELDS = frozenset({"id", "pipeline", "version", "tenant"})
+ERROR_FIELDS = frozenset(ErrorInfo.model_fields)
+
+_EVERYWHERE = frozenset({"input", "nodes", "run"})
+_WHERE = {
+    "item": "It is known in the `with` of a node that has `map`.",
+    "index": "It is known in the `with` of a node that has `map`.",
+    "round": "It is known in the `with` and `until` of a node that has `loop`.",
+    "previous": "It is known in the `with` and `until` of a node that has `loop`.",
+    "output": "It is known in `until`, `valid` and `score`.",
+    "error": "It is known in the `with` of a fallback.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The fields that an input has, and what to do where another is read."""
+
+    names: frozenset[str]
+    cure: str
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What expressions of one place may read."""
+
+    names: frozenset[str]
+    nodes: Mapping[str, Node]
+    outer: frozenset[str]
+    """Nodes around the scope, which its expressions do not see."""
+    input: Keys | None
+
+    def also(self, *names: str) -> "Known":
+        return replace(self, names=self.names | set(names))
+
+
+def check_names(nodes: Mapping[str, Node], output: Any, *, schema: Mapping[str, Any]) -> None:
+    """Raise InvalidInput for the first expression of a pipeline that reads what is not there."""
+    _check_scope(nodes, output, "nodes", "output", frozenset(), _schema_keys(schema))
+
+
+def read_by(node: NodeBase, field: str) -> dict[str, str]:
+    """Return the siblings that a node reads, each with the place that reads it: in its own
+    expressions, and in those of its branches and fallbacks."""
+    found: dict[str, str] = {}
+    for reading in _own_readings(node, field):
+        for name in reading.nodes:
+            found.setdefault(name, reading.field)
+    for place, inner in _inner(node, field):
+        for name, at in read_by(inner, place).items():
+            found.setdefault(name, at)
+    return found
+
+
+def _check_scope(
+    nodes: Mapping[str, Node],
+    output: Any,
+    field: str,
+    output_field: str,
+    outer: frozenset[str],
+    given: Keys | None,
+) -> None:
+    known = Known(_EVERYWHERE, nodes, outer, given)
+    for name, node in nodes.items():
+        _check_node(name, node, f"{field}.{name}", known, owner=None)
+    for reading in readings(output, output_field):
+        _check(reading, known)
+
+
+def _check_node(name: str, node: Node, field: str, known: Known, *, owner: Keys | None) -> None:
+    """Check a node, or a branch or fallback, whose input without a `with` is its `owner`'s."""
+    if node.when is not None:
+        _check_expression(node.when, f"{field}.when", known)
+    own = known
+    if node.map is not None:
+        _check_expression(node.map.over, f"{field}.map.over", own)
+        own = own.also(node.map.as_, "index")
+    if node.loop is not None:
+        own = own.also("round", "previous")
+        cure = "Read `output`, the output of this round."
+        _check_result(name, node.loop.until, f"{field}.loop.until", own, cure)
+    for reading in readings(node.with_, f"{field}.with"):
+        _check(reading, own)
+    if node.cache is not None and node.cache.key is not None:
+        _check_expression(node.cache.key, f"{field}.cache.key", own)
+    given = _input_keys(node, field, own, owner)
+    for reading in _worker_readings(node, field):
+        _check_worker(reading, given)
+    if isinstance(node, RaceNode):
+        cure = "Read `output`, the output of a branch."
+        for text, place in ((node.valid, "valid"), (node.score, "score")):
+            if text is not None:
+                _check_result(name, text, f"{field}.{place}", own, cure)
+        for branch, inner in node.branches.items():
+            _check_node(name, inner, f"{field}.branches.{branch}", own, owner=given)
+    if isinstance(node, GraphNode):
+        outer = known.outer | set(known.nodes)
+        _check_scope(node.nodes, node.output, f"{field}.nodes", f"{field}.output", outer, given)
+    for i, fallback in enumerate(node.fallback):
+        place = f"{field}.fallback.{i}.node"
+        _check_node(name, fallback.node, place, known.also("error"), owner=given)
+
+
+def _check_expression(text: str, field: str, known: Known) -> None:
+    for reading in readings(text, field, expression=True):
+        _check(reading, known)
+
+
+def _check_result(name: str, text: str, field: str, known: Known, cure: str) -> None:
+    """Check an expression over the output of what its own node runs."""
+    for reading in readings(text, field, expression=True):
+        if name in reading.nodes:
+            reason = "it reads the node itself, which has not ended"
+            raise InvalidInput(field=field, reason=reason, cure=cure)
+        _check(reading, known.also("output"))
+
+
+def _check_worker(reading: Reading, given: Keys | None) -> None:
+    for name in sorted(reading.names - {"input"}):
+        raise InvalidInput(
+            field=reading.field,
+            reason=f"it reads `{name}`, and a worker knows the step's `input` only",
+            cure=f"Put it into `with` and read it as `input.{name if name != 'nodes' else 'NAME'}`.",
+        )
+    _check(reading, Known(frozenset({"input"}), {}, frozenset(), given))
+
+
+def _check(reading: Reading, known: Known) -> None:
+    for name in sorted(reading.names - known.names):
+        raise InvalidInput(
+            field=reading.field,
+            reason=f"it reads `{name}`, and there is no such name here",
+            cure=_cure_of_name(name, known),
+        )
+    for path in reading.paths:
+        if len(path) > 1 and path[0] in reading.names:
+            _check_path(reading, path, known)
+
+
+def _check_path(reading: Reading, path: tuple[str, ...], known: Known) -> None:
+    root, name = path[:2]
+    if root == "nodes":
+        if name not in known.nodes:
+            _no_such_node(reading.field, name, known)
+        if len(path) > 2 and path[2] not in NODE_FIELDS:
+            raise InvalidInput(
+                field=reading.field,
+                reason=f"it reads `nodes.{name}.{path[2]}`; a node has `output`, `error` and `state`",
+                cure=f"Read `nodes.{name}.output.{path[2]}`, if it is in the output.",
+            )
+    elif root == "run" and name not in RUN_FIELDS:
+        _no_such_field(reading.field, root, name, RUN_FIELDS)
+    elif root == "error" and name not in ERROR_FIELDS:
+        _no_such_field(reading.field, root, name, ERROR_FIELDS)
+    elif root == "input" and known.input is not None:
+        if name in known.input.names or path[:2] in reading.guarded:
+            return
+        raise InvalidInput(
+            field=reading.field,
+            reason=f"it reads `input.{name}`, and the input has no `{name}`",
+            cure=known.input.cure.format(name=name),
+        )
+
+
+def _no_such_node(field: str, name: str, known: Known) -> Never:
+    dashed = next((node for node in known.nodes if node.startswith(f"{name}-")), None)
+    cure = f"Use one of: {', '.join(known.nodes)}." if known.nodes else "Remove it."
+    if dashed is not None:
+        cure = f"A name with `-` is read as `nodes['{dashed}']`."
+    elif name in known.outer:
+        cure = "The nodes of a graph see each other only: hand it in by the graph's `with`."
+    raise InvalidInput(
+        field=field, reason=f"it reads `nodes.{name}`, and there is no such node here", cure=cure
+    )
+
+
+def _no_such_field(field: str, root: str, name: str, fields: frozenset[str]) -> Never:
+    raise InvalidInput(
+        field=field,
+        reason=f"it reads `{root}.{name}`, and `{root}` has no `{name}`",
+        cure=f"Use one of: {', '.join(sorted(fields))}.",
+    )
+
+
+def _cure_of_name(name: str, known: Known) -> str:
+    if name in known.nodes:
+        return f"Read `nodes.{name}.output`."
+    return _WHERE.get(name, f"Use one of: {', '.join(sorted(known.names))}.")
+
+
+# ---- what is read where ---------------------------------------------------------------------
+
+
+def _own_readings(node: NodeBase, field: str) -> Iterator[Reading]:
+    yield from readings(node.with_, f"{field}.with")
+    texts = [(node.when, "when")]
+    if node.map is not None:
+        texts.append((node.map.over, "map.over"))
+    if node.loop is not None:
+        texts.append((node.loop.until, "loop.until"))
+    if node.cache is not None:
+        texts.append((node.cache.key, "cache.key"))
+    if isinstance(node, RaceNode):
+        texts += [(node.valid, "valid"), (node.score, "score")]
+    for text, place in texts:
+        if text is not None:
+            yield from readings(text, f"{field}.{place}", expression=True)
+
+
+def _inner(node: NodeBase, field: str) -> Iterator[tuple[str, NodeBase]]:
+    for i, fallback in enumerate(node.fallback):
+        yield f"{field}.fallback.{i}.node", fallback.node
+    if isinstance(node, RaceNode):
+        for branch, inner in node.branches.items():
+            yield f"{field}.branches.{branch}", inner
+
+
+def _worker_readings(node: Node, field: str) -> Iterator[Reading]:
+    """Yield what the templates read that the node's worker renders over its input."""
+    templates: dict[str, Any] = {}
+    if isinstance(node, LlmNode):
+        templates = {"prompt": node.prompt, "system": node.system}
+    elif isinstance(node, PlanningNode):
+        templates = {"prompt": node.prompt}
+    elif isinstance(node, RetrievalNode):
+        templates = {"query": node.query}
+    elif isinstance(node, SqlNode):
+        templates = {"params": node.params}
+    for place, value in templates.items():
+        yield from readings(value, f"{field}.{place}")
+
+
+def _input_keys(node: Node, field: str, own: Known, owner: Keys | None) -> Keys | None:
+    if node.with_ is not None:
+        return Keys(frozenset(node.with_), f"Add `{{name}}` to `{field}.with`.")
+    layers = own.names - _EVERYWHERE
+    if node.map is not None:
+        cure = "Without `with` an item's input is the item and its index; add it to `with`."
+        return Keys(layers, cure)
+    if owner is not None:
+        return owner
+    needs = {*node.needs, *read_by(node, field)}
+    cure = (
+        "Without `with` the input is `input` (the run's) and the outputs of `needs`; add it there."
+    )
+    return Keys(layers | needs | {"input"}, cure)
+
+
+def _schema_keys(schema: Mapping[str, Any]) -> Keys | None:
+    open_ended = {"patternProperties", "$ref", "allOf", "anyOf", "oneOf"} & set(schema)
+    if schema.get("additionalProperties") is not False or open_ended:
+        return None
+    cure = "Add `{name}` to `input.properties`, which allows nothing else."
+    return Keys(frozenset(schema.get("properties", {})), cure)

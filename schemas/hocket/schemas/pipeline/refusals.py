@@ -1,0 +1,442 @@
+"""What a pipeline may not say although each of its fields is well formed: settings that can have no
+effect, that contradict each other, or that can only fail. Each is refused with its field and cure.
+
+Nothing is refused that could be of use: a bound may be tight, a list empty, a node never wanted.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hocket.schemas.errors import ErrorClass, InvalidInput
+from hocket.schemas.pipeline.expressions import NOT_CONSTANT, Reading, constant, readings
+from hocket.schemas.pipeline.names import read_by
+from hocket.schemas.pipeline.spec import (
+    NODE_TYPES,
+    WAIT_TYPES,
+    WORKER_TYPES,
+    ApprovalNode,
+    GraphNode,
+    Node,
+    Pipeline,
+    PipelineNode,
+    PlanningNode,
+    RaceNode,
+    SignalNode,
+)
+
+CLASSES = tuple(str(name) for name in ErrorClass)
+EVERY_ERROR = frozenset({"*", "all", "any", "error", "errors"})
+NESTING_TYPES = ("graph", "race")
+TAKEN = frozenset(
+    {"input", "nodes", "run", "index", "round", "previous", "output", "error"}
+    | {
+        "true",
+        "false",
+        "none",
+        "True",
+        "False",
+        "None",
+        "not",
+        "and",
+        "or",
+        "in",
+        "is",
+        "if",
+        "else",
+    }
+    | {"range", "dict", "namespace", "loop", "self"}
+)
+"""Names that an item may not have: they mean something else where it is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The time that something around a node leaves it."""
+
+    ms: float
+    whose: str
+
+
+def check_pipeline(pipeline: Pipeline) -> None:
+    """Raise InvalidInput for the first thing in a pipeline that makes no sense."""
+    limit = Limit(pipeline.slo_ms, "`slo_ms`")
+    check_scope(pipeline.nodes, pipeline.output, field="nodes", limit=limit)
+    _check_signals(pipeline)
+    _check_self_calls(pipeline)
+
+
+def check_scope(
+    nodes: Mapping[str, Node], output: Any, *, field: str, limit: Limit | None = None
+) -> None:
+    """Raise InvalidInput for the first thing in the nodes of a scope that makes no sense."""
+    for name, node in nodes.items():
+        _check_needs(name, node, nodes, f"{field}.{name}")
+        _check_node(node, f"{field}.{name}", limit)
+    _check_optional(nodes, output, field)
+
+
+def _check_node(node: Node, field: str, limit: Limit | None) -> None:
+    _check_attempts(node, field)
+    _check_times(node, field, limit)
+    _check_layers(node, field)
+    if isinstance(node, PlanningNode):
+        _check_planning(node, field)
+    inner_limit = limit
+    if node.timeout_ms is not None:
+        inner_limit = Limit(node.timeout_ms, f"`{field}.timeout_ms`")
+    if isinstance(node, GraphNode):
+        check_scope(node.nodes, node.output, field=f"{field}.nodes", limit=inner_limit)
+    elif isinstance(node, RaceNode):
+        _check_race(node, field)
+        for branch, inner in node.branches.items():
+            _check_node(inner, f"{field}.branches.{branch}", inner_limit)
+    for i, fallback in enumerate(node.fallback):
+        place = f"{field}.fallback.{i}"
+        _check_errors(fallback.on, f"{place}.on")
+        if (node.map or node.loop) and fallback.node.with_ is None:
+            raise InvalidInput(
+                field=f"{place}.node.with",
+                reason="the fallback of a node with `map` or `loop` cannot take over its input",
+                cure="Give the fallback its own `with`.",
+            )
+        _check_node(fallback.node, f"{place}.node", limit)
+
+
+# ---- one node -------------------------------------------------------------------------------
+
+
+def _check_needs(name: str, node: Node, nodes: Mapping[str, Node], field: str) -> None:
+    if len(set(node.needs)) < len(node.needs):
+        twice = next(need for i, need in enumerate(node.needs) if need in node.needs[:i])
+        raise InvalidInput(
+            field=f"{field}.needs", reason=f"`{twice}` stands twice", cure="Name it once."
+        )
+    for need in node.needs:
+        if need not in nodes:
+            beside = ", ".join(other for other in nodes if other != name)
+            raise InvalidInput(
+                field=f"{field}.needs",
+                reason=f"there is no node `{need}` beside it",
+                cure=f"Use one of: {beside}." if beside else "Remove it.",
+            )
+    if node.with_ is None and not node.map and "input" in {*node.needs, *read_by(node, field)}:
+        raise InvalidInput(
+            field=f"{field}.with",
+            reason="the output of node `input` would hide the run's input, which is called so too",
+            cure="Give the node a `with`, or rename `input`.",
+        )
+
+
+def _check_attempts(node: Node, field: str) -> None:
+    runs = node.type in WORKER_TYPES or node.type == "pipeline"
+    if node.retry is not None:
+        place = f"{field}.retry"
+        if not runs:
+            raise InvalidInput(
+                field=place,
+                reason=f"a `{node.type}` node makes no attempts of its own",
+                cure="Remove it."
+                if node.type in WAIT_TYPES
+                else "Put `retry` on the nodes inside it.",
+            )
+        if not node.retry.on:
+            raise InvalidInput(
+                field=f"{place}.on",
+                reason="it names no error, so that nothing is tried again",
+                cure="Name error classes, or remove `on`.",
+            )
+        _check_errors(node.retry.on, f"{place}.on")
+        if node.retry.backoff_ms > node.retry.max_backoff_ms:
+            raise InvalidInput(
+                field=f"{place}.backoff_ms",
+                reason=f"it is longer than `max_backoff_ms`, {node.retry.max_backoff_ms:.0f} ms",
+                cure="Raise `max_backoff_ms`, or lower it.",
+            )
+    if node.effects == "external" and node.type not in WORKER_TYPES:
+        raise InvalidInput(
+            field=f"{field}.effects",
+            reason=f"a `{node.type}` node writes nothing to the outside itself",
+            cure="Remove it."
+            if node.type in WAIT_TYPES
+            else "Put `effects` on the nodes that do the writing.",
+        )
+    _check_cache(node, field, runs=runs)
+
+
+def _check_cache(node: Node, field: str, *, runs: bool) -> None:
+    if node.cache is None:
+        return
+    if not runs:
+        raise InvalidInput(
+            field=f"{field}.cache",
+            reason=f"a `{node.type}` node computes nothing of its own that could be kept",
+            cure="Put `cache` on the nodes inside it that workers run."
+            if node.type in NESTING_TYPES
+            else "Remove it: each run asks anew.",
+        )
+    if node.effects == "external":
+        raise InvalidInput(
+            field=f"{field}.cache",
+            reason="a step served from the cache would not have its effect outside",
+            cure="Remove `cache`, or `effects: external`.",
+        )
+    if isinstance(node, PipelineNode) and node.version is None:
+        raise InvalidInput(
+            field=f"{field}.cache",
+            reason="a new version of the sub-pipeline would be answered with the old one's output",
+            cure="Name the sub-pipeline's `version`.",
+        )
+
+
+def _check_errors(patterns: Sequence[str], field: str) -> None:
+    """Refuse what is no error class and can only be meant as one."""
+    for pattern in patterns:
+        if pattern in CLASSES:
+            continue
+        if pattern.lower() in EVERY_ERROR:
+            raise InvalidInput(
+                field=field,
+                reason=f"`{pattern}` is not an error class",
+                cure=f"Name classes ({', '.join(CLASSES)}) or codes, or remove `on`.",
+            )
+        meant = next((name for name in CLASSES if _is_misspelt(pattern.lower(), name)), None)
+        if meant is not None or not pattern.strip():
+            raise InvalidInput(
+                field=field,
+                reason=f"`{pattern}` is not an error class",
+                cure=f"Write `{meant}`." if meant else f"Use one of: {', '.join(CLASSES)}.",
+            )
+
+
+def _is_misspelt(word: str, name: str) -> bool:
+    """Tell whether a word is a name but for one slip of the pen, two in a long name."""
+    return _slips(word, name) <= (2 if len(name) > 7 else 1)
+
+
+def _slips(one: str, other: str) -> int:
+    """Count the letters added, left out, mistaken or swapped between two words (optimal string
+    alignment distance)."""
+    rows = [list(range(len(other) + 1))]
+    for i, a in enumerate(one, start=1):
+        row = [i]
+        for j, b in enumerate(other, start=1):
+            least = min(rows[-1][j] + 1, row[j - 1] + 1, rows[-1][j - 1] + (a != b))
+            if i > 1 and j > 1 and a == other[j - 2] and b == one[i - 2]:
+                least = min(least, rows[-2][j - 2] + 1)
+            row.append(least)
+        rows.append(row)
+    return rows[-1][-1]
+
+
+def _check_times(node: Node, field: str, limit: Limit | None) -> None:
+    if node.timeout_ms is not None:
+        if node.type in WAIT_TYPES:
+            raise InvalidInput(
+                field=f"{field}.timeout_ms",
+                reason=f"a `{node.type}` node waits and makes no attempts",
+                cure="Say how long with `wait_ms`.",
+            )
+        if limit is not None and node.timeout_ms > limit.ms:
+            raise InvalidInput(
+                field=f"{field}.timeout_ms",
+                reason=f"it is longer than {limit.whose}, {limit.ms:.0f} ms, and has no effect",
+                cure=f"Lower it, or raise {limit.whose}.",
+            )
+    if isinstance(node, ApprovalNode | SignalNode):
+        waits = "wait_ms" in node.model_fields_set and not node.pause_deadline
+        if waits and limit is not None and node.wait_ms > limit.ms:
+            raise InvalidInput(
+                field=f"{field}.wait_ms",
+                reason=f"it is longer than {limit.whose}, {limit.ms:.0f} ms, and has no effect",
+                cure=f"Lower it, raise {limit.whose}, or set `pause_deadline: true`.",
+            )
+
+
+def _check_layers(node: Node, field: str) -> None:
+    if node.map is not None:
+        if not node.map.as_.isidentifier() or node.map.as_ in TAKEN:
+            raise InvalidInput(
+                field=f"{field}.map.as",
+                reason=f"an item cannot be read as `{node.map.as_}`",
+                cure="Use letters, digits and `_`, and none of the names that expressions have.",
+            )
+        over = constant(node.map.over)
+        if over is not NOT_CONSTANT and not isinstance(over, list | tuple):
+            raise InvalidInput(
+                field=f"{field}.map.over",
+                reason=f"`{node.map.over}` is not a list",
+                cure='Name a list: `over: "{{ input.items }}"`.',
+            )
+    if node.loop is not None and node.loop.on_exhausted == "fail":
+        until = constant(node.loop.until)
+        if until is not NOT_CONSTANT and not until:
+            raise InvalidInput(
+                field=f"{field}.loop.until",
+                reason="it never holds, so that the loop can only fail",
+                cure="Write a condition, or set `on_exhausted: accept` to run all rounds.",
+            )
+
+
+def _check_race(node: RaceNode, field: str) -> None:
+    if node.pick == "best" and node.score is None:
+        raise InvalidInput(
+            field=f"{field}.score",
+            reason="`pick: best` needs a score to compare",
+            cure='Add one, e.g. `score: "output.points"`.',
+        )
+    if node.score is not None and node.pick != "best":
+        raise InvalidInput(
+            field=f"{field}.score",
+            reason="a score is compared only with `pick: best`",
+            cure="Add `pick: best`, or remove it.",
+        )
+
+
+def _check_planning(node: PlanningNode, field: str) -> None:
+    if node.emit is None:
+        for i, query in enumerate(node.catalog):
+            for name, param in query.params.items():
+                if param.values is not None and node.database is None:
+                    raise InvalidInput(
+                        field=f"{field}.catalog.{i}.params.{name}.values",
+                        reason="they are read from a database, and none is named",
+                        cure="Name it in the node's `database`.",
+                    )
+        return
+    for kind in node.emit.types:
+        if kind not in NODE_TYPES:
+            raise InvalidInput(
+                field=f"{field}.emit.types",
+                reason=f"`{kind}` is not a node type",
+                cure=f"Use one of: {', '.join(NODE_TYPES)}.",
+            )
+        if kind in NESTING_TYPES and node.emit.max_depth == 1:
+            raise InvalidInput(
+                field=f"{field}.emit.max_depth",
+                reason=f"a `{kind}` node holds others, and with depth 1 none may",
+                cure=f"Set `max_depth: 2` or more, or remove `{kind}` from `types`.",
+            )
+    if node.catalog:
+        raise InvalidInput(
+            field=f"{field}.catalog",
+            reason="a planner that emits steps is not told of the catalog",
+            cure="Remove `catalog`, or `emit`.",
+        )
+
+
+# ---- several nodes --------------------------------------------------------------------------
+
+
+def _check_optional(nodes: Mapping[str, Node], output: Any, field: str) -> None:
+    """Refuse an optional node whose failure would fail those that it must not fail."""
+    needed = {need for name, node in nodes.items() for need in _needs(node, f"{field}.{name}")}
+    finals = [name for name in nodes if name not in needed]
+    if output is None and len(finals) == 1 and nodes[finals[0]].optional:
+        raise InvalidInput(
+            field=f"{field}.{finals[0]}.optional",
+            reason="its output is the output of the whole, which would be null where it fails",
+            cure="Remove `optional`, give it a `fallback`, or say what the `output` is.",
+        )
+    for name, node in nodes.items():
+        if node.optional or node.when is not None:
+            continue
+        for reading, least in _strict_readings(node, f"{field}.{name}"):
+            _check_not_optional(reading, least, nodes)
+
+
+def _check_not_optional(reading: Reading, least: int, nodes: Mapping[str, Node]) -> None:
+    path = reading.only
+    if path is None or len(path) < least or path[0] != "nodes" or path[2] != "output":
+        return
+    source = nodes.get(path[1])
+    if source is not None and source.optional:
+        text = ".".join(path)
+        raise InvalidInput(
+            field=reading.field,
+            reason=f"`{text}` fails where `{path[1]}` did, which is optional: its output is null then",
+            cure=f"Say what serves instead, e.g. `{text} if nodes.{path[1]}.output else []`, "
+            f"or remove `optional`.",
+        )
+
+
+def _strict_readings(node: Node, field: str) -> Iterator[tuple[Reading, int]]:
+    """Yield what a node cannot do without, with the length from which a path is read below null."""
+    for reading in readings(node.with_, f"{field}.with"):
+        yield reading, 4
+    if node.map is not None:
+        for reading in readings(node.map.over, f"{field}.map.over", expression=True):
+            yield reading, 3
+
+
+def _needs(node: Node, field: str) -> set[str]:
+    return {*node.needs, *read_by(node, field)}
+
+
+def _check_signals(pipeline: Pipeline) -> None:
+    """Refuse a signal that an approval hears to as well: an answer could go to either."""
+    every = list(_all(pipeline.nodes, "nodes"))
+    approvals = {name: field for name, node, field in every if isinstance(node, ApprovalNode)}
+    for _, node, field in every:
+        if isinstance(node, SignalNode) and node.signal in approvals:
+            raise InvalidInput(
+                field=f"{field}.signal",
+                reason=f"the approval `{approvals[node.signal]}` hears to `{node.signal}` too",
+                cure="Give the signal another name.",
+            )
+
+
+def _all(nodes: Mapping[str, Node], field: str) -> Iterator[tuple[str, Node, str]]:
+    for name, node in nodes.items():
+        yield from _with_inner(name, node, f"{field}.{name}")
+
+
+def _with_inner(name: str, node: Node, field: str) -> Iterator[tuple[str, Node, str]]:
+    yield name, node, field
+    if isinstance(node, GraphNode):
+        yield from _all(node.nodes, f"{field}.nodes")
+    elif isinstance(node, RaceNode):
+        yield from _all(node.branches, f"{field}.branches")
+    for i, fallback in enumerate(node.fallback):
+        yield from _with_inner(name, fallback.node, f"{field}.fallback.{i}.node")
+
+
+def _check_self_calls(pipeline: Pipeline) -> None:
+    """Refuse a pipeline that calls itself whenever it runs, and so without an end."""
+    for field, node in _always(pipeline.nodes, "nodes"):
+        if isinstance(node, PipelineNode) and node.pipeline == pipeline.pipeline:
+            raise InvalidInput(
+                field=f"{field}.pipeline",
+                reason="the pipeline calls itself in every run, without an end",
+                cure="Give the node a `when` that ends it, or call another pipeline.",
+            )
+
+
+def _always(nodes: Mapping[str, Node], field: str) -> Iterator[tuple[str, Node]]:
+    """Yield the nodes that run whenever their scope does: nothing can skip them."""
+    dependents: dict[str, list[str]] = {}
+    ready: list[str] = []
+    for name, node in nodes.items():
+        needs = _needs(node, f"{field}.{name}")
+        ready += [] if needs else [name]
+        for need in needs:
+            dependents.setdefault(need, []).append(name)
+    seen = set(ready)
+    while ready:
+        name = ready.pop()
+        node = nodes[name]
+        if node.when is None and node.map is None:
+            yield from _always_inside(node, f"{field}.{name}")
+            fresh = [other for other in dependents.get(name, ()) if other not in seen]
+            seen.update(fresh)
+            ready += fresh
+
+
+def _always_inside(node: Node, field: str) -> Iterator[tuple[str, Node]]:
+    yield field, node
+    if isinstance(node, GraphNode):
+        yield from _always(node.nodes, f"{field}.nodes")
+    elif isinstance(node, RaceNode):
+        for name, branch in node.branches.items():
+            if branch.map is None:
+                yield from _always_inside(branch, f"{field}.branches.{name}")
