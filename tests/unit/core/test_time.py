@@ -170,3 +170,26 @@ def test_signals_of_one_name_go_to_the_steps_that_wait_in_the_order_of_their_key
     play.send(SignalReceived(run_id="r1", signal_id="1", name="go", payload="first"))
     play.send(SignalReceived(run_id="r1", signal_id="2", name="go", payload="second"))
     assert play.run.output == ["first", "second"]
+
+
+def test_a_timeout_is_that_of_an_attempt_and_not_of_the_map_around_it() -> None:
+    node = python(timeout_ms=100, map={"over": "[1, 2]", "concurrency": 1})
+    play = Play({"m": node, "z": python()})
+    assert min(play.wakes) == START_MS + 60_000  # the deadline: no wake-up of the map
+    assert play.take("m[0]").timeout_ms == 100
+
+
+def test_the_timeout_of_a_graph_holds_for_each_item_anew() -> None:
+    graph = {"type": "graph", "timeout_ms": 100, "nodes": {"x": python()}}
+    mapped = {"map": {"over": "[1, 2]", "concurrency": 1, "on_item_error": "skip"}}
+    play = Play({"m": graph | mapped})
+    fire(play)
+    assert play.waiting() == ["m[1]/x"]
+    play.finish("m[1]/x", 7)
+    assert (play.run.status, play.run.output) == (RunStatus.DEGRADED, [None, 7])
+
+
+def test_the_timeout_of_a_sub_pipeline_is_its_runs_deadline() -> None:
+    play = Play({"c": {"type": "pipeline", "pipeline": "other", "timeout_ms": 100}})
+    (started,) = play.subruns()
+    assert started.accepted.deadline_at_ms == START_MS + 100

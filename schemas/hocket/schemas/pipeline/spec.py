@@ -100,7 +100,8 @@ class NodeBase(_Spec):
     loop: Loop | None = None
     retry: Retry | None = None
     timeout_ms: float | None = Field(None, gt=0, le=MAX_TIMEOUT_MS)
-    """The time of one attempt; without it 60 s, and never beyond the run's deadline."""
+    """The time of one attempt; without it 60 s, and never beyond the run's deadline. Of a `graph` or
+    `race`: of the whole of it, anew for each item and round."""
     optional: bool = False
     """Where it fails the run goes on (its output is null) and ends `degraded`."""
     fallback: tuple["Fallback", ...] = ()

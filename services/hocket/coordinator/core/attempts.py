@@ -262,6 +262,10 @@ def child_of(u: Unfolding, step: Step) -> RunAccepted:
     assert isinstance(node, PipelineNode)
     run = u.run
     assert step.deadline_at_ms is not None
+    assert step.dispatched_at_ms is not None
+    deadline_at_ms = step.deadline_at_ms
+    if node.timeout_ms is not None:
+        deadline_at_ms = min(deadline_at_ms, step.dispatched_at_ms + node.timeout_ms)
     return RunAccepted(
         run_id=child_run_id(run.run_id, step.key, step.attempt),
         tenant=run.tenant,
@@ -269,7 +273,7 @@ def child_of(u: Unfolding, step: Step) -> RunAccepted:
         version=node.version or 0,
         input=step.input if isinstance(step.input, dict) else {"value": step.input},
         priority=run.priority,
-        deadline_at_ms=step.deadline_at_ms,
+        deadline_at_ms=deadline_at_ms,
         budget_usd=None if run.budget_usd is None else run.budget_usd - run.spent_usd,
         traceparent=run.traceparent,
         parent=RunParent(

@@ -70,7 +70,7 @@ def start(u: Unfolding, work: Start) -> None:
         if role is Role.MAP:
             _open_map(u, step, work.plan)
         elif role is Role.LOOP:
-            _start_round(u, _timed(u, step, work.plan), work.plan, 1)
+            _start_round(u, u.put(step), work.plan, 1)
         else:
             _open_base(u, step, work)
     except HocketError as error:
@@ -156,10 +156,9 @@ def _input_of(u: Unfolding, step: Step, work: Start) -> Any:
 
 
 def _timed(u: Unfolding, step: Step, plan: NodePlan) -> Step:
-    """Keep a container, with the time it may take where its node says one."""
+    """Keep a graph or race, with the time that it may take where its node says one."""
     timeout_ms = plan.node.timeout_ms
-    owns_timeout = step.link not in (Link.ITEM, Link.ROUND)
-    if timeout_ms is not None and owns_timeout and step.role is not Role.LEAF:
+    if timeout_ms is not None:
         step = replace(step, wake_at_ms=u.now_ms + timeout_ms)
     return u.put(step)
 
@@ -185,7 +184,7 @@ def _open_map(u: Unfolding, step: Step, plan: NodePlan) -> None:
             reason=f"it gives {len(items)} items and max_items is {spec.max_items}",
             cure="Raise `max_items` or map over fewer.",
         )
-    step = _timed(u, replace(step, input=items), plan)
+    step = u.put(replace(step, input=items))
     if not items:
         u.settle(step.key, StepState.SUCCEEDED, output=[])
         return
