@@ -31,7 +31,10 @@ def partition_with(notes: Notes) -> Partition:
     metrics = SimpleNamespace(applied=lambda kind: None)
     names = ("bus", "store", "catalog", "durations", "step_cache")
     parts: dict[str, Any] = dict.fromkeys(names)
-    return Partition(0, partitions=1, committer=notes, metrics=metrics, **parts)  # type: ignore[arg-type]
+    dispatcher: Any = SimpleNamespace(release=lambda: None)
+    return Partition(
+        0, partitions=1, committer=notes, metrics=metrics, dispatcher=dispatcher, **parts
+    )  # type: ignore[arg-type]
 
 
 async def test_an_event_that_breaks_a_rule_is_buried_and_the_next_is_applied(

@@ -239,6 +239,13 @@ class StepCancelled(Message):
     reason: str = ""
 
 
+class WorkerAnnounced(Message):
+    """A worker lives and can run so many steps of each type at once; none, where it stops."""
+
+    worker: str
+    slots: dict[str, int]
+
+
 # ---- public facts ---------------------------------------------------------------------------
 
 

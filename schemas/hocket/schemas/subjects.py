@@ -30,6 +30,10 @@ GATEWAY_MODELS = "hocket.gateway.models"
 """Core NATS request/reply: the logical models there are, as JSON."""
 CANCEL_FILTER = "hocket.cancel"
 """Core NATS: a StepCancelled for whichever worker holds the attempt."""
+WORKER_ANNOUNCED = "hocket.worker.announced"
+"""Core NATS: a WorkerAnnounced, every few seconds and when a worker starts, stops or is asked."""
+WORKER_ASKED = "hocket.worker.asked"
+"""Core NATS: every worker shall announce itself now."""
 
 LANES = ("urgent", "normal", "batch")
 

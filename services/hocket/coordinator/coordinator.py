@@ -6,12 +6,14 @@ partition that another coordinator took is such a failure.
 """
 
 import asyncio
+from collections.abc import Mapping
 
 import structlog
 
 from hocket.coordinator.cache_store import CacheStore
 from hocket.coordinator.catalog import Catalog
 from hocket.coordinator.committer import AWAY, Committer
+from hocket.coordinator.dispatcher import Dispatcher
 from hocket.coordinator.durations import Durations
 from hocket.coordinator.intake import Intake
 from hocket.coordinator.metrics import CoordinatorMetrics
@@ -42,11 +44,16 @@ class Coordinator:
         *,
         partitions: int,
         max_task_bytes: int,
+        tenant_weights: Mapping[str, float] | None = None,
+        gated: bool = True,
     ) -> None:
         self._durations = Durations(store)
         self._catalog = Catalog(store, self._durations)
         self._committer = Committer(store, health, metrics)
         self._step_cache = StepCache(bus, cache_store, metrics, partitions=partitions)
+        self._dispatcher = Dispatcher(
+            bus, metrics, partitions=partitions, weights=tenant_weights or {}, gated=gated
+        )
         self._partitions = [
             Partition(
                 number,
@@ -57,6 +64,7 @@ class Coordinator:
                 durations=self._durations,
                 committer=self._committer,
                 step_cache=self._step_cache,
+                dispatcher=self._dispatcher,
                 metrics=metrics,
             )
             for number in range(partitions)
@@ -74,6 +82,7 @@ class Coordinator:
 
     async def own(self, owner: str) -> None:
         """Take every partition over."""
+        await self._dispatcher.open()
         await asyncio.gather(*(partition.own(owner) for partition in self._partitions))
         self._bus.on_reconnect.append(self._came_back)
 
@@ -88,7 +97,8 @@ class Coordinator:
         keeping = asyncio.create_task(self._keep_durations(), name="durations")
         stop = asyncio.create_task(stopping.wait(), name="stopping")
         telling = asyncio.create_task(self._tell_durations(), name="outlooks")
-        tasks = [*reading, admitting, committing, caching, keeping, telling]
+        dispatching = asyncio.create_task(self._dispatcher.run(), name="dispatch")
+        tasks = [*reading, admitting, committing, caching, keeping, telling, dispatching]
         try:
             done, _ = await asyncio.wait({*tasks, stop}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:

@@ -1,6 +1,10 @@
 """What the coordinator counts, for Prometheus."""
 
+from collections.abc import Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from hocket.coordinator.core.gate import Load
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 20_000)
@@ -44,6 +48,42 @@ class CoordinatorMetrics:
             ["answer"],
             registry=registry,
         )
+
+        self._held = Gauge(
+            "hocket_steps_held", "Ready steps that wait for a slot.", ["type"], registry=registry
+        )
+        self._out = Gauge(
+            "hocket_steps_out",
+            "Steps handed out that have not ended.",
+            ["type"],
+            registry=registry,
+        )
+        self._slots = Gauge(
+            "hocket_worker_slots", "Slots that workers announced.", ["type"], registry=registry
+        )
+        self._window = Gauge(
+            "hocket_steps_window",
+            "Steps that may be out; -1 where the type is not gated.",
+            ["type"],
+            registry=registry,
+        )
+        self._held_seconds = Histogram(
+            "hocket_step_held_seconds",
+            "How long a step waited for its turn, of those that had to wait.",
+            ["type", "priority"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+
+    def released(self, node_type: str, priority: str, held_ms: float) -> None:
+        self._held_seconds.labels(node_type, priority).observe(held_ms / 1000)
+
+    def dispatching(self, loads: Mapping[str, Load]) -> None:
+        for node_type, load in loads.items():
+            self._held.labels(node_type).set(load.held)
+            self._out.labels(node_type).set(load.out)
+            self._slots.labels(node_type).set(load.slots)
+            self._window.labels(node_type).set(-1 if load.window is None else load.window)
 
     def applied(self, kind: str) -> None:
         events = self._events_of.get(kind)

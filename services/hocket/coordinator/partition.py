@@ -29,12 +29,13 @@ from hocket.coordinator.core.commands import (
     StartSubRun,
     Wake,
 )
-from hocket.coordinator.core.deadlines import Outlook
+from hocket.coordinator.core.deadlines import UNIT, Outlook
 from hocket.coordinator.core.decide import Decision, accept, decide, resume
 from hocket.coordinator.core.ending import finished_of
 from hocket.coordinator.core.outlooks import Outlooks
 from hocket.coordinator.core.records import restore
 from hocket.coordinator.core.state import Link, Role, Run, Step, StepState
+from hocket.coordinator.dispatcher import Dispatcher
 from hocket.coordinator.durations import Durations
 from hocket.coordinator.log_reader import LogMessage, LogReader, stored_at_ms
 from hocket.coordinator.metrics import CoordinatorMetrics
@@ -59,8 +60,6 @@ from hocket.schemas.messages import (
     RunFinished,
     RunParent,
     Spend,
-    StepCancelled,
-    StepRequested,
     TimerFired,
 )
 from hocket.schemas.pipeline.plan import check_input
@@ -91,6 +90,7 @@ class Partition:
         durations: Durations,
         committer: Committer,
         step_cache: StepCache,
+        dispatcher: Dispatcher,
         metrics: CoordinatorMetrics,
     ) -> None:
         self.number = number
@@ -101,6 +101,7 @@ class Partition:
         self._durations = durations
         self._committer = committer
         self._step_cache = step_cache
+        self._dispatcher = dispatcher
         self._metrics = metrics
         self._epoch = 0
         self._outlooks = Outlooks()
@@ -130,6 +131,7 @@ class Partition:
             applied_msg_id=offset.applied_msg_id,
         )
         self._outlooks = Outlooks(await self._store.outlook(self.number))
+        self._dispatcher.took(self.number)
         for run, steps in await self._store.in_flight(self.number):
             await self._load(run, steps)
         for run in await self._store.ended_since(self.number, ENDED_FOR_S):
@@ -178,6 +180,7 @@ class Partition:
         if event is not None:
             self._metrics.applied(message.kind)
             await self._apply_surely(event, message)
+            self._dispatcher.release()
         self._committer.applied(self.number, self._epoch, message.seq, message.msg_id)
 
     # ---- events -----------------------------------------------------------------------------
@@ -230,6 +233,8 @@ class Partition:
         if isinstance(event, OutlookChanged):
             self._committer.expects(self.number, self._outlooks.change(event))
             return
+        if isinstance(event, AttemptFinished):
+            self._dispatcher.finished(event)
         run = self._runs.get(event.run_id) or self._ended.get(event.run_id)
         if run is None:
             if isinstance(event, AttemptFinished):
@@ -353,17 +358,11 @@ class Partition:
 
     def _execute(self, command: Command) -> None:
         if isinstance(command, Dispatch):
-            self._dispatch(command)
+            self._dispatcher.dispatch(command)
         elif isinstance(command, Wake):
             self._timers.arm(command.run_id, command.at_ms)
         elif isinstance(command, CancelAttempt):
-            cancelled = StepCancelled(
-                run_id=command.run_id,
-                step=command.step,
-                attempt=command.attempt,
-                reason=command.reason,
-            )
-            self._bus.tell(subjects.CANCEL_FILTER, _bytes(cancelled))
+            self._dispatcher.cancel(command)
         elif isinstance(command, Announce):
             self._bus.tell(command.reply_to, _bytes(command.change))
         elif isinstance(command, LookUpCache):
@@ -383,27 +382,6 @@ class Partition:
             self._post_log(cancel, f"{command.run_id}:cancel:parent")
         else:
             raise AssertionError(f"no rule for {type(command).__name__}")
-
-    def _dispatch(self, command: Dispatch) -> None:
-        request = command.request
-        subject = subjects.step(request.type, command.lane)
-        msg_id = ids.attempt_id(request.run_id, request.step, request.attempt)
-        headers = {"traceparent": command.traceparent} if command.traceparent else None
-        try:
-            self._bus.post(subject, _bytes(request), msg_id=msg_id, headers=headers)
-        except PayloadTooLarge as error:
-            self._fail_dispatch(request, error)
-
-    def _fail_dispatch(self, request: StepRequested, error: PayloadTooLarge) -> None:
-        """A step whose input does not fit a message fails, like one that its worker refuses."""
-        result = AttemptFinished(
-            run_id=request.run_id,
-            step=request.step,
-            attempt=request.attempt,
-            error=error.info(),
-            worker="coordinator",
-        )
-        self._post_log(result, f"{request.run_id}:{request.step}:{request.attempt}:f")
 
     def _ended_committed(self, run: Run, finished: RunFinished) -> None:
         duration_ms = finished.finished_at_ms - finished.accepted_at_ms
@@ -465,10 +443,15 @@ class Partition:
         run = decision.run
         for key in decision.changed:
             step = run.steps[key]
-            computed = step.state is StepState.SUCCEEDED and step.source is None
-            if computed and step.link is Link.NODE and not step.home:
-                duration_ms = _duration_ms(step, event)
-                self._durations.measured(run.tenant, run.pipeline, step.path, duration_ms)
+            if step.state is not StepState.SUCCEEDED or step.source is not None or step.home:
+                continue
+            path = step.path
+            if step.link in (Link.ITEM, Link.ROUND):
+                if step.role is not Role.LEAF:
+                    continue
+                path += UNIT
+            duration_ms = _duration_ms(step, event)
+            self._durations.measured(run.tenant, run.pipeline, path, duration_ms)
 
     # ---- taking over ------------------------------------------------------------------------
 

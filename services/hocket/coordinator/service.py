@@ -31,6 +31,8 @@ async def main(service: Service) -> None:
         CoordinatorMetrics(service.telemetry.registry),
         partitions=settings.partitions,
         max_task_bytes=settings.max_task_bytes,
+        tenant_weights=settings.tenant_weights,
+        gated=settings.dispatch_gate,
     )
     owner = f"{socket.gethostname()}-{os.getpid()}"
     await coordinator.own(owner)

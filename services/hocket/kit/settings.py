@@ -4,7 +4,7 @@
 """
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import AliasChoices, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -36,5 +36,10 @@ class Settings(BaseSettings):
     otlp_endpoint: str | None = None
     """Where spans go, e.g. http://collector:4318/v1/traces; without it none are made."""
     max_task_bytes: int = Field(512 * 1024, ge=1_024)
+    tenant_weights: dict[str, Annotated[float, Field(gt=0, le=1_000)]] = {}
+    """How ready steps of tenants share the workers, as JSON: `{"acme": 3}`; 1 for all others."""
+    dispatch_gate: bool = True
+    """Whether ready steps wait for a free slot in the coordinator, where they can be ordered; without
+    it they go to the stream at once, first come first served within a lane."""
     api_host: str = "127.0.0.1"
     api_port: int = Field(8_080, ge=0, le=65_535)

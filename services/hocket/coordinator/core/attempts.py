@@ -14,15 +14,26 @@ from hocket.coordinator.core.caching import filled, look_again, look_up
 from hocket.coordinator.core.commands import Dispatch, RecordAttempt, ReleaseCache, StartSubRun
 from hocket.coordinator.core.deadlines import (
     DEFAULT_TIMEOUT_MS,
+    Expectation,
     deadline_of,
     emitted_outlook,
-    lane_of,
+    last_hope_of,
     slack_of,
 )
 from hocket.coordinator.core.graph import open_scope
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.retries import backoff_ms
-from hocket.coordinator.core.state import TERMINAL, Emitted, Role, Source, Step, StepState
+from hocket.coordinator.core.state import (
+    TERMINAL,
+    Emitted,
+    Link,
+    Role,
+    Scope,
+    Source,
+    Step,
+    StepState,
+    Tally,
+)
 from hocket.coordinator.core.unfolding import Failing, Unfolding
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.ids import child_run_id
@@ -33,7 +44,7 @@ from hocket.schemas.messages import (
     RunParent,
     StepRequested,
 )
-from hocket.schemas.pipeline.plan import compile_emitted
+from hocket.schemas.pipeline.plan import NodePlan, compile_emitted
 from hocket.schemas.pipeline.spec import PipelineNode, PlanningNode, PlanPolicy
 
 MAX_RUN_DEPTH = 32
@@ -110,11 +121,15 @@ def dispatch(u: Unfolding, step: Step, attempt: int) -> None:
     if step.role is Role.SUBRUN:
         u.commands.append(StartSubRun(child_of(u, step)))
     else:
-        u.commands.append(redispatch(u, step))
+        u.commands.append(_dispatch(u, step, expectation))
 
 
 def redispatch(u: Unfolding, step: Step) -> Dispatch:
-    """Return the dispatch of a step's present attempt: the same message each time it is made."""
+    """Return the dispatch of a step's present attempt once more."""
+    return _dispatch(u, step, u.expectation(step))
+
+
+def _dispatch(u: Unfolding, step: Step, expectation: Expectation) -> Dispatch:
     plan = u.node_plan(step)
     assert step.deadline_at_ms is not None
     assert step.slack_ms is not None
@@ -141,7 +156,25 @@ def redispatch(u: Unfolding, step: Step) -> Dispatch:
         budget_left_usd=None if budget is None else max(Decimal(0), budget - u.run.spent_usd),
         effects_external=plan.node.effects == "external",
     )
-    return Dispatch(request, lane_of(u.run.priority, step.slack_ms), u.run.traceparent)
+    return Dispatch(
+        request,
+        latest_start_at_ms=step.dispatched_at_ms + step.slack_ms,
+        last_hope_at_ms=last_hope_of(expectation, u.run.deadline_at_ms),
+        expected_ms=expectation.own.mean_ms,
+        join_left=_join_left(u, step, plan),
+        traceparent=u.run.traceparent,
+    )
+
+
+def _join_left(u: Unfolding, step: Step, plan: NodePlan) -> int:
+    """Return for how many steps, this one included, what comes next still waits."""
+    if step.link is Link.ITEM:
+        tally: Tally = u.tallies[step.parent]
+        return len(u.steps[step.parent].input) - tally.started + tally.running
+    if step.link is not Link.NODE:
+        return 1
+    scope: Scope = u.scopes[step.parent]
+    return min((scope.pending[name] for name in plan.dependents), default=scope.left)
 
 
 def finished(u: Unfolding, event: AttemptFinished) -> None:

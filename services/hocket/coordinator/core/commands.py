@@ -11,10 +11,18 @@ from hocket.schemas.messages import RunAccepted, RunFinished, StepChanged, StepR
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """Publish a step to its workers; after the commit where `effects_external`."""
+    """Publish a step to its workers when it is its turn; after the commit where `effects_external`.
+
+    Its turn depends on when it must start to keep the run's deadline (`latest_start_at_ms`) or to
+    just make it (`last_hope_at_ms`), on how long it is expected to run, and on how many steps, this
+    one included, the next join still waits for.
+    """
 
     request: StepRequested
-    lane: str
+    latest_start_at_ms: float
+    last_hope_at_ms: float
+    expected_ms: float
+    join_left: int
     traceparent: str | None = None
 
 

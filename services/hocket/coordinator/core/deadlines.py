@@ -3,15 +3,17 @@
 For every node: how long it takes, and how long the critical path behind it takes, both as
 distributions (means and variances of steps in sequence add; of parallel branches the one with the
 later tail counts). A step's deadline is the run's deadline less the tail of the path behind it; its
-slack is what is left beyond its own expected time.
+slack is what is left beyond its own expected time. Beside that, what is *sure*: the mean of what is
+known of the nodes that must run; when not even that fits, the deadline is out of reach.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 
 from hocket.schemas.messages import Priority
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
+from hocket.schemas.pipeline.spec import RaceNode
 
 TAIL_SD = 1.645
 """Standard deviations of tail that a deadline keeps free: 95 % of a normal distribution."""
@@ -39,11 +41,13 @@ DEFAULT_MS: Mapping[str, tuple[float, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A duration as a distribution, with the weight of what it rests on."""
+    """A duration as a distribution, with the weight of what it rests on. `sure_ms` is the part of the
+    mean that is measured or said, and certain to be needed."""
 
     mean_ms: float
     variance: float
     weight: float = 0.0
+    sure_ms: float = 0.0
 
     def tail_ms(self) -> float:
         """Return the duration that is exceeded by 5 % of a normal distribution."""
@@ -51,7 +55,11 @@ class Estimate:
 
     def then(self, other: "Estimate") -> "Estimate":
         """Return the duration of this and then the other."""
-        return Estimate(self.mean_ms + other.mean_ms, self.variance + other.variance)
+        return Estimate(
+            self.mean_ms + other.mean_ms,
+            self.variance + other.variance,
+            sure_ms=self.sure_ms + other.sure_ms,
+        )
 
 
 NOTHING = Estimate(0.0, 0.0)
@@ -66,7 +74,9 @@ class Expectation:
 
 
 Outlook = Mapping[str, Expectation]
-"""By node path; made once per change of the statistics, read at every dispatch."""
+"""By node path; made once per change of the statistics, read at every dispatch. A node with `map` or
+`loop` stands there as a whole, and one of its steps under its path and `UNIT`."""
+UNIT = "[]"
 
 
 def observe(estimate: Estimate | None, duration_ms: float) -> Estimate:
@@ -106,6 +116,20 @@ def slack_of(expectation: Expectation, run_deadline_at_ms: float, now_ms: float)
     return run_deadline_at_ms - now_ms - expectation.own.then(expectation.after).tail_ms()
 
 
+def last_hope_of(expectation: Expectation, run_deadline_at_ms: float) -> float:
+    """Return when a step must start so that the run may just make it (epoch ms)."""
+    return run_deadline_at_ms - expectation.own.sure_ms - expectation.after.sure_ms
+
+
+def one_of(whole: Expectation, unit: Expectation, left: float) -> Expectation:
+    """Return what to expect of one step of a mapped or looped node, when this share of the whole
+    node is still to be done."""
+    rest = Estimate(
+        max(0.0, whole.own.mean_ms * left - unit.own.mean_ms), whole.own.variance * left * left
+    )
+    return Expectation(unit.own, rest.then(whole.after))
+
+
 def lane_of(priority: Priority, slack_ms: float) -> str:
     """Return the lane on STEPS: batch work never overtakes, short slack goes first."""
     if priority is Priority.BATCH:
@@ -124,13 +148,26 @@ def _look(
     """Fill `result` for a scope; return the duration of its critical path."""
     behind: dict[str, Estimate] = {}
     own: dict[str, Estimate] = {}
+    skippable = _skippable(scope)
     for name in reversed(scope.order):
         node = scope.nodes[name]
         behind[name] = _latest([own[d].then(behind[d]) for d in node.dependents])
         after = behind[name].then(after_scope)
         own[name] = _expect(node, durations, after, result)
         result[node.path] = Expectation(own[name], after)
+        if name in skippable:
+            own[name] = replace(own[name], sure_ms=0.0)
     return _latest([own[name].then(behind[name]) for name in scope.roots])
+
+
+def _skippable(scope: ScopePlan) -> set[str]:
+    """Return the nodes that may be skipped, seen from before they start."""
+    found: set[str] = set()
+    for name in scope.order:
+        node = scope.nodes[name]
+        if node.when is not None or (node.needs and found.issuperset(node.needs)):
+            found.add(name)
+    return found
 
 
 def _expect(
@@ -142,17 +179,29 @@ def _expect(
     inner = NOTHING
     if node.body is not None:
         inner = _look(node.body, durations, after, result)
-    for other in (*node.branches.values(), *node.fallbacks):
-        estimate = _expect(other, durations, after, result)
-        result[other.path] = Expectation(estimate, after)
-        if other.path in {branch.path for branch in node.branches.values()}:
-            inner = _latest([inner, estimate])
-    measured = durations.get(node.path)
+    for fallback in node.fallbacks:
+        result[fallback.path] = Expectation(_expect(fallback, durations, after, result), after)
+    if node.branches:
+        branches = {b.path: _expect(b, durations, after, result) for b in node.branches.values()}
+        result.update({path: Expectation(own, after) for path, own in branches.items()})
+        inner = _latest(list(branches.values()))
+        if isinstance(node.node, RaceNode) and node.node.pick == "first_valid":
+            inner = replace(inner, sure_ms=min(own.sure_ms for own in branches.values()))
+    if not (node.node.map or node.node.loop):
+        return _estimate(node, inner, durations.get(node.path))
+    unit = _estimate(node, inner, durations.get(node.path + UNIT))
+    result[node.path + UNIT] = Expectation(unit, after)
+    return _estimate(node, unit, durations.get(node.path))
+
+
+def _estimate(node: NodePlan, inner: Estimate, measured: Estimate | None) -> Estimate:
+    """Return a node's own duration: measured, else said, else that of what it holds, else usual."""
     if measured is not None and measured.weight >= ENOUGH:
-        return measured
-    if node.node.expect is not None:
-        return Estimate(node.node.expect.mean_ms, node.node.expect.sd_ms**2)
-    if node.body is not None or node.branches:
+        return replace(measured, sure_ms=measured.mean_ms)
+    expect = node.node.expect
+    if expect is not None:
+        return Estimate(expect.mean_ms, expect.sd_ms**2, sure_ms=expect.mean_ms)
+    if inner is not NOTHING:
         return inner
     if measured is not None:
         return measured
@@ -161,4 +210,8 @@ def _expect(
 
 
 def _latest(estimates: list[Estimate]) -> Estimate:
-    return max(estimates, key=lambda e: (e.tail_ms(), e.mean_ms), default=NOTHING)
+    if not estimates:
+        return NOTHING
+    latest = max(estimates, key=lambda e: (e.tail_ms(), e.mean_ms))
+    sure_ms = max(e.sure_ms for e in estimates)
+    return latest if latest.sure_ms == sure_ms else replace(latest, sure_ms=sure_ms)

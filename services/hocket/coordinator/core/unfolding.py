@@ -16,9 +16,11 @@ from immutables import Map
 from hocket.coordinator.core.commands import Announce, Command, Wake
 from hocket.coordinator.core.deadlines import (
     NOTHING,
+    UNIT,
     Estimate,
     Expectation,
     Outlook,
+    one_of,
 )
 from hocket.coordinator.core.heap import Heap, pop, push
 from hocket.coordinator.core.replacing import replace
@@ -128,9 +130,21 @@ class Unfolding:
         return self.steps[scope].home  # type: ignore[no-any-return]
 
     def expectation(self, step: Step) -> Expectation:
+        """Return what to expect of a step and of the path behind it."""
+        expected = self._expected(step, step.path)
+        if step.link is Link.ITEM:
+            items = len(self.steps[step.parent].input)
+            return one_of(expected, self._expected(step, step.path + UNIT), 1 - step.index / items)
+        if step.link is Link.ROUND:
+            unit = self._expected(step, step.path + UNIT)
+            done = (step.index - 1) * unit.own.mean_ms / max(1.0, expected.own.mean_ms)
+            return one_of(expected, unit, max(0.0, 1 - done))
+        return expected
+
+    def _expected(self, step: Step, path: str) -> Expectation:
         if not step.home:
-            return self.outlook.get(step.path, UNKNOWN)
-        inside: Expectation = self.emitted[step.home].outlook.get(step.path, UNKNOWN)
+            return self.outlook.get(path, UNKNOWN)
+        inside: Expectation = self.emitted[step.home].outlook.get(path, UNKNOWN)
         behind = self.expectation(self.steps[step.home]).after
         return Expectation(inside.own, inside.after.then(behind))
 

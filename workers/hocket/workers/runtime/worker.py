@@ -18,6 +18,7 @@ from hocket.schemas import subjects
 from hocket.schemas.messages import StepCancelled
 from hocket.workers.runtime import poison
 from hocket.workers.runtime.acks import Acks
+from hocket.workers.runtime.announcements import Announcements
 from hocket.workers.runtime.cancellations import Cancellations
 from hocket.workers.runtime.consumers import ACK_WAIT_S
 from hocket.workers.runtime.large_values import LargeValues
@@ -80,6 +81,7 @@ class Worker:
             )
             for node_type, handler in handlers.items()
         ]
+        self._announcements = Announcements(bus, name, slots)
         self._subscriptions: list[Subscription] = []
         self._sweeping: asyncio.Task[None] | None = None
 
@@ -93,6 +95,7 @@ class Worker:
         ]
         for pool in self._pools:
             await pool.start()
+        await self._announcements.start()
         self._bus.on_reconnect.append(self._on_reconnect)
         self._sweeping = asyncio.create_task(self._sweep(), name="keep-alive")
         log.info(
@@ -104,6 +107,7 @@ class Worker:
     async def drain(self, drain_s: float = DRAIN_S) -> None:
         """Stop fetching, let what runs end within the bound, and give the rest back."""
         self._bus.on_reconnect.remove(self._on_reconnect)
+        await self._announcements.stop()
         await asyncio.gather(*(pool.stop_fetching() for pool in self._pools))
         given_back = 0
         if not await self._settled(drain_s):

@@ -1,0 +1,255 @@
+"""The dispatch gate: which ready steps go to the workers now, and which wait here for a free slot.
+
+A step that is in a stream cannot be overtaken any more, so only as many are handed out as keep the
+workers busy: per node type a *window* of the slots that workers announced, a spare few, and what
+finishes in `LEAD_MS`. A ready step goes out at once while fewer are *out* (handed out and not
+finished); beyond it waits, and goes in the order of `precedence.py` as steps finish. A node type that
+no worker announced is not gated: its steps wait in the stream, where autoscalers see them.
+
+States of an attempt here: unknown -> (held ->) out -> unknown. A cancelled one that is held is
+forgotten; one that is out counts until its end is heard, `LEAVING_MS` at most. Nothing here is
+durable: a new owner offers again whatever its runs' state calls dispatched.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import ceil, inf
+
+from hocket.coordinator.core.precedence import Ready, Waiting
+
+SPARE_STEPS = 2
+"""Steps in the stream beyond the slots, so that a slot that becomes free finds one."""
+LEAD_MS = 100.0
+"""What finishes within this time is in the stream besides: the way from a result over the coordinator
+to the next step must not leave slots idle."""
+RATE_MEMORY = 0.7
+"""Weight of the past in the measured rate, per tick."""
+LEAVING_MS = 5_000.0
+SILENT_MS = 7_000.0
+"""A worker that has not announced itself for so long is not counted any more."""
+LINGER_MS = 10_000.0
+"""When the last worker of a type has gone, its steps are held for so long: it may be restarting."""
+MAX_HELD = 500_000
+"""Steps of one type held here; further ones go to the stream, which is on disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One node type at a moment. `window` is None where the type is not gated."""
+
+    held: int
+    out: int
+    slots: int
+    window: int | None
+    rate_per_s: float
+
+
+@dataclass(slots=True)
+class _Type:
+    waiting: Waiting
+    out: int = 0
+    runs_out: dict[str, int] = field(default_factory=dict)
+    """Steps that are out, by run."""
+    slots: int = 0
+    window: float = inf
+    gone_at_ms: float | None = None
+    """Since when there are no slots any more."""
+    finished: int = 0
+    """Since the last tick."""
+    rate_per_ms: float = 0.0
+
+
+class Gate:
+    """See the module. `weights`: of tenants; 1 for those without."""
+
+    def __init__(self, weights: Mapping[str, float] | None = None) -> None:
+        self._weights = dict(weights or {})
+        self._types: dict[str, _Type] = {}
+        self._out: dict[str, Ready] = {}
+        self._held: dict[str, _Type] = {}
+        """Where an attempt waits."""
+        self._workers: dict[str, tuple[float, Mapping[str, int]]] = {}
+        self._leaving: deque[tuple[float, str]] = deque()
+        self._to_release: set[str] = set()
+        self._share = 1.0
+        self._ticked_at_ms: float | None = None
+
+    # ---- steps ------------------------------------------------------------------------------
+
+    def offer(self, step: Ready) -> bool:
+        """Take a ready attempt; tell whether it goes out now. One that is out already goes again (the
+        stream drops the repeat), one that is held stays so."""
+        if step.attempt_id in self._out:
+            return True
+        kind = self._types.get(step.type)
+        if kind is None:
+            kind = self._types[step.type] = _Type(Waiting(self._weights))
+        held = len(kind.waiting)
+        if (held or kind.out >= kind.window) and held < MAX_HELD:
+            kind.waiting.push(step)
+            self._held[step.attempt_id] = kind
+            self._to_release.add(step.type)
+            return False
+        self._goes_out(kind, step)
+        return True
+
+    def finished(self, attempt_id: str) -> Ready | None:
+        """Note that an attempt has ended, and return it where it was out or held here."""
+        step = self._out.pop(attempt_id, None)
+        if step is None:
+            return self._drop(attempt_id)
+        kind = self._types[step.type]
+        kind.finished += 1
+        self._gave_back(kind, step)
+        return step
+
+    def cancel(self, attempt_id: str, now_ms: float) -> bool:
+        """Give up an attempt; tell whether a worker may have it and must hear of it."""
+        if self._drop(attempt_id) is not None:
+            return False
+        if attempt_id in self._out:
+            self._leaving.append((now_ms + LEAVING_MS, attempt_id))
+        return True
+
+    def release(self, now_ms: float) -> list[Ready]:
+        """Return the held attempts that go out now, in order."""
+        if not self._to_release:
+            return []
+        released: list[Ready] = []
+        for node_type in sorted(self._to_release):
+            kind = self._types[node_type]
+            while len(kind.waiting) and kind.out < kind.window:
+                step = kind.waiting.pop(now_ms, kind.runs_out, self._run_share(kind))
+                del self._held[step.attempt_id]
+                self._goes_out(kind, step)
+                released.append(step)
+        self._to_release.clear()
+        return released
+
+    def forget(self, partition: int) -> None:
+        """Drop every attempt of a partition: it has another owner now."""
+        for step in [s for s in self._out.values() if s.partition == partition]:
+            del self._out[step.attempt_id]
+            self._gave_back(self._types[step.type], step)
+        for node_type, kind in self._types.items():
+            for step in kind.waiting.steps():
+                if step.partition == partition:
+                    self._drop(step.attempt_id)
+            self._to_release.add(node_type)
+
+    # ---- capacity ---------------------------------------------------------------------------
+
+    def announced(self, worker: str, slots: Mapping[str, int], now_ms: float) -> None:
+        """Note what a worker can do; nothing, where it leaves."""
+        known = self._workers.get(worker)
+        if slots:
+            self._workers[worker] = (now_ms, dict(slots))
+        else:
+            self._workers.pop(worker, None)
+        if known is None or dict(known[1]) != dict(slots):
+            self._count_slots(now_ms)
+
+    def hears_again(self, now_ms: float) -> None:
+        """Count no silence before this moment: nobody could be heard."""
+        self._workers = {w: (now_ms, slots) for w, (_, slots) in self._workers.items()}
+
+    def shares(self, share: float) -> None:
+        """Use this part of every capacity (0 to 1): the rest is other coordinators'."""
+        if share != self._share:
+            self._share = share
+            self._set_windows()
+
+    def tick(self, now_ms: float) -> None:
+        """Measure rates, forget who is silent; call it a few times a second."""
+        since_ms = now_ms - (self._ticked_at_ms if self._ticked_at_ms is not None else now_ms)
+        self._ticked_at_ms = now_ms
+        silent = [w for w, (at_ms, _) in self._workers.items() if now_ms - at_ms > SILENT_MS]
+        for worker in silent:
+            del self._workers[worker]
+        self._count_slots(now_ms)
+        if since_ms > 0:
+            for kind in self._types.values():
+                measured = kind.finished / since_ms
+                kind.finished = 0
+                if kind.rate_per_ms or measured:
+                    kind.rate_per_ms += (1 - RATE_MEMORY) * (measured - kind.rate_per_ms)
+        self._set_windows()
+        while self._leaving and self._leaving[0][0] <= now_ms:
+            _, attempt_id = self._leaving.popleft()
+            step = self._out.pop(attempt_id, None)
+            if step is not None:
+                self._gave_back(self._types[step.type], step)
+
+    def loads(self) -> dict[str, Load]:
+        """Return how every node type is doing."""
+        return {
+            name: Load(
+                held=len(kind.waiting),
+                out=kind.out,
+                slots=kind.slots,
+                window=None if kind.window == inf else ceil(kind.window),
+                rate_per_s=kind.rate_per_ms * 1_000,
+            )
+            for name, kind in self._types.items()
+        }
+
+    # ---- helpers ----------------------------------------------------------------------------
+
+    def _goes_out(self, kind: _Type, step: Ready) -> None:
+        self._out[step.attempt_id] = step
+        kind.out += 1
+        kind.runs_out[step.run_id] = kind.runs_out.get(step.run_id, 0) + 1
+
+    def _drop(self, attempt_id: str) -> Ready | None:
+        kind = self._held.pop(attempt_id, None)
+        return None if kind is None else kind.waiting.remove(attempt_id)
+
+    def _gave_back(self, kind: _Type, step: Ready) -> None:
+        kind.out -= 1
+        left = kind.runs_out[step.run_id] - 1
+        if left:
+            kind.runs_out[step.run_id] = left
+        else:
+            del kind.runs_out[step.run_id]
+        if len(kind.waiting):
+            kind.waiting.place_again(step)
+            self._to_release.add(step.type)
+
+    def _run_share(self, kind: _Type) -> float:
+        """Return how many slots each run may use before it yields to runs that use less."""
+        return max(1.0, kind.window / (len(kind.runs_out) + kind.waiting.runs))
+
+    def _count_slots(self, now_ms: float) -> None:
+        slots = _sum(announced for _, announced in self._workers.values())
+        for node_type in slots:
+            if node_type not in self._types:
+                self._types[node_type] = _Type(Waiting(self._weights))
+        for node_type, kind in self._types.items():
+            found = slots.get(node_type, 0)
+            if found:
+                kind.slots, kind.gone_at_ms = found, None
+            elif kind.slots and kind.gone_at_ms is None:
+                kind.gone_at_ms = now_ms
+            elif kind.gone_at_ms is not None and now_ms - kind.gone_at_ms >= LINGER_MS:
+                kind.slots, kind.gone_at_ms = 0, None
+        self._set_windows()
+
+    def _set_windows(self) -> None:
+        for node_type, kind in self._types.items():
+            before = kind.window
+            if kind.slots:
+                own = max(1.0, kind.slots * self._share)
+                kind.window = own + SPARE_STEPS + kind.rate_per_ms * LEAD_MS
+            else:
+                kind.window = inf
+            if kind.window > before and len(kind.waiting):
+                self._to_release.add(node_type)
+
+
+def _sum(announcements: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for slots in announcements:
+        for node_type, count in slots.items():
+            total[node_type] = total.get(node_type, 0) + count
+    return total

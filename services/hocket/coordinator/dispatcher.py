@@ -1,0 +1,193 @@
+"""Steps on their way to the workers: through the gate, and out to the stream STEPS.
+
+Owns the process's gate (`core/gate.py`) for all of its partitions, hears what workers announce, and
+tells the metrics. What the gate holds is in nobody's stream: should this process die, the next owner
+of the partition offers it again. It fails with the bus only; while that is away, accounts stand still.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+
+import structlog
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from pydantic import ValidationError
+
+from hocket.coordinator.core.commands import CancelAttempt, Dispatch
+from hocket.coordinator.core.deadlines import lane_of
+from hocket.coordinator.core.gate import Gate
+from hocket.coordinator.core.precedence import Ready
+from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.kit.bus import Bus
+from hocket.kit.clock import monotonic_ms, now_ms
+from hocket.schemas import ids, subjects
+from hocket.schemas.errors import PayloadTooLarge
+from hocket.schemas.messages import (
+    AttemptFinished,
+    Message,
+    StepCancelled,
+    StepRequested,
+    WorkerAnnounced,
+)
+
+TICK_S = 0.25
+FIRST_ANSWER_S = 0.2
+"""How long the first announcement is waited for, so that a takeover hands its steps out in order."""
+
+log = structlog.get_logger(__name__)
+
+
+class Dispatcher:
+    """See the module. `partitions`: of the installation, of which this process `took` some."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        metrics: CoordinatorMetrics,
+        *,
+        partitions: int,
+        weights: Mapping[str, float],
+        gated: bool = True,
+    ) -> None:
+        self._bus = bus
+        self._metrics = metrics
+        self._partitions = partitions
+        self._gated = gated
+        self._gate = Gate(weights)
+        self._owned: set[int] = set()
+        self._answered = asyncio.Event()
+        self._subscription: Subscription | None = None
+
+    # ---- partitions -------------------------------------------------------------------------
+
+    def took(self, partition: int) -> None:
+        """Dispatch for a partition from now on."""
+        self._owned.add(partition)
+        self._gate.shares(len(self._owned) / self._partitions)
+
+    def lost(self, partition: int) -> None:
+        """Forget what a partition dispatched: it has another owner."""
+        self._owned.discard(partition)
+        self._gate.forget(partition)
+        self._gate.shares(len(self._owned) / self._partitions)
+        self.release()
+
+    # ---- steps ------------------------------------------------------------------------------
+
+    def dispatch(self, command: Dispatch) -> None:
+        """Publish a step, now or when it is its turn."""
+        request = command.request
+        ready = Ready(
+            attempt_id=ids.attempt_id(request.run_id, request.step, request.attempt),
+            type=request.type,
+            run_id=request.run_id,
+            tenant=request.tenant,
+            priority=request.priority,
+            partition=request.partition,
+            latest_start_at_ms=command.latest_start_at_ms,
+            last_hope_at_ms=command.last_hope_at_ms,
+            expected_ms=command.expected_ms,
+            join_left=command.join_left,
+            item=(command, monotonic_ms()),
+        )
+        if self._gate.offer(ready):
+            self._publish(request, command.traceparent, ready.attempt_id)
+
+    def cancel(self, command: CancelAttempt) -> None:
+        """Give an attempt up: one that waits here vanishes, else its worker is told."""
+        attempt_id = ids.attempt_id(command.run_id, command.step, command.attempt)
+        if self._gate.cancel(attempt_id, monotonic_ms()):
+            cancelled = StepCancelled(
+                run_id=command.run_id,
+                step=command.step,
+                attempt=command.attempt,
+                reason=command.reason,
+            )
+            self._bus.tell(subjects.CANCEL_FILTER, _bytes(cancelled))
+
+    def finished(self, event: AttemptFinished) -> None:
+        """Note that an attempt has ended, whatever its run makes of it."""
+        self._gate.finished(ids.attempt_id(event.run_id, event.step, event.attempt))
+
+    def release(self) -> None:
+        """Publish the steps whose turn it is."""
+        released = self._gate.release(now_ms())
+        if not released:
+            return
+        at_ms = monotonic_ms()
+        for ready in released:
+            command, held_at_ms = ready.item
+            self._metrics.released(ready.type, ready.priority, at_ms - held_at_ms)
+            slack_ms = ready.latest_start_at_ms - now_ms()
+            request = command.request.model_copy(update={"slack_ms": slack_ms})
+            self._publish(request, command.traceparent, ready.attempt_id)
+
+    # ---- capacity ---------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Begin to hear of workers, and let those that are there announce themselves."""
+        if not self._gated:
+            return
+        self._subscription = await self._bus.subscribe(subjects.WORKER_ANNOUNCED, self._announced)
+        self._bus.on_reconnect.append(self._came_back)
+        self._bus.tell(subjects.WORKER_ASKED, b"")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_ANSWER_S):
+                await self._answered.wait()
+
+    async def run(self) -> None:
+        """Keep the gate's accounts; cancel to stop."""
+        try:
+            while True:
+                await asyncio.sleep(TICK_S)
+                if self._bus.connected:  # else nobody can be heard, and nothing goes out
+                    self._gate.tick(monotonic_ms())
+                    self.release()
+                self._metrics.dispatching(self._gate.loads())
+        finally:
+            if self._subscription is not None:
+                await self._subscription.unsubscribe()
+
+    def _came_back(self) -> None:
+        self._gate.hears_again(monotonic_ms())
+        self._bus.tell(subjects.WORKER_ASKED, b"")
+
+    async def _announced(self, message: Msg) -> None:
+        try:
+            announced = WorkerAnnounced.model_validate_json(message.data)
+        except ValidationError as error:
+            log.warning("announcement_malformed", faults=error.error_count())
+            return
+        self._answered.set()
+        self._gate.announced(announced.worker, announced.slots, monotonic_ms())
+        self.release()
+
+    # ---- out --------------------------------------------------------------------------------
+
+    def _publish(self, request: StepRequested, traceparent: str | None, attempt_id: str) -> None:
+        subject = subjects.step(request.type, lane_of(request.priority, request.slack_ms))
+        headers = {"traceparent": traceparent} if traceparent else None
+        try:
+            self._bus.post(subject, _bytes(request), msg_id=attempt_id, headers=headers)
+        except PayloadTooLarge as error:
+            self._fail(request, error)
+
+    def _fail(self, request: StepRequested, error: PayloadTooLarge) -> None:
+        """A step whose input does not fit a message fails, like one that its worker refuses."""
+        result = AttemptFinished(
+            run_id=request.run_id,
+            step=request.step,
+            attempt=request.attempt,
+            error=error.info(),
+            worker="coordinator",
+        )
+        self._bus.post(
+            subjects.log(request.partition, AttemptFinished.kind),
+            _bytes(result),
+            msg_id=f"{request.run_id}:{request.step}:{request.attempt}:f",
+        )
+
+
+def _bytes(message: Message) -> bytes:
+    return message.__pydantic_serializer__.to_json(message)

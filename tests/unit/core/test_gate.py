@@ -1,0 +1,388 @@
+"""The dispatch gate: what goes out, what is held, and in which order held steps go."""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hocket.coordinator.core.gate import (
+    LEAD_MS,
+    LEAVING_MS,
+    LINGER_MS,
+    RATE_MEMORY,
+    SILENT_MS,
+    SPARE_STEPS,
+    Gate,
+)
+from hocket.coordinator.core.precedence import CLASSES, LATE_TURN_AFTER, TURN_AFTER, Ready
+from hocket.schemas.messages import Priority
+
+NOW = 1_000_000.0
+FAR = NOW + 1_000_000.0
+
+
+def ready(name: str, **fields: Any) -> Ready:
+    """A step of a run of its own."""
+    step = Ready(
+        attempt_id=f"{name}:s:1",
+        type="python",
+        run_id=name,
+        tenant="t",
+        priority=Priority.STANDARD,
+        partition=0,
+        latest_start_at_ms=FAR,
+        last_hope_at_ms=FAR,
+        expected_ms=100.0,
+        join_left=1,
+        item=name,
+    )
+    return replace(step, **fields)
+
+
+def gate_with(slots: int, weights: dict[str, float] | None = None) -> Gate:
+    gate = Gate(weights)
+    gate.announced("w1", {"python": slots}, NOW)
+    return gate
+
+
+def full_gate(weights: dict[str, float] | None = None) -> tuple[Gate, list[Ready]]:
+    """A gate of one slot whose window is full, and what is out."""
+    gate = gate_with(1, weights)
+    out = [ready(f"first{i}", tenant="somebody") for i in range(1 + SPARE_STEPS)]
+    for step in out:
+        assert gate.offer(step)
+    return gate, out
+
+
+def order(gate: Gate, out: list[Ready], now_ms: float = NOW) -> list[str]:
+    """Let one step after the other finish; return the order in which held ones go out."""
+    went = []
+    while out:
+        gate.finished(out.pop(0).attempt_id)
+        released = gate.release(now_ms)
+        went += [step.item for step in released]
+        out += released
+    return went
+
+
+def test_a_type_that_nobody_announced_is_not_gated() -> None:
+    gate = Gate()
+    assert all(gate.offer(ready(f"r{i}")) for i in range(10_000))
+
+
+def test_only_what_keeps_the_slots_busy_goes_out() -> None:
+    gate = gate_with(8)
+    went = [gate.offer(ready(f"r{i}")) for i in range(50)]
+    assert went == [True] * (8 + SPARE_STEPS) + [False] * (42 - SPARE_STEPS)
+    assert gate.release(NOW) == []
+
+
+def test_a_slot_that_becomes_free_is_given_to_the_step_with_least_slack() -> None:
+    gate, out = full_gate()
+    for name, latest in (("later", FAR), ("soon", NOW + 10), ("soonest", NOW + 5)):
+        assert not gate.offer(ready(name, latest_start_at_ms=latest))
+    assert order(gate, out) == ["soonest", "soon", "later"]
+
+
+def test_a_type_does_not_wait_for_the_slots_of_another() -> None:
+    gate, _ = full_gate()
+    gate.announced("w2", {"llm": 1}, NOW)
+    assert gate.offer(ready("other", type="llm"))
+
+
+def test_an_attempt_that_is_out_goes_again_when_it_is_offered_again_and_a_held_one_stays() -> None:
+    gate, out = full_gate()
+    assert gate.offer(out[0])
+    assert not gate.offer(ready("held"))
+    assert not gate.offer(ready("held"))
+    assert order(gate, out) == ["held"]
+
+
+def test_a_held_attempt_that_is_cancelled_never_goes_and_no_worker_need_hear_of_it() -> None:
+    gate, out = full_gate()
+    gate.offer(ready("held"))
+    assert gate.cancel("held:s:1", NOW) is False
+    assert gate.cancel(out[0].attempt_id, NOW) is True
+    assert order(gate, out) == []
+
+
+def test_a_cancelled_attempt_counts_until_its_end_is_heard_or_long_enough_ago() -> None:
+    gate, out = full_gate()
+    gate.offer(ready("held"))
+    gate.cancel(out[0].attempt_id, NOW)
+    gate.tick(NOW + LEAVING_MS - 1)
+    assert gate.release(NOW) == []
+    gate.announced("w1", {"python": 1}, NOW + LEAVING_MS)
+    gate.tick(NOW + LEAVING_MS)
+    assert [step.item for step in gate.release(NOW)] == ["held"]
+
+
+def test_the_end_of_an_attempt_that_a_former_owner_handed_out_takes_it_out_of_the_gate() -> None:
+    gate, out = full_gate()
+    gate.offer(ready("held"))
+    assert gate.finished("held:s:1") is not None
+    assert order(gate, out) == []
+
+
+def test_a_lost_partition_frees_its_slots_and_takes_its_steps_along() -> None:
+    gate = gate_with(1)
+    for i in range(1 + SPARE_STEPS):
+        gate.offer(ready(f"first{i}", partition=1))
+    gate.offer(ready("theirs", partition=1))
+    gate.offer(ready("ours"))
+    gate.forget(1)
+    assert [step.item for step in gate.release(NOW)] == ["ours"]
+
+
+# ---- capacity ------------------------------------------------------------------------------------
+
+
+def test_more_workers_let_more_out_and_fewer_let_nothing_out_until_enough_has_finished() -> None:
+    gate, out = full_gate()
+    held = [ready(f"h{i}") for i in range(10)]
+    for step in held:
+        assert not gate.offer(step)
+    gate.announced("w2", {"python": 4}, NOW)
+    out += gate.release(NOW)
+    assert len(out) == 5 + SPARE_STEPS
+    gate.announced("w2", {}, NOW)
+    gate.finished(out.pop().attempt_id)
+    assert gate.release(NOW) == []
+
+
+def test_a_silent_worker_is_forgotten() -> None:
+    gate = gate_with(4)
+    gate.announced("w2", {"python": 4}, NOW + SILENT_MS)
+    gate.tick(NOW + SILENT_MS + 1)
+    assert gate.loads()["python"].slots == 4
+
+
+def test_steps_are_held_while_a_lone_worker_restarts_and_let_out_when_it_stays_away() -> None:
+    gate, _ = full_gate()
+    gate.offer(ready("held"))
+    gate.announced("w1", {}, NOW)
+    gate.tick(NOW + LINGER_MS - 1)
+    assert gate.release(NOW) == []
+    gate.tick(NOW + LINGER_MS)
+    assert [step.item for step in gate.release(NOW)] == ["held"]
+    assert gate.loads()["python"].window is None
+
+
+def test_the_window_grows_by_what_finishes_within_the_lead() -> None:
+    gate = gate_with(10)
+    gate.tick(NOW)
+    for i in range(500):
+        gate.offer(step := ready(f"r{i}"))
+        gate.finished(step.attempt_id)
+    gate.tick(NOW + 1_000)
+    per_ms = (1 - RATE_MEMORY) * 500 / 1_000
+    assert gate.loads()["python"].window == 10 + SPARE_STEPS + per_ms * LEAD_MS
+
+
+def test_a_coordinator_uses_its_share_of_the_slots() -> None:
+    gate = gate_with(20)
+    gate.shares(0.25)
+    assert [gate.offer(ready(f"r{i}")) for i in range(20)].count(True) == 5 + SPARE_STEPS
+
+
+# ---- order ---------------------------------------------------------------------------------------
+
+
+def test_interactive_goes_before_standard_before_batch() -> None:
+    gate, out = full_gate()
+    for priority in reversed(CLASSES):
+        gate.offer(ready(priority.value, priority=priority, latest_start_at_ms=FAR))
+    assert order(gate, out) == ["interactive", "standard", "batch"]
+
+
+def test_no_class_is_passed_over_for_ever() -> None:
+    gate, out = full_gate()
+    for i in range(100):
+        for priority in CLASSES:
+            gate.offer(ready(f"{priority}{i}", priority=priority))
+    went = [name.rstrip("0123456789") for name in order(gate, out)]
+    full = went[: went.index("interactive") + 100]
+    for priority, bound in TURN_AFTER.items():
+        places = [i for i, name in enumerate(full) if name == priority]
+        gaps = [b - a - 1 for a, b in zip([-1, *places], places, strict=False)]
+        assert max(gaps) <= bound + 1
+    assert went.count("interactive") == went.count("standard") == went.count("batch") == 100
+
+
+def test_a_flood_of_one_tenant_does_not_delay_another_beyond_its_share() -> None:
+    gate, out = full_gate()
+    for i in range(1_000):
+        gate.offer(ready(f"flood{i}", tenant="flood", latest_start_at_ms=NOW))
+    for i in range(5):
+        gate.offer(ready(f"other{i}", tenant="other"))
+    went = order(gate, out)
+    assert max(went.index(f"other{i}") for i in range(5)) <= 10
+
+
+def test_tenants_get_slot_time_by_weight_and_not_by_their_number_of_steps() -> None:
+    gate, out = full_gate({"heavy": 3.0})
+    for i in range(400):
+        gate.offer(ready(f"heavy{i}", tenant="heavy", expected_ms=100.0))
+        gate.offer(ready(f"light{i}", tenant="light", expected_ms=50.0))
+    first = [name.rstrip("0123456789") for name in order(gate, out)[:250]]
+    # 3 : 1 in time is 3 : 2 in steps, for those of `light` are half as long
+    assert 146 <= first.count("heavy") <= 154
+
+
+def test_a_tenant_that_comes_back_has_not_saved_up_and_has_not_escaped_its_account() -> None:
+    gate, out = full_gate()
+    for i in range(50):
+        gate.offer(ready(f"a{i}", tenant="a"))
+    went = []
+    for i in range(40):  # `b` has never more than one step waiting
+        gate.offer(ready(f"b{i}", tenant="b"))
+        gate.finished(out.pop(0).attempt_id)
+        released = gate.release(NOW)
+        went += [step.tenant for step in released]
+        out += released
+    assert 18 <= went.count("a") <= 22
+
+
+def test_a_wide_run_leaves_room_for_small_ones_and_uses_what_they_leave() -> None:
+    gate = gate_with(8)
+    wide = [
+        ready(f"wide{i}", run_id="wide", attempt_id=f"wide:{i}:1", latest_start_at_ms=NOW)
+        for i in range(800)
+    ]
+    out = [step for step in wide if gate.offer(step)]
+    assert len(out) == 8 + SPARE_STEPS
+    for i in range(4):
+        gate.offer(ready(f"small{i}"))
+    went = order(gate, out)
+    # five runs share ten places: the wide one keeps two and gives the rest up as its steps finish
+    assert sorted(went[:4]) == ["small0", "small1", "small2", "small3"]
+    assert len(went) == 800 - 10 + 4
+
+
+def test_a_wide_run_that_is_more_urgent_goes_first_up_to_its_share() -> None:
+    gate, out = full_gate()
+    for i in range(4):
+        gate.offer(ready(f"w{i}", run_id="wide", attempt_id=f"wide:{i}:1", latest_start_at_ms=NOW))
+    gate.offer(ready("small", latest_start_at_ms=NOW + 1))
+    assert order(gate, out)[:2] == ["w0", "small"]
+
+
+def test_a_run_that_cannot_make_it_yields_to_those_that_can_but_not_for_ever() -> None:
+    gate, out = full_gate()
+    gate.offer(ready("lost", latest_start_at_ms=NOW - 500, last_hope_at_ms=NOW - 1))
+    for i in range(20):
+        gate.offer(ready(f"fine{i:02}", latest_start_at_ms=NOW + i))
+    went = order(gate, out)
+    assert went.index("lost") == LATE_TURN_AFTER
+    assert [name for name in went if name != "lost"] == [f"fine{i:02}" for i in range(20)]
+
+
+def test_of_siblings_that_must_start_at_the_same_time_the_one_that_completes_a_join_goes_first() -> (
+    None
+):
+    gate, out = full_gate()
+    for name, left in (("one of nine", 9), ("the last", 1), ("one of two", 2)):
+        gate.offer(ready(name, run_id="r", join_left=left, latest_start_at_ms=NOW + left))
+    assert order(gate, out) == ["the last", "one of two", "one of nine"]
+
+
+# ---- properties ----------------------------------------------------------------------------------
+
+OPERATIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["offer", "offer", "offer", "finish", "finish", "cancel", "announce"]),
+        st.integers(0, 1_000_000),
+    ),
+    max_size=200,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(OPERATIONS, st.integers(0, 6))
+def test_nothing_is_lost_doubled_or_let_out_beyond_the_window(
+    operations: list[tuple[str, int]], slots: int
+) -> None:
+    gate = gate_with(slots) if slots else Gate()
+    now_ms, offered = NOW, 0
+    out: dict[str, Ready] = {}
+    held: dict[str, Ready] = {}
+    gone: Counter[str] = Counter()
+    for name, number in operations:
+        now_ms += number % 50
+        names = sorted(out)
+        if name == "offer":
+            offered += 1
+            step = ready(
+                f"r{number % 5}",
+                attempt_id=f"a{offered}",
+                tenant=f"t{number % 3}",
+                priority=CLASSES[number % 7 % 3],
+                latest_start_at_ms=NOW + number % 2_000,
+                last_hope_at_ms=NOW + number % 3_000,
+                join_left=number % 4,
+                expected_ms=float(number % 400),
+                run_id=f"r{number % 3}-{number % 7 % 3}",
+            )
+            (out if gate.offer(step) else held)[step.attempt_id] = step
+        elif name == "finish" and names:
+            ended = names[number % len(names)]
+            assert gate.finished(ended) is out.pop(ended)
+            gone[ended] += 1
+        elif name == "cancel" and held:
+            cancelled = sorted(held)[number % len(held)]
+            assert gate.cancel(cancelled, now_ms) is False
+            del held[cancelled]
+            gone[cancelled] += 1
+        elif name == "announce" and slots:
+            slots = 1 + number % 6
+            gate.announced("w1", {"python": slots}, now_ms)
+        for step in gate.release(now_ms):
+            assert held.pop(step.attempt_id) is step
+            out[step.attempt_id] = step
+            assert len(out) <= slots + SPARE_STEPS
+        load = gate.loads().get("python")
+        if load is not None:
+            assert (load.held, load.out) == (len(held), len(out))
+            assert not held or len(out) >= slots + SPARE_STEPS
+    while out:
+        ended = min(out)
+        gate.finished(ended)
+        del out[ended]
+        gone[ended] += 1
+        for step in gate.release(now_ms):
+            del held[step.attempt_id]
+            out[step.attempt_id] = step
+    assert not held
+    assert gone == Counter([f"a{i + 1}" for i in range(offered)])
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 500)), min_size=60, max_size=150),
+    st.tuples(st.integers(1, 5), st.integers(1, 5), st.integers(1, 5)),
+)
+def test_tenants_that_wait_at_the_same_time_stay_within_one_step_of_their_shares(
+    steps: list[tuple[int, int]], weights: tuple[int, int, int]
+) -> None:
+    """The bound of start-time fair queueing, over every interval from the start."""
+    gate, out = full_gate({f"t{i}": float(w) for i, w in enumerate(weights)})
+    left: Counter[str] = Counter()
+    for i, (tenant, expected_ms) in enumerate(steps):
+        gate.offer(ready(f"r{i}", tenant=f"t{tenant}", expected_ms=float(expected_ms)))
+        left[f"t{tenant}"] += 1
+    served: Counter[str] = Counter()
+    longest = max(expected_ms for _, expected_ms in steps)
+    weight_of = {f"t{i}": w for i, w in enumerate(weights)}
+    while out:
+        gate.finished(out.pop(0).attempt_id)
+        for step in gate.release(NOW):
+            served[step.tenant] += step.expected_ms / weight_of[step.tenant]
+            left[step.tenant] -= 1
+            out.append(step)
+        waiting = [tenant for tenant in left if left[tenant]]
+        for one in waiting:
+            for other in waiting:
+                bound = longest / weight_of[one] + longest / weight_of[other]
+                assert served[one] - served[other] <= bound
