@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry
 
+from hocket.coordinator.core.gate import Load
+from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.kit.settings import Settings
 from hocket.workers.configuration import parse
 from hocket.workers.runtime.consumers import consumer_name
@@ -100,9 +103,16 @@ def test_one_coordinator_runs_at_a_time() -> None:
     assert coordinator["spec"]["strategy"] == {"type": "Recreate"}
 
 
-def test_keda_watches_a_consumer_that_workers_make() -> None:
+def test_keda_watches_a_consumer_that_workers_make_and_metrics_that_coordinators_have() -> None:
     (scaled,) = documents(KUBERNETES / "keda.yaml")
-    assert scaled["spec"]["triggers"][0]["metadata"]["consumer"] == consumer_name("llm", "normal")
+    metered, streamed = (trigger["metadata"] for trigger in scaled["spec"]["triggers"])
+    assert streamed["consumer"] == consumer_name("llm", "normal")
+    metrics = CoordinatorMetrics(registry := CollectorRegistry())
+    metrics.dispatching({"llm": Load(held=3, out=4, slots=4, window=6, rate_per_s=1.0)})
+    for sample in re.findall(r"sum\((.*?){(.*?)=\"(.*?)\"}\)", metered["query"]):
+        name, label, value = sample
+        assert registry.get_sample_value(name, {label: value}) is not None
+    assert "held" in metered["query"]
 
 
 def test_the_nats_server_accepts_its_configuration(tmp_path: Path) -> None:
