@@ -445,6 +445,8 @@ class Partition:
             step = run.steps[key]
             if step.state is not StepState.SUCCEEDED or step.source is not None or step.home:
                 continue
+            if run.origin is not None and step.role not in (Role.LEAF, Role.SUBRUN):
+                continue  # what is inside it was taken over, at least in part
             path = step.path
             if step.link in (Link.ITEM, Link.ROUND):
                 if step.role is not Role.LEAF:

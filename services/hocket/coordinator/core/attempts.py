@@ -10,7 +10,7 @@ from typing import Any
 
 from immutables import Map
 
-from hocket.coordinator.core.caching import filled, look_again, look_up
+from hocket.coordinator.core.caching import filled, key_of, look_again, look_up
 from hocket.coordinator.core.commands import Dispatch, RecordAttempt, ReleaseCache, StartSubRun
 from hocket.coordinator.core.deadlines import (
     DEFAULT_TIMEOUT_MS,
@@ -23,6 +23,7 @@ from hocket.coordinator.core.deadlines import (
 from hocket.coordinator.core.graph import open_scope
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.retries import backoff_ms
+from hocket.coordinator.core.reuse import Kept, child_origin, is_forced, kept_for, source_of
 from hocket.coordinator.core.state import (
     TERMINAL,
     Emitted,
@@ -77,9 +78,15 @@ class StepTimedOut(HocketError):
 
 
 def begin_leaf(u: Unfolding, step: Step) -> None:
-    """Dispatch the first attempt of a step, or ask the cache first."""
-    if u.node_plan(step).node.cache is None:
+    """Dispatch the first attempt of a step, unless the run that is repeated has its output, or the
+    cache is asked first."""
+    kept = kept_for(u, step)
+    if kept is not None:
+        _take_over(u, step, kept)
+    elif u.node_plan(step).node.cache is None:
         compute(u, step)
+    elif is_forced(u, step):
+        compute(u, replace(step, cache_key=key_of(u, step)))
     else:
         look_up(u, step)
 
@@ -237,6 +244,15 @@ def woken(u: Unfolding, step: Step) -> None:
     u.todo.append(Failing(step.key, error.info()))
 
 
+def _take_over(u: Unfolding, step: Step, kept: Kept) -> None:
+    step = replace(step, source=source_of(u, kept))
+    if kept.error is not None:
+        u.put(step)
+        u.todo.append(Failing(step.key, kept.error))
+    else:
+        _succeeded(u, step, kept.output)
+
+
 def _failed(u: Unfolding, step: Step, event: AttemptFinished, error: ErrorInfo) -> None:
     retry = u.node_plan(step).node.retry
     wait_ms = backoff_ms(retry, error, run_id=u.run.run_id, step=step.key, attempt=event.attempt)
@@ -316,4 +332,5 @@ def child_of(u: Unfolding, step: Step) -> RunAccepted:
             partition=run.partition,
             depth=run.depth + 1,
         ),
+        origin=child_origin(u, step),
     )

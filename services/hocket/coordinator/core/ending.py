@@ -40,7 +40,7 @@ def end_run(
     assert not u.run.ended, u.run.run_id
     cancel_below(u, "", error.code if error else str(status))
     u.todo.clear()
-    u.change(status=status, output=output, error=error, finished_at_ms=u.now_ms)
+    u.change(status=status, output=output, error=error, finished_at_ms=u.now_ms, reuse=None)
     u.commands.append(EndRun(finished_of(u.run)))
 
 

@@ -32,7 +32,7 @@ from hocket.coordinator.core.state import (
 )
 from hocket.coordinator.core.waiting import answers_to, pauses
 from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.messages import AttemptFinished, Priority, RunParent
+from hocket.schemas.messages import AttemptFinished, Priority, RunOrigin, RunParent
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan, compile_emitted
 from hocket.schemas.pipeline.spec import PlanningNode
 
@@ -193,6 +193,7 @@ def run_of(row: Mapping[str, Any]) -> Run:
         progress=row["progress"],
         traceparent=row["traceparent"],
         parent=None if parent is None else RunParent.model_validate(parent),
+        origin=None if "origin" not in facts else RunOrigin.model_validate(facts["origin"]),
         paused_at_ms=facts.get("paused_at_ms"),
         signals=tuple(Signal(**signal) for signal in facts.get("signals", ())),
         seen_signals=tuple(facts.get("seen_signals", ())),
@@ -334,6 +335,8 @@ def _run_facts(run: Run) -> dict[str, Any] | None:
         ]
     if run.seen_signals:
         facts["seen_signals"] = list(run.seen_signals)
+    if run.origin is not None:
+        facts["origin"] = run.origin
     if run.early:
         facts["early"] = list(run.early.values())
     return facts or None

@@ -16,7 +16,7 @@ from immutables import Map
 
 from hocket.coordinator.core.heap import Heap
 from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.messages import AttemptFinished, Priority, RunParent
+from hocket.schemas.messages import AttemptFinished, Priority, RunOrigin, RunParent
 from hocket.schemas.pipeline.plan import NodePlan, ScopePlan
 
 NONE: Map[Any, Any] = Map()
@@ -184,6 +184,7 @@ class Run:
     progress: bool = False
     traceparent: str | None = None
     parent: RunParent | None = None
+    origin: RunOrigin | None = None
     paused_at_ms: float | None = None
     """Since when the deadline stands still for a person."""
     signals: tuple[Signal, ...] = ()
@@ -203,6 +204,8 @@ class Run:
     pausing: int = 0
     """Waits for which the deadline stands still."""
     emitted: Map[str, Emitted] = NONE
+    reuse: Any = field(default=None, compare=False)
+    """What a repeated run takes over (`reuse.Reuse`), read from the origin, which never changes."""
     armed_at_ms: float | None = None
 
     @property
