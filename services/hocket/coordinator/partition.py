@@ -34,11 +34,13 @@ from hocket.coordinator.core.decide import Decision, accept, decide, resume
 from hocket.coordinator.core.ending import finished_of
 from hocket.coordinator.core.outlooks import Outlooks
 from hocket.coordinator.core.records import restore
+from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.state import Link, Role, Run, Step, StepState
 from hocket.coordinator.dispatcher import Dispatcher
 from hocket.coordinator.durations import Durations
 from hocket.coordinator.log_reader import LogMessage, LogReader, stored_at_ms
 from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.coordinator.origins import Origins
 from hocket.coordinator.step_cache import StepCache
 from hocket.coordinator.store import Store
 from hocket.coordinator.timers import Timers
@@ -99,6 +101,7 @@ class Partition:
         self._store = store
         self._catalog = catalog
         self._durations = durations
+        self._origins = Origins(store, catalog)
         self._committer = committer
         self._step_cache = step_cache
         self._dispatcher = dispatcher
@@ -267,6 +270,7 @@ class Partition:
             await self._refuse(event, error)
             self._ack_after_commit(event)
             return
+        reuse = await self._origins.reuse(event.tenant, event.origin, entry.plan)
         decision = accept(
             event.model_copy(update={"version": entry.version}),
             partition=self.number,
@@ -274,6 +278,7 @@ class Partition:
             plan=entry.plan,
             outlook=self._outlook(event, entry),
             epoch=self._epoch,
+            reuse=reuse,
         )
         self._runs[event.run_id] = decision.run
         self._carry_out(None, decision)
@@ -459,7 +464,9 @@ class Partition:
 
     async def _load(self, run: Run, steps: list[Step]) -> None:
         entry = await self._catalog.entry(run.tenant, run.pipeline, run.version)
-        self._resume(restore(run, steps, entry.plan), entry)
+        restored = restore(run, steps, entry.plan)
+        reuse = await self._origins.reuse(run.tenant, run.origin, entry.plan)
+        self._resume(replace(restored, reuse=reuse), entry)
 
     async def _rewound(self) -> None:
         """The log lost its tail: hand out again what is in flight."""

@@ -38,7 +38,8 @@ LATEST_FIRST = "ORDER BY accepted_at DESC, run_id DESC LIMIT"
 
 ONE_RUN = """
 SELECT run_id, partition, tenant, pipeline, version, status, priority, accepted_at, deadline_at,
-       finished_at, degraded, spent_usd, budget_usd, idempotency_key, input, output, error, parent
+       finished_at, degraded, spent_usd, budget_usd, idempotency_key, input, output, error, parent,
+       facts -> 'origin' AS origin
 FROM hocket.run
 WHERE tenant = $1 AND run_id = $2
 """
@@ -141,6 +142,7 @@ def detail(row: asyncpg.Record) -> RunDetail:
         output=_json(row["output"]),
         error=_error(row["error"]),
         parent=_json(row["parent"]),
+        origin=_json(row["origin"]),
     )
 
 

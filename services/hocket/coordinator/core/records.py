@@ -356,16 +356,21 @@ def _step_facts(step: Step) -> dict[str, Any] | None:
     if step.cache_key is not None:
         facts["cache_key"] = step.cache_key
     if step.source is not None:
-        facts["source"] = asdict(step.source)
+        facts["source"] = _source_facts(step.source)
     return facts or None
 
 
 def _source(facts: dict[str, Any] | None) -> Source | None:
     if facts is None:
         return None
-    return Source(
-        facts["kind"], facts["run_id"], facts["step"], saved_usd=Decimal(facts["saved_usd"])
-    )
+    return Source(facts["kind"], facts["run_id"], facts["step"], Decimal(facts.get("saved_usd", 0)))
+
+
+def _source_facts(source: Source) -> dict[str, Any]:
+    facts = asdict(source)
+    if source.kind != "cache":
+        del facts["saved_usd"]  # the ledger knows what it cost there
+    return facts
 
 
 def _json(value: Any) -> str | None:
