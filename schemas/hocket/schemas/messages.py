@@ -121,6 +121,8 @@ class AttemptFinished(Message):
     started_at_ms: float = 0.0
     finished_at_ms: float = 0.0
     queued_at_ms: float = 0.0
+    delivery: int = 0
+    """How often the attempt had come to a worker when this one had it; part of its calls' ids."""
     worker: str = ""
     spend: Spend = Spend()
     timing: Timing | None = None

@@ -62,6 +62,7 @@ from hocket.schemas.messages import (
     RunFinished,
     RunParent,
     Spend,
+    StepRequested,
     TimerFired,
 )
 from hocket.schemas.pipeline.plan import check_input
@@ -357,9 +358,21 @@ class Partition:
                 urgent=bool(after),
             )
         for command in after:
-            self._committer.after(partial(self._execute, command), urgent=True)
+            self._committer.after(partial(self._execute_committed, command), urgent=True)
         if before is None or run.ended:
             self._gauge()
+
+    def _execute_committed(self, command: Command) -> None:
+        """Carry out what waited for its commit, unless the run has gone on without it by now."""
+        if isinstance(command, Dispatch) and not self._wants(command.request):
+            return
+        self._execute(command)
+
+    def _wants(self, request: StepRequested) -> bool:
+        run = self._runs.get(request.run_id)
+        step = None if run is None else run.steps.get(request.step)
+        wanted = (StepState.DISPATCHED, request.attempt)
+        return step is not None and (step.state, step.attempt) == wanted
 
     def _execute(self, command: Command) -> None:
         if isinstance(command, Dispatch):

@@ -222,17 +222,17 @@ def _fail_if_live(u: Unfolding, work: Failing) -> None:
 
 def _time_passed(u: Unfolding) -> None:
     u.run = replace(u.run, armed_at_ms=None)
+    if u.run.paused_at_ms is None and u.run.deadline_at_ms <= u.now_ms:
+        slo_ms = round(u.run.deadline_at_ms - u.run.accepted_at_ms)
+        error = DeadlineExceeded(slo_ms=slo_ms, run_id=u.run.run_id)
+        end_run(u, RunStatus.EXPIRED, error=error.info())
+        return
     for key in u.take_due():
         step: Step = u.steps[key]
         if step.state is StepState.WAITING:
             wait_timed_out(u, step)
         else:
             woken(u, step)
-    if u.run.paused_at_ms is None and u.run.deadline_at_ms <= u.now_ms:
-        slo_ms = round(u.run.deadline_at_ms - u.run.accepted_at_ms)
-        error = DeadlineExceeded(slo_ms=slo_ms, run_id=u.run.run_id)
-        end_run(u, RunStatus.EXPIRED, error=error.info())
-        return
     u.arm(_next_wake(u))
 
 

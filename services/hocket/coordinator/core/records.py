@@ -231,6 +231,7 @@ def step_of(row: Mapping[str, Any]) -> Step:
         emitted=facts.get("emitted"),
         cache_key=facts.get("cache_key"),
         source=_source(facts.get("source")),
+        counted=tuple((a, d, Decimal(cost)) for a, d, cost in facts.get("counted", ())),
     )
 
 
@@ -357,6 +358,8 @@ def _step_facts(step: Step) -> dict[str, Any] | None:
         facts["cache_key"] = step.cache_key
     if step.source is not None:
         facts["source"] = _source_facts(step.source)
+    if step.counted:
+        facts["counted"] = step.counted
     return facts or None
 
 

@@ -121,6 +121,8 @@ class Step:
     cache_key: str | None = None
     """While the step looks its output up or computes it for the cache: the entry's key."""
     source: Source | None = None
+    counted: tuple[tuple[int, int, Decimal], ...] = ()
+    """What is in the run's `spent_usd` for this step: (attempt, delivery, cost)."""
 
 
 @dataclass(frozen=True, slots=True)
