@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from types import ModuleType
 from typing import Any, Protocol
 
+import grpc
 import pytest
 
 from hocket.gateway.backends import build
@@ -22,8 +23,10 @@ from hocket.gateway.backends.protocol import (
 )
 from hocket.gateway.core.errors import RoutingInvalid
 from hocket.gateway.core.table import BackendSpec
+from hocket.gateway.core.triton import TritonOptions
 from hocket.schemas.errors import HocketError, InvalidInput
 from hocket.schemas.messages import CallRequest, ChatMessage, Completion, Document
+from mock_triton import Failure, Triton, running_triton
 from mock_upstream import Upstream, running_upstream
 
 NOW_MS = 1_800_000_000_000.0
@@ -118,6 +121,34 @@ class FunctionWorld:
         self._behave = nonsense
 
 
+class TritonWorld:
+    FAILURES: dict[type[HocketError], Failure] = {
+        BackendBroken: Failure(500, grpc.StatusCode.INTERNAL),
+        BackendRateLimited: Failure(429, grpc.StatusCode.RESOURCE_EXHAUSTED),
+        BackendDenied: Failure(401, grpc.StatusCode.UNAUTHENTICATED),
+        BackendMisconfigured: Failure(404, grpc.StatusCode.NOT_FOUND),
+        BackendRefused: Failure(400, grpc.StatusCode.INVALID_ARGUMENT),
+    }
+
+    def __init__(self, triton: Triton, base_url: str) -> None:
+        self.triton = triton
+        self.called, self.cancelled = triton.called, triton.cancelled
+        options = TritonOptions(
+            input_tokens="TOKENS_IN", output_tokens="TOKENS_OUT", cached_tokens="TOKENS_CACHED"
+        )
+        spec = BackendSpec("b", "triton", "m-1", base_url=base_url, triton=options)
+        self.backend = build(spec, lambda: NOW_MS)
+
+    def hang(self) -> None:
+        self.triton.behave = self.triton.hangs
+
+    def fail(self, error: type[HocketError]) -> None:
+        self.triton.behave = self.triton.fails(self.FAILURES[error])
+
+    def answer_nonsense(self) -> None:
+        self.triton.nonsense = True
+
+
 def http_spec(base_url: str) -> BackendSpec:
     return BackendSpec("b", "openai", "m-1", base_url=base_url)
 
@@ -128,10 +159,17 @@ async def upstream() -> AsyncIterator[Upstream]:
         yield running
 
 
-@pytest.fixture(params=["http", "function"])
+@pytest.fixture(params=["http", "function", "triton-http", "triton-grpc"])
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     if request.param == "function":
         yield FunctionWorld()
+        return
+    if request.param.startswith("triton"):
+        async with running_triton() as triton:
+            over_grpc = request.param == "triton-grpc"
+            tritons = TritonWorld(triton, triton.grpc_url if over_grpc else triton.http_url)
+            yield tritons
+            await tritons.backend.close()
         return
     async with running_upstream() as running:
         world = HttpWorld(running)
@@ -171,13 +209,14 @@ async def test_a_call_returns_its_text_with_what_it_used(world: World) -> None:
 
 
 async def test_embeddings_come_in_the_order_of_the_texts(world: World) -> None:
-    made = await world.backend.call(embed("a", "b", "c"), timeout_ms=LONG_MS)
+    made = await world.backend.call(embed("0", "1", "2"), timeout_ms=LONG_MS)
     assert made.embeddings == ((0.0, 0.5), (1.0, 0.5), (2.0, 0.5))
     assert (made.input_tokens, made.output_tokens) == (11, 0)
 
 
 async def test_a_response_schema_gives_the_value_as_data(world: World) -> None:
-    made = await world.backend.call(chat(response_schema={"type": "object"}), timeout_ms=LONG_MS)
+    wanted = chat("How often? As JSON.", response_schema={"type": "object"})
+    made = await world.backend.call(wanted, timeout_ms=LONG_MS)
     assert made.data == {"port": "Brest"}
 
 

@@ -5,11 +5,14 @@ from collections.abc import Callable
 from hocket.gateway.backends.function import FunctionBackend
 from hocket.gateway.backends.openai_http import OpenAIBackend
 from hocket.gateway.backends.protocol import Backend
+from hocket.gateway.backends.triton import build_triton
 from hocket.gateway.core.table import BackendSpec
 
 
 def build(spec: BackendSpec, now_ms: Callable[[], float]) -> Backend:
-    """Return the backend of a spec; raise RoutingInvalid where its function cannot be had."""
+    """Return the backend of a spec; raise RoutingInvalid where its function or package cannot be had."""
     if spec.kind == "function":
         return FunctionBackend(spec)
+    if spec.kind == "triton":
+        return build_triton(spec, now_ms)
     return OpenAIBackend(spec, now_ms)

@@ -13,7 +13,13 @@ from typing import Any
 from hocket.gateway.core import litellm
 from hocket.gateway.core.breaker import NEVER, USUAL, BreakerRule
 from hocket.gateway.core.draft import EXTRACTIVE, Draft
-from hocket.gateway.core.fields import PRICE_FIELDS, Fields, checked_prices, wrong
+from hocket.gateway.core.fields import (
+    HTTP_SCHEMES,
+    PRICE_FIELDS,
+    Fields,
+    checked_prices,
+    wrong,
+)
 from hocket.gateway.core.price import Prices
 from hocket.gateway.core.table import (
     DEFAULT_LIMIT,
@@ -26,11 +32,13 @@ from hocket.gateway.core.table import (
     PoolSpec,
     RoutingTable,
 )
+from hocket.gateway.core.triton import TRITON_FIELDS, TritonOptions
 
 __all__ = ["EXTRACTIVE", "built_in_table", "parse"]
 
 MAX_RETRIES = 10
 MAX_REPLICAS = 1_000
+TRITON_SCHEMES = (*HTTP_SCHEMES, "grpc://", "grpcs://")
 
 _MODEL_FIELDS = frozenset(
     {"alias", "backends", "mode", "choose", "min_quality", "fallbacks", "retries", "breaker"}
@@ -55,6 +63,7 @@ _BACKEND_FIELDS = frozenset(
         "labels",
         "residency",
         "breaker",
+        "triton",
     }
 )
 _REPLICA_FIELDS = frozenset({"name", "base_url", "api_key", "limit", "max_concurrency"})
@@ -148,7 +157,7 @@ def _backends(entry: Fields, default_name: str, rule: BreakerRule) -> list[Backe
     entry.only(_BACKEND_FIELDS)
     name = entry.text("name") if "name" in entry else default_name
     kind: BackendKind = entry.choice(
-        "kind", ("openai", "function"), "function" if "function" in entry else "openai"
+        "kind", ("openai", "function", "triton"), "function" if "function" in entry else "openai"
     )
     common: dict[str, Any] = {
         "name": name,
@@ -168,7 +177,7 @@ def _backends(entry: Fields, default_name: str, rule: BreakerRule) -> list[Backe
 
 
 def _function(entry: Fields, common: dict[str, Any]) -> list[BackendSpec]:
-    for other in ("base_url", "api_key", "model", "replicas"):
+    for other in ("base_url", "api_key", "model", "replicas", "triton"):
         if other in entry:
             raise wrong(entry.at(other), "a function has none", f"Remove `{other}`.")
     target = entry.text("function")
@@ -180,13 +189,28 @@ def _function(entry: Fields, common: dict[str, Any]) -> list[BackendSpec]:
 
 
 def _openai(entry: Fields, common: dict[str, Any]) -> list[BackendSpec]:
+    if "triton" in entry:
+        raise wrong(entry.at("triton"), "it is not for this kind", "Write `kind: triton`.")
+    return _servers(entry, common, HTTP_SCHEMES)
+
+
+def _triton(entry: Fields, common: dict[str, Any]) -> list[BackendSpec]:
+    options = entry.under("triton")
+    options.only(TRITON_FIELDS)
+    texts = {name: options.text(name) for name in TRITON_FIELDS if name in options}
+    return _servers(entry, common | {"triton": TritonOptions(**texts)}, TRITON_SCHEMES)
+
+
+def _servers(
+    entry: Fields, common: dict[str, Any], schemes: tuple[str, ...]
+) -> list[BackendSpec]:
+    """Return the replicas of a backend that is reached by URL."""
     if "function" in entry:
         raise wrong(entry.at("function"), "an HTTP backend has none", "Remove it, or `base_url`.")
     target, api_key = entry.text("model"), entry.secret("api_key")
     if "replicas" not in entry:
-        return [
-            BackendSpec(**common, target=target, api_key=api_key, base_url=entry.url("base_url"))
-        ]
+        base_url = entry.url("base_url", schemes)
+        return [BackendSpec(**common, target=target, api_key=api_key, base_url=base_url)]
     if "base_url" in entry:
         cure = "Remove it; each replica has its own."
         raise wrong(entry.at("base_url"), "there are `replicas` too", cure)
@@ -201,7 +225,7 @@ def _openai(entry: Fields, common: dict[str, Any]) -> list[BackendSpec]:
             "replica": replica.text("name") if "name" in replica else str(index + 1),
             "limit": _limit(replica, common["limit"]),
             "api_key": replica.secret("api_key") or api_key,
-            "base_url": replica.url("base_url"),
+            "base_url": replica.url("base_url", schemes),
         }
         specs.append(BackendSpec(**fields, target=target))
     return specs
@@ -210,6 +234,7 @@ def _openai(entry: Fields, common: dict[str, Any]) -> list[BackendSpec]:
 _KINDS: dict[BackendKind, Callable[[Fields, dict[str, Any]], list[BackendSpec]]] = {
     "openai": _openai,
     "function": _function,
+    "triton": _triton,
 }
 
 

@@ -14,6 +14,7 @@ from hocket.gateway.core.errors import RoutingInvalid
 from hocket.gateway.core.price import MAX_DECIMALS, MAX_USD, Prices, believable
 
 ENVIRONMENT_PREFIX = "os.environ/"
+HTTP_SCHEMES = ("http://", "https://")
 MAX_COUNT = 100_000
 MAX_DURATION_MS = 86_400_000.0
 MAX_DIGITS = 28
@@ -103,13 +104,13 @@ class Fields:
         """Return a text that is never printed, or None."""
         return SecretStr(self.text(name)) if name in self else None
 
-    def url(self, name: str) -> str:
-        """Return an http(s) URL without a slash at its end."""
+    def url(self, name: str, schemes: tuple[str, ...] = HTTP_SCHEMES) -> str:
+        """Return a URL of one of some schemes without a slash at its end."""
         value = self.text(name)
-        if value.startswith(("http://", "https://")) and value.split("://", 1)[1].strip("/"):
+        if value.startswith(schemes) and value.split("://", 1)[1].strip("/"):
             return value.rstrip("/")
         cure = "Write for example http://127.0.0.1:8000/v1."
-        raise wrong(self.at(name), "it is not an http(s) URL", cure)
+        raise wrong(self.at(name), f"it is not a URL ({', '.join(schemes)})", cure)
 
     def choice(self, name: str, choices: tuple[Choice, ...], default: Choice) -> Choice:
         """Return one of some words."""

@@ -15,6 +15,7 @@ from pydantic import SecretStr
 from hocket.gateway.core.breaker import USUAL, BreakerRule
 from hocket.gateway.core.errors import ModelUnknown
 from hocket.gateway.core.price import Prices
+from hocket.gateway.core.triton import TritonOptions
 
 DEFAULT_LIMIT = 64
 """Calls that a replica gets at once where its configuration does not say."""
@@ -25,7 +26,7 @@ MAX_WAITING = 1_024
 FAST_MS = 200.0
 """A call that is expected to take less is a fast one."""
 
-BackendKind = Literal["openai", "function"]
+BackendKind = Literal["openai", "function", "triton"]
 Hosting = Literal["dedicated", "serverless"]
 """Whose machine a backend runs on: ours, paid by the hour, or somebody's, paid by the call."""
 Mode = Literal["dedicated", "serverless", "auto"]
@@ -39,7 +40,7 @@ WarmTier = Literal["hot", "warm", "cold"]
 class BackendSpec:
     """One replica of a served model version: where it is, how many calls it takes, what it costs.
 
-    `target` is the model's name at an HTTP endpoint, or `module:function`. `quality` (0 to 1) is what
+    `target` is the model's name at its server, or `module:function`. `quality` (0 to 1) is what
     a floor is compared with, `residency` where the data of a call may go to by using it. `key` is
     unique over all replicas of all backends.
     """
@@ -60,6 +61,7 @@ class BackendSpec:
     labels: tuple[tuple[str, str], ...] = ()
     residency: frozenset[str] = frozenset()
     breaker: BreakerRule = USUAL
+    triton: TritonOptions = field(default_factory=TritonOptions)
     key: str = field(init=False)
 
     def __post_init__(self) -> None:

@@ -1,0 +1,199 @@
+"""An HTTP endpoint behind a backend: one connection pool, bounded replies, typed errors.
+
+An upstream error becomes the typed error of its status; a cancelled call closes its connection, which
+is how such servers learn that nobody waits any more. Redirects are not followed: they would carry the
+key elsewhere.
+"""
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import aiohttp
+
+from hocket.gateway.backends.protocol import (
+    BackendBroken,
+    BackendDenied,
+    BackendError,
+    BackendMisconfigured,
+    BackendRateLimited,
+    BackendRefused,
+    BackendReplyMalformed,
+    BackendTimedOut,
+    BackendUnreachable,
+)
+
+MAX_REPLY_BYTES = 32 * 1024 * 1024
+MAX_REASON_CHARS = 500
+CONNECT_TIMEOUT_MS = 10_000.0
+KEEPALIVE_TIMEOUT_S = 30.0
+REST_MS = 1_000.0
+"""How long a backend rests after a 429 that does not say."""
+MAX_REST_MS = 300_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole reply with status 200."""
+
+    headers: Mapping[str, str]
+    content: bytes
+
+
+class HttpEndpoint:
+    """Requests below `base_url`; must be built inside a running event loop."""
+
+    def __init__(
+        self,
+        component: str,
+        base_url: str,
+        *,
+        headers: Mapping[str, str],
+        limit: int,
+        now_ms: Callable[[], float],
+    ) -> None:
+        self._component = component
+        self._base_url = base_url
+        self._now_ms = now_ms
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=limit, keepalive_timeout=KEEPALIVE_TIMEOUT_S),
+            headers=headers,
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+
+    async def close(self) -> None:
+        """Close the connection pool."""
+        await self._session.close()
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout_ms: float,
+    ) -> Reply:
+        """Make a request and return its reply, or raise a BackendError within `timeout_ms`."""
+        async with self.opened(
+            method, path, content, headers=headers, timeout_ms=timeout_ms
+        ) as response:
+            return Reply(response.headers, await self._bounded(response))
+
+    @asynccontextmanager
+    async def opened(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout_ms: float,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Make a request and give its response to be read inside the block; what fails there is a
+        BackendError too."""
+        try:
+            async with self._session.request(
+                method,
+                f"{self._base_url}/{path}",
+                data=content,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(
+                    total=timeout_ms / 1000,
+                    sock_connect=min(timeout_ms, CONNECT_TIMEOUT_MS) / 1000,
+                ),
+                allow_redirects=False,
+            ) as response:
+                if response.status != 200:
+                    raise self._failure(response, await self._bounded(response))
+                yield response
+        except aiohttp.ConnectionTimeoutError as error:
+            raise BackendUnreachable(
+                component=self._component, reason="the connection timed out"
+            ) from error
+        except TimeoutError as error:
+            raise BackendTimedOut(
+                component=self._component, timeout_ms=round(timeout_ms)
+            ) from error
+        except aiohttp.ClientError as error:
+            raise BackendUnreachable(
+                component=self._component, reason=str(error) or type(error).__name__
+            ) from error
+
+    def malformed(self, reason: str, **fields: Any) -> BackendReplyMalformed:
+        """Return the error for a reply that makes no sense."""
+        return BackendReplyMalformed(component=self._component, reason=reason, **fields)
+
+    def object_of(self, content: bytes) -> dict[str, Any]:
+        """Return a reply's JSON object, or raise BackendReplyMalformed."""
+        try:
+            value = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise self.malformed(f"not JSON: {_cut(content)}") from error
+        if not isinstance(value, dict):
+            raise self.malformed(f"not a JSON object: {_cut(content)}")
+        return value
+
+    async def _bounded(self, response: aiohttp.ClientResponse) -> bytes:
+        content = bytearray()
+        async for chunk in response.content.iter_any():
+            content += chunk
+            if len(content) > MAX_REPLY_BYTES:
+                response.close()
+                raise self.malformed(f"it has more than {MAX_REPLY_BYTES} bytes")
+        return bytes(content)
+
+    def _failure(self, response: aiohttp.ClientResponse, content: bytes) -> BackendError:
+        status = response.status
+        fields: dict[str, Any] = {
+            "component": self._component,
+            "status": status,
+            "reason": _reason(content),
+        }
+        if status == 429:
+            now_ms = self._now_ms()
+            rest_ms = _rest_ms(response.headers.get("Retry-After"), now_ms)
+            return BackendRateLimited(**fields, retry_at_ms=now_ms + rest_ms)
+        if status in (401, 403):
+            return BackendDenied(**fields)
+        if status >= 500 or status == 408:
+            return BackendBroken(**fields)
+        if status < 400 or status in (404, 405):
+            return BackendMisconfigured(**fields)
+        return BackendRefused(**fields)
+
+
+def _reason(content: bytes) -> str:
+    try:
+        error = json.loads(content)["error"]
+        message = error["message"] if isinstance(error, dict) else error
+        if isinstance(message, str) and message:
+            return message[:MAX_REASON_CHARS]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass  # not OpenAI's error shape: its text will do
+    return _cut(content) or "no reason given"
+
+
+def _cut(content: bytes) -> str:
+    return content[:MAX_REASON_CHARS].decode("utf-8", "replace")
+
+
+def _rest_ms(retry_after: str | None, now_ms: float) -> float:
+    """Return how long to rest by a Retry-After header: seconds or a date (RFC 9110, 10.2.3)."""
+    if retry_after is None:
+        return REST_MS
+    try:
+        rest_ms = float(retry_after) * 1000
+    except ValueError:
+        try:
+            until = parsedate_to_datetime(retry_after)
+        except ValueError:
+            return REST_MS
+        if until.tzinfo is None:
+            until = until.replace(tzinfo=UTC)
+        rest_ms = (until - datetime.fromtimestamp(now_ms / 1000, UTC)).total_seconds() * 1000
+    return min(max(rest_ms, 0.0), MAX_REST_MS) if rest_ms == rest_ms else REST_MS

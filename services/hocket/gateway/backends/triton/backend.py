@@ -1,0 +1,138 @@
+"""A model on Triton: text, embeddings and plain tensors; it can be loaded, unloaded and asked how it is.
+
+What the model takes and gives is asked once and kept; after a load, and where the server refuses a
+request, it is asked again. A cancelled call is cancelled on the server.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from hocket.gateway.backends.protocol import (
+    BackendError,
+    BackendMisconfigured,
+    BackendRefused,
+    BackendReplyMalformed,
+    BackendTimedOut,
+)
+from hocket.gateway.backends.triton.transport import Answer, Transport
+from hocket.gateway.core.price import MAX_TOKENS
+from hocket.gateway.core.table import BackendSpec
+from hocket.gateway.core.tensors import Tensor, TensorInvalid
+from hocket.gateway.core.triton import Interface, InterfaceUnsuited, completion, requests
+from hocket.schemas.messages import CallRequest, Completion
+
+MAX_PARALLEL = 8
+"""Requests that one call makes at once, where its texts do not fit into one."""
+
+
+class TritonBackend:
+    """Calls the model `spec.target`."""
+
+    def __init__(self, spec: BackendSpec, transport: Transport) -> None:
+        self._spec = spec
+        self._transport = transport
+        self._known: Interface | None = None
+
+    async def call(self, request: CallRequest, *, timeout_ms: float) -> Completion:
+        """Make one call; see the protocol for errors."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await self._call(request, timeout_ms)
+        except TimeoutError as error:
+            raise BackendTimedOut(
+                component=self._spec.name, timeout_ms=round(timeout_ms)
+            ) from error
+
+    async def load(self, *, timeout_ms: float) -> None:
+        """Load the model, or load it again with what its repository holds now."""
+        self._known = None
+        await self._transport.load(timeout_ms=timeout_ms)
+
+    async def unload(self, *, timeout_ms: float) -> None:
+        """Unload the model; calls fail until it is loaded again."""
+        self._known = None
+        await self._transport.unload(timeout_ms=timeout_ms)
+
+    async def ready(self, *, timeout_ms: float) -> bool:
+        """Return whether the model can be asked."""
+        return await self._transport.ready(timeout_ms=timeout_ms)
+
+    async def statistics(self, *, timeout_ms: float) -> dict[str, Any]:
+        """Return what the server counted for the model."""
+        return await self._transport.statistics(timeout_ms=timeout_ms)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._transport.close()
+
+    async def _call(self, request: CallRequest, timeout_ms: float) -> Completion:
+        interface = await self._interface(timeout_ms)
+        try:
+            asked = requests(request, interface, self._spec.triton)
+        except TensorInvalid as error:
+            raise self._failed(BackendRefused, error) from error
+        except InterfaceUnsuited as error:
+            raise self._failed(BackendMisconfigured, error) from error
+        try:
+            answers = await self._answers(interface, asked, timeout_ms)
+        except BackendRefused:
+            self._known = None  # perhaps another version with other inputs is there now
+            raise
+        return self._read(request, interface, answers)
+
+    async def _interface(self, timeout_ms: float) -> Interface:
+        if self._known is None:
+            self._known = await self._transport.interface(timeout_ms=timeout_ms)
+        return self._known
+
+    async def _answers(
+        self, interface: Interface, asked: Sequence[Sequence[Tensor]], timeout_ms: float
+    ) -> list[Answer]:
+        if interface.decoupled:
+            return [
+                answer for inputs in asked async for answer in self._streamed(inputs, timeout_ms)
+            ]
+        if len(asked) == 1:
+            return [await self._transport.infer(asked[0], timeout_ms=timeout_ms)]
+        return await self._in_parallel(asked, timeout_ms)
+
+    def _streamed(self, inputs: Sequence[Tensor], timeout_ms: float) -> AsyncIterator[Answer]:
+        return self._transport.stream(inputs, timeout_ms=timeout_ms)
+
+    async def _in_parallel(
+        self, asked: Sequence[Sequence[Tensor]], timeout_ms: float
+    ) -> list[Answer]:
+        places = asyncio.Semaphore(MAX_PARALLEL)
+
+        async def infer(inputs: Sequence[Tensor]) -> Answer:
+            async with places:
+                return await self._transport.infer(inputs, timeout_ms=timeout_ms)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(infer(inputs)) for inputs in asked]
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return [task.result() for task in tasks]
+
+    def _read(
+        self, request: CallRequest, interface: Interface, answers: Sequence[Answer]
+    ) -> Completion:
+        try:
+            made = completion(request, interface, self._spec.triton, answers)
+        except TensorInvalid as error:
+            raise BackendReplyMalformed(component=self._spec.name, reason=str(error)) from error
+        except InterfaceUnsuited as error:
+            raise self._failed(BackendMisconfigured, error) from error
+        if max(made.input_tokens, made.output_tokens, made.cached_tokens) > MAX_TOKENS:
+            raise BackendReplyMalformed(component=self._spec.name, reason="too many tokens")
+        if request.embed and len(made.embeddings) != len(request.embed):
+            reason = f"{len(made.embeddings)} embeddings for {len(request.embed)} texts"
+            raise BackendReplyMalformed(component=self._spec.name, reason=reason, spent=made)
+        return made
+
+    def _failed(
+        self, kind: type[BackendError], error: TensorInvalid | InterfaceUnsuited
+    ) -> BackendError:
+        return kind(component=self._spec.name, status="not sent", reason=str(error))

@@ -1,0 +1,141 @@
+"""Triton over HTTP: the KServe v2 protocol with its binary tensors, and Triton's extensions.
+
+A body is JSON that names the tensors, then their bytes one after the other; a header says where the
+JSON ends. Written here rather than taken from tritonclient, whose HTTP module brings gevent into the
+process; the format is one page of the protocol's "binary tensor data extension".
+"""
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from hocket.gateway.backends.http_endpoint import HttpEndpoint, Reply
+from hocket.gateway.backends.protocol import (
+    BackendBroken,
+    BackendMisconfigured,
+    BackendRefused,
+    BackendUnreachable,
+)
+from hocket.gateway.backends.triton.transport import Answer
+from hocket.gateway.core.table import BackendSpec
+from hocket.gateway.core.tensors import Tensor, TensorInvalid, encoded
+from hocket.gateway.core.triton import Interface, Port
+
+HEADER_LENGTH = "Inference-Header-Content-Length"
+
+
+class OverHttp:
+    """See `Transport`."""
+
+    def __init__(self, spec: BackendSpec, now_ms: Callable[[], float]) -> None:
+        headers = {}
+        if spec.api_key is not None:
+            headers["Authorization"] = f"Bearer {spec.api_key.get_secret_value()}"
+        self._spec = spec
+        self._endpoint = HttpEndpoint(
+            spec.name, spec.base_url, headers=headers, limit=spec.limit, now_ms=now_ms
+        )
+        self._model = quote(spec.target, safe="")
+        version = quote(spec.triton.version, safe="")
+        self._path = f"v2/models/{self._model}" + (f"/versions/{version}" if version else "")
+
+    async def interface(self, *, timeout_ms: float) -> Interface:
+        metadata = await self._get(self._path, timeout_ms)
+        config = await self._get(f"{self._path}/config", timeout_ms)
+        policy = config.get("model_transaction_policy")
+        try:
+            return Interface(
+                model=str(metadata["name"]),
+                inputs=dict(map(_port, metadata.get("inputs", ()))),
+                outputs=dict(map(_port, metadata.get("outputs", ()))),
+                max_batch=int(config.get("max_batch_size", 0)),
+                decoupled=isinstance(policy, dict) and policy.get("decoupled") is True,
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._endpoint.malformed("its metadata cannot be read") from error
+
+    async def infer(self, inputs: Sequence[Tensor], *, timeout_ms: float) -> Answer:
+        head = {
+            "inputs": [
+                {
+                    "name": tensor.name,
+                    "datatype": tensor.datatype,
+                    "shape": list(tensor.shape),
+                    "parameters": {"binary_data_size": len(tensor.content)},
+                }
+                for tensor in inputs
+            ],
+            "parameters": {"binary_data_output": True},
+        }
+        encoded_head = json.dumps(head).encode()
+        content = b"".join([encoded_head, *(tensor.content for tensor in inputs)])
+        headers = {
+            "Content-Type": "application/octet-stream",
+            HEADER_LENGTH: str(len(encoded_head)),
+        }
+        reply = await self._endpoint.send(
+            "POST", f"{self._path}/infer", content, headers=headers, timeout_ms=timeout_ms
+        )
+        return {tensor.name: tensor for tensor in self._tensors(reply)}
+
+    def stream(
+        self,
+        inputs: Sequence[Tensor],  # noqa: ARG002
+        *,
+        timeout_ms: float,  # noqa: ARG002
+    ) -> AsyncIterator[Answer]:
+        raise BackendMisconfigured(
+            component=self._spec.name,
+            status="not sent",
+            reason="it answers several times to a request (decoupled): use grpc:// for it",
+        )
+
+    async def load(self, *, timeout_ms: float) -> None:
+        await self._post(f"v2/repository/models/{self._model}/load", timeout_ms)
+
+    async def unload(self, *, timeout_ms: float) -> None:
+        await self._post(f"v2/repository/models/{self._model}/unload", timeout_ms)
+
+    async def ready(self, *, timeout_ms: float) -> bool:
+        try:
+            await self._endpoint.send("GET", f"{self._path}/ready", timeout_ms=timeout_ms)
+        except (BackendRefused, BackendMisconfigured, BackendBroken, BackendUnreachable):
+            return False
+        return True
+
+    async def statistics(self, *, timeout_ms: float) -> dict[str, Any]:
+        return await self._get(f"{self._path}/stats", timeout_ms)
+
+    async def close(self) -> None:
+        await self._endpoint.close()
+
+    async def _get(self, path: str, timeout_ms: float) -> dict[str, Any]:
+        reply = await self._endpoint.send("GET", path, timeout_ms=timeout_ms)
+        return self._endpoint.object_of(reply.content)
+
+    async def _post(self, path: str, timeout_ms: float) -> None:
+        await self._endpoint.send("POST", path, b"{}", timeout_ms=timeout_ms)
+
+    def _tensors(self, reply: Reply) -> Iterator[Tensor]:
+        length = reply.headers.get(HEADER_LENGTH, "")
+        at = int(length) if length.isdigit() else len(reply.content)
+        head = self._endpoint.object_of(reply.content[:at])
+        try:
+            for output in head["outputs"]:
+                parameters = output.get("parameters")
+                size = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
+                if size is None:
+                    yield encoded(
+                        output["name"], output["datatype"], output["data"], output["shape"]
+                    )
+                    continue
+                content = reply.content[at : at + size]
+                at += size
+                yield Tensor(output["name"], output["datatype"], tuple(output["shape"]), content)
+        except (KeyError, TypeError, AttributeError, TensorInvalid) as error:
+            raise self._endpoint.malformed("its outputs cannot be read") from error
+
+
+def _port(described: Mapping[str, Any]) -> tuple[str, Port]:
+    return described["name"], Port(described["datatype"], tuple(map(int, described["shape"])))
