@@ -2,18 +2,15 @@
 
 import asyncio
 import json
-import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from gateway_process import call, records, running_gateway
 from hocket.kit import clock
 from hocket.kit.bus import Bus
 from hocket.kit.embedded import EmbeddedServers
@@ -25,12 +22,10 @@ from hocket.schemas.messages import (
     CallReply,
     CallRequest,
     ChatMessage,
-    UsageRecord,
 )
 from mock_upstream import Upstream, running_upstream
 
 BOUND_S = 60.0
-ENDED = "the process ended"
 BOUND_MS = 60_000.0
 
 
@@ -62,61 +57,6 @@ def models(upstream: Upstream, **more: Any) -> dict[str, Any]:
     return {"writer": {"backends": [backend]}, **more}
 
 
-class Gateway:
-    """A gateway process under test."""
-
-    def __init__(self, process: asyncio.subprocess.Process, config: Path) -> None:
-        self.process = process
-        self.config = config
-        self._events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-
-    async def read_log(self) -> None:
-        assert self.process.stdout is not None
-        async for line in self.process.stdout:
-            self._events.put_nowait(json.loads(line))
-        self._events.put_nowait({"event": ENDED})
-
-    async def logged(self, event: str) -> dict[str, Any]:
-        """Wait until the gateway logs `event`."""
-        async with asyncio.timeout(BOUND_S):
-            seen: list[dict[str, Any]] = []
-            while (entry := await self._events.get())["event"] not in (event, ENDED):
-                seen.append(entry)
-            assert entry["event"] == event, seen
-            return entry
-
-    def configure(self, section: dict[str, Any]) -> None:
-        self.config.write_text(yaml.safe_dump({"models": section}))
-
-
-@asynccontextmanager
-async def running_gateway(
-    nats_url: str, folder: Path, section: dict[str, Any] | None
-) -> AsyncIterator[Gateway]:
-    config = folder / "hocket.yaml"
-    environment = {**os.environ, "NATS_URL": nats_url, "HOCKET_DATA_DIR": str(folder)}
-    if section is not None:
-        config.write_text(yaml.safe_dump({"models": section}))
-        environment["HOCKET_CONFIG"] = str(config)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "hocket.gateway",
-        env=environment,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    gateway = Gateway(process, config)
-    reading = asyncio.create_task(gateway.read_log())
-    try:
-        await gateway.logged("gateway_serving")
-        yield gateway
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-        await reading
-
-
 def request(call_id: str = "r1:draft:1:1:0", **fields: Any) -> CallRequest:
     return CallRequest.model_validate(
         {
@@ -128,24 +68,6 @@ def request(call_id: str = "r1:draft:1:1:0", **fields: Any) -> CallRequest:
             **fields,
         }
     )
-
-
-async def call(bus: Bus, wanted: CallRequest) -> CallReply:
-    message = await bus.request(
-        subjects.GATEWAY_CALL, wanted.model_dump_json().encode(), timeout_ms=BOUND_MS
-    )
-    return CallReply.model_validate_json(message.data)
-
-
-async def records(bus: Bus) -> list[UsageRecord]:
-    """Return what USAGE holds, in order."""
-    state = (await bus.js.stream_info(subjects.USAGE)).state
-    return [
-        UsageRecord.model_validate_json(
-            (await bus.js.get_msg(subjects.USAGE, seq, direct=False)).data or b""
-        )
-        for seq in range(state.first_seq, state.last_seq + 1)
-    ]
 
 
 def connected(bus: Bus) -> Callable[[], Awaitable[bool]]:

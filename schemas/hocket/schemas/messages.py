@@ -419,6 +419,26 @@ class CallReply(Message):
     error: ErrorInfo | None = None
 
 
+class BackendControl(Message):
+    """Do something to one replica of a backend whose server can load and unload models.
+
+    `backend` is a replica's key: the backend's name, with `/replica` where it has several.
+    """
+
+    action: Literal["load", "unload", "status"]
+    backend: str
+    timeout_ms: float = Field(60_000, gt=0, le=3_600_000)
+
+
+class BackendControlled(Message):
+    """What came of it: whether the model is ready, and for `status` what its server counted."""
+
+    backend: str
+    ready: bool | None = None
+    statistics: dict[str, Any] | None = None
+    error: ErrorInfo | None = None
+
+
 class UsageRecord(Message):
     """What one call used and cost; the ledger keeps one row per `call_id`.
 

@@ -13,6 +13,7 @@ import structlog
 
 from hocket.gateway.booking import Booking
 from hocket.gateway.calls import Calls
+from hocket.gateway.control_door import ControlDoor
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.gateway.nats_door import NatsDoor
 from hocket.gateway.ongoing import MAX_CALLS, Ongoing
@@ -41,8 +42,10 @@ async def main(service: Service) -> None:
     calls = Calls(routes, now_ms=clock.now_ms, book=Booking(bus, metrics).book, metrics=metrics)
     ongoing = Ongoing(calls, metrics, exporting=service.telemetry.exporting, max_calls=MAX_CALLS)
     door = NatsDoor(bus, ongoing)
+    control = ControlDoor(bus, lambda: calls.routes)
     reload = Reload(settings.config, routes, calls.replace, service.health)
     with reload.on_hangup():
+        await control.open()
         await door.open()
         service.started()
         log.info("gateway_serving", models=calls.routes.table.names())
@@ -51,6 +54,7 @@ async def main(service: Service) -> None:
         await door.take_no_more()
         await ongoing.drain(drain_ms=DRAIN_MS, flush_ms=FLUSH_MS)
         await door.close()
+        await control.close()
     await retire_missing(calls.routes.served, {})
 
 

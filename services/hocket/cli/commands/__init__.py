@@ -10,6 +10,7 @@ from hocket.cli.commands import (
     dlq,
     doctor,
     emulate,
+    gateway,
     importing,
     index,
     migrate,
@@ -35,6 +36,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("cost")(cost.cost)
     app.add_typer(index.app, name="index")
     app.add_typer(dlq.app, name="dlq")
+    app.add_typer(gateway.app, name="gateway")
     app.command("emulate")(emulate.emulate)
     app.command("migrate")(migrate.migrate)
     app.command("schema")(schema.schema)

@@ -5,7 +5,7 @@ the work behind it. `may_move_on` tells whether the gateway may try the next bac
 before any output, so that nothing is done twice.
 """
 
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.messages import CallRequest, Completion
@@ -20,6 +20,23 @@ class Backend(Protocol):
 
     async def close(self) -> None:
         """Let go of connections; no call comes afterwards."""
+
+
+@runtime_checkable
+class Loadable(Protocol):
+    """A backend whose server loads and unloads models; every method raises BackendErrors."""
+
+    async def load(self, *, timeout_ms: float) -> None:
+        """Load the model, or load it again with what its repository holds now."""
+
+    async def unload(self, *, timeout_ms: float) -> None:
+        """Unload the model; calls fail until it is loaded again."""
+
+    async def ready(self, *, timeout_ms: float) -> bool:
+        """Return whether the model can be asked."""
+
+    async def statistics(self, *, timeout_ms: float) -> dict[str, Any]:
+        """Return what the server counted for the model, as it says it."""
 
 
 class BackendError(HocketError):

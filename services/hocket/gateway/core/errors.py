@@ -18,6 +18,20 @@ class ModelUnknown(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class BackendUnknown(HocketError):
+    """There is no backend `{backend}`. Known backends: {known}."""
+
+    code = "backend_unknown"
+    error_class = ErrorClass.INVALID
+
+
+class BackendNotLoadable(HocketError):
+    """Backend `{backend}` is of kind `{kind}`, which cannot load or unload models. Only `triton` can."""
+
+    code = "backend_not_loadable"
+    error_class = ErrorClass.INVALID
+
+
 class CallMalformed(HocketError):
     """The call is not valid at `{field}`: {reason}. Send a CallRequest as JSON."""
 

@@ -1,0 +1,82 @@
+"""`hocket gateway`: models of backends whose servers load and unload them."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hocket.cli.target import target_of
+
+if TYPE_CHECKING:
+    from hocket.schemas.messages import BackendControl, BackendControlled
+
+ANSWER_MARGIN_MS = 5_000.0
+
+app = typer.Typer(
+    help="Backends behind the gateway: load and unload their models, see how they are.",
+    no_args_is_help=True,
+)
+
+Backend = Annotated[
+    str, typer.Argument(help="A backend's name; `name/replica` where it has several.")
+]
+TimeoutS = Annotated[float, typer.Option(min=1, max=3_600, help="How long it may take.")]
+
+
+@app.command("load")
+def load(context: typer.Context, backend: Backend, timeout_s: TimeoutS = 300) -> None:
+    """Load the backend's model, or load it again."""
+    from hocket.schemas.messages import BackendControl
+
+    wanted = BackendControl(action="load", backend=backend, timeout_ms=timeout_s * 1000)
+    done = _controlled(context, wanted)
+    typer.echo(f"{backend} is {'ready' if done.ready else 'not ready yet'}")
+
+
+@app.command("unload")
+def unload(context: typer.Context, backend: Backend, timeout_s: TimeoutS = 60) -> None:
+    """Unload the backend's model; calls to it fail until it is loaded again."""
+    from hocket.schemas.messages import BackendControl
+
+    wanted = BackendControl(action="unload", backend=backend, timeout_ms=timeout_s * 1000)
+    done = _controlled(context, wanted)
+    typer.echo(f"{backend} is {'still ready' if done.ready else 'unloaded'}")
+
+
+@app.command("status")
+def status(context: typer.Context, backend: Backend, timeout_s: TimeoutS = 10) -> None:
+    """Print whether the backend's model is ready, and what its server counted, as JSON."""
+    from hocket.cli.console import print_json
+    from hocket.schemas.messages import BackendControl
+
+    wanted = BackendControl(action="status", backend=backend, timeout_ms=timeout_s * 1000)
+    done = _controlled(context, wanted)
+    print_json(done.model_dump(exclude={"error"}))
+
+
+def _controlled(context: typer.Context, wanted: "BackendControl") -> "BackendControlled":
+    """Return what a gateway says, or raise its error."""
+    import asyncio
+
+    from hocket.cli.errors import ApiRefused
+
+    done = asyncio.run(_ask(target_of(context).nats_url, wanted))
+    if done.error is not None:
+        raise ApiRefused(done.error)
+    return done
+
+
+async def _ask(nats_url: str, wanted: "BackendControl") -> "BackendControlled":
+    from hocket.kit.bus import Bus
+    from hocket.schemas import subjects
+    from hocket.schemas.messages import BackendControlled
+
+    bus = await Bus.connect(nats_url, name="hocket gateway")
+    try:
+        message = await bus.request(
+            subjects.GATEWAY_CONTROL,
+            wanted.model_dump_json().encode(),
+            timeout_ms=wanted.timeout_ms + ANSWER_MARGIN_MS,
+        )
+    finally:
+        await bus.close()
+    return BackendControlled.model_validate_json(message.data)
