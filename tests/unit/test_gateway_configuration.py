@@ -54,6 +54,13 @@ def test_a_litellm_list_is_read_as_it_is() -> None:
     assert (second.name, second.target, second.base_url) == ("vllm-a", "qwen", "http://gpu:8000/v1")
 
 
+def test_a_model_on_triton_has_its_tensors_named() -> None:
+    backend = {"kind": "triton", "base_url": "grpc://gpu:8001", "model": "llama"}
+    table = parse({"m": {"backends": [backend | {"triton": {"version": "2"}}]}}, {})
+    (spec,) = table.models["m"].backends
+    assert (spec.kind, spec.base_url, spec.triton.version) == ("triton", "grpc://gpu:8001", "2")
+
+
 def test_litellm_fields_without_effect_are_named() -> None:
     assert parse(yaml.safe_load(LITELLM), ENVIRONMENT).without_effect == (
         "model_list[0].litellm_params.rpm",
@@ -248,6 +255,14 @@ def listed(**params: Any) -> list[Any]:
         (own(limit=True), "models.m.backends[0].limit", "1 to"),
         (own(timeout_ms=-1), "models.m.backends[0].timeout_ms", "milliseconds"),
         (own(kind="grpc"), "models.m.backends[0].kind", "openai"),
+        (own(triton={"text_input": "A"}), "models.m.backends[0].triton", "kind: triton"),
+        (own(kind="triton", triton=5), "models.m.backends[0].triton", "field: value"),
+        (own(kind="triton", triton={"txt": "A"}), "models.m.backends[0].triton.txt", "text_input"),
+        (
+            own(kind="triton", triton={"text_input": 5}),
+            "models.m.backends[0].triton.text_input",
+            "text",
+        ),
         (own(base_url="localhost:8000"), "models.m.backends[0].base_url", "http://"),
         (own(model=None), "models.m.backends[0].model", "text"),
         (own(api_key="os.environ/NO_KEY"), "models.m.backends[0].api_key", "Set NO_KEY"),

@@ -201,9 +201,7 @@ def _triton(entry: Fields, common: dict[str, Any]) -> list[BackendSpec]:
     return _servers(entry, common | {"triton": TritonOptions(**texts)}, TRITON_SCHEMES)
 
 
-def _servers(
-    entry: Fields, common: dict[str, Any], schemes: tuple[str, ...]
-) -> list[BackendSpec]:
+def _servers(entry: Fields, common: dict[str, Any], schemes: tuple[str, ...]) -> list[BackendSpec]:
     """Return the replicas of a backend that is reached by URL."""
     if "function" in entry:
         raise wrong(entry.at("function"), "an HTTP backend has none", "Remove it, or `base_url`.")
