@@ -556,6 +556,8 @@ async def test_a_result_tells_when_its_step_was_queued_and_how_long_models_took(
     async with rig.worker({"python": ask_model, "llm": echo}):
         asked = await rig.result(await rig.send())
         plain = await rig.result(await rig.send(type="llm"))
+        held = await rig.result(await rig.send(held_ms=5_000))
+    assert held.queued_at_ms < before_ms - 4_000
     assert asked.timing is not None
     assert 0 < asked.timing.model_ms <= asked.finished_at_ms - asked.started_at_ms
     assert plain.timing is None

@@ -1,12 +1,21 @@
 """Real workflow DAGs on the real stack: a part of what `make workflows` runs, and its judge."""
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
-from workflows import FOLDER, DoesNotHold, Instance, check, instances, run_all
+from workflows import (
+    FOLDER,
+    PER_LEVEL_MS,
+    DoesNotHold,
+    Instance,
+    check,
+    instances,
+    run_all,
+)
 
 TRIES = 5
 """A busy machine only ever makes a run slower; one of so many must be fast enough."""
@@ -40,15 +49,21 @@ BEGINS = {"a": [0.0], "b": [0.1], "c": [0.11], "d": [0.5]}
 ENDS = {"a": [0.1], "b": [0.31], "c": [0.45], "d": [0.5]}
 
 
+def crowding() -> float:
+    """Return how many others want each core, ourselves included: where the machine is shared, a level
+    may take so many times as long (`make workflows` allows nothing)."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 @pytest.mark.skipif(not FOLDER.is_dir(), reason=f"the workflows are not in {FOLDER}")
 async def test_real_workflows_run_each_task_once_in_order_and_near_their_critical_path() -> None:
     assert len(instances()) == WHOLE_SET
     chosen = instances(CHOSEN)
     assert len(chosen) == len(CHOSEN)
-    outcomes = await run_all(chosen, workers=1, tries=TRIES)
+    outcomes = await run_all(chosen, workers=1, tries=TRIES, per_level_ms=PER_LEVEL_MS * crowding())
     slow = [
         f"{tries[0].instance.name}: {[round(t.makespan_ms) for t in tries]} ms,"
-        f" bound {tries[0].instance.bound_ms:.0f} ms"
+        f" bound {tries[0].bound_ms:.0f} ms"
         for tries in outcomes
         if not any(outcome.holds for outcome in tries)
     ]
@@ -58,7 +73,7 @@ async def test_real_workflows_run_each_task_once_in_order_and_near_their_critica
 def test_the_longest_path_counts_time_and_the_longest_chain_levels() -> None:
     assert DIAMOND.path_s == pytest.approx(0.4)
     assert DIAMOND.levels == 3
-    assert DIAMOND.bound_ms == pytest.approx(1.05 * 400 + 3 * 20)
+    assert DIAMOND.bound_ms() == pytest.approx(1.05 * 400 + 3 * 20)
 
 
 def test_a_journal_without_fault_passes() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.text import Text
 
-from hocket.cli.drawing import amounts, timeline
+from hocket.cli.drawing import amounts, critical_path, timeline
 
 BEGUN = datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
 
@@ -158,3 +158,49 @@ def test_cost_by_node_keeps_every_digit_of_the_money() -> None:
 )
 def test_a_duration_is_shown_in_the_unit_that_fits_it(ms: float | None, said: str) -> None:
     assert amounts.duration(ms) == said
+
+
+def test_a_critical_path_shows_where_the_time_went_and_a_bar_per_step() -> None:
+    pieces = [
+        ("plan", "queue", 0, 100),
+        ("plan", "model", 100, 500),
+        ("fetch[3]", "coordinator", 600, 50),
+        ("fetch[3]", "execution", 650, 150),
+        ("write", "backoff", 800, 100),
+        ("write", "execution", 900, 100),
+    ]
+    path = {
+        "by_kind": {
+            "model": 500.0,
+            "execution": 250.0,
+            "queue": 100.0,
+            "backoff": 100.0,
+            "coordinator": 50.0,
+        },
+        "segments": [
+            {"step": s, "kind": k, "from_ms": float(f), "ms": float(ms)} for s, k, f, ms in pieces
+        ],
+    }
+
+    assert text(critical_path.critical_path(path, width=80)) == (
+        "where the time went: ▓ model 500 ms (50 %), █ execution 250 ms (25 %), "
+        "░ queue 100 ms (10 %), ~ backoff 100 ms (10 %), · coordinator 50 ms (5 %)\n"
+        "CRITICAL PATH  MOST OF IT    TIME  SHARE  0                               1.00 s\n"
+        "plan           model       600 ms   60 %  ░░░▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓\n"
+        "fetch[3]       execution   200 ms   20 %                        ··██████\n"
+        "write          backoff     200 ms   20 %                                ~~~~████"
+    )
+
+
+def test_a_long_critical_path_draws_the_longest_visits_in_order() -> None:
+    segments = [
+        {"step": f"l#{n}", "kind": "execution", "from_ms": float(n), "ms": 1.0} for n in range(60)
+    ]
+    path = {"by_kind": {"execution": 60.0}, "segments": segments}
+    lines = critical_path.critical_path(path, width=80)
+    assert [line.plain.split()[0] for line in lines[2:-1]] == [f"l#{n}" for n in range(40)]
+    assert lines[-1].plain == "and 20 shorter visits, 20 ms in all"
+
+
+def test_a_run_without_a_path_draws_none() -> None:
+    assert critical_path.critical_path(None, width=80) == []

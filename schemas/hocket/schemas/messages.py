@@ -41,18 +41,6 @@ class RunParent(Message):
     depth: int = 1
 
 
-class RunOrigin(Message):
-    """The ended run that a new one repeats, taking over the outputs of steps that would do the same
-    again. `retry` repeats what failed; `rerun` repeats from `from_step` (a step of the origin, which
-    then gets `step_input`, where given, instead of its own), or all that a new input or another
-    version changes."""
-
-    run_id: str
-    operation: Literal["retry", "rerun"]
-    from_step: str | None = None
-    step_input: dict[str, Any] | None = None
-
-
 class RunAccepted(Message):
     """A task was admitted. `task_ack` is the ack subject of its TASKS message: the coordinator acks
     it after the commit that holds the run. `reply_to` gets the run's end (and, with `progress`, its
@@ -74,7 +62,6 @@ class RunAccepted(Message):
     progress: bool = False
     traceparent: str | None = None
     parent: RunParent | None = None
-    origin: RunOrigin | None = None
 
 
 class Spend(Message):
@@ -100,6 +87,7 @@ class Timing(Message):
     gateway_queue_ms: float = 0.0
     model_ms: float = 0.0
     backoff_ms: float = 0.0
+    cache_ms: float = 0.0
     waiting_ms: float = 0.0
 
 
@@ -107,8 +95,8 @@ class AttemptFinished(Message):
     """An attempt ended in a worker: with `output`, or with `error`.
 
     `started_at_ms` and `finished_at_ms` are the worker's clock; the log's own timestamp decides.
-    `queued_at_ms` is when the stream of steps stored the attempt (the server's clock), 0 where it did
-    not come from there.
+    `queued_at_ms` is since when it waited for a worker (the server's clock), 0 where it did not come
+    from the stream of steps.
     """
 
     kind: ClassVar[str] = "finished"
@@ -121,8 +109,6 @@ class AttemptFinished(Message):
     started_at_ms: float = 0.0
     finished_at_ms: float = 0.0
     queued_at_ms: float = 0.0
-    delivery: int = 0
-    """How often the attempt had come to a worker when this one had it; part of its calls' ids."""
     worker: str = ""
     spend: Spend = Spend()
     timing: Timing | None = None
@@ -223,6 +209,7 @@ class StepRequested(Message):
     `config` holds the node's own fields (a prompt, a query ...), whose templates the worker renders
     with `input`. `deadline_at_ms` is the latest useful finish, `slack_ms` what was left of it beyond
     the expected duration when the step was dispatched, `timeout_ms` the time this attempt may take.
+    `held_ms` is how long the coordinator kept it because no worker had a slot.
     """
 
     run_id: str
@@ -243,6 +230,7 @@ class StepRequested(Message):
     epoch: int
     budget_left_usd: Decimal | None = None
     effects_external: bool = False
+    held_ms: float = 0.0
 
 
 class StepCancelled(Message):

@@ -118,9 +118,10 @@ class Dispatcher:
         at_ms = monotonic_ms()
         for ready in released:
             command, held_at_ms = ready.item
-            self._metrics.released(ready.type, ready.priority, at_ms - held_at_ms)
+            held_ms = at_ms - held_at_ms
+            self._metrics.released(ready.type, ready.priority, held_ms)
             slack_ms = ready.latest_start_at_ms - now_ms()
-            request = command.request.model_copy(update={"slack_ms": slack_ms})
+            request = command.request.model_copy(update={"slack_ms": slack_ms, "held_ms": held_ms})
             self._publish(request, command.traceparent, ready.attempt_id)
 
     # ---- capacity ---------------------------------------------------------------------------

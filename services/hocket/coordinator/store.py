@@ -19,7 +19,6 @@ from hocket.coordinator.core.records import (
 )
 from hocket.coordinator.core.state import Run, Step
 from hocket.schemas.errors import HocketError
-from hocket.schemas.repeats import StepPlace
 
 COMMIT_TIMEOUT_S = 30.0
 MAX_KEYS = 1_000
@@ -101,15 +100,6 @@ class Store:
         rows = await self._pool.fetch(_KNOWN, list(run_ids))
         return {row["run_id"]: run_of(row) for row in rows}
 
-    async def steps(self, run_id: str) -> list[Step]:
-        """Return the steps of a run."""
-        return [step_of(row) for row in await self._pool.fetch(_STEPS, [run_id])]
-
-    async def place(self, run_id: str, step: str) -> StepPlace | None:
-        """Return where a step of a run stands, if there is one of that name."""
-        row = await self._pool.fetchrow(_PLACE, run_id, step)
-        return None if row is None else StepPlace(**dict(row))
-
     async def spec(self, tenant: str, pipeline: str, version: int | None) -> tuple[int, str] | None:
         """Return version and spec (JSON text) of a pipeline, the newest without a version."""
         row = await self._pool.fetchrow(_SPEC, tenant, pipeline, version)
@@ -144,10 +134,13 @@ def _columns(rows: Sequence[Row], width: int) -> list[tuple[Any, ...]]:
 
 
 def _read(columns: Mapping[str, str]) -> str:
-    """Name columns for reading, times as epoch milliseconds."""
+    """Name columns for reading, times as epoch milliseconds; of the critical paths those that a parent
+    run is still to be told of."""
     return ", ".join(
         f"(extract(epoch FROM {name}) * 1000)::double precision AS {name}"
         if kind == "timestamptz"
+        else f"CASE WHEN parent IS NOT NULL THEN {name} END AS {name}"
+        if name == "critical_path"
         else name
         for name, kind in columns.items()
     )
@@ -238,10 +231,6 @@ WHERE partition = $1 AND finished_at > now() - make_interval(secs => $2)
 ORDER BY finished_at, run_id
 """
 _KNOWN = f"SELECT {_read(RUN_COLUMNS)} FROM hocket.run WHERE run_id = ANY($1::text[])"
-_PLACE = """
-SELECT path, role, coalesce(facts ->> 'home', '') AS home
-FROM hocket.step WHERE run_id = $1 AND key = $2
-"""
 _SPEC = """
 SELECT version, spec FROM hocket.pipeline
 WHERE tenant = $1 AND name = $2 AND ($3::integer IS NULL OR version = $3)

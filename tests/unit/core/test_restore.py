@@ -20,7 +20,7 @@ from hocket.coordinator.core.records import (
 )
 from hocket.coordinator.core.state import Run
 from hocket.schemas.errors import ErrorClass, ErrorInfo
-from hocket.schemas.messages import AttemptFinished, CacheAnswered, SignalReceived
+from hocket.schemas.messages import AttemptFinished, CacheAnswered, SignalReceived, Timing
 
 BUSY = ErrorInfo(code="busy", message="busy", error_class=ErrorClass.TRANSIENT)
 EVERYTHING = {
@@ -82,6 +82,7 @@ def test_a_run_is_restored_at_every_moment(data: st.DataObject) -> None:
     assert_same(read_back(play), play.run)
     for _ in range(80):
         if play.run.ended:
+            assert read_back(play).critical_path == play.run.critical_path
             return
         looking = [s for s in play.run.steps.values() if s.state == "looking_up"]
         if looking and data.draw(st.booleans()):
@@ -105,7 +106,16 @@ def test_a_run_is_restored_at_every_moment(data: st.DataObject) -> None:
             key = play.dispatched[place].request.step
             fails = data.draw(st.integers(0, 9)) == 0
             output = EMITTED if key == "plan" else {"k": key}
-            play.finish(key, None if fails else output, BUSY if fails else None)
+            timed = data.draw(st.booleans())
+            play.finish(
+                key,
+                None if fails else output,
+                BUSY if fails else None,
+                queued_at_ms=play.now_ms if timed else 0.0,
+                started_at_ms=play.now_ms + 0.5 if timed else 0.0,
+                finished_at_ms=play.now_ms + 1.25 if timed else 0.0,
+                timing=Timing(model_ms=0.25, cache_ms=0.5) if timed else None,
+            )
         if not play.run.ended:
             assert_same(read_back(play), play.run)
             backoffs = [s for s in play.run.steps.values() if s.state == "backoff"]

@@ -13,6 +13,7 @@ import asyncpg
 
 from hocket.admin.pages import EPOCH, cursor, parse_cursor
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.admin.runs.critical_path import spelled_out
 from hocket.schemas.errors import ErrorInfo, RunUnknown
 from hocket.schemas.rest import (
     FailedAttempt,
@@ -39,7 +40,7 @@ LATEST_FIRST = "ORDER BY accepted_at DESC, run_id DESC LIMIT"
 ONE_RUN = """
 SELECT run_id, partition, tenant, pipeline, version, status, priority, accepted_at, deadline_at,
        finished_at, degraded, spent_usd, budget_usd, idempotency_key, input, output, error, parent,
-       facts -> 'origin' AS origin
+       critical_path
 FROM hocket.run
 WHERE tenant = $1 AND run_id = $2
 """
@@ -142,7 +143,7 @@ def detail(row: asyncpg.Record) -> RunDetail:
         output=_json(row["output"]),
         error=_error(row["error"]),
         parent=_json(row["parent"]),
-        origin=_json(row["origin"]),
+        critical_path=spelled_out(_json(row["critical_path"])),
     )
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from hocket.coordinator.core.caching import released
 from hocket.coordinator.core.commands import CancelAttempt, CancelSubRun, EndRun
+from hocket.coordinator.core.critical_path import critical_path
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.state import Role, Run, RunStatus, Step, StepState
 from hocket.coordinator.core.unfolding import Unfolding
@@ -40,7 +41,13 @@ def end_run(
     assert not u.run.ended, u.run.run_id
     cancel_below(u, "", error.code if error else str(status))
     u.todo.clear()
-    u.change(status=status, output=output, error=error, finished_at_ms=u.now_ms, reuse=None)
+    u.change(
+        status=status,
+        output=output,
+        error=error,
+        finished_at_ms=u.now_ms,
+        critical_path=critical_path(u, u.now_ms),
+    )
     u.commands.append(EndRun(finished_of(u.run)))
 
 

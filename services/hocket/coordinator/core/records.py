@@ -24,15 +24,17 @@ from hocket.coordinator.core.state import (
     Run,
     RunStatus,
     Scope,
+    Segment,
     Signal,
     Source,
     Step,
     StepState,
     Tally,
+    Try,
 )
 from hocket.coordinator.core.waiting import answers_to, pauses
 from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.messages import AttemptFinished, Priority, RunOrigin, RunParent
+from hocket.schemas.messages import AttemptFinished, Priority, RunParent, Timing
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan, compile_emitted
 from hocket.schemas.pipeline.spec import PlanningNode
 
@@ -61,6 +63,7 @@ RUN_COLUMNS: Mapping[str, str] = {
     "traceparent": "text",
     "parent": "jsonb",
     "facts": "jsonb",
+    "critical_path": "jsonb",
 }
 STEP_COLUMNS: Mapping[str, str] = {
     "run_id": "text",
@@ -83,6 +86,8 @@ STEP_COLUMNS: Mapping[str, str] = {
     "wake_at": "timestamptz",
     "worker": "text",
     "facts": "jsonb",
+    "queued_at": "timestamptz",
+    "took_ms": "double precision",
 }
 ATTEMPT_COLUMNS: Mapping[str, str] = {
     "run_id": "text",
@@ -122,6 +127,7 @@ def run_row(run: Run, *, first: bool = True) -> Row:
         run.traceparent,
         _json(run.parent),
         _json(_run_facts(run)),
+        _json([tuple(piece) for piece in run.critical_path]) if run.critical_path else None,
     )
 
 
@@ -148,6 +154,8 @@ def step_row(run_id: str, step: Step) -> Row:
         step.wake_at_ms,
         step.worker,
         _json(_step_facts(step)),
+        step.queued_at_ms,
+        step.took_ms,
     )
 
 
@@ -193,11 +201,11 @@ def run_of(row: Mapping[str, Any]) -> Run:
         progress=row["progress"],
         traceparent=row["traceparent"],
         parent=None if parent is None else RunParent.model_validate(parent),
-        origin=None if "origin" not in facts else RunOrigin.model_validate(facts["origin"]),
         paused_at_ms=facts.get("paused_at_ms"),
         signals=tuple(Signal(**signal) for signal in facts.get("signals", ())),
         seen_signals=tuple(facts.get("seen_signals", ())),
         early=Map({(event.step, event.attempt): event for event in early}),
+        critical_path=tuple(Segment(*piece) for piece in _parsed(row["critical_path"]) or ()),
     )
 
 
@@ -231,7 +239,10 @@ def step_of(row: Mapping[str, Any]) -> Step:
         emitted=facts.get("emitted"),
         cache_key=facts.get("cache_key"),
         source=_source(facts.get("source")),
-        counted=tuple((a, d, Decimal(cost)) for a, d, cost in facts.get("counted", ())),
+        queued_at_ms=row["queued_at"],
+        took_ms=row["took_ms"],
+        timing=_timing(facts.get("timing")),
+        tries=tuple(_try(one) for one in facts.get("tries", ())),
     )
 
 
@@ -336,8 +347,6 @@ def _run_facts(run: Run) -> dict[str, Any] | None:
         ]
     if run.seen_signals:
         facts["seen_signals"] = list(run.seen_signals)
-    if run.origin is not None:
-        facts["origin"] = run.origin
     if run.early:
         facts["early"] = list(run.early.values())
     return facts or None
@@ -357,23 +366,38 @@ def _step_facts(step: Step) -> dict[str, Any] | None:
     if step.cache_key is not None:
         facts["cache_key"] = step.cache_key
     if step.source is not None:
-        facts["source"] = _source_facts(step.source)
-    if step.counted:
-        facts["counted"] = step.counted
+        facts["source"] = asdict(step.source)
+    if step.timing is not None:
+        facts["timing"] = step.timing.model_dump(exclude_defaults=True)
+    if step.tries:
+        facts["tries"] = [_try_facts(one) for one in step.tries]
     return facts or None
+
+
+def _try_facts(one: Try) -> dict[str, Any]:
+    facts = {name: value for name in _TRY_TIMES if (value := getattr(one, name)) is not None}
+    if one.timing is not None:
+        facts["timing"] = one.timing.model_dump(exclude_defaults=True)
+    return facts
+
+
+def _try(facts: dict[str, Any]) -> Try:
+    return Try(**{**facts, "timing": _timing(facts.get("timing"))})
+
+
+def _timing(facts: dict[str, float] | None) -> Timing | None:
+    return None if facts is None else Timing(**facts)
+
+
+_TRY_TIMES = ("dispatched_at_ms", "finished_at_ms", "queued_at_ms", "started_at_ms", "took_ms")
 
 
 def _source(facts: dict[str, Any] | None) -> Source | None:
     if facts is None:
         return None
-    return Source(facts["kind"], facts["run_id"], facts["step"], Decimal(facts.get("saved_usd", 0)))
-
-
-def _source_facts(source: Source) -> dict[str, Any]:
-    facts = asdict(source)
-    if source.kind != "cache":
-        del facts["saved_usd"]  # the ledger knows what it cost there
-    return facts
+    return Source(
+        facts["kind"], facts["run_id"], facts["step"], saved_usd=Decimal(facts["saved_usd"])
+    )
 
 
 def _json(value: Any) -> str | None:

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from immutables import Map
 
 from hocket.coordinator.core.heap import Heap
 from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.messages import AttemptFinished, Priority, RunOrigin, RunParent
+from hocket.schemas.messages import AttemptFinished, Priority, RunParent, Timing
 from hocket.schemas.pipeline.plan import NodePlan, ScopePlan
 
 NONE: Map[Any, Any] = Map()
@@ -88,6 +88,19 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class Try:
+    """An attempt that was tried again: when it went out and came back, and what its worker said of the
+    time between (see the fields of the step)."""
+
+    dispatched_at_ms: float
+    finished_at_ms: float
+    queued_at_ms: float | None = None
+    started_at_ms: float | None = None
+    took_ms: float | None = None
+    timing: Timing | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """A node inside a run. `key` is its path in the run: `research[3]/read`, `refine#2`,
     `answer~fast`, `answer!1`. `home` is the key of the planning step that emitted its node ("" for
@@ -121,8 +134,13 @@ class Step:
     cache_key: str | None = None
     """While the step looks its output up or computes it for the cache: the entry's key."""
     source: Source | None = None
-    counted: tuple[tuple[int, int, Decimal], ...] = ()
-    """What is in the run's `spent_usd` for this step: (attempt, delivery, cost)."""
+    queued_at_ms: float | None = None
+    """Since when the present attempt waited for a worker, by the clock of the log."""
+    took_ms: float | None = None
+    """How long the worker had it, by the worker's clock."""
+    timing: Timing | None = None
+    tries: tuple[Try, ...] = ()
+    """The attempts before the present one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +167,18 @@ class Emitted:
     by_path: dict[str, NodePlan] = field(hash=False)
     outlook: Mapping[str, Any] = field(hash=False)
     """What to expect of its nodes, up to the end of the scope."""
+
+
+class Segment(NamedTuple):
+    """A piece of a run's critical path: from where the piece before it ends, `us` microseconds were
+    spent at `step` in one way (see `critical_path.py`). `folded` tells how many pieces it stands for."""
+
+    step: str
+    node: str
+    attempt: int
+    kind: str
+    us: int
+    folded: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,13 +216,14 @@ class Run:
     progress: bool = False
     traceparent: str | None = None
     parent: RunParent | None = None
-    origin: RunOrigin | None = None
     paused_at_ms: float | None = None
     """Since when the deadline stands still for a person."""
     signals: tuple[Signal, ...] = ()
     seen_signals: tuple[str, ...] = ()
     early: Map[tuple[str, int], AttemptFinished] = NONE
     """Results of attempts that this state has not dispatched yet: a log that lost its tail."""
+    critical_path: tuple[Segment, ...] = ()
+    """Of a run that has ended, from its acceptance on."""
     steps: Map[str, Step] = NONE
     # derived:
     scopes: Map[str, Scope] = NONE
@@ -206,8 +237,6 @@ class Run:
     pausing: int = 0
     """Waits for which the deadline stands still."""
     emitted: Map[str, Emitted] = NONE
-    reuse: Any = field(default=None, compare=False)
-    """What a repeated run takes over (`reuse.Reuse`), read from the origin, which never changes."""
     armed_at_ms: float | None = None
 
     @property

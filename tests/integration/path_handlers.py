@@ -1,0 +1,32 @@
+"""Handlers and a model for `test_paths_of_runs.py`: each takes the time it is told."""
+
+import asyncio
+from typing import Any
+
+from hocket.schemas.messages import CallRequest, Completion
+
+MODEL_S = 0.15
+
+
+async def nap(given: dict[str, Any]) -> dict[str, Any]:
+    """Take `seconds`."""
+    await asyncio.sleep(given["seconds"])
+    return given
+
+
+_tried: set[str] = set()
+
+
+async def stumble(given: dict[str, Any]) -> dict[str, Any]:
+    """Fail the first time that a name comes, after `seconds`."""
+    await asyncio.sleep(given["seconds"])
+    if given["name"] not in _tried:
+        _tried.add(given["name"])
+        raise ConnectionError("the first time it fails")
+    return given
+
+
+async def think(request: CallRequest) -> Completion:
+    """Answer after a fixed time."""
+    await asyncio.sleep(MODEL_S)
+    return Completion(text="ok", input_tokens=1, output_tokens=1, finish_reason="stop")
