@@ -53,6 +53,11 @@ def task_input(given: str | None, pairs: list[str]) -> dict[str, Any]:
     return value
 
 
+def json_value(given: str, field: str) -> Any:
+    """Return the value of a JSON text, `@file` or `@-`; raises InvalidInput."""
+    return parse_json(read_text(given[1:]) if given.startswith("@") else given, field)
+
+
 def _read(path: str, limit: int) -> bytes:
     try:
         if path == "-":
@@ -70,7 +75,7 @@ def _bounded(path: str, data: bytes, limit: int) -> bytes:
 
 
 def _object(given: str) -> dict[str, Any]:
-    value = parse_json(read_text(given[1:]) if given.startswith("@") else given, "--input")
+    value = json_value(given, "--input")
     if not isinstance(value, dict):
         raise InvalidInput(
             field="--input",

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 import typer
 
 from hocket.cli.commands import (
+    answers,
     cost,
     dlq,
     doctor,
@@ -32,6 +33,9 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(pipeline.app, name="pipeline")
     app.add_typer(importing.app, name="import")
     app.command("run")(run.run)
+    runs.app.command("approve")(answers.approve)
+    runs.app.command("refuse")(answers.refuse)
+    runs.app.command("signal")(answers.signal)
     app.add_typer(runs.app, name="runs")
     app.command("cost")(cost.cost)
     app.add_typer(index.app, name="index")

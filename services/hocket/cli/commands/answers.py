@@ -1,0 +1,47 @@
+"""`hocket runs approve`, `refuse` and `signal`: what a waiting run is told from outside."""
+
+from typing import Annotated, Any
+
+import typer
+
+from hocket.cli.target import target_of
+
+RunId = Annotated[str, typer.Argument(help="A run's id, as `hocket runs list` shows it.")]
+Step = Annotated[str, typer.Argument(help="The approval: its node, or its step in a map or loop.")]
+Note = Annotated[str, typer.Option(help="Why; it stands in the approval's output.")]
+
+
+def approve(context: typer.Context, run_id: RunId, step: Step, note: Note = "") -> None:
+    """Approve what a run waits for."""
+    _send(context, run_id, step, {"approved": True, "note": note})
+    typer.echo(f"run {run_id} was told that {step} is approved")
+
+
+def refuse(context: typer.Context, run_id: RunId, step: Step, note: Note = "") -> None:
+    """Refuse what a run waits for; the approval fails."""
+    _send(context, run_id, step, {"approved": False, "note": note})
+    typer.echo(f"run {run_id} was told that {step} is refused")
+
+
+def signal(
+    context: typer.Context,
+    run_id: RunId,
+    name: Annotated[str, typer.Argument(help="The `signal` of the node that waits.")],
+    payload: Annotated[
+        str | None,
+        typer.Option(help="The node's output: a JSON value, @FILE, or @- (standard input)."),
+    ] = None,
+) -> None:
+    """Send a run the signal that it waits for, or will wait for."""
+    from hocket.cli.sources import json_value
+
+    value = None if payload is None else json_value(payload, "--payload")
+    _send(context, run_id, name, value)
+    typer.echo(f"run {run_id} was sent {name}")
+
+
+def _send(context: typer.Context, run_id: str, name: str, payload: Any) -> None:
+    from hocket.cli.api import path
+
+    body = {"name": name, "payload": payload}
+    target_of(context).api().post(path("runs", run_id, "signals"), body)
