@@ -57,7 +57,7 @@ async def closed(given: dict[str, Any]) -> Any:
     raise SourceClosed(source=given.get("source", "archive"))
 
 
-async def flaky(given: dict[str, Any], context: Context) -> dict[str, Any]:
+async def flaky(context: Context) -> dict[str, Any]:
     """Fail until the third attempt."""
     if context.step.attempt < 3:
         raise Retryable(f"attempt {context.step.attempt} is told to fail")
@@ -78,7 +78,8 @@ async def ask(given: dict[str, Any], context: Context) -> str:
 
 async def clerk(request: CallRequest) -> Completion:
     """A model: answer every question alike. It runs in the gateway (hocket.yaml)."""
-    return Completion(text="It is filed.", input_tokens=10, output_tokens=5)
+    words_in = len(request.messages[-1].content.split())
+    return Completion(text="It is filed.", input_tokens=words_in, output_tokens=3)
 
 
 async def planner(request: CallRequest) -> Completion:

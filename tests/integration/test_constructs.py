@@ -66,6 +66,24 @@ async def test_a_sub_pipeline_gives_its_output_and_its_refusal(api: Api) -> None
     assert (end["status"], end["error"]["code"]) == ("failed", "invalid_input")
 
 
+async def test_a_sub_pipeline_that_ends_degraded_degrades_its_caller(api: Api) -> None:
+    child = {"a": FAIL | {"optional": True}, "b": ECHO | {"with": {"v": 1}}}
+    await run(api, "makeshift", child, {})
+    end = await run(api, "caller", {"c": {"type": "pipeline", "pipeline": "makeshift"}}, {})
+    assert (end["status"], end["output"]) == ("degraded", {"a": None, "b": {"v": 1}})
+
+
+async def test_what_does_not_fit_between_runs_fails_the_step_and_no_more(api: Api) -> None:
+    long = "{{ ('x' * 100000) }}{{ ('x' * 100000) }}"
+    wide = ECHO | {"map": {"over": "[1, 2, 3, 4, 5, 6]"}, "with": {"v": long}}
+    await run(api, "wide", {"m": wide}, {})
+    end = await run(api, "asks-wide", {"c": {"type": "pipeline", "pipeline": "wide"}}, {})
+    assert (end["status"], end["error"]["code"]) == ("failed", "payload_too_large")
+    given = {"type": "pipeline", "pipeline": "wide", "with": {"v": [long] * 6}}
+    end = await run(api, "gives-wide", {"c": given}, {})
+    assert (end["status"], end["error"]["code"]) == ("failed", "payload_too_large")
+
+
 async def test_retry_fallback_and_optional(api: Api) -> None:
     retried = FAIL | {"retry": {"max_attempts": 3, "backoff_ms": 10, "on": ["handler_failed"]}}
     nodes = {

@@ -113,6 +113,8 @@ class AttemptFinished(Message):
     spend: Spend = Spend()
     timing: Timing | None = None
     """None where all of it was execution."""
+    degraded: bool = False
+    """Of a sub-run: it ended `degraded`."""
 
 
 class SignalReceived(Message):

@@ -8,6 +8,7 @@ Commands are published at once, without waiting for the database; what must come
 import asyncio
 from collections import OrderedDict
 from functools import partial
+from typing import Any
 
 import structlog
 from pydantic import ValidationError
@@ -35,7 +36,7 @@ from hocket.coordinator.core.decide import Decision, accept, decide, resume
 from hocket.coordinator.core.ending import finished_of
 from hocket.coordinator.core.outlooks import Outlooks
 from hocket.coordinator.core.records import restore
-from hocket.coordinator.core.state import Link, Role, Run, Step, StepState
+from hocket.coordinator.core.state import Link, Role, Run, RunStatus, Step, StepState
 from hocket.coordinator.dispatcher import Dispatcher
 from hocket.coordinator.durations import Durations
 from hocket.coordinator.log_reader import LogMessage, LogReader, stored_at_ms
@@ -62,7 +63,6 @@ from hocket.schemas.messages import (
     RunParent,
     Spend,
     TimerFired,
-    Timing,
 )
 from hocket.schemas.pipeline.plan import check_input
 
@@ -309,7 +309,8 @@ class Partition:
         task is kept as a dead letter, to be redriven when its pipeline is back."""
         log.error("run_refused", run_id=event.run_id, code=error.code, reason=str(error))
         if event.parent is not None:
-            self._tell_parent(event.parent, output=None, error=error.info(), spend=Spend())
+            result = _result_for(event.parent, error=error.info())
+            self._tell_parent(event.parent, result)
             return
         key = event.idempotency_key
         await dead_letters.bury(
@@ -378,7 +379,7 @@ class Partition:
             if run is not None:
                 self._ended_committed(run, command.finished)
         elif isinstance(command, StartSubRun):
-            self._post_log(command.accepted, f"{command.accepted.run_id}:accepted")
+            self._start_sub_run(command.accepted)
         elif isinstance(command, CancelSubRun):
             cancel = CancelRequested(run_id=command.run_id, reason=command.reason, by="parent run")
             self._post_log(cancel, f"{command.run_id}:cancel:parent")
@@ -411,33 +412,32 @@ class Partition:
             self._bus.tell(run.reply_to, payload)
         if run.parent is not None:
             spend = Spend(cost_usd=run.spent_usd)
-            timing = timing_of(run.critical_path)
-            self._tell_parent(
-                run.parent, output=run.output, error=run.error, spend=spend, timing=timing
+            result = _result_for(
+                run.parent,
+                output=run.output,
+                error=run.error,
+                spend=spend,
+                timing=timing_of(run.critical_path),
+                degraded=run.status is RunStatus.DEGRADED,
             )
+            self._tell_parent(run.parent, result)
 
-    def _tell_parent(
-        self,
-        parent: RunParent,
-        *,
-        output: object,
-        error: ErrorInfo | None,
-        spend: Spend,
-        timing: Timing | None = None,
-    ) -> None:
-        result = AttemptFinished(
-            run_id=parent.run_id,
-            step=parent.step,
-            attempt=parent.attempt,
-            output=output,
-            error=error,
-            worker="sub-run",
-            spend=spend,
-            timing=timing,
-        )
+    def _tell_parent(self, parent: RunParent, result: AttemptFinished) -> None:
         msg_id = ids.attempt_id(parent.run_id, parent.step, parent.attempt) + ":f"
         subject = subjects.log(parent.partition, AttemptFinished.kind)
-        self._bus.post(subject, _bytes(result), msg_id=msg_id)
+        try:
+            self._bus.post(subject, _bytes(result), msg_id=msg_id)
+        except PayloadTooLarge as error:
+            refused = result.model_copy(update={"output": None, "error": error.info()})
+            self._bus.post(subject, _bytes(refused), msg_id=msg_id)
+
+    def _start_sub_run(self, accepted: RunAccepted) -> None:
+        try:
+            self._post_log(accepted, f"{accepted.run_id}:accepted")
+        except PayloadTooLarge as error:
+            assert accepted.parent is not None, accepted.run_id
+            result = _result_for(accepted.parent, error=error.info())
+            self._tell_parent(accepted.parent, result)
 
     def _post_log(self, event: RunEvent, msg_id: str) -> None:
         partition = ids.partition_of(event.run_id, self._partitions)
@@ -513,6 +513,16 @@ def _duration_ms(step: Step, event: RunEvent) -> float:
     assert step.dispatched_at_ms is not None
     before_ms = step.dispatched_at_ms - step.ready_at_ms
     return before_ms + max(0.0, event.finished_at_ms - event.started_at_ms)
+
+
+def _result_for(parent: RunParent, **end: Any) -> AttemptFinished:
+    return AttemptFinished(
+        run_id=parent.run_id,
+        step=parent.step,
+        attempt=parent.attempt,
+        worker="sub-run",
+        **end,
+    )
 
 
 def _has_effects(command: Command) -> bool:

@@ -4,6 +4,7 @@ from playing import Play, python
 
 from hocket.coordinator.core.state import RunStatus, StepState
 from hocket.schemas.errors import ErrorClass, ErrorInfo
+from hocket.schemas.messages import AttemptFinished
 
 BROKEN = ErrorInfo(code="broken", message="it broke", error_class=ErrorClass.PERMANENT)
 
@@ -102,10 +103,6 @@ def test_a_result_that_comes_twice_changes_nothing() -> None:
 
 def test_a_result_that_comes_before_its_parents_is_held_and_used() -> None:
     play = Play({"a": python(), "b": python(needs=["a"])})
-    early = play.log[0][1]
-    del early
-    from hocket.schemas.messages import AttemptFinished
-
     play.send(AttemptFinished(run_id="r1", step="b", attempt=1, output="held"))
     assert play.run.status is RunStatus.RUNNING
     play.finish("a", 1)
@@ -151,3 +148,10 @@ def test_a_circle_of_sub_pipelines_ends_at_its_depth() -> None:
     assert depth == 32
     assert play.run.error is not None
     assert play.run.error.code == "runs_nest_too_deep"
+
+
+def test_a_run_is_degraded_by_a_sub_run_that_is() -> None:
+    play = Play({"c": {"type": "pipeline", "pipeline": "other"}})
+    result = AttemptFinished(run_id="r1", step="c", attempt=1, output=1, degraded=True)
+    play.send(result)
+    assert (play.run.status, play.run.output) == (RunStatus.DEGRADED, 1)

@@ -10,7 +10,7 @@ from typing import Any
 
 from immutables import Map
 
-from hocket.coordinator.core.caching import filled, look_again, look_up
+from hocket.coordinator.core.caching import filled, look_again, look_up, released
 from hocket.coordinator.core.commands import Dispatch, RecordAttempt, ReleaseCache, StartSubRun
 from hocket.coordinator.core.deadlines import (
     DEFAULT_TIMEOUT_MS,
@@ -197,6 +197,8 @@ def finished(u: Unfolding, event: AttemptFinished) -> None:
     if event.error is not None:
         _failed(u, step, event, event.error)
     else:
+        if event.degraded:  # the makeshift is not kept for others
+            step = replace(released(u, step), degraded=True)
         try:
             _succeeded(u, step, event.output, cost_usd=event.spend.cost_usd)
         except HocketError as error:
