@@ -41,6 +41,18 @@ class RunParent(Message):
     depth: int = 1
 
 
+class RunOrigin(Message):
+    """The ended run that a new one repeats, taking over the outputs of steps that would do the same
+    again. `retry` repeats what failed; `rerun` repeats from `from_step` (a step of the origin, which
+    then gets `step_input`, where given, instead of its own), or all that a new input or another
+    version changes."""
+
+    run_id: str
+    operation: Literal["retry", "rerun"]
+    from_step: str | None = None
+    step_input: dict[str, Any] | None = None
+
+
 class RunAccepted(Message):
     """A task was admitted. `task_ack` is the ack subject of its TASKS message: the coordinator acks
     it after the commit that holds the run. `reply_to` gets the run's end (and, with `progress`, its
@@ -62,6 +74,7 @@ class RunAccepted(Message):
     progress: bool = False
     traceparent: str | None = None
     parent: RunParent | None = None
+    origin: RunOrigin | None = None
 
 
 class Spend(Message):
@@ -109,6 +122,8 @@ class AttemptFinished(Message):
     started_at_ms: float = 0.0
     finished_at_ms: float = 0.0
     queued_at_ms: float = 0.0
+    delivery: int = 0
+    """How often the attempt had come to a worker when this one had it; part of its calls' ids."""
     worker: str = ""
     spend: Spend = Spend()
     timing: Timing | None = None

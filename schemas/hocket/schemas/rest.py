@@ -112,6 +112,31 @@ class RunSubmission(Request):
     wait_ms: float = Field(0, ge=0, le=MAX_REPLY_WAIT_MS)
 
 
+class RetryBody(Request):
+    """How to retry a run. Class and budget are the run's own where none are named, the deadline is
+    the pipeline's SLO from now. Without `idempotency_key` the same request is the same new run."""
+
+    idempotency_key: Key | None = None
+    deadline_ms: float | None = Field(None, gt=0, le=MAX_WAIT_MS)
+    priority: Priority | None = Field(None, alias="class")
+    budget_usd: Decimal | None = Field(None, ge=0, max_digits=18, decimal_places=9)
+    wait_ms: float = Field(0, ge=0, le=MAX_REPLY_WAIT_MS)
+
+
+class RerunBody(RetryBody):
+    """How to run a run again. `from_step` and what comes after it run in any case; other steps only
+    where a new input or version makes them do something else."""
+
+    from_step: str | None = Field(None, min_length=1, max_length=1_000, pattern=r"^[\x21-\x7e]+$")
+    """The name of a step, as `hocket runs show` lists it."""
+    step_input: PlainObject | None = None
+    """What that step gets instead of its own input."""
+    input: PlainObject | None = None
+    """The run's input; without it the old one."""
+    version: Version | None = None
+    """The pipeline's version; without it the one that the old run began with."""
+
+
 class RunReceipt(Reply):
     """A task was taken. `status` is `accepted` until the run is in the database, then the run's own;
     `known` says that the key named a run that was there before."""
@@ -156,6 +181,15 @@ class RunSummary(Reply):
     budget_usd: Decimal | None = None
 
 
+class RunRepeats(Reply):
+    """The run that this one repeats, and how."""
+
+    run_id: str
+    operation: Literal["retry", "rerun"]
+    from_step: str | None = None
+    step_input: dict[str, Any] | None = None
+
+
 class PathSegment(Reply):
     """A piece of a critical path: `ms` from `from_ms` after the acceptance on, at a step, in one way.
     `pieces` is more than 1 where the beginning of a very long path is folded by node and kind."""
@@ -186,6 +220,7 @@ class RunDetail(RunSummary):
     output: Any = None
     error: ErrorInfo | None = None
     parent: dict[str, Any] | None = None
+    origin: RunRepeats | None = None
     critical_path: CriticalPath | None = None
 
 
@@ -209,12 +244,13 @@ class FailedAttempt(Reply):
 
 class StepSource(Reply):
     """Where the output of a step comes from that its run did not compute: `cache` (a step with
-    `cache` did, here or in another pipeline). `saved_usd` is what its calls cost there."""
+    `cache` did, here or in another pipeline; `saved_usd` is what its calls cost there), or `run` (the
+    run that this one repeats, or one before it)."""
 
     kind: Literal["cache", "run"]
     run_id: str
     step: str
-    saved_usd: Decimal
+    saved_usd: Decimal | None = None
 
 
 class StepDetail(Reply):

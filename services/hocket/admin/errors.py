@@ -54,6 +54,8 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "dead_letter_unknown": 404,
     "idempotency_key_reused": 409,
     "run_not_open": 409,
+    "run_open": 409,
+    "nothing_to_retry": 409,
     "malformed_task": 400,
     "publish_refused": 503,
     "internal_error": 500,

@@ -1,21 +1,25 @@
 """What a task message says: who it is for, its input, its wishes. Pure; raises typed errors."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from hocket.coordinator.core.state import Run
 from hocket.kit import events
 from hocket.schemas import ids
 from hocket.schemas.errors import InvalidInput, MalformedTask, PayloadTooLarge
-from hocket.schemas.messages import Priority, RunAccepted
+from hocket.schemas.messages import Priority, RunAccepted, RunOrigin
 from hocket.schemas.pipeline.plan import Plan, check_input
 from hocket.schemas.pipeline.spec import MAX_WAIT_MS
 from hocket.schemas.plain_json import parse_json
+from hocket.schemas.repeats import MAX_STEP_INPUT_CHARS, MAX_STEP_KEY_CHARS
 from hocket.schemas.subjects import check_token
 
 _SUBJECT_TOKENS = 4
+_RUN_ID = re.compile(rf"r[0-9a-f]{{{ids.RUN_ID_HEX}}}")
 MAX_REPLY_CHARS = 512
 MAX_KEY_CHARS = 512
 
@@ -31,6 +35,8 @@ class Task:
     """The idempotency key, where the publisher gave one."""
     input: dict[str, Any]
     version: int | None
+    origin: RunOrigin | None
+    """The run that this one repeats."""
     headers: Mapping[str, str]
 
 
@@ -65,28 +71,43 @@ def read_task(
         key=identity.key if identity.user_given else None,
         input=_object(subject, body),
         version=_number(given, events.VERSION),
+        origin=_origin(given),
         headers=given,
     )
 
 
-def admit(task: Task, plan: Plan, version: int, *, now_ms: float, task_ack: str) -> RunAccepted:
-    """Return the acceptance of a task by its pipeline, or raise InvalidInput."""
-    check_input(plan, task.input)
+def admit(
+    task: Task,
+    plan: Plan,
+    version: int,
+    *,
+    now_ms: float,
+    task_ack: str,
+    origin: Run | None = None,
+) -> RunAccepted:
+    """Return the acceptance of a task by its pipeline, or raise InvalidInput. A run that repeats
+    `origin` has its class and budget, and a retry its input too."""
+    retried = task.origin is not None and task.origin.operation == "retry"
+    run_input = origin.input if origin is not None and retried else task.input
+    check_input(plan, run_input)
     spec, given = plan.pipeline, task.headers
+    priority = spec.priority if origin is None else origin.priority
+    budget_usd = spec.budget_usd if origin is None else origin.budget_usd
     return RunAccepted(
         run_id=task.run_id,
         tenant=task.tenant,
         pipeline=task.pipeline,
         version=version,
-        input=task.input,
-        priority=_priority(given) or spec.priority,
+        input=run_input,
+        priority=_priority(given) or priority,
         deadline_at_ms=_deadline(given, now_ms) or now_ms + spec.slo_ms,
-        budget_usd=_money(given) if events.BUDGET_USD in given else spec.budget_usd,
+        budget_usd=_money(given) if events.BUDGET_USD in given else budget_usd,
         idempotency_key=task.key,
         task_ack=task_ack,
         reply_to=reply_to(given),
         progress=given.get(events.PROGRESS, "") in ("1", "true"),
         traceparent=given.get(events.TRACEPARENT),
+        origin=task.origin,
     )
 
 
@@ -119,6 +140,50 @@ def _object(subject: str, body: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise MalformedTask(subject=subject, reason=f"it is a {type(value).__name__}")
     return value
+
+
+def _origin(headers: Mapping[str, str]) -> RunOrigin | None:
+    run_id = headers.get(events.ORIGIN_RUN)
+    if run_id is None:
+        return None
+    if not _RUN_ID.fullmatch(run_id):
+        raise InvalidInput(
+            field=events.ORIGIN_RUN,
+            reason=f"`{run_id[:80]}` is not the id of a run",
+            cure="Use an id that `hocket runs list` shows.",
+        )
+    operation = headers.get(events.OPERATION, "")
+    if operation not in ("retry", "rerun"):
+        raise InvalidInput(
+            field=events.OPERATION,
+            reason=f"`{operation[:80]}` is nothing that can be done with a run",
+            cure="Use `retry` or `rerun`.",
+        )
+    from_step = headers.get(events.FROM_STEP)
+    if from_step is not None and len(from_step) > MAX_STEP_KEY_CHARS:
+        raise InvalidInput(
+            field=events.FROM_STEP, reason="it is not a step's name", cure="Name a step of the run."
+        )
+    return RunOrigin(
+        run_id=run_id,
+        operation="retry" if operation == "retry" else "rerun",
+        from_step=from_step,
+        step_input=_step_input(headers),
+    )
+
+
+def _step_input(headers: Mapping[str, str]) -> dict[str, Any] | None:
+    text = headers.get(events.STEP_INPUT)
+    if text is None:
+        return None
+    value = parse_json(text, events.STEP_INPUT) if len(text) <= MAX_STEP_INPUT_CHARS else None
+    if isinstance(value, dict):
+        return value
+    raise InvalidInput(
+        field=events.STEP_INPUT,
+        reason="it is not a JSON object" if value is not None else "it is too long",
+        cure=f"Give one JSON object of at most {MAX_STEP_INPUT_CHARS} characters.",
+    )
 
 
 def _priority(headers: Mapping[str, str]) -> Priority | None:

@@ -21,15 +21,17 @@ from hocket.coordinator.committer import AWAY
 from hocket.coordinator.core.ending import finished_of
 from hocket.coordinator.core.state import Run
 from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.coordinator.origins import Origins
 from hocket.coordinator.store import MAX_KEYS, Store
-from hocket.kit import dead_letters
+from hocket.kit import dead_letters, events
 from hocket.kit.bus import Bus
 from hocket.kit.clock import now_ms
 from hocket.kit.events import event_headers
 from hocket.kit.lifecycle import Health
 from hocket.schemas import ids, subjects
-from hocket.schemas.errors import ErrorInfo, HocketError
+from hocket.schemas.errors import ErrorInfo, HocketError, InvalidInput
 from hocket.schemas.messages import RunAccepted, TaskRejected
+from hocket.schemas.repeats import check_repeat
 
 DURABLE = "intake"
 ACK_WAIT_S = 30
@@ -65,6 +67,7 @@ class Intake:
         self._bus = bus
         self._store = store
         self._catalog = catalog
+        self._origins = Origins(store, catalog)
         self._health = health
         self._metrics = metrics
         self._partitions = partitions
@@ -145,10 +148,7 @@ class Intake:
             self._bus.ack(message.reply)
             return
         try:
-            entry = await self._catalog.entry(task.tenant, task.pipeline, task.version)
-            accepted = admit(
-                task, entry.plan, entry.version, now_ms=now_ms(), task_ack=message.reply
-            )
+            accepted = await self._accepted(task, message.reply)
         except HocketError as error:
             await self._reject(message, error.info(), run_id=task.run_id)
             return
@@ -162,6 +162,25 @@ class Intake:
             accepted.model_dump_json().encode(),
             msg_id=f"{task.run_id}:accepted:{arrival.delivered}:{message.reply.rsplit('.', 4)[-3]}",
         )
+
+    async def _accepted(self, task: Task, task_ack: str) -> RunAccepted:
+        if task.origin is None:
+            entry = await self._catalog.entry(task.tenant, task.pipeline, task.version)
+            return admit(task, entry.plan, entry.version, now_ms=now_ms(), task_ack=task_ack)
+        origin = await self._origins.run(task.tenant, task.origin)
+        if origin.pipeline != task.pipeline:
+            raise InvalidInput(
+                field=events.ORIGIN_RUN,
+                reason=f"run `{origin.run_id}` is of pipeline `{origin.pipeline}`",
+                cure=f"Publish on {subjects.task(task.tenant, origin.pipeline)}.",
+            )
+        version = task.version or origin.version
+        entry = await self._catalog.entry(task.tenant, task.pipeline, version)
+        place = await self._origins.place(task.origin)
+        check_repeat(
+            task.origin, status=origin.status, from_step=place, plan=entry.plan, version=version
+        )
+        return admit(task, entry.plan, version, now_ms=now_ms(), task_ack=task_ack, origin=origin)
 
     def _answer_known(self, run: Run, task: Task) -> None:
         """Tell the publisher of a repeated task how its run ended; one still running will tell."""

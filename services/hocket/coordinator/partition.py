@@ -36,11 +36,13 @@ from hocket.coordinator.core.decide import Decision, accept, decide, resume
 from hocket.coordinator.core.ending import finished_of
 from hocket.coordinator.core.outlooks import Outlooks
 from hocket.coordinator.core.records import restore
+from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.state import Link, Role, Run, RunStatus, Step, StepState
 from hocket.coordinator.dispatcher import Dispatcher
 from hocket.coordinator.durations import Durations
 from hocket.coordinator.log_reader import LogMessage, LogReader, stored_at_ms
 from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.coordinator.origins import Origins
 from hocket.coordinator.step_cache import StepCache
 from hocket.coordinator.store import Store
 from hocket.coordinator.timers import Timers
@@ -62,6 +64,7 @@ from hocket.schemas.messages import (
     RunFinished,
     RunParent,
     Spend,
+    StepRequested,
     TimerFired,
 )
 from hocket.schemas.pipeline.plan import check_input
@@ -101,6 +104,7 @@ class Partition:
         self._store = store
         self._catalog = catalog
         self._durations = durations
+        self._origins = Origins(store, catalog)
         self._committer = committer
         self._step_cache = step_cache
         self._dispatcher = dispatcher
@@ -269,6 +273,7 @@ class Partition:
             await self._refuse(event, error)
             self._ack_after_commit(event)
             return
+        reuse = await self._origins.reuse(event.tenant, event.origin, entry.plan)
         decision = accept(
             event.model_copy(update={"version": entry.version}),
             partition=self.number,
@@ -276,6 +281,7 @@ class Partition:
             plan=entry.plan,
             outlook=self._outlook(event, entry),
             epoch=self._epoch,
+            reuse=reuse,
         )
         self._runs[event.run_id] = decision.run
         self._carry_out(None, decision)
@@ -355,9 +361,21 @@ class Partition:
                 urgent=bool(after),
             )
         for command in after:
-            self._committer.after(partial(self._execute, command), urgent=True)
+            self._committer.after(partial(self._execute_committed, command), urgent=True)
         if before is None or run.ended:
             self._gauge()
+
+    def _execute_committed(self, command: Command) -> None:
+        """Carry out what waited for its commit, unless the run has gone on without it by now."""
+        if isinstance(command, Dispatch) and not self._wants(command.request):
+            return
+        self._execute(command)
+
+    def _wants(self, request: StepRequested) -> bool:
+        run = self._runs.get(request.run_id)
+        step = None if run is None else run.steps.get(request.step)
+        wanted = (StepState.DISPATCHED, request.attempt)
+        return step is not None and (step.state, step.attempt) == wanted
 
     def _execute(self, command: Command) -> None:
         if isinstance(command, Dispatch):
@@ -457,6 +475,8 @@ class Partition:
             step = run.steps[key]
             if step.state is not StepState.SUCCEEDED or step.source is not None or step.home:
                 continue
+            if run.origin is not None and step.role not in (Role.LEAF, Role.SUBRUN):
+                continue  # what is inside it was taken over, at least in part
             path = step.path
             if step.link in (Link.ITEM, Link.ROUND):
                 if step.role is not Role.LEAF:
@@ -469,7 +489,9 @@ class Partition:
 
     async def _load(self, run: Run, steps: list[Step]) -> None:
         entry = await self._catalog.entry(run.tenant, run.pipeline, run.version)
-        self._resume(restore(run, steps, entry.plan), entry)
+        restored = restore(run, steps, entry.plan)
+        reuse = await self._origins.reuse(run.tenant, run.origin, entry.plan)
+        self._resume(replace(restored, reuse=reuse), entry)
 
     async def _rewound(self) -> None:
         """The log lost its tail: hand out again what is in flight."""

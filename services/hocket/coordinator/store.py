@@ -19,6 +19,7 @@ from hocket.coordinator.core.records import (
 )
 from hocket.coordinator.core.state import Run, Step
 from hocket.schemas.errors import HocketError
+from hocket.schemas.repeats import StepPlace
 
 COMMIT_TIMEOUT_S = 30.0
 MAX_KEYS = 1_000
@@ -99,6 +100,15 @@ class Store:
         """Return those of the runs that are in Postgres, without their steps."""
         rows = await self._pool.fetch(_KNOWN, list(run_ids))
         return {row["run_id"]: run_of(row) for row in rows}
+
+    async def steps(self, run_id: str) -> list[Step]:
+        """Return the steps of a run."""
+        return [step_of(row) for row in await self._pool.fetch(_STEPS, [run_id])]
+
+    async def place(self, run_id: str, step: str) -> StepPlace | None:
+        """Return where a step of a run stands, if there is one of that name."""
+        row = await self._pool.fetchrow(_PLACE, run_id, step)
+        return None if row is None else StepPlace(**dict(row))
 
     async def spec(self, tenant: str, pipeline: str, version: int | None) -> tuple[int, str] | None:
         """Return version and spec (JSON text) of a pipeline, the newest without a version."""
@@ -231,6 +241,10 @@ WHERE partition = $1 AND finished_at > now() - make_interval(secs => $2)
 ORDER BY finished_at, run_id
 """
 _KNOWN = f"SELECT {_read(RUN_COLUMNS)} FROM hocket.run WHERE run_id = ANY($1::text[])"
+_PLACE = """
+SELECT path, role, coalesce(facts ->> 'home', '') AS home
+FROM hocket.step WHERE run_id = $1 AND key = $2
+"""
 _SPEC = """
 SELECT version, spec FROM hocket.pipeline
 WHERE tenant = $1 AND name = $2 AND ($3::integer IS NULL OR version = $3)

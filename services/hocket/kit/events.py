@@ -12,6 +12,11 @@ BUDGET_USD = "Hocket-Budget-Usd"
 VERSION = "Hocket-Version"
 REPLY_TO = "Hocket-Reply-To"
 PROGRESS = "Hocket-Progress"
+ORIGIN_RUN = "Hocket-Origin-Run"
+"""The ended run that the task repeats; the headers below say how."""
+OPERATION = "Hocket-Operation"
+FROM_STEP = "Hocket-From-Step"
+STEP_INPUT = "Hocket-Step-Input"
 TRACEPARENT = "traceparent"
 
 

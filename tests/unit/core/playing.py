@@ -7,6 +7,16 @@ from typing import Any
 from hocket.coordinator.core.commands import CancelAttempt, Dispatch, EndRun, StartSubRun, Wake
 from hocket.coordinator.core.deadlines import outlook
 from hocket.coordinator.core.decide import Decision, accept, decide
+from hocket.coordinator.core.records import (
+    RUN_COLUMNS,
+    STEP_COLUMNS,
+    restore,
+    run_of,
+    run_row,
+    step_of,
+    step_row,
+)
+from hocket.coordinator.core.reuse import reuse_of
 from hocket.coordinator.core.state import Run
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import (
@@ -14,6 +24,7 @@ from hocket.schemas.messages import (
     LogEvent,
     Priority,
     RunAccepted,
+    RunOrigin,
     RunParent,
     StepRequested,
 )
@@ -36,6 +47,7 @@ class Play:
     output: Any = None
     input: dict[str, Any] = field(default_factory=dict)
     spec: dict[str, Any] = field(default_factory=dict)
+    run_id: str = "r1"
     now_ms: float = START_MS
     parent: RunParent | None = None
     dispatched: list[Dispatch] = field(default_factory=list)
@@ -44,13 +56,20 @@ class Play:
     wakes: list[float] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     log: list[tuple[float, LogEvent]] = field(default_factory=list)
+    repeats: "Play | None" = None
+    """The ended run that this one repeats, as `asked` says."""
+    asked: RunOrigin | None = None
 
     def __post_init__(self) -> None:
         document = {"pipeline": "p", "nodes": self.nodes, "output": self.output} | self.spec
         self.plan = compile_pipeline(document)
         self.outlook = outlook(self.plan, {})
+        reuse = None
+        if self.repeats is not None:
+            assert self.asked is not None
+            reuse = reuse_of(self.repeats.read_back(), self.repeats.plan, self.plan, self.asked)
         event = RunAccepted(
-            run_id="r1",
+            run_id=self.run_id,
             tenant="t",
             pipeline="p",
             version=1,
@@ -59,6 +78,7 @@ class Play:
             deadline_at_ms=self.now_ms + self.plan.pipeline.slo_ms,
             budget_usd=self.plan.pipeline.budget_usd,
             parent=self.parent,
+            origin=self.asked,
         )
         self.log.append((self.now_ms, event))
         self._take(
@@ -69,8 +89,23 @@ class Play:
                 plan=self.plan,
                 outlook=self.outlook,
                 epoch=1,
+                reuse=reuse,
             )
         )
+
+    def repeat(self, operation: str = "retry", **fields: Any) -> "Play":
+        """Return the run that repeats this one: `from_step`, `step_input`, or fields of Play."""
+        origin = {k: fields.pop(k) for k in ("from_step", "step_input") if k in fields}
+        given = {"nodes": self.nodes, "output": self.output, "input": self.input, "spec": self.spec}
+        asked = RunOrigin(run_id=self.run_id, operation=operation, **origin)  # type: ignore[arg-type]
+        return Play(**(given | fields), run_id=self.run_id + "+", repeats=self, asked=asked)
+
+    def read_back(self) -> Run:
+        """Return the run as a restart reads it from its rows."""
+        run = run_of(dict(zip(RUN_COLUMNS, run_row(self.run), strict=True)))
+        rows = [step_row(self.run_id, step) for step in self.run.steps.values()]
+        steps = [step_of(dict(zip(STEP_COLUMNS, row, strict=True))) for row in rows]
+        return restore(run, steps, self.plan)
 
     def send(self, event: LogEvent) -> Decision:
         self.log.append((self.now_ms, event))
@@ -92,7 +127,7 @@ class Play:
         request = self.take(key)
         self.send(
             AttemptFinished(
-                run_id="r1",
+                run_id=self.run_id,
                 step=key,
                 attempt=request.attempt,
                 output=output,
@@ -121,7 +156,7 @@ class Play:
                 output, error = None, raised.info()  # type: ignore[attr-defined]
             self.send(
                 AttemptFinished(
-                    run_id="r1",
+                    run_id=self.run_id,
                     step=request.step,
                     attempt=request.attempt,
                     output=output,

@@ -11,12 +11,14 @@ from pydantic import AwareDatetime
 from hocket.admin.context import Context, Ctx
 from hocket.admin.identity import CallerDep
 from hocket.admin.pages import DEFAULT_PAGE, After, Limit, in_range
-from hocket.admin.runs import actions, events, reads
+from hocket.admin.runs import actions, events, reads, repeats
 from hocket.admin.runs.submission import merged_key, submit
 from hocket.schemas.errors import RunUnknown
 from hocket.schemas.rest import (
     CancelBody,
     Key,
+    RerunBody,
+    RetryBody,
     RunCost,
     RunDetail,
     RunList,
@@ -34,6 +36,7 @@ APPEAR_TIMEOUT_S = 2.0
 APPEAR_INTERVAL_S = 0.02
 
 RunId = Annotated[str, Path(pattern=r"^r[0-9a-f]{24}$", description="The id of a run.")]
+Traceparent = Annotated[str | None, Header(pattern=r"^[0-9a-f]{2}(-[0-9a-f]+)+$")]
 Status = Literal[
     "running", "succeeded", "degraded", "failed", "cancelled", "expired", "rejected"
 ]  # fmt: skip
@@ -48,16 +51,13 @@ async def submit_run(
     context: Ctx,
     caller: CallerDep,
     idempotency_key: Annotated[Key | None, Header()] = None,
-    traceparent: Annotated[str | None, Header(pattern=r"^[0-9a-f]{2}(-[0-9a-f]+)+$")] = None,
+    traceparent: Traceparent = None,
 ) -> RunReceipt | RunResult:
     """Submit a task. 202 with the run's id once the broker has stored the task; with `wait_ms`, 200
     with the result where the run ends within that time."""
     task = merged_key(task, idempotency_key)
     answer = await submit(context, caller, task, traceparent=traceparent)
-    if isinstance(answer, RunResult):
-        response.status_code = 200
-    response.headers["Location"] = f"/v1/runs/{answer.run_id}"
-    return answer
+    return _answered(response, answer)
 
 
 @router.get("")
@@ -128,6 +128,45 @@ async def signal_run(run_id: RunId, body: SignalBody, context: Ctx, caller: Call
     """Hand an event to a run: the answer to an approval, or what a `signal` node waits for."""
     run = await _run(context, caller.tenant, run_id)
     return await actions.signal(context, caller, run, body)
+
+
+@router.post("/{run_id}/retry", status_code=202, responses={200: {"model": RunResult}})
+async def retry_run(
+    run_id: RunId,
+    response: Response,
+    context: Ctx,
+    caller: CallerDep,
+    body: RetryBody | None = None,
+    traceparent: Traceparent = None,
+) -> RunReceipt | RunResult:
+    """Run again what failed in a run that ended, as a new run of the same version that takes over
+    all that succeeded. The same request twice is one run."""
+    run = await _run(context, caller.tenant, run_id)
+    answer = await repeats.retry(context, caller, run, body or RetryBody(), traceparent=traceparent)
+    return _answered(response, answer)
+
+
+@router.post("/{run_id}/rerun", status_code=202, responses={200: {"model": RunResult}})
+async def rerun_run(
+    run_id: RunId,
+    response: Response,
+    context: Ctx,
+    caller: CallerDep,
+    body: RerunBody | None = None,
+    traceparent: Traceparent = None,
+) -> RunReceipt | RunResult:
+    """Run again from a step, with another input or as another version, as a new run that takes over
+    what would be done the same again. The same request twice is one run."""
+    run = await _run(context, caller.tenant, run_id)
+    answer = await repeats.rerun(context, caller, run, body or RerunBody(), traceparent=traceparent)
+    return _answered(response, answer)
+
+
+def _answered(response: Response, answer: RunReceipt | RunResult) -> RunReceipt | RunResult:
+    if isinstance(answer, RunResult):
+        response.status_code = 200
+    response.headers["Location"] = f"/v1/runs/{answer.run_id}"
+    return answer
 
 
 async def _run(context: Context, tenant: str, run_id: str) -> asyncpg.Record:

@@ -40,7 +40,7 @@ LATEST_FIRST = "ORDER BY accepted_at DESC, run_id DESC LIMIT"
 ONE_RUN = """
 SELECT run_id, partition, tenant, pipeline, version, status, priority, accepted_at, deadline_at,
        finished_at, degraded, spent_usd, budget_usd, idempotency_key, input, output, error, parent,
-       critical_path
+       facts -> 'origin' AS origin, critical_path
 FROM hocket.run
 WHERE tenant = $1 AND run_id = $2
 """
@@ -143,6 +143,7 @@ def detail(row: asyncpg.Record) -> RunDetail:
         output=_json(row["output"]),
         error=_error(row["error"]),
         parent=_json(row["parent"]),
+        origin=_json(row["origin"]),
         critical_path=spelled_out(_json(row["critical_path"])),
     )
 

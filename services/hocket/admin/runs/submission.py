@@ -8,7 +8,7 @@ where the run was started by an earlier submission, from the public fact.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -48,9 +48,15 @@ class TaskRefused(HocketError):
 
 
 async def submit(
-    context: Context, caller: Caller, task: RunSubmission, *, traceparent: str | None
+    context: Context,
+    caller: Caller,
+    task: RunSubmission,
+    *,
+    traceparent: str | None,
+    headers: Mapping[str, str] | None = None,
 ) -> RunReceipt | RunResult:
     """Submit a task; return the run's result where `wait_ms` was enough for it, else a receipt.
+    `headers` are the task's own, beside those that follow from the submission.
 
     Raises PipelineUnknown, InvalidInput, PayloadTooLarge, IdempotencyKeyReused, BusUnavailable, and
     intake's own refusal where it comes within `wait_ms`.
@@ -64,14 +70,16 @@ async def submit(
         known = await _known(context, caller, task, run_id)
         if known is not None:
             return _receipt(task, run_id, known["status"], known=True)
-        await _publish(context, caller, task, key, payload, traceparent, reply_to=None)
+        await _publish(context, caller, task, key, payload, traceparent, headers, reply_to=None)
         return _receipt(task, run_id, "accepted", known=False)
     async with _end_of(context, caller, task, run_id) as (inbox, end):
         known = await _known(context, caller, task, run_id)
         if known is not None and known["finished_at"] is not None:
             return reads.result(known)
         if known is None:
-            await _publish(context, caller, task, key, payload, traceparent, reply_to=inbox)
+            await _publish(
+                context, caller, task, key, payload, traceparent, headers, reply_to=inbox
+            )
         result = await _within(context, end, task.wait_ms)
     if result is not None:
         return result
@@ -120,11 +128,13 @@ async def _publish(
     key: str,
     payload: bytes,
     traceparent: str | None,
+    given: Mapping[str, str] | None,
     *,
     reply_to: str | None,
 ) -> None:
     run_id = ids.run_id(caller.tenant, key)
     headers = {
+        **(given or {}),
         **events.event_headers(EVENT_TYPE, EVENT_SOURCE, run_id, traceparent=traceparent),
         events.IDEMPOTENCY_KEY: key,
     }

@@ -1,4 +1,4 @@
-"""`hocket runs`: list, show and cancel runs."""
+"""`hocket runs`: list, show, cancel and repeat runs."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -6,18 +6,25 @@ from typing import Annotated, Any
 
 import typer
 
+from hocket.cli import exit_codes
 from hocket.cli.api import Api, path
 from hocket.cli.target import target_of
 
-app = typer.Typer(help="List, show and cancel runs.", no_args_is_help=True)
+app = typer.Typer(help="List, show, cancel and repeat runs.", no_args_is_help=True)
 
 STEP_PAGE = 500
 MAX_STEPS_SHOWN = 5_000
 LEDGER_TIMEOUT_S = 1.5
 LEDGER_INTERVAL_S = 0.05
+WAIT_S = 600.0
+WAIT_INTERVAL_S = 0.1
 MODEL_TYPES = ("llm", "planning")
 
 RunId = Annotated[str, typer.Argument(help="A run's id, as `hocket runs list` shows it.")]
+Key = Annotated[
+    str | None, typer.Option(help="Idempotency key; without it the same request is the same run.")
+]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait for the new run's end and show it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
@@ -97,6 +104,90 @@ def cancel(
     """Ask for a run's end. Steps in flight are told to stop."""
     target_of(context).api().post(path("runs", run_id, "cancel"), {"reason": reason})
     typer.echo(f"run {run_id} was asked to stop")
+
+
+@app.command("retry")
+def retry(
+    context: typer.Context,
+    run_id: RunId,
+    key: Key = None,
+    wait: Wait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run again what failed in a run, as a new run that takes over all that succeeded."""
+    _repeat(context, run_id, "retry", {"idempotency_key": key}, wait=wait, as_json=as_json)
+
+
+@app.command("rerun")
+def rerun(
+    context: typer.Context,
+    run_id: RunId,
+    from_step: Annotated[
+        str | None, typer.Option("--from", help="Run this step and all after it in any case.")
+    ] = None,
+    step_input: Annotated[
+        str | None, typer.Option(help="What that step gets: a JSON object, @FILE, or @-.")
+    ] = None,
+    given: Annotated[
+        str | None, typer.Option("--input", help="The run's input: a JSON object, @FILE, or @-.")
+    ] = None,
+    version: Annotated[int | None, typer.Option(min=1, help="The pipeline's version.")] = None,
+    key: Key = None,
+    wait: Wait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a run again from a step, with another input or as another version, as a new run.
+
+    It takes over from the old run what would be done the same again, and pays for the rest.
+    """
+    from hocket.cli.sources import task_input
+
+    body = {
+        "from_step": from_step,
+        "step_input": None if step_input is None else task_input(step_input, []),
+        "input": None if given is None else task_input(given, []),
+        "version": version,
+        "idempotency_key": key,
+    }
+    _repeat(context, run_id, "rerun", body, wait=wait, as_json=as_json)
+
+
+def _repeat(
+    context: typer.Context,
+    run_id: str,
+    operation: str,
+    body: dict[str, Any],
+    *,
+    wait: bool,
+    as_json: bool,
+) -> None:
+    from hocket.cli.console import print_json
+
+    api = target_of(context).api()
+    said = {name: value for name, value in body.items() if value is not None}
+    receipt = api.post(path("runs", run_id, operation), said)
+    if wait:
+        receipt = _end_of(api, receipt["run_id"])
+    if as_json:
+        print_json(receipt)
+    elif not wait:
+        typer.echo(receipt["run_id"])
+    elif receipt["finished_at"] is None:
+        typer.echo(f"run {receipt['run_id']} goes on", err=True)
+    else:
+        print_run(settled_run(api, receipt["run_id"]))
+    if wait and receipt["status"] not in ("succeeded", "degraded"):
+        raise typer.Exit(exit_codes.FAILED)
+
+
+def _end_of(api: Api, run_id: str) -> dict[str, Any]:
+    """Return a run once it has ended, or WAIT_S later."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        run: dict[str, Any] = api.get(path("runs", run_id))
+        if run["finished_at"] is not None or time.monotonic() > deadline:
+            return run
+        time.sleep(WAIT_INTERVAL_S)
 
 
 def read_run(api: Api, run_id: str, *, values: bool = False) -> dict[str, Any]:

@@ -60,6 +60,17 @@ def summary(run: Json) -> list[Text]:
         line.append(f" in {duration(took)}, {duration(abs(allowed - took))} {word} its deadline")
     else:
         line.append(f", deadline {duration(allowed)} after its start")
+    return [line, *_origin(run)]
+
+
+def _origin(run: Json) -> list[Text]:
+    origin = run.get("origin")
+    if origin is None:
+        return []
+    how = "retry of" if origin["operation"] == "retry" else "repeats"
+    line = Text.assemble((f"{how} ", "dim"), origin["run_id"])
+    if origin["from_step"] is not None:
+        line.append(f" from {origin['from_step']}")
     return [line]
 
 
@@ -154,7 +165,9 @@ def _name(step: Json, depth: int) -> str:
 def _tries(step: Json) -> str:
     """Return the number of the attempt, or what served the step instead."""
     source = step.get("source")
-    return str(step["attempt"]) if source is None else str(source["kind"])
+    if source is None:
+        return str(step["attempt"])
+    return "cache" if source["kind"] == "cache" else "kept"
 
 
 def _columns(begun: str, steps: Sequence[Json], depths: Sequence[int]) -> list[tuple[str, ...]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from immutables import Map
 
-from hocket.coordinator.core.caching import filled, look_again, look_up, released
+from hocket.coordinator.core.caching import filled, key_of, look_again, look_up, released
 from hocket.coordinator.core.commands import Dispatch, RecordAttempt, ReleaseCache, StartSubRun
 from hocket.coordinator.core.deadlines import (
     DEFAULT_TIMEOUT_MS,
@@ -23,11 +23,13 @@ from hocket.coordinator.core.deadlines import (
 from hocket.coordinator.core.graph import open_scope
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.retries import backoff_ms
+from hocket.coordinator.core.reuse import Kept, child_origin, is_forced, kept_for, source_of
 from hocket.coordinator.core.state import (
     TERMINAL,
     Emitted,
     Link,
     Role,
+    Run,
     Scope,
     Source,
     Step,
@@ -50,6 +52,8 @@ from hocket.schemas.pipeline.spec import PipelineNode, PlanningNode, PlanPolicy
 
 MAX_RUN_DEPTH = 32
 """Runs above a run: pipelines that call each other in a circle end here and not at their deadline."""
+MAX_COUNTED = 64
+"""Paid executions of one step that are remembered, to know a result that comes again."""
 MAX_EARLY = 10_000
 """Results held before their step is dispatched; one more is dropped, and its step runs again."""
 
@@ -78,20 +82,21 @@ class StepTimedOut(HocketError):
 
 
 def begin_leaf(u: Unfolding, step: Step) -> None:
-    """Dispatch the first attempt of a step, or ask the cache first."""
-    if u.node_plan(step).node.cache is None:
+    """Dispatch the first attempt of a step, unless the run that is repeated has its output, or the
+    cache is asked first."""
+    kept = kept_for(u, step)
+    if kept is not None:
+        _take_over(u, step, kept)
+    elif u.node_plan(step).node.cache is None:
         compute(u, step)
+    elif is_forced(u, step):
+        compute(u, replace(step, cache_key=key_of(u, step)))
     else:
         look_up(u, step)
 
 
 def compute(u: Unfolding, step: Step) -> None:
-    """Dispatch the first attempt of a step, while there is budget."""
-    if u.run.budget_usd is not None and u.run.spent_usd >= u.run.budget_usd > 0:
-        u.put(step)
-        error = BudgetExhausted(spent_usd=u.run.spent_usd, budget_usd=u.run.budget_usd)
-        u.todo.append(Failing(step.key, error.info()))
-        return
+    """Dispatch the first attempt of a step."""
     if step.role is Role.SUBRUN and u.run.depth >= MAX_RUN_DEPTH:
         u.put(step)
         u.todo.append(Failing(step.key, RunsNestTooDeep(step=step.key, depth=u.run.depth).info()))
@@ -100,7 +105,14 @@ def compute(u: Unfolding, step: Step) -> None:
 
 
 def dispatch(u: Unfolding, step: Step, attempt: int) -> None:
-    """Hand an attempt out, or take the result that is already here."""
+    """Hand an attempt out, or take the result that is already here; fail the step where the run's
+    budget is spent."""
+    held = u.run.early.get((step.key, attempt))
+    if held is None and _is_spent(u.run):
+        u.put(step)
+        error = BudgetExhausted(spent_usd=u.run.spent_usd, budget_usd=u.run.budget_usd)
+        u.todo.append(Failing(step.key, error.info()))
+        return
     expectation = u.expectation(step)
     deadline = u.run.deadline_at_ms
     step = u.put(
@@ -118,7 +130,6 @@ def dispatch(u: Unfolding, step: Step, attempt: int) -> None:
             wake_at_ms=None,
         )
     )
-    held = u.run.early.get((step.key, attempt))
     if held is not None:
         u.change(early=u.run.early.delete((step.key, attempt)))
         finished(u, held)
@@ -140,7 +151,6 @@ def _dispatch(u: Unfolding, step: Step, expectation: Expectation) -> Dispatch:
     assert step.slack_ms is not None
     assert step.dispatched_at_ms is not None
     left_ms = max(1.0, u.run.deadline_at_ms - step.dispatched_at_ms)
-    budget = u.run.budget_usd
     request = StepRequested.model_construct(
         run_id=u.run.run_id,
         tenant=u.run.tenant,
@@ -158,7 +168,7 @@ def _dispatch(u: Unfolding, step: Step, expectation: Expectation) -> Dispatch:
         priority=u.run.priority,
         partition=u.run.partition,
         epoch=u.epoch,
-        budget_left_usd=None if budget is None else max(Decimal(0), budget - u.run.spent_usd),
+        budget_left_usd=_budget_left(u.run),
         effects_external=plan.node.effects == "external",
     )
     return Dispatch(
@@ -184,12 +194,11 @@ def _join_left(u: Unfolding, step: Step, plan: NodePlan) -> int:
 
 def finished(u: Unfolding, event: AttemptFinished) -> None:
     """Apply the end of an attempt."""
-    if event.spend.cost_usd:
-        u.change(spent_usd=u.run.spent_usd + event.spend.cost_usd)
     step: Step | None = u.steps.get(event.step)
     if step is None or (step.state not in TERMINAL and event.attempt > step.attempt):
         _hold(u, event)
         return
+    step = _count(u, step, event)
     if step.state is not StepState.DISPATCHED or event.attempt != step.attempt:
         _record(u, step, event, "late")
         return
@@ -242,6 +251,15 @@ def woken(u: Unfolding, step: Step) -> None:
     timeout_ms = u.node_plan(step).node.timeout_ms
     error = StepTimedOut(step=step.key, timeout_ms=timeout_ms)
     u.todo.append(Failing(step.key, error.info()))
+
+
+def _take_over(u: Unfolding, step: Step, kept: Kept) -> None:
+    step = replace(step, source=source_of(u, kept))
+    if kept.error is not None:
+        u.put(step)
+        u.todo.append(Failing(step.key, kept.error))
+    else:
+        _succeeded(u, step, kept.output)
 
 
 def _failed(u: Unfolding, step: Step, event: AttemptFinished, error: ErrorInfo) -> None:
@@ -309,6 +327,34 @@ def _splice(u: Unfolding, step: Step, output: Any, policy: PlanPolicy, cost_usd:
     open_scope(u, step.key)
 
 
+def _budget_left(run: Run) -> Decimal | None:
+    return None if run.budget_usd is None else max(Decimal(0), run.budget_usd - run.spent_usd)
+
+
+def _is_spent(run: Run) -> bool:
+    """Tell whether nothing may be spent any more; a budget of nothing allows what costs nothing."""
+    budget = run.budget_usd
+    return budget is not None and run.spent_usd > 0 and run.spent_usd >= budget
+
+
+def _count(u: Unfolding, step: Step, event: AttemptFinished) -> Step:
+    """Add what an attempt cost to what the run has spent, once however often its result comes. Each
+    delivery costs; what is executed twice under one number makes the same calls, and costs as much as
+    the dearer of the two."""
+    cost = event.spend.cost_usd
+    if not cost:
+        return step
+    counted = {(attempt, delivery): known for attempt, delivery, known in step.counted}
+    execution = (event.attempt, event.delivery)
+    news = cost - counted.get(execution, Decimal(0))
+    if news <= 0:
+        return step
+    counted[execution] = cost
+    u.change(spent_usd=u.run.spent_usd + news)
+    kept = tuple((attempt, delivery, known) for (attempt, delivery), known in counted.items())
+    return u.note(replace(step, counted=kept[-MAX_COUNTED:]))
+
+
 def _hold(u: Unfolding, event: AttemptFinished) -> None:
     key = (event.step, event.attempt)
     if key not in u.run.early and len(u.run.early) < MAX_EARLY:
@@ -348,7 +394,7 @@ def child_of(u: Unfolding, step: Step) -> RunAccepted:
         input=step.input if isinstance(step.input, dict) else {"value": step.input},
         priority=run.priority,
         deadline_at_ms=deadline_at_ms,
-        budget_usd=None if run.budget_usd is None else run.budget_usd - run.spent_usd,
+        budget_usd=_budget_left(run),
         traceparent=run.traceparent,
         parent=RunParent(
             run_id=run.run_id,
@@ -357,4 +403,5 @@ def child_of(u: Unfolding, step: Step) -> RunAccepted:
             partition=run.partition,
             depth=run.depth + 1,
         ),
+        origin=child_origin(u, step),
     )

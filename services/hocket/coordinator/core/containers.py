@@ -14,6 +14,7 @@ from hocket.coordinator.core.graph import open_scope
 from hocket.coordinator.core.layers import first_role
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.retries import matches
+from hocket.coordinator.core.reuse import edited_input
 from hocket.coordinator.core.state import Link, Role, Step, StepState, Tally
 from hocket.coordinator.core.unfolding import Failing, Settled, Start, Unfolding
 from hocket.coordinator.core.waits import begin_wait
@@ -117,7 +118,8 @@ def _with_deadline(u: Unfolding, step: Step) -> Step:
 
 def _open_base(u: Unfolding, step: Step, work: Start) -> None:
     plan = work.plan
-    step = replace(step, input=_input_of(u, step, work))
+    given = edited_input(u, step.key)
+    step = replace(step, input=_input_of(u, step, work) if given is None else given)
     if step.role is Role.LEAF or step.role is Role.SUBRUN:
         begin_leaf(u, step)
     elif step.role is Role.WAIT:

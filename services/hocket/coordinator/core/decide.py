@@ -15,12 +15,21 @@ from hocket.coordinator.core.attempts import (
     woken,
 )
 from hocket.coordinator.core.caching import ask_of
-from hocket.coordinator.core.commands import Command, RecordAttempt, ReleaseCache, StartSubRun
+from hocket.coordinator.core.commands import (
+    CancelAttempt,
+    CancelSubRun,
+    Command,
+    Dispatch,
+    RecordAttempt,
+    ReleaseCache,
+    StartSubRun,
+)
 from hocket.coordinator.core.containers import child_settled, failing, start
 from hocket.coordinator.core.deadlines import Outlook
 from hocket.coordinator.core.ending import end_run
 from hocket.coordinator.core.graph import activate, node_settled, open_scope
 from hocket.coordinator.core.replacing import replace
+from hocket.coordinator.core.reuse import Reuse
 from hocket.coordinator.core.state import Link, Role, Run, RunStatus, Step, StepState
 from hocket.coordinator.core.unfolding import (
     Activate,
@@ -70,9 +79,17 @@ class Decision:
 
 
 def accept(
-    event: RunAccepted, *, partition: int, now_ms: float, plan: Plan, outlook: Outlook, epoch: int
+    event: RunAccepted,
+    *,
+    partition: int,
+    now_ms: float,
+    plan: Plan,
+    outlook: Outlook,
+    epoch: int,
+    reuse: Reuse | None = None,
 ) -> Decision:
-    """Return the first decision of a run that was admitted."""
+    """Return the first decision of a run that was admitted; `reuse` is what it takes over from the
+    run that it repeats."""
     run = Run(
         run_id=event.run_id,
         tenant=event.tenant,
@@ -89,6 +106,8 @@ def accept(
         progress=event.progress,
         traceparent=event.traceparent,
         parent=event.parent,
+        origin=event.origin,
+        reuse=reuse,
     )
     u = begin(run, plan=plan, outlook=outlook, now_ms=now_ms, epoch=epoch)
     u.run_changed = True
@@ -155,7 +174,35 @@ def _settle_all(u: Unfolding) -> Decision:
         else:
             _fail_if_live(u, work)
     resume_deadline(u)
-    return Decision(u.close(), tuple(u.commands), tuple(u.changed), u.run_changed)
+    commands = u.commands if u.run.reuse is None else _without_withdrawn(u.commands)
+    return Decision(u.close(), tuple(commands), tuple(u.changed), u.run_changed)
+
+
+def _without_withdrawn(commands: list[Command]) -> list[Command]:
+    """Drop what was handed out and cancelled within one event: a race whose winner is taken over
+    pays for no loser."""
+    made: set[tuple[str, int] | str] = set()
+    withdrawn: set[tuple[str, int] | str] = set()
+    for command in commands:
+        if isinstance(command, Dispatch):
+            made.add((command.request.step, command.request.attempt))
+        elif isinstance(command, StartSubRun):
+            made.add(command.accepted.run_id)
+        elif isinstance(command, CancelAttempt) and (command.step, command.attempt) in made:
+            withdrawn.add((command.step, command.attempt))
+        elif isinstance(command, CancelSubRun) and command.run_id in made:
+            withdrawn.add(command.run_id)
+    return [c for c in commands if _attempt_of(c) not in withdrawn] if withdrawn else commands
+
+
+def _attempt_of(command: Command) -> tuple[str, int] | str | None:
+    if isinstance(command, Dispatch):
+        return command.request.step, command.request.attempt
+    if isinstance(command, CancelAttempt):
+        return command.step, command.attempt
+    if isinstance(command, StartSubRun):
+        return command.accepted.run_id
+    return command.run_id if isinstance(command, CancelSubRun) else None
 
 
 def _start_if_wanted(u: Unfolding, work: Start) -> None:
@@ -175,17 +222,17 @@ def _fail_if_live(u: Unfolding, work: Failing) -> None:
 
 def _time_passed(u: Unfolding) -> None:
     u.run = replace(u.run, armed_at_ms=None)
+    if u.run.paused_at_ms is None and u.run.deadline_at_ms <= u.now_ms:
+        slo_ms = round(u.run.deadline_at_ms - u.run.accepted_at_ms)
+        error = DeadlineExceeded(slo_ms=slo_ms, run_id=u.run.run_id)
+        end_run(u, RunStatus.EXPIRED, error=error.info())
+        return
     for key in u.take_due():
         step: Step = u.steps[key]
         if step.state is StepState.WAITING:
             wait_timed_out(u, step)
         else:
             woken(u, step)
-    if u.run.paused_at_ms is None and u.run.deadline_at_ms <= u.now_ms:
-        slo_ms = round(u.run.deadline_at_ms - u.run.accepted_at_ms)
-        error = DeadlineExceeded(slo_ms=slo_ms, run_id=u.run.run_id)
-        end_run(u, RunStatus.EXPIRED, error=error.info())
-        return
     u.arm(_next_wake(u))
 
 

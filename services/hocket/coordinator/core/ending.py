@@ -47,6 +47,7 @@ def end_run(
         error=error,
         finished_at_ms=u.now_ms,
         critical_path=critical_path(u, u.now_ms),
+        reuse=None,
     )
     u.commands.append(EndRun(finished_of(u.run)))
 

@@ -34,7 +34,7 @@ from hocket.coordinator.core.state import (
 )
 from hocket.coordinator.core.waiting import answers_to, pauses
 from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.messages import AttemptFinished, Priority, RunParent, Timing
+from hocket.schemas.messages import AttemptFinished, Priority, RunOrigin, RunParent, Timing
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan, compile_emitted
 from hocket.schemas.pipeline.spec import PlanningNode
 
@@ -201,6 +201,7 @@ def run_of(row: Mapping[str, Any]) -> Run:
         progress=row["progress"],
         traceparent=row["traceparent"],
         parent=None if parent is None else RunParent.model_validate(parent),
+        origin=None if "origin" not in facts else RunOrigin.model_validate(facts["origin"]),
         paused_at_ms=facts.get("paused_at_ms"),
         signals=tuple(Signal(**signal) for signal in facts.get("signals", ())),
         seen_signals=tuple(facts.get("seen_signals", ())),
@@ -239,6 +240,7 @@ def step_of(row: Mapping[str, Any]) -> Step:
         emitted=facts.get("emitted"),
         cache_key=facts.get("cache_key"),
         source=_source(facts.get("source")),
+        counted=tuple((a, d, Decimal(cost)) for a, d, cost in facts.get("counted", ())),
         queued_at_ms=row["queued_at"],
         took_ms=row["took_ms"],
         timing=_timing(facts.get("timing")),
@@ -347,6 +349,8 @@ def _run_facts(run: Run) -> dict[str, Any] | None:
         ]
     if run.seen_signals:
         facts["seen_signals"] = list(run.seen_signals)
+    if run.origin is not None:
+        facts["origin"] = run.origin
     if run.early:
         facts["early"] = list(run.early.values())
     return facts or None
@@ -366,7 +370,9 @@ def _step_facts(step: Step) -> dict[str, Any] | None:
     if step.cache_key is not None:
         facts["cache_key"] = step.cache_key
     if step.source is not None:
-        facts["source"] = asdict(step.source)
+        facts["source"] = _source_facts(step.source)
+    if step.counted:
+        facts["counted"] = step.counted
     if step.timing is not None:
         facts["timing"] = step.timing.model_dump(exclude_defaults=True)
     if step.tries:
@@ -395,9 +401,14 @@ _TRY_TIMES = ("dispatched_at_ms", "finished_at_ms", "queued_at_ms", "started_at_
 def _source(facts: dict[str, Any] | None) -> Source | None:
     if facts is None:
         return None
-    return Source(
-        facts["kind"], facts["run_id"], facts["step"], saved_usd=Decimal(facts["saved_usd"])
-    )
+    return Source(facts["kind"], facts["run_id"], facts["step"], Decimal(facts.get("saved_usd", 0)))
+
+
+def _source_facts(source: Source) -> dict[str, Any]:
+    facts = asdict(source)
+    if source.kind != "cache":
+        del facts["saved_usd"]  # the ledger knows what it cost there
+    return facts
 
 
 def _json(value: Any) -> str | None:

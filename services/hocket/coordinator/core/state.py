@@ -16,7 +16,7 @@ from immutables import Map
 
 from hocket.coordinator.core.heap import Heap
 from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.messages import AttemptFinished, Priority, RunParent, Timing
+from hocket.schemas.messages import AttemptFinished, Priority, RunOrigin, RunParent, Timing
 from hocket.schemas.pipeline.plan import NodePlan, ScopePlan
 
 NONE: Map[Any, Any] = Map()
@@ -134,6 +134,8 @@ class Step:
     cache_key: str | None = None
     """While the step looks its output up or computes it for the cache: the entry's key."""
     source: Source | None = None
+    counted: tuple[tuple[int, int, Decimal], ...] = ()
+    """What is in the run's `spent_usd` for this step: (attempt, delivery, cost)."""
     queued_at_ms: float | None = None
     """Since when the present attempt waited for a worker, by the clock of the log."""
     took_ms: float | None = None
@@ -216,6 +218,7 @@ class Run:
     progress: bool = False
     traceparent: str | None = None
     parent: RunParent | None = None
+    origin: RunOrigin | None = None
     paused_at_ms: float | None = None
     """Since when the deadline stands still for a person."""
     signals: tuple[Signal, ...] = ()
@@ -237,6 +240,8 @@ class Run:
     pausing: int = 0
     """Waits for which the deadline stands still."""
     emitted: Map[str, Emitted] = NONE
+    reuse: Any = field(default=None, compare=False)
+    """What a repeated run takes over (`reuse.Reuse`), read from the origin, which never changes."""
     armed_at_ms: float | None = None
 
     @property

@@ -168,6 +168,12 @@ class Unfolding:
         self._announce(step)
         return step
 
+    def note(self, step: Step) -> Step:
+        """Keep a step of which nothing changed that others see."""
+        self.steps[step.key] = step
+        self.changed[step.key] = None
+        return step
+
     def settle(
         self,
         key: str,

@@ -4,6 +4,7 @@ run's deadline stand still."""
 from typing import Any
 
 from hocket.coordinator.core.replacing import replace
+from hocket.coordinator.core.reuse import Kept, kept_for, source_of
 from hocket.coordinator.core.state import Signal, Step, StepState
 from hocket.coordinator.core.unfolding import Failing, Unfolding
 from hocket.coordinator.core.waiting import answers_to, pauses
@@ -29,7 +30,11 @@ class WaitTimedOut(HocketError):
 
 
 def begin_wait(u: Unfolding, step: Step) -> None:
-    """Wait for a signal, or take one that is already here."""
+    """Wait for a signal, or take one that is already here, or that the repeated run had."""
+    kept = kept_for(u, step)
+    if kept is not None:
+        _take_over(u, step, kept)
+        return
     plan = u.node_plan(step)
     if pauses(plan) and u.run.paused_at_ms is None:
         u.change(paused_at_ms=u.now_ms)
@@ -69,6 +74,14 @@ def resume_deadline(u: Unfolding) -> None:
     deadline = u.run.deadline_at_ms + (u.now_ms - since)
     u.change(paused_at_ms=None, deadline_at_ms=deadline)
     u.arm(deadline)
+
+
+def _take_over(u: Unfolding, step: Step, kept: Kept) -> None:
+    u.put(replace(step, source=source_of(u, kept)))
+    if kept.error is not None:
+        u.todo.append(Failing(step.key, kept.error))
+    else:
+        u.settle(step.key, StepState.SUCCEEDED, output=kept.output)
 
 
 def _answer(u: Unfolding, step: Step, signal: Signal) -> None:

@@ -322,6 +322,7 @@ class Pool:
             started_at_ms=attempt.started_at_ms,
             finished_at_ms=now_ms(),
             queued_at_ms=attempt.delivery.sent_at_ms - step.held_ms,
+            delivery=attempt.delivery.count,
             worker=self._worker,
             spend=context.spend if context else NOTHING_SPENT,
             timing=context.timing if context else None,

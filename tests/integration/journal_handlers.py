@@ -1,17 +1,35 @@
-"""Handlers for `test_cache.py`, imported by the worker processes: each call stands in a journal."""
+"""Handlers of `journal_rig.py`, imported by the worker processes: each call stands in a journal."""
 
 import asyncio
 import os
 from pathlib import Path
 from typing import Any
 
-FOLDER = "CACHE_TEST_FOLDER"
+FOLDER = "JOURNAL_FOLDER"
 
 
 async def count(given: dict[str, Any]) -> dict[str, Any]:
     """Write the call into the journal and return the input."""
     _note(given)
     return {"v": given["v"]}
+
+
+async def picky(given: dict[str, Any]) -> dict[str, Any]:
+    """Write the call into the journal, and fail while the file against this value is there."""
+    _note(given)
+    if (Path(os.environ[FOLDER]) / f"bad-{given['v']}").exists():
+        raise ValueError(f"no {given['v']} today")
+    return {"v": given["v"]}
+
+
+async def held(given: dict[str, Any]) -> None:
+    """Write the call into the journal and wait for ever; write it when told to stop."""
+    _note(given)
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        _note({"v": f"{given['v']}-stopped"})
+        raise
 
 
 async def gated(given: dict[str, Any]) -> dict[str, Any]:

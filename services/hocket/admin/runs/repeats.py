@@ -1,0 +1,118 @@
+"""Repeats a run: a task like any other, that names the run it repeats.
+
+The new run's id follows from the origin and what was asked (or the caller's key), so that the same
+request made twice is one run. What cannot be is refused here with the rules that intake applies.
+"""
+
+import json
+
+import asyncpg
+
+from hocket.admin.context import Context
+from hocket.admin.identity import Caller
+from hocket.admin.queries import QUERY_TIMEOUT_S
+from hocket.admin.runs.submission import submit
+from hocket.kit import events
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.ids import content_hash
+from hocket.schemas.messages import RunOrigin
+from hocket.schemas.repeats import MAX_STEP_INPUT_CHARS, StepPlace, check_repeat
+from hocket.schemas.rest import RerunBody, RetryBody, RunReceipt, RunResult, RunSubmission
+
+KEY_HEX = 32
+
+PLACE = """
+SELECT path, role, coalesce(facts ->> 'home', '') AS home
+FROM hocket.step
+WHERE run_id = $1 AND key = $2
+"""
+"""Where a step of a run stands."""
+
+
+async def retry(
+    context: Context,
+    caller: Caller,
+    run: asyncpg.Record,
+    body: RetryBody,
+    *,
+    traceparent: str | None,
+) -> RunReceipt | RunResult:
+    """Run again what failed in a run that ended; raises RunOpen, NothingToRetry and what `submit`
+    raises."""
+    asked = RunOrigin(run_id=run["run_id"], operation="retry")
+    return await _repeat(context, caller, run, asked, body, traceparent)
+
+
+async def rerun(
+    context: Context,
+    caller: Caller,
+    run: asyncpg.Record,
+    body: RerunBody,
+    *,
+    traceparent: str | None,
+) -> RunReceipt | RunResult:
+    """Run again from a step, with another input or as another version; raises RunOpen, InvalidInput
+    and what `submit` raises."""
+    asked = RunOrigin(
+        run_id=run["run_id"],
+        operation="rerun",
+        from_step=body.from_step,
+        step_input=body.step_input,
+    )
+    return await _repeat(context, caller, run, asked, body, traceparent)
+
+
+async def _repeat(
+    context: Context,
+    caller: Caller,
+    run: asyncpg.Record,
+    asked: RunOrigin,
+    body: RetryBody,
+    traceparent: str | None,
+) -> RunReceipt | RunResult:
+    own = body if isinstance(body, RerunBody) else RerunBody()
+    version = own.version or run["version"]
+    _, plan = await context.plans.plan_of(context.pool, caller.tenant, run["pipeline"], version)
+    place = await _place(context, asked)
+    check_repeat(asked, status=run["status"], from_step=place, plan=plan, version=version)
+    task = RunSubmission.model_construct(
+        pipeline=run["pipeline"],
+        input=json.loads(run["input"]) if own.input is None else own.input,
+        idempotency_key=_key(asked, body),
+        deadline_ms=body.deadline_ms,
+        priority=body.priority,
+        budget_usd=body.budget_usd,
+        version=version,
+        wait_ms=body.wait_ms,
+    )
+    return await submit(context, caller, task, traceparent=traceparent, headers=_headers(asked))
+
+
+async def _place(context: Context, asked: RunOrigin) -> StepPlace | None:
+    if asked.from_step is None:
+        return None
+    row = await context.pool.fetchrow(PLACE, asked.run_id, asked.from_step, timeout=QUERY_TIMEOUT_S)
+    return None if row is None else StepPlace(**dict(row))
+
+
+def _key(asked: RunOrigin, body: RetryBody) -> str:
+    """Return the idempotency key of a repeat: of the caller's own, else of all that was asked."""
+    said = body.model_dump(mode="json", exclude={"wait_ms"})
+    what = said["idempotency_key"] or said
+    return f"{asked.operation}:{asked.run_id}:{content_hash(what)[:KEY_HEX]}"
+
+
+def _headers(asked: RunOrigin) -> dict[str, str]:
+    headers = {events.ORIGIN_RUN: asked.run_id, events.OPERATION: asked.operation}
+    if asked.from_step is not None:
+        headers[events.FROM_STEP] = asked.from_step
+    if asked.step_input is not None:
+        text = json.dumps(asked.step_input, separators=(",", ":"))
+        if len(text) > MAX_STEP_INPUT_CHARS:
+            raise InvalidInput(
+                field="step_input",
+                reason=f"it has {len(text)} characters",
+                cure=f"Use at most {MAX_STEP_INPUT_CHARS}; put large values into a blob.",
+            )
+        headers[events.STEP_INPUT] = text
+    return headers

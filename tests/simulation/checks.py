@@ -1,0 +1,426 @@
+"""What must hold in every play; the first check that fails ends it.
+
+Facts come from where the product cannot change them: the handlers' journal, the server's streams, the
+database's commits, what users were told. Most checks act at the very moment; some at the end.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from nats.errors import Error as NatsError
+from pydantic_core import from_json
+
+from hocket.coordinator.committer import AWAY
+from hocket.coordinator.core.records import RUN_COLUMNS, STEP_COLUMNS
+from hocket.coordinator.store import Batch, PartitionLost
+from hocket.kit import events
+from hocket.kit.bus import BusUnavailable
+from hocket.schemas import ids, subjects
+from hocket.schemas.messages import (
+    AttemptFinished,
+    CacheAnswered,
+    RunAccepted,
+    RunFinished,
+    StepRequested,
+)
+from simulation.compiled import plan_of
+from simulation.database import as_jsonb
+from simulation.faults import Faults
+from simulation.history import History, differences
+from simulation.jetstream import Stored, Stream
+from simulation.platform import Platform
+from simulation.user import TENANT, User
+
+if TYPE_CHECKING:
+    from simulation.scenario import Plan
+
+SETTLED_S = 5.0
+"""So long after the faults' end every connection stands again."""
+CANCEL_WITHIN_S = 1.0
+EXPECTED_EXITS = (PartitionLost, BusUnavailable, NatsError, *AWAY)
+"""A process may end where a server is away, or where another one has taken its place."""
+EXPECTED_ALARMS = frozenset(
+    {"log_rewound", "run_refused", "step_dead_lettered", "bus_messages_dropped"}
+)
+UNDER = tuple("/[#~!")
+
+
+class Checks:
+    """See the module."""
+
+    def __init__(self, platform: Platform, user: User, faults: Faults, plan: "Plan") -> None:
+        self.violation: tuple[str, str] | None = None
+        self.history = History(platform)
+        self._platform = platform
+        self._world = platform.world
+        self._database = platform.database
+        self._journal = platform.journal
+        self._user = user
+        self._faults = faults
+        self._plan = plan
+        self._settled_s = plan.faults_until_s + SETTLED_S
+        self._tasks: dict[str, str] = {}
+        """Runs that TASKS asks for, by run id: the pipeline."""
+        self._refused: set[str] = set()
+        self._posted: dict[str, float] = {}
+        """When the result of an attempt was stored first."""
+        self._deadlines: dict[str, float] = {}
+        self._ends: dict[str, dict[str, Any]] = {}
+        """The row with which each run ended, and by which epoch."""
+        self._end_epochs: dict[str, int] = {}
+        self._frozen: dict[str, dict[str, Any]] = {}
+        self._told: set[str] = set()
+        self._dispatches: set[str] = set()
+        self._alarms = 0
+        self._exits = 0
+        platform.server.jetstream.observers.append(self._stream)
+        platform.database.observers.append(self._commit)
+        platform.database.asked = self.history.asked
+        platform.database.written = self.history.written
+
+    def fail(self, check: str, text: str) -> None:
+        if self.violation is None:
+            self.violation = (check, f"at {self._world.now_s:.3f} s: {text}")
+            self._world.note("check", f"{check}: {text}")
+            self._world.stop()
+
+    def statuses(self) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for run_id in sorted(self._database.runs):
+            status = self._database.runs[run_id]["status"]
+            counts[status] = counts.get(status, 0) + 1
+        return counts
+
+    def is_over(self) -> bool:
+        """Tell whether nothing more is to come; look at what is only listed until then."""
+        self._look_at_alarms()
+        if not self._user.done or not self._faults.calm:
+            return False
+        runs = self._database.runs
+        return all(row["finished_at"] is not None for row in runs.values()) and all(
+            run_id in runs or run_id in self._refused for run_id in self._tasks
+        )
+
+    @contextmanager
+    def watching(self, bus: Any) -> Iterator[None]:
+        """Watch what processes do while they do it."""
+        post = bus.post
+
+        def posted(self_: Any, subject: str, payload: bytes, **more: Any) -> Any:
+            if subject.startswith("hocket.step."):
+                self._dispatched(StepRequested.model_validate_json(payload))
+            return post(self_, subject, payload, **more)
+
+        with ExitStack() as stack:
+            stack.enter_context(mock.patch.object(bus, "post", posted))
+            stack.enter_context(self.history.recording())
+            yield
+
+    # ---- as it happens ----------------------------------------------------------------------
+
+    def _stream(self, what: str, stream: Stream, stored: Stored, why: str) -> None:
+        rule = getattr(self, f"_{stream.name.lower()}_{what}", None)
+        if rule is not None:
+            rule(stored, why)
+
+    def _tasks_stored(self, stored: Stored, why: str) -> None:
+        fields = self._fields(stored)
+        identity = events.task_identity(fields, stored.seq, stored.time_ns)
+        self._tasks[ids.run_id(TENANT, identity.key)] = stored.subject.rsplit(".", 1)[1]
+
+    def _tasks_removed(self, stored: Stored, why: str) -> None:
+        fields = self._fields(stored)
+        identity = events.task_identity(fields, stored.seq, stored.time_ns)
+        run_id = ids.run_id(TENANT, identity.key)
+        if run_id not in self._database.runs and run_id not in self._refused:
+            self.fail("task-lost", f"the task of {run_id} was acknowledged and no run committed")
+
+    def _dlq_stored(self, stored: Stored, why: str) -> None:
+        fields = self._fields(stored)
+        if stored.subject == subjects.dead_letter("task"):
+            key = fields.get(events.IDEMPOTENCY_KEY)
+            if key is not None:
+                self._refused.add(ids.run_id(TENANT, key))
+        self.fail("dead-letter", f"{stored.subject}: {fields.get('Hocket-Dead-Error')}")
+
+    def _log_stored(self, stored: Stored, why: str) -> None:
+        if stored.subject.endswith(".accepted"):
+            accepted = RunAccepted.model_validate_json(stored.data)
+            known = self._deadlines.get(accepted.run_id, 0.0)
+            self._deadlines[accepted.run_id] = max(known, accepted.deadline_at_ms)
+        elif stored.subject.endswith(".finished"):
+            finished = AttemptFinished.model_validate_json(stored.data)
+            name = ids.attempt_id(finished.run_id, finished.step, finished.attempt)
+            self._posted.setdefault(name, self._world.now_s)
+        elif stored.subject.endswith(f".{CacheAnswered.kind}"):
+            answer = CacheAnswered.model_validate_json(stored.data)
+            name = ids.attempt_id(answer.run_id, answer.step, 0)
+            self._posted.setdefault(name, self._world.now_s)
+
+    def _steps_stored(self, stored: Stored, why: str) -> None:
+        request = StepRequested.model_validate_json(stored.data)
+        if request.effects_external:
+            row = self._database.steps.get(request.run_id, {}).get(request.step)
+            if row is None or row["attempt"] < request.attempt:
+                self.fail(
+                    "effects-before-commit",
+                    f"{_attempt(request)} is out and Postgres has {row and row['attempt']}",
+                )
+
+    def _steps_removed(self, stored: Stored, why: str) -> None:
+        request = StepRequested.model_validate_json(stored.data)
+        if why == "+ACK" and _attempt(request) not in self._posted:
+            self.fail("acked-before-posted", f"{_attempt(request)} has no result in the log")
+
+    def _events_stored(self, stored: Stored, why: str) -> None:
+        if stored.subject.endswith(RunFinished.kind):
+            self._told.add(RunFinished.model_validate_json(stored.data).run_id)
+            self._compare_end("told-before-commit", from_json(stored.data))
+
+    def _compare_end(self, check: str, told: dict[str, Any]) -> None:
+        row = self._ends.get(told["run_id"])
+        if row is None:
+            self.fail(check, f"{told['run_id']} was told to have ended and has not")
+        elif row["status"] != told["status"] or _json(row["output"]) != as_jsonb(told["output"]):
+            self.fail("two-ends", f"{told['run_id']} is {row['status']}, told was {told['status']}")
+
+    def _dispatched(self, request: StepRequested) -> None:
+        run_id = request.run_id
+        ended_by = self._end_epochs.get(run_id)
+        if ended_by is not None and request.epoch >= ended_by:
+            self.fail("starts-after-end", f"{_attempt(request)} is dispatched after the run's end")
+        if self._is_beyond(run_id, request.deadline_at_ms):
+            self.fail("deadline-moved", f"{_attempt(request)} may take longer than its run")
+        name = _attempt(request)
+        if name not in self._dispatches:  # what is handed out again was granted before
+            self._dispatches.add(name)
+            left, row = request.budget_left_usd, self._database.runs.get(run_id)
+            if left is not None and left <= 0 and row is not None and row["spent_usd"] > 0:
+                self.fail("budget", f"{name} is dispatched and nothing is left of the budget")
+
+    def _commit(self, what: str, detail: Any) -> None:
+        if what != "committed":
+            return
+        batch: Batch = detail
+        for partition, (epoch, _, _) in batch.offsets.items():
+            if epoch != self._database.partitions[partition].epoch:
+                self.fail(
+                    "fence", f"epoch {epoch} of partition {partition} was written after its end"
+                )
+        for values in batch.runs:
+            self._run_committed(dict(zip(RUN_COLUMNS, values, strict=True)), batch)
+        for values in batch.steps:
+            self._step_committed(dict(zip(STEP_COLUMNS, values, strict=True)))
+
+    def _run_committed(self, row: dict[str, Any], batch: Batch) -> None:
+        run_id = row["run_id"]
+        ended = self._ends.get(run_id)
+        if ended is not None:
+            if (row["status"], row["output"]) != (ended["status"], ended["output"]):
+                self.fail("two-ends", f"{run_id} was {ended['status']} and is {row['status']}")
+        elif row["finished_at"] is not None:
+            self._ends[run_id] = row
+            self._end_epochs[run_id] = batch.offsets[row["partition"]][0]
+            self._frozen[run_id] = {
+                key: step["state"] for key, step in self._database.steps.get(run_id, {}).items()
+            }
+            self._must_stop(run_id, None)
+        if self._is_beyond(run_id, row["deadline_at"]):
+            self.fail("deadline-moved", f"{run_id} may take longer than it was given")
+
+    def _step_committed(self, row: dict[str, Any]) -> None:
+        run_id, key = row["run_id"], row["key"]
+        frozen = self._frozen.get(run_id)
+        if frozen is not None and frozen.get(key) != row["state"]:
+            self.fail("starts-after-end", f"{run_id} has ended and its step {key} changed")
+        if row["state"] == "cancelled":
+            self._must_stop(run_id, key)
+
+    def _must_stop(self, run_id: str, key: str | None) -> None:
+        """Whatever works on a cancelled step, or an ended run, stops soon in calm weather."""
+        if self._world.now_s < self._settled_s:
+            return
+        running = [
+            execution
+            for execution in self._journal.running.values()
+            if execution.run_id == run_id and key in (None, execution.step)
+        ]
+        if running:
+            self._world.after(CANCEL_WITHIN_S, self._has_stopped, running)
+
+    def _has_stopped(self, executions: list[Any]) -> None:
+        for execution in executions:
+            if execution.runs and not execution.stubborn:
+                self.fail("left-running", f"{execution.id} runs on after it was cancelled")
+
+    def _look_at_alarms(self) -> None:
+        alarms, failures = self._world.alarms, self._platform.failures
+        for who, event, rest in alarms[self._alarms :]:
+            if event not in EXPECTED_ALARMS:
+                self.fail("alarm", f"{who} logged {event}: {rest}")
+        self._alarms = len(alarms)
+        for who, error in failures[self._exits :]:
+            if not isinstance(error, EXPECTED_EXITS):
+                self.fail("exit", f"{who} ended with {type(error).__name__}: {error}")
+        self._exits = len(failures)
+
+    # ---- at the end -------------------------------------------------------------------------
+
+    def at_end(self, *, ended: bool) -> None:
+        self._look_at_alarms()
+        if not ended:
+            self._fail_unended()
+            return
+        self._check_tasks()
+        for run_id in sorted(self._database.runs):
+            self._check_run(run_id)
+        for heard in self._user.heard:
+            if "finished_at_ms" in heard.body:
+                self._compare_end("told-before-commit", heard.body)
+        for difference in differences(self._database, self.history.committed):
+            self.fail("replay", difference)
+
+    def _fail_unended(self) -> None:
+        rows = self._database.runs
+        for run_id in sorted(self._tasks):
+            if run_id not in rows and run_id not in self._refused:
+                self.fail("task-lost", f"the task of {run_id} never became a run")
+        for run_id in sorted(rows):
+            if rows[run_id]["finished_at"] is None:
+                steps = self._database.steps.get(run_id, {})
+                live = {k: s["state"] for k, s in steps.items() if s["finished_at"] is None}
+                self.fail("stuck", f"{run_id} never ended; its steps: {live}")
+        self.fail("stuck", f"the users are not done: {self._user.done}")
+
+    def _check_tasks(self) -> None:
+        for key in sorted(self._user.published):
+            run_id = ids.run_id(TENANT, key)
+            if run_id not in self._database.runs and run_id not in self._refused:
+                self.fail("task-lost", f"task {key} was published and there is no run {run_id}")
+        bare = sum(1 for row in self._database.runs.values() if not row["parent"])
+        if bare - len(self._user.published) < self._user.bare:
+            self.fail("task-lost", f"{self._user.bare} tasks without a key gave fewer runs")
+
+    def _check_run(self, run_id: str) -> None:
+        row = self._database.runs[run_id]
+        steps = self._database.steps.get(run_id, {})
+        if run_id not in self._told:
+            self.fail("untold", f"{run_id} ended and nobody was told")
+        spent, metered = Decimal(row["spent_usd"]), self._spent(run_id)
+        if spent > metered:
+            self.fail("spend", f"{run_id} has spent {spent} and its calls cost {metered}")
+        if self._plan.gentle and row["status"] == "expired":
+            live = {k: s["state"] for k, s in steps.items() if s["state"] == "cancelled"}
+            self.fail("stuck", f"{run_id} stood still until its deadline: {live}")
+        plan = plan_of(self._database, TENANT, row["pipeline"], row["version"])
+        for key, step in steps.items():
+            if step["finished_at"] is None:
+                self.fail("stuck", f"{run_id} has ended and its step {key} is {step['state']}")
+            facts = _json(step["facts"]) or {}
+            if step["role"] == "leaf":
+                self._check_leaf(run_id, key, step)
+            if "link" not in facts and "home" not in facts and step["state"] != "skipped":
+                self._check_needs(run_id, key, step, plan.by_path[step["path"]])
+
+    def _spent(self, run_id: str) -> Decimal:
+        own = self._journal.spent(run_id)
+        for child, row in self._database.runs.items():
+            parent = _json(row["parent"])
+            if parent is not None and parent["run_id"] == run_id:
+                own += self._spent(child)
+        return own
+
+    def _check_leaf(self, run_id: str, key: str, step: dict[str, Any]) -> None:
+        """What a step says is what its executions got and gave."""
+        given = _json(step["input"])
+        for number in range(1, step["attempt"] + 1):
+            for execution in self._journal.of_attempt.get(ids.attempt_id(run_id, key, number), ()):
+                if as_jsonb(execution.input) != given:
+                    self.fail("wrong-input", f"{execution.id} got {execution.input}, not {given}")
+        facts = _json(step["facts"]) or {}
+        if step["state"] == "succeeded" and "emitted" not in facts:
+            source = facts.get("source")
+            if source is None:
+                given = self._given(run_id, key, step["attempt"])
+            else:
+                given = self._given(source["run_id"], source["step"], None)
+            if _json(step["output"]) not in given:
+                self.fail("wrong-output", f"{run_id} {key} has an output that no execution gave")
+
+    def _given(self, run_id: str, key: str, attempt: int | None) -> list[Any]:
+        """Return what the executions of a step (of one attempt, or of all) and its fallbacks gave."""
+        outputs = [
+            as_jsonb(execution.output)
+            for execution in self._journal.executions
+            if (execution.run_id, execution.step) == (run_id, key)
+            and attempt in (None, execution.attempt)
+            and execution.outcome == "ok"
+        ]
+        return outputs + [
+            _json(other["output"])
+            for other in self._database.steps[run_id].values()
+            if other["parent"] == key and other["state"] == "succeeded"
+        ]
+
+    def _check_needs(self, run_id: str, key: str, step: dict[str, Any], node: Any) -> None:
+        steps = self._database.steps[run_id]
+        scope = step["parent"]
+        begun = [
+            execution.begun_s
+            for execution in self._journal.executions
+            if execution.run_id == run_id and _is_under(execution.step, key)
+        ]
+        for need in node.needs:
+            need_key = f"{scope}/{need}" if scope else need
+            needed = steps.get(need_key)
+            if needed is None:
+                self.fail("order", f"{run_id} {key} ran and {need_key} never did")
+                return
+            given = _json(step["input"])
+            default = step["role"] == "leaf" and node.input is None and isinstance(given, dict)
+            if default and given.get(need) != _json(needed["output"]):
+                self.fail("wrong-input", f"{run_id} {key} got another output of {need_key}")
+            for other_key, other in steps.items():
+                if not begun or not _is_under(other_key, need_key) or other["role"] != "leaf":
+                    continue
+                if other["state"] != "succeeded":
+                    continue
+                name = ids.attempt_id(run_id, other_key, other["attempt"])
+                if self._posted.get(name, float("inf")) > min(begun):
+                    self.fail("order", f"{run_id} {key} began before {name} had ended")
+
+    def _is_beyond(self, run_id: str, deadline_at_ms: float) -> bool:
+        """Tell whether a deadline is later than the one a run was accepted with."""
+        accepted = self._deadlines.get(run_id)
+        if accepted is None or self._pauses(run_id):
+            return False
+        return deadline_at_ms > accepted + 0.01
+
+    def _pauses(self, run_id: str) -> bool:
+        """Tell whether the pipeline of a run may make its deadline stand still."""
+        return any('"approval"' in text for text in self._texts())
+
+    def _texts(self) -> list[str]:
+        return [
+            text for versions in self._database.pipelines.values() for text in versions.values()
+        ]
+
+    def _fields(self, stored: Stored) -> dict[str, str]:
+        from simulation.nats_server import parse_headers
+
+        return parse_headers(stored.headers) if stored.headers else {}
+
+
+def _attempt(request: StepRequested) -> str:
+    return ids.attempt_id(request.run_id, request.step, request.attempt)
+
+
+def _is_under(key: str, top: str) -> bool:
+    return key == top or (key.startswith(top) and key[len(top) : len(top) + 1] in UNDER)
+
+
+def _json(text: str | None) -> Any:
+    return None if text is None else as_jsonb(from_json(text))

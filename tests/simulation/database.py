@@ -1,0 +1,314 @@
+"""Postgres at the level of the coordinator's store: tables as dictionaries, one statement at a time.
+
+A statement travels to the database, has its effect there at one instant, and its answer travels back;
+a caller that dies in between has had its effect all the same. What the database may do: be away (what
+is asked fails, whether or not it had its effect), be slow, lose an answer. Times come back in whole
+microseconds and JSON as `jsonb` keeps it, as from the real tables.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import asyncpg
+from pydantic_core import from_json, to_json
+
+from hocket.coordinator.core.deadlines import Estimate
+from hocket.coordinator.core.outlooks import KeptEstimate
+from hocket.coordinator.core.records import (
+    ATTEMPT_COLUMNS,
+    RUN_COLUMNS,
+    STEP_COLUMNS,
+    run_of,
+    step_of,
+)
+from hocket.coordinator.core.state import Run, Step
+from hocket.coordinator.store import Batch, Offset, PartitionLost
+from simulation.world import EPOCH_S, Process, World
+
+Row = dict[str, Any]
+_RUN_FIXED = frozenset({"run_id", "partition", "tenant", "pipeline", "accepted_at", "input"})
+_STEP_FIXED = frozenset({"run_id", "key", "path", "type"})
+
+
+@dataclass
+class DatabaseWeather:
+    """How the database is at present."""
+
+    latency_s: tuple[float, float] = (0.0002, 0.002)
+    slow_s: float = 0.0
+    down: bool = False
+    lose_answer_chance: float = 0.0
+
+
+@dataclass(slots=True)
+class PartitionRow:
+    epoch: int = 0
+    owner: str = ""
+    applied_seq: int = 0
+    applied_msg_id: str = ""
+
+
+@dataclass
+class Database:
+    """The tables. `observers` are told of every commit, after it."""
+
+    world: World
+    weather: DatabaseWeather = field(default_factory=DatabaseWeather)
+    partitions: dict[int, PartitionRow] = field(default_factory=dict)
+    runs: dict[str, Row] = field(default_factory=dict)
+    steps: dict[str, dict[str, Row]] = field(default_factory=dict)
+    attempts: dict[tuple[str, str, int, str], Row] = field(default_factory=dict)
+    outlooks: dict[int, dict[tuple[str, ...], tuple[float, ...]]] = field(default_factory=dict)
+    estimates: dict[tuple[str, str], dict[str, Estimate]] = field(default_factory=dict)
+    pipelines: dict[tuple[str, str], dict[int, str]] = field(default_factory=dict)
+    observers: list[Callable[[str, Any], None]] = field(default_factory=list)
+    asked: Callable[[Batch], Any] = lambda batch: None
+    """Told of a batch when it is sent; what it returns is told with the commit."""
+    written: Callable[[Batch, Any], None] = lambda batch, asked: None
+
+    def __post_init__(self) -> None:
+        self.dice = self.world.dice("database")
+
+    def latency_s(self) -> float:
+        low, high = self.weather.latency_s
+        return low + (high - low) * self.dice.random() + self.weather.slow_s * self.dice.random()
+
+    def tell(self, what: str, detail: Any) -> None:
+        for observer in self.observers:
+            observer(what, detail)
+
+    def apply(self, tenant: str, document: Mapping[str, Any]) -> None:
+        """Add a version of a pipeline."""
+        versions = self.pipelines.setdefault((tenant, document["pipeline"]), {})
+        versions[len(versions) + 1] = to_json(document).decode()
+
+    # ---- statements, each at one instant ----------------------------------------------------
+
+    def own(self, partition: int, owner: str) -> Offset:
+        row = self.partitions.setdefault(partition, PartitionRow())
+        row.epoch += 1
+        row.owner = owner
+        self.world.note("postgres", f"partition {partition} epoch {row.epoch} is {owner}'s")
+        self.tell("owned", (partition, row.epoch, owner))
+        return Offset(row.epoch, row.applied_seq, row.applied_msg_id)
+
+    def commit(self, batch: Batch, asked: Any = None) -> None:
+        for partition, (epoch, _, _) in sorted(batch.offsets.items()):
+            row = self.partitions.get(partition)
+            if row is None or row.epoch != epoch:
+                self.world.note("postgres", f"refuses epoch {epoch} of partition {partition}")
+                raise PartitionLost(partition=partition, epoch=epoch)
+        self.write(batch)
+        self.written(batch, asked)
+        self.tell("committed", batch)
+
+    def write(self, batch: Batch) -> None:
+        """Write a batch whose fence holds."""
+        for partition, (_, seq, msg_id) in batch.offsets.items():
+            row = self.partitions[partition]
+            row.applied_seq, row.applied_msg_id = seq, msg_id
+        for values in batch.runs:
+            self._write_run(_row(RUN_COLUMNS, values))
+        for values in batch.steps:
+            self._write_step(_row(STEP_COLUMNS, values))
+        for partition, *key, weight, mean_ms, variance in batch.outlooks:
+            self.outlooks.setdefault(partition, {})[tuple(key)] = (weight, mean_ms, variance)
+        for values in batch.attempts:
+            attempt = _row(ATTEMPT_COLUMNS, values)
+            key = (attempt["run_id"], attempt["key"], attempt["attempt"], attempt["outcome"])
+            self.attempts.setdefault(key, attempt)
+        self.world.note(
+            "postgres",
+            f"commits {dict(sorted(batch.offsets.items()))} runs={len(batch.runs)} "
+            f"steps={len(batch.steps)}",
+        )
+
+    def in_flight(self, partition: int) -> list[tuple[Run, list[Step]]]:
+        rows = [
+            row
+            for row in self.runs.values()
+            if row["partition"] == partition and row["finished_at"] is None
+        ]
+        rows.sort(key=lambda row: (row["accepted_at"], row["run_id"]))
+        return [
+            (
+                run_of(_read(RUN_COLUMNS, row)),
+                [
+                    step_of(_read(STEP_COLUMNS, step))
+                    for step in self.steps.get(row["run_id"], {}).values()
+                ],
+            )
+            for row in rows
+        ]
+
+    def ended_since(self, partition: int, seconds: float) -> list[Run]:
+        since_ms = 1_000 * (EPOCH_S + self.world.now_s - seconds)
+        rows = [
+            row
+            for row in self.runs.values()
+            if row["partition"] == partition
+            and row["finished_at"] is not None
+            and row["finished_at"] > since_ms
+        ]
+        rows.sort(key=lambda row: (row["finished_at"], row["run_id"]))
+        return [run_of(_read(RUN_COLUMNS, row)) for row in rows]
+
+    def known(self, run_ids: Sequence[str]) -> dict[str, Run]:
+        return {
+            run_id: run_of(_read(RUN_COLUMNS, self.runs[run_id]))
+            for run_id in run_ids
+            if run_id in self.runs
+        }
+
+    def spec(self, tenant: str, pipeline: str, version: int | None) -> tuple[int, str] | None:
+        versions = self.pipelines.get((tenant, pipeline), {})
+        if version is None:
+            version = max(versions, default=0)
+        return (version, versions[version]) if version in versions else None
+
+    def durations(self, tenant: str, pipeline: str) -> dict[str, Estimate]:
+        return dict(self.estimates.get((tenant, pipeline), {}))
+
+    def outlook(self, partition: int) -> list[KeptEstimate]:
+        return [
+            KeptEstimate(tenant, pipeline, path, Estimate(mean_ms, variance, weight))
+            for (tenant, pipeline, path), (weight, mean_ms, variance) in self.outlooks.get(
+                partition, {}
+            ).items()
+        ]
+
+    def keep_durations(self, kept: Sequence[tuple[str, str, str, Estimate]]) -> None:
+        for tenant, pipeline, path, estimate in kept:
+            self.estimates.setdefault((tenant, pipeline), {})[path] = estimate
+
+    # ---- rows -------------------------------------------------------------------------------
+
+    def _write_run(self, row: Row) -> None:
+        assert (row["status"] == "running") == (row["finished_at"] is None), row
+        found = self.runs.get(row["run_id"])
+        if found is None:
+            self.runs[row["run_id"]] = row
+        elif found["finished_at"] is None:
+            found.update({name: row[name] for name in row if name not in _RUN_FIXED})
+
+    def _write_step(self, row: Row) -> None:
+        if row["run_id"] not in self.runs:
+            raise asyncpg.ForeignKeyViolationError(f"step of unknown run {row['run_id']}")
+        steps = self.steps.setdefault(row["run_id"], {})
+        found = steps.get(row["key"])
+        if found is None:
+            steps[row["key"]] = row
+        else:
+            found.update({name: row[name] for name in row if name not in _STEP_FIXED})
+
+
+class SimulatedStore:
+    """The store of one process, over the one database: what `hocket.coordinator.store.Store` is."""
+
+    def __init__(self, database: Database, process: Process) -> None:
+        self._database = database
+        self._process = process
+        self._sent: tuple[Batch, Any] | None = None
+
+    async def own(self, partition: int, owner: str) -> Offset:
+        return await self._ask(lambda: self._database.own(partition, owner))
+
+    async def commit(self, batch: Batch) -> None:
+        if self._sent is None or self._sent[0] is not batch:  # else it is tried again
+            self._sent = (batch, self._database.asked(batch))
+        asked = self._sent[1]
+        await self._ask(lambda: self._database.commit(batch, asked))
+
+    async def in_flight(self, partition: int) -> list[tuple[Run, list[Step]]]:
+        return await self._ask(lambda: self._database.in_flight(partition))
+
+    async def ended_since(self, partition: int, seconds: float) -> list[Run]:
+        return await self._ask(lambda: self._database.ended_since(partition, seconds))
+
+    async def known(self, run_ids: Sequence[str]) -> dict[str, Run]:
+        return await self._ask(lambda: self._database.known(run_ids))
+
+    async def spec(self, tenant: str, pipeline: str, version: int | None) -> Any:
+        return await self._ask(lambda: self._database.spec(tenant, pipeline, version))
+
+    async def durations(self, tenant: str, pipeline: str) -> dict[str, Estimate]:
+        return await self._ask(lambda: self._database.durations(tenant, pipeline))
+
+    async def outlook(self, partition: int) -> list[KeptEstimate]:
+        return await self._ask(lambda: self._database.outlook(partition))
+
+    async def keep_durations(self, durations: Iterable[tuple[str, str, str, Estimate]]) -> None:
+        kept = list(durations)
+        await self._ask(lambda: self._database.keep_durations(kept))
+
+    async def _ask(self, statement: Callable[[], Any]) -> Any:
+        return await asked(self._database, self._process, statement)
+
+
+async def asked(database: Database, process: Process, statement: Callable[[], Any]) -> Any:
+    """Have a statement executed, and return its answer or raise what the driver would."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Any] = loop.create_future()
+
+    def executed() -> None:
+        result: Any = None
+        error: BaseException | None = None
+        if database.weather.down:
+            error = ConnectionRefusedError("no database")
+        else:
+            try:
+                result = statement()
+            except Exception as raised:
+                error = raised
+            if database.dice.random() < database.weather.lose_answer_chance:
+                database.world.note("postgres", f"loses an answer to {process.name}")
+                error = asyncpg.ConnectionDoesNotExistError("the connection was lost")
+        arrives_s = database.latency_s()
+        database.world.after(arrives_s, loop.call_soon, _answered, answer, result, error)
+
+    database.world.after(database.latency_s(), executed)
+    return await answer
+
+
+def _answered(answer: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+    if answer.done():
+        return
+    if error is not None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(result)
+
+
+def _row(columns: Mapping[str, str], values: Sequence[Any]) -> Row:
+    row = dict(zip(columns, values, strict=True))
+    for name, kind in columns.items():
+        if kind == "timestamptz" and row[name] is not None:
+            row[name] = round(row[name] * 1_000) / 1_000
+    return row
+
+
+def _read(columns: Mapping[str, str], row: Row) -> Row:
+    """Return a row as the driver gives it."""
+    read = dict(row)
+    for name, kind in columns.items():
+        value = row[name]
+        if value is None:
+            continue
+        if kind == "jsonb":
+            read[name] = to_json(as_jsonb(from_json(value))).decode()
+        elif kind == "numeric":
+            read[name] = Decimal(value)
+    return read
+
+
+def as_jsonb(value: Any) -> Any:
+    """Order the keys of objects as `jsonb` does: the shorter first, then by their bytes."""
+    if isinstance(value, dict):
+        keys = sorted(value, key=lambda key: (len(key.encode()), key.encode()))
+        return {key: as_jsonb(value[key]) for key in keys}
+    if isinstance(value, list):
+        return [as_jsonb(item) for item in value]
+    return value

@@ -1,0 +1,175 @@
+"""What every partition applied and committed, and the same once more through the pure core.
+
+Each owner's messages are written down in the order in which it handled them; a commit tells how far
+they count. Played again from the beginning, without any shell, they must give the rows in Postgres.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+from pydantic_core import from_json
+
+from hocket.coordinator.core.commands import RecordAttempt
+from hocket.coordinator.core.decide import Decision, accept, decide
+from hocket.coordinator.core.outlooks import Outlooks
+from hocket.coordinator.core.records import RUN_COLUMNS, STEP_COLUMNS, run_row, step_row
+from hocket.coordinator.core.state import Run
+from hocket.coordinator.log_reader import LogMessage
+from hocket.coordinator.partition import Partition
+from hocket.coordinator.store import Batch
+from hocket.schemas.messages import (
+    LOG_EVENTS,
+    AttemptFinished,
+    LogEvent,
+    OutlookChanged,
+    RunAccepted,
+)
+from simulation.compiled import plan_of
+from simulation.database import Database, as_jsonb
+from simulation.platform import Platform
+
+TIME_TOLERANCE_MS = 0.002
+"""Postgres keeps whole microseconds; a run that was read back goes on from those."""
+
+
+class History:
+    """The applied logs of all partitions."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._database = platform.database
+        self._world = platform.world
+        self.committed: dict[int, list[LogMessage]] = {}
+        self._applied: dict[tuple[int, int], list[LogMessage]] = {}
+        self._places: dict[tuple[int, int], int] = {}
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Write down what partitions handle."""
+        handle = Partition.handle
+
+        async def handled(partition: Partition, message: LogMessage) -> None:
+            await handle(partition, message)
+            key = (partition.number, partition._epoch)
+            self._applied.setdefault(key, []).append(message)
+
+        with ExitStack() as stack:
+            stack.enter_context(mock.patch.object(Partition, "handle", handled))
+            yield
+
+    def asked(self, batch: Batch) -> dict[int, int]:
+        """Return how far what was handled until now belongs to a batch that is about to be sent."""
+        places = {}
+        for partition, (epoch, seq, msg_id) in batch.offsets.items():
+            applied = self._applied.get((partition, epoch), [])
+            for place in range(len(applied) - 1, -1, -1):
+                if (applied[place].seq, applied[place].msg_id) == (seq, msg_id):
+                    places[partition] = place + 1
+                    break
+        return places
+
+    def written(self, batch: Batch, places: dict[int, int]) -> None:
+        """Take a commit in."""
+        for partition, place in places.items():
+            epoch = batch.offsets[partition][0]
+            key = (partition, epoch)
+            begin = self._places.get(key, 0)
+            if place > begin:
+                self.committed.setdefault(partition, []).extend(self._applied[key][begin:place])
+                self._places[key] = place
+
+
+class Replay:
+    """The rules of a partition without its shell, over its committed log."""
+
+    def __init__(self, number: int, database: Database) -> None:
+        self.runs: dict[str, Run] = {}
+        self.late: list[RecordAttempt] = []
+        self._number = number
+        self._database = database
+        self._outlooks = Outlooks()
+        self._orphans: dict[str, list[AttemptFinished]] = {}
+
+    def apply(self, message: LogMessage) -> None:
+        model = LOG_EVENTS[message.kind]
+        self._event(model.model_validate_json(message.body), message.at_ms)
+
+    def _event(self, event: LogEvent, at_ms: float) -> None:
+        if isinstance(event, OutlookChanged):
+            self._outlooks.change(event)
+        elif isinstance(event, RunAccepted):
+            self._accept(event, at_ms)
+        elif event.run_id in self.runs:
+            run = self.runs[event.run_id]
+            self._keep(decide(run, event, now_ms=at_ms, epoch=0, **self._known(run)))
+        elif isinstance(event, AttemptFinished):
+            self._orphans.setdefault(event.run_id, []).append(event)
+
+    def _accept(self, event: RunAccepted, at_ms: float) -> None:
+        row = self._database.runs.get(event.run_id)
+        if event.run_id in self.runs or row is None:
+            return  # seen before, or refused: the comparison notices one that is missing
+        event = event.model_copy(update={"version": row["version"]})
+        self._keep(
+            accept(event, partition=self._number, now_ms=at_ms, epoch=0, **self._known(event))
+        )
+        for result in self._orphans.pop(event.run_id, ()):
+            self._event(result, at_ms)
+
+    def _known(self, run: Run | RunAccepted) -> dict[str, Any]:
+        plan = plan_of(self._database, run.tenant, run.pipeline, run.version)
+        outlook = self._outlooks.of(run.tenant, run.pipeline, run.version, plan)
+        return {"plan": plan, "outlook": outlook}
+
+    def _keep(self, decision: Decision) -> None:
+        self.runs[decision.run.run_id] = decision.run
+
+
+def differences(database: Database, committed: dict[int, list[LogMessage]]) -> list[str]:
+    """Return where the rows in Postgres are not what the log gives."""
+    found: list[str] = []
+    replayed: dict[str, Run] = {}
+    for number, messages in sorted(committed.items()):
+        replay = Replay(number, database)
+        for message in messages:
+            replay.apply(message)
+        replayed |= replay.runs
+    for run_id in sorted(database.runs.keys() | replayed.keys()):
+        if run_id not in replayed or run_id not in database.runs:
+            where = "Postgres" if run_id in database.runs else "the log"
+            found.append(f"run {run_id} is in {where} only")
+            continue
+        found += _differences(database, replayed[run_id])
+    return found
+
+
+def _differences(database: Database, run: Run) -> list[str]:
+    row = database.runs[run.run_id]
+    found = _unequal(f"run {run.run_id}", RUN_COLUMNS, run_row(run), row)
+    steps = database.steps.get(run.run_id, {})
+    for key in sorted(steps.keys() | set(run.steps)):
+        name = f"step {run.run_id} {key}"
+        if key not in steps or key not in run.steps:
+            found.append(f"{name} is in {'Postgres' if key in steps else 'the log'} only")
+        else:
+            values = step_row(run.run_id, run.steps[key])
+            found += _unequal(name, STEP_COLUMNS, values, steps[key])
+    return found
+
+
+def _unequal(name: str, columns: Any, values: tuple[Any, ...], row: dict[str, Any]) -> list[str]:
+    found = []
+    for (column, kind), value in zip(columns.items(), values, strict=True):
+        kept = row[column]
+        if not _is_same(kind, value, kept):
+            found.append(f"{name}.{column}: the log gives {value!r}, Postgres has {kept!r}")
+    return found
+
+
+def _is_same(kind: str, value: Any, kept: Any) -> bool:
+    if value == kept or value is None or kept is None:
+        return bool(value == kept)
+    if kind in ("timestamptz", "double precision"):
+        return bool(abs(value - kept) <= TIME_TOLERANCE_MS)
+    return kind == "jsonb" and as_jsonb(from_json(value)) == as_jsonb(from_json(kept))

@@ -1,0 +1,146 @@
+"""The platform inside a world: coordinators, workers, a gateway, their servers, and a supervisor.
+
+Each process runs what its real counterpart runs once it is connected; a supervisor starts again what
+ended, as `hocket up` and Kubernetes do.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+
+from hocket.coordinator.coordinator import Coordinator
+from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.kit.bus import Bus
+from hocket.kit.lifecycle import Health
+from hocket.kit.streams import ensure_streams
+from hocket.workers.runtime.meters import Meters
+from hocket.workers.runtime.spans import Spans
+from hocket.workers.runtime.worker import Worker
+from simulation.cache_tables import CacheTables, SimulatedCacheStore
+from simulation.database import Database, SimulatedStore
+from simulation.handlers import Handlers, serve_calls
+from simulation.journal import Journal
+from simulation.nats_server import Server
+from simulation.world import Process, World
+
+URL = "nats://simulated:4222"
+RESTART_S = (0.1, 1.0)
+Main = Callable[[Process], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How large a platform is."""
+
+    partitions: int = 2
+    workers: int = 2
+    slots: int = 4
+    ack_wait_s: float = 3.0
+    window: int = 1_000
+
+
+class Platform:
+    """See the module."""
+
+    def __init__(self, world: World, layout: Layout) -> None:
+        self.world = world
+        self.layout = layout
+        self.server = Server(world)
+        self.database = Database(world)
+        self.cache = CacheTables(self.database)
+        self.journal = Journal(world)
+        self.failures: list[tuple[str, BaseException]] = []
+        """Ends of processes that nobody asked for."""
+        self.retired: set[str] = set()
+        self.dice = world.dice("platform")
+        self._mains: dict[str, Main] = {}
+        self.processes: dict[str, Process] = {}
+
+    def start(self) -> None:
+        self.add("coordinator-1", self._coordinate)
+        for number in range(self.layout.workers):
+            self.add(f"worker-{number + 1}", self._work, after_s=0.1)
+        self.add("gateway", self._gate)
+
+    def add(self, name: str, main: Main, *, after_s: float = 0.0) -> Process:
+        process = self.processes[name] = self.world.process(name)
+        self._mains[name] = main
+        process.on_exit = lambda error: self._exited(process, error)
+        self.world.after(after_s, self.launch, name)
+        return process
+
+    def launch(self, name: str) -> None:
+        """Start a process that does not run."""
+        process = self.processes[name]
+        if not process.alive and name not in self.retired:
+            process.start(self._mains[name](process))  # type: ignore[arg-type]
+
+    def kill(self, name: str) -> None:
+        """`kill -9`, and the supervisor starts it again."""
+        process = self.processes[name]
+        if process.alive:
+            self.world.note(name, "killed")
+            process.kill()
+            self.journal.died(process)
+            self._again(name)
+
+    def usurp(self) -> None:
+        """Start a second coordinator while the first believes that all is its own."""
+        old = max(name for name in self.processes if name.startswith("coordinator-"))
+        number = int(old.rpartition("-")[2]) + 1
+        self.retired.add(old)
+        self.add(f"coordinator-{number}", self._coordinate)
+
+    def coordinators(self) -> list[str]:
+        return [name for name in self.processes if name.startswith("coordinator-")]
+
+    def workers(self) -> list[str]:
+        return [name for name in self.processes if name.startswith("worker-")]
+
+    def _exited(self, process: Process, error: BaseException | None) -> None:
+        self.journal.died(process)
+        if error is not None:
+            self.failures.append((process.name, error))
+        self._again(process.name)
+
+    def _again(self, name: str) -> None:
+        low, high = RESTART_S
+        self.world.after(low + (high - low) * self.dice.random(), self.launch, name)
+
+    # ---- what the processes run -------------------------------------------------------------
+
+    async def _coordinate(self, process: Process) -> None:
+        bus = await Bus.connect(URL, name=process.name, window=self.layout.window)
+        await ensure_streams(bus)
+        coordinator = Coordinator(
+            bus,
+            SimulatedStore(self.database, process),  # type: ignore[arg-type]
+            SimulatedCacheStore(self.cache, self.database, process),  # type: ignore[arg-type]
+            Health(),
+            CoordinatorMetrics(CollectorRegistry()),
+            partitions=self.layout.partitions,
+            max_task_bytes=100_000,
+        )
+        await coordinator.own(f"{process.name}/{process.starts}")
+        await coordinator.run(asyncio.Event())
+
+    async def _work(self, process: Process) -> None:
+        bus = await Bus.connect(URL, name=process.name)
+        handlers = Handlers(self.journal, process).by_type()
+        worker = Worker(
+            bus,
+            handlers,
+            dict.fromkeys(handlers, self.layout.slots),
+            name=f"{process.name}/{process.starts}",
+            meters=Meters(CollectorRegistry()),
+            spans=Spans(exporting=False),
+            ack_wait_s=self.layout.ack_wait_s,
+        )
+        await worker.start()
+        await asyncio.Event().wait()
+
+    async def _gate(self, process: Process) -> None:
+        bus = await Bus.connect(URL, name=process.name)
+        await serve_calls(process, self.journal, bus)
