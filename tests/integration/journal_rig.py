@@ -12,6 +12,7 @@ import asyncpg
 import yaml
 
 from hocket.cli.api import Api
+from hocket.cli.errors import ApiRefused
 from hocket.cli.platform import Platform
 
 BOUND_S = 40
@@ -42,7 +43,11 @@ class Rig:
 
     async def ended(self, run_id: str) -> dict[str, Any]:
         async def look() -> Any:
-            run = await asyncio.to_thread(self.api.get, f"/v1/runs/{run_id}")
+            try:
+                run = await asyncio.to_thread(self.api.get, f"/v1/runs/{run_id}")
+            except ApiRefused as error:  # its coordinator was killed before the commit
+                assert error.info().code == "run_unknown"
+                return None
             return run if run["status"] != "running" else None
 
         found: dict[str, Any] = await until(look)
