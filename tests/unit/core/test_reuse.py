@@ -365,6 +365,13 @@ def test_what_was_taken_over_is_forgotten_with_the_end() -> None:
     assert again.run.reuse is None
 
 
+def test_a_repeated_run_is_read_back_with_what_it_repeats() -> None:
+    again = played(CHAIN, input={"q": 1}).repeat("rerun", from_step="b", step_input={"a": [1]})
+    found = again.read_back()
+    assert found.origin == again.asked
+    assert found.steps == again.run.steps
+
+
 def test_a_graph_of_many_steps_is_taken_over_in_one_decision_with_one_row_each() -> None:
     nodes = {f"n{i}": python(needs=[f"n{i - 1}"] if i else []) for i in range(300)}
     nodes["last"] = python(needs=["n299"])
