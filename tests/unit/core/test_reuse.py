@@ -17,6 +17,7 @@ from hocket.schemas.messages import (
     SignalReceived,
     Spend,
     StepRequested,
+    TimerFired,
 )
 
 BROKEN = ErrorInfo(code="broken", message="broken")
@@ -342,6 +343,38 @@ def test_a_sub_run_that_succeeded_is_kept_whole() -> None:
     again = first.repeat()
     assert [c for c in again.commands if isinstance(c, StartSubRun)] == []
     assert again.take("z").input == {"c": {"n": 1}}
+
+
+def test_a_step_that_succeeded_at_its_second_attempt_is_kept() -> None:
+    nodes = {"a": python(retry={"max_attempts": 2, "backoff_ms": 1}), "b": needing("a")}
+    first = Play(nodes)
+    first.finish("a", error=LATE)
+    first.now_ms += 10
+    first.send(TimerFired(run_id="r1", due_at_ms=first.now_ms))
+    first.finish("a", "second")
+    first.finish("b", error=BROKEN)
+    again = first.repeat()
+    assert again.seen == ["b"]
+    assert again.take("b").input == {"a": "second"}
+
+
+def test_a_degraded_sub_run_is_kept_unless_the_retry_is_for_it() -> None:
+    nodes = {"c": {"type": "pipeline", "pipeline": "child"}, "z": needing("c")}
+    first = Play(nodes)
+    half = AttemptFinished(run_id="r1", step="c", attempt=1, output=1, degraded=True)
+    first.send(half)
+    first.finish("z", error=BROKEN)
+    again = first.repeat()
+    assert again.subruns() == []
+    again.finish("z", 2)
+    assert again.run.status == "degraded"
+    (child,) = again.repeat().subruns()
+    assert child.accepted.origin is None, "the kept step started no sub-run of its own"
+    whole = Play(nodes)
+    whole.send(half)
+    whole.finish("z", 2)
+    (child,) = whole.repeat().subruns()
+    assert child.accepted.origin is not None
 
 
 def test_a_step_that_runs_in_any_case_is_not_served_by_the_cache_but_fills_it() -> None:

@@ -259,7 +259,7 @@ def _take_over(u: Unfolding, step: Step, kept: Kept) -> None:
         u.put(step)
         u.todo.append(Failing(step.key, kept.error))
     else:
-        _succeeded(u, step, kept.output)
+        _succeeded(u, replace(step, degraded=kept.step.degraded), kept.output)
 
 
 def _failed(u: Unfolding, step: Step, event: AttemptFinished, error: ErrorInfo) -> None:

@@ -56,8 +56,7 @@ def reuse_of(origin: Run, origin_plan: Plan, plan: Plan, asked: RunOrigin) -> Re
     kept: dict[str, Kept] = {}
     for step in origin.steps.values():
         if step.role in (Role.LEAF, Role.SUBRUN, Role.WAIT) and not _within(forced, step.key):
-            config = _plan_of(origin, origin_plan, step).config
-            found = _kept(origin, step, config, again=again)
+            found = _kept(origin, step, _plan_of(origin, origin_plan, step), again=again)
             if found is not None:
                 kept[step.key] = found
     return Reuse(kept, forced)
@@ -128,10 +127,12 @@ def _known(u: Unfolding, step: Step) -> Kept | None:
     return kept if kept.config == u.node_plan(step).config else None
 
 
-def _kept(origin: Run, step: Step, config: Mapping[str, Any], *, again: bool) -> Kept | None:
+def _kept(origin: Run, step: Step, plan: NodePlan, *, again: bool) -> Kept | None:
+    config = plan.config
     if step.emitted is not None:
         return Kept(step, config, output=step.emitted)
-    if step.state is StepState.SUCCEEDED and not step.degraded:
+    replaced = any(f"{step.key}!{n}" in origin.steps for n in range(1, len(plan.fallbacks) + 1))
+    if step.state is StepState.SUCCEEDED and not replaced and not (step.degraded and again):
         return Kept(step, config, output=step.output)
     got_over = step.state is StepState.SUCCEEDED or (
         step.state is StepState.FAILED and _race_was_won(origin, step)
