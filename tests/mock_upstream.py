@@ -11,6 +11,32 @@ from aiohttp import web
 Answer = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 
 
+def delta(reason: str | None = None, **fields: Any) -> dict[str, Any]:
+    """A chunk of a chat stream."""
+    choice = {"index": 0, "delta": fields, "finish_reason": reason}
+    return {"id": "s", "object": "chat.completion.chunk", "model": "m-1", "choices": [choice]}
+
+
+TIDAL = (
+    delta(role="assistant", content=""),
+    delta(content="ti"),
+    delta(content="dal"),
+    delta("stop"),
+    {
+        "id": "s",
+        "object": "chat.completion.chunk",
+        "model": "m-1",
+        "choices": [],
+        "usage": {
+            "prompt_tokens": 120,
+            "completion_tokens": 7,
+            "prompt_tokens_details": {"cached_tokens": 20},
+        },
+    },
+)
+"""The answer `tidal` as a stream."""
+
+
 class Upstream:
     """The server's address, the bodies it got, and the answer it gives next."""
 
@@ -34,6 +60,8 @@ class Upstream:
 
     async def completes(self, request: web.Request, body: dict[str, Any]) -> web.Response:
         """Answer at once: the text `tidal`, 120 tokens in (20 cached), 7 out; [i, 0.5] per text."""
+        if body.get("stream"):
+            return await self.streams(*TIDAL)(request, body)
         if request.path.endswith("/embeddings"):
             data = [
                 {"index": index, "embedding": [float(index), 0.5]}
@@ -62,6 +90,30 @@ class Upstream:
             self.cancelled.set()
             raise
         return await self.completes(request, body)
+
+    def streams(self, *events: Any, then: str = "[DONE]") -> Answer:
+        """Return an answer of server-sent events: objects as JSON; `then` ends it, or `cut` breaks the
+        connection, or `hang` waits for the caller to go away."""
+
+        async def answer(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
+            response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+            await response.prepare(request)
+            for event in events:
+                await response.write(f"data: {json.dumps(event)}\n\n".encode())
+            if then == "hang":
+                try:
+                    await self.release.wait()
+                except asyncio.CancelledError:
+                    self.cancelled.set()
+                    raise
+            if then == "cut":
+                assert request.transport is not None
+                request.transport.abort()
+            elif then:
+                await response.write(f"data: {then}\n\n".encode())
+            return response
+
+        return answer
 
     def fails(self, status: int, **headers: str) -> Answer:
         """Return an answer with this status."""

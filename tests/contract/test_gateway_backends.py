@@ -14,20 +14,22 @@ from hocket.gateway.backends.protocol import (
     Backend,
     BackendBroken,
     BackendDenied,
+    BackendError,
     BackendMisconfigured,
     BackendRateLimited,
     BackendRefused,
     BackendReplyMalformed,
     BackendTimedOut,
     BackendUnreachable,
+    Chunk,
 )
 from hocket.gateway.core.errors import RoutingInvalid
 from hocket.gateway.core.table import BackendSpec
 from hocket.gateway.core.triton import TritonOptions
 from hocket.schemas.errors import HocketError, InvalidInput
-from hocket.schemas.messages import CallRequest, ChatMessage, Completion, Document
+from hocket.schemas.messages import CallRequest, ChatMessage, Completion, Document, OpenAIBody
 from mock_triton import Failure, Triton, running_triton
-from mock_upstream import Upstream, running_upstream
+from mock_upstream import TIDAL, Upstream, delta, running_upstream
 
 NOW_MS = 1_800_000_000_000.0
 LONG_MS = 20_000.0
@@ -149,6 +151,20 @@ class TritonWorld:
         self.triton.nonsense = True
 
 
+class Seen:
+    """The chunks of a call."""
+
+    def __init__(self) -> None:
+        self.chunks: list[Chunk] = []
+
+    async def __call__(self, chunk: Chunk) -> None:
+        self.chunks.append(chunk)
+
+    @property
+    def text(self) -> str:
+        return "".join(chunk.text for chunk in self.chunks)
+
+
 def http_spec(base_url: str) -> BackendSpec:
     return BackendSpec("b", "openai", "m-1", base_url=base_url)
 
@@ -206,6 +222,22 @@ async def test_a_call_returns_its_text_with_what_it_used(world: World) -> None:
     assert made == Completion(
         text="tidal", input_tokens=120, output_tokens=7, cached_tokens=20, finish_reason="stop"
     )
+
+
+async def test_the_chunks_of_a_call_are_its_text(world: World) -> None:
+    seen = Seen()
+    made = await world.backend.call(chat(), timeout_ms=LONG_MS, chunks=seen)
+    assert (seen.text, made.text, made.finish_reason) == ("tidal", "tidal", "stop")
+    assert (made.input_tokens, made.output_tokens, made.cached_tokens) == (120, 7, 20)
+
+
+async def test_a_call_that_came_in_openais_shape_is_answered_like_any_other(world: World) -> None:
+    body = {"model": "writer", "messages": [{"role": "user", "content": "How often?"}]}
+    asked = chat().model_copy(
+        update={"messages": (), "openai": OpenAIBody(path="chat/completions", body=body)}
+    )
+    made = await world.backend.call(asked, timeout_ms=LONG_MS)
+    assert (made.text, made.output_tokens) == ("tidal", 7)
 
 
 async def test_embeddings_come_in_the_order_of_the_texts(world: World) -> None:
@@ -306,6 +338,126 @@ async def test_documents_and_parameters_reach_the_endpoint(http: HttpWorld) -> N
     ]
 
 
+def as_it_came(path: str, **body: Any) -> CallRequest:
+    openai = OpenAIBody.model_validate({"path": path, "body": {"model": "writer", **body}})
+    return CallRequest(call_id="c", model="writer", openai=openai, deadline_at_ms=NOW_MS + LONG_MS)
+
+
+async def test_a_body_goes_out_as_it_came_but_for_the_model(http: HttpWorld) -> None:
+    asked = as_it_came("chat/completions", messages=[{"role": "user"}], logit_bias={"5": 1}, n=2)
+    made = await http.backend.call(asked, timeout_ms=LONG_MS)
+    (sent,) = http.upstream.bodies
+    assert sent == {**asked.openai.body, "model": "m-1"} if asked.openai else None
+    assert made.openai is not None
+    assert made.openai["choices"][0]["message"]["content"] == "tidal"
+
+
+async def test_tools_go_out_and_their_calls_come_back(http: HttpWorld) -> None:
+    call = {"id": "t1", "type": "function", "function": {"name": "tide", "arguments": "{}"}}
+    message = {"content": None, "tool_calls": [call]}
+    http.upstream.answer = http.upstream.sends(
+        {"choices": [{"message": message, "finish_reason": "tool_calls"}]}
+    )
+    tool = {"type": "function", "function": {"name": "tide"}}
+    asked = chat(tools=(tool,), tool_choice="required")
+    earlier = (
+        ChatMessage(role="assistant", content="", tool_calls=(call,)),
+        ChatMessage(role="tool", content="5 m", tool_call_id="t1"),
+    )
+    asked = asked.model_copy(update={"messages": (*asked.messages, *earlier)})
+    made = await http.backend.call(asked, timeout_ms=LONG_MS)
+    assert (made.text, made.tool_calls, made.finish_reason) == ("", (call,), "tool_calls")
+    (sent,) = http.upstream.bodies
+    assert (sent["tools"], sent["tool_choice"]) == ([tool], "required")
+    assert sent["messages"][1:] == [
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "5 m", "tool_call_id": "t1"},
+    ]
+
+
+async def test_a_legacy_completion_has_its_own_endpoint(http: HttpWorld) -> None:
+    http.upstream.answer = http.upstream.sends({"choices": [{"text": "tidal"}]})
+    made = await http.backend.call(as_it_came("completions", prompt="x"), timeout_ms=LONG_MS)
+    assert (made.text, http.upstream.paths) == ("tidal", ["/v1/completions"])
+
+
+async def test_packed_vectors_are_passed_on_as_they_are(http: HttpWorld) -> None:
+    http.upstream.answer = http.upstream.sends({"data": [{"index": 0, "embedding": "AAAA"}]})
+    asked = as_it_came("embeddings", input="x", encoding_format="base64")
+    made = await http.backend.call(asked, timeout_ms=LONG_MS)
+    assert made.openai == {"data": [{"index": 0, "embedding": "AAAA"}]}
+
+
+async def test_usage_is_asked_for_in_a_stream(http: HttpWorld) -> None:
+    seen = Seen()
+    asked = as_it_came("chat/completions", messages=[], stream_options={"extra": 1})
+    await http.backend.call(asked, timeout_ms=LONG_MS, chunks=seen)
+    (sent,) = http.upstream.bodies
+    assert sent["stream_options"] == {"extra": 1, "include_usage": True}
+    assert [chunk.is_usage for chunk in seen.chunks] == [False] * 4 + [True]
+    assert [chunk.openai for chunk in seen.chunks] == list(TIDAL)
+
+
+async def test_tool_calls_are_put_together_from_a_stream(http: HttpWorld) -> None:
+    first = {"index": 0, "id": "t1", "function": {"name": "tide", "arguments": ""}}
+    second = {"index": 1, "id": "t2", "function": {"name": "wind", "arguments": "{}"}}
+    more = [{"index": 0, "function": {"arguments": part}} for part in ('{"port":', '"Brest"}')]
+    http.upstream.answer = http.upstream.streams(
+        *(delta(tool_calls=[call]) for call in (first, second, *more)), delta("tool_calls")
+    )
+    made = await http.backend.call(chat(), timeout_ms=LONG_MS, chunks=Seen())
+    assert [call["function"] for call in made.tool_calls] == [
+        {"name": "tide", "arguments": '{"port":"Brest"}'},
+        {"name": "wind", "arguments": "{}"},
+    ]
+    assert [call["id"] for call in made.tool_calls] == ["t1", "t2"]
+
+
+@pytest.mark.parametrize(
+    ("events", "then", "error"),
+    [
+        ((delta(content="ti"),), "[DONE]", BackendBroken),
+        ((delta(content="ti"),), "", BackendBroken),
+        ((delta(content="ti"),), "cut", BackendUnreachable),
+        ((delta(content="ti"), {"error": {"message": "out of memory"}}), "[DONE]", BackendBroken),
+        ((delta(content="ti"), {"choices": [5]}), "[DONE]", BackendReplyMalformed),
+        ((delta(content="ti"), 5), "[DONE]", BackendReplyMalformed),
+    ],
+)
+async def test_a_stream_that_breaks_is_an_error_that_says_what_it_spent(
+    http: HttpWorld, events: tuple[Any, ...], then: str, error: type[BackendError]
+) -> None:
+    http.upstream.answer = http.upstream.streams(*events, then=then)
+    seen = Seen()
+    with pytest.raises(error) as failed:
+        await http.backend.call(chat(), timeout_ms=LONG_MS, chunks=seen)
+    assert (seen.text, failed.value.spent.output_tokens) == ("ti", 1)
+
+
+async def test_a_cancelled_stream_closes_its_connection(http: HttpWorld) -> None:
+    http.upstream.answer = http.upstream.streams(delta(content="ti"), then="hang")
+    began = asyncio.Event()
+
+    async def seen(_: Chunk) -> None:
+        began.set()
+
+    calling = asyncio.ensure_future(
+        http.backend.call(chat(), timeout_ms=LONG_MS, chunks=seen)  # type: ignore[arg-type]
+    )
+    await asyncio.wait_for(began.wait(), BOUND_S)
+    calling.cancel()
+    await asyncio.wait_for(http.upstream.cancelled.wait(), BOUND_S)
+    await asyncio.gather(calling, return_exceptions=True)
+
+
+async def test_an_endpoint_that_does_not_stream_is_taken_at_its_word(http: HttpWorld) -> None:
+    whole = {"choices": [{"message": {"content": "tidal"}, "finish_reason": "stop"}]}
+    http.upstream.answer = http.upstream.sends(whole)
+    seen = Seen()
+    made = await http.backend.call(chat(), timeout_ms=LONG_MS, chunks=seen)
+    assert (made.text, seen.text) == ("tidal", "tidal")
+
+
 async def test_the_key_is_sent_as_a_bearer_token(upstream: Upstream) -> None:
     from pydantic import SecretStr
 
@@ -397,6 +549,22 @@ async def test_a_redirect_is_not_followed(http: HttpWorld) -> None:
 def test_a_function_that_cannot_be_had_is_refused_at_start(target: str, reason: str) -> None:
     with pytest.raises(RoutingInvalid, match=reason):
         build(BackendSpec("b", "function", target), lambda: NOW_MS)
+
+
+async def test_a_generator_gives_its_text_piece_by_piece() -> None:
+    async def tells(_: CallRequest) -> AsyncIterator[str | Completion]:
+        yield "ti"
+        yield "dal"
+        yield Completion(input_tokens=3, output_tokens=2, finish_reason="length")
+
+    module = ModuleType("tests_telling_model")
+    module.__dict__["tell"] = tells
+    sys.modules[module.__name__] = module
+    backend = build(BackendSpec("b", "function", "tests_telling_model:tell"), lambda: NOW_MS)
+    seen = Seen()
+    made = await backend.call(chat(), timeout_ms=LONG_MS, chunks=seen)
+    assert [chunk.text for chunk in seen.chunks] == ["ti", "dal"]
+    assert (made.text, made.input_tokens, made.finish_reason) == ("tidal", 3, "length")
 
 
 async def test_a_typed_error_of_a_function_is_kept() -> None:

@@ -10,6 +10,8 @@ from hocket.gateway.backends.protocol import (
     BackendDenied,
     BackendRateLimited,
     BackendReplyMalformed,
+    Chunk,
+    Chunks,
 )
 from hocket.gateway.calls import Calls
 from hocket.gateway.cancellation import Cancellation
@@ -40,18 +42,28 @@ class ScriptedBackend:
 
     def __init__(self, behaviour: Behaviour) -> None:
         self.behaviour = behaviour
+        self.says: tuple[str, ...] = ()
         self.called = asyncio.Event()
         self.timeouts_ms: list[float] = []
         self.closed = False
 
-    async def call(self, request: CallRequest, *, timeout_ms: float) -> Completion:
+    async def call(
+        self, request: CallRequest, *, timeout_ms: float, chunks: Chunks | None = None
+    ) -> Completion:
         assert not self.closed
         self.timeouts_ms.append(timeout_ms)
         self.called.set()
+        if chunks is not None:
+            for number, text in enumerate(self.says):
+                await chunks(Chunk(text, output_tokens=number + 1))
         return await self.behaviour(request)
 
     async def close(self) -> None:
         self.closed = True
+
+    def saying(self, *pieces: str) -> "ScriptedBackend":
+        self.says = pieces
+        return self
 
 
 class Desk:
@@ -441,3 +453,62 @@ async def until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(BOUND_S):
         while not holds():  # noqa: ASYNC110 - a waiting call announces itself to nobody
             await asyncio.sleep(0)
+
+
+# ---- streams --------------------------------------------------------------------------------
+
+
+class Seen:
+    """What a door was given while an answer was made."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    async def __call__(self, chunk: Chunk) -> None:
+        self.text += chunk.text
+
+
+async def stream(desk: Desk, seen: Seen, cancellation: Cancellation | None = None) -> CallReply:
+    request = CallRequest(call_id="c", model="writer", deadline_at_ms=NOW_MS + 60_000)
+    made = desk.calls.make(request, cancellation or Cancellation(), seen)
+    return await asyncio.wait_for(made, BOUND_S)
+
+
+async def test_chunks_go_to_whoever_asked_for_them() -> None:
+    desk, seen = Desk(a=answers().saying("ti", "dal")), Seen()
+    reply = await stream(desk, seen)
+    assert (seen.text, reply.text, reply.error) == ("tidal", "tidal", None)
+
+
+async def test_a_backend_that_fails_before_its_first_chunk_leads_to_the_next() -> None:
+    desk = Desk(a=raises(broken), b=answers().saying("tidal"))
+    seen = Seen()
+    reply = await stream(desk, seen)
+    assert (seen.text, reply.backend) == ("tidal", "b")
+
+
+async def test_nobody_else_is_asked_once_the_caller_has_seen_a_part() -> None:
+    desk = Desk(a=raises(broken).saying("ti"), b=answers().saying("tidal"))
+    seen = Seen()
+    reply = await stream(desk, seen)
+    assert reply.error is not None
+    assert (seen.text, reply.backend, reply.error.code) == ("ti", "a", "backend_broken")
+
+
+async def test_a_stream_that_was_stopped_is_booked_with_what_came() -> None:
+    backend = waits(asyncio.Event()).saying("ti", "dal")
+    desk, cancellation = Desk(a=backend), Cancellation()
+    began = asyncio.Event()
+
+    class Telling(Seen):
+        async def __call__(self, chunk: Chunk) -> None:
+            await super().__call__(chunk)
+            if self.text == "tidal":
+                began.set()
+
+    making = asyncio.create_task(stream(desk, Telling(), cancellation))
+    await asyncio.wait_for(began.wait(), BOUND_S)
+    cancellation.cancel("nobody listens")
+    await making
+    (booked,) = desk.records
+    assert (booked.status, booked.output_tokens) == ("cancelled", 2)

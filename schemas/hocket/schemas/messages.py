@@ -332,8 +332,20 @@ class Attribution(Message):
 
 
 class ChatMessage(Message):
-    role: Literal["system", "user", "assistant", "tool"]
+    """One turn of a conversation. `tool_calls` of an assistant are OpenAI's objects; a tool's answer
+    names the call that it is for."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str
+    tool_calls: tuple[dict[str, Any], ...] = ()
+    tool_call_id: str | None = None
+
+
+class OpenAIBody(Message):
+    """A call as a client of OpenAI's API made it: the endpoint below `/v1/` and the body."""
+
+    path: Literal["chat/completions", "completions", "embeddings"]
+    body: dict[str, Any]
 
 
 class Document(Message):
@@ -366,7 +378,11 @@ NO_REQUIREMENTS = Requirements()
 class CallRequest(Message):
     """One model call for the gateway. `task` tells built-in models what is wanted (`answer`, `plan`);
     `context` holds further plain JSON for them. HTTP backends get `messages`, with `documents`
-    rendered into the last user message."""
+    rendered into the last user message. `tools` and `tool_choice` are OpenAI's.
+
+    A call with `openai` has its messages, texts and parameters there and nowhere else: backends that
+    speak OpenAI's API send it on as it is. `chunks_to` is a core NATS subject that gets a CallChunk for
+    each piece of the answer as it is made."""
 
     call_id: str
     model: str
@@ -378,6 +394,10 @@ class CallRequest(Message):
     max_tokens: int | None = None
     temperature: float | None = None
     response_schema: dict[str, Any] | None = None
+    tools: tuple[dict[str, Any], ...] = ()
+    tool_choice: str | dict[str, Any] | None = None
+    openai: OpenAIBody | None = None
+    chunks_to: str | None = None
     deadline_at_ms: float
     priority: Priority = Priority.STANDARD
     requires: Requirements = NO_REQUIREMENTS
@@ -387,11 +407,14 @@ class CallRequest(Message):
 class Completion(Message):
     """What one backend made of one call. An in-process model is an async function from CallRequest
     to Completion. `input_tokens` counts `cached_tokens` too; `data` is the JSON value in `text` where
-    a `response_schema` asked for one."""
+    a `response_schema` asked for one. `tool_calls` are OpenAI's objects; `openai` is the whole reply
+    of a backend that speaks OpenAI's API to a call that came so."""
 
     text: str = ""
     data: Any = None
     embeddings: tuple[tuple[float, ...], ...] = ()
+    tool_calls: tuple[dict[str, Any], ...] = ()
+    openai: dict[str, Any] | None = None
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
@@ -412,6 +435,8 @@ class CallReply(Message):
     text: str = ""
     data: Any = None
     embeddings: tuple[tuple[float, ...], ...] = ()
+    tool_calls: tuple[dict[str, Any], ...] = ()
+    openai: dict[str, Any] | None = None
     model: str = ""
     backend: str = ""
     input_tokens: int = 0
@@ -422,6 +447,15 @@ class CallReply(Message):
     queue_ms: float = 0.0
     finish_reason: str = ""
     error: ErrorInfo | None = None
+
+
+class CallChunk(Message):
+    """A piece of a call's answer while it is made, numbered from 0. The CallReply has the whole; a
+    piece that is missed is missed (core NATS)."""
+
+    call_id: str
+    number: int
+    text: str
 
 
 class BackendControl(Message):

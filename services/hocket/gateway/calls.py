@@ -14,7 +14,7 @@ from decimal import Decimal
 
 import structlog
 
-from hocket.gateway.backends.protocol import Backend, BackendError
+from hocket.gateway.backends.protocol import Backend, BackendError, Chunks
 from hocket.gateway.cancellation import Cancellation
 from hocket.gateway.core.errors import CallStopped
 from hocket.gateway.core.records import call_reply, usage_record
@@ -22,6 +22,7 @@ from hocket.gateway.core.retrying import attempts_of, pause_ms
 from hocket.gateway.core.routing import CallFacts
 from hocket.gateway.floor import Floor, Place, Wish
 from hocket.gateway.metrics import GatewayMetrics
+from hocket.gateway.relay import Relay
 from hocket.gateway.routes import Routes
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import CallReply, CallRequest, Completion, UsageRecord
@@ -44,6 +45,12 @@ class _Call:
     cost_usd: Decimal = Decimal(0)
     queue_ms: float = 0.0
     backend: str = ""
+    relay: Relay | None = None
+
+    @property
+    def began(self) -> bool:
+        """Whether the caller has seen a part of the answer."""
+        return self.relay is not None and self.relay.began
 
 
 class Calls:
@@ -72,9 +79,13 @@ class Calls:
         self._routes = routes
         self.floor.replace(routes.table)
 
-    async def make(self, request: CallRequest, cancellation: Cancellation) -> CallReply:
-        """Make a call and return its reply, with a typed error where it failed."""
+    async def make(
+        self, request: CallRequest, cancellation: Cancellation, chunks: Chunks | None = None
+    ) -> CallReply:
+        """Make a call and return its reply, with a typed error where it failed; `chunks` gets the
+        answer while it is made."""
         call = _Call(request, cancellation, self._now_ms())
+        call.relay = None if chunks is None else Relay(chunks)
         failure: ErrorInfo | None = None
         try:
             model = self._routes.table.model(request.model)
@@ -136,7 +147,7 @@ class Calls:
         call.cost_usd += record.cost_usd
         call.queue_ms += place.queue_ms
         await self._book(record)
-        move_on = isinstance(error, BackendError) and error.may_move_on
+        move_on = isinstance(error, BackendError) and error.may_move_on and not call.began
         return call_reply(call.request, record, completion, error), move_on
 
     def _note_rest(self, key: str, error: HocketError) -> None:
@@ -178,14 +189,16 @@ async def _asked(
 ) -> tuple[Completion, HocketError | None]:
     """Return what the backend made, or what it metered together with its error."""
     try:
-        asking = asyncio.create_task(_completed(backend, call.request, timeout_ms))
+        asking = asyncio.create_task(_completed(backend, call, timeout_ms))
         return await call.cancellation.guard(asking), None
+    except BackendError as error:
+        return error.spent, error
     except HocketError as error:
-        return error.spent if isinstance(error, BackendError) else Completion(), error
+        return call.relay.spent if call.relay is not None else Completion(), error
 
 
-async def _completed(backend: Backend, request: CallRequest, timeout_ms: float) -> Completion:
-    return await backend.call(request, timeout_ms=timeout_ms)
+async def _completed(backend: Backend, call: _Call, timeout_ms: float) -> Completion:
+    return await backend.call(call.request, timeout_ms=timeout_ms, chunks=call.relay)
 
 
 def _log(request: CallRequest, place: Place, record: UsageRecord) -> None:

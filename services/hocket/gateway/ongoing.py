@@ -11,9 +11,11 @@ from collections.abc import Mapping
 import structlog
 from opentelemetry import context, trace
 
+from hocket.gateway.backends.protocol import Chunks
 from hocket.gateway.calls import Calls
 from hocket.gateway.cancellation import Cancellation
 from hocket.gateway.core.errors import GatewayBroken, GatewayFull
+from hocket.gateway.core.openai_api import CHAT, COMPLETIONS, EMBEDDINGS, path_of
 from hocket.gateway.core.replies import RecentReplies
 from hocket.gateway.core.table import RoutingTable
 from hocket.gateway.floor import BUSY_RETRY_MS
@@ -23,6 +25,7 @@ from hocket.schemas.messages import CallReply, CallRequest
 
 MAX_CALLS = 1_024
 """Calls that one gateway holds at once, those waiting for a place included."""
+_OPERATIONS = {CHAT: "chat", COMPLETIONS: "text_completion", EMBEDDINGS: "embeddings"}
 _BYTES_PER_NUMBER = 32
 _BYTES_PER_REPLY = 2_048
 
@@ -54,12 +57,16 @@ class Ongoing:
         return self._calls.routes.table
 
     def begin(
-        self, request: CallRequest, headers: Mapping[str, str] | None = None
+        self,
+        request: CallRequest,
+        headers: Mapping[str, str] | None = None,
+        chunks: Chunks | None = None,
     ) -> asyncio.Future[CallReply]:
         """Return the future reply of a call, made now or already; never cancel it, call `cancel`.
 
-        `headers` may carry the caller's trace context. The future never fails: errors are typed errors
-        of the reply. Raises GatewayFull.
+        `headers` may carry the caller's trace context. `chunks` gets the answer while it is made; a
+        call that was begun before has no more chunks to give. The future never fails: errors are
+        typed errors of the reply. Raises GatewayFull.
         """
         if (given := self._replies.find(request.call_id, clock.now_ms())) is not None:
             self._metrics.repeated.inc()
@@ -77,7 +84,7 @@ class Ongoing:
             )
         cancellation = Cancellation()
         task = asyncio.create_task(
-            self._made(request, cancellation, headers or {}), name=f"call {request.call_id}"
+            self._made(request, cancellation, headers or {}, chunks), name=f"call {request.call_id}"
         )
         self._making[request.call_id] = (task, cancellation)
         task.add_done_callback(lambda _: self._ended(request.call_id))
@@ -117,30 +124,36 @@ class Ongoing:
         self._metrics.waiting.set(self._calls.floor.waiting)
 
     async def _made(
-        self, request: CallRequest, cancellation: Cancellation, headers: Mapping[str, str]
+        self,
+        request: CallRequest,
+        cancellation: Cancellation,
+        headers: Mapping[str, str],
+        chunks: Chunks | None,
     ) -> CallReply:
         """Make the call and return its reply, remembered where a backend was asked."""
         token = context.attach(telemetry.extract(dict(headers)))
         try:
             if self._exporting:
-                reply = await self._traced(request, cancellation)
+                reply = await self._traced(request, cancellation, chunks)
             else:
-                reply = await self._calls.make(request, cancellation)
+                reply = await self._calls.make(request, cancellation, chunks)
         except Exception as error:
             log.exception("call_crashed", call_id=request.call_id)
             broken = GatewayBroken(reason=repr(error), component="gateway")
             reply = CallReply(call_id=request.call_id, model=request.model, error=broken.info())
         finally:
             context.detach(token)
-        if reply.backend:
-            self._replies.keep(request.call_id, reply, _size_bytes(reply), clock.now_ms())
-        else:
+        if not reply.backend:
             self.refused(reply.error.code if reply.error else "")
+        elif reply.openai is None:  # a client of OpenAI's API does not ask for the same call again
+            self._replies.keep(request.call_id, reply, _size_bytes(reply), clock.now_ms())
         return reply
 
-    async def _traced(self, request: CallRequest, cancellation: Cancellation) -> CallReply:
+    async def _traced(
+        self, request: CallRequest, cancellation: Cancellation, chunks: Chunks | None
+    ) -> CallReply:
         """Make the call inside a span, after OpenTelemetry's conventions for generative AI."""
-        operation = "embeddings" if request.embed else "chat"
+        operation = _OPERATIONS[path_of(request)]
         with tracer.start_as_current_span(
             f"{operation} {request.model}",
             kind=trace.SpanKind.CLIENT,
@@ -151,7 +164,7 @@ class Ongoing:
                 "hocket.run_id": request.attribution.run_id or "",
             },
         ) as span:
-            reply = await self._calls.make(request, cancellation)
+            reply = await self._calls.make(request, cancellation, chunks)
             span.set_attribute("hocket.backend", reply.backend)
             span.set_attribute("gen_ai.usage.input_tokens", reply.input_tokens)
             span.set_attribute("gen_ai.usage.output_tokens", reply.output_tokens)

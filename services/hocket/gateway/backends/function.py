@@ -1,5 +1,8 @@
 """A backend that is an async function in this process: `module:function`, CallRequest to Completion.
 
+An async generator is one too: it yields the text piece by piece, as `str`, and last its Completion
+(without text: the pieces are the text).
+
 The function is named in the configuration and imported when the backend is built, never by an import
 statement: the gateway must not depend on whose code it serves (the built-in extractive model belongs
 to the workers), and users name functions that we do not know. A function that cannot be imported is
@@ -9,21 +12,24 @@ an error of the configuration. It runs on the gateway's event loop, so it must n
 import asyncio
 import importlib
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import cast
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, cast
 
 from hocket.gateway.backends.protocol import (
     BackendReplyMalformed,
     BackendTimedOut,
     BackendUnreachable,
+    Chunk,
+    Chunks,
     FunctionFailed,
 )
 from hocket.gateway.core.errors import RoutingInvalid
+from hocket.gateway.core.openai_api import plain
 from hocket.gateway.core.table import BackendSpec
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import CallRequest, Completion
 
-ModelFunction = Callable[[CallRequest], Awaitable[Completion]]
+ModelFunction = Callable[[CallRequest], Awaitable[Completion] | AsyncIterator[str | Completion]]
 
 
 class FunctionBackend:
@@ -33,12 +39,14 @@ class FunctionBackend:
         self._spec = spec
         self._function = imported(spec.target)
 
-    async def call(self, request: CallRequest, *, timeout_ms: float) -> Completion:
+    async def call(
+        self, request: CallRequest, *, timeout_ms: float, chunks: Chunks | None = None
+    ) -> Completion:
         """Await the function; a HocketError that it raises is kept as it is."""
         clock = asyncio.timeout(timeout_ms / 1000)
         try:
             async with clock:
-                completion = await self._function(request)
+                completion = await self._made(plain(request), chunks or _nowhere)
         except HocketError:
             raise
         except TimeoutError as error:
@@ -63,6 +71,32 @@ class FunctionBackend:
     async def close(self) -> None:
         """Nothing is held."""
 
+    async def _made(self, request: CallRequest, chunks: Chunks) -> Any:
+        made = self._function(request)
+        if isinstance(made, AsyncIterator):
+            return await _collected(made, chunks)
+        completion = await made
+        if isinstance(completion, Completion):
+            await chunks(Chunk(completion.text, output_tokens=completion.output_tokens))
+        return completion
+
+
+async def _collected(pieces: AsyncIterator[str | Completion], chunks: Chunks) -> Any:
+    """Return what a generator says at its end, with the text that it said on the way."""
+    texts: list[str] = []
+    end: Any = Completion(finish_reason="stop")
+    async for piece in pieces:
+        if isinstance(piece, str):
+            texts.append(piece)
+            await chunks(Chunk(piece, output_tokens=len(texts)))
+        else:
+            end = piece
+    return end.model_copy(update={"text": "".join(texts)}) if isinstance(end, Completion) else end
+
+
+async def _nowhere(_chunk: Chunk) -> None:
+    """Nobody wants to see it being made."""
+
 
 def imported(target: str) -> ModelFunction:
     """Return the async function `module:function`, or raise RoutingInvalid saying what is wrong."""
@@ -75,7 +109,7 @@ def imported(target: str) -> ModelFunction:
             reason=f"it cannot be imported ({type(error).__name__}: {error})",
             cure="Install its package where the gateway runs, or correct the name.",
         ) from error
-    if not inspect.iscoroutinefunction(found):
+    if not (inspect.iscoroutinefunction(found) or inspect.isasyncgenfunction(found)):
         raise RoutingInvalid(
             field=target,
             reason="it is not an async function",

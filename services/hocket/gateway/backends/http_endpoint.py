@@ -14,6 +14,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 import aiohttp
+from pydantic_core import from_json
 
 from hocket.gateway.backends.protocol import (
     BackendBroken,
@@ -28,6 +29,7 @@ from hocket.gateway.backends.protocol import (
 )
 
 MAX_REPLY_BYTES = 32 * 1024 * 1024
+MAX_EVENT_BYTES = 4 * 1024 * 1024
 MAX_REASON_CHARS = 500
 CONNECT_TIMEOUT_MS = 10_000.0
 KEEPALIVE_TIMEOUT_S = 30.0
@@ -82,7 +84,7 @@ class HttpEndpoint:
         async with self.opened(
             method, path, content, headers=headers, timeout_ms=timeout_ms
         ) as response:
-            return Reply(response.headers, await self._bounded(response))
+            return Reply(response.headers, await self.bounded(response))
 
     @asynccontextmanager
     async def opened(
@@ -109,7 +111,7 @@ class HttpEndpoint:
                 allow_redirects=False,
             ) as response:
                 if response.status != 200:
-                    raise self._failure(response, await self._bounded(response))
+                    raise self._failure(response, await self.bounded(response))
                 yield response
         except aiohttp.ConnectionTimeoutError as error:
             raise BackendUnreachable(
@@ -131,14 +133,33 @@ class HttpEndpoint:
     def object_of(self, content: bytes) -> dict[str, Any]:
         """Return a reply's JSON object, or raise BackendReplyMalformed."""
         try:
-            value = json.loads(content)
-        except (ValueError, RecursionError) as error:
+            value = from_json(content)
+        except ValueError as error:
             raise self.malformed(f"not JSON: {_cut(content)}") from error
         if not isinstance(value, dict):
             raise self.malformed(f"not a JSON object: {_cut(content)}")
         return value
 
-    async def _bounded(self, response: aiohttp.ClientResponse) -> bytes:
+    async def events(self, response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
+        """Yield the JSON objects of a stream of server-sent events, until it says `[DONE]` or ends."""
+        left = b""
+        size = 0
+        async for received in response.content.iter_any():
+            size += len(received)
+            *lines, left = (left + received).split(b"\n")
+            if size > MAX_REPLY_BYTES or len(left) > MAX_EVENT_BYTES:
+                response.close()
+                raise self.malformed(f"its stream has more than {MAX_REPLY_BYTES} bytes")
+            for line in lines:
+                if not line.startswith(b"data:"):
+                    continue  # an empty line, a comment, or a field that this API does not use
+                data = line[5:].strip()
+                if data == b"[DONE]":
+                    return
+                yield self.object_of(data)
+
+    async def bounded(self, response: aiohttp.ClientResponse) -> bytes:
+        """Read a whole reply of at most MAX_REPLY_BYTES."""
         content = bytearray()
         async for chunk in response.content.iter_any():
             content += chunk

@@ -1,17 +1,37 @@
-"""A backend that is an OpenAI-compatible HTTP endpoint: chat completions and embeddings."""
+"""A backend that is an OpenAI-compatible HTTP endpoint: chat, completions, embeddings, streams.
 
-import json
-from collections.abc import Callable, Mapping
+A stream that ends before its end was said is an error, and so is one that brings an error. Endpoints
+that answer in one piece although a stream was asked for are taken at their word.
+"""
+
+from collections.abc import Callable
 from typing import Any
 
+import aiohttp
 from opentelemetry import propagate
+from pydantic_core import to_json
 
 from hocket.gateway.backends.http_endpoint import HttpEndpoint
-from hocket.gateway.backends.protocol import BackendReplyMalformed
-from hocket.gateway.core.price import MAX_TOKENS
-from hocket.gateway.core.prompt import chat_messages
+from hocket.gateway.backends.protocol import (
+    BackendBroken,
+    BackendError,
+    BackendReplyMalformed,
+    Chunk,
+    Chunks,
+)
+from hocket.gateway.core.openai_api import (
+    EMBEDDINGS,
+    Assembly,
+    ReplyUnreadable,
+    completion,
+    outgoing,
+    path_of,
+)
 from hocket.gateway.core.table import BackendSpec
 from hocket.schemas.messages import CallRequest, Completion
+
+REQUEST_ID = "X-Request-Id"
+EVENT_STREAM = "text/event-stream"
 
 
 class OpenAIBackend:
@@ -26,109 +46,83 @@ class OpenAIBackend:
             spec.name, spec.base_url, headers=headers, limit=spec.limit, now_ms=now_ms
         )
 
-    async def call(self, request: CallRequest, *, timeout_ms: float) -> Completion:
+    async def call(
+        self, request: CallRequest, *, timeout_ms: float, chunks: Chunks | None = None
+    ) -> Completion:
         """Post the call and return its completion; see the protocol for errors."""
-        if request.embed:
-            reply = await self._post("embeddings", self._embedding_body(request), timeout_ms)
-            return self._embeddings(reply, len(request.embed))
-        reply = await self._post("chat/completions", self._chat_body(request), timeout_ms)
-        return self._chat(reply, wants_json=request.response_schema is not None)
+        path = path_of(request)
+        headers = {REQUEST_ID: request.call_id}
+        propagate.inject(headers)
+        if chunks is not None and path != EMBEDDINGS:
+            return await self._streamed(request, path, headers, timeout_ms, chunks)
+        content = to_json(outgoing(request, self._spec.target, stream=False))
+        reply = await self._endpoint.send(
+            "POST", path, content, headers=headers, timeout_ms=timeout_ms
+        )
+        return self._read(request, reply.content)
 
     async def close(self) -> None:
         """Close the connection pool."""
         await self._endpoint.close()
 
-    def _chat_body(self, request: CallRequest) -> dict[str, Any]:
-        body: dict[str, Any] = {
-            "model": self._spec.target,
-            "messages": chat_messages(request.messages, request.documents),
-        }
-        if request.max_tokens is not None:
-            body["max_tokens"] = request.max_tokens
-        if request.temperature is not None:
-            body["temperature"] = request.temperature
-        if request.response_schema is not None:
-            body["response_format"] = {
-                "type": "json_schema",
-                "json_schema": {"name": "reply", "schema": request.response_schema},
-            }
-        return body
-
-    def _embedding_body(self, request: CallRequest) -> dict[str, Any]:
-        return {
-            "model": self._spec.target,
-            "input": list(request.embed),
-            "encoding_format": "float",
-        }
-
-    async def _post(self, path: str, body: Mapping[str, Any], timeout_ms: float) -> dict[str, Any]:
-        headers: dict[str, str] = {}
-        propagate.inject(headers)
-        content = json.dumps(body, ensure_ascii=False).encode()
-        reply = await self._endpoint.send(
-            "POST", path, content, headers=headers, timeout_ms=timeout_ms
-        )
-        return self._endpoint.object_of(reply.content)
-
-    def _chat(self, reply: dict[str, Any], *, wants_json: bool) -> Completion:
-        usage = self._usage(reply)
+    async def _streamed(
+        self,
+        request: CallRequest,
+        path: str,
+        headers: dict[str, str],
+        timeout_ms: float,
+        chunks: Chunks,
+    ) -> Completion:
+        usage = self._spec.usage_in_stream
+        body = outgoing(request, self._spec.target, stream=True, usage_in_stream=usage)
+        assembly = Assembly(request)
         try:
-            choice = reply["choices"][0]
-            text = choice["message"].get("content") or ""
-            finish_reason = choice.get("finish_reason") or ""
-        except (KeyError, IndexError, TypeError, AttributeError) as error:
-            raise self._malformed("it has no `choices[0].message`", usage) from error
-        if not isinstance(text, str) or not isinstance(finish_reason, str):
-            raise self._malformed("the content is not text", usage)
-        return usage.model_copy(
-            update={
-                "text": text,
-                "data": _json_or_none(text) if wants_json else None,
-                "finish_reason": finish_reason,
-            }
-        )
+            async with self._endpoint.opened(
+                "POST", path, to_json(body), headers=headers, timeout_ms=timeout_ms
+            ) as response:
+                if response.content_type != EVENT_STREAM:
+                    return await self._at_once(request, response, chunks)
+                async for event in self._endpoint.events(response):
+                    await chunks(self._chunk(request, event, assembly))
+        except BackendError as error:
+            error.spent = assembly.spent
+            raise
+        if not assembly.ended:
+            raise BackendBroken(
+                component=self._spec.name,
+                status="stream",
+                reason="it ended too early",
+                spent=assembly.spent,
+            )
+        return assembly.completion()
 
-    def _embeddings(self, reply: dict[str, Any], expected: int) -> Completion:
-        usage = self._usage(reply)
+    def _chunk(self, request: CallRequest, event: dict[str, Any], assembly: Assembly) -> Chunk:
+        if (said := event.get("error")) is not None:
+            message = said.get("message") if isinstance(said, dict) else said
+            raise BackendBroken(component=self._spec.name, status="stream", reason=str(message))
         try:
-            items = sorted(reply["data"], key=lambda item: int(item["index"]))
-            vectors = tuple(tuple(map(float, item["embedding"])) for item in items)
-        except (KeyError, TypeError, ValueError) as error:
-            raise self._malformed("it has no `data` with embeddings", usage) from error
-        if len(vectors) != expected:
-            raise self._malformed(f"{len(vectors)} embeddings for {expected} texts", usage)
-        return usage.model_copy(update={"embeddings": vectors, "finish_reason": "stop"})
-
-    def _usage(self, reply: dict[str, Any]) -> Completion:
-        usage = reply.get("usage")
-        if usage is None:
-            return Completion()
-        if not isinstance(usage, dict):
-            raise self._malformed("`usage` is not an object")
-        details = usage.get("prompt_tokens_details")
-        return Completion(
-            input_tokens=self._count(usage, "prompt_tokens"),
-            output_tokens=self._count(usage, "completion_tokens"),
-            cached_tokens=(
-                self._count(details, "cached_tokens") if isinstance(details, dict) else 0
-            ),
+            piece = assembly.add(event)
+        except ReplyUnreadable as error:
+            raise self._malformed(error) from error
+        return Chunk(
+            piece.text,
+            openai=event if request.openai is not None else None,
+            is_usage=piece.is_usage,
+            output_tokens=assembly.spent.output_tokens,
         )
 
-    def _count(self, usage: Mapping[str, Any], name: str) -> int:
-        value = usage.get(name)
-        if value is None:
-            return 0
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS:
-            return value
-        raise self._malformed(f"`usage.{name}` is not a count of tokens")
+    async def _at_once(
+        self, request: CallRequest, response: aiohttp.ClientResponse, chunks: Chunks
+    ) -> Completion:
+        made = self._read(request, await self._endpoint.bounded(response))
+        await chunks(Chunk(made.text, output_tokens=made.output_tokens))
+        return made
 
-    def _malformed(self, reason: str, spent: Completion | None = None) -> BackendReplyMalformed:
-        return self._endpoint.malformed(reason, spent=spent)
+    def _read(self, request: CallRequest, content: bytes) -> Completion:
+        try:
+            return completion(request, self._endpoint.object_of(content))
+        except ReplyUnreadable as error:
+            raise self._malformed(error) from error
 
-
-def _json_or_none(text: str) -> Any:
-    """Return the JSON value in a text; the node that asked for a schema judges what came."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    def _malformed(self, error: ReplyUnreadable) -> BackendReplyMalformed:
+        return self._endpoint.malformed(error.reason, spent=error.spent)

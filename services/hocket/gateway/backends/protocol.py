@@ -5,18 +5,41 @@ the work behind it. `may_move_on` tells whether the gateway may try the next bac
 before any output, so that nothing is done twice.
 """
 
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.messages import CallRequest, Completion
 
 
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a completion while it is made.
+
+    `openai` is the chunk as a backend that speaks OpenAI's API sent it, for calls that came so; one with
+    nothing but the usage `is_usage`. `output_tokens` is how many there are by now.
+    """
+
+    text: str
+    openai: dict[str, Any] | None = None
+    is_usage: bool = False
+    output_tokens: int = 0
+
+
+Chunks = Callable[[Chunk], Awaitable[None]]
+"""Takes the chunks of a call in their order; the backend waits for it, so a slow taker slows it down."""
+
+
 class Backend(Protocol):
     """One served model version behind a logical model."""
 
-    async def call(self, request: CallRequest, *, timeout_ms: float) -> Completion:
+    async def call(
+        self, request: CallRequest, *, timeout_ms: float, chunks: Chunks | None = None
+    ) -> Completion:
         """Make one call and return its completion; raise a HocketError, as a rule a BackendError,
-        within `timeout_ms`."""
+        within `timeout_ms`. With `chunks` the text goes there too, piece by piece where the backend
+        can, else as one."""
 
     async def close(self) -> None:
         """Let go of connections; no call comes afterwards."""

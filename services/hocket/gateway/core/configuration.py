@@ -64,6 +64,7 @@ _BACKEND_FIELDS = frozenset(
         "residency",
         "breaker",
         "triton",
+        "usage_in_stream",
     }
 )
 _REPLICA_FIELDS = frozenset({"name", "base_url", "api_key", "limit", "max_concurrency"})
@@ -172,6 +173,7 @@ def _backends(entry: Fields, default_name: str, rule: BreakerRule) -> list[Backe
         "labels": entry.labels("labels"),
         "residency": entry.tags("residency"),
         "breaker": _breaker(entry, rule),
+        "usage_in_stream": entry.flag("usage_in_stream", True),
     }
     return _KINDS[kind](entry, common)
 

@@ -11,12 +11,12 @@ NO_VALUE = "NULL"
 
 def chat_messages(
     messages: Sequence[ChatMessage], documents: Sequence[Document]
-) -> list[dict[str, str]]:
+) -> list[dict[str, Any]]:
     """Return the messages as an OpenAI-compatible API takes them, documents included.
 
     Without a user message the documents become one, at the end.
     """
-    plain = [{"role": message.role, "content": message.content} for message in messages]
+    plain = [_plain(message) for message in messages]
     if not documents:
         return plain
     sources = "\n\n".join([HEADING, *map(rendered, documents)])
@@ -24,6 +24,15 @@ def chat_messages(
     if last_user is None:
         return [*plain, {"role": "user", "content": sources}]
     last_user["content"] = f"{last_user['content']}\n\n{sources}"
+    return plain
+
+
+def _plain(message: ChatMessage) -> dict[str, Any]:
+    plain: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        plain["tool_calls"] = list(message.tool_calls)
+    if message.tool_call_id is not None:
+        plain["tool_call_id"] = message.tool_call_id
     return plain
 
 

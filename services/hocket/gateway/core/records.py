@@ -55,6 +55,8 @@ def call_reply(
         text=completion.text,
         data=completion.data,
         embeddings=completion.embeddings,
+        tool_calls=completion.tool_calls,
+        openai=completion.openai,
         model=request.model,
         backend=record.backend,
         input_tokens=completion.input_tokens,

@@ -61,6 +61,7 @@ class BackendSpec:
     labels: tuple[tuple[str, str], ...] = ()
     residency: frozenset[str] = frozenset()
     breaker: BreakerRule = USUAL
+    usage_in_stream: bool = True
     triton: TritonOptions = field(default_factory=TritonOptions)
     key: str = field(init=False)
 

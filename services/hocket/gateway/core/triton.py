@@ -170,7 +170,7 @@ def _prompt(call: CallRequest) -> str:
     """One message is its text; a conversation has its roles before the texts."""
     messages = chat_messages(call.messages, call.documents)
     if len(messages) == 1:
-        return messages[0]["content"]
+        return str(messages[0]["content"])
     return "\n\n".join(f"{message['role']}: {message['content']}" for message in messages)
 
 

@@ -14,12 +14,22 @@ from hocket.gateway.backends.protocol import (
     BackendRefused,
     BackendReplyMalformed,
     BackendTimedOut,
+    Chunk,
+    Chunks,
 )
 from hocket.gateway.backends.triton.transport import Answer, Transport
+from hocket.gateway.core.openai_api import plain
 from hocket.gateway.core.price import MAX_TOKENS
 from hocket.gateway.core.table import BackendSpec
 from hocket.gateway.core.tensors import Tensor, TensorInvalid
-from hocket.gateway.core.triton import Interface, InterfaceUnsuited, completion, requests
+from hocket.gateway.core.triton import (
+    Interface,
+    InterfaceUnsuited,
+    completion,
+    requests,
+    text_of,
+    text_output,
+)
 from hocket.schemas.messages import CallRequest, Completion
 
 MAX_PARALLEL = 8
@@ -34,11 +44,13 @@ class TritonBackend:
         self._transport = transport
         self._known: Interface | None = None
 
-    async def call(self, request: CallRequest, *, timeout_ms: float) -> Completion:
+    async def call(
+        self, request: CallRequest, *, timeout_ms: float, chunks: Chunks | None = None
+    ) -> Completion:
         """Make one call; see the protocol for errors."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                return await self._call(request, timeout_ms)
+                return await self._call(plain(request), timeout_ms, chunks)
         except TimeoutError as error:
             raise BackendTimedOut(
                 component=self._spec.name, timeout_ms=round(timeout_ms)
@@ -66,7 +78,9 @@ class TritonBackend:
         """Close the connections."""
         await self._transport.close()
 
-    async def _call(self, request: CallRequest, timeout_ms: float) -> Completion:
+    async def _call(
+        self, request: CallRequest, timeout_ms: float, chunks: Chunks | None
+    ) -> Completion:
         interface = await self._interface(timeout_ms)
         try:
             asked = requests(request, interface, self._spec.triton)
@@ -75,11 +89,18 @@ class TritonBackend:
         except InterfaceUnsuited as error:
             raise self._failed(BackendMisconfigured, error) from error
         try:
-            answers = await self._answers(interface, asked, timeout_ms)
+            answers = await self._answers(interface, asked, timeout_ms, chunks)
         except BackendRefused:
             self._known = None  # perhaps another version with other inputs is there now
             raise
-        return self._read(request, interface, answers)
+        except TensorInvalid as error:
+            raise BackendReplyMalformed(component=self._spec.name, reason=str(error)) from error
+        except InterfaceUnsuited as error:
+            raise self._failed(BackendMisconfigured, error) from error
+        made = self._read(request, interface, answers)
+        if chunks is not None and not interface.decoupled:
+            await chunks(Chunk(made.text, output_tokens=made.output_tokens))
+        return made
 
     async def _interface(self, timeout_ms: float) -> Interface:
         if self._known is None:
@@ -87,18 +108,35 @@ class TritonBackend:
         return self._known
 
     async def _answers(
-        self, interface: Interface, asked: Sequence[Sequence[Tensor]], timeout_ms: float
+        self,
+        interface: Interface,
+        asked: Sequence[Sequence[Tensor]],
+        timeout_ms: float,
+        chunks: Chunks | None,
     ) -> list[Answer]:
         if interface.decoupled:
             return [
-                answer for inputs in asked async for answer in self._streamed(inputs, timeout_ms)
+                answer
+                for inputs in asked
+                async for answer in self._streamed(interface, inputs, timeout_ms, chunks)
             ]
         if len(asked) == 1:
             return [await self._transport.infer(asked[0], timeout_ms=timeout_ms)]
         return await self._in_parallel(asked, timeout_ms)
 
-    def _streamed(self, inputs: Sequence[Tensor], timeout_ms: float) -> AsyncIterator[Answer]:
-        return self._transport.stream(inputs, timeout_ms=timeout_ms)
+    async def _streamed(
+        self,
+        interface: Interface,
+        inputs: Sequence[Tensor],
+        timeout_ms: float,
+        chunks: Chunks | None,
+    ) -> AsyncIterator[Answer]:
+        """Yield the answers to a request, the text in each going out as a chunk."""
+        output = "" if chunks is None else text_output(interface, self._spec.triton)
+        async for answer in self._transport.stream(inputs, timeout_ms=timeout_ms):
+            if chunks is not None:
+                await chunks(Chunk(text_of(answer, output)))
+            yield answer
 
     async def _in_parallel(
         self, asked: Sequence[Sequence[Tensor]], timeout_ms: float
