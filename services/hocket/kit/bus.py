@@ -414,8 +414,12 @@ class Bus:
         if post.future.done():
             return
         if error is not None:
-            reason = error.get("description", "")
-            post.future.set_exception(PublishRefused(subject=post.subject, reason=reason))
+            refused = PublishRefused(
+                subject=post.subject,
+                reason=error.get("description", ""),
+                err_code=error.get("err_code", 0),
+            )
+            post.future.set_exception(refused)
         else:
             ack = PubAck(answer["stream"], answer["seq"], answer.get("duplicate", False))
             post.future.set_result(ack)

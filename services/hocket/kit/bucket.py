@@ -1,0 +1,310 @@
+"""A bucket of small values under keys, with revisions, as NATS' key-value stores keep them.
+
+`put` may demand the revision that it replaces. Whoever is inside `watching` has all entries in memory,
+as of `current_since_s`: an ephemeral push consumer tells them and every change, and sets `changed`.
+States of the watch: current, or behind (NATS is away, a message was missed, nothing was heard for
+SILENCE_S): then it is begun anew and the entries are replaced by what the bucket holds. The bucket is
+made where it is missing.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Protocol
+
+import structlog
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from hocket.kit.bus import Bus, BusUnavailable, PublishRefused
+from hocket.kit.streams import StreamRefused
+from hocket.schemas.errors import ErrorClass, HocketError
+
+HEARTBEAT_S = 1.0
+SILENCE_S = 3.0
+RETRY_S = 0.25
+API_TIMEOUT_MS = 5_000.0
+INACTIVE_S = 30
+DEDUP_WINDOW_S = 30
+MAX_VALUE_BYTES = 4_096
+_NS = 1_000_000_000
+_NOT_FOUND = 404
+_EXISTS = 10_058
+_WRONG_REVISION = 10_071
+_ACK_TOKENS = 9
+_NEVER = float("-inf")
+
+log = structlog.get_logger(__name__)
+
+
+class RevisionPassed(HocketError):
+    """The key `{key}` was changed by somebody else. Look at it again before you change it."""
+
+    code = "revision_passed"
+    error_class = ErrorClass.TRANSIENT
+    retryable = True
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a key holds: None after a deletion. `written_at_s` is on this process' loop clock, as far
+    as the server's clock tells."""
+
+    key: str
+    value: bytes | None
+    revision: int
+    written_at_s: float
+
+
+class Leases(Protocol):
+    """What ownership needs of a bucket."""
+
+    changed: asyncio.Event
+    current_since_s: float
+
+    @property
+    def entries(self) -> dict[str, Entry]: ...
+
+    async def put(
+        self, key: str, value: bytes | None, *, revision: int | None, timeout_ms: float
+    ) -> int: ...
+
+
+class Bucket:
+    """See the module."""
+
+    def __init__(self, bus: Bus, name: str, *, replicas: int = 1) -> None:
+        self.changed = asyncio.Event()
+        self.current_since_s = _NEVER
+        """Since when every change was heard, on the loop's clock; -inf where the watch is behind."""
+        self._bus = bus
+        self._stream = f"KV_{name}"
+        self._prefix = f"$KV.{name}."
+        self._replicas = replicas
+        self._entries: dict[str, Entry] = {}
+        self._fresh: dict[str, Entry] = {}
+        self._generation = 0
+        self._consumer_seq = 0
+        self._heard_at_s = _NEVER
+        self._server_ahead_s: float | None = None
+        """The server's clock less the loop's; None until the server has told its clock."""
+        self._all_told = False
+        self._broken = asyncio.Event()
+
+    @property
+    def entries(self) -> dict[str, Entry]:
+        """All entries by key, as last heard."""
+        return self._entries
+
+    async def put(
+        self,
+        key: str,
+        value: bytes | None,
+        *,
+        revision: int | None = None,
+        timeout_ms: float = API_TIMEOUT_MS,
+    ) -> int:
+        """Write a key (None deletes it) and return its new revision. With `revision` (0: the key is
+        not there yet) raise RevisionPassed where that is not its last one."""
+        assert value is None or len(value) <= MAX_VALUE_BYTES, key
+        headers = {} if value is not None else {"KV-Operation": "DEL"}
+        if revision is not None:
+            headers["Nats-Expected-Last-Subject-Sequence"] = str(revision)
+        subject = self._prefix + key
+        try:
+            ack = await self._bus.publish(
+                subject, value or b"", headers=headers, timeout_ms=timeout_ms
+            )
+        except PublishRefused as error:
+            if error.fields.get("err_code") == _WRONG_REVISION:
+                raise RevisionPassed(key=key) from None
+            raise
+        return ack.seq
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Keep `entries` up to date inside the block."""
+        task = asyncio.create_task(self._watch(), name=f"watch {self._stream}")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def _watch(self) -> None:
+        self._bus.on_reconnect.append(self._broken.set)
+        subscription: Subscription | None = None
+        try:
+            while True:
+                self._broken.clear()
+                try:
+                    subscription = await self._attach()
+                except (BusUnavailable, StreamRefused) as error:
+                    log.warning("bucket_not_watched", stream=self._stream, reason=str(error))
+                    await asyncio.sleep(RETRY_S)
+                    continue
+                await self._until_broken()
+                self._fall_behind()
+                await _unsubscribe(subscription)
+                subscription = None
+        finally:
+            self._bus.on_reconnect.remove(self._broken.set)
+            self._fall_behind()
+            await _unsubscribe(subscription)
+
+    def _fall_behind(self) -> None:
+        self._generation += 1
+        self.current_since_s = _NEVER
+
+    async def _until_broken(self) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._broken.is_set():
+            try:
+                async with asyncio.timeout(SILENCE_S):
+                    await self._broken.wait()
+            except TimeoutError:
+                if loop.time() - self._heard_at_s > SILENCE_S:
+                    log.warning("bucket_silent", stream=self._stream)
+                    return
+
+    async def _attach(self) -> Subscription:
+        self._generation += 1
+        generation = self._generation
+        self._consumer_seq = 0
+        self._fresh, self._all_told, self._server_ahead_s = {}, False, None
+        loop = asyncio.get_running_loop()
+        self._heard_at_s = loop.time()
+        inbox = self._bus.nc.new_inbox()
+
+        async def received(message: Msg) -> None:
+            if generation == self._generation:
+                self._received(message)
+
+        subscription = await self._bus.subscribe(inbox, received)
+        try:
+            answer = await self._consume(inbox)
+        except BaseException:
+            await _unsubscribe(subscription)
+            raise
+        server_s = datetime.fromisoformat(answer["ts"]).timestamp()
+        self._server_ahead_s = server_s - loop.time()
+        if self._all_told or answer["num_pending"] == 0:
+            self._current()
+        return subscription
+
+    async def _consume(self, inbox: str) -> Any:
+        name = "watch-" + inbox.rsplit(".", 1)[1]
+        config = {
+            "name": name,
+            "deliver_subject": inbox,
+            "deliver_policy": "last_per_subject",
+            "ack_policy": "none",
+            "max_deliver": 1,
+            "filter_subject": self._prefix + ">",
+            "replay_policy": "instant",
+            "flow_control": True,
+            "idle_heartbeat": int(HEARTBEAT_S * _NS),
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": INACTIVE_S * _NS,
+        }
+        request = {"stream_name": self._stream, "config": config, "action": "create"}
+        subject = f"CONSUMER.CREATE.{self._stream}.{name}"
+        answer = await self._bus.api(subject, request, timeout_ms=API_TIMEOUT_MS)
+        if answer.get("error", {}).get("code") == _NOT_FOUND:
+            await self._make()
+            answer = await self._bus.api(subject, request, timeout_ms=API_TIMEOUT_MS)
+        if "error" in answer:
+            raise BusUnavailable(reason=answer["error"].get("description", "no consumer"))
+        return answer
+
+    async def _make(self) -> None:
+        config: dict[str, Any] = {
+            "name": self._stream,
+            "subjects": [self._prefix + ">"],
+            "max_msgs_per_subject": 1,
+            "max_msg_size": 2 * MAX_VALUE_BYTES,
+            "storage": "file",
+            "num_replicas": self._replicas,
+            "discard": "new",
+            "allow_rollup_hdrs": True,
+            "deny_delete": True,
+            "allow_direct": True,
+            "duplicate_window": DEDUP_WINDOW_S * _NS,
+        }
+        if self._replicas == 1:  # what is lost with the machine is written again by who lives
+            config["persist_mode"] = "async"
+        answer = await self._bus.api(
+            f"STREAM.CREATE.{self._stream}", config, timeout_ms=API_TIMEOUT_MS
+        )
+        error = answer.get("error", {})
+        if error and error.get("err_code") != _EXISTS:
+            raise StreamRefused(stream=self._stream, reason=error.get("description", ""))
+
+    def _received(self, message: Msg) -> None:
+        self._heard_at_s = asyncio.get_running_loop().time()
+        if not message.reply.startswith("$JS.ACK."):
+            self._control(message)
+            return
+        tokens = message.reply.split(".")
+        shift = 0 if len(tokens) == _ACK_TOKENS else 2
+        revision, consumer_seq, time_ns, pending = map(int, tokens[5 + shift : 9 + shift])
+        if consumer_seq != self._consumer_seq + 1:
+            self._broken.set()
+            self._fall_behind()
+            return
+        self._consumer_seq = consumer_seq
+        deleted = (message.headers or {}).get("KV-Operation") in ("DEL", "PURGE")
+        entry = Entry(
+            key=message.subject.removeprefix(self._prefix),
+            value=None if deleted else message.data,
+            revision=revision,
+            written_at_s=self._heard_at_s,
+        )
+        if self.current_since_s != _NEVER:
+            self._entries[entry.key] = entry
+            self.changed.set()
+            return
+        self._fresh[entry.key] = replace(
+            entry, written_at_s=time_ns / _NS
+        )  # the server's clock yet
+        if pending == 0:
+            self._all_told = True
+            if self._server_ahead_s is not None:
+                self._current()
+
+    def _current(self) -> None:
+        """What was told since the watch began is all there is."""
+        assert self._server_ahead_s is not None, "the server has not answered yet"
+        now_s, ahead_s = asyncio.get_running_loop().time(), self._server_ahead_s
+        self._entries = {
+            key: replace(entry, written_at_s=min(now_s, entry.written_at_s - ahead_s))
+            for key, entry in self._fresh.items()
+        }
+        self._fresh = {}
+        self.current_since_s = now_s
+        self.changed.set()
+
+    def _control(self, message: Msg) -> None:
+        """Answer the server's flow control; a heartbeat says that nothing was missed."""
+        if message.reply:
+            self._bus.tell(message.reply, b"")
+            return
+        headers: dict[str, Any] = message.headers or {}
+        stalled = headers.get("Nats-Consumer-Stalled")
+        if stalled:
+            self._bus.tell(stalled, b"")
+        last = headers.get("Nats-Last-Consumer")
+        if last is not None and int(last) > self._consumer_seq:
+            self._broken.set()
+
+
+async def _unsubscribe(subscription: Subscription | None) -> None:
+    if subscription is None:
+        return
+    try:
+        await subscription.unsubscribe()
+    except Exception as error:  # the consumer goes by itself after INACTIVE_S
+        log.debug("bucket_not_unsubscribed", error=str(error))

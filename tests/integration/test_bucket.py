@@ -1,0 +1,114 @@
+"""A bucket on a real NATS: revisions, what a watch tells, and what it does when the server goes away."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from hocket.kit.bucket import Bucket, RevisionPassed
+from hocket.kit.bus import Bus
+from hocket.kit.embedded import EmbeddedServers
+
+BOUND_S = 20
+NAME = "leases"
+
+
+@pytest.fixture
+async def bus(nats_url: str) -> AsyncIterator[Bus]:
+    bus = await Bus.connect(nats_url, name="test")
+    yield bus
+    await bus.close()
+
+
+async def until(bucket: Bucket, holds: Callable[[], bool]) -> None:
+    """Wait for what the bucket has heard to satisfy a condition."""
+    async with asyncio.timeout(BOUND_S):
+        while not holds():
+            bucket.changed.clear()
+            await bucket.changed.wait()
+
+
+def values(bucket: Bucket) -> dict[str, bytes | None]:
+    return {key: entry.value for key, entry in bucket.entries.items()}
+
+
+def is_current(bucket: Bucket) -> Callable[[], bool]:
+    return lambda: bucket.current_since_s > 0
+
+
+async def test_an_empty_bucket_is_made_and_current(bus: Bus) -> None:
+    bucket = Bucket(bus, NAME)
+    async with bucket.watching():
+        await until(bucket, is_current(bucket))
+        assert bucket.entries == {}
+
+
+async def test_a_watch_tells_what_is_there_and_every_change(bus: Bus) -> None:
+    writer, reader = Bucket(bus, NAME), Bucket(bus, NAME)
+    async with writer.watching():
+        await until(writer, is_current(writer))
+        await writer.put("a.1", b"1")
+        await writer.put("a.2", b"2")
+        async with reader.watching():
+            await until(reader, is_current(reader))
+            assert values(reader) == {"a.1": b"1", "a.2": b"2"}
+            await writer.put("a.1", b"one")
+            await writer.put("a.2", None)
+            await until(reader, lambda: values(reader) == {"a.1": b"one", "a.2": None})
+
+
+async def test_only_one_of_two_who_replace_the_same_revision_succeeds(bus: Bus) -> None:
+    one, other = Bucket(bus, NAME), Bucket(bus, NAME)
+    async with one.watching():
+        await until(one, is_current(one))
+        first = await one.put("k", b"x", revision=0)
+        with pytest.raises(RevisionPassed, match="`k`"):
+            await other.put("k", b"y", revision=0)
+        second = await other.put("k", b"y", revision=first)
+        with pytest.raises(RevisionPassed):
+            await one.put("k", b"z", revision=first)
+        await until(one, lambda: one.entries["k"].revision == second)
+        assert values(one) == {"k": b"y"}
+
+
+async def test_a_watch_that_begins_late_knows_how_old_an_entry_is(bus: Bus) -> None:
+    writer, reader = Bucket(bus, NAME), Bucket(bus, NAME)
+    loop = asyncio.get_running_loop()
+    async with writer.watching():
+        await until(writer, is_current(writer))
+        await writer.put("old", b"x")
+        old_s = loop.time()
+        for _ in range(500):
+            await writer.put("new", b"x")
+        new_s = loop.time()
+        async with reader.watching():
+            await until(reader, is_current(reader))
+            halfway_s = (old_s + new_s) / 2
+            assert reader.entries["old"].written_at_s < halfway_s
+            assert reader.entries["new"].written_at_s > halfway_s
+
+
+async def test_after_the_server_came_back_the_watch_tells_what_was_written_meanwhile(
+    bus: Bus, servers: EmbeddedServers
+) -> None:
+    watched, writer = Bucket(bus, NAME), Bucket(bus, NAME)
+    async with watched.watching():
+        await until(watched, is_current(watched))
+        before_s = watched.current_since_s
+        await writer.put("k", b"before")
+        await until(watched, lambda: values(watched) == {"k": b"before"})
+        await servers.nats.kill()
+        await writer.put("k", b"after", timeout_ms=10_000)
+        await until(watched, lambda: values(watched) == {"k": b"after"})
+        assert watched.current_since_s > before_s
+
+
+async def test_a_bucket_that_was_deleted_is_made_again_and_is_empty(bus: Bus) -> None:
+    bucket = Bucket(bus, NAME)
+    async with bucket.watching():
+        await until(bucket, is_current(bucket))
+        await bucket.put("k", b"x")
+        await until(bucket, lambda: "k" in bucket.entries)
+        await bus.api(f"STREAM.DELETE.KV_{NAME}", {}, timeout_ms=5_000)
+        await until(bucket, lambda: bucket.entries == {} and bucket.current_since_s > 0)
+        await bucket.put("k", b"y", revision=0)
