@@ -26,7 +26,7 @@ from hocket.coordinator.core.records import (
 )
 from hocket.coordinator.core.state import Run, Step
 from hocket.coordinator.store import Batch, Offset, PartitionLost
-from simulation.world import EPOCH_S, Process, World
+from simulation.world import Process, World
 
 Row = dict[str, Any]
 _RUN_FIXED = frozenset({"run_id", "partition", "tenant", "pipeline", "accepted_at", "input"})
@@ -49,6 +49,7 @@ class PartitionRow:
     owner: str = ""
     applied_seq: int = 0
     applied_msg_id: str = ""
+    told_ms: float = 0.0
 
 
 @dataclass
@@ -93,7 +94,7 @@ class Database:
         row.owner = owner
         self.world.note("postgres", f"partition {partition} epoch {row.epoch} is {owner}'s")
         self.tell("owned", (partition, row.epoch, owner))
-        return Offset(row.epoch, row.applied_seq, row.applied_msg_id)
+        return Offset(row.epoch, row.applied_seq, row.applied_msg_id, row.told_ms)
 
     def commit(self, batch: Batch, asked: Any = None) -> None:
         for partition, (epoch, _, _) in sorted(batch.offsets.items()):
@@ -110,6 +111,7 @@ class Database:
         for partition, (_, seq, msg_id) in batch.offsets.items():
             row = self.partitions[partition]
             row.applied_seq, row.applied_msg_id = seq, msg_id
+            row.told_ms = max(row.told_ms, round(batch.told.get(partition, 0.0) * 1_000) / 1_000)
         for values in batch.runs:
             self._write_run(_row(RUN_COLUMNS, values))
         for values in batch.steps:
@@ -144,14 +146,13 @@ class Database:
             for row in rows
         ]
 
-    def ended_since(self, partition: int, seconds: float) -> list[Run]:
-        since_ms = 1_000 * (EPOCH_S + self.world.now_s - seconds)
+    def ended_since(self, partition: int, since_ms: float) -> list[Run]:
         rows = [
             row
             for row in self.runs.values()
             if row["partition"] == partition
             and row["finished_at"] is not None
-            and row["finished_at"] > since_ms
+            and row["finished_at"] >= since_ms
         ]
         rows.sort(key=lambda row: (row["finished_at"], row["run_id"]))
         return [run_of(_read(RUN_COLUMNS, row)) for row in rows]
@@ -225,8 +226,8 @@ class SimulatedStore:
     async def in_flight(self, partition: int) -> list[tuple[Run, list[Step]]]:
         return await self._ask(lambda: self._database.in_flight(partition))
 
-    async def ended_since(self, partition: int, seconds: float) -> list[Run]:
-        return await self._ask(lambda: self._database.ended_since(partition, seconds))
+    async def ended_since(self, partition: int, since_ms: float) -> list[Run]:
+        return await self._ask(lambda: self._database.ended_since(partition, since_ms))
 
     async def known(self, run_ids: Sequence[str]) -> dict[str, Run]:
         return await self._ask(lambda: self._database.known(run_ids))

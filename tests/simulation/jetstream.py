@@ -246,6 +246,7 @@ class Consumer:
             "num_redelivered": 0,
             "num_waiting": len(self._requests),
             "num_pending": self._count_left(),
+            "ts": self._jetstream.timestamp(),
             "push_bound": bool(
                 self.deliver_subject and self._server.has_interest(self.deliver_subject)
             ),
@@ -407,7 +408,8 @@ class Consumer:
             self._counts[seq] = count
             self._pending[seq] = Pending(count, self._jetstream.now_s + self._ack_wait_s())
             self._sweep_later()
-        left = self._count_left() if self.is_acked else 0
+        counted = self.is_acked or self.config.get("deliver_policy") == "last_per_subject"
+        left = self._count_left() if counted else 0
         reply = (
             f"$JS.ACK.{self.stream.name}.{self.name}.{count}.{seq}.{self._delivered}."
             f"{stored.time_ns}.{left}"

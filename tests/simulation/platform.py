@@ -12,9 +12,11 @@ from prometheus_client import CollectorRegistry
 
 from hocket.coordinator.coordinator import Coordinator
 from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.kit.bucket import Bucket
 from hocket.kit.bus import Bus
 from hocket.kit.lifecycle import Health
 from hocket.kit.streams import ensure_streams
+from hocket.schemas import subjects
 from hocket.workers.runtime.meters import Meters
 from hocket.workers.runtime.spans import Spans
 from hocket.workers.runtime.worker import Worker
@@ -120,11 +122,13 @@ class Platform:
             SimulatedCacheStore(self.cache, self.database, process),  # type: ignore[arg-type]
             Health(),
             CoordinatorMetrics(CollectorRegistry()),
+            leases := Bucket(bus, subjects.COORDINATORS),
+            name=process.name,
             partitions=self.layout.partitions,
             max_task_bytes=100_000,
         )
-        await coordinator.own(f"{process.name}/{process.starts}")
-        await coordinator.run(asyncio.Event())
+        async with leases.watching():
+            await coordinator.run(asyncio.Event())
 
     async def _work(self, process: Process) -> None:
         bus = await Bus.connect(URL, name=process.name)

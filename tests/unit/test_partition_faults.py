@@ -11,15 +11,18 @@ from hocket.coordinator.partition import Partition
 
 
 class Notes:
-    """Stands for the committer: writes down what was applied."""
+    """Stands for the committer, the partition's tenure there, and the bus: writes down what was
+    applied."""
 
     def __init__(self) -> None:
         self.applied_seqs: list[int] = []
+        self.applying = False
 
     async def room(self) -> None:
         return
 
-    def applied(self, partition: int, epoch: int, seq: int, msg_id: str) -> None:
+    def applied(self, seq: int, msg_id: str, size_bytes: int) -> None:
+        assert not self.applying
         self.applied_seqs.append(seq)
 
 
@@ -29,12 +32,12 @@ def message(seq: int) -> LogMessage:
 
 def partition_with(notes: Notes) -> Partition:
     metrics = SimpleNamespace(applied=lambda kind: None)
-    names = ("bus", "store", "catalog", "durations", "step_cache")
-    parts: dict[str, Any] = dict.fromkeys(names)
-    dispatcher: Any = SimpleNamespace(release=lambda: None)
-    return Partition(
-        0, partitions=1, committer=notes, metrics=metrics, dispatcher=dispatcher, **parts
-    )  # type: ignore[arg-type]
+    names = ("store", "catalog", "durations", "step_cache")
+    parts: dict[str, Any] = {**dict.fromkeys(names), "bus": notes, "committer": notes}
+    parts["dispatcher"] = SimpleNamespace(release=lambda: None)
+    partition = Partition(0, partitions=1, metrics=metrics, **parts)  # type: ignore[arg-type]
+    partition._tenure = notes  # type: ignore[assignment]
+    return partition
 
 
 async def test_an_event_that_breaks_a_rule_is_buried_and_the_next_is_applied(

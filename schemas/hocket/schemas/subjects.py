@@ -37,6 +37,9 @@ WORKER_ANNOUNCED = "hocket.worker.announced"
 WORKER_ASKED = "hocket.worker.asked"
 """Core NATS: every worker shall announce itself now."""
 
+COORDINATORS = "hocket-coordinators"
+"""The bucket of the coordinators' leases: who lives, and who owns which partition."""
+
 LANES = ("urgent", "normal", "batch")
 
 TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")

@@ -16,6 +16,7 @@ import uvicorn
 from hocket.admin.app import make_app
 from hocket.admin.context import Context
 from hocket.admin.health.reads import database_answers
+from hocket.kit.installation import agree_on_partitions
 from hocket.kit.lifecycle import Service, run
 from hocket.schemas.errors import ErrorClass, HocketError
 
@@ -32,6 +33,7 @@ async def main(service: Service) -> None:
     service.health.report("started", ok=False)
     listener = _listen(settings.api_host, settings.api_port)
     bus, pool = await asyncio.gather(service.bus(), service.pool(POOL_SIZE))
+    await agree_on_partitions(pool, settings.partitions)
     context = Context(
         bus=bus,
         pool=pool,

@@ -36,6 +36,7 @@ MODULES = {
 SERVICES = tuple(MODULES)
 STOP_ORDER = (("admin",), ("worker",), ("coordinator", "gateway"), ("ledger",))
 MAX_WORKERS = 64
+MAX_COORDINATORS = 16
 
 log = structlog.get_logger(__name__)
 
@@ -43,7 +44,8 @@ log = structlog.get_logger(__name__)
 class Platform:
     """Servers and processes over one data folder.
 
-    `workers` processes take steps; the first is named `worker`, the others `worker-2` and so on.
+    `workers` processes take steps; the first is named `worker`, the others `worker-2` and so on;
+    `coordinators` share the partitions likewise.
     `worker_types` are the node types that they run; all where none is named.
     `services` chooses which kinds of process run. `env` adds to the processes' environment.
     `nats_url` and `database_url` replace the embedded servers. `api_port` 0 means any free port; a
@@ -55,6 +57,7 @@ class Platform:
         data_dir: Path,
         *,
         workers: int = 1,
+        coordinators: int = 1,
         worker_types: Sequence[str] = (),
         services: Collection[str] = SERVICES,
         env: Mapping[str, str] | None = None,
@@ -70,9 +73,10 @@ class Platform:
             if service not in MODULES:
                 raise ProcessUnknown(process=service, known=", ".join(MODULES))
         assert 1 <= workers <= MAX_WORKERS, "the number of workers is checked by the caller"
+        assert 1 <= coordinators <= MAX_COORDINATORS, "so is that of coordinators"
         self.data_dir = data_dir.expanduser().absolute()
         self.processes: dict[str, PlatformProcess] = {}
-        self._workers = workers
+        self._numbers = {"worker": workers, "coordinator": coordinators}
         self._worker_types = tuple(worker_types)
         self._services = tuple(service for service in SERVICES if service in services)
         self._extra_env = dict(env or {})
@@ -156,7 +160,7 @@ class Platform:
                 name,
                 MODULES[service],
                 *self._arguments(service),
-                env=env,
+                env={**env, "HOCKET_INSTANCE": name},
                 run_dir=run_dir,
                 log_path=self.log_dir / f"{name}.log",
             )
@@ -214,9 +218,8 @@ class Platform:
     def _names(self) -> Iterator[tuple[str, str]]:
         for service in self._services:
             yield service, service
-            if service == "worker":
-                for number in range(2, self._workers + 1):
-                    yield f"worker-{number}", service
+            for number in range(2, self._numbers.get(service, 1) + 1):
+                yield f"{service}-{number}", service
 
     def _arguments(self, service: str) -> tuple[str, ...]:
         if service == "worker" and self._worker_types:

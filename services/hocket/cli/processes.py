@@ -92,13 +92,21 @@ class PlatformProcess:
             await asyncio.sleep(PROBE_INTERVAL_S)
         raise self._not_ready(f"it was not within {timeout_s:g} s")
 
-    async def kill(self) -> None:
-        """Kill the process as a crash would; it is started again (see `wait_ready`)."""
+    async def kill(self, *, restart: bool = True) -> None:
+        """Kill the process as a crash would; it is started again (see `wait_ready`), or else stays
+        away until `start`."""
         process = self._process
         if process is None:
             raise self._not_ready("it is stopped")
+        if not restart and self._supervision is not None:
+            supervision, self._supervision = self._supervision, None
+            supervision.cancel()
+            await asyncio.wait({supervision})
         _signal(process, signal.SIGKILL)
         await process.wait()
+        if not restart:
+            forget_health(self._run_dir, process.pid)
+            self._process = None
 
     async def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Ask the process to end, force it after `timeout_s`; it stays away until `start`."""

@@ -1,13 +1,18 @@
 """One committer per process: gathers what the partitions decided and writes it batch by batch.
 
-States: idle, gathering (a run that ended is written at once, the rest within GATHER_MS), writing,
-waiting (Postgres is away: the batch is kept and tried again). What must come after a commit (replies,
-acks, steps with effects outside) is done when the batch that holds its cause is in. At MAX_PENDING
-events the partitions stop reading their logs until a commit makes room.
+A partition that is owned has a tenure here: what it decided under its epoch and what follows. States
+of the committer: idle, gathering (a run that ended is written at once, other state within GATHER_MS,
+mere offsets within IDLE_OFFSET_MS), writing, waiting (Postgres is away: the batch is kept and tried
+again). What must come after a commit (replies, acks, steps with effects outside) is done when the
+batch that holds its cause is in. At MAX_PENDING events or MAX_PENDING_BYTES the partitions stop
+reading their logs until a commit makes room.
+
+Where another coordinator has taken a partition, its tenure is over: what it decided and what would
+have followed is dropped, and the batch is written without it.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import asyncpg
@@ -19,12 +24,14 @@ from hocket.coordinator.core.outlooks import KeptEstimate
 from hocket.coordinator.core.records import attempt_row, run_row, step_row
 from hocket.coordinator.core.state import Run
 from hocket.coordinator.metrics import CoordinatorMetrics
-from hocket.coordinator.store import Batch, Store
+from hocket.coordinator.store import Batch, Offset, PartitionLost, Store
 from hocket.kit.clock import monotonic_ms
 from hocket.kit.lifecycle import Health
 
 MAX_PENDING = 20_000
 """Events decided and not yet written."""
+MAX_PENDING_BYTES = 256 * 1024 * 1024
+"""The size of those events; what they changed is of the same order."""
 GATHER_MS = 10.0
 IDLE_OFFSET_MS = 1_000.0
 FIRST_PAUSE_S = 0.1
@@ -54,38 +61,40 @@ class _Dirty:
 
 @dataclass(slots=True)
 class _Pending:
-    """What the next commit writes, and what follows it."""
+    """What the next commit writes of a partition, up to which message of its log, and what follows."""
 
+    seq: int
+    msg_id: str
     dirty: dict[str, _Dirty] = field(default_factory=dict)
     attempts: dict[tuple[str, str, int, str], tuple[str, RecordAttempt]] = field(
         default_factory=dict
     )
-    offsets: dict[int, tuple[int, int, str]] = field(default_factory=dict)
-    outlooks: dict[tuple[int, str, str, str], Estimate] = field(default_factory=dict)
+    told_ms: float | None = None
+    outlooks: dict[tuple[str, str, str], Estimate] = field(default_factory=dict)
     after: list[Callable[[], None]] = field(default_factory=list)
     events: int = 0
+    size_bytes: int = 0
 
 
-class Committer:
-    """See the module."""
+class Tenure:
+    """What one partition decided under one epoch. Made by `Committer.open`."""
 
-    def __init__(self, store: Store, health: Health, metrics: CoordinatorMetrics) -> None:
-        self._store = store
-        self._health = health
-        self._metrics = metrics
-        self._pending = _Pending()
-        self._writing = 0
-        self._urgent = asyncio.Event()
-        self._some = asyncio.Event()
-        self._room = asyncio.Event()
-        self._room.set()
-        self._idle = asyncio.Event()
-        self._idle.set()
-
-    async def room(self) -> None:
-        """Wait while too much is decided and not written."""
-        if not self._room.is_set():
-            await self._room.wait()
+    def __init__(
+        self, committer: "Committer", partition: int, offset: Offset, lost: Callable[[], None]
+    ) -> None:
+        self.partition = partition
+        self.epoch = offset.epoch
+        self.over = False
+        """Another coordinator has the partition, or this one let go of it."""
+        self.pending: _Pending | None = None
+        self.applying = False
+        """An event is half applied: what it changed and the offset behind it are written together."""
+        self.lost = lost
+        self.written = asyncio.Event()
+        """Set while nothing is decided that is not written."""
+        self.written.set()
+        self._offset = offset.applied_seq, offset.applied_msg_id
+        self._committer = committer
 
     def add(
         self,
@@ -98,7 +107,7 @@ class Committer:
         urgent: bool,
     ) -> None:
         """Write a run's new state with the next commit; `first` for a run that was accepted now."""
-        pending = self._pending
+        pending = self.pending or self._begin()
         dirty = pending.dirty.get(run.run_id)
         if dirty is None:
             dirty = pending.dirty[run.run_id] = _Dirty(run)
@@ -110,94 +119,212 @@ class Committer:
         for attempt in attempts:
             identity = (run.run_id, attempt.key, attempt.attempt, attempt.outcome)
             pending.attempts[identity] = (run.run_id, attempt)
-        self._some.set()
-        self._idle.clear()
         if urgent:
-            self._urgent.set()
+            self._committer.hurry()
+        else:
+            self._committer.stir()
 
-    def expects(self, partition: int, kept: list[KeptEstimate]) -> None:
-        """Write what a partition expects from now on with the commit of its event."""
+    def expects(self, kept: list[KeptEstimate]) -> None:
+        """Write what the partition expects from now on with the commit of its event."""
+        pending = self.pending or self._begin()
         for row in kept:
-            key = (partition, row.tenant, row.pipeline, row.path)
-            self._pending.outlooks[key] = row.estimate
+            pending.outlooks[row.tenant, row.pipeline, row.path] = row.estimate
 
-    def applied(self, partition: int, epoch: int, seq: int, msg_id: str) -> None:
-        """Move a partition's offset with the next commit."""
-        self._pending.offsets[partition] = (epoch, seq, msg_id)
-        self._pending.events += 1
-        if self._pending.events + self._writing >= MAX_PENDING:
-            self._room.clear()
-            self._urgent.set()
-        self._some.set()
-        self._idle.clear()
+    def applied(self, seq: int, msg_id: str, size_bytes: int) -> None:
+        """Move the partition's offset with the next commit: behind an event of so many bytes."""
+        if self.over:
+            return
+        pending = self.pending or self._begin()
+        pending.events += 1
+        pending.size_bytes += size_bytes
+        pending.seq, pending.msg_id = self._offset = seq, msg_id
+        self._committer.grew(1, size_bytes)
+        self._committer.some()  # the part was passed over while the event was applied
 
     def after(self, action: Callable[[], None], *, urgent: bool = False) -> None:
         """Do something after the commit of what was decided until now."""
-        self._pending.after.append(action)
-        self._some.set()
-        self._idle.clear()
+        (self.pending or self._begin()).after.append(action)
         if urgent:
-            self._urgent.set()
+            self._committer.hurry()
+        else:
+            self._committer.stir()
+
+    def told(self, told_ms: float) -> None:
+        """Keep up to when the ends of runs are known to be told."""
+        (self.pending or self._begin()).told_ms = told_ms
+
+    async def flushed(self) -> None:
+        """Wait until all that was decided is written, or the tenure is over."""
+        self._committer.hurry()
+        await self.written.wait()
+
+    def end(self) -> None:
+        """Drop what is not written; nothing that follows it will be done."""
+        self.over = True
+        self._committer.close(self)
+
+    def _begin(self) -> _Pending:
+        pending = _Pending(*self._offset)
+        if not self.over:
+            self.pending = pending
+            self.written.clear()
+            self._committer.some()
+        return pending
+
+
+class Committer:
+    """See the module."""
+
+    def __init__(self, store: Store, health: Health, metrics: CoordinatorMetrics) -> None:
+        self._store = store
+        self._health = health
+        self._metrics = metrics
+        self._tenures: dict[int, Tenure] = {}
+        self._events = 0
+        self._bytes = 0
+        self._stirred = asyncio.Event()
+        self._urgent = asyncio.Event()
+        self._some = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+
+    def open(self, partition: int, offset: Offset, *, lost: Callable[[], None]) -> Tenure:
+        """Begin a partition's tenure; `lost` is called when another coordinator has ended it."""
+        former = self._tenures.get(partition)
+        if former is not None:
+            former.end()
+        tenure = self._tenures[partition] = Tenure(self, partition, offset, lost)
+        return tenure
+
+    def close(self, tenure: Tenure) -> None:
+        """Forget a tenure that is over."""
+        if self._tenures.get(tenure.partition) is tenure:
+            del self._tenures[tenure.partition]
+        if tenure.pending is not None:
+            self._shrank(tenure.pending)
+            tenure.pending = None
+        tenure.written.set()
+
+    async def room(self) -> None:
+        """Wait while too much is decided and not written."""
+        if not self._room.is_set():
+            await self._room.wait()
+
+    def some(self) -> None:
+        """Say that there is something to write."""
+        self._some.set()
+
+    def stir(self) -> None:
+        """Say that there is more to write than offsets."""
+        self._stirred.set()
+
+    def hurry(self) -> None:
+        """Write soon: somebody waits for it."""
+        self._stirred.set()
+        self._urgent.set()
+
+    def grew(self, events: int, size_bytes: int) -> None:
+        """Count what was decided; close the room when it is too much."""
+        self._events += events
+        self._bytes += size_bytes
+        if self._events >= MAX_PENDING or self._bytes >= MAX_PENDING_BYTES:
+            self._room.clear()
+            self.hurry()
 
     async def flushed(self) -> None:
         """Wait until all that was decided is written."""
-        self._urgent.set()
-        await self._idle.wait()
+        for tenure in list(self._tenures.values()):
+            await tenure.flushed()
 
     async def run(self) -> None:
-        """Commit for ever; raises PartitionLost where another owner has come."""
+        """Commit for ever."""
         while True:
             await self._some.wait()
             await self._gather()
-            pending, self._pending = self._pending, _Pending()
-            self._some.clear()
-            self._urgent.clear()
-            self._writing = pending.events
-            await self._write(pending)
-            self._writing = 0
-            self._room.set()
-            for action in pending.after:
-                action()
-            if not self._some.is_set():
-                self._idle.set()
+            for signal in (self._some, self._stirred, self._urgent):
+                signal.clear()
+            await self._write(self._taken())
+
+    def _taken(self) -> dict[Tenure, _Pending]:
+        taken = {}
+        for tenure in self._tenures.values():
+            if tenure.pending is not None and not tenure.applying:
+                taken[tenure], tenure.pending = tenure.pending, None
+        return taken
 
     async def _gather(self) -> None:
-        quiet = not self._pending.dirty and not self._pending.after
-        wait_ms = IDLE_OFFSET_MS if quiet else GATHER_MS
-        try:
-            async with asyncio.timeout(wait_ms / 1000):
-                await self._urgent.wait()
-        except TimeoutError:
-            return
+        await _within(IDLE_OFFSET_MS, self._stirred)
+        await _within(GATHER_MS, self._urgent)
 
-    async def _write(self, pending: _Pending) -> None:
-        batch = _batch_of(pending)
+    async def _write(self, parts: dict[Tenure, _Pending]) -> None:
+        """Write parts of one batch and do what follows; leave out those whose tenure is over."""
+        taken = list(parts.values())
         pause_s = FIRST_PAUSE_S
-        while True:
+        while parts := {tenure: part for tenure, part in parts.items() if not tenure.over}:
             begun_ms = monotonic_ms()
             try:
-                await self._store.commit(batch)
+                await self._store.commit(_batch_of(parts))
+            except PartitionLost as error:
+                self._lost(parts, error)
             except AWAY as error:
                 reason = str(error) or type(error).__name__
                 self._health.report("postgres", False, reason)
-                log.warning("commit_waits", reason=reason, events=pending.events)
+                log.warning("commit_waits", reason=reason, events=self._events)
                 await asyncio.sleep(pause_s)
                 pause_s = min(MAX_PAUSE_S, 2 * pause_s)
-                continue
-            self._health.report("postgres", True)
-            self._metrics.committed(pending.events, monotonic_ms() - begun_ms)
-            return
+            else:
+                self._health.report("postgres", True)
+                events = sum(part.events for part in parts.values())
+                self._metrics.committed(events, monotonic_ms() - begun_ms)
+                break
+        for part in taken:
+            self._shrank(part)
+        for tenure, part in parts.items():
+            for action in part.after:
+                action()
+            if tenure.pending is None:
+                tenure.written.set()
+
+    def _lost(self, parts: Iterable[Tenure], error: PartitionLost) -> None:
+        partition, epoch = error.fields["partition"], error.fields["epoch"]
+        for tenure in parts:
+            if (tenure.partition, tenure.epoch) == (partition, epoch):
+                log.warning("partition_lost", partition=partition, epoch=epoch)
+                tenure.end()
+                tenure.lost()
+
+    def _shrank(self, part: _Pending) -> None:
+        self._events -= part.events
+        self._bytes -= part.size_bytes
+        if self._events < MAX_PENDING and self._bytes < MAX_PENDING_BYTES:
+            self._room.set()
 
 
-def _batch_of(pending: _Pending) -> Batch:
-    batch = Batch(offsets=pending.offsets)
-    for run_id, dirty in pending.dirty.items():
-        if dirty.run_changed:
-            batch.runs.append(run_row(dirty.run, first=dirty.first))
-        batch.steps += [step_row(run_id, dirty.run.steps[key]) for key in dirty.steps]
-    batch.outlooks = [
-        (*key, estimate.weight, estimate.mean_ms, estimate.variance)
-        for key, estimate in pending.outlooks.items()
-    ]
-    batch.attempts = [attempt_row(run_id, a) for run_id, a in pending.attempts.values()]
+async def _within(bound_ms: float, event: asyncio.Event) -> None:
+    """Wait for an event, or until the bound has passed."""
+    if event.is_set():
+        return
+    try:
+        async with asyncio.timeout(bound_ms / 1000):
+            await event.wait()
+    except TimeoutError:
+        return
+
+
+def _batch_of(parts: Mapping[Tenure, _Pending]) -> Batch:
+    batch = Batch()
+    for tenure, part in parts.items():
+        number = tenure.partition
+        batch.offsets[number] = (tenure.epoch, part.seq, part.msg_id)
+        if part.told_ms is not None:
+            batch.told[number] = part.told_ms
+        for run_id, dirty in part.dirty.items():
+            if dirty.run_changed:
+                batch.runs.append(run_row(dirty.run, first=dirty.first))
+            batch.steps += [step_row(run_id, dirty.run.steps[key]) for key in dirty.steps]
+        batch.outlooks += [
+            (number, *key, estimate.weight, estimate.mean_ms, estimate.variance)
+            for key, estimate in part.outlooks.items()
+        ]
+        batch.attempts += [attempt_row(run_id, a) for run_id, a in part.attempts.values()]
     return batch

@@ -1,12 +1,15 @@
-"""The coordinator: intake, its partitions and one committer, over one bus and one store.
+"""The coordinator: intake, its share of the partitions and one committer, over one bus and one store.
 
-States: made, owning (its partitions are taken over), serving, draining (asked to stop: nothing is read
-any more, what was decided is written within DRAIN_S), ended. It fails when one of its parts does; a
-partition that another coordinator took is such a failure.
+States: made, serving (`settled` once every partition has an owner), draining (asked to stop: what was
+decided is written, partition by partition, and given to others, within DRAIN_S), ended. It fails when
+one of its parts does. A partition that another coordinator took is dropped, and the others go on.
 """
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import structlog
 
@@ -17,13 +20,18 @@ from hocket.coordinator.dispatcher import Dispatcher
 from hocket.coordinator.durations import Durations
 from hocket.coordinator.intake import Intake
 from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.coordinator.ownership import Ownership
 from hocket.coordinator.partition import Partition
 from hocket.coordinator.step_cache import StepCache
 from hocket.coordinator.store import Store
+from hocket.kit.bucket import Leases
 from hocket.kit.bus import Bus
 from hocket.kit.lifecycle import Health
 
-DRAIN_S = 5.0
+DRAIN_S = 8.0
+LEAVE_S = 5.0
+"""For what a partition decided to be written and told before it is left all the same."""
+RETRY_S = 0.25
 DURATIONS_EVERY_S = 5.0
 OUTLOOKS_EVERY_S = 1.0
 """What was measured enters the logs at most this often."""
@@ -31,8 +39,14 @@ OUTLOOKS_EVERY_S = 1.0
 log = structlog.get_logger(__name__)
 
 
+@dataclass(slots=True)
+class _Owned:
+    partition: Partition
+    reading: asyncio.Task[None]
+
+
 class Coordinator:
-    """See the module. `own`, then `run`."""
+    """See the module. `name` is its own among the coordinators of an installation."""
 
     def __init__(
         self,
@@ -41,7 +55,9 @@ class Coordinator:
         cache_store: CacheStore,
         health: Health,
         metrics: CoordinatorMetrics,
+        leases: Leases,
         *,
+        name: str,
         partitions: int,
         max_task_bytes: int,
         tenant_weights: Mapping[str, float] | None = None,
@@ -54,21 +70,30 @@ class Coordinator:
         self._dispatcher = Dispatcher(
             bus, metrics, partitions=partitions, weights=tenant_weights or {}, gated=gated
         )
-        self._partitions = [
-            Partition(
-                number,
-                partitions=partitions,
-                bus=bus,
-                store=store,
-                catalog=self._catalog,
-                durations=self._durations,
-                committer=self._committer,
-                step_cache=self._step_cache,
-                dispatcher=self._dispatcher,
-                metrics=metrics,
-            )
-            for number in range(partitions)
-        ]
+        self._make = partial(
+            Partition,
+            partitions=partitions,
+            bus=bus,
+            store=store,
+            catalog=self._catalog,
+            durations=self._durations,
+            committer=self._committer,
+            step_cache=self._step_cache,
+            dispatcher=self._dispatcher,
+            metrics=metrics,
+        )
+        self._owned: dict[int, _Owned] = {}
+        self._name = name
+        self._ownership = Ownership(
+            leases,
+            health,
+            name=name,
+            incarnation=bus.nc.new_inbox().rsplit(".", 1)[1],
+            partitions=partitions,
+            take=self._take,
+            leave=self._leave,
+            drop=self._drop,
+        )
         self._intake = Intake(
             bus,
             store,
@@ -79,51 +104,111 @@ class Coordinator:
             max_task_bytes=max_task_bytes,
         )
         self._bus = bus
+        self._unread: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        metrics.in_flight.set_function(self._in_flight)
+        metrics.owned.set_function(lambda: len(self._owned))
 
-    async def own(self, owner: str) -> None:
-        """Take every partition over."""
-        await self._dispatcher.open()
-        await asyncio.gather(*(partition.own(owner) for partition in self._partitions))
-        self._bus.on_reconnect.append(self._came_back)
+    async def settled(self) -> None:
+        """Wait until every partition has an owner that lives, and ours are read."""
+        await self._ownership.settled.wait()
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Coordinate until `stopping`; raise what ended a part."""
-        reading = [
-            asyncio.create_task(p.read(), name=f"partition-{p.number}") for p in self._partitions
-        ]
+        await self._dispatcher.open()
+        self._bus.on_reconnect.append(self._came_back)
+        owning = asyncio.create_task(self._ownership.run(), name="ownership")
         admitting = asyncio.create_task(self._intake.run(), name="intake")
         committing = asyncio.create_task(self._committer.run(), name="commit")
         caching = asyncio.create_task(self._step_cache.run(), name="step-cache")
         keeping = asyncio.create_task(self._keep_durations(), name="durations")
+        telling = asyncio.create_task(self._tell(), name="outlooks")
         stop = asyncio.create_task(stopping.wait(), name="stopping")
-        telling = asyncio.create_task(self._tell_durations(), name="outlooks")
         dispatching = asyncio.create_task(self._dispatcher.run(), name="dispatch")
-        tasks = [*reading, admitting, committing, caching, keeping, telling, dispatching]
+        tasks = [owning, admitting, committing, caching, keeping, telling, dispatching]
         try:
-            done, _ = await asyncio.wait({*tasks, stop}, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()  # a task that ended has failed
-            for task in (admitting, *reading):
-                task.cancel()
-            await asyncio.wait(
-                {committing, asyncio.ensure_future(self._committer.flushed())},
-                timeout=DRAIN_S,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            await self._until_ended({*tasks, stop})
+            admitting.cancel()
+            handing_over = asyncio.create_task(self._ownership.hand_over(), name="handing-over")
+            await self._until_ended({owning, committing, handing_over}, timeout_s=DRAIN_S)
+            handing_over.cancel()
         finally:
+            self._bus.on_reconnect.remove(self._came_back)
+            tasks += [owned.reading for owned in self._owned.values()]
             for task in (*tasks, stop):
                 task.cancel()
             await asyncio.wait({*tasks, stop})
+            for number in list(self._owned):
+                self._drop(number)
+
+    async def _until_ended(
+        self,
+        tasks: set[asyncio.Task[None]] | set[asyncio.Task[Any]],
+        timeout_s: float | None = None,
+    ) -> None:
+        """Wait until one of the tasks has ended, or a partition cannot be read; raise why."""
+        done, _ = await asyncio.wait(
+            {*tasks, self._unread}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+        )
+        for task in done:
+            task.result()
+
+    # ---- partitions -------------------------------------------------------------------------
+
+    async def _take(self, number: int, cause: str) -> None:
+        while True:
+            partition: Partition = self._make(number)
+            lost = partial(self._ownership.lost, number)
+            try:
+                await partition.own(self._name, cause=cause, lost=lost)
+                break
+            except AWAY as error:
+                partition.end()
+                log.warning("partition_waits", partition=number, reason=str(error))
+                await asyncio.sleep(RETRY_S)
+            except BaseException:
+                partition.end()
+                raise
+        reading = asyncio.create_task(partition.read(), name=f"partition-{number}")
+        reading.add_done_callback(self._stopped_reading)
+        self._owned[number] = _Owned(partition, reading)
+
+    async def _leave(self, number: int) -> None:
+        owned = self._owned[number]
+        owned.reading.cancel()
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await asyncio.wait({owned.reading})
+                await owned.partition.leave()
+        except TimeoutError:
+            log.warning("partition_left_unwritten", partition=number)
+        self._drop(number)
+
+    def _drop(self, number: int) -> None:
+        owned = self._owned.pop(number, None)
+        if owned is not None:
+            owned.reading.cancel()
+            owned.partition.end()
+
+    def _stopped_reading(self, reading: asyncio.Task[None]) -> None:
+        if reading.cancelled() or self._unread.done():
+            return
+        error = reading.exception()
+        assert error is not None, "a log has no end"
+        self._unread.set_exception(error)
 
     def _came_back(self) -> None:
-        for partition in self._partitions:
-            partition.redispatch()
+        for owned in self._owned.values():
+            owned.partition.redispatch()
 
-    async def _tell_durations(self) -> None:
+    def _in_flight(self) -> int:
+        return sum(owned.partition.in_flight for owned in self._owned.values())
+
+    async def _tell(self) -> None:
         while True:
             await asyncio.sleep(OUTLOOKS_EVERY_S)
-            for partition in self._partitions:
-                partition.tell_durations()
+            for owned in self._owned.values():
+                owned.partition.tell_durations()
+                owned.partition.keep_told()
 
     async def _keep_durations(self) -> None:
         while True:

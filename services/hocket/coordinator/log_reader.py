@@ -89,6 +89,8 @@ class LogReader:
         finally:
             self._bus.on_reconnect.remove(self._broken.set)
             await self._detach()
+            async with self._handling:  # whoever stopped us finds no event half applied
+                pass
 
     async def _until_broken(self) -> None:
         loop = asyncio.get_running_loop()

@@ -25,6 +25,9 @@ class CoordinatorMetrics:
             "hocket_tasks", "Tasks taken in, by outcome.", ["outcome"], registry=registry
         )
         self.in_flight = Gauge("hocket_runs_in_flight", "Runs in memory.", registry=registry)
+        self.owned = Gauge(
+            "hocket_partitions_owned", "Partitions whose log is read here.", registry=registry
+        )
         self._run_seconds = Histogram(
             "hocket_run_seconds",
             "From acceptance to end, by class.",
@@ -40,6 +43,13 @@ class CoordinatorMetrics:
         )
         self._takeovers = Counter(
             "hocket_takeovers", "Partitions taken, by cause.", ["cause"], registry=registry
+        )
+        self._takeover_seconds = Histogram(
+            "hocket_takeover_seconds",
+            "From the decision to take a partition until its log is read, by cause.",
+            ["cause"],
+            buckets=SECONDS,
+            registry=registry,
         )
 
         self._cache = Counter(
@@ -106,5 +116,6 @@ class CoordinatorMetrics:
         if steps:
             self._cache.labels(answer).inc(steps)
 
-    def taken(self, cause: str) -> None:
+    def taken(self, cause: str, latency_ms: float) -> None:
         self._takeovers.labels(cause).inc()
+        self._takeover_seconds.labels(cause).observe(latency_ms / 1000)

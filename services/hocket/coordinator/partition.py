@@ -2,11 +2,14 @@
 
 Commands are published at once, without waiting for the database; what must come after the commit
 (ends, replies, acks of TASKS, steps with effects outside) is handed to the committer. States: owning
-(its runs in flight are loaded and handed out again), reading. It ends when its epoch is over.
+(its runs in flight are loaded and handed out again), reading, leaving (nothing is read any more, what
+was decided is written and told), over: another coordinator owns it, or nobody. Each tenure is an
+object of its own; nothing of one is left in the next.
 """
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,7 +18,7 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from hocket.coordinator.catalog import Catalog, Entry
-from hocket.coordinator.committer import AWAY, Committer
+from hocket.coordinator.committer import AWAY, Committer, Tenure
 from hocket.coordinator.core.commands import (
     Announce,
     CancelAttempt,
@@ -46,9 +49,10 @@ from hocket.coordinator.origins import Origins
 from hocket.coordinator.step_cache import StepCache
 from hocket.coordinator.store import Store
 from hocket.coordinator.timers import Timers
+from hocket.coordinator.untold import Untold
 from hocket.kit import dead_letters
-from hocket.kit.bus import Bus
-from hocket.kit.clock import now_ms
+from hocket.kit.bus import Bus, PubAck
+from hocket.kit.clock import monotonic_ms, now_ms
 from hocket.kit.events import IDEMPOTENCY_KEY, event_headers
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError, PayloadTooLarge
@@ -71,8 +75,6 @@ from hocket.schemas.pipeline.plan import check_input
 
 MAX_ENDED = 5_000
 """Runs that ended lately, kept to know a repeated task or a late result."""
-ENDED_FOR_S = 120.0
-"""On a takeover, ends younger than this are told again (the streams drop repeats)."""
 MAX_ORPHANS = 10_000
 """Results of runs that this log has not (yet) accepted."""
 PAUSE_S = 0.2
@@ -110,6 +112,8 @@ class Partition:
         self._dispatcher = dispatcher
         self._metrics = metrics
         self._epoch = 0
+        self._untold = Untold(0.0)
+        self._all_told = asyncio.Event()
         self._outlooks = Outlooks()
         self._in_use: set[tuple[str, str]] = set()
         self._runs: dict[str, Run] = {}
@@ -117,17 +121,24 @@ class Partition:
         self._orphans: OrderedDict[str, list[AttemptFinished]] = OrderedDict()
         self._timers = Timers(self._fire, is_wanted=self._runs.__contains__)
         self._reader: LogReader | None = None
+        self._tenure: Tenure | None = None
 
     @property
     def in_flight(self) -> int:
         """Runs in memory."""
         return len(self._runs)
 
-    async def own(self, owner: str) -> None:
-        """Take the partition over: fence its former owner, load what is in flight, go on with it."""
-        begun_ms = now_ms()
+    async def own(
+        self, owner: str, *, cause: str = "start", lost: Callable[[], None] = lambda: None
+    ) -> None:
+        """Take the partition over: fence its former owner, load what is in flight, go on with it. `lost`
+        is called when another coordinator has done the same to us."""
+        begun_ms = monotonic_ms()
         offset = await self._store.own(self.number, owner)
+        fenced_ms = monotonic_ms()
         self._epoch = offset.epoch
+        self._tenure = self._committer.open(self.number, offset, lost=lost)
+        self._untold = Untold(offset.told_ms)
         self._reader = LogReader(
             self._bus,
             self.number,
@@ -140,18 +151,20 @@ class Partition:
         self._dispatcher.took(self.number)
         for run, steps in await self._store.in_flight(self.number):
             await self._load(run, steps)
-        for run in await self._store.ended_since(self.number, ENDED_FOR_S):
+        for run in await self._store.ended_since(self.number, offset.told_ms):
             self._remember(run)
             self._tell_end(run, finished_of(run))
-        self._metrics.taken("start")
-        self._gauge()
+        took_ms = monotonic_ms() - begun_ms
+        self._metrics.taken(cause, took_ms)
         log.info(
             "partition_owned",
             partition=self.number,
+            cause=cause,
             epoch=self._epoch,
             applied_seq=offset.applied_seq,
             runs=len(self._runs),
-            latency_ms=round(now_ms() - begun_ms, 1),
+            fence_ms=round(fenced_ms - begun_ms, 1),
+            latency_ms=round(took_ms, 1),
         )
 
     async def read(self) -> None:
@@ -162,6 +175,25 @@ class Partition:
         finally:
             self._timers.clear()
 
+    async def leave(self) -> None:
+        """Write what was decided and wait until it is told, so that the next owner finds all in
+        Postgres. The log is not read any more when this is called."""
+        assert self._tenure is not None, "own the partition first"
+        await self._tenure.flushed()
+        self._all_told.clear()
+        if self._untold:
+            await self._all_told.wait()
+        self.keep_told()
+        await self._tenure.flushed()
+
+    def end(self) -> None:
+        """Drop everything: what is not written is decided again by the next owner."""
+        if self._tenure is not None:
+            self._tenure.end()
+            self._dispatcher.lost(self.number)
+        self._timers.clear()
+        self._runs.clear()
+
     def redispatch(self) -> None:
         """Hand every attempt in flight out again: the server came back and may have lost steps.
         Streams drop what they still have; a step that was lost runs."""
@@ -169,6 +201,12 @@ class Partition:
             entry = self._catalog.ready(run.tenant, run.pipeline, run.version)
             assert entry is not None, "the plan of a run in flight is kept"
             self._resume(run, entry)
+
+    def keep_told(self) -> None:
+        """Keep up to when the ends of runs are known to be told, where that is news."""
+        told_ms = self._untold.news(now_ms())
+        if told_ms is not None:
+            self._decisions.told(told_ms)
 
     def tell_durations(self) -> None:
         """Post what was measured of the pipelines in use since the last time, where it is news."""
@@ -181,13 +219,24 @@ class Partition:
 
     async def handle(self, message: LogMessage) -> None:
         """Apply one message of the log."""
+        tenure = self._decisions
         await self._committer.room()
-        event = await self._event_of(message)
-        if event is not None:
-            self._metrics.applied(message.kind)
-            await self._apply_surely(event, message)
-            self._dispatcher.release()
-        self._committer.applied(self.number, self._epoch, message.seq, message.msg_id)
+        await self._bus.room()
+        tenure.applying = True
+        try:
+            event = await self._event_of(message)
+            if event is not None:
+                self._metrics.applied(message.kind)
+                await self._apply_surely(event, message)
+                self._dispatcher.release()
+        finally:
+            tenure.applying = False
+        tenure.applied(message.seq, message.msg_id, len(message.body))
+
+    @property
+    def _decisions(self) -> Tenure:
+        assert self._tenure is not None, "own the partition first"
+        return self._tenure
 
     # ---- events -----------------------------------------------------------------------------
 
@@ -237,7 +286,7 @@ class Partition:
             await self._accept(event, at_ms)
             return
         if isinstance(event, OutlookChanged):
-            self._committer.expects(self.number, self._outlooks.change(event))
+            self._decisions.expects(self._outlooks.change(event))
             return
         if isinstance(event, AttemptFinished):
             self._dispatcher.finished(event)
@@ -264,7 +313,7 @@ class Partition:
             known = (await self._store.known([event.run_id])).get(event.run_id)
         if known is not None:
             if known.ended:  # its end may be waiting for its commit still
-                self._committer.after(partial(self._tell_end, known, finished_of(known)))
+                self._decisions.after(partial(self._tell_end, known, finished_of(known)))
             self._ack_after_commit(event)
             return
         try:
@@ -302,7 +351,7 @@ class Partition:
         """Acknowledge the task with the commit that holds its run; only once the run is decided, for
         an earlier commit must not take the task away."""
         if event.task_ack is not None:
-            self._committer.after(partial(self._bus.ack, event.task_ack))
+            self._decisions.after(partial(self._bus.ack, event.task_ack))
 
     async def _entry_for(self, event: RunAccepted) -> Entry:
         entry = await self._catalog.entry(event.tenant, event.pipeline, event.version)
@@ -352,7 +401,7 @@ class Partition:
             else:
                 self._execute(command)
         if decision.changed or decision.run_changed or attempts:
-            self._committer.add(
+            self._decisions.add(
                 run,
                 changed=decision.changed,
                 run_changed=decision.run_changed,
@@ -361,9 +410,7 @@ class Partition:
                 urgent=bool(after),
             )
         for command in after:
-            self._committer.after(partial(self._execute_committed, command), urgent=True)
-        if before is None or run.ended:
-            self._gauge()
+            self._decisions.after(partial(self._execute_committed, command), urgent=True)
 
     def _execute_committed(self, command: Command) -> None:
         """Carry out what waited for its commit, unless the run has gone on without it by now."""
@@ -421,11 +468,11 @@ class Partition:
         )
         subject = subjects.event(run.tenant, run.pipeline, RunFinished.kind)
         try:
-            self._bus.post(subject, payload, msg_id=f"{run.run_id}:end", headers=headers)
+            told = [self._bus.post(subject, payload, msg_id=f"{run.run_id}:end", headers=headers)]
         except PayloadTooLarge:
             slim = finished.model_copy(update={"output": None})
             payload = _bytes(slim)
-            self._bus.post(subject, payload, msg_id=f"{run.run_id}:end", headers=headers)
+            told = [self._bus.post(subject, payload, msg_id=f"{run.run_id}:end", headers=headers)]
         if run.reply_to is not None:
             self._bus.tell(run.reply_to, payload)
         if run.parent is not None:
@@ -438,16 +485,24 @@ class Partition:
                 timing=timing_of(run.critical_path),
                 degraded=run.status is RunStatus.DEGRADED,
             )
-            self._tell_parent(run.parent, result)
+            told.append(self._tell_parent(run.parent, result))
+        self._untold.ended(run.run_id, finished.finished_at_ms, len(told))
+        for post in told:
+            post.add_done_callback(partial(self._end_told, run.run_id))
 
-    def _tell_parent(self, parent: RunParent, result: AttemptFinished) -> None:
+    def _end_told(self, run_id: str, _told: "asyncio.Future[PubAck]") -> None:
+        self._untold.told(run_id)
+        if not self._untold:
+            self._all_told.set()
+
+    def _tell_parent(self, parent: RunParent, result: AttemptFinished) -> "asyncio.Future[PubAck]":
         msg_id = ids.attempt_id(parent.run_id, parent.step, parent.attempt) + ":f"
         subject = subjects.log(parent.partition, AttemptFinished.kind)
         try:
-            self._bus.post(subject, _bytes(result), msg_id=msg_id)
+            return self._bus.post(subject, _bytes(result), msg_id=msg_id)
         except PayloadTooLarge as error:
             refused = result.model_copy(update={"output": None, "error": error.info()})
-            self._bus.post(subject, _bytes(refused), msg_id=msg_id)
+            return self._bus.post(subject, _bytes(refused), msg_id=msg_id)
 
     def _start_sub_run(self, accepted: RunAccepted) -> None:
         try:
@@ -495,7 +550,7 @@ class Partition:
 
     async def _rewound(self) -> None:
         """The log lost its tail: hand out again what is in flight."""
-        self._metrics.taken("rewind")
+        self._metrics.taken("rewind", 0.0)
         self.redispatch()
 
     def _resume(self, run: Run, entry: Entry) -> None:
@@ -514,9 +569,6 @@ class Partition:
         self._ended[run.run_id] = run
         if len(self._ended) > MAX_ENDED:
             self._ended.popitem(last=False)
-
-    def _gauge(self) -> None:
-        self._metrics.in_flight.set(len(self._runs))
 
 
 def _duration_ms(step: Step, event: RunEvent) -> float:

@@ -1,5 +1,6 @@
 """The coordinator as a process: its connections, its tables, its end."""
 
+import asyncio
 import os
 import socket
 
@@ -7,9 +8,12 @@ from hocket.coordinator.cache_store import CacheStore
 from hocket.coordinator.coordinator import Coordinator
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.store import Store
+from hocket.kit.bucket import Bucket
+from hocket.kit.installation import agree_on_partitions
 from hocket.kit.lifecycle import Service
 from hocket.kit.migrations import wait_current
 from hocket.kit.streams import ensure_streams
+from hocket.schemas import subjects
 
 POOL_SIZE = 4
 TABLES_TIMEOUT_MS = 30_000.0
@@ -17,25 +21,37 @@ WINDOW = 16_384
 
 
 async def main(service: Service) -> None:
-    """Own every partition and coordinate until asked to stop."""
+    """Coordinate a share of the partitions until asked to stop."""
     settings = service.settings
     bus = await service.bus(window=WINDOW)
     await ensure_streams(bus, replicas=settings.stream_replicas)
     await wait_current(settings.database_url, TABLES_TIMEOUT_MS)
     pool = await service.pool(POOL_SIZE)
+    await agree_on_partitions(pool, settings.partitions)
+    leases = Bucket(bus, subjects.COORDINATORS, replicas=settings.stream_replicas)
+    name = settings.instance or f"{socket.gethostname()}-{os.getpid()}"
     coordinator = Coordinator(
         bus,
         Store(pool),
         CacheStore(pool),
         service.health,
         CoordinatorMetrics(service.telemetry.registry),
+        leases,
+        name=name,
         partitions=settings.partitions,
         max_task_bytes=settings.max_task_bytes,
         tenant_weights=settings.tenant_weights,
         gated=settings.dispatch_gate,
     )
-    owner = f"{socket.gethostname()}-{os.getpid()}"
-    await coordinator.own(owner)
+    async with leases.watching():
+        serving = asyncio.create_task(_say_when_settled(service, coordinator))
+        try:
+            await coordinator.run(service.stopping)
+        finally:
+            serving.cancel()
+
+
+async def _say_when_settled(service: Service, coordinator: Coordinator) -> None:
+    await coordinator.settled()
     service.started()
-    service.log.info("coordinator_serving", partitions=settings.partitions, owner=owner)
-    await coordinator.run(service.stopping)
+    service.log.info("coordinator_serving", partitions=service.settings.partitions)

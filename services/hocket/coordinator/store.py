@@ -34,9 +34,11 @@ class PartitionLost(HocketError):
 
 @dataclass(slots=True)
 class Batch:
-    """What one commit writes. `offsets`: partition -> (epoch, applied_seq, applied_msg_id)."""
+    """What one commit writes. `offsets`: partition -> (epoch, applied_seq, applied_msg_id); `told`:
+    partition -> up to when the ends of its runs were told (epoch ms), where that is news."""
 
     offsets: dict[int, tuple[int, int, str]] = field(default_factory=dict)
+    told: dict[int, float] = field(default_factory=dict)
     runs: list[Row] = field(default_factory=list)
     steps: list[Row] = field(default_factory=list)
     attempts: list[Row] = field(default_factory=list)
@@ -46,11 +48,13 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """How far the log of a partition is applied, and the id of the message there."""
+    """How far the log of a partition is applied, the id of the message there, and up to when the ends
+    of its runs were told (epoch ms)."""
 
     epoch: int
     applied_seq: int
     applied_msg_id: str
+    told_ms: float = 0.0
 
 
 class Store:
@@ -62,13 +66,14 @@ class Store:
     async def own(self, partition: int, owner: str) -> Offset:
         """Take a partition: from now on every commit with an older epoch is refused."""
         row = await self._pool.fetchrow(_OWN, partition, owner)
-        return Offset(row["epoch"], row["applied_seq"], row["applied_msg_id"])
+        return Offset(row["epoch"], row["applied_seq"], row["applied_msg_id"], row["told_ms"])
 
     async def commit(self, batch: Batch) -> None:
-        """Write a batch, or raise PartitionLost and write nothing."""
-        fences = [(p, *offset) for p, offset in sorted(batch.offsets.items())]
+        """Write a batch, or raise PartitionLost for the first partition that has another owner now and
+        write nothing."""
+        fences = [(p, *o, batch.told.get(p)) for p, o in sorted(batch.offsets.items())]
         arguments = [
-            *_columns(fences, 4),
+            *_columns(fences, 5),
             *_columns(batch.runs, len(RUN_COLUMNS)),
             *_columns(batch.steps, len(STEP_COLUMNS)),
             *_columns(batch.attempts, len(ATTEMPT_COLUMNS)),
@@ -80,8 +85,9 @@ class Store:
         try:
             await self._pool.fetchval(statement, *arguments, timeout=COMMIT_TIMEOUT_S)
         except asyncpg.DivisionByZeroError:
-            partition, epoch = fences[0][:2]
-            raise PartitionLost(partition=partition, epoch=epoch) from None
+            lost = await self._pool.fetchrow(_LOST, *_columns(fences, 5)[:2])
+            assert lost is not None, "the fence failed, and epochs never go back"
+            raise PartitionLost(partition=lost["partition"], epoch=lost["epoch"]) from None
 
     async def in_flight(self, partition: int) -> list[tuple[Run, list[Step]]]:
         """Return the runs of a partition that have not ended, with their steps."""
@@ -91,9 +97,9 @@ class Store:
             steps[row["run_id"]].append(step_of(row))
         return [(run, steps[run.run_id]) for run in runs]
 
-    async def ended_since(self, partition: int, seconds: float) -> list[Run]:
-        """Return the runs of a partition that ended lately, without their steps."""
-        rows = await self._pool.fetch(_ENDED, partition, seconds)
+    async def ended_since(self, partition: int, since_ms: float) -> list[Run]:
+        """Return the runs of a partition that ended at a time (epoch ms) or later, without steps."""
+        rows = await self._pool.fetch(_ENDED, partition, since_ms)
         return [run_of(row) for row in rows]
 
     async def known(self, run_ids: Sequence[str]) -> dict[str, Run]:
@@ -177,7 +183,15 @@ _OWN = """
 INSERT INTO hocket.partition (partition, epoch, owner) VALUES ($1, 1, $2)
 ON CONFLICT (partition) DO UPDATE
 SET epoch = hocket.partition.epoch + 1, owner = excluded.owner, updated_at = now()
-RETURNING epoch, applied_seq, applied_msg_id
+RETURNING epoch, applied_seq, applied_msg_id,
+    (extract(epoch FROM told_at) * 1000)::double precision AS told_ms
+"""
+_LOST = """
+SELECT f.partition, f.epoch FROM unnest($1::integer[], $2::bigint[]) AS f(partition, epoch)
+WHERE NOT EXISTS (
+    SELECT FROM hocket.partition p WHERE p.partition = f.partition AND p.epoch = f.epoch
+)
+ORDER BY f.partition LIMIT 1
 """
 OUTLOOK_COLUMNS: Mapping[str, str] = {
     "partition": "integer",
@@ -188,7 +202,7 @@ OUTLOOK_COLUMNS: Mapping[str, str] = {
     "mean_ms": "double precision",
     "variance": "double precision",
 }
-_RUN_FIRST = 5
+_RUN_FIRST = 6
 _STEP_FIRST = _RUN_FIRST + len(RUN_COLUMNS)
 _ATTEMPT_FIRST = _STEP_FIRST + len(STEP_COLUMNS)
 _OUTLOOK_FIRST = _ATTEMPT_FIRST + len(ATTEMPT_COLUMNS)
@@ -196,9 +210,10 @@ _OUTLOOK_FIRST = _ATTEMPT_FIRST + len(ATTEMPT_COLUMNS)
 _WRITES = f"""
 WITH fence AS (
     UPDATE hocket.partition p
-    SET applied_seq = f.seq, applied_msg_id = f.msg_id, updated_at = now()
-    FROM unnest($1::integer[], $2::bigint[], $3::bigint[], $4::text[])
-        AS f(partition, epoch, seq, msg_id)
+    SET applied_seq = f.seq, applied_msg_id = f.msg_id, updated_at = now(),
+        told_at = greatest(p.told_at, to_timestamp(f.told_ms / 1000))
+    FROM unnest($1::integer[], $2::bigint[], $3::bigint[], $4::text[], $5::double precision[])
+        AS f(partition, epoch, seq, msg_id, told_ms)
     WHERE p.partition = f.partition AND p.epoch = f.epoch
     RETURNING 1
 ), run AS (
@@ -237,7 +252,7 @@ ORDER BY accepted_at, run_id
 _STEPS = f"SELECT {_read(STEP_COLUMNS)} FROM hocket.step WHERE run_id = ANY($1::text[])"
 _ENDED = f"""
 SELECT {_read(RUN_COLUMNS)} FROM hocket.run
-WHERE partition = $1 AND finished_at > now() - make_interval(secs => $2)
+WHERE partition = $1 AND finished_at >= to_timestamp($2::double precision / 1000)
 ORDER BY finished_at, run_id
 """
 _KNOWN = f"SELECT {_read(RUN_COLUMNS)} FROM hocket.run WHERE run_id = ANY($1::text[])"

@@ -145,6 +145,10 @@ class Bucket:
                     log.warning("bucket_not_watched", stream=self._stream, reason=str(error))
                     await asyncio.sleep(RETRY_S)
                     continue
+                except Exception:  # a server that answers otherwise than we know
+                    log.exception("bucket_watch_failed", stream=self._stream)
+                    await asyncio.sleep(RETRY_S)
+                    continue
                 await self._until_broken()
                 self._fall_behind()
                 await _unsubscribe(subscription)

@@ -27,6 +27,9 @@ class Settings(BaseSettings):
     """One YAML file with the sections `models:` (routing) and `databases:` (SQL targets)."""
     partitions: int = Field(4, ge=1, le=1_024)
     """Shards of runs; fixed for the life of an installation."""
+    instance: str | None = Field(None, pattern=r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+    """The name of this process among its kind; one that is started again under the name of a former one
+    takes its place at once. By default the host's name and the process id."""
     stream_replicas: int = Field(1, ge=1, le=5)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "console"] = "json"

@@ -20,6 +20,9 @@ def up(
         typer.Option(help="Folder of all data and logs.", show_default="that of `hocket`"),
     ] = None,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Worker processes.")] = 1,
+    coordinators: Annotated[
+        int, typer.Option(min=1, max=16, help="Coordinator processes; they share the partitions.")
+    ] = 1,
     api_port: Annotated[
         int, typer.Option(min=0, max=65_535, help="Port of the REST API; 0 is any free one.")
     ] = DEFAULT_API_PORT,
@@ -52,6 +55,7 @@ def up(
     platform = Platform(
         data_dir or target.data_dir,
         workers=workers,
+        coordinators=coordinators,
         nats_url=target.named_nats,
         database_url=database,
         api_host=api_host,

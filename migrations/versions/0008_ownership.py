@@ -1,0 +1,14 @@
+"""ownership: see migrations/sql/0008_ownership.up.sql."""
+
+from hocket.kit.migrations import run_sql as run
+
+revision = "0008"
+down_revision = "0007"
+
+
+def upgrade() -> None:
+    run("0008_ownership.up.sql")
+
+
+def downgrade() -> None:
+    run("0008_ownership.down.sql")

@@ -1,0 +1,434 @@
+"""This process' share of the partitions: leases that others see, and what the rule makes of them.
+
+Every coordinator writes a sign of life (`member.<name>`) every BEAT_S and a lease (`partition.<n>`)
+for what it owns into one bucket, watches all of them, and does what `core/ownership.py` says of what
+it sees. Who has not been heard for LEASE_S is taken for dead. A name that comes back with another
+incarnation has been started again: what its former life owned is free at once.
+
+A partition here is being taken (the lease is ours; the log is not read yet), owned, or being left
+(its log is not read any more; the lease is given back when all is written). Leases are for balance
+and for a quick takeover; what keeps a coordinator that is wrong from writing is the epoch in
+Postgres.
+
+While the watch is behind, nothing is decided. After that, and after this process itself stood still,
+others get the time of a lease to be heard before they count as dead.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import structlog
+
+from hocket.coordinator.core.ownership import View, plan
+from hocket.kit.bucket import Entry, Leases, RevisionPassed
+from hocket.kit.bus import BusUnavailable
+from hocket.kit.lifecycle import Health
+from hocket.schemas.errors import HocketError
+
+BEAT_S = 0.5
+FIRST_BEAT_S = 0.02
+LEASE_S = 2.5
+FIRST_GRACE_S = 1.0
+"""How long a coordinator that has just started waits for those whose last sign of life is old."""
+TICK_S = 0.25
+STALL_S = LEASE_S / 2
+"""This process stood still if it did not come to look for so long."""
+RETRY_S = 0.25
+PUT_TIMEOUT_MS = 2_000.0
+FORGET_S = 60.0
+"""After this the last sign of life of a dead coordinator is removed."""
+MEMBER = "member."
+PARTITION = "partition."
+
+log = structlog.get_logger(__name__)
+
+
+class CoordinatorReplaced(HocketError):
+    """Another coordinator with the name `{name}` was started, and this one ends. Give each coordinator
+    a name of its own: HOCKET_INSTANCE."""
+
+    code = "coordinator_replaced"
+
+
+class _Phase(StrEnum):
+    TAKING = "taking"
+    OWNED = "owned"
+    LEAVING = "leaving"
+
+
+@dataclass(slots=True)
+class _Holding:
+    phase: _Phase
+    revision: int
+    """Of our lease."""
+    task: asyncio.Task[None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    incarnation: str
+    leaving: bool
+    heard_at_s: float
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The members and leases of one look at the bucket."""
+
+    members: dict[str, _Member] = field(default_factory=dict)
+    owners: dict[int, tuple[str, str]] = field(default_factory=dict)
+    """Partition -> (name, incarnation) of the lease."""
+
+
+class Ownership:
+    """See the module. `take` loads a partition and begins to read its log (with why it was free),
+    `leave` writes all and forgets it, `drop` forgets it at once."""
+
+    def __init__(
+        self,
+        leases: Leases,
+        health: Health,
+        *,
+        name: str,
+        incarnation: str,
+        partitions: int,
+        take: Callable[[int, str], Awaitable[None]],
+        leave: Callable[[int], Awaitable[None]],
+        drop: Callable[[int], None],
+    ) -> None:
+        self._leases = leases
+        self._health = health
+        self._name = name
+        self._incarnation = incarnation
+        self._partitions = partitions
+        self._take = take
+        self._leave = leave
+        self._drop = drop
+        self._holdings: dict[int, _Holding] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._contents: dict[str, tuple[int, dict[str, Any] | None]] = {}
+        self._leaving = False
+        self._beaten_at = 0
+        """The revision of our first sign of life."""
+        self._looked_at_s = float("-inf")
+        self._trusted_since_s = float("-inf")
+        self._no_takes_until_s = 0.0
+        self._behind = True
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.settled = asyncio.Event()
+        """Set once every partition has an owner that lives, and ours are read."""
+        self.empty = asyncio.Event()
+        """Set while we hold nothing."""
+        self.empty.set()
+
+    async def run(self) -> None:
+        """Hold our share for ever; cancel to stop. Raises CoordinatorReplaced and what `take` raises."""
+        beating = asyncio.create_task(self._beat_for_ever(), name="signs-of-life")
+        try:
+            while True:
+                self._leases.changed.clear()
+                self._look()
+                await self._until_changed()
+                if self._failed.done():
+                    self._failed.result()
+        finally:
+            for task in (beating, *self._tasks):
+                task.cancel()
+            await asyncio.wait({beating, *self._tasks})
+
+    async def hand_over(self) -> None:
+        """Give everything back, partition by partition as each is written; `run` goes on meanwhile."""
+        self._leaving = True
+        self._leases.changed.set()
+        await self._beat()
+        await self.empty.wait()
+        await self._put_quietly(MEMBER + self._name, None)
+
+    def lost(self, number: int) -> None:
+        """The fence in Postgres says that another coordinator owns a partition."""
+        holding = self._holdings.pop(number, None)
+        if holding is not None:
+            self._give_up(number, holding)
+            self._leases.changed.set()
+
+    # ---- signs of life ----------------------------------------------------------------------
+
+    async def _beat_for_ever(self) -> None:
+        while True:
+            if self._beaten_at or not self._behind:  # else the bucket may not be there yet
+                await self._beat()
+                await asyncio.sleep(BEAT_S)
+            else:
+                await asyncio.sleep(FIRST_BEAT_S)
+
+    async def _beat(self) -> None:
+        sign = _json(incarnation=self._incarnation, state="leaving" if self._leaving else "serving")
+        revision = await self._put_quietly(MEMBER + self._name, sign)
+        if revision is not None and not self._beaten_at:
+            self._beaten_at = revision
+
+    async def _put_quietly(self, key: str, value: bytes | None) -> int | None:
+        try:
+            return await self._leases.put(key, value, revision=None, timeout_ms=PUT_TIMEOUT_MS)
+        except BusUnavailable as error:  # others will hear from us when NATS is back
+            log.debug("bucket_not_written", key=key, reason=str(error))
+            return None
+
+    # ---- looking ----------------------------------------------------------------------------
+
+    async def _until_changed(self) -> None:
+        try:
+            async with asyncio.timeout(TICK_S):
+                await self._leases.changed.wait()
+        except TimeoutError:
+            return
+
+    def _look(self) -> None:
+        """Do what the rule says of what is known now."""
+        now_s = asyncio.get_running_loop().time()
+        stalled = now_s - self._looked_at_s > STALL_S and self._looked_at_s > 0
+        self._looked_at_s = now_s
+        if self._leases.current_since_s == float("-inf"):
+            self._behind = True
+            self._health.report("ownership", False, "the leases cannot be watched")
+            return
+        if self._behind or stalled:
+            self._trust(now_s)
+        seen = self._seen()
+        self._check_name(seen)
+        self._drop_taken(seen)
+        self._lease_again()
+        view = self._view(seen, now_s)
+        wanted = plan(self._name, view)
+        for number in wanted.release:
+            holding = self._holdings[number]
+            if holding.phase is _Phase.OWNED:
+                self._start_leaving(number, holding)
+        for number in wanted.take if now_s >= self._no_takes_until_s else ():
+            self._start_taking(number, seen, now_s)
+        self._report(view)
+        self._forget_dead(seen, view, now_s)
+
+    def _trust(self, now_s: float) -> None:
+        """Give others time to be heard; where the server came back, to write their leases, too."""
+        first = self._trusted_since_s == float("-inf")
+        if first:
+            self._trusted_since_s = now_s + FIRST_GRACE_S - LEASE_S
+        else:
+            self._trusted_since_s = now_s
+            self._no_takes_until_s = now_s + FIRST_GRACE_S
+        self._behind = False
+
+    def _content(self, entry: Entry) -> dict[str, Any] | None:
+        known = self._contents.get(entry.key)
+        if known is None or known[0] != entry.revision:
+            known = self._contents[entry.key] = (entry.revision, _parsed(entry))
+        return known[1]
+
+    def _seen(self) -> _Seen:
+        seen = _Seen()
+        for key, entry in self._leases.entries.items():
+            content = self._content(entry)
+            if content is None:
+                continue
+            incarnation = str(content.get("incarnation", ""))
+            if key.startswith(MEMBER):
+                seen.members[key.removeprefix(MEMBER)] = _Member(
+                    incarnation, content.get("state") == "leaving", entry.written_at_s
+                )
+            elif key.startswith(PARTITION) and content.get("owner"):
+                number = int(key.removeprefix(PARTITION))
+                seen.owners[number] = (str(content["owner"]), incarnation)
+        return seen
+
+    def _check_name(self, seen: _Seen) -> None:
+        entry = self._leases.entries.get(MEMBER + self._name)
+        member = seen.members.get(self._name)
+        if entry is None or member is None or not self._beaten_at:
+            return
+        if member.incarnation != self._incarnation and entry.revision > self._beaten_at:
+            raise CoordinatorReplaced(name=self._name)
+
+    def _drop_taken(self, seen: _Seen) -> None:
+        """Forget what another coordinator has taken because it took us for dead."""
+        for number, holding in list(self._holdings.items()):
+            entry = self._leases.entries.get(_lease_of(number))
+            if entry is None or entry.revision <= holding.revision or not holding.revision:
+                continue
+            if seen.owners.get(number) != (self._name, self._incarnation):
+                owner = seen.owners.get(number, ("nobody", ""))[0]
+                log.warning("partition_taken_away", partition=number, owner=owner)
+                del self._holdings[number]
+                self._give_up(number, holding)
+
+    def _view(self, seen: _Seen, now_s: float) -> View:
+        live = {
+            name
+            for name, member in seen.members.items()
+            if now_s - max(member.heard_at_s, self._trusted_since_s) <= LEASE_S
+            or (name == self._name and member.incarnation == self._incarnation)
+        }
+        if self._name in live and seen.members[self._name].incarnation != self._incarnation:
+            live.remove(self._name)  # of our former life
+        owners = {
+            number: name
+            for number, (name, incarnation) in seen.owners.items()
+            if name in live and name != self._name and seen.members[name].incarnation == incarnation
+        }
+        owners |= dict.fromkeys(self._holdings, self._name)
+        leaving = {name for name in live if seen.members[name].leaving}
+        if self._beaten_at:
+            live.add(self._name)  # though the bucket may have lost it
+        if self._leaving:
+            leaving.add(self._name)
+            live.add(self._name)
+        return View(self._partitions, frozenset(live), frozenset(leaving), owners)
+
+    def _report(self, view: View) -> None:
+        owned = sum(1 for h in self._holdings.values() if h.phase is _Phase.OWNED)
+        detail = f"{owned} of {self._partitions} partitions, {len(view.live)} coordinators"
+        self._health.report("ownership", True, detail)
+        if not self._holdings:
+            self.empty.set()
+        all_read = all(h.phase is _Phase.OWNED for h in self._holdings.values())
+        if all_read and len(view.owners) == self._partitions and self._name in view.live:
+            self.settled.set()
+
+    def _forget_dead(self, seen: _Seen, view: View, now_s: float) -> None:
+        if min(view.live, default="") != self._name:
+            return
+        for name, member in seen.members.items():
+            entry = self._leases.entries.get(MEMBER + name)
+            dead = name not in view.live and name != self._name
+            if dead and entry is not None and now_s - member.heard_at_s > FORGET_S:
+                self._leases.entries.pop(MEMBER + name)
+                self._run(self._forget(name, entry.revision))
+
+    async def _forget(self, name: str, revision: int) -> None:
+        try:
+            await self._leases.put(
+                MEMBER + name, None, revision=revision, timeout_ms=PUT_TIMEOUT_MS
+            )
+        except (RevisionPassed, BusUnavailable):
+            log.debug("member_not_forgotten", member=name)
+
+    # ---- taking -----------------------------------------------------------------------------
+
+    def _start_taking(self, number: int, seen: _Seen, now_s: float) -> None:
+        entry = self._leases.entries.get(_lease_of(number))
+        owner, incarnation = seen.owners.get(number, ("", ""))
+        member = seen.members.get(owner)
+        if entry is None:
+            cause = "start"
+        elif not owner:
+            cause = "handover"
+        elif member is None or member.incarnation != incarnation:
+            cause = "restart"
+        else:
+            cause = "death"
+        silent_ms = None if member is None else round(1_000 * (now_s - member.heard_at_s))
+        log.info("partition_free", partition=number, cause=cause, former=owner, silent_ms=silent_ms)
+        holding = self._holdings[number] = _Holding(_Phase.TAKING, 0)
+        self.empty.clear()
+        revision = entry.revision if entry is not None else 0
+        holding.task = self._run(self._take_it(number, holding, revision, cause))
+
+    async def _take_it(self, number: int, holding: _Holding, revision: int, cause: str) -> None:
+        lease = _json(owner=self._name, incarnation=self._incarnation)
+        try:
+            holding.revision = await self._leases.put(
+                _lease_of(number), lease, revision=revision, timeout_ms=PUT_TIMEOUT_MS
+            )
+        except (RevisionPassed, BusUnavailable) as error:
+            log.info("partition_not_leased", partition=number, reason=str(error))
+            self._holdings.pop(number, None)
+        else:
+            await self._take(number, cause)
+            holding.phase = _Phase.OWNED
+        self._leases.changed.set()
+
+    def _lease_again(self) -> None:
+        """Write leases anew that the bucket does not have any more."""
+        for number, holding in self._holdings.items():
+            gone = holding.phase is _Phase.OWNED and _lease_of(number) not in self._leases.entries
+            if gone and (holding.task is None or holding.task.done()):
+                holding.task = self._run(self._lease_anew(number, holding))
+
+    async def _lease_anew(self, number: int, holding: _Holding) -> None:
+        lease = _json(owner=self._name, incarnation=self._incarnation)
+        try:
+            holding.revision = await self._leases.put(
+                _lease_of(number), lease, revision=0, timeout_ms=PUT_TIMEOUT_MS
+            )
+        except RevisionPassed:
+            holding.revision = 1  # whose it is stands in the bucket
+        except BusUnavailable as error:
+            log.info("partition_not_leased", partition=number, reason=str(error))
+
+    # ---- leaving ----------------------------------------------------------------------------
+
+    def _start_leaving(self, number: int, holding: _Holding) -> None:
+        holding.phase = _Phase.LEAVING
+        holding.task = self._run(self._leave_it(number, holding))
+
+    async def _leave_it(self, number: int, holding: _Holding) -> None:
+        await self._leave(number)
+        while True:
+            try:
+                await self._leases.put(
+                    _lease_of(number),
+                    _json(owner="", incarnation=""),
+                    revision=holding.revision,
+                    timeout_ms=PUT_TIMEOUT_MS,
+                )
+                break
+            except RevisionPassed:  # somebody took us for dead
+                break
+            except BusUnavailable as error:
+                log.info("lease_not_given_back", partition=number, reason=str(error))
+                await asyncio.sleep(RETRY_S)
+        self._holdings.pop(number, None)
+        if not self._holdings:
+            self.empty.set()
+        self._leases.changed.set()
+
+    def _give_up(self, number: int, holding: _Holding) -> None:
+        if holding.task is not None:
+            holding.task.cancel()
+        self._drop(number)
+
+    def _run(self, work: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or task.exception() is None or self._failed.done():
+            return
+        error = task.exception()
+        assert error is not None, "looked at just now"
+        self._failed.set_exception(error)
+        self._leases.changed.set()
+
+
+def _lease_of(number: int) -> str:
+    return f"{PARTITION}{number}"
+
+
+def _json(**content: str) -> bytes:
+    return json.dumps(content).encode()
+
+
+def _parsed(entry: Entry) -> dict[str, Any] | None:
+    """Return what an entry says; nothing where it was deleted or is not ours to read."""
+    try:
+        content = json.loads(entry.value or b"null")
+    except ValueError:
+        return None
+    return content if isinstance(content, dict) else None

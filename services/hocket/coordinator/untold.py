@@ -1,0 +1,54 @@
+"""Which ends of runs the world may not have heard of yet.
+
+An end is told after its commit, and is known to be told when the streams have acknowledged it. Up to
+when all are known to be told is kept in Postgres, so that the partition's next owner tells only what
+came after that once more (the streams drop repeats). That time stays CLOCKS_MS behind the clock: runs
+that end later must finish later by the log's time, whichever server gives it.
+"""
+
+import heapq
+
+CLOCKS_MS = 5_000.0
+"""More than the clocks of NATS' servers and of coordinators differ by."""
+
+
+class Untold:
+    """See the module. `told_ms`: up to when the former owner told all; times are when runs finished
+    (epoch ms)."""
+
+    def __init__(self, told_ms: float) -> None:
+        self._kept_ms = told_ms
+        self._latest_ms = 0.0
+        self._heap: list[tuple[float, str]] = []
+        self._open: dict[str, int] = {}
+
+    def ended(self, run_id: str, finished_at_ms: float, posts: int) -> None:
+        """A run's end is told by so many posts."""
+        self._latest_ms = max(self._latest_ms, finished_at_ms)
+        if run_id not in self._open:
+            heapq.heappush(self._heap, (finished_at_ms, run_id))
+        self._open[run_id] = posts
+
+    def told(self, run_id: str) -> None:
+        """A stream has one of the posts of a run's end."""
+        left = self._open.get(run_id, 0) - 1
+        if left > 0:
+            self._open[run_id] = left
+        else:
+            self._open.pop(run_id, None)
+
+    def __len__(self) -> int:
+        """Return how many ends are not known to be told."""
+        return len(self._open)
+
+    def news(self, now_ms: float) -> float | None:
+        """Return the time before which all ends are told, where that should be kept anew."""
+        while self._heap and self._heap[0][1] not in self._open:
+            heapq.heappop(self._heap)
+        told_ms = now_ms - CLOCKS_MS
+        if self._heap:
+            told_ms = min(told_ms, self._heap[0][0])
+        if told_ms <= self._kept_ms or self._latest_ms < self._kept_ms:
+            return None
+        self._kept_ms = told_ms
+        return told_ms

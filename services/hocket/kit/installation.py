@@ -1,0 +1,26 @@
+"""What is fixed for the life of an installation, and must be the same in every process of it."""
+
+import asyncpg
+
+from hocket.schemas.errors import ErrorClass, HocketError
+
+
+class PartitionsDiffer(HocketError):
+    """This installation's runs are sharded into {kept} partitions, and this process is told {given}. The
+    number cannot change: set HOCKET_PARTITIONS={kept}, or begin with an empty database and broker."""
+
+    code = "partitions_differ"
+    error_class = ErrorClass.INVALID
+
+
+async def agree_on_partitions(pool: asyncpg.Pool, partitions: int) -> None:
+    """Keep the number of partitions at the first start, and raise PartitionsDiffer at a later one with
+    another number."""
+    await pool.execute(_KEEP, partitions)
+    kept = await pool.fetchval(_KEPT)
+    if kept != partitions:
+        raise PartitionsDiffer(kept=kept, given=partitions)
+
+
+_KEEP = "INSERT INTO hocket.installation (partitions) VALUES ($1) ON CONFLICT DO NOTHING"
+_KEPT = "SELECT partitions FROM hocket.installation"
