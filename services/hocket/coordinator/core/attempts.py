@@ -21,6 +21,7 @@ from hocket.coordinator.core.deadlines import (
     slack_of,
 )
 from hocket.coordinator.core.graph import open_scope
+from hocket.coordinator.core.moments import nearest
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.retries import backoff_ms
 from hocket.coordinator.core.reuse import Kept, child_origin, is_forced, kept_for, source_of
@@ -288,8 +289,8 @@ def _clocked(step: Step, event: AttemptFinished) -> Step:
     took_ms = None if started_at_ms is None else max(0.0, event.finished_at_ms - started_at_ms)
     return replace(
         step,
-        queued_at_ms=event.queued_at_ms or None,
-        started_at_ms=started_at_ms,
+        queued_at_ms=nearest(event.queued_at_ms) or None,
+        started_at_ms=started_at_ms and nearest(started_at_ms),
         took_ms=took_ms,
         timing=event.timing,
         worker=event.worker,

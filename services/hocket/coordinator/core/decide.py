@@ -28,6 +28,7 @@ from hocket.coordinator.core.containers import child_settled, failing, start
 from hocket.coordinator.core.deadlines import Outlook
 from hocket.coordinator.core.ending import end_run
 from hocket.coordinator.core.graph import activate, node_settled, open_scope
+from hocket.coordinator.core.moments import not_before
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.reuse import Reuse
 from hocket.coordinator.core.state import Link, Role, Run, RunStatus, Step, StepState
@@ -98,7 +99,7 @@ def accept(
         partition=partition,
         priority=event.priority,
         input=event.input,
-        accepted_at_ms=now_ms,
+        accepted_at_ms=not_before(now_ms),
         deadline_at_ms=event.deadline_at_ms,
         budget_usd=event.budget_usd,
         idempotency_key=event.idempotency_key,

@@ -23,6 +23,7 @@ from hocket.coordinator.core.deadlines import (
     one_of,
 )
 from hocket.coordinator.core.heap import Heap, pop, push
+from hocket.coordinator.core.moments import not_before
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.state import (
     TERMINAL,
@@ -396,7 +397,7 @@ def begin(run: Run, *, plan: Plan, outlook: Outlook, now_ms: float, epoch: int) 
         run=run,
         plan=plan,
         outlook=outlook,
-        now_ms=now_ms,
+        now_ms=not_before(now_ms),
         epoch=epoch,
         steps=run.steps.mutate(),
         scopes=run.scopes.mutate(),

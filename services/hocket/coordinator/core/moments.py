@@ -1,0 +1,16 @@
+"""Moments as Postgres keeps them: whole microseconds. What a run's state says of time is the same
+before it was written and after it was read back."""
+
+US_PER_MS = 1_000
+
+
+def not_before(at_ms: float) -> float:
+    """Return the first whole microsecond (in ms) that is not before a moment, so that a timer which
+    has come is due at it."""
+    whole = round(at_ms, 3)
+    return whole if whole >= at_ms else round(at_ms + 1 / US_PER_MS, 3)
+
+
+def nearest(at_ms: float) -> float:
+    """Return the whole microsecond (in ms) that is nearest to a moment."""
+    return round(at_ms, 3)
