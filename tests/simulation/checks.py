@@ -227,7 +227,6 @@ class Checks:
             self._frozen[run_id] = {
                 key: step["state"] for key, step in self._database.steps.get(run_id, {}).items()
             }
-            self._must_stop(run_id, None)
         if self._is_beyond(run_id, row["deadline_at"]):
             self.fail("deadline-moved", f"{run_id} may take longer than it was given")
 
@@ -239,14 +238,14 @@ class Checks:
         if row["state"] == "cancelled":
             self._must_stop(run_id, key)
 
-    def _must_stop(self, run_id: str, key: str | None) -> None:
-        """Whatever works on a cancelled step, or an ended run, stops soon in calm weather."""
+    def _must_stop(self, run_id: str, key: str) -> None:
+        """Whatever works on a cancelled step stops soon in calm weather."""
         if self._world.now_s < self._settled_s:
             return
         running = [
             execution
             for execution in self._journal.running.values()
-            if execution.run_id == run_id and key in (None, execution.step)
+            if (execution.run_id, execution.step) == (run_id, key)
         ]
         if running:
             self._world.after(CANCEL_WITHIN_S, self._has_stopped, running)

@@ -334,8 +334,9 @@ class Consumer:
                 pending.deadline_s = self._jetstream.now_s + self._ack_wait_s()
         self._again = deque(seq for seq in self._again if seq in self.stream.messages)
         self.next_seq = min(self.next_seq, last_seq + 1)
-        for seq in self.stream.messages:  # a removal that was undone
-            if seq < self.next_seq and seq not in self._pending and seq not in self._again:
+        for seq, stored in self.stream.messages.items():  # a removal that was undone
+            known = seq >= self.next_seq or seq in self._pending or seq in self._again
+            if not known and self._wants(stored.subject):
                 self._again.append(seq)
         self._counts = {seq: n for seq, n in self._counts.items() if seq in self.stream.messages}
 

@@ -43,7 +43,7 @@ def attempt_of(calls: Headers, headers: dict[str, str]) -> tuple[Attempt, Contex
         partition=0,
         epoch=0,
     )
-    attempt = Attempt(step, "", Delivery(1, 1, 0.0, 0), headers, 0.0)
+    attempt = Attempt(step, "", Delivery(1, 1, 0.0, 0), headers, 0.0, 0)
     context = Context(
         step,
         {},

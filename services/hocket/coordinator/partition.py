@@ -563,7 +563,11 @@ class Partition:
         )
         self._runs[run.run_id] = decision.run
         for command in decision.commands:
-            self._execute(command)
+            if _has_effects(command):  # what was decided last may not be committed yet
+                action = partial(self._execute_committed, command)
+                self._committer.after(action, urgent=True)
+            else:
+                self._execute(command)
 
     def _remember(self, run: Run) -> None:
         self._ended[run.run_id] = run

@@ -53,6 +53,8 @@ RESERVE_BYTES = 16 * 1024
 SUBSCRIPTION_MESSAGES = 1_000_000
 SUBSCRIPTION_BYTES = 512 * 1024 * 1024
 MAX_REPORTS = 64
+ACK_PREFIX = b"PUB $JS.ACK."
+ACK_PREFIX_END = len(ACK_PREFIX)
 TEMPORARY = frozenset({503})
 """API error codes after which the same post may succeed: no leader, no space yet, restarting."""
 
@@ -124,6 +126,10 @@ class _Client(Client):
         writer = getattr(self._transport, "_io_writer", None)
         if writer is not None:
             writer.transport.abort()
+        # an acknowledgement names a message by its place; the server may come back without that
+        # message, and with another one there
+        kept = [command for command in self._pending if ACK_PREFIX not in command[:ACK_PREFIX_END]]
+        self._pending, self._pending_data_size = kept, sum(map(len, kept))
         await super()._attempt_reconnect()
 
     async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
@@ -164,6 +170,8 @@ class Bus:
         self.nc = client
         self.js: JetStreamContext = client.jetstream(timeout=10)
         self.on_reconnect: list[Callable[[], None]] = []
+        self.losses = 0
+        """How often the connection was lost: what was delivered under another number may be gone."""
         self._window = window
         self._inbox = client.new_inbox()
         self._posts: dict[str, _Post] = {}
@@ -189,6 +197,8 @@ class Bus:
                 bus._reconnected()
 
         async def disconnected() -> None:
+            for bus in holder:
+                bus.losses += 1
             if not any(bus._closing for bus in holder):
                 log.warning("bus_away", bus=name)
 

@@ -35,6 +35,8 @@ class Attempt:
     delivery: Delivery
     headers: Mapping[str, str]
     touched_s: float
+    losses: int
+    """How often the bus had been lost when the delivery came, or was recognised."""
     has_references: bool = False
     id: str = field(init=False)
     state: State = State.READY

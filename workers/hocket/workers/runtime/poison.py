@@ -60,15 +60,12 @@ async def bury_malformed(bus: Bus, msg: "Msg", error: ValidationError, worker: s
     fault = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(str(part) for part in fault["loc"]) or "the body"
     info = StepMalformed(reason=f"{place}: {fault['msg']}", component=COMPONENT).info()
-    await _bury(bus, msg.subject, msg.data, msg.headers, info, worker)
-    bus.tell(msg.reply, TERM)
+    await _bury_and_end(bus, msg, info, worker)
 
 
 async def bury_undeliverable(bus: Bus, msg: "Msg", delivery: Delivery, worker: str) -> None:
     """Dead-letter a step that came too often."""
-    info = _undeliverable(delivery.count)
-    await _bury(bus, msg.subject, msg.data, msg.headers, info, worker)
-    bus.tell(msg.reply, TERM)
+    await _bury_and_end(bus, msg, _undeliverable(delivery.count), worker)
 
 
 async def on_advisory(bus: Bus, body: bytes, worker: str) -> None:
@@ -81,6 +78,13 @@ async def on_advisory(bus: Bus, body: bytes, worker: str) -> None:
     info = _undeliverable(advisory.deliveries)
     await _bury(bus, stored.subject or "", stored.data or b"", stored.headers, info, worker)
     await bus.js.delete_msg(subjects.STEPS, advisory.stream_seq)
+
+
+async def _bury_and_end(bus: Bus, msg: "Msg", info: ErrorInfo, worker: str) -> None:
+    losses = bus.losses
+    await _bury(bus, msg.subject, msg.data, msg.headers, info, worker)
+    if losses == bus.losses:  # else another message may have its place by now
+        bus.tell(msg.reply, TERM)
 
 
 async def _bury(

@@ -151,6 +151,8 @@ class Pool:
 
     def reopen(self) -> None:
         """Ask anew after a reconnect; what was asked before is void."""
+        for attempt in self.attempts.values():
+            self._spawn(self._recognise(attempt))
         if self._fetching:
             for lane in self._lanes.values():
                 lane.reopen()
@@ -159,7 +161,7 @@ class Pool:
         """Tell the server about attempts it has not heard of for so long; check the requests."""
         now_s = self._loop.time()
         for attempt in self.attempts.values():
-            if now_s - attempt.touched_s >= older_than_s:
+            if now_s - attempt.touched_s >= older_than_s and self._acks.known(attempt):
                 attempt.touched_s = now_s
                 self._bus.tell(attempt.ack_subject, b"+WPI")
         if self._fetching:
@@ -182,6 +184,7 @@ class Pool:
             delivery,
             msg.headers or {},
             self._loop.time(),
+            lane.losses,
             has_references=REFERENCE_MARK in msg.data,
         )
         if not self._fetching:
@@ -190,6 +193,7 @@ class Pool:
         held = self.attempts.get(attempt.id)
         if held is not None:
             held.ack_subject, held.touched_s = attempt.ack_subject, attempt.touched_s
+            held.delivery, held.losses = attempt.delivery, attempt.losses
             return
         if delivery.count >= MAX_DELIVERIES:
             self._spawn(poison.bury_undeliverable(self._bus, msg, delivery, self._worker))
@@ -363,7 +367,17 @@ class Pool:
         if posted.cancelled() or posted.exception() is not None:
             log.warning("result_not_posted", attempt_id=attempt.id, cancelled=posted.cancelled())
             return
-        self._acks.add(attempt.ack_subject)
+        if self._acks.known(attempt):
+            self._acks.add(attempt)
+        else:
+            self._spawn(self._ack_recognised(attempt))
+
+    async def _recognise(self, attempt: Attempt) -> None:
+        await self._acks.recognise(attempt)
+
+    async def _ack_recognised(self, attempt: Attempt) -> None:
+        if await self._acks.recognise(attempt):
+            self._acks.add(attempt)
 
     def _give_back(self, attempt: Attempt) -> None:
         attempt.let_go = True
@@ -371,7 +385,8 @@ class Pool:
         self._nak(attempt)
 
     def _nak(self, attempt: Attempt) -> None:
-        self._bus.tell(attempt.ack_subject, b"-NAK")
+        if self._acks.known(attempt):
+            self._bus.tell(attempt.ack_subject, b"-NAK")
 
     def _spawn(self, coroutine: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = self._loop.create_task(coroutine)

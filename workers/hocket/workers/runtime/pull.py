@@ -65,6 +65,8 @@ class LanePull:
             f"$JS.API.CONSUMER.MSG.NEXT.{subjects.STEPS}.{consumer_name(node_type, lane)}"
         )
         self._inbox = ""
+        self.losses = 0
+        """How often the bus had been lost when this inbox was opened."""
         self._subscription: Subscription | None = None
         self._heard_at_s = 0.0
         self._reopening: asyncio.Task[None] | None = None
@@ -77,9 +79,10 @@ class LanePull:
     async def open(self) -> None:
         """Listen on a fresh inbox; nothing is asked yet."""
         inbox = self._inbox = self._bus.nc.new_inbox()
+        losses = self.losses = self._bus.losses
 
         async def receive(msg: "Msg") -> None:
-            if inbox == self._inbox:
+            if inbox == self._inbox and losses == self._bus.losses:
                 self._receive(msg)
 
         self._subscription = await self._bus.subscribe(inbox, receive)

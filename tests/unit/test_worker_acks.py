@@ -1,0 +1,87 @@
+"""A step is acknowledged as itself only: after a lost connection another may have its place."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from nats.js.errors import NotFoundError
+
+from hocket.schemas.messages import Priority, StepRequested
+from hocket.workers.runtime.acks import Acks
+from hocket.workers.runtime.attempt import Attempt
+from hocket.workers.runtime.delivery import Delivery
+
+ACK = "$JS.ACK.STEPS.c.1.7.1.0.0"
+
+
+class Bus:
+    """Stands for the bus: what was acknowledged, and which message is at which place."""
+
+    def __init__(self, stored: dict[int, str]) -> None:
+        self.losses = 0
+        self.acked: list[str] = []
+        self.js = self
+        self._stored = stored
+
+    def ack(self, ack_subject: str) -> None:
+        self.acked.append(ack_subject)
+
+    async def get_msg(self, stream: str, seq: int) -> Any:
+        if seq not in self._stored:
+            raise NotFoundError
+        return SimpleNamespace(headers={"Nats-Msg-Id": self._stored[seq]})
+
+
+def attempt() -> Attempt:
+    step = StepRequested(
+        run_id="r",
+        tenant="t",
+        pipeline="p",
+        version=1,
+        step="a",
+        node="a",
+        type="python",
+        attempt=1,
+        input=None,
+        config={},
+        deadline_at_ms=1.0,
+        slack_ms=1.0,
+        timeout_ms=1.0,
+        priority=Priority.STANDARD,
+        partition=0,
+        epoch=1,
+    )
+    return Attempt(step, ACK, Delivery(1, 7, 0.0, 0), {}, 0.0, 0)
+
+
+async def test_what_waits_is_not_sent_over_another_connection() -> None:
+    bus = Bus({7: "r:a:1"})
+    acks: Any = Acks(bus)  # type: ignore[arg-type]
+    acks.add(attempt())
+    bus.losses += 1
+    acks.send()
+    assert bus.acked == []
+
+
+async def test_a_message_that_is_still_there_is_recognised() -> None:
+    bus = Bus({7: "r:a:1"})
+    acks, held = Acks(bus), attempt()  # type: ignore[arg-type]
+    bus.losses += 1
+    assert not acks.known(held)
+    assert await acks.recognise(held)
+    acks.add(held)
+    acks.send()
+    assert bus.acked == [ACK]
+
+
+async def test_another_step_in_its_place_is_left_alone() -> None:
+    bus = Bus({7: "r:other:1"})
+    acks, held = Acks(bus), attempt()  # type: ignore[arg-type]
+    bus.losses += 1
+    assert not await acks.recognise(held)
+
+
+async def test_a_message_that_is_gone_stays_unknown() -> None:
+    bus = Bus({})
+    acks, held = Acks(bus), attempt()  # type: ignore[arg-type]
+    bus.losses += 1
+    assert not await acks.recognise(held)
