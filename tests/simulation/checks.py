@@ -15,7 +15,7 @@ from pydantic_core import from_json
 
 from hocket.coordinator.committer import AWAY
 from hocket.coordinator.core.records import RUN_COLUMNS, STEP_COLUMNS
-from hocket.coordinator.store import Batch, PartitionLost
+from hocket.coordinator.store import Batch
 from hocket.kit import events
 from hocket.kit.bus import BusUnavailable
 from hocket.schemas import ids, subjects
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 SETTLED_S = 5.0
 """So long after the faults' end every connection stands again."""
 CANCEL_WITHIN_S = 1.0
-EXPECTED_EXITS = (PartitionLost, BusUnavailable, NatsError, *AWAY)
-"""A process may end where a server is away, or where another one has taken its place."""
+EXPECTED_EXITS = (BusUnavailable, NatsError, *AWAY)
+"""A process may end where a server is away."""
 EXPECTED_ALARMS = frozenset(
     {"log_rewound", "run_refused", "step_dead_lettered", "bus_messages_dropped"}
 )
@@ -53,7 +53,7 @@ class Checks:
 
     def __init__(self, platform: Platform, user: User, faults: Faults, plan: "Plan") -> None:
         self.violation: tuple[str, str] | None = None
-        self.history = History(platform)
+        self.history = History()
         self._platform = platform
         self._world = platform.world
         self._database = platform.database
@@ -78,8 +78,6 @@ class Checks:
         self._exits = 0
         platform.server.jetstream.observers.append(self._stream)
         platform.database.observers.append(self._commit)
-        platform.database.asked = self.history.asked
-        platform.database.written = self.history.written
 
     def fail(self, check: str, text: str) -> None:
         if self.violation is None:
@@ -205,6 +203,7 @@ class Checks:
         if what != "committed":
             return
         batch: Batch = detail
+        self.history.written(batch)
         for partition, (epoch, _, _) in batch.offsets.items():
             if epoch != self._database.partitions[partition].epoch:
                 self.fail(

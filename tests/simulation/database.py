@@ -66,9 +66,6 @@ class Database:
     estimates: dict[tuple[str, str], dict[str, Estimate]] = field(default_factory=dict)
     pipelines: dict[tuple[str, str], dict[int, str]] = field(default_factory=dict)
     observers: list[Callable[[str, Any], None]] = field(default_factory=list)
-    asked: Callable[[Batch], Any] = lambda batch: None
-    """Told of a batch when it is sent; what it returns is told with the commit."""
-    written: Callable[[Batch, Any], None] = lambda batch, asked: None
 
     def __post_init__(self) -> None:
         self.dice = self.world.dice("database")
@@ -96,21 +93,20 @@ class Database:
         self.tell("owned", (partition, row.epoch, owner))
         return Offset(row.epoch, row.applied_seq, row.applied_msg_id, row.told_ms)
 
-    def commit(self, batch: Batch, asked: Any = None) -> None:
+    def commit(self, batch: Batch) -> None:
         for partition, (epoch, _, _) in sorted(batch.offsets.items()):
             row = self.partitions.get(partition)
             if row is None or row.epoch != epoch:
                 self.world.note("postgres", f"refuses epoch {epoch} of partition {partition}")
                 raise PartitionLost(partition=partition, epoch=epoch)
         self.write(batch)
-        self.written(batch, asked)
         self.tell("committed", batch)
 
     def write(self, batch: Batch) -> None:
         """Write a batch whose fence holds."""
         for partition, (_, seq, msg_id) in batch.offsets.items():
             row = self.partitions[partition]
-            row.applied_seq, row.applied_msg_id = seq, msg_id
+            row.applied_seq, row.applied_msg_id = seq, str(msg_id)
             row.told_ms = max(row.told_ms, round(batch.told.get(partition, 0.0) * 1_000) / 1_000)
         for values in batch.runs:
             self._write_run(_row(RUN_COLUMNS, values))
@@ -212,16 +208,12 @@ class SimulatedStore:
     def __init__(self, database: Database, process: Process) -> None:
         self._database = database
         self._process = process
-        self._sent: tuple[Batch, Any] | None = None
 
     async def own(self, partition: int, owner: str) -> Offset:
         return await self._ask(lambda: self._database.own(partition, owner))
 
     async def commit(self, batch: Batch) -> None:
-        if self._sent is None or self._sent[0] is not batch:  # else it is tried again
-            self._sent = (batch, self._database.asked(batch))
-        asked = self._sent[1]
-        await self._ask(lambda: self._database.commit(batch, asked))
+        await self._ask(lambda: self._database.commit(batch))
 
     async def in_flight(self, partition: int) -> list[tuple[Run, list[Step]]]:
         return await self._ask(lambda: self._database.in_flight(partition))

@@ -38,7 +38,9 @@ class Faults:
             self._database_down,
             self._database_slow,
             self._lose_answers,
-            self._usurp,
+            self._terminate,
+            self._terminate,
+            self._cut_off,
             self._turn_clock,
             self._repeat_result,
         ]
@@ -83,12 +85,15 @@ class Faults:
         process.pause()
         self._later(8.0, process.go_on)
 
-    def _usurp(self) -> None:
-        if self._dice.random() < 0.5:  # the first owner sleeps, and wakes as a zombie
-            process = self.platform.processes[self.platform.coordinators()[-1]]
-            process.pause()
-            self._later(6.0, process.go_on)
-        self.platform.usurp()
+    def _terminate(self) -> None:
+        platform = self.platform
+        platform.terminate(self._dice.choice([*platform.coordinators(), *platform.workers()]))
+
+    def _cut_off(self) -> None:
+        """A coordinator does not hear the others for long, nor they it; Postgres it reaches."""
+        process = self.platform.processes[self._dice.choice(self.platform.coordinators())]
+        for connection in process.connections:
+            connection.stalled_until_s = min(self._world.now_s + 5.0, self._until_s)
 
     def _turn_clock(self) -> None:
         process = self._dice.choice(list(self.platform.processes.values()))

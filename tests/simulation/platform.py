@@ -37,6 +37,7 @@ class Layout:
     """How large a platform is."""
 
     partitions: int = 2
+    coordinators: int = 1
     workers: int = 2
     slots: int = 4
     ack_wait_s: float = 3.0
@@ -55,13 +56,14 @@ class Platform:
         self.journal = Journal(world)
         self.failures: list[tuple[str, BaseException]] = []
         """Ends of processes that nobody asked for."""
-        self.retired: set[str] = set()
+        self._stopping: dict[str, asyncio.Event] = {}
         self.dice = world.dice("platform")
         self._mains: dict[str, Main] = {}
         self.processes: dict[str, Process] = {}
 
     def start(self) -> None:
-        self.add("coordinator-1", self._coordinate)
+        for number in range(self.layout.coordinators):
+            self.add(f"coordinator-{number + 1}", self._coordinate)
         for number in range(self.layout.workers):
             self.add(f"worker-{number + 1}", self._work, after_s=0.1)
         self.add("gateway", self._gate)
@@ -76,7 +78,7 @@ class Platform:
     def launch(self, name: str) -> None:
         """Start a process that does not run."""
         process = self.processes[name]
-        if not process.alive and name not in self.retired:
+        if not process.alive:
             process.start(self._mains[name](process))  # type: ignore[arg-type]
 
     def kill(self, name: str) -> None:
@@ -88,12 +90,12 @@ class Platform:
             self.journal.died(process)
             self._again(name)
 
-    def usurp(self) -> None:
-        """Start a second coordinator while the first believes that all is its own."""
-        old = max(name for name in self.processes if name.startswith("coordinator-"))
-        number = int(old.rpartition("-")[2]) + 1
-        self.retired.add(old)
-        self.add(f"coordinator-{number}", self._coordinate)
+    def terminate(self, name: str) -> None:
+        """SIGTERM: the process ends by itself, and the supervisor starts it again."""
+        process = self.processes[name]
+        if process.loop is not None and name in self._stopping:
+            self.world.note(name, "terminated")
+            process.loop.call_soon(self._stopping[name].set)
 
     def coordinators(self) -> list[str]:
         return [name for name in self.processes if name.startswith("coordinator-")]
@@ -128,7 +130,12 @@ class Platform:
             max_task_bytes=100_000,
         )
         async with leases.watching():
-            await coordinator.run(asyncio.Event())
+            await coordinator.run(self._until_stopped(process))
+        await bus.close()
+
+    def _until_stopped(self, process: Process) -> asyncio.Event:
+        stopping = self._stopping[process.name] = asyncio.Event()
+        return stopping
 
     async def _work(self, process: Process) -> None:
         bus = await Bus.connect(URL, name=process.name)
@@ -142,8 +149,11 @@ class Platform:
             spans=Spans(exporting=False),
             ack_wait_s=self.layout.ack_wait_s,
         )
+        stopping = self._until_stopped(process)
         await worker.start()
-        await asyncio.Event().wait()
+        await stopping.wait()
+        await worker.drain(1.0)
+        await bus.close()
 
     async def _gate(self, process: Process) -> None:
         bus = await Bus.connect(URL, name=process.name)

@@ -76,7 +76,8 @@ def _drawn(dice: Random) -> Plan:
         documents=documents,
         tasks=tasks,
         layout=Layout(
-            partitions=dice.choice((1, 2)),
+            partitions=dice.choice((1, 2, 2, 3)),
+            coordinators=dice.choice((1, 1, 2)),
             workers=dice.choice((1, 2)),
             slots=dice.choice((1, 3)),
             ack_wait_s=dice.choice((1.0, 3.0)),

@@ -565,7 +565,7 @@ class Partition:
         for command in decision.commands:
             if _has_effects(command):  # what was decided last may not be committed yet
                 action = partial(self._execute_committed, command)
-                self._committer.after(action, urgent=True)
+                self._decisions.after(action, urgent=True)
             else:
                 self._execute(command)
 
