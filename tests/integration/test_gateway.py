@@ -222,6 +222,15 @@ async def test_hangup_reads_the_configuration_again(
         assert (await call(bus, request(model="poet"))).text == "tidal"
 
 
+async def test_a_changed_file_is_read_without_being_told(
+    bus: Bus, nats_url: str, upstream: Upstream, tmp_path: Path
+) -> None:
+    async with running_gateway(nats_url, tmp_path, models(upstream)) as gateway:
+        gateway.configure(models(upstream, poet="writer"))
+        await gateway.logged("routing_reloaded")
+        assert (await call(bus, request(model="poet"))).text == "tidal"
+
+
 async def test_a_bad_configuration_is_refused_and_the_old_one_stays(
     bus: Bus, nats_url: str, upstream: Upstream, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from hocket.gateway.backends.protocol import (
 from hocket.gateway.calls import Calls
 from hocket.gateway.cancellation import Cancellation
 from hocket.gateway.core.breaker import BreakerState
+from hocket.gateway.core.budget_rules import NO_BUDGETS, BudgetRules
 from hocket.gateway.core.price import Prices
 from hocket.gateway.core.table import BackendSpec, ModelSpec, PoolSpec, RoutingTable
 from hocket.gateway.routes import Routes
@@ -78,6 +79,8 @@ class Desk:
         self.limit = 1
         self.retries: int | None = None
         self.max_waiting = 1_024
+        self.prices: Prices | None = None
+        self.budgets = NO_BUDGETS
         self.calls = Calls(self.routes(), now_ms=lambda: self.now_ms, book=self._book)
 
     def routes(self) -> Routes:
@@ -89,14 +92,14 @@ class Desk:
                 "a:b",
                 limit=self.limit,
                 pool="pool",
-                prices=Prices(Decimal(next(usd)), Decimal(1)),
+                prices=self.prices or Prices(Decimal(next(usd)), Decimal(1)),
             )
             for name in self.backends
         )
         served = {spec.name: ServedBackend(spec, self.backends[spec.name]) for spec in specs}
         model = ModelSpec(specs, retries=self.retries)
         pool = PoolSpec(self.limit * len(specs), max_waiting=self.max_waiting)
-        return Routes(RoutingTable({"writer": model}, pools={"pool": pool}), served)
+        return Routes(RoutingTable({"writer": model}, pools={"pool": pool}), served, self.budgets)
 
     async def make(self, call_id: str = "c", **fields: object) -> CallReply:
         return await asyncio.wait_for(
@@ -446,6 +449,82 @@ async def test_a_full_room_sends_away_the_least_urgent() -> None:
     release.set()
     await asyncio.gather(first, urgent)
     assert [r.call_id for r in desk.records] == ["first", "urgent"]
+
+
+async def test_two_hundred_calls_of_a_run_spend_its_budget_for_a_hundred_and_not_more() -> None:
+    async def half_a_dollar(_: CallRequest) -> Completion:
+        return Completion(text="tidal", output_tokens=500_000)
+
+    desk = Desk(a=ScriptedBackend(half_a_dollar))
+    desk.limit = 64
+    desk.calls.replace(desk.routes())
+    calls = [
+        desk.make(f"c{number}", budget_usd="50", max_tokens=1_000_000) for number in range(200)
+    ]
+    replies = await asyncio.gather(*calls)
+    refused = [reply.error for reply in replies if reply.error is not None]
+    assert sum(record.cost_usd for record in desk.records) == 50
+    assert len(refused) == 100
+    assert {(error.code, error.error_class, error.budget_left_usd) for error in refused} == {
+        ("budget_exceeded", ErrorClass.BUDGET, "0.0")
+    }
+
+
+async def test_a_failed_call_releases_what_was_reserved_for_it() -> None:
+    desk = Desk(a=raises(lambda: BackendDenied(component="a", status=401, reason="key")))
+    await desk.make("c1", budget_usd="1.5")
+    desk.backends["a"].behaviour = answers().behaviour
+    assert (await desk.make("c2", budget_usd="1.5")).error is None
+
+
+async def test_a_retry_is_not_made_when_the_budget_is_spent() -> None:
+    spent = Completion(input_tokens=2_000_000)
+    torn = BackendBroken(component="a", status=503, reason="torn", spent=spent)
+    desk = Desk(a=raises(lambda: torn), b=answers())
+    reply = await desk.make(budget_usd="1.9")
+    assert reply.error is not None
+    assert (reply.error.code, reply.error.budget_left_usd) == ("backend_broken", "0")
+    assert len(desk.records) == 1
+
+
+async def test_a_call_that_waits_for_money_can_be_cancelled() -> None:
+    release = asyncio.Event()
+    desk = Desk(a=waits(release))
+    desk.limit = 9
+    desk.calls.replace(desk.routes())
+    much = {"budget_usd": "3", "max_tokens": 2_000_000}
+    first = asyncio.create_task(desk.make("first", **much))
+    await asyncio.wait_for(desk.backends["a"].called.wait(), BOUND_S)
+    cancellation = Cancellation()
+    second = asyncio.create_task(desk.calls.make(request("second", **much), cancellation))
+    await until(lambda: desk.calls.spending.waiting == 1)
+    cancellation.cancel("somebody asked to")
+    error = (await asyncio.wait_for(second, BOUND_S)).error
+    release.set()
+    await first
+    assert error is not None
+    assert (error.code, len(desk.records)) == ("call_cancelled", 1)
+
+
+async def test_a_call_to_an_unpriced_model_under_a_budget_is_free_or_refused_as_the_rules_say() -> (
+    None
+):
+    desk = Desk(a=answers())
+    desk.prices = Prices()
+    codes = []
+    for unpriced in ("allow", "refuse"):
+        desk.budgets = BudgetRules(unpriced=unpriced)
+        desk.calls.replace(desk.routes())
+        reply = await desk.make(unpriced, budget_usd="0.01")
+        codes.append(reply.error.code if reply.error else "")
+    assert codes == ["", "model_unpriced"]
+
+
+async def test_an_error_tells_what_is_left_of_time_and_money() -> None:
+    desk = Desk(a=raises(lambda: BackendDenied(component="a", status=401, reason="key")))
+    reply = await desk.make(budget_usd="9", budget_left_usd="5")
+    assert reply.error is not None
+    assert (reply.error.slack_ms, reply.error.budget_left_usd) == (60_000, "5")
 
 
 async def until(holds: Callable[[], bool]) -> None:

@@ -245,6 +245,7 @@ class StepRequested(Message):
     priority: Priority
     partition: int
     epoch: int
+    budget_usd: Decimal | None = None
     budget_left_usd: Decimal | None = None
     effects_external: bool = False
     held_ms: float = 0.0
@@ -401,6 +402,9 @@ class CallRequest(Message):
     deadline_at_ms: float
     priority: Priority = Priority.STANDARD
     requires: Requirements = NO_REQUIREMENTS
+    budget_usd: Decimal | None = None
+    """What the run may spend in all, and what was left of it when the caller last heard."""
+    budget_left_usd: Decimal | None = None
     attribution: Attribution = Attribution()
 
 

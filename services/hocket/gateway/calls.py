@@ -2,28 +2,33 @@
 
 Owns retries, and nobody else has any: a backend that failed before any output leads to the next
 candidate, and, where the model allows more attempts than it has replicas, after a pause to the same
-ones again; never past the deadline. Every attempt that reached a backend is one usage record (the first
-under the call's id, the next ones with `:r1`, `:r2` ...). A reply is returned only when its records are
-acknowledged, so what a caller was told is always booked. Every door goes through here.
+ones again; never past the deadline or over the budget. Every attempt that reached a backend is one
+usage record (the first under the call's id, the next ones with `:r1`, `:r2` ...). A reply is returned
+only when its records are acknowledged, so what a caller was told is always booked. Every door goes
+through here.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import Any
 
 import structlog
 
 from hocket.gateway.backends.protocol import Backend, BackendError, Chunks
 from hocket.gateway.cancellation import Cancellation
 from hocket.gateway.core.errors import CallStopped
+from hocket.gateway.core.history import Kind
 from hocket.gateway.core.records import call_reply, usage_record
 from hocket.gateway.core.retrying import attempts_of, pause_ms
 from hocket.gateway.core.routing import CallFacts
+from hocket.gateway.core.table import ModelSpec
 from hocket.gateway.floor import Floor, Place, Wish
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.gateway.relay import Relay
 from hocket.gateway.routes import Routes
+from hocket.gateway.spending import NOT_SPENT, Spending
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import CallReply, CallRequest, Completion, UsageRecord
 
@@ -66,6 +71,7 @@ class Calls:
     ) -> None:
         self._routes = routes
         self.floor = Floor(routes.table, now_ms, metrics)
+        self.spending = Spending(routes.budgets, now_ms)
         self._now_ms = now_ms
         self._book = book
 
@@ -78,6 +84,7 @@ class Calls:
         """Route by another table from now on; calls at backends go on."""
         self._routes = routes
         self.floor.replace(routes.table)
+        self.spending.use(routes.budgets)
 
     async def make(
         self, request: CallRequest, cancellation: Cancellation, chunks: Chunks | None = None
@@ -91,13 +98,12 @@ class Calls:
             model = self._routes.table.model(request.model)
             most = attempts_of(model)
             while call.attempts < most:
-                place = await self.floor.place(_wish(call), cancellation)
-                if place is None:
-                    if model.retries is None:
-                        break
+                reply, move_on = await self._paid(call, model)
+                if reply is None and model.retries is None:
+                    break
+                if reply is None:
                     await self._pause(call)
                     continue
-                reply, move_on = await self._attempt(call, place)
                 if reply.error is None or not move_on:
                     return self._told(call, reply)
                 failure = reply.error
@@ -111,6 +117,27 @@ class Calls:
         )
         return self._told(call, bare)
 
+    async def _paid(self, call: _Call, model: ModelSpec) -> tuple[CallReply | None, bool]:
+        """Make an attempt within the budgets of the call; None where every replica was tried."""
+        cost_usd = NOT_SPENT
+        kind = _kind(call.request)
+        prices = (spec.prices for spec in model.backends)
+        reservation = await self.spending.reserve(call.request, kind, prices, call.cancellation)
+        try:
+            place = await self.floor.place(_wish(call, kind), call.cancellation)
+            if place is None:
+                return None, False
+            record, completion, error = await self._attempt(call, place)
+            cost_usd = record.cost_usd
+            if error is None and cost_usd:
+                self.spending.learn(call.request, kind, place.spec.prices, cost_usd)
+        finally:
+            self.spending.settle(reservation, cost_usd)
+        _log(call.request, place, record)
+        await self._book(record)
+        move_on = isinstance(error, BackendError) and error.may_move_on and not call.began
+        return call_reply(call.request, record, completion, error), move_on
+
     async def _pause(self, call: _Call) -> None:
         """Wait before the same replicas are asked again."""
         left_ms = call.request.deadline_at_ms - self._now_ms()
@@ -118,8 +145,10 @@ class Calls:
         await call.cancellation.guard(asyncio.ensure_future(asyncio.sleep(wait_ms / 1000)))
         call.tried.clear()
 
-    async def _attempt(self, call: _Call, place: Place) -> tuple[CallReply, bool]:
-        """Ask the replica of a place once and book it; tell whether the next one may be asked."""
+    async def _attempt(
+        self, call: _Call, place: Place
+    ) -> tuple[UsageRecord, Completion, HocketError | None]:
+        """Ask the replica of a place once; return what to book, and what came of it."""
         spec = place.spec
         started_ms = self._now_ms()
         error: HocketError | None = CallStopped(reason="the gateway gave up")
@@ -140,15 +169,12 @@ class Calls:
             started_ms=started_ms,
             latency_ms=self._now_ms() - started_ms,
         )
-        _log(call.request, place, record)
         call.attempts += 1
         call.tried.append(spec.key)
         call.backend = spec.name
         call.cost_usd += record.cost_usd
         call.queue_ms += place.queue_ms
-        await self._book(record)
-        move_on = isinstance(error, BackendError) and error.may_move_on and not call.began
-        return call_reply(call.request, record, completion, error), move_on
+        return record, completion, error
 
     def _note_rest(self, key: str, error: HocketError) -> None:
         retry_at_ms = error.fields.get("retry_at_ms")
@@ -156,19 +182,34 @@ class Calls:
             self.floor.rest(key, retry_at_ms)
 
     def _told(self, call: _Call, reply: CallReply) -> CallReply:
-        """Return a reply with what the whole call took and cost, all its attempts included."""
-        return reply.model_copy(
-            update={
-                "latency_ms": self._now_ms() - call.started_ms,
-                "cost_usd": call.cost_usd,
-                "queue_ms": call.queue_ms,
-            }
-        )
+        """Return a reply with what the whole call took and cost, all its attempts included, and an
+        error with what is left of time and money, for whoever has to decide what to do."""
+        now_ms = self._now_ms()
+        changes: dict[str, Any] = {
+            "latency_ms": now_ms - call.started_ms,
+            "cost_usd": call.cost_usd,
+            "queue_ms": call.queue_ms,
+        }
+        if reply.error is not None:
+            changes["error"] = reply.error.model_copy(update=self._left(call, reply.error, now_ms))
+        return reply.model_copy(update=changes)
+
+    def _left(self, call: _Call, error: ErrorInfo, now_ms: float) -> dict[str, Any]:
+        usual_ms = self.floor.durations.of_kind(_kind(call.request), 0.5) or 0.0
+        left: dict[str, Any] = {"slack_ms": call.request.deadline_at_ms - now_ms - usual_ms}
+        if error.budget_left_usd is None:
+            left_usd = self.spending.left_usd(call.request)
+            left["budget_left_usd"] = None if left_usd is None else str(left_usd)
+        return left
 
 
-def _wish(call: _Call) -> Wish:
-    request, requires = call.request, call.request.requires
+def _kind(request: CallRequest) -> Kind:
     who = request.attribution
+    return (request.model, who.pipeline or "", who.node or "")
+
+
+def _wish(call: _Call, kind: Kind) -> Wish:
+    request, requires = call.request, call.request.requires
     return Wish(
         CallFacts(
             request.model,
@@ -177,7 +218,7 @@ def _wish(call: _Call) -> Wish:
             labels=tuple(requires.labels.items()),
             residency=requires.residency,
         ),
-        (request.model, who.pipeline or "", who.node or ""),
+        kind,
         request.priority,
         request.deadline_at_ms,
         guess_fast=bool(request.embed),

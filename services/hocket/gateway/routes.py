@@ -15,7 +15,9 @@ from typing import Any
 
 import structlog
 
-from hocket.gateway.core.configuration import built_in_table, parse
+from hocket.gateway.core import budget_rules
+from hocket.gateway.core.budget_rules import NO_BUDGETS, BudgetRules
+from hocket.gateway.core.configuration import parse
 from hocket.gateway.core.table import RoutingTable
 from hocket.gateway.served import ServedBackend, retire_missing, serve
 from hocket.kit import clock, config
@@ -33,25 +35,25 @@ class Routes:
 
     table: RoutingTable
     served: Mapping[str, ServedBackend]
+    budgets: BudgetRules = NO_BUDGETS
 
 
 async def read_routes(path: Path | None, before: Routes | None = None) -> Routes:
     """Return the routes of a configuration file, or the built-in ones; raise RoutingInvalid."""
-    table = built_in_table()
-    if path is not None:
-        content = config.load(path)
-        table = parse(_section(content), os.environ, content.get("pools"))
+    content = config.load(path)
+    table = parse(_section(content), os.environ, content.get("pools"))
+    budgets = budget_rules.read(content.get("budgets"), os.environ)
     for name in table.without_effect:
         log.warning("routing_field_without_effect", field=name)
     for spec in table.backends():
         if not spec.prices.priced:
             log.warning("backend_unpriced", backend=spec.key)
     served = await serve(table, before.served if before else {}, clock.now_ms)
-    return Routes(table, served)
+    return Routes(table, served, budgets)
 
 
 class Reload:
-    """Reads the configuration again on SIGHUP; a bad one changes nothing."""
+    """Reads the configuration again on SIGHUP and when the file changed; a bad one changes nothing."""
 
     def __init__(
         self, path: Path | None, routes: Routes, use: Callable[[Routes], None], health: Health
@@ -61,6 +63,7 @@ class Reload:
         self._use = use
         self._health = health
         self._reading: asyncio.Task[None] | None = None
+        self._read_as = _version(path)
         self._report()
 
     @contextmanager
@@ -73,12 +76,18 @@ class Reload:
         finally:
             loop.remove_signal_handler(signal.SIGHUP)
 
+    def look(self) -> None:
+        """Read the file again if it is not as it was read last."""
+        if _version(self._path) != self._read_as:
+            self._start()
+
     def _start(self) -> None:
         if self._reading is None or self._reading.done():
             self._reading = asyncio.create_task(self.read(), name="reload")
 
     async def read(self) -> None:
         """Replace the routes, or say why not."""
+        self._read_as = _version(self._path)
         before = self.routes
         try:
             self.routes = await read_routes(self._path, before)
@@ -93,6 +102,15 @@ class Reload:
 
     def _report(self) -> None:
         self._health.report("routing", True, f"{len(self.routes.table.models)} models")
+
+
+def _version(path: Path | None) -> tuple[int, int] | None:
+    """Return what changes when a file does; None where there is none."""
+    try:
+        found = path.stat() if path is not None else None
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size) if found else None
 
 
 def _section(content: Mapping[str, Any]) -> Any:

@@ -2,8 +2,9 @@
 
 States: starting (routes are read; a bad configuration ends the process with its field and cure),
 serving, draining (SIGTERM: no new calls, those in flight end within a bound, their records are
-acknowledged), stopped. SIGHUP reads the configuration again; a bad one is reported and the old one
-stays. While NATS is away calls at backends go on, and replies wait until their record is acknowledged.
+acknowledged), stopped. The configuration is read again on SIGHUP and when its file changes; a bad one
+is reported and the old one stays. While NATS is away calls at backends go on, and replies wait until
+their record is acknowledged.
 """
 
 import asyncio
@@ -49,7 +50,7 @@ async def main(service: Service) -> None:
         await door.open()
         service.started()
         log.info("gateway_serving", models=calls.routes.table.names())
-        await _watched(service, bus)
+        await _watched(service, bus, reload)
         log.info("gateway_draining", drain_ms=DRAIN_MS)
         await door.take_no_more()
         await ongoing.drain(drain_ms=DRAIN_MS, flush_ms=FLUSH_MS)
@@ -58,9 +59,10 @@ async def main(service: Service) -> None:
     await retire_missing(calls.routes.served, {})
 
 
-async def _watched(service: Service, bus: Bus) -> None:
-    """Report the health of the bus until the service is asked to stop."""
+async def _watched(service: Service, bus: Bus, reload: Reload) -> None:
+    """Report the health of the bus and look at the configuration until the service is asked to stop."""
     while not service.stopping.is_set():
         service.health.report("nats", bus.connected, "" if bus.connected else "away")
+        reload.look()
         with suppress(TimeoutError):
             await asyncio.wait_for(service.stopping.wait(), WATCH_MS / 1000)

@@ -176,6 +176,15 @@ class SqlNode(NodeBase):
     max_rows: int = Field(200, ge=1, le=100_000)
 
 
+class Requires(_Spec):
+    """What a backend must be to get a call: at least this good (0 to 1), with these labels (for
+    example `precision: fp16`), and keeping data where it may be (a residency tag)."""
+
+    min_quality: float = Field(0.0, ge=0, le=1)
+    labels: dict[str, str] = Field(default_factory=dict, max_length=16)
+    residency: str | None = None
+
+
 class LlmNode(NodeBase):
     """Call a model through the gateway; output `{text, citations?, data?, model, usage}`."""
 
@@ -190,6 +199,7 @@ class LlmNode(NodeBase):
     max_tokens: int | None = Field(None, ge=1, le=1_000_000)
     temperature: float | None = Field(None, ge=0, le=2)
     response_schema: dict[str, Any] | None = None
+    requires: Requires | None = None
 
 
 class PythonNode(NodeBase):

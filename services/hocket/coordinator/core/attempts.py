@@ -169,6 +169,7 @@ def _dispatch(u: Unfolding, step: Step, expectation: Expectation) -> Dispatch:
         priority=u.run.priority,
         partition=u.run.partition,
         epoch=u.epoch,
+        budget_usd=u.run.budget_usd,
         budget_left_usd=_budget_left(u.run),
         effects_external=plan.node.effects == "external",
     )

@@ -81,6 +81,22 @@ class NoBackendSuits(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class BudgetExceeded(HocketError):
+    """The {level} budget of `{name}` has {budget_left_usd} of {limit_usd} USD left; the call is expected
+    to cost {expected_usd} USD. Raise the budget, wait for its next period, or take a cheaper model."""
+
+    code = "budget_exceeded"
+    error_class = ErrorClass.BUDGET
+
+
+class ModelUnpriced(HocketError):
+    """A backend of model `{model}` has no known price, and a budget holds for the call. Give its
+    `prices`, or set `budgets: {{unpriced: allow}}`."""
+
+    code = "model_unpriced"
+    error_class = ErrorClass.BUDGET
+
+
 class CallStopped(HocketError):
     """The call was cancelled: {reason}. What it used until then is booked."""
 

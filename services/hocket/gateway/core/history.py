@@ -23,11 +23,12 @@ Kind = tuple[str, str, str]
 class Samples:
     """The last values of something, with their quantiles."""
 
-    __slots__ = ("_recent", "_sorted")
+    __slots__ = ("_recent", "_sorted", "_spread")
 
     def __init__(self) -> None:
         self._recent: deque[float] = deque()
         self._sorted: list[float] = []
+        self._spread: tuple[float, float] | None = None
 
     def __len__(self) -> int:
         return len(self._sorted)
@@ -38,12 +39,21 @@ class Samples:
             del self._sorted[bisect.bisect_left(self._sorted, self._recent.popleft())]
         self._recent.append(value)
         bisect.insort(self._sorted, value)
+        self._spread = None
 
     def quantile(self, q: float) -> float:
         """Return the smallest value that at least the share `q` of them does not exceed."""
         assert self._sorted
         rank = int(q * len(self._sorted) + 0.999999)
         return self._sorted[min(max(rank - 1, 0), len(self._sorted) - 1)]
+
+    def spread(self) -> tuple[float, float]:
+        """Return the mean and the mean of the squares."""
+        if self._spread is None:
+            count = len(self._sorted)
+            squares = sum(value * value for value in self._sorted)
+            self._spread = (sum(self._sorted) / count, squares / count)
+        return self._spread
 
 
 class History(Generic[Key]):
@@ -71,6 +81,11 @@ class History(Generic[Key]):
         """Return a quantile of a key's values, None where there are not `enough`."""
         samples = self._samples.get(key)
         return samples.quantile(q) if samples is not None and len(samples) >= enough else None
+
+    def spread(self, key: Key) -> tuple[float, float] | None:
+        """Return the mean of a key's values and that of their squares, None where there are none."""
+        samples = self._samples.get(key)
+        return None if samples is None else samples.spread()
 
     def count(self, key: Key) -> int:
         """Return how many values of a key are known."""

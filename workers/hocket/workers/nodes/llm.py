@@ -29,6 +29,7 @@ async def run_llm(context: Context) -> dict[str, Any]:
         max_tokens=config.get("max_tokens"),
         temperature=config.get("temperature"),
         response_schema=schema,
+        requires=config.get("requires"),
     )
     output: dict[str, Any] = {"text": reply.text, "model": reply.model, "backend": reply.backend}
     if schema is not None:

@@ -11,11 +11,13 @@ from hocket.kit.clock import monotonic_ms
 from hocket.schemas import ids
 from hocket.schemas.errors import ErrorInfo, HocketError
 from hocket.schemas.messages import (
+    NO_REQUIREMENTS,
     Attribution,
     CallReply,
     CallRequest,
     ChatMessage,
     Document,
+    Requirements,
     Spend,
     StepRequested,
     Timing,
@@ -124,8 +126,11 @@ class Context:
         max_tokens: int | None = None,
         temperature: float | None = None,
         response_schema: dict[str, Any] | None = None,
+        requires: Mapping[str, Any] | None = None,
     ) -> CallReply:
         """Call a model by its logical name; raise ModelCallFailed with the gateway's error.
+
+        `requires` is what a backend must be: `min_quality`, `labels`, `residency`.
 
         `system` and `prompt` are put before and after `messages`. What the call cost is added to the
         attempt's spend, whether it failed or not.
@@ -148,6 +153,9 @@ class Context:
             response_schema=response_schema,
             deadline_at_ms=self.deadline_at_ms,
             priority=self.step.priority,
+            requires=Requirements.model_validate(requires) if requires else NO_REQUIREMENTS,
+            budget_usd=self.step.budget_usd,
+            budget_left_usd=self.step.budget_left_usd,
             attribution=self.attribution,
         )
         headers = {"traceparent": self.traceparent} if self.traceparent else None

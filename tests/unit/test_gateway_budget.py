@@ -1,0 +1,350 @@
+"""Budgets: what is reserved, who waits, who is refused, and by how much a budget can be overrun."""
+
+import math
+import random
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from hocket.gateway.core import budget_rules
+from hocket.gateway.core.budget import Account, Answer, Budget, Budgets, Reservation
+from hocket.gateway.core.budget_rules import Allowance, BudgetRules
+from hocket.gateway.core.errors import RoutingInvalid
+from hocket.gateway.core.estimate import FREE, Estimate, Estimator, tokens_of
+from hocket.gateway.core.price import Prices
+from hocket.schemas.messages import Attribution, CallRequest, ChatMessage, Document
+
+PRICES = Prices(Decimal(2), Decimal(8))
+KIND = ("writer", "report", "draft")
+NOW_MS = 1_795_262_400_000.0  # 2026-11-21 12:00 UTC
+HOUR_MS = 3_600_000.0
+
+Cost = Callable[[random.Random], float]
+
+
+def request(**fields: Any) -> CallRequest:
+    return CallRequest.model_validate(
+        {
+            "call_id": "c",
+            "model": "writer",
+            "messages": (ChatMessage(role="user", content="x" * 4_000),),
+            "deadline_at_ms": NOW_MS + HOUR_MS,
+            **fields,
+        }
+    )
+
+
+class Run:
+    """Calls of one run that arrive at once, and end in the order of the dice."""
+
+    def __init__(self, seed: int, cost: Cost, limit_usd: float, *, strict: bool = False) -> None:
+        self.dice = random.Random(seed)
+        self.cost = cost
+        self.estimator = Estimator()
+        self.budgets = Budgets(self.estimator)
+        self.budgets.strict = strict
+        self.limit_usd = limit_usd
+        self.account = self.budgets.account(Budget("run", "r", Decimal(repr(limit_usd))), NOW_MS)
+        self.request = request(max_tokens=16_384)
+        self.under_way: list[tuple[Reservation, float]] = []
+        self.through = self.refused = 0
+        self.largest_error_usd = 0.0
+
+    def make(self, calls: int) -> None:
+        waiting = calls
+        while waiting or self.under_way:
+            waiting -= self._let_in(waiting)
+            if not self.under_way:
+                assert not waiting, "everybody waits, and nobody is under way"
+                return
+            self._end_one()
+
+    def _let_in(self, waiting: int) -> int:
+        for decided in range(waiting):
+            estimate = self.estimator.estimate(self.request, KIND, [PRICES])
+            answer = self.budgets.ask([self.account], estimate).answer
+            if answer is Answer.WAIT:
+                return decided
+            if answer is Answer.REFUSED:
+                self.refused += 1
+            else:
+                reservation = self.budgets.reserve([self.account], estimate)
+                self.under_way.append((reservation, self.cost(self.dice)))
+        return waiting
+
+    def _end_one(self) -> None:
+        reservation, usd = self.under_way.pop(self.dice.randrange(len(self.under_way)))
+        exact = Decimal(repr(usd))
+        self.budgets.settle(reservation, exact)
+        self.estimator.learn(self.request, KIND, PRICES, exact)
+        self.largest_error_usd = max(self.largest_error_usd, usd - reservation.estimate.usd)
+        self.through += 1
+
+    @property
+    def overrun_usd(self) -> float:
+        return float(self.account.spent_usd) - self.limit_usd
+
+
+def always(dice: random.Random) -> float:
+    return 0.005
+
+
+def uniform(dice: random.Random) -> float:
+    return dice.uniform(0.001, 0.009)
+
+
+def exponential(dice: random.Random) -> float:
+    return dice.expovariate(1 / 0.005)
+
+
+def lognormal(dice: random.Random) -> float:
+    return dice.lognormvariate(math.log(0.005) - 0.5, 1)
+
+
+def dear(dice: random.Random) -> float:
+    return dice.uniform(0.05, 0.09)
+
+
+MEANS = {always: 0.005, uniform: 0.005, exponential: 0.005, lognormal: 0.005, dear: 0.07}
+
+
+@pytest.mark.parametrize("cost", [always, uniform, exponential, lognormal, dear])
+def test_two_hundred_calls_at_once_overrun_a_budget_for_a_hundred_by_one_error_at_most(
+    cost: Cost,
+) -> None:
+    for seed in range(40):
+        run = Run(seed, cost, 100 * MEANS[cost])
+        run.make(200)
+        assert run.overrun_usd <= max(run.largest_error_usd, 0.0) + 1e-9, f"seed {seed}"
+
+
+@pytest.mark.parametrize("cost", [always, uniform, dear])
+def test_reservations_keep_nobody_out_for_good(cost: Cost) -> None:
+    through = []
+    for seed in range(40):
+        run = Run(seed, cost, 100 * MEANS[cost])
+        run.make(200)
+        assert run.through + run.refused == 200
+        through.append(run.through)
+    assert sum(through) / len(through) >= 98
+    assert always is not cost or min(through) == 100
+
+
+def test_what_is_left_when_calls_are_refused_is_less_than_one_is_expected_to_cost() -> None:
+    for seed in range(40):
+        run = Run(seed, lognormal, 0.5)
+        run.make(300)
+        estimate = run.estimator.estimate(run.request, KIND, [PRICES])
+        assert not run.refused or -run.overrun_usd < estimate.usd
+
+
+def test_a_strict_budget_holds_even_when_one_call_in_fifteen_costs_twenty_times_the_others() -> (
+    None
+):
+    def rarely_dear(dice: random.Random) -> float:
+        return 0.002 if dice.random() < 0.93 else 0.045
+
+    for seed in range(40):
+        run = Run(seed, rarely_dear, 0.5, strict=True)
+        run.make(200)
+        assert run.overrun_usd <= max(run.largest_error_usd, 0.0) + 1e-9, f"seed {seed}"
+
+
+def test_calls_go_side_by_side_as_soon_as_their_cost_is_known() -> None:
+    run = Run(1, always, 0.5)
+    for _ in range(50):
+        run.estimator.learn(run.request, KIND, PRICES, Decimal("0.005"))
+    assert run._let_in(200) > 0
+    assert len(run.under_way) >= 75
+
+
+# ---- one account ------------------------------------------------------------------------------
+
+
+def estimate(usd: float, *, worst: float | None = None, blind: bool = False) -> Estimate:
+    return Estimate(KIND, usd, worst or usd, usd, blind)
+
+
+def account(budgets: Budgets, usd: str, level: str = "run") -> Account:
+    return budgets.account(Budget(level, level, Decimal(usd)), NOW_MS)  # type: ignore[arg-type]
+
+
+def test_a_call_that_does_not_fit_into_what_was_spent_is_refused_and_told_where() -> None:
+    budgets = Budgets(Estimator())
+    run, tenant = account(budgets, "9"), account(budgets, "1", "tenant")
+    tenant.spent_usd = Decimal("0.7")
+    verdict = budgets.ask([run, tenant], estimate(0.5))
+    assert (verdict.answer, verdict.account) == (Answer.REFUSED, tenant)
+
+
+def test_a_call_of_which_nothing_is_known_goes_alone_while_anything_is_left() -> None:
+    budgets = Budgets(Estimator())
+    one = account(budgets, "1")
+    unknown = estimate(5.0, blind=True)
+    assert budgets.ask([one], unknown).answer is Answer.GRANTED
+    held = budgets.reserve([one], unknown)
+    assert budgets.ask([one], unknown).answer is Answer.WAIT
+    budgets.settle(held, Decimal(1))
+    assert budgets.ask([one], unknown).answer is Answer.REFUSED
+
+
+def test_a_free_call_fits_into_an_empty_budget() -> None:
+    budgets = Budgets(Estimator())
+    assert budgets.ask([account(budgets, "0")], FREE).answer is Answer.GRANTED
+
+
+def test_a_released_reservation_leaves_no_trace() -> None:
+    budgets = Budgets(Estimator())
+    one = account(budgets, "1")
+    held = [budgets.reserve([one], estimate(0.1)) for _ in range(3)]
+    for reservation in held:
+        budgets.settle(reservation, Decimal(0))
+    assert (one.under_way, one.spent_usd, one.left_usd) == ({}, 0, 1)
+
+
+def test_what_the_caller_knows_to_be_spent_counts_if_it_is_more() -> None:
+    budgets = Budgets(Estimator())
+    budget = Budget("run", "r", Decimal(1))
+    budgets.account(budget, NOW_MS).spent_usd = Decimal("0.4")
+    left = [budgets.account(budget, NOW_MS, Decimal(known)).left_usd for known in ("0.3", "0.9")]
+    assert left == [Decimal("0.6"), Decimal("0.1")]
+
+
+@pytest.mark.parametrize(
+    ("per", "until_ms"),
+    [("hour", 1.0), ("day", 12.0), ("month", 9.5 * 24)],
+)
+def test_a_period_starts_with_a_new_account(per: Any, until_ms: float) -> None:
+    budgets = Budgets(Estimator())
+    budget = Budget("tenant", "acme", Decimal(1), per)
+    now = budgets.account(budget, NOW_MS)
+    assert now.until_ms == NOW_MS + until_ms * HOUR_MS
+    assert budgets.account(budget, now.until_ms - 1) is now
+    assert budgets.account(budget, now.until_ms) is not now
+
+
+def test_the_account_not_used_for_longest_is_forgotten_unless_a_call_is_under_way() -> None:
+    budgets = Budgets(Estimator(), max_accounts=2)
+    busy = budgets.account(Budget("run", "busy", Decimal(1)), NOW_MS)
+    budgets.reserve([busy], estimate(0.1))
+    for name in ("a", "b", "c"):
+        budgets.account(Budget("run", name, Decimal(1)), NOW_MS)
+    assert len(budgets) == 2
+    assert budgets.account(Budget("run", "busy", Decimal(1)), NOW_MS) is busy
+
+
+# ---- estimates --------------------------------------------------------------------------------
+
+
+def test_an_estimate_is_the_ninetieth_percentile_of_what_such_calls_cost() -> None:
+    estimator = Estimator()
+    for cents in range(1, 101):
+        estimator.learn(request(), KIND, PRICES, Decimal(cents) / 100)
+    assert estimator.estimate(request(), KIND, [PRICES]).usd == pytest.approx(0.90)
+
+
+def test_an_estimate_grows_with_the_size_of_the_call() -> None:
+    estimator = Estimator()
+    embedder = Prices(Decimal(2))
+    for _ in range(9):
+        estimator.learn(request(embed=("x" * 4_000,)), KIND, embedder, Decimal("0.004"))
+    twice = estimator.estimate(request(embed=("x" * 12_000,)), KIND, [embedder])
+    assert twice.usd == pytest.approx(0.008, rel=0.01)
+
+
+def test_without_history_a_modest_answer_is_expected_and_the_worst_case_kept_in_mind() -> None:
+    blind = Estimator().estimate(request(max_tokens=8_192), KIND, [PRICES])
+    assert (blind.usd, blind.worst_usd) == (
+        pytest.approx((1_001 * 2 + 256 * 8) / 1e6),
+        pytest.approx((1_001 * 2 + 8_192 * 8) / 1e6),
+    )
+    assert blind.blind
+
+
+def test_a_node_that_was_never_seen_is_expected_to_be_like_its_model() -> None:
+    estimator = Estimator()
+    for _ in range(9):
+        estimator.learn(request(), KIND, PRICES, Decimal("0.02"))
+    other = estimator.estimate(request(), ("writer", "report", "title"), [PRICES])
+    assert (other.usd, other.blind) == (pytest.approx(0.02), False)
+
+
+def test_the_dearest_of_the_prices_is_expected_and_an_unpriced_one_costs_nothing() -> None:
+    estimator = Estimator()
+    dear = estimator.estimate(request(), KIND, [Prices(), PRICES, Prices(Decimal(1))])
+    assert dear.usd == estimator.estimate(request(), KIND, [PRICES]).usd
+    assert estimator.estimate(request(), KIND, [Prices()]) is FREE
+
+
+def test_tokens_count_messages_documents_and_texts() -> None:
+    passage = Document(id="P1", text="y" * 400)
+    assert tokens_of(request(documents=(passage,), embed=("z" * 800,))) == 1 + 5_200 // 4
+
+
+# ---- which budgets ----------------------------------------------------------------------------
+
+RULES = budget_rules.read(
+    {
+        "tenants": {"acme": {"usd": 100, "per": "day"}, "*": {"usd": "2.50"}},
+        "pipelines": {"acme/report": {"usd": 9, "per": "hour"}, "report": {"usd": 1}},
+    },
+    {},
+)
+
+
+@pytest.mark.parametrize(
+    ("tenant", "pipeline", "run_usd", "expected"),
+    [
+        ("acme", "report", "3", [("run", 3), ("pipeline", 9), ("tenant", 100)]),
+        ("other", "report", None, [("pipeline", 1), ("tenant", Decimal("2.5"))]),
+        ("acme", "other", None, [("tenant", 100)]),
+    ],
+)
+def test_a_call_spends_from_its_runs_its_pipelines_and_its_tenants_budget(
+    tenant: str, pipeline: str, run_usd: str | None, expected: list[tuple[str, Any]]
+) -> None:
+    who = Attribution(tenant=tenant, pipeline=pipeline, run_id="r1")
+    found = RULES.budgets_of(request(attribution=who, budget_usd=run_usd))
+    assert [(budget.level, budget.usd) for budget in found] == expected
+
+
+def test_budgets_of_different_tenants_are_not_one() -> None:
+    names = {
+        budget.name
+        for tenant in ("a", "b")
+        for budget in RULES.budgets_of(
+            request(attribution=Attribution(tenant=tenant, pipeline="report", run_id="r"))
+        )
+    }
+    assert names == {"a", "b", "a/report", "b/report"}
+
+
+def test_budgets_are_read_with_their_periods() -> None:
+    assert RULES.tenants == {
+        "acme": Allowance(Decimal(100), "day"),
+        "*": Allowance(Decimal("2.50"), "month"),
+    }
+    assert budget_rules.read(None, {}) == BudgetRules()
+
+
+@pytest.mark.parametrize(
+    ("section", "field", "cure"),
+    [
+        ({"tenant": {}}, "budgets.tenant", "tenants"),
+        ({"unpriced": "maybe"}, "budgets.unpriced", "`refuse`"),
+        ({"reserve": "none"}, "budgets.reserve", "`worst`"),
+        ({"tenants": {"a": {"per": "day"}}}, "budgets.tenants.a.usd", "Set"),
+        ({"tenants": {"a": {"usd": -1}}}, "budgets.tenants.a.usd", "US dollars"),
+        ({"pipelines": {"p": {"usd": 1, "per": "week"}}}, "budgets.pipelines.p.per", "`day`"),
+        ([], "budgets", "field: value"),
+    ],
+)
+def test_a_mistake_in_budgets_is_refused_with_its_field_and_cure(
+    section: Any, field: str, cure: str
+) -> None:
+    with pytest.raises(RoutingInvalid) as refused:
+        budget_rules.read(section, {})
+    assert refused.value.fields["field"] == field
+    assert cure in refused.value.fields["cure"]
