@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from hocket.gateway.core import budget_rules
+from hocket.gateway.core import asked, budget_rules
 from hocket.gateway.core.budget import Account, Answer, Budget, Budgets, Reservation
 from hocket.gateway.core.budget_rules import Allowance, BudgetRules
 from hocket.gateway.core.errors import RoutingInvalid
-from hocket.gateway.core.estimate import FREE, Estimate, Estimator, tokens_of
+from hocket.gateway.core.estimate import FREE, Estimate, Estimator
 from hocket.gateway.core.price import Prices
 from hocket.schemas.messages import Attribution, CallRequest, ChatMessage, Document
 
@@ -280,7 +280,28 @@ def test_the_dearest_of_the_prices_is_expected_and_an_unpriced_one_costs_nothing
 
 def test_tokens_count_messages_documents_and_texts() -> None:
     passage = Document(id="P1", text="y" * 400)
-    assert tokens_of(request(documents=(passage,), embed=("z" * 800,))) == 1 + 5_200 // 4
+    assert asked.tokens(request(documents=(passage,), embed=("z" * 800,))) == 1 + 5_200 // 4
+
+
+PARTS = [{"type": "text", "text": "a" * 40}, {"type": "image_url", "image_url": {"url": "x"}}]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "expected"),
+    [
+        ("chat/completions", {"messages": [{"role": "user", "content": "a" * 80}]}, (21, None)),
+        ("chat/completions", {"messages": [{"content": PARTS}], "max_tokens": 7}, (11, 7)),
+        ("chat/completions", {"messages": 1, "max_completion_tokens": 9}, (1, 9)),
+        ("completions", {"prompt": ["a" * 40, "b" * 40], "max_tokens": "9"}, (21, None)),
+        ("embeddings", {"input": "a" * 4}, (2, None)),
+    ],
+)
+def test_a_body_of_openais_api_is_measured_like_our_own_fields(
+    path: str, body: dict[str, Any], expected: tuple[int, int | None]
+) -> None:
+    came = request(messages=(), openai={"path": path, "body": body})
+    assert (asked.tokens(came), asked.max_tokens(came)) == expected
+    assert asked.embeds(came) is (path == "embeddings")
 
 
 # ---- which budgets ----------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import structlog
 
 from hocket.gateway.backends.protocol import Backend, BackendError, Chunks
 from hocket.gateway.cancellation import Cancellation
+from hocket.gateway.core import asked
 from hocket.gateway.core.errors import CallStopped
 from hocket.gateway.core.history import Kind
 from hocket.gateway.core.records import call_reply, usage_record
@@ -221,7 +222,7 @@ def _wish(call: _Call, kind: Kind) -> Wish:
         kind,
         request.priority,
         request.deadline_at_ms,
-        guess_fast=bool(request.embed),
+        guess_fast=asked.embeds(request),
     )
 
 

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from math import sqrt
 
+from hocket.gateway.core import asked
 from hocket.gateway.core.history import History, Kind
 from hocket.gateway.core.price import Prices, cost
-from hocket.schemas.messages import CallRequest, Document
+from hocket.schemas.messages import CallRequest
 
-CHARS_PER_TOKEN = 4
-CHARS_PER_CELL = 8
 USUAL_OUTPUT_TOKENS = 256
 """How long an answer is taken to be where nothing is known of its kind."""
 WORST_OUTPUT_TOKENS = 16_384
@@ -75,7 +74,7 @@ class Estimator:
 
     def estimate(self, request: CallRequest, kind: Kind, prices: Iterable[Prices]) -> Estimate:
         """Return what a call costs at the dearest of some prices."""
-        input_tokens = tokens_of(request)
+        input_tokens = asked.tokens(request)
         seen = [(_seen_usd(request, input_tokens, one), one) for one in prices]
         seen_usd, dearest = max(seen, key=lambda pair: pair[0], default=(0.0, Prices()))
         if not seen_usd:
@@ -102,7 +101,7 @@ class Estimator:
 
     def learn(self, request: CallRequest, kind: Kind, prices: Prices, cost_usd: Decimal) -> None:
         """Take in what a successful call cost at the prices that it used."""
-        seen_usd = _seen_usd(request, tokens_of(request), prices)
+        seen_usd = _seen_usd(request, asked.tokens(request), prices)
         if seen_usd:
             ratio = float(cost_usd) / seen_usd
             self._ratios.add(kind, ratio)
@@ -125,26 +124,14 @@ class Estimator:
         return kind if self._ratios.count(kind) else _model_of(kind)
 
 
-def tokens_of(request: CallRequest) -> int:
-    """Return about how many tokens a call sends."""
-    chars = sum(len(message.content) for message in request.messages)
-    chars += sum(map(_chars_of, request.documents)) + sum(map(len, request.embed))
-    return 1 + chars // CHARS_PER_TOKEN
-
-
-def _chars_of(document: Document) -> int:
-    cells = len(document.columns) * (1 + len(document.rows))
-    return len(document.text) + len(document.title) + CHARS_PER_CELL * cells
-
-
 def _seen_usd(request: CallRequest, input_tokens: int, prices: Prices) -> float:
-    output_tokens = 0 if request.embed else USUAL_OUTPUT_TOKENS
-    return _usd(prices, input_tokens, min(output_tokens, request.max_tokens or output_tokens))
+    usual = 0 if asked.embeds(request) else USUAL_OUTPUT_TOKENS
+    return _usd(prices, input_tokens, min(usual, asked.max_tokens(request) or usual))
 
 
 def _worst_usd(request: CallRequest, input_tokens: int, prices: Prices) -> float:
-    output_tokens = 0 if request.embed else request.max_tokens or WORST_OUTPUT_TOKENS
-    return _usd(prices, input_tokens, output_tokens)
+    worst = asked.max_tokens(request) or WORST_OUTPUT_TOKENS
+    return _usd(prices, input_tokens, 0 if asked.embeds(request) else worst)
 
 
 def _usd(prices: Prices, input_tokens: int, output_tokens: int) -> float:
