@@ -58,7 +58,7 @@ class Catalog:
         if found is None:
             raise PipelineUnknown(tenant=tenant, pipeline=f"{pipeline} version {version}")
         await self._durations.load(tenant, pipeline)
-        entry = Entry(version, compile_pipeline(json.loads(found[1])))
+        entry = Entry(version, compile_pipeline(json.loads(found[1]), applied=True))
         self._entries[tenant, pipeline, version] = entry
         if len(self._entries) > MAX_PLANS:
             self._entries.popitem(last=False)

@@ -163,3 +163,17 @@ def test_a_map_of_many_items_and_a_loop_of_many_rounds_stay_flat() -> None:
     play = Play({"l": python(loop={"until": "round >= 500", "max_rounds": 500})})
     play.work(lambda request: request.step)
     assert play.run.output == "l#500"
+
+
+def test_an_emitted_node_may_have_a_fallback_within_the_policy() -> None:
+    emit = {"types": ["python"], "max_steps": 2, "max_depth": 1}
+    planner = {"type": "planning", "model": "m", "with": {"question": "?"}, "emit": emit}
+    play = Play({"p": planner})
+    play.finish("p", {"nodes": {"x": python(fallback=[{"node": python()}])}})
+    play.finish("p/x", error=BROKEN)
+    play.finish("p/x!1", 7)
+    assert (play.run.status, play.run.output) == (RunStatus.DEGRADED, 7)
+    play = Play({"p": planner})
+    play.finish("p", {"nodes": {n: python(fallback=[{"node": python()}]) for n in "ab"}})
+    assert play.run.error is not None
+    assert "there are 4 and the policy allows 2" in play.run.error.message

@@ -76,9 +76,9 @@ def readings(value: Any, field: str, *, expression: bool = False) -> Iterator[Re
     Raises InvalidInput for a template that does not parse, or that reads `nodes` as a whole."""
     for text, place in _texts(value, field):
         if "{" in text:
-            yield _reading(text, place)
+            yield _reading(text, place, shown=text)
         elif expression:
-            yield _reading("{{ " + text + " }}", place)
+            yield _reading("{{ " + text + " }}", place, shown=text)
 
 
 def constant(text: str) -> Any:
@@ -212,11 +212,11 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"it gives a {type(value).__name__}, which is not JSON")
 
 
-def _reading(text: str, field: str) -> Reading:
+def _reading(text: str, field: str, *, shown: str) -> Reading:
     try:
         found = _read(text)
     except TemplateError as error:
-        raise _does_not_parse(text, field, error) from None
+        raise _does_not_parse(shown, field, error) from None
     if ("nodes",) in found.paths:
         raise InvalidInput(
             field=field,
@@ -305,9 +305,13 @@ def _texts(value: Any, field: str) -> Iterator[tuple[str, str]]:
 def _does_not_parse(text: str, field: str, error: Exception) -> InvalidInput:
     return InvalidInput(
         field=field,
-        reason=f"the template `{text.strip()[:120]}` does not parse ({error})",
+        reason=f"`{text.strip()[:120]}` does not parse ({_first_sentence(error)})",
         cure="Write Jinja2: `{{ nodes.NAME.output.FIELD }}`.",
     )
+
+
+def _first_sentence(error: Exception) -> str:
+    return " ".join(str(error).split()).split(". ")[0].removesuffix(".")
 
 
 def _failed(text: str, field: str, reason: str) -> ExpressionFailed:

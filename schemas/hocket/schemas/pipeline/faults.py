@@ -23,9 +23,10 @@ def misuse(reason: str, cure: str) -> PydanticCustomError:
 
 
 def fault_of(
-    error: ValidationError, *, tags: Collection[str], fields: Collection[str]
+    error: ValidationError, *, tags: Collection[str], fields: Mapping[str, Collection[str]]
 ) -> InvalidInput:
-    """Return the first complaint; `tags` are the node types, `fields` the names of all fields."""
+    """Return the first complaint; `tags` are the node types, `fields` the names of
+    fields by the field that holds them, "" for all."""
     fault = error.errors(include_url=False)[0]
     parts = _place(fault["loc"], tags)
     kind, context, given = fault["type"], fault.get("ctx", {}), fault["input"]
@@ -43,9 +44,9 @@ def fault_of(
             cure="Add `type:`, e.g. `type: llm`.",
         )
     if kind == "extra_forbidden":
-        close = get_close_matches(parts[-1], fields, n=1)
-        cure = f"Did you mean `{close[0]}`?" if close else "Remove it, or check its spelling."
-        return InvalidInput(field=field, reason="there is no such field", cure=cure)
+        return InvalidInput(
+            field=field, reason="there is no such field", cure=_meant(parts, fields)
+        )
     if kind == "missing":
         cure = _MISSING.get(parts[-1], "Add it.")
         return InvalidInput(field=field, reason="it is missing", cure=cure)
@@ -53,6 +54,19 @@ def fault_of(
         return InvalidInput(field=field, reason=context["reason"], cure=context["cure"])
     reason, cure = _told(kind, context, given, parts)
     return InvalidInput(field=field, reason=reason, cure=cure)
+
+
+def _meant(parts: list[str], every: Mapping[str, Collection[str]]) -> str:
+    """Return what to do about a field that does not exist."""
+    name = parts[-1]
+    fields = every.get(parts[-2] if len(parts) > 1 else "", every[""])
+    if name in _ELSEWHERE:
+        return f"Did you mean `{_ELSEWHERE[name]}`?"
+    if name in fields:
+        return "Remove it: it belongs to another place."
+    close = [field for field in fields if field.startswith(f"{name}_")]
+    close += get_close_matches(name, fields, n=1)
+    return f"Did you mean `{close[0]}`?" if close else "Remove it, or check its spelling."
 
 
 def _told(kind: str, context: Mapping[str, Any], given: Any, parts: list[str]) -> tuple[str, str]:
@@ -124,6 +138,26 @@ def _number(value: Any) -> str:
     return str(int(value)) if value == int(value) else str(value)
 
 
+_ELSEWHERE = {
+    "input": "with",
+    "inputs": "with",
+    "args": "with",
+    "params": "with",
+    "depends_on": "needs",
+    "after": "needs",
+    "if": "when",
+    "condition": "when",
+    "foreach": "map",
+    "for_each": "map",
+    "while": "loop",
+    "repeat": "loop",
+    "retries": "retry",
+    "on_error": "fallback",
+    "catch": "fallback",
+    "parallel": "concurrency",
+    "deadline_ms": "slo_ms",
+}
+"""What other systems call some fields."""
 _BOUNDS = {
     "greater_than": ("more than {}", "gt"),
     "greater_than_equal": ("{} or more", "ge"),

@@ -54,7 +54,7 @@ class Known:
     names: frozenset[str]
     nodes: Mapping[str, Node]
     outer: frozenset[str]
-    """Nodes around the scope, which its expressions do not see."""
+    """Nodes and names around the scope, which its expressions do not see."""
     input: Keys | None
 
     def also(self, *names: str) -> "Known":
@@ -94,22 +94,32 @@ def _check_scope(
         _check(reading, known)
 
 
-def _check_node(name: str, node: Node, field: str, known: Known, *, owner: Keys | None) -> None:
-    """Check a node, or a branch or fallback, whose input without a `with` is its `owner`'s."""
-    if node.when is not None:
-        _check_expression(node.when, f"{field}.when", known)
+def _check_node(
+    name: str,
+    node: Node,
+    field: str,
+    known: Known,
+    *,
+    owner: Keys | None,
+    itself: str = "Remove it, or read another node.",
+) -> None:
+    """Check a node, or a branch or fallback, whose input without a `with` is its `owner`'s; `itself`
+    is what to do where it reads its own node."""
     own = known
+    if node.when is not None:
+        _check_expression(name, node.when, f"{field}.when", known, itself)
     if node.map is not None:
-        _check_expression(node.map.over, f"{field}.map.over", own)
+        _check_expression(name, node.map.over, f"{field}.map.over", own, itself)
         own = own.also(node.map.as_, "index")
     if node.loop is not None:
         own = own.also("round", "previous")
         cure = "Read `output`, the output of this round."
-        _check_result(name, node.loop.until, f"{field}.loop.until", own, cure)
+        _check_expression(name, node.loop.until, f"{field}.loop.until", own.also("output"), cure)
+        itself = "Read `previous`, the output of the round before."
     for reading in readings(node.with_, f"{field}.with"):
-        _check(reading, own)
+        _check_own(name, reading, own, itself)
     if node.cache is not None and node.cache.key is not None:
-        _check_expression(node.cache.key, f"{field}.cache.key", own)
+        _check_expression(name, node.cache.key, f"{field}.cache.key", own, itself)
     given = _input_keys(node, field, own, owner)
     for reading in _worker_readings(node, field):
         _check_worker(reading, given)
@@ -117,29 +127,29 @@ def _check_node(name: str, node: Node, field: str, known: Known, *, owner: Keys 
         cure = "Read `output`, the output of a branch."
         for text, place in ((node.valid, "valid"), (node.score, "score")):
             if text is not None:
-                _check_result(name, text, f"{field}.{place}", own, cure)
+                _check_expression(name, text, f"{field}.{place}", own.also("output"), cure)
         for branch, inner in node.branches.items():
             _check_node(name, inner, f"{field}.branches.{branch}", own, owner=given)
     if isinstance(node, GraphNode):
-        outer = known.outer | set(known.nodes)
+        outer = known.outer | set(known.nodes) | (own.names - _EVERYWHERE)
         _check_scope(node.nodes, node.output, f"{field}.nodes", f"{field}.output", outer, given)
     for i, fallback in enumerate(node.fallback):
-        place = f"{field}.fallback.{i}.node"
-        _check_node(name, fallback.node, place, known.also("error"), owner=given)
+        place, cure = f"{field}.fallback.{i}.node", "Read `error`: the node has no output."
+        inside = known.also("error")
+        _check_node(name, fallback.node, place, inside, owner=given, itself=cure)
 
 
-def _check_expression(text: str, field: str, known: Known) -> None:
+def _check_expression(name: str, text: str, field: str, known: Known, itself: str) -> None:
     for reading in readings(text, field, expression=True):
-        _check(reading, known)
+        _check_own(name, reading, known, itself)
 
 
-def _check_result(name: str, text: str, field: str, known: Known, cure: str) -> None:
-    """Check an expression over the output of what its own node runs."""
-    for reading in readings(text, field, expression=True):
-        if name in reading.nodes:
-            reason = "it reads the node itself, which has not ended"
-            raise InvalidInput(field=field, reason=reason, cure=cure)
-        _check(reading, known.also("output"))
+def _check_own(name: str, reading: Reading, known: Known, itself: str) -> None:
+    """Check what a node reads, which cannot be itself."""
+    if name in reading.nodes:
+        reason = "it reads the node itself, which has not ended"
+        raise InvalidInput(field=reading.field, reason=reason, cure=itself)
+    _check(reading, known)
 
 
 def _check_worker(reading: Reading, given: Keys | None) -> None:
@@ -153,15 +163,15 @@ def _check_worker(reading: Reading, given: Keys | None) -> None:
 
 
 def _check(reading: Reading, known: Known) -> None:
+    for path in reading.paths:
+        if len(path) > 1 and path[0] in reading.names & known.names:
+            _check_path(reading, path, known)
     for name in sorted(reading.names - known.names):
         raise InvalidInput(
             field=reading.field,
             reason=f"it reads `{name}`, and there is no such name here",
             cure=_cure_of_name(name, known),
         )
-    for path in reading.paths:
-        if len(path) > 1 and path[0] in reading.names:
-            _check_path(reading, path, known)
 
 
 def _check_path(reading: Reading, path: tuple[str, ...], known: Known) -> None:
@@ -212,6 +222,8 @@ def _no_such_field(field: str, root: str, name: str, fields: frozenset[str]) -> 
 def _cure_of_name(name: str, known: Known) -> str:
     if name in known.nodes:
         return f"Read `nodes.{name}.output`."
+    if name in known.outer:
+        return "The nodes of a graph do not see it: hand it in by the graph's `with`."
     return _WHERE.get(name, f"Use one of: {', '.join(sorted(known.names))}.")
 
 

@@ -105,14 +105,20 @@ class Plan:
 
 
 def compile_pipeline(
-    pipeline: Pipeline | Mapping[str, Any], *, known_models: Container[str] | None = None
+    pipeline: Pipeline | Mapping[str, Any],
+    *,
+    known_models: Container[str] | None = None,
+    applied: bool = False,
 ) -> Plan:
     """Return the plan of a pipeline, or raise InvalidInput (a cycle, an unknown node, model or
-    reference, a template that does not parse, a bad input schema) naming the field and the cure."""
+    reference, a template that does not parse, a bad input schema) naming the field and the cure.
+
+    `applied`: it was accepted before, by the rules of its day, and is not judged by newer ones."""
     spec = pipeline if isinstance(pipeline, Pipeline) else parse_pipeline(pipeline)
     _check_schema(spec.input)
-    check_names(spec.nodes, spec.output, schema=spec.input)
-    check_pipeline(spec)
+    if not applied:
+        check_pipeline(spec)
+        check_names(spec.nodes, spec.output, schema=spec.input)
     by_path: dict[str, NodePlan] = {}
     compiler = _Compiler(by_path, known_models)
     root = compiler.scope(spec.nodes, spec.output, path="", field="nodes", output_field="output")
@@ -138,7 +144,12 @@ def check_input(plan: Plan, value: Any) -> None:
 
 
 def compile_emitted(
-    value: Any, policy: PlanPolicy, *, path: str, known_models: Container[str] | None = None
+    value: Any,
+    policy: PlanPolicy,
+    *,
+    path: str,
+    known_models: Container[str] | None = None,
+    applied: bool = False,
 ) -> tuple[ScopePlan, dict[str, NodePlan]]:
     """Return the scope of the steps that a planner emitted (`{nodes, output}`) and its nodes by path,
     or raise PlanRefused where they break the policy or could not run."""
@@ -146,9 +157,10 @@ def compile_emitted(
         spec = GraphNode.model_validate(
             {"type": "graph", "nodes": value["nodes"], "output": value.get("output")}
         )
-        _check_policy(spec, policy, depth=1)
-        check_names(spec.nodes, spec.output, schema={})
-        check_scope(spec.nodes, spec.output, field="nodes")
+        _check_policy(spec.nodes, policy)
+        if not applied:
+            check_scope(spec.nodes, spec.output, field="nodes")
+            check_names(spec.nodes, spec.output, schema={})
         by_path: dict[str, NodePlan] = {}
         compiler = _Compiler(by_path, known_models)
         scope = compiler.scope(
@@ -170,41 +182,53 @@ def compile_emitted(
     return scope, by_path
 
 
-def _check_policy(graph: GraphNode, policy: PlanPolicy, depth: int) -> None:
+def _check_policy(
+    nodes: Mapping[str, Node], policy: PlanPolicy, *, field: str = "nodes", depth: int = 1
+) -> None:
+    """Hold emitted nodes to a policy. What is inside a graph or race lies one deeper; a fallback
+    stands in its node's place."""
     if depth > policy.max_depth:
         raise PlanRefused(
-            field="nodes",
+            field=field,
             reason=f"they nest {depth} deep and the policy allows {policy.max_depth}",
             cure="Emit a flatter graph.",
         )
-    if depth == 1 and (count := _count(graph)) > policy.max_steps:
+    if depth == 1 and (count := _count(nodes)) > policy.max_steps:
         raise PlanRefused(
-            field="nodes",
+            field=field,
             reason=f"there are {count} and the policy allows {policy.max_steps}",
             cure="Emit fewer steps.",
         )
-    for name, node in graph.nodes.items():
-        if node.type not in policy.types:
-            raise PlanRefused(
-                field=f"nodes.{name}.type",
-                reason=f"`{node.type}` is not among the allowed types {list(policy.types)}",
-                cure="Use an allowed type.",
-            )
-        for inner in _inner_graphs(node):
-            _check_policy(inner, policy, depth + 1)
+    for name, node in nodes.items():
+        _check_type(node, policy, f"{field}.{name}")
+        for i, fallback in enumerate(node.fallback):
+            place = f"{field}.{name}.fallback.{i}.node"
+            _check_type(fallback.node, policy, place)
+            if inside := _inside(fallback.node):
+                _check_policy(inside, policy, field=place, depth=depth + 1)
+        if inside := _inside(node):
+            _check_policy(inside, policy, field=f"{field}.{name}", depth=depth + 1)
 
 
-def _count(graph: GraphNode) -> int:
-    return sum(1 + sum(_count(g) for g in _inner_graphs(node)) for node in graph.nodes.values())
+def _check_type(node: Node, policy: PlanPolicy, field: str) -> None:
+    if node.type not in policy.types:
+        raise PlanRefused(
+            field=f"{field}.type",
+            reason=f"`{node.type}` is not among the allowed types",
+            cure=f"Use one of: {', '.join(policy.types)}.",
+        )
 
 
-def _inner_graphs(node: Node) -> list[GraphNode]:
+def _count(nodes: Mapping[str, Node]) -> int:
+    fallbacks = [fallback.node for node in nodes.values() for fallback in node.fallback]
+    every = (*nodes.values(), *fallbacks)
+    return len(every) + sum(_count(_inside(node)) for node in every)
+
+
+def _inside(node: Node) -> Mapping[str, Node]:
     if isinstance(node, GraphNode):
-        return [node]
-    inner: dict[str, Node] = {f"!{i}": f.node for i, f in enumerate(node.fallback)}
-    if isinstance(node, RaceNode):
-        inner |= node.branches
-    return [GraphNode(type="graph", nodes=inner)] if inner else []
+        return node.nodes
+    return node.branches if isinstance(node, RaceNode) else {}
 
 
 class _Compiler:
@@ -230,7 +254,7 @@ class _Compiler:
                 reason=f"nodes nest deeper than {MAX_NESTING}",
                 cure="Move the inner part into a pipeline of its own.",
             )
-        needs = {name: _needs(name, node, f"{field}.{name}") for name, node in nodes.items()}
+        needs = {name: _needs(name, node, nodes, f"{field}.{name}") for name, node in nodes.items()}
         order = _topological(needs, field)
         dependents: dict[str, list[str]] = {name: [] for name in nodes}
         for name in order:
@@ -338,9 +362,10 @@ class _Compiler:
             )
 
 
-def _needs(name: str, node: Node, field: str) -> tuple[str, ...]:
+def _needs(name: str, node: Node, nodes: Container[str], field: str) -> tuple[str, ...]:
     """Return what a node waits for: its `needs`, then the nodes that its expressions read."""
-    found = tuple(dict.fromkeys((*node.needs, *sorted(read_by(node, field)))))
+    reads = (other for other in sorted(read_by(node, field)) if other in nodes)
+    found = tuple(dict.fromkeys((*node.needs, *reads)))
     if name in found:
         raise PipelineHasCycle(field=field, cycle=f"{name} -> {name}")
     return found

@@ -135,7 +135,7 @@ def _check_attempts(node: Node, field: str) -> None:
         if not runs:
             raise InvalidInput(
                 field=place,
-                reason=f"a `{node.type}` node makes no attempts of its own",
+                reason=f"{_a(node.type)} node makes no attempts of its own",
                 cure="Remove it."
                 if node.type in WAIT_TYPES
                 else "Put `retry` on the nodes inside it.",
@@ -156,7 +156,7 @@ def _check_attempts(node: Node, field: str) -> None:
     if node.effects == "external" and node.type not in WORKER_TYPES:
         raise InvalidInput(
             field=f"{field}.effects",
-            reason=f"a `{node.type}` node writes nothing to the outside itself",
+            reason=f"{_a(node.type)} node writes nothing to the outside itself",
             cure="Remove it."
             if node.type in WAIT_TYPES
             else "Put `effects` on the nodes that do the writing.",
@@ -170,7 +170,7 @@ def _check_cache(node: Node, field: str, *, runs: bool) -> None:
     if not runs:
         raise InvalidInput(
             field=f"{field}.cache",
-            reason=f"a `{node.type}` node computes nothing of its own that could be kept",
+            reason=f"{_a(node.type)} node computes nothing of its own that could be kept",
             cure="Put `cache` on the nodes inside it that workers run."
             if node.type in NESTING_TYPES
             else "Remove it: each run asks anew.",
@@ -187,6 +187,10 @@ def _check_cache(node: Node, field: str, *, runs: bool) -> None:
             reason="a new version of the sub-pipeline would be answered with the old one's output",
             cure="Name the sub-pipeline's `version`.",
         )
+
+
+def _a(kind: str) -> str:
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} `{kind}`"
 
 
 def _check_errors(patterns: Sequence[str], field: str) -> None:
@@ -234,7 +238,7 @@ def _check_times(node: Node, field: str, limit: Limit | None) -> None:
         if node.type in WAIT_TYPES:
             raise InvalidInput(
                 field=f"{field}.timeout_ms",
-                reason=f"a `{node.type}` node waits and makes no attempts",
+                reason=f"{_a(node.type)} node waits and makes no attempts",
                 cure="Say how long with `wait_ms`.",
             )
         if limit is not None and node.timeout_ms > limit.ms:
@@ -314,7 +318,7 @@ def _check_planning(node: PlanningNode, field: str) -> None:
         if kind in NESTING_TYPES and node.emit.max_depth == 1:
             raise InvalidInput(
                 field=f"{field}.emit.max_depth",
-                reason=f"a `{kind}` node holds others, and with depth 1 none may",
+                reason=f"{_a(kind)} node holds others, and with depth 1 none may",
                 cure=f"Set `max_depth: 2` or more, or remove `{kind}` from `types`.",
             )
     if node.catalog:
@@ -341,11 +345,17 @@ def _check_optional(nodes: Mapping[str, Node], output: Any, field: str) -> None:
     for name, node in nodes.items():
         if node.optional or node.when is not None:
             continue
-        for reading, least in _strict_readings(node, f"{field}.{name}"):
-            _check_not_optional(reading, least, nodes)
+        for reading in readings(node.with_, f"{field}.{name}.with"):
+            _check_not_optional(reading, 4, "none", nodes)
+        if node.map is not None:
+            for reading in readings(node.map.over, f"{field}.{name}.map.over", expression=True):
+                _check_not_optional(reading, 3, "[]", nodes)
 
 
-def _check_not_optional(reading: Reading, least: int, nodes: Mapping[str, Node]) -> None:
+def _check_not_optional(
+    reading: Reading, least: int, instead: str, nodes: Mapping[str, Node]
+) -> None:
+    """Refuse a bare path of at least so many words that leads through an optional node's output."""
     path = reading.only
     if path is None or len(path) < least or path[0] != "nodes" or path[2] != "output":
         return
@@ -355,18 +365,10 @@ def _check_not_optional(reading: Reading, least: int, nodes: Mapping[str, Node])
         raise InvalidInput(
             field=reading.field,
             reason=f"`{text}` fails where `{path[1]}` did, which is optional: its output is null then",
-            cure=f"Say what serves instead, e.g. `{text} if nodes.{path[1]}.output else []`, "
+            cure=f"Say what serves instead, e.g. "
+            f"`{text} if nodes.{path[1]}.output else {instead}`, "
             f"or remove `optional`.",
         )
-
-
-def _strict_readings(node: Node, field: str) -> Iterator[tuple[Reading, int]]:
-    """Yield what a node cannot do without, with the length from which a path is read below null."""
-    for reading in readings(node.with_, f"{field}.with"):
-        yield reading, 4
-    if node.map is not None:
-        for reading in readings(node.map.over, f"{field}.map.over", expression=True):
-            yield reading, 3
 
 
 def _needs(node: Node, field: str) -> set[str]:

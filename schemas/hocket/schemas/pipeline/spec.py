@@ -291,7 +291,7 @@ class Pipeline(_Spec):
     description: str = ""
     priority: Priority = Field(Priority.STANDARD, alias="class")
     slo_ms: float = Field(60_000, gt=0, le=MAX_WAIT_MS)
-    budget_usd: Decimal | None = Field(None, ge=0)
+    budget_usd: Decimal | None = Field(None, gt=0)
     on_infeasible: Literal["continue", "degrade", "fail"] = "continue"
     input: dict[str, Any] = Field(default_factory=dict)
     """A JSON Schema (2020-12) that the task's body must satisfy."""
@@ -336,14 +336,27 @@ def pipeline_schema() -> dict[str, Any]:
 
 def fault(error: ValidationError) -> InvalidInput:
     """Return what is wrong with a document that pydantic refused."""
-    return fault_of(error, tags=NODE_TYPES, fields=_field_names())
+    return fault_of(error, tags=NODE_TYPES, fields=_fields())
 
 
 @cache
-def _field_names() -> tuple[str, ...]:
-    """Return the names of all fields there are, as they are written."""
-    models, names = [_Spec], set()
+def _fields() -> Mapping[str, tuple[str, ...]]:
+    """Return the fields there are, as they are written, by the field that holds them; "" has all."""
+    held: dict[str, type[_Spec]] = {
+        "map": Map,
+        "loop": Loop,
+        "retry": Retry,
+        "cache": Cache,
+        "emit": PlanPolicy,
+    }
+    names = {field: _names_of(model) for field, model in held.items()}
+    models: list[type[_Spec]] = [_Spec]
+    every: set[str] = set()
     for model in models:
         models += model.__subclasses__()
-        names |= {field.alias or name for name, field in model.model_fields.items()}
-    return tuple(sorted(names))
+        every |= set(_names_of(model))
+    return names | {"": tuple(sorted(every))}
+
+
+def _names_of(model: type[_Spec]) -> tuple[str, ...]:
+    return tuple(sorted(field.alias or name for name, field in model.model_fields.items()))

@@ -1,10 +1,15 @@
 """`hocket runs approve`, `refuse` and `signal`: what a waiting run is told from outside."""
 
+import time
 from typing import Annotated, Any
 
 import typer
 
 from hocket.cli.target import target_of
+
+APPEAR_TIMEOUT_S = 2.0
+"""How long a run that the API does not know may still be on its way from NATS to Postgres."""
+APPEAR_INTERVAL_S = 0.05
 
 RunId = Annotated[str, typer.Argument(help="A run's id, as `hocket runs list` shows it.")]
 Step = Annotated[str, typer.Argument(help="The approval: its node, or its step in a map or loop.")]
@@ -41,7 +46,17 @@ def signal(
 
 
 def _send(context: typer.Context, run_id: str, name: str, payload: Any) -> None:
+    """Send a signal; a run that was published a moment ago is waited for."""
     from hocket.cli.api import path
+    from hocket.cli.errors import ApiRefused
 
-    body = {"name": name, "payload": payload}
-    target_of(context).api().post(path("runs", run_id, "signals"), body)
+    api, body = target_of(context).api(), {"name": name, "payload": payload}
+    until = time.monotonic() + APPEAR_TIMEOUT_S
+    while True:
+        try:
+            api.post(path("runs", run_id, "signals"), body)
+            return
+        except ApiRefused as error:
+            if error.info().code != "run_unknown" or time.monotonic() > until:
+                raise
+        time.sleep(APPEAR_INTERVAL_S)

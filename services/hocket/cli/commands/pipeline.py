@@ -97,7 +97,7 @@ def show(
     if as_json:
         print_json(detail)
         return
-    plan = compile_pipeline(detail["spec"])
+    plan = compile_pipeline(detail["spec"], applied=True)
     short = plan.pipeline.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     short["nodes"] = {name: short["nodes"][name] for name in plan.root.order}
     typer.echo(yaml.safe_dump(short, sort_keys=False, allow_unicode=True, width=100), nl=False)

@@ -311,7 +311,9 @@ def _emitted(steps: list[Step], plan: Plan) -> dict[str, Emitted]:
         node = by_path[step.path].node
         assert isinstance(node, PlanningNode)
         assert node.emit is not None
-        scope, by_path_inside = compile_emitted(step.emitted, node.emit, path=step.path)
+        scope, by_path_inside = compile_emitted(
+            step.emitted, node.emit, path=step.path, applied=True
+        )
         found[step.key] = Emitted(scope, by_path_inside, emitted_outlook(scope))
     return found
 
