@@ -291,7 +291,7 @@ class Pipeline(_Spec):
     description: str = ""
     priority: Priority = Field(Priority.STANDARD, alias="class")
     slo_ms: float = Field(60_000, gt=0, le=MAX_WAIT_MS)
-    budget_usd: Decimal | None = Field(None, gt=0)
+    budget_usd: Decimal | None = Field(None, ge=0)
     on_infeasible: Literal["continue", "degrade", "fail"] = "continue"
     input: dict[str, Any] = Field(default_factory=dict)
     """A JSON Schema (2020-12) that the task's body must satisfy."""
