@@ -16,9 +16,12 @@ import structlog
 from hocket.coordinator.cache_store import CacheStore
 from hocket.coordinator.catalog import Catalog
 from hocket.coordinator.committer import AWAY, Committer
+from hocket.coordinator.core.backlog import Backlog
+from hocket.coordinator.core.gate import Gate
 from hocket.coordinator.dispatcher import Dispatcher
 from hocket.coordinator.durations import Durations
 from hocket.coordinator.intake import Intake
+from hocket.coordinator.load import Load
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.ownership import Ownership
 from hocket.coordinator.partition import Partition
@@ -67,9 +70,9 @@ class Coordinator:
         self._catalog = Catalog(store, self._durations)
         self._committer = Committer(store, health, metrics)
         self._step_cache = StepCache(bus, cache_store, metrics, partitions=partitions)
-        self._dispatcher = Dispatcher(
-            bus, metrics, partitions=partitions, weights=tenant_weights or {}, gated=gated
-        )
+        gate = Gate(tenant_weights)
+        load = Load(Backlog(tenant_weights), gate)
+        self._dispatcher = Dispatcher(bus, metrics, gate, load, partitions=partitions, gated=gated)
         self._make = partial(
             Partition,
             partitions=partitions,
@@ -80,6 +83,7 @@ class Coordinator:
             committer=self._committer,
             step_cache=self._step_cache,
             dispatcher=self._dispatcher,
+            load=load,
             metrics=metrics,
         )
         self._owned: dict[int, _Owned] = {}

@@ -6,7 +6,6 @@ of the partition offers it again. It fails with the bus only; while that is away
 """
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import suppress
 
 import structlog
@@ -18,6 +17,7 @@ from hocket.coordinator.core.commands import CancelAttempt, Dispatch
 from hocket.coordinator.core.deadlines import lane_of
 from hocket.coordinator.core.gate import Gate
 from hocket.coordinator.core.precedence import Ready
+from hocket.coordinator.load import Load
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.kit.bus import Bus
 from hocket.kit.clock import monotonic_ms, now_ms
@@ -45,16 +45,18 @@ class Dispatcher:
         self,
         bus: Bus,
         metrics: CoordinatorMetrics,
+        gate: Gate,
+        load: Load,
         *,
         partitions: int,
-        weights: Mapping[str, float],
         gated: bool = True,
     ) -> None:
         self._bus = bus
         self._metrics = metrics
         self._partitions = partitions
         self._gated = gated
-        self._gate = Gate(weights)
+        self._gate = gate
+        self._load = load
         self._owned: set[int] = set()
         self._answered = asyncio.Event()
         self._subscription: Subscription | None = None
@@ -70,6 +72,7 @@ class Dispatcher:
         """Forget what a partition dispatched: it has another owner."""
         self._owned.discard(partition)
         self._gate.forget(partition)
+        self._load.lost(partition)
         self._gate.shares(len(self._owned) / self._partitions)
         self.release()
 
@@ -91,6 +94,7 @@ class Dispatcher:
             join_left=command.join_left,
             item=(command, monotonic_ms()),
         )
+        self._load.dispatched(request, command.expected_ms)
         if self._gate.offer(ready):
             self._publish(request, command.traceparent, ready.attempt_id)
 
@@ -108,7 +112,9 @@ class Dispatcher:
 
     def finished(self, event: AttemptFinished) -> None:
         """Note that an attempt has ended, whatever its run makes of it."""
-        self._gate.finished(ids.attempt_id(event.run_id, event.step, event.attempt))
+        ready = self._gate.finished(ids.attempt_id(event.run_id, event.step, event.attempt))
+        if ready is not None:
+            self._load.finished(ready, event)
 
     def release(self) -> None:
         """Publish the steps whose turn it is."""
@@ -145,6 +151,7 @@ class Dispatcher:
                 if self._bus.connected:  # else nobody can be heard, and nothing goes out
                     self._gate.tick(monotonic_ms())
                     self.release()
+                self._load.tick()
                 self._metrics.dispatching(self._gate.loads())
         finally:
             if self._subscription is not None:

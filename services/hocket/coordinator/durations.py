@@ -5,11 +5,17 @@ An aid, not state: what a partition decides with are the estimates that entered 
 measured since the last time may be lost with the process.
 """
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hocket.coordinator.core.deadlines import Estimate, observe
+from hocket.coordinator.core.deadlines import Estimate, Outlook, observe, outlook
 from hocket.coordinator.store import Store
+from hocket.kit.clock import monotonic_ms
+from hocket.schemas.pipeline.plan import Plan
+
+MAX_OUTLOOKS = 1_000
+OUTLOOK_FOR_MS = 1_000.0
 
 
 @dataclass(slots=True)
@@ -24,6 +30,7 @@ class Durations:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._measured: dict[tuple[str, str], _Measured] = {}
+        self._outlooks: OrderedDict[tuple[str, str, int], tuple[float, Outlook]] = OrderedDict()
 
     async def load(self, tenant: str, pipeline: str) -> None:
         """Read what is known of a pipeline, once."""
@@ -41,6 +48,18 @@ class Durations:
         """Return the estimates of a pipeline's nodes by path."""
         measured = self._measured.get((tenant, pipeline))
         return {} if measured is None else measured.estimates
+
+    def outlook(self, tenant: str, pipeline: str, version: int, plan: Plan) -> Outlook:
+        """Return what to expect of a plan's nodes by what was measured until lately."""
+        key = (tenant, pipeline, version)
+        made = self._outlooks.get(key)
+        if made is None or monotonic_ms() - made[0] > OUTLOOK_FOR_MS:
+            made = (monotonic_ms(), outlook(plan, self.of(tenant, pipeline)))
+            self._outlooks[key] = made
+            self._outlooks.move_to_end(key)
+            if len(self._outlooks) > MAX_OUTLOOKS:
+                self._outlooks.popitem(last=False)
+        return made[1]
 
     async def keep(self) -> None:
         """Write the estimates that changed since the last time."""

@@ -43,6 +43,7 @@ from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.state import Link, Role, Run, RunStatus, Step, StepState
 from hocket.coordinator.dispatcher import Dispatcher
 from hocket.coordinator.durations import Durations
+from hocket.coordinator.load import Load
 from hocket.coordinator.log_reader import LogMessage, LogReader, stored_at_ms
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.origins import Origins
@@ -98,6 +99,7 @@ class Partition:
         committer: Committer,
         step_cache: StepCache,
         dispatcher: Dispatcher,
+        load: Load,
         metrics: CoordinatorMetrics,
     ) -> None:
         self.number = number
@@ -110,6 +112,7 @@ class Partition:
         self._committer = committer
         self._step_cache = step_cache
         self._dispatcher = dispatcher
+        self._present_load = load
         self._metrics = metrics
         self._epoch = 0
         self._untold = Untold(0.0)
@@ -323,16 +326,18 @@ class Partition:
             self._ack_after_commit(event)
             return
         reuse = await self._origins.reuse(event.tenant, event.origin, entry.plan)
+        outlook = self._outlook(event, entry)
         decision = accept(
             event.model_copy(update={"version": entry.version}),
             partition=self.number,
             now_ms=at_ms,
             plan=entry.plan,
-            outlook=self._outlook(event, entry),
+            outlook=outlook,
             epoch=self._epoch,
             reuse=reuse,
         )
         self._runs[event.run_id] = decision.run
+        self._present_load.begun(decision.run, entry.plan, outlook)
         self._carry_out(None, decision)
         self._ack_after_commit(event)
         for result in self._orphans.pop(event.run_id, ()):
@@ -387,6 +392,7 @@ class Partition:
     def _carry_out(self, before: Run | None, decision: Decision) -> None:
         run = decision.run
         if run.ended:
+            self._present_load.ended(run.run_id)
             if self._runs.pop(run.run_id, None) is not None:
                 self._remember(run)
         else:
@@ -554,13 +560,9 @@ class Partition:
         self.redispatch()
 
     def _resume(self, run: Run, entry: Entry) -> None:
-        decision = resume(
-            run,
-            now_ms=now_ms(),
-            plan=entry.plan,
-            outlook=self._outlook(run, entry),
-            epoch=self._epoch,
-        )
+        outlook = self._outlook(run, entry)
+        self._present_load.resumed(run, entry.plan, outlook)
+        decision = resume(run, now_ms=now_ms(), plan=entry.plan, outlook=outlook, epoch=self._epoch)
         self._runs[run.run_id] = decision.run
         for command in decision.commands:
             if _has_effects(command):  # what was decided last may not be committed yet

@@ -148,19 +148,19 @@ def _look(
     """Fill `result` for a scope; return the duration of its critical path."""
     behind: dict[str, Estimate] = {}
     own: dict[str, Estimate] = {}
-    skippable = _skippable(scope)
+    left_out = skippable(scope)
     for name in reversed(scope.order):
         node = scope.nodes[name]
         behind[name] = _latest([own[d].then(behind[d]) for d in node.dependents])
         after = behind[name].then(after_scope)
         own[name] = _expect(node, durations, after, result)
         result[node.path] = Expectation(own[name], after)
-        if name in skippable:
+        if name in left_out:
             own[name] = replace(own[name], sure_ms=0.0)
     return _latest([own[name].then(behind[name]) for name in scope.roots])
 
 
-def _skippable(scope: ScopePlan) -> set[str]:
+def skippable(scope: ScopePlan) -> set[str]:
     """Return the nodes that may be skipped, seen from before they start."""
     found: set[str] = set()
     for name in scope.order:

@@ -43,12 +43,24 @@ class Load:
     slots: int
     window: int | None
     rate_per_s: float
+    out_ms: float = 0.0
+    """The expected work of the steps that are out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a node type can do at a moment: slots (this coordinator's share; 0 where nobody said), and
+    the expected work of the steps that are out."""
+
+    slots: float
+    out_ms: float
 
 
 @dataclass(slots=True)
 class _Type:
     waiting: Waiting
     out: int = 0
+    out_ms: float = 0.0
     runs_out: dict[str, int] = field(default_factory=dict)
     """Steps that are out, by run."""
     slots: int = 0
@@ -181,6 +193,13 @@ class Gate:
             if step is not None:
                 self._gave_back(self._types[step.type], step)
 
+    def capacity(self, node_type: str) -> Capacity:
+        """Return what a node type can do now for the partitions of this coordinator."""
+        kind = self._types.get(node_type)
+        if kind is None or kind.window == inf:
+            return Capacity(0.0, 0.0)
+        return Capacity(kind.slots * self._share, kind.out_ms)
+
     def loads(self) -> dict[str, Load]:
         """Return how every node type is doing."""
         return {
@@ -190,6 +209,7 @@ class Gate:
                 slots=kind.slots,
                 window=None if kind.window == inf else ceil(kind.window),
                 rate_per_s=kind.rate_per_ms * 1_000,
+                out_ms=kind.out_ms,
             )
             for name, kind in self._types.items()
         }
@@ -199,6 +219,7 @@ class Gate:
     def _goes_out(self, kind: _Type, step: Ready) -> None:
         self._out[step.attempt_id] = step
         kind.out += 1
+        kind.out_ms += step.expected_ms
         kind.runs_out[step.run_id] = kind.runs_out.get(step.run_id, 0) + 1
 
     def _drop(self, attempt_id: str) -> Ready | None:
@@ -207,6 +228,7 @@ class Gate:
 
     def _gave_back(self, kind: _Type, step: Ready) -> None:
         kind.out -= 1
+        kind.out_ms = kind.out_ms - step.expected_ms if kind.out else 0.0
         left = kind.runs_out[step.run_id] - 1
         if left:
             kind.runs_out[step.run_id] = left

@@ -1,0 +1,268 @@
+"""How much work is ahead of a task, by node type: what the runs in flight still have to do.
+
+Each run promises, when it is admitted, the expected work of the steps that its plan surely has; a step
+that the plan does not tell of (an item, a round, an emitted node) is added when it is dispatched. What
+is finished is taken off, and the rest at the run's end. A task waits behind the work of higher classes,
+and in its own behind that of runs whose deadline is not later, but behind no more than fair shares
+among tenants put before it (`precedence.py` hands out slots in this order).
+
+Expected and real durations differ; per type their ratio is measured (`bias`), and before enough steps
+have finished nothing is predicted at all.
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hocket.coordinator.core.deadlines import Outlook, skippable
+from hocket.coordinator.core.gate import Capacity
+from hocket.coordinator.core.precedence import CLASSES
+from hocket.schemas.messages import Priority
+from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
+from hocket.schemas.pipeline.spec import WORKER_TYPES
+
+GRAIN_MS = 1_000.0
+"""Runs whose deadlines are in the same grain count as having the same one."""
+SUMS_FOR_MS = 50.0
+"""How long sums over deadlines are believed."""
+ENOUGH_FINISHED = 20
+"""Finished steps of a type from which its work is predicted."""
+BIAS_MEMORY = 0.98
+ELAPSED_SHARE = 0.5
+"""Of the steps that are out, half the time has passed on average."""
+LEAST_MS = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a plan surely has to do: expected work by node type, and the keys of the steps counted."""
+
+    by_type: Mapping[str, float]
+    keys: frozenset[str]
+
+
+@dataclass(slots=True)
+class _Promise:
+    partition: int
+    priority: Priority
+    tenant: str
+    grain: int
+    keys: frozenset[str]
+    left: dict[str, float]
+
+
+@dataclass(slots=True)
+class _Class:
+    """The work of one class on one node type."""
+
+    work_ms: float = 0.0
+    runs: int = 0
+    by_grain: dict[int, list[float]] = field(default_factory=dict)
+    """Work and runs by deadline."""
+    by_tenant: dict[str, list[float]] = field(default_factory=dict)
+    sums_at_ms: float = float("-inf")
+    grains: list[int] = field(default_factory=list)
+    sums: list[tuple[float, float]] = field(default_factory=list)
+
+    def add(self, promise: _Promise, work_ms: float, runs: int) -> None:
+        self.work_ms += work_ms
+        self.runs += runs
+        if not self.runs:
+            self.work_ms = 0.0
+        _count(self.by_grain, promise.grain, work_ms, runs)
+        _count(self.by_tenant, promise.tenant, work_ms, runs)
+
+    def until(self, grain: int, now_ms: float) -> tuple[float, float]:
+        """Return work and runs with deadlines up to this grain."""
+        if not 0 <= now_ms - self.sums_at_ms <= SUMS_FOR_MS:
+            self.sums_at_ms = now_ms
+            self.grains = sorted(self.by_grain)
+            self.sums = []
+            work_ms = runs = 0.0
+            for key in self.grains:
+                more_ms, more = self.by_grain[key]
+                work_ms, runs = work_ms + more_ms, runs + more
+                self.sums.append((work_ms, runs))
+        place = bisect_right(self.grains, grain)
+        return self.sums[place - 1] if place else (0.0, 0.0)
+
+
+@dataclass(slots=True)
+class _Type:
+    classes: dict[Priority, _Class] = field(
+        default_factory=lambda: {priority: _Class() for priority in CLASSES}
+    )
+    finished: int = 0
+    expected_ms: float = 0.0
+    ran_ms: float = 0.0
+
+
+class Backlog:
+    """See the module. `weights`: of tenants; 1 for those without."""
+
+    def __init__(self, weights: Mapping[str, float] | None = None) -> None:
+        self._weights = dict(weights or {})
+        self._promises: dict[str, _Promise] = {}
+        self._types: dict[str, _Type] = {}
+
+    def __contains__(self, run_id: str) -> bool:
+        return run_id in self._promises
+
+    def promise(
+        self,
+        run_id: str,
+        *,
+        partition: int,
+        priority: Priority,
+        tenant: str,
+        deadline_at_ms: float,
+        work: Work,
+    ) -> None:
+        """Count what an admitted run will do; a run that has promised is left as it is."""
+        if run_id in self._promises:
+            return
+        grain = int(deadline_at_ms // GRAIN_MS)
+        promise = _Promise(partition, priority, tenant, grain, work.keys, {})
+        self._promises[run_id] = promise
+        for node_type, work_ms in work.by_type.items():
+            self._add(promise, node_type, work_ms)
+
+    def dispatched(self, run_id: str, key: str, node_type: str, expected_ms: float) -> None:
+        """Count a step that its run's plan did not tell of."""
+        promise = self._promises.get(run_id)
+        if promise is not None and key not in promise.keys:
+            self._add(promise, node_type, expected_ms)
+
+    def finished(self, run_id: str, node_type: str, expected_ms: float, ran_ms: float) -> None:
+        """Take a step off, and learn from how long it ran (0: it did not)."""
+        promise = self._promises.get(run_id)
+        if promise is not None:
+            self._take(promise, node_type, expected_ms)
+        if ran_ms > 0 and expected_ms > 0:
+            kind = self._type(node_type)
+            kind.finished += 1
+            kind.expected_ms += (1 - BIAS_MEMORY) * (expected_ms - kind.expected_ms)
+            kind.ran_ms += (1 - BIAS_MEMORY) * (ran_ms - kind.ran_ms)
+
+    def forget(self, run_id: str) -> None:
+        """Take off all that a run has left: it has ended."""
+        promise = self._promises.pop(run_id, None)
+        if promise is not None:
+            for node_type, work_ms in list(promise.left.items()):
+                self._take(promise, node_type, work_ms)
+
+    def forget_partition(self, partition: int) -> None:
+        """Take off what the runs of a partition have left: it has another owner."""
+        for run_id in [r for r, p in self._promises.items() if p.partition == partition]:
+            self.forget(run_id)
+
+    def clear_ms(
+        self,
+        node_type: str,
+        *,
+        priority: Priority,
+        tenant: str,
+        deadline_at_ms: float,
+        capacity: Capacity,
+        now_ms: float,
+    ) -> float:
+        """Return how long it takes until the work ahead of such a task is done; 0 where there are
+        slots to spare, or nothing is known of the type."""
+        kind = self._types.get(node_type)
+        if kind is None or capacity.slots <= 0 or kind.finished < ENOUGH_FINISHED:
+            return 0.0
+        work_ms = runs = 0.0
+        for higher in CLASSES[: CLASSES.index(priority)]:
+            work_ms += kind.classes[higher].work_ms
+            runs += kind.classes[higher].runs
+        own = kind.classes[priority]
+        ahead_ms, ahead = own.until(int(deadline_at_ms // GRAIN_MS), now_ms)
+        work_ms += min(ahead_ms, self._fair_ms(own, tenant))
+        if runs + ahead < capacity.slots:
+            return 0.0
+        work_ms -= ELAPSED_SHARE * min(capacity.out_ms, work_ms)
+        return max(0.0, work_ms) * kind.ran_ms / kind.expected_ms / capacity.slots
+
+    def runs_with(self, node_type: str) -> int:
+        """Return how many runs still have work of a type."""
+        kind = self._types.get(node_type)
+        return 0 if kind is None else sum(of.runs for of in kind.classes.values())
+
+    def work_ms(self, node_type: str) -> float:
+        """Return the expected work of a type that is left."""
+        kind = self._types.get(node_type)
+        return 0.0 if kind is None else sum(of.work_ms for of in kind.classes.values())
+
+    def _fair_ms(self, own: _Class, tenant: str) -> float:
+        """Return what fair shares put before a tenant: its own work, and as much of others' as they
+        may have done meanwhile."""
+        mine = self._weights.get(tenant, 1.0)
+        others = sum(self._weights.get(name, 1.0) for name in own.by_tenant if name != tenant)
+        ours_ms = own.by_tenant.get(tenant, (0.0, 0))[0]
+        return ours_ms * (mine + others) / mine
+
+    def _type(self, node_type: str) -> _Type:
+        kind = self._types.get(node_type)
+        if kind is None:
+            kind = self._types[node_type] = _Type()
+        return kind
+
+    def _add(self, promise: _Promise, node_type: str, work_ms: float) -> None:
+        if work_ms <= LEAST_MS:
+            return
+        before = promise.left.get(node_type)
+        promise.left[node_type] = work_ms + (before or 0.0)
+        of = self._type(node_type).classes[promise.priority]
+        of.add(promise, work_ms, 1 if before is None else 0)
+
+    def _take(self, promise: _Promise, node_type: str, work_ms: float) -> None:
+        left = promise.left.get(node_type)
+        if left is None:
+            return
+        of = self._types[node_type].classes[promise.priority]
+        if work_ms >= left - LEAST_MS:
+            del promise.left[node_type]
+            of.add(promise, -left, -1)
+        else:
+            promise.left[node_type] = left - work_ms
+            of.add(promise, -work_ms, 0)
+
+
+def work_of(plan: Plan, outlook: Outlook) -> Work:
+    """Return what a plan surely has to do."""
+    by_type: dict[str, float] = {}
+    keys: set[str] = set()
+    _collect(plan.root, outlook, by_type, keys)
+    return Work(by_type, frozenset(keys))
+
+
+def _collect(scope: ScopePlan, outlook: Outlook, by_type: dict[str, float], keys: set[str]) -> None:
+    left_out = skippable(scope)
+    for name in scope.order:
+        if name not in left_out:
+            _collect_node(scope.nodes[name], outlook, by_type, keys)
+
+
+def _collect_node(
+    node: NodePlan, outlook: Outlook, by_type: dict[str, float], keys: set[str]
+) -> None:
+    if node.node.map or node.node.loop:
+        return  # how many steps it has is seen when they are dispatched
+    if node.body is not None:
+        _collect(node.body, outlook, by_type, keys)
+    for branch in node.branches.values():
+        _collect_node(branch, outlook, by_type, keys)
+    if node.node.type in WORKER_TYPES:
+        expected_ms = outlook[node.path].own.mean_ms
+        by_type[node.node.type] = by_type.get(node.node.type, 0.0) + expected_ms
+        keys.add(node.path)
+
+
+def _count(by: dict, key: object, work_ms: float, runs: int) -> None:  # type: ignore[type-arg]
+    entry = by.get(key)
+    if entry is None:
+        entry = by[key] = [0.0, 0]
+    entry[0] += work_ms
+    entry[1] += runs
+    if not entry[1]:
+        del by[key]
