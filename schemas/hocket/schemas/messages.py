@@ -54,7 +54,8 @@ class RunOrigin(Message):
 
 
 class RunAccepted(Message):
-    """A task was admitted. `task_ack` is the ack subject of its TASKS message: the coordinator acks
+    """A task was admitted, or `rejected` for want of workers: then its run ends before it begins.
+    `task_ack` is the ack subject of its TASKS message: the coordinator acks
     it after the commit that holds the run. `reply_to` gets the run's end (and, with `progress`, its
     steps) as core NATS messages."""
 
@@ -69,6 +70,7 @@ class RunAccepted(Message):
     deadline_at_ms: float
     budget_usd: Decimal | None = None
     idempotency_key: str | None = None
+    rejected: ErrorInfo | None = None
     task_ack: str | None = None
     reply_to: str | None = None
     progress: bool = False

@@ -7,6 +7,7 @@ in the log, and nothing else about them leaves the process.
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import Any
 from uuid import uuid4
 
@@ -108,13 +109,19 @@ def add_error_handlers(app: FastAPI) -> None:
 def error_response(error: ErrorInfo) -> Response:
     """Return the HTTP answer of an error."""
     status = status_of(error)
-    headers = {"Retry-After": str(RETRY_AFTER_S)} if status in (429, 503) else None
+    headers = {"Retry-After": str(_retry_after_s(error))} if status in (429, 503) else None
     return Response(
         ErrorReply(error=error).model_dump_json(),
         status_code=status,
         media_type="application/json",
         headers=headers,
     )
+
+
+def _retry_after_s(error: ErrorInfo) -> int:
+    """Return the whole seconds after which the error says to try again."""
+    after_ms = error.details.get("retry_after_ms")
+    return RETRY_AFTER_S if after_ms is None else max(1, ceil(after_ms / 1000))
 
 
 async def _known(_request: Request, error: Exception) -> Response:

@@ -104,6 +104,8 @@ class Coordinator:
             self._catalog,
             health,
             metrics,
+            self._durations,
+            load,
             partitions=partitions,
             max_task_bytes=max_task_bytes,
         )

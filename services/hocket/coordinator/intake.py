@@ -3,8 +3,9 @@
 The TASKS message is not acknowledged here: its ack subject travels with the acceptance, and the
 coordinator acks after the commit that holds the run. A task whose key its publisher chose, or that is
 delivered again, is first looked up (in batches): a run that exists is not begun twice. A task that is
-refused is answered, told as a public fact, kept as a dead letter, and acknowledged; it is never in the
-way of others. The consumer's `max_ack_pending` bounds what is admitted and not yet committed.
+wrong is answered, told as a public fact, kept as a dead letter, and acknowledged; it is never in the
+way of others. One that is right may have to wait or be refused for want of workers (`overload.py`). The
+consumer's `max_ack_pending` bounds what is admitted and not yet committed, with what waits.
 """
 
 import asyncio
@@ -18,10 +19,13 @@ from nats.js.api import AckPolicy, ConsumerConfig
 from hocket.coordinator.admission import Task, admit, read_task, reply_to
 from hocket.coordinator.catalog import Catalog
 from hocket.coordinator.committer import AWAY
-from hocket.coordinator.core.ending import finished_of
-from hocket.coordinator.core.state import Run
+from hocket.coordinator.core.ending import finished_of, rejected_of
+from hocket.coordinator.core.state import Run, RunStatus
+from hocket.coordinator.durations import Durations
+from hocket.coordinator.load import Load
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.origins import Origins
+from hocket.coordinator.overload import Candidate, Overload
 from hocket.coordinator.store import MAX_KEYS, Store
 from hocket.kit import dead_letters, events
 from hocket.kit.bus import Bus
@@ -60,6 +64,8 @@ class Intake:
         catalog: Catalog,
         health: Health,
         metrics: CoordinatorMetrics,
+        durations: Durations,
+        load: Load,
         *,
         partitions: int,
         max_task_bytes: int,
@@ -73,6 +79,7 @@ class Intake:
         self._partitions = partitions
         self._max_task_bytes = max_task_bytes
         self._arrivals: asyncio.Queue[_Arrival] = asyncio.Queue(QUEUE_SIZE)
+        self._overload = Overload(bus, durations, load, metrics, post=self._post)
 
     async def run(self) -> None:
         """Take tasks in for ever; cancel to stop."""
@@ -91,8 +98,10 @@ class Intake:
             ),
         )
         try:
-            while True:
-                await self._admit_batch(await self._batch())
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._overload.run(), name="overload")
+                while True:
+                    await self._admit_batch(await self._batch())
         finally:
             await subscription.unsubscribe()
 
@@ -142,6 +151,8 @@ class Intake:
     async def _admit(self, arrival: _Arrival, known: Mapping[str, Run]) -> None:
         message, task = arrival.message, arrival.task
         run = known.get(task.run_id)
+        if run is not None and run.status is RunStatus.REJECTED and arrival.delivered == 1:
+            run = None  # its key comes with a new task
         if run is not None:
             self._metrics.task("known")
             self._answer_known(run, task)
@@ -152,15 +163,28 @@ class Intake:
         except HocketError as error:
             await self._reject(message, error.info(), run_id=task.run_id)
             return
-        self._metrics.task("accepted")
+        entry = self._catalog.ready(accepted.tenant, accepted.pipeline, accepted.version)
+        assert entry is not None, "it was admitted by it"
         await self._bus.room()
-        partition = ids.partition_of(task.run_id, self._partitions)
         # the delivery is part of the id: a redelivered task brings a new ack subject, which the
         # coordinator must see even while the stream remembers the first one
+        place = f"{arrival.delivered}:{message.reply.rsplit('.', 4)[-3]}"
+        candidate = Candidate(
+            accepted,
+            partition=ids.partition_of(task.run_id, self._partitions),
+            plan=entry.plan,
+            msg_id=f"{task.run_id}:accepted:{place}",
+        )
+        self._overload.take(candidate)
+
+    def _post(self, candidate: Candidate, refused: ErrorInfo | None) -> None:
+        event = candidate.accepted
+        if refused is not None:
+            event = event.model_copy(update={"rejected": refused})
         self._bus.post(
-            subjects.log(partition, RunAccepted.kind),
-            accepted.model_dump_json().encode(),
-            msg_id=f"{task.run_id}:accepted:{arrival.delivered}:{message.reply.rsplit('.', 4)[-3]}",
+            subjects.log(candidate.partition, RunAccepted.kind),
+            event.model_dump_json().encode(),
+            msg_id=candidate.msg_id,
         )
 
     async def _accepted(self, task: Task, task_ack: str) -> RunAccepted:
@@ -187,7 +211,8 @@ class Intake:
         inbox = reply_to(task.headers)
         if inbox is None or run.finished_at_ms is None:
             return
-        self._bus.tell(inbox, finished_of(run).model_dump_json().encode())
+        end = rejected_of(run) if run.status is RunStatus.REJECTED else finished_of(run)
+        self._bus.tell(inbox, end.model_dump_json().encode())
 
     async def _reject(self, message: Msg, error: ErrorInfo, *, run_id: str | None) -> None:
         self._metrics.task("rejected")

@@ -91,7 +91,6 @@ class Load:
 
     def predict(self, event: RunAccepted, plan: Plan, outlook: Outlook) -> Prediction:
         """Return when a task would end that began now."""
-        at_ms = now_ms()
 
         def clear_ms(node_type: str) -> float:
             return self._backlog.clear_ms(
@@ -100,7 +99,6 @@ class Load:
                 tenant=event.tenant,
                 deadline_at_ms=event.deadline_at_ms,
                 capacity=self._gate.capacity(node_type),
-                now_ms=at_ms,
             )
 
         return predict(plan, outlook, clear_ms)
@@ -117,6 +115,7 @@ class Load:
             tenant=run.tenant,
             deadline_at_ms=run.deadline_at_ms,
             work=self._work(plan, outlook),
+            now_ms=now_ms(),
         )
 
     def _work(self, plan: Plan, outlook: Outlook) -> Work:

@@ -59,6 +59,11 @@ class CoordinatorMetrics:
             registry=registry,
         )
 
+        self._tasks_waiting = Gauge(
+            "hocket_tasks_waiting",
+            "Tasks that wait at intake until they can make their deadline.",
+            registry=registry,
+        )
         self._held = Gauge(
             "hocket_steps_held", "Ready steps that wait for a slot.", ["type"], registry=registry
         )
@@ -104,6 +109,9 @@ class CoordinatorMetrics:
     def ended(self, status: str, priority: str, duration_ms: float) -> None:
         self._runs.labels(status).inc()
         self._run_seconds.labels(priority).observe(duration_ms / 1000)
+
+    def tasks_waiting(self, count: int) -> None:
+        self._tasks_waiting.set(count)
 
     def task(self, outcome: str) -> None:
         self._tasks.labels(outcome).inc()

@@ -35,8 +35,8 @@ from hocket.coordinator.core.commands import (
 )
 from hocket.coordinator.core.critical_path import timing_of
 from hocket.coordinator.core.deadlines import UNIT, Outlook
-from hocket.coordinator.core.decide import Decision, accept, decide, resume
-from hocket.coordinator.core.ending import finished_of
+from hocket.coordinator.core.decide import Decision, accept, decide, reject, resume
+from hocket.coordinator.core.ending import finished_of, rejected_of
 from hocket.coordinator.core.outlooks import Outlooks
 from hocket.coordinator.core.records import restore
 from hocket.coordinator.core.replacing import replace
@@ -70,6 +70,7 @@ from hocket.schemas.messages import (
     RunParent,
     Spend,
     StepRequested,
+    TaskRejected,
     TimerFired,
 )
 from hocket.schemas.pipeline.plan import check_input
@@ -121,6 +122,8 @@ class Partition:
         self._in_use: set[tuple[str, str]] = set()
         self._runs: dict[str, Run] = {}
         self._ended: OrderedDict[str, Run] = OrderedDict()
+        self._rejected: OrderedDict[str, float] = OrderedDict()
+        """When the tasks of rejected runs were stored: a key may come again with a new task."""
         self._orphans: OrderedDict[str, list[AttemptFinished]] = OrderedDict()
         self._timers = Timers(self._fire, is_wanted=self._runs.__contains__)
         self._reader: LogReader | None = None
@@ -314,10 +317,16 @@ class Partition:
         known = self._runs.get(event.run_id) or self._ended.get(event.run_id)
         if known is None and self._may_be_old(event):
             known = (await self._store.known([event.run_id])).get(event.run_id)
+        if known is not None and known.status is RunStatus.REJECTED and self._is_new(event):
+            known = None
+            self._ended.pop(event.run_id, None)
         if known is not None:
             if known.ended:  # its end may be waiting for its commit still
                 self._decisions.after(partial(self._tell_end, known, finished_of(known)))
             self._ack_after_commit(event)
+            return
+        if event.rejected is not None:
+            self._reject(event, at_ms)
             return
         try:
             entry = await self._entry_for(event)
@@ -342,6 +351,22 @@ class Partition:
         self._ack_after_commit(event)
         for result in self._orphans.pop(event.run_id, ()):
             await self._apply(result, at_ms)
+
+    def _reject(self, event: RunAccepted, at_ms: float) -> None:
+        """End a run that intake rejected: recorded, told and acknowledged like any other end."""
+        if event.task_ack is not None:
+            self._rejected[event.run_id] = stored_at_ms(event.task_ack)
+            if len(self._rejected) > MAX_ENDED:
+                self._rejected.popitem(last=False)
+        decision = reject(event, partition=self.number, now_ms=at_ms)
+        self._remember(decision.run)
+        self._carry_out(None, decision)
+        self._ack_after_commit(event)
+
+    def _is_new(self, event: RunAccepted) -> bool:
+        """Tell whether a task whose run was rejected is not that very task, delivered again."""
+        before = self._rejected.get(event.run_id)
+        return before is None or event.task_ack is None or before != stored_at_ms(event.task_ack)
 
     def _may_be_old(self, event: RunAccepted) -> bool:
         """Tell whether a run that is not in memory may have ended long ago: its task was stored before
@@ -463,6 +488,15 @@ class Partition:
         self._tell_end(run, finished)
 
     def _tell_end(self, run: Run, finished: RunFinished) -> None:
+        if run.status is RunStatus.REJECTED:
+            told = [self._tell_rejection(run)]
+        else:
+            told = self._tell_finish(run, finished)
+        self._untold.ended(run.run_id, finished.finished_at_ms, len(told))
+        for post in told:
+            post.add_done_callback(partial(self._end_told, run.run_id))
+
+    def _tell_finish(self, run: Run, finished: RunFinished) -> "list[asyncio.Future[PubAck]]":
         payload = _bytes(finished)
         headers = event_headers(
             "hocket.run.finished",
@@ -492,9 +526,18 @@ class Partition:
                 degraded=run.status is RunStatus.DEGRADED,
             )
             told.append(self._tell_parent(run.parent, result))
-        self._untold.ended(run.run_id, finished.finished_at_ms, len(told))
-        for post in told:
-            post.add_done_callback(partial(self._end_told, run.run_id))
+        return told
+
+    def _tell_rejection(self, run: Run) -> "asyncio.Future[PubAck]":
+        payload = _bytes(rejected_of(run))
+        identity = f"{run.run_id}:rejected:{run.finished_at_ms}"
+        headers = event_headers(
+            "hocket.task.rejected", EVENT_SOURCE, identity, traceparent=run.traceparent
+        )
+        subject = subjects.event(run.tenant, run.pipeline, TaskRejected.kind)
+        if run.reply_to is not None:
+            self._bus.tell(run.reply_to, payload)
+        return self._bus.post(subject, payload, msg_id=identity, headers=headers)
 
     def _end_told(self, run_id: str, _told: "asyncio.Future[PubAck]") -> None:
         self._untold.told(run_id)

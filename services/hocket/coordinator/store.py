@@ -220,8 +220,8 @@ WITH fence AS (
     INSERT INTO hocket.run ({", ".join(RUN_COLUMNS)})
     {_unnest(RUN_COLUMNS, _RUN_FIRST)}
     ON CONFLICT (run_id) DO UPDATE
-    SET {_set(RUN_COLUMNS, {"run_id", "partition", "tenant", "pipeline", "accepted_at", "input"})}
-    WHERE hocket.run.finished_at IS NULL
+    SET {_set(RUN_COLUMNS, {"run_id", "partition", "tenant", "pipeline", "input"})}
+    WHERE hocket.run.finished_at IS NULL OR hocket.run.status = 'rejected'
 ), step AS (
     INSERT INTO hocket.step ({", ".join(STEP_COLUMNS)})
     {_unnest(STEP_COLUMNS, _STEP_FIRST)}

@@ -293,6 +293,9 @@ class Pipeline(_Spec):
     slo_ms: float = Field(60_000, gt=0, le=MAX_WAIT_MS)
     budget_usd: Decimal | None = Field(None, ge=0)
     on_infeasible: Literal["continue", "degrade", "fail"] = "continue"
+    on_overload: Literal["admit", "queue", "reject"] | None = None
+    """What becomes of a task that cannot make its deadline because of the present load; without it
+    interactive tasks are rejected, others wait until they can or their deadline is lost."""
     input: dict[str, Any] = Field(default_factory=dict)
     """A JSON Schema (2020-12) that the task's body must satisfy."""
     nodes: dict[Name, Node] = Field(min_length=1, max_length=MAX_NODES)

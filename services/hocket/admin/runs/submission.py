@@ -22,7 +22,7 @@ from hocket.admin.identity import Caller
 from hocket.admin.runs import reads
 from hocket.kit import events
 from hocket.schemas import ids, subjects
-from hocket.schemas.errors import HocketError, InvalidInput, PayloadTooLarge
+from hocket.schemas.errors import ErrorInfo, HocketError, InvalidInput, PayloadTooLarge
 from hocket.schemas.messages import RunFinished, TaskRejected
 from hocket.schemas.pipeline.plan import check_input
 from hocket.schemas.rest import RunReceipt, RunResult, RunSubmission
@@ -38,13 +38,13 @@ class TaskRefused(HocketError):
 
     code = "task_refused"
 
-    def __init__(self, rejected: TaskRejected) -> None:
-        super().__init__(reason=rejected.error.message)
-        self._rejected = rejected
+    def __init__(self, error: ErrorInfo) -> None:
+        super().__init__(reason=error.message)
+        self._error = error
 
-    def info(self) -> Any:
+    def info(self) -> ErrorInfo:
         """Return intake's own error."""
-        return self._rejected.error
+        return self._error
 
 
 async def submit(
@@ -67,25 +67,33 @@ async def submit(
     key = task.idempotency_key or uuid4().hex
     run_id = ids.run_id(caller.tenant, key)
     if not task.wait_ms:
-        known = await _known(context, caller, task, run_id)
+        known, msg_id = await _known(context, caller, task, run_id)
         if known is not None:
             return _receipt(task, run_id, known["status"], known=True)
-        await _publish(context, caller, task, key, payload, traceparent, headers, reply_to=None)
+        await _publish(context, caller, task, key, payload, traceparent, headers, msg_id)
         return _receipt(task, run_id, "accepted", known=False)
     async with _end_of(context, caller, task, run_id) as (inbox, end):
-        known = await _known(context, caller, task, run_id)
+        known, msg_id = await _known(context, caller, task, run_id)
         if known is not None and known["finished_at"] is not None:
-            return reads.result(known)
+            return _end(known)
         if known is None:
             await _publish(
-                context, caller, task, key, payload, traceparent, headers, reply_to=inbox
+                context,
+                caller,
+                task,
+                key,
+                payload,
+                traceparent,
+                headers,
+                msg_id,
+                reply_to=inbox,
             )
         result = await _within(context, end, task.wait_ms)
     if result is not None:
         return result
     latest = await reads.find_run(context.pool, caller.tenant, run_id)
     if latest is not None and latest["finished_at"] is not None:
-        return reads.result(latest)
+        return _end(latest)
     status = latest["status"] if latest is not None else "accepted"
     return _receipt(task, run_id, status, known=known is not None)
 
@@ -112,13 +120,25 @@ def _payload(task: RunSubmission, limit_bytes: int) -> bytes:
 
 async def _known(
     context: Context, caller: Caller, task: RunSubmission, run_id: str
-) -> asyncpg.Record | None:
+) -> tuple[asyncpg.Record | None, str]:
+    """Return the run that the key names already, and what the task's message is to be known by. A
+    run that was rejected does not hold its key: the task is published again, as another message."""
     if task.idempotency_key is None:
-        return None
+        return None, run_id
     row = await reads.find_run(context.pool, caller.tenant, run_id)
     if row is not None and row["pipeline"] != task.pipeline:
         raise IdempotencyKeyReused(field="idempotency_key", run_id=run_id, pipeline=row["pipeline"])
-    return row
+    if row is not None and row["status"] == "rejected":
+        return None, f"{run_id}:after:{row['finished_at'].isoformat()}"
+    return row, run_id
+
+
+def _end(row: asyncpg.Record) -> RunResult:
+    """Return the end of a run, or raise why it was rejected."""
+    result = reads.result(row)
+    if result.status == "rejected" and result.error is not None:
+        raise TaskRefused(result.error)
+    return result
 
 
 async def _publish(
@@ -129,8 +149,9 @@ async def _publish(
     payload: bytes,
     traceparent: str | None,
     given: Mapping[str, str] | None,
+    msg_id: str,
     *,
-    reply_to: str | None,
+    reply_to: str | None = None,
 ) -> None:
     run_id = ids.run_id(caller.tenant, key)
     headers = {
@@ -150,7 +171,7 @@ async def _publish(
     await context.bus.publish(
         subjects.task(caller.tenant, task.pipeline),
         payload,
-        msg_id=run_id,
+        msg_id=msg_id,
         headers=headers,
         timeout_ms=PUBLISH_TIMEOUT_MS,
     )
@@ -170,7 +191,7 @@ async def _end_of(
         if end.done():
             return
         if "run_id" not in body:
-            end.set_exception(TaskRefused(TaskRejected.model_validate(body)))
+            end.set_exception(TaskRefused(TaskRejected.model_validate(body).error))
         elif body["run_id"] == run_id and "finished_at_ms" in body:
             end.set_result(_result(RunFinished.model_validate(body)))
 

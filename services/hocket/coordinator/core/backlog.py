@@ -10,7 +10,6 @@ Expected and real durations differ; per type their ratio is measured (`bias`), a
 have finished nothing is predicted at all.
 """
 
-from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -21,10 +20,10 @@ from hocket.schemas.messages import Priority
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
 from hocket.schemas.pipeline.spec import WORKER_TYPES
 
-GRAIN_MS = 1_000.0
-"""Runs whose deadlines are in the same grain count as having the same one."""
-SUMS_FOR_MS = 50.0
-"""How long sums over deadlines are believed."""
+GRAIN_SHARE = 0.02
+"""Runs whose deadlines are within this share of the time left count as having the same one ..."""
+MIN_GRAIN_S = 1
+"""... or within this. So there are never more than a few hundred deadlines to add up."""
 ENOUGH_FINISHED = 20
 """Finished steps of a type from which its work is predicted."""
 BIAS_MEMORY = 0.98
@@ -60,9 +59,6 @@ class _Class:
     by_grain: dict[int, list[float]] = field(default_factory=dict)
     """Work and runs by deadline."""
     by_tenant: dict[str, list[float]] = field(default_factory=dict)
-    sums_at_ms: float = float("-inf")
-    grains: list[int] = field(default_factory=list)
-    sums: list[tuple[float, float]] = field(default_factory=list)
 
     def add(self, promise: _Promise, work_ms: float, runs: int) -> None:
         self.work_ms += work_ms
@@ -72,19 +68,14 @@ class _Class:
         _count(self.by_grain, promise.grain, work_ms, runs)
         _count(self.by_tenant, promise.tenant, work_ms, runs)
 
-    def until(self, grain: int, now_ms: float) -> tuple[float, float]:
-        """Return work and runs with deadlines up to this grain."""
-        if not 0 <= now_ms - self.sums_at_ms <= SUMS_FOR_MS:
-            self.sums_at_ms = now_ms
-            self.grains = sorted(self.by_grain)
-            self.sums = []
-            work_ms = runs = 0.0
-            for key in self.grains:
-                more_ms, more = self.by_grain[key]
-                work_ms, runs = work_ms + more_ms, runs + more
-                self.sums.append((work_ms, runs))
-        place = bisect_right(self.grains, grain)
-        return self.sums[place - 1] if place else (0.0, 0.0)
+    def until(self, second: int) -> tuple[float, float]:
+        """Return work and runs with deadlines up to this second."""
+        work_ms = runs = 0.0
+        for deadline, (more_ms, more) in self.by_grain.items():
+            if deadline <= second:
+                work_ms += more_ms
+                runs += more
+        return work_ms, runs
 
 
 @dataclass(slots=True)
@@ -117,11 +108,12 @@ class Backlog:
         tenant: str,
         deadline_at_ms: float,
         work: Work,
+        now_ms: float,
     ) -> None:
         """Count what an admitted run will do; a run that has promised is left as it is."""
         if run_id in self._promises:
             return
-        grain = int(deadline_at_ms // GRAIN_MS)
+        grain = _grain(deadline_at_ms, now_ms)
         promise = _Promise(partition, priority, tenant, grain, work.keys, {})
         self._promises[run_id] = promise
         for node_type, work_ms in work.by_type.items():
@@ -164,7 +156,6 @@ class Backlog:
         tenant: str,
         deadline_at_ms: float,
         capacity: Capacity,
-        now_ms: float,
     ) -> float:
         """Return how long it takes until the work ahead of such a task is done; 0 where there are
         slots to spare, or nothing is known of the type."""
@@ -176,7 +167,9 @@ class Backlog:
             work_ms += kind.classes[higher].work_ms
             runs += kind.classes[higher].runs
         own = kind.classes[priority]
-        ahead_ms, ahead = own.until(int(deadline_at_ms // GRAIN_MS), now_ms)
+        if runs + own.runs < capacity.slots:
+            return 0.0
+        ahead_ms, ahead = own.until(int(deadline_at_ms // 1_000))
         work_ms += min(ahead_ms, self._fair_ms(own, tenant))
         if runs + ahead < capacity.slots:
             return 0.0
@@ -256,6 +249,15 @@ def _collect_node(
         expected_ms = outlook[node.path].own.mean_ms
         by_type[node.node.type] = by_type.get(node.node.type, 0.0) + expected_ms
         keys.add(node.path)
+
+
+def _grain(deadline_at_ms: float, now_ms: float) -> int:
+    """Return the second that stands for a deadline: the coarser, the later it is."""
+    left_s = max(0.0, deadline_at_ms - now_ms) / 1_000
+    size = MIN_GRAIN_S
+    while size < GRAIN_SHARE * left_s:
+        size *= 2
+    return int(deadline_at_ms / 1_000) // size * size
 
 
 def _count(by: dict, key: object, work_ms: float, runs: int) -> None:  # type: ignore[type-arg]

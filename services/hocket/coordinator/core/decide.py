@@ -20,13 +20,14 @@ from hocket.coordinator.core.commands import (
     CancelSubRun,
     Command,
     Dispatch,
+    EndRun,
     RecordAttempt,
     ReleaseCache,
     StartSubRun,
 )
 from hocket.coordinator.core.containers import child_settled, failing, start
 from hocket.coordinator.core.deadlines import Outlook
-from hocket.coordinator.core.ending import end_run
+from hocket.coordinator.core.ending import end_run, finished_of
 from hocket.coordinator.core.graph import activate, node_settled, open_scope
 from hocket.coordinator.core.moments import not_before
 from hocket.coordinator.core.replacing import replace
@@ -91,7 +92,28 @@ def accept(
 ) -> Decision:
     """Return the first decision of a run that was admitted; `reuse` is what it takes over from the
     run that it repeats."""
-    run = Run(
+    run = _run_of(event, partition, now_ms, reuse)
+    u = begin(run, plan=plan, outlook=outlook, now_ms=now_ms, epoch=epoch)
+    u.run_changed = True
+    u.arm(run.deadline_at_ms)
+    open_scope(u, "")
+    return _settle_all(u)
+
+
+def reject(event: RunAccepted, *, partition: int, now_ms: float) -> Decision:
+    """Return the only decision of a run that was rejected: it has ended."""
+    assert event.rejected is not None, event.run_id
+    run = replace(
+        _run_of(event, partition, now_ms, None),
+        status=RunStatus.REJECTED,
+        error=event.rejected,
+        finished_at_ms=now_ms,
+    )
+    return Decision(run, (EndRun(finished_of(run)),), run_changed=True)
+
+
+def _run_of(event: RunAccepted, partition: int, now_ms: float, reuse: Reuse | None) -> Run:
+    return Run(
         run_id=event.run_id,
         tenant=event.tenant,
         pipeline=event.pipeline,
@@ -110,11 +132,6 @@ def accept(
         origin=event.origin,
         reuse=reuse,
     )
-    u = begin(run, plan=plan, outlook=outlook, now_ms=now_ms, epoch=epoch)
-    u.run_changed = True
-    u.arm(run.deadline_at_ms)
-    open_scope(u, "")
-    return _settle_all(u)
 
 
 def decide(

@@ -11,7 +11,7 @@ from hocket.coordinator.core.state import Role, Run, RunStatus, Step, StepState
 from hocket.coordinator.core.unfolding import Unfolding
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.ids import child_run_id
-from hocket.schemas.messages import RunFinished
+from hocket.schemas.messages import RunFinished, TaskRejected
 
 
 def cancel_below(u: Unfolding, key: str, reason: str) -> None:
@@ -50,6 +50,14 @@ def end_run(
         reuse=None,
     )
     u.commands.append(EndRun(finished_of(u.run)))
+
+
+def rejected_of(run: Run) -> TaskRejected:
+    """Return the public fact of a run that was rejected."""
+    assert run.error is not None, run.run_id
+    return TaskRejected(
+        tenant=run.tenant, pipeline=run.pipeline, error=run.error, task_id=run.run_id
+    )
 
 
 def finished_of(run: Run) -> RunFinished:

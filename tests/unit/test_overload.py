@@ -1,0 +1,201 @@
+"""Tasks while there is more work than slots: begun, kept waiting, refused, given back."""
+
+import asyncio
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from hocket.coordinator import overload as module
+from hocket.coordinator.core.backlog import ENOUGH_FINISHED, Backlog
+from hocket.coordinator.core.gate import Gate
+from hocket.coordinator.durations import Durations
+from hocket.coordinator.load import UNCONFIRMED_FOR_MS, Load
+from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.coordinator.overload import Candidate, Overload
+from hocket.kit import clock
+from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.messages import Priority, RunAccepted
+from hocket.schemas.pipeline.plan import compile_pipeline
+
+STEP = {"type": "python", "handler": "m:f", "expect": {"mean_ms": 1_000}}
+PLANS = {
+    policy: compile_pipeline({"pipeline": "p", "nodes": {"a": STEP}} | extra)
+    for policy, extra in {
+        "default": {},
+        "admit": {"on_overload": "admit"},
+        "reject": {"on_overload": "reject"},
+    }.items()
+}
+
+
+class Rig:
+    """One slot, steps of a second, and what became of tasks."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000_000.0
+        self.begun: list[str] = []
+        self.refused: dict[str, ErrorInfo] = {}
+        self.told: list[tuple[str, bytes]] = []
+        self.backlog = Backlog()
+        gate = Gate()
+        gate.announced("w", {"python": 1}, 0.0)
+        for _ in range(ENOUGH_FINISHED):
+            self.backlog.finished("nobody", "python", 1_000.0, 1_000.0)
+        bus: Any = SimpleNamespace(tell=lambda *said: self.told.append(said), room=self._room)
+        store: Any = None
+        self.load = Load(self.backlog, gate)
+        self.registry = CollectorRegistry()
+        self.overload = Overload(
+            bus,
+            Durations(store),
+            self.load,
+            CoordinatorMetrics(self.registry),
+            post=self._post,
+        )
+
+    async def _room(self) -> None:
+        return
+
+    def _post(self, candidate: Candidate, refused: ErrorInfo | None) -> None:
+        if refused is None:
+            self.begun.append(candidate.accepted.run_id)
+        else:
+            self.refused[candidate.accepted.run_id] = refused
+
+    def take(
+        self, run_id: str, *, left_ms: float = 5_500, plan: str = "default", **more: Any
+    ) -> None:
+        fields: dict[str, Any] = {
+            "run_id": run_id,
+            "tenant": "t",
+            "pipeline": plan,
+            "version": 1,
+            "input": {},
+            "priority": Priority.STANDARD,
+            "deadline_at_ms": self.now_s * 1000 + left_ms,
+            "task_ack": f"ack.{run_id}",
+        }
+        event = RunAccepted.model_validate(fields | more)
+        self.overload.take(Candidate(event, 0, PLANS[plan], f"{run_id}:accepted"))
+
+    def end(self, run_id: str) -> None:
+        self.load.ended(run_id)
+
+    def passes(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.overload.look_again()
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    rig = Rig()
+    with clock.source(lambda: rig.now_s, lambda: rig.now_s):
+        yield rig
+
+
+def names(prefix: str, count: int) -> list[str]:
+    return [f"{prefix}{i}" for i in range(count)]
+
+
+def test_tasks_are_begun_while_they_can_make_their_deadlines_and_then_wait(rig: Rig) -> None:
+    for name in names("r", 8):
+        rig.take(name)
+    # five seconds and a half hold the work of four before and the task's own second
+    assert rig.begun == names("r", 5)
+    assert not rig.refused
+
+
+def test_a_waiting_task_begins_when_enough_has_ended(rig: Rig) -> None:
+    for name in names("r", 7):
+        rig.take(name)
+    rig.end("r0")
+    rig.end("r1")
+    rig.passes(0.2)
+    assert rig.begun == names("r", 7)
+
+
+def test_a_waiting_task_is_refused_when_its_deadline_is_lost(rig: Rig) -> None:
+    for name in names("r", 6):
+        rig.take(name)
+    rig.passes(4.4)
+    assert not rig.refused
+    rig.passes(0.2)
+    assert list(rig.refused) == ["r5"]
+    assert rig.refused["r5"].code == "deadline_unreachable"
+
+
+def test_interactive_tasks_are_refused_at_once_and_what_the_pipeline_says_counts(rig: Rig) -> None:
+    for name in names("r", 5):
+        rig.take(name, priority=Priority.INTERACTIVE)
+    rig.take("late", priority=Priority.INTERACTIVE)
+    rig.take("refusing", plan="reject")
+    rig.take("hoping", plan="admit", priority=Priority.INTERACTIVE)
+    assert sorted(rig.refused) == ["late", "refusing"]
+    assert "hoping" in rig.begun
+    assert rig.refused["late"].details["retry_after_ms"] > 0
+
+
+def test_the_more_urgent_of_the_waiting_begins_first(rig: Rig) -> None:
+    for name in names("r", 9):
+        rig.take(name, left_ms=9_500)
+    rig.take("later", left_ms=9_400)
+    rig.take("sooner", left_ms=8_400)
+    rig.end("r0")
+    rig.passes(0.1)
+    assert rig.begun[9:10] == ["sooner"]
+
+
+def test_a_higher_class_begins_before_a_lower_one_that_waits(rig: Rig) -> None:
+    for name in names("r", 5):
+        rig.take(name)
+    rig.take("batch", priority=Priority.BATCH)
+    rig.take("standard")
+    for name in ("r0", "r1"):
+        rig.end(name)
+    rig.passes(0.1)
+    assert rig.begun[5:] == ["standard", "batch"]
+
+
+def test_how_many_wait_is_bounded_per_tenant(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_WAITING_PER_TENANT", 2)
+    for name in names("r", 8):
+        rig.take(name)
+    assert list(rig.refused) == ["r7"]
+    assert rig.refused["r7"].code == "too_many_tasks_wait"
+    rig.end("r0")
+    rig.passes(0.1)
+    rig.take("next")
+    assert "next" not in rig.refused
+
+
+def test_a_waiting_task_that_is_delivered_again_keeps_its_deadline_and_is_begun_once(
+    rig: Rig,
+) -> None:
+    for name in names("r", 6):
+        rig.take(name)
+    rig.now_s += 3
+    rig.take("r5", left_ms=60_000, task_ack="ack.newer")
+    rig.passes(1.6)
+    assert list(rig.refused) == ["r5"]
+    assert "r5" not in rig.begun
+
+
+def test_a_task_that_was_begun_and_never_ran_is_not_counted_for_ever(rig: Rig) -> None:
+    rig.take("r0")
+    assert rig.backlog.runs_with("python") == 1
+    rig.now_s += UNCONFIRMED_FOR_MS / 1000
+    rig.load.tick()
+    assert rig.backlog.runs_with("python") == 0
+
+
+async def test_a_process_that_ends_gives_its_waiting_tasks_back(rig: Rig) -> None:
+    for name in names("r", 6):
+        rig.take(name)
+    running = asyncio.create_task(rig.overload.run())
+    await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait({running})
+    assert rig.told == [("ack.r5", b"-NAK")]
