@@ -32,7 +32,7 @@ def message(seq: int) -> LogMessage:
 
 def partition_with(notes: Notes) -> Partition:
     metrics = SimpleNamespace(applied=lambda kind: None)
-    names = ("store", "catalog", "durations", "step_cache")
+    names = ("store", "catalog", "durations", "load", "step_cache")
     parts: dict[str, Any] = {**dict.fromkeys(names), "bus": notes, "committer": notes}
     parts["dispatcher"] = SimpleNamespace(release=lambda: None)
     partition = Partition(0, partitions=1, metrics=metrics, **parts)  # type: ignore[arg-type]
