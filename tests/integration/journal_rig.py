@@ -2,6 +2,8 @@
 
 import asyncio
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -82,6 +84,20 @@ async def until(look: Callable[[], Awaitable[Any]]) -> Any:
         while not (found := await look()):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     return found
+
+
+async def command(rig: Rig, *arguments: str) -> str:
+    """Run the `hocket` command against the platform and return what it prints."""
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "hocket.cli", "--api", rig.platform.api_url, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=BOUND_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from journal_rig import BOUND_S, PARTITIONS, Rig, journal_rig, until
+from journal_rig import BOUND_S, PARTITIONS, Rig, command, journal_rig, until
 
 from hocket.cli.api import Api
 from hocket.schemas import ids
@@ -119,6 +119,9 @@ async def test_a_model_call_that_was_spared_is_booked_as_saved(rig: Rig) -> None
     assert [tuple(row) for row in saved] == [("ask", 2, 2 * booked[0]["cost_usd"])]
     page = await asyncio.to_thread(rig.api.get, "/v1/costs/cache", pipeline="saving")
     assert [(row["hits"], row["saved_usd"]) for row in page["savings"]] == [(2, "0.02")]
+    assert "total $0.02" in await command(rig, "cost", "--by", "cache", "-p", "saving")
+    shown = await command(rig, "runs", "show", spared["run_id"])
+    assert "the cache served 1 step and saved $0.01" in shown
 
 
 @pytest.mark.parametrize("released", [True, False])

@@ -3,15 +3,13 @@ was executed stands in a journal that the handlers keep."""
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from decimal import Decimal
 from typing import Any
 
 import nats
 import pytest
-from journal_rig import BOUND_S, Rig, journal_rig, until
+from journal_rig import BOUND_S, Rig, command, journal_rig, until
 
 from hocket.cli.errors import ApiRefused
 from hocket.schemas import subjects
@@ -262,31 +260,18 @@ async def test_the_command_line_retries_and_runs_again(rig: Rig) -> None:
     (rig.folder / "bad-hand-b").touch()
     failed = await rig.run("by-hand", {})
     (rig.folder / "bad-hand-b").unlink()
-    shown = await command(rig, "retry", failed["run_id"], "--wait")
+    shown = await command(rig, "runs", "retry", failed["run_id"], "--wait")
     assert f"retry of {failed['run_id']}" in shown
     assert "kept" in shown
-    retried = json.loads(await command(rig, "retry", failed["run_id"], "--wait", "--json"))
+    retried = json.loads(await command(rig, "runs", "retry", failed["run_id"], "--wait", "--json"))
     ended = json.loads(
         await command(
-            rig, "rerun", retried["run_id"], "--from", "b", "--step-input", '{"v": "hand-c"}',
+            rig, "runs", "rerun", retried["run_id"], "--from", "b", "--step-input", '{"v": "hand-c"}',
             "--wait", "--json",
         )
     )  # fmt: skip
     assert ended["status"] == "succeeded"
     assert counts(rig, "hand-a", "hand-b", "hand-c") == {"hand-a": 1, "hand-b": 2, "hand-c": 1}
-
-
-async def command(rig: Rig, *arguments: str) -> str:
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "hocket.cli", "--api", rig.platform.api_url, "runs", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=BOUND_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 async def published(rig: Rig, pipeline: str, headers: dict[str, str]) -> Any:

@@ -1,15 +1,19 @@
 """The runs that others repeat, as Postgres holds them: a run that has ended never changes, so what is
 read here is the same at every reading."""
 
+import structlog
+
 from hocket.coordinator.catalog import Catalog
 from hocket.coordinator.core.records import restore
 from hocket.coordinator.core.reuse import Reuse, reuse_of
 from hocket.coordinator.core.state import Run
 from hocket.coordinator.store import Store
-from hocket.schemas.errors import RunUnknown
+from hocket.schemas.errors import HocketError, RunUnknown
 from hocket.schemas.messages import RunOrigin
 from hocket.schemas.pipeline.plan import Plan
 from hocket.schemas.repeats import StepPlace
+
+log = structlog.get_logger(__name__)
 
 
 class Origins:
@@ -34,13 +38,17 @@ class Origins:
         return await self._store.place(asked.run_id, asked.from_step)
 
     async def reuse(self, tenant: str, asked: RunOrigin | None, plan: Plan) -> Reuse | None:
-        """Return what a run of a plan takes over. A sub-run's origin may be missing, or have no end
-        yet: then nothing is."""
+        """Return what a run of a plan takes over: nothing where the origin is missing or has no end yet
+        (a sub-run's may), or where this release cannot read its pipeline any more."""
         if asked is None:
             return None
         run = (await self._store.known([asked.run_id])).get(asked.run_id)
         if run is None or run.tenant != tenant or not run.ended:
             return None
-        entry = await self._catalog.entry(run.tenant, run.pipeline, run.version)
         steps = await self._store.steps(run.run_id)
-        return reuse_of(restore(run, steps, entry.plan), entry.plan, plan, asked)
+        try:
+            entry = await self._catalog.entry(run.tenant, run.pipeline, run.version)
+            return reuse_of(restore(run, steps, entry.plan), entry.plan, plan, asked)
+        except HocketError as error:
+            log.warning("origin_not_read", run_id=run.run_id, code=error.code, reason=str(error))
+            return None
