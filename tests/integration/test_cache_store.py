@@ -133,7 +133,11 @@ async def test_a_claim_whose_step_ended_without_a_word_is_taken(
         """
     )
     assert await store.look_up([ask("r2")]) == [], "its output may be on the way"
-    await pool.execute("UPDATE hocket.step SET finished_at = now() - interval '1 minute'")
+    left_s = await pool.fetchval(
+        "SELECT extract(epoch FROM claimed_until - now())::float8 FROM hocket.step_cache"
+    )
+    assert 0 < left_s <= 2
+    await pool.execute("UPDATE hocket.step_cache SET claimed_until = now()")
     assert await store.look_up([ask("r2")]) == [turn("r2")]
 
 

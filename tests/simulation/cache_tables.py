@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
-from hocket.coordinator.cache_store import HOLDER_ENDED_AFTER_S, Answer, Filling
-from hocket.coordinator.core.cache_entry import Claim, Entry, Verdict, verdict
+from hocket.coordinator.cache_store import Answer, Filling
+from hocket.coordinator.core.cache_entry import Claim, Entry, Verdict, seen, verdict
 from hocket.coordinator.core.commands import LookUpCache, ReleaseCache
 from simulation.database import Database, asked
 from simulation.world import EPOCH_S, Process
@@ -41,8 +41,9 @@ class CacheTables:
         answers, now_ms = [], self._now_ms
         for ask in asks:
             row = self.rows.setdefault(ask.key, CacheRow())
+            entry = self._entry(row)
             told = verdict(
-                self._entry(row), run_id=ask.run_id, step=ask.step, ttl_ms=ask.ttl_ms, now_ms=now_ms
+                entry, run_id=ask.run_id, step=ask.step, ttl_ms=ask.ttl_ms, now_ms=now_ms
             )
             if told is Verdict.HIT:
                 answers.append(
@@ -60,6 +61,8 @@ class CacheTables:
                 row.claim = Claim(ask.run_id, ask.step, ask.claim_until_ms)
                 answers.append(Answer(ask.key, ask.run_id, ask.step))
             else:
+                assert entry.claim is not None, "somebody is waited for"
+                row.claim = replace(seen(entry.claim, now_ms), holder_ended=False)
                 row.waiters.setdefault((ask.run_id, ask.step), ask.claim_until_ms)
         return answers
 
@@ -117,9 +120,7 @@ class CacheTables:
 
     def _has_ended(self, claim: Claim) -> bool:
         step = self._database.steps.get(claim.run_id, {}).get(claim.step)
-        if step is None or step["finished_at"] is None:
-            return False
-        return bool(step["finished_at"] < self._now_ms - 1_000 * HOLDER_ENDED_AFTER_S)
+        return step is not None and step["finished_at"] is not None
 
 
 class SimulatedCacheStore:

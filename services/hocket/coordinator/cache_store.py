@@ -13,12 +13,10 @@ from typing import Any
 
 import asyncpg
 
-from hocket.coordinator.core.cache_entry import Claim, Entry, Verdict, verdict
+from hocket.coordinator.core.cache_entry import Claim, Entry, Verdict, seen, verdict
 from hocket.coordinator.core.commands import LookUpCache, ReleaseCache
 
 TIMEOUT_S = 30.0
-HOLDER_ENDED_AFTER_S = 2.0
-"""A claim is over when its step ended so long ago: before, its output may be on the way here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +105,12 @@ class CacheStore:
             rows = await connection.fetch(
                 _ENTRIES,
                 *_columns(first, ("key", "tenant", "claim_until_ms")),
-                HOLDER_ENDED_AFTER_S,
                 timeout=TIMEOUT_S,
             )
-            claimed: dict[str, LookUpCache] = {}
+            claims: list[tuple[str, Claim]] = []
             for row in rows:
                 entry = _entry(row)
+                before = entry.claim
                 for ask in by_key[row["key"]]:
                     told = verdict(
                         entry,
@@ -124,18 +122,23 @@ class CacheStore:
                     if told is Verdict.HIT:
                         answers.append(_hit(ask, row))
                     elif told is Verdict.COMPUTE:
-                        claimed[ask.key] = ask
                         claim = Claim(ask.run_id, ask.step, ask.claim_until_ms)
                         entry = replace(entry, claim=claim)
                         answers.append(Answer(ask.key, ask.run_id, ask.step))
                     else:
+                        assert entry.claim is not None, "somebody is waited for"
+                        entry = replace(entry, claim=seen(entry.claim, row["now_ms"]))
                         waiting.append(ask)
-            fields = ("key", "run_id", "step", "claim_until_ms")
-            if claimed:
-                arguments = _columns(list(claimed.values()), fields)
+                if entry.claim is not None and entry.claim != before:
+                    claims.append((row["key"], entry.claim))
+            if claims:
+                arguments = [
+                    [key for key, _ in claims],
+                    *_columns([c for _, c in claims], _CLAIM_FIELDS),
+                ]
                 await connection.execute(_CLAIM, *arguments, timeout=TIMEOUT_S)
             if waiting:
-                await connection.execute(_WAIT, *_columns(waiting, fields), timeout=TIMEOUT_S)
+                await connection.execute(_WAIT, *_columns(waiting, _WAIT_FIELDS), timeout=TIMEOUT_S)
         return answers
 
 
@@ -178,6 +181,8 @@ def _columns(rows: Sequence[Any], fields: Sequence[str]) -> list[list[Any]]:
     return [[getattr(row, field) for row in rows] for field in fields]
 
 
+_CLAIM_FIELDS = ("run_id", "step", "until_ms")
+_WAIT_FIELDS = ("key", "run_id", "step", "claim_until_ms")
 _FILL_FIELDS = ("key", "tenant", "run_id", "step", "ttl_ms", "output", "cost_usd")
 # The outputs there are, without a lock: most who ask find theirs here.
 _FRESH = """
@@ -202,7 +207,7 @@ RETURNING key, filled_run, filled_step, cost_usd, claimed_run, claimed_step,
     EXISTS (
         SELECT FROM hocket.step AS holder
         WHERE holder.run_id = entry.claimed_run AND holder.key = entry.claimed_step
-          AND holder.finished_at < now() - make_interval(secs => $4)
+          AND holder.finished_at IS NOT NULL
     ) AS holder_ended
 """
 _CLAIM = """

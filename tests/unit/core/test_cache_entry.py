@@ -2,7 +2,7 @@
 
 import pytest
 
-from hocket.coordinator.core.cache_entry import Claim, Entry, Verdict, verdict
+from hocket.coordinator.core.cache_entry import Claim, Entry, Verdict, seen, verdict
 
 NOW_MS = 1_000.0
 THEIRS = Claim("r2", "b", until_ms=2_000)
@@ -23,10 +23,21 @@ def told(entry: Entry, ttl_ms: float = 500) -> Verdict:
         (Entry(filled_at_ms=500, fresh_until_ms=9_000, claim=THEIRS), "wait"),
         (Entry(claim=THEIRS), "wait"),
         (Entry(claim=Claim("r2", "b", until_ms=1_000)), "compute"),
-        (Entry(claim=Claim("r2", "b", until_ms=2_000, holder_ended=True)), "compute"),
+        (Entry(claim=Claim("r2", "b", until_ms=2_000, holder_ended=True)), "wait"),
         (Entry(claim=Claim("r1", "a", until_ms=2_000)), "compute"),
         (Entry(claim=Claim("r1", "other", until_ms=2_000)), "wait"),
     ],
 )
 def test_what_an_entry_means_for_who_asks(entry: Entry, expected: str) -> None:
     assert told(entry) == expected
+
+
+@pytest.mark.parametrize(
+    ("until_ms", "ended", "expected_ms"),
+    [(9_000, False, 9_000), (9_000, True, 3_000), (1_500, True, 1_500)],
+)
+def test_a_claim_whose_holder_has_ended_is_over_two_seconds_after_that_was_seen(
+    until_ms: float, ended: bool, expected_ms: float
+) -> None:
+    claim = Claim("r2", "b", until_ms=until_ms, holder_ended=ended)
+    assert seen(claim, NOW_MS).until_ms == expected_ms

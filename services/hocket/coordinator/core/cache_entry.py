@@ -1,11 +1,15 @@
 """An entry of the step cache, and the rule for who asks it: hit, compute, or wait.
 
 An entry holds an output until it expires, a claim (the step that computes it now), or both. A claim is
-over when its time is up or its holder has ended without filling it.
+over when its time is up. Where its holder is seen to have ended, that is soon: its output or its
+release is on the way, unless it was lost with a process.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+
+ENDED_CLAIM_MS = 2_000.0
+"""How long a claim still holds when its step is seen to have ended."""
 
 
 class Verdict(StrEnum):
@@ -45,8 +49,15 @@ def verdict(entry: Entry, *, run_id: str, step: str, ttl_ms: float, now_ms: floa
     ):
         return Verdict.HIT
     claim = entry.claim
-    if claim is None or claim.until_ms <= now_ms or claim.holder_ended:
+    if claim is None or claim.until_ms <= now_ms:
         return Verdict.COMPUTE
     if (claim.run_id, claim.step) == (run_id, step):
         return Verdict.COMPUTE  # its own: it asks again
     return Verdict.WAIT
+
+
+def seen(claim: Claim, now_ms: float) -> Claim:
+    """Return a claim that somebody waits for: one whose holder has ended is over soon."""
+    if not claim.holder_ended:
+        return claim
+    return replace(claim, until_ms=min(claim.until_ms, now_ms + ENDED_CLAIM_MS))
