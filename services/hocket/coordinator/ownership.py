@@ -82,6 +82,7 @@ class _Seen:
     members: dict[str, _Member] = field(default_factory=dict)
     owners: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Partition -> (name, incarnation) of the lease."""
+    leased_at_s: dict[str, float] = field(default_factory=dict)
 
 
 class Ownership:
@@ -109,6 +110,7 @@ class Ownership:
         self._leave = leave
         self._drop = drop
         self._holdings: dict[int, _Holding] = {}
+        self._returning: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._contents: dict[str, tuple[int, dict[str, Any] | None]] = {}
         self._leaving = False
@@ -117,7 +119,8 @@ class Ownership:
         self._looked_at_s = float("-inf")
         self._trusted_since_s = float("-inf")
         self._no_takes_until_s = 0.0
-        self._behind = True
+        self._current_since_s = float("-inf")
+        """When the watch that we last looked at began."""
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.settled = asyncio.Event()
         """Set once every partition has an owner that lives, and ours are read."""
@@ -159,7 +162,7 @@ class Ownership:
 
     async def _beat_for_ever(self) -> None:
         while True:
-            if self._beaten_at or not self._behind:  # else the bucket may not be there yet
+            if self._current_since_s > float("-inf"):  # else the bucket may not be there yet
                 await self._beat()
                 await asyncio.sleep(BEAT_S)
             else:
@@ -192,12 +195,13 @@ class Ownership:
         now_s = asyncio.get_running_loop().time()
         stalled = now_s - self._looked_at_s > STALL_S and self._looked_at_s > 0
         self._looked_at_s = now_s
-        if self._leases.current_since_s == float("-inf"):
-            self._behind = True
+        current_since_s = self._leases.current_since_s
+        if current_since_s == float("-inf"):
             self._health.report("ownership", False, "the leases cannot be watched")
             return
-        if self._behind or stalled:
+        if stalled or current_since_s != self._current_since_s:
             self._trust(now_s)
+            self._current_since_s = current_since_s
         seen = self._seen()
         self._check_name(seen)
         self._drop_taken(seen)
@@ -208,6 +212,7 @@ class Ownership:
             holding = self._holdings[number]
             if holding.phase is _Phase.OWNED:
                 self._start_leaving(number, holding)
+        self._give_back_stale(seen, wanted.take)
         for number in wanted.take if now_s >= self._no_takes_until_s else ():
             self._start_taking(number, seen, now_s)
         self._report(view)
@@ -221,7 +226,6 @@ class Ownership:
         else:
             self._trusted_since_s = now_s
             self._no_takes_until_s = now_s + FIRST_GRACE_S
-        self._behind = False
 
     def _content(self, entry: Entry) -> dict[str, Any] | None:
         known = self._contents.get(entry.key)
@@ -241,8 +245,9 @@ class Ownership:
                     incarnation, content.get("state") == "leaving", entry.written_at_s
                 )
             elif key.startswith(PARTITION) and content.get("owner"):
-                number = int(key.removeprefix(PARTITION))
-                seen.owners[number] = (str(content["owner"]), incarnation)
+                number, owner = int(key.removeprefix(PARTITION)), str(content["owner"])
+                seen.owners[number] = (owner, incarnation)
+                seen.leased_at_s[owner] = entry.written_at_s
         return seen
 
     def _check_name(self, seen: _Seen) -> None:
@@ -266,27 +271,29 @@ class Ownership:
                 self._give_up(number, holding)
 
     def _view(self, seen: _Seen, now_s: float) -> View:
-        live = {
+        def is_heard(at_s: float) -> bool:
+            return now_s - max(at_s, self._trusted_since_s) <= LEASE_S
+
+        others = {name: m for name, m in seen.members.items() if name != self._name}
+        live = {name for name, member in others.items() if is_heard(member.heard_at_s)}
+        leaving = {name for name in live if others[name].leaving}
+        # whose sign of life the bucket has lost gets the time to give it again, and no share before
+        lost = {
             name
-            for name, member in seen.members.items()
-            if now_s - max(member.heard_at_s, self._trusted_since_s) <= LEASE_S
-            or (name == self._name and member.incarnation == self._incarnation)
+            for name, at_s in seen.leased_at_s.items()
+            if name != self._name and name not in others and is_heard(at_s)
         }
-        if self._name in live and seen.members[self._name].incarnation != self._incarnation:
-            live.remove(self._name)  # of our former life
         owners = {
             number: name
             for number, (name, incarnation) in seen.owners.items()
-            if name in live and name != self._name and seen.members[name].incarnation == incarnation
+            if name in lost or (name in live and others[name].incarnation == incarnation)
         }
         owners |= dict.fromkeys(self._holdings, self._name)
-        leaving = {name for name in live if seen.members[name].leaving}
-        if self._beaten_at:
-            live.add(self._name)  # though the bucket may have lost it
         if self._leaving:
             leaving.add(self._name)
+        if self._leaving or self._beaten_at:
             live.add(self._name)
-        return View(self._partitions, frozenset(live), frozenset(leaving), owners)
+        return View(self._partitions, frozenset(live | lost), frozenset(leaving | lost), owners)
 
     def _report(self, view: View) -> None:
         owned = sum(1 for h in self._holdings.values() if h.phase is _Phase.OWNED)
@@ -381,7 +388,7 @@ class Ownership:
             try:
                 await self._leases.put(
                     _lease_of(number),
-                    _json(owner="", incarnation=""),
+                    _FREE,
                     revision=holding.revision,
                     timeout_ms=PUT_TIMEOUT_MS,
                 )
@@ -395,6 +402,26 @@ class Ownership:
         if not self._holdings:
             self.empty.set()
         self._leases.changed.set()
+
+    def _give_back_stale(self, seen: _Seen, taking: tuple[int, ...]) -> None:
+        """Give leases back that say we own what we do not: others wait for us."""
+        for number, owner in seen.owners.items():
+            stale = owner == (self._name, self._incarnation) and number not in self._holdings
+            if stale and number not in taking and number not in self._returning:
+                revision = self._leases.entries[_lease_of(number)].revision
+                self._returning.add(number)
+                self._run(self._give_back(number, revision))
+
+    async def _give_back(self, number: int, revision: int) -> None:
+        try:
+            await self._leases.put(
+                _lease_of(number), _FREE, revision=revision, timeout_ms=PUT_TIMEOUT_MS
+            )
+        except (RevisionPassed, BusUnavailable) as error:
+            log.info("lease_not_given_back", partition=number, reason=str(error))
+            await asyncio.sleep(RETRY_S)
+        finally:
+            self._returning.discard(number)
 
     def _give_up(self, number: int, holding: _Holding) -> None:
         if holding.task is not None:
@@ -423,6 +450,10 @@ def _lease_of(number: int) -> str:
 
 def _json(**content: str) -> bytes:
     return json.dumps(content).encode()
+
+
+_FREE = _json(owner="", incarnation="")
+"""The lease of a partition that was handed over."""
 
 
 def _parsed(entry: Entry) -> dict[str, Any] | None:

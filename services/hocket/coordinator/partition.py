@@ -456,6 +456,8 @@ class Partition:
         return step is not None and (step.state, step.attempt) == wanted
 
     def _execute(self, command: Command) -> None:
+        if self._decisions.over:
+            return  # an event was half applied when the partition was lost; its new owner decides
         if isinstance(command, Dispatch):
             self._dispatcher.dispatch(command)
         elif isinstance(command, Wake):
