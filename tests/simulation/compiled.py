@@ -30,16 +30,17 @@ def shared() -> Iterator[None]:
         yield
 
 
-def compiled(document: Mapping[str, Any]) -> Plan:
+def compiled(document: Mapping[str, Any], *, applied: bool = False) -> Plan:
     """Return the plan of a document, or raise InvalidInput."""
-    return _compiled(to_json(document))
+    return _compiled(to_json(document), applied=applied)
 
 
 def plan_of(database: Database, tenant: str, pipeline: str, version: int) -> Plan:
     """Return the plan of a version that is in the database."""
-    return _compiled(database.pipelines[tenant, pipeline][version].encode())
+    text = database.pipelines[tenant, pipeline][version].encode()
+    return _compiled(text, applied=True)
 
 
 @lru_cache(1_000)
-def _compiled(text: bytes) -> Plan:
-    return compile_pipeline(from_json(text))
+def _compiled(text: bytes, *, applied: bool) -> Plan:
+    return compile_pipeline(from_json(text), applied=applied)
