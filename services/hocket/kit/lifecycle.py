@@ -20,7 +20,7 @@ import asyncpg
 import structlog
 import uvloop
 
-from hocket.kit import telemetry
+from hocket.kit import garbage, telemetry
 from hocket.kit.bus import Bus
 from hocket.kit.database import connect_pool
 from hocket.kit.settings import Settings
@@ -86,6 +86,7 @@ class Service:
 
     def started(self) -> None:
         """Say that the process does its work now; only then is it ready."""
+        garbage.settle()
         self.health.report("started", True)
 
     def look(self) -> None:
