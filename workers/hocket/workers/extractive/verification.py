@@ -5,7 +5,8 @@
   and the kind of quotation marks do not count.
 - `figure`: every figure outside of quotes is in a cited row or passage. Rows: the number itself or
   rounded as `figures` says. Passages: the same number. In `label: figure` the figure must be that of
-  the cited row's column (or property) of this name.
+  the cited row's column (or property) of this name. Of a row that is a name and nothing else, the
+  figures must be those of the name, in its order.
 - `uncited`: a sentence with a figure or a quote cites something. A figure that stands in the question
   itself may be repeated.
 
@@ -119,6 +120,10 @@ class _Row:
     def facts(self) -> list[Fact]:
         return facts_of(self.columns, self.cells)
 
+    @property
+    def is_name(self) -> bool:
+        return not self.facts()
+
 
 def _checks(place: int, sentence: Sentence, known: _Known) -> Iterator[Check]:
     passages: list[Document] = []
@@ -209,6 +214,9 @@ def _folded(text: str) -> str:
 
 def _row_checks(place: int, text: str, outside: Sequence[Figure], row: _Row) -> Iterator[Check]:
     """Check the figures of a sentence about one row, each where the sentence says what it is."""
+    if row.is_name:
+        yield from _name_checks(place, outside, figures(subject_of(row.cells)))
+        return
     labelled = list(_labelled(text, row))
     for figure in outside:
         part = next((p for p in labelled if p.start <= figure.start and figure.end <= p.end), None)
@@ -217,6 +225,15 @@ def _row_checks(place: int, text: str, outside: Sequence[Figure], row: _Row) -> 
         else:
             passed = _in_row(figure, row)
             reason = "" if passed else "it is not in the cited row"
+        yield Check("figure", place, figure.text, passed, reason)
+
+
+def _name_checks(place: int, outside: Sequence[Figure], name: Sequence[Figure]) -> Iterator[Check]:
+    """Check a sentence about a row that says nothing but its name: `Route 0 3` is not `Route 3 3`."""
+    left = iter(name)
+    for figure in outside:
+        passed = any(figure.text == other.text for other in left)
+        reason = "" if passed else "it does not stand here in the name that the cited row gives"
         yield Check("figure", place, figure.text, passed, reason)
 
 
