@@ -1,5 +1,6 @@
 """Handlers of the benchmarks: they do nothing, so that what is measured is Hocket alone."""
 
+import asyncio
 import json
 import os
 import time
@@ -16,6 +17,11 @@ JOURNAL = "WORKFLOW_JOURNAL"
 async def pass_along(value: Any) -> Any:
     """Return the input."""
     return value
+
+
+async def rest(given: dict[str, float]) -> None:
+    """Take some time without using any."""
+    await asyncio.sleep(given["seconds"])
 
 
 async def replay(task: Task, context: Context) -> Any:
