@@ -4,17 +4,20 @@ The TASKS message is not acknowledged here: its ack subject travels with the acc
 coordinator acks after the commit that holds the run. A task whose key its publisher chose, or that is
 delivered again, is first looked up (in batches): a run that exists is not begun twice. A task that is
 wrong is answered, told as a public fact, kept as a dead letter, and acknowledged; it is never in the
-way of others. One that is right may have to wait or be refused for want of workers (`overload.py`). The
-consumer's `max_ack_pending` bounds what is admitted and not yet committed, with what waits.
+way of others. One that is right may have to wait or be refused for want of workers (`overload.py`).
+
+States: taking tasks, waiting (Postgres or NATS is away; the tasks in hand are told to be in work, none
+is asked for), pausing (a coordinator has no room for more runs). At most MAX_IN_HAND tasks are in hand;
+the consumer's `max_ack_pending` bounds what all coordinators have admitted and not yet committed.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
 from nats.aio.msg import Msg
-from nats.js.api import AckPolicy, ConsumerConfig
 
 from hocket.coordinator.admission import Task, admit, read_task, reply_to
 from hocket.coordinator.catalog import Catalog
@@ -27,8 +30,9 @@ from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.origins import Origins
 from hocket.coordinator.overload import Candidate, Overload
 from hocket.coordinator.store import MAX_KEYS, Store
+from hocket.coordinator.task_pull import ACK_WAIT_S, TaskPull
 from hocket.kit import dead_letters, events
-from hocket.kit.bus import Bus
+from hocket.kit.bus import Bus, BusUnavailable
 from hocket.kit.clock import now_ms
 from hocket.kit.events import event_headers
 from hocket.kit.lifecycle import Health
@@ -37,10 +41,8 @@ from hocket.schemas.errors import ErrorInfo, HocketError, InvalidInput
 from hocket.schemas.messages import RunAccepted, TaskRejected
 from hocket.schemas.repeats import check_repeat
 
-DURABLE = "intake"
-ACK_WAIT_S = 30
-MAX_ACK_PENDING = 10_000
-QUEUE_SIZE = 2 * MAX_ACK_PENDING
+MAX_IN_HAND = 1_000
+KEEP_ALIVE_S = ACK_WAIT_S / 4
 PAUSE_S = 0.2
 _ACK_TOKENS = 9
 
@@ -51,7 +53,8 @@ log = structlog.get_logger(__name__)
 class _Arrival:
     message: Msg
     delivered: int
-    task: Task
+    task: Task | HocketError
+    """Or what is wrong with it."""
 
 
 class Intake:
@@ -78,40 +81,70 @@ class Intake:
         self._metrics = metrics
         self._partitions = partitions
         self._max_task_bytes = max_task_bytes
-        self._arrivals: asyncio.Queue[_Arrival] = asyncio.Queue(QUEUE_SIZE)
+        self._arrivals: deque[_Arrival] = deque()
+        self._batch: deque[_Arrival] = deque()
+        self._arrived = asyncio.Event()
+        self._pull = TaskPull(bus, deliver=self._deliver, room=self._room)
         self._overload = Overload(bus, durations, load, metrics, post=self._post)
 
     async def run(self) -> None:
-        """Take tasks in for ever; cancel to stop."""
-        subscription = await self._bus.js.subscribe(
-            subjects.TASK_FILTER,
-            queue=DURABLE,
-            durable=DURABLE,
-            stream=subjects.TASKS,
-            cb=self._arrived,
-            manual_ack=True,
-            config=ConsumerConfig(
-                ack_policy=AckPolicy.EXPLICIT,
-                ack_wait=ACK_WAIT_S,
-                max_ack_pending=MAX_ACK_PENDING,
-                max_deliver=-1,
-            ),
-        )
+        """Take tasks in for ever; cancel to stop, which gives back those in hand."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._overload.run(), name="overload")
+                group.create_task(self._pull.run(), name="tasks")
+                group.create_task(self._keep_alive(), name="tasks-in-hand")
                 while True:
-                    await self._admit_batch(await self._batch())
+                    await self._arrived.wait()
+                    await self._admit_some()
         finally:
-            await subscription.unsubscribe()
+            self._tell_in_hand(b"-NAK")
 
-    async def _batch(self) -> list[_Arrival]:
-        batch = [await self._arrivals.get()]
-        while len(batch) < MAX_KEYS and not self._arrivals.empty():
-            batch.append(self._arrivals.get_nowait())
-        return batch
+    def _room(self) -> int:
+        return MAX_IN_HAND - len(self._arrivals) - len(self._batch)
 
-    async def _arrived(self, message: Msg) -> None:
+    async def _admit_some(self) -> None:
+        while self._arrivals and len(self._batch) < MAX_KEYS:
+            self._batch.append(self._arrivals.popleft())
+        if not self._arrivals:
+            self._arrived.clear()
+        while self._batch:
+            try:
+                await self._admit_batch()
+                self._health.report("intake", True)
+            except (*AWAY, BusUnavailable) as error:
+                reason = str(error) or type(error).__name__
+                self._health.report("intake", False, reason)
+                log.warning("intake_waits", reason=reason, tasks=len(self._batch))
+                await asyncio.sleep(PAUSE_S)
+        self._pull.more()
+
+    async def _admit_batch(self) -> None:
+        doubtful = [
+            arrival.task.run_id
+            for arrival in self._batch
+            if isinstance(arrival.task, Task)
+            and (arrival.task.key is not None or arrival.delivered > 1)
+        ]
+        known = await self._store.known(doubtful) if doubtful else {}
+        while self._batch:
+            await self._admit(self._batch[0], known)
+            self._batch.popleft()
+
+    async def _keep_alive(self) -> None:
+        """Tell the stream again and again that what is in hand for long is in work."""
+        in_hand: set[str] = set()
+        while True:
+            await asyncio.sleep(KEEP_ALIVE_S)
+            before, in_hand = in_hand, {a.message.reply for a in (*self._batch, *self._arrivals)}
+            for reply in before & in_hand:
+                self._bus.tell(reply, b"+WPI")
+
+    def _tell_in_hand(self, word: bytes) -> None:
+        for arrival in (*self._batch, *self._arrivals):
+            self._bus.tell(arrival.message.reply, word)
+
+    def _deliver(self, message: Msg) -> None:
         tokens = message.reply.split(".")
         offset = 4 if len(tokens) == _ACK_TOKENS else 6
         delivered, seq, time_ns = (
@@ -119,6 +152,7 @@ class Intake:
             int(tokens[offset + 1]),
             int(tokens[offset + 3]),
         )
+        task: Task | HocketError
         try:
             task = read_task(
                 message.subject,
@@ -129,27 +163,15 @@ class Intake:
                 max_bytes=self._max_task_bytes,
             )
         except HocketError as error:
-            await self._reject(message, error.info(), run_id=None)
-            return
-        await self._arrivals.put(_Arrival(message, delivered, task))
-
-    async def _admit_batch(self, batch: list[_Arrival]) -> None:
-        doubtful = [a.task.run_id for a in batch if a.task.key is not None or a.delivered > 1]
-        while True:
-            try:
-                known = await self._store.known(doubtful) if doubtful else {}
-                for arrival in batch:
-                    await self._admit(arrival, known)
-                self._health.report("intake", True)
-                return
-            except AWAY as error:
-                reason = str(error) or type(error).__name__
-                self._health.report("intake", False, reason)
-                log.warning("intake_waits", reason=reason, tasks=len(batch))
-                await asyncio.sleep(PAUSE_S)
+            task = error
+        self._arrivals.append(_Arrival(message, delivered, task))
+        self._arrived.set()
 
     async def _admit(self, arrival: _Arrival, known: Mapping[str, Run]) -> None:
         message, task = arrival.message, arrival.task
+        if isinstance(task, HocketError):
+            await self._reject(message, task.info(), run_id=None)
+            return
         run = known.get(task.run_id)
         if run is not None and run.status is RunStatus.REJECTED and arrival.delivered == 1:
             run = None  # its key comes with a new task

@@ -34,7 +34,7 @@ from hocket.schemas.pipeline.plan import Plan
 MAX_WAITING_TASKS = 2_000
 MAX_WAITING_PER_TENANT = 1_000
 TICK_S = 0.1
-KEEP_ALIVE_EVERY = 80
+KEEP_ALIVE_EVERY = 15
 """Ticks after which waiting tasks are told to be in work: well within intake's ack wait."""
 MAX_LOOKS = 1_000
 """Waiting tasks judged per tick."""
