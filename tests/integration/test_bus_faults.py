@@ -281,6 +281,20 @@ async def test_an_answer_to_a_flush_that_was_given_up_does_not_end_the_connectio
         await bus.close()
 
 
+async def test_a_cancellation_that_comes_with_the_answer_is_not_forgotten(nats_url: str) -> None:
+    async with Wire.to(nats_url) as wire:
+        bus = await Bus.connect(wire.url, name="cancelled")
+        wire.hold()
+        flushing = asyncio.create_task(bus.nc.flush())
+        await until(lambda: len(bus.nc._pongs) == 1)
+        bus.nc._pongs.pop().set_result(True)
+        flushing.cancel()
+        await asyncio.wait({flushing})
+        assert flushing.cancelled()
+        wire.release()
+        await bus.close()
+
+
 async def test_closing_waits_for_acknowledgements(nats_url: str, bus: Bus) -> None:
     await bus.api("STREAM.CREATE.IDS", {"name": "IDS", "subjects": ["ids"]}, timeout_ms=5_000)
     ending = await Bus.connect(nats_url, name="ending")

@@ -19,7 +19,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import structlog
 from nats.aio.client import Client
@@ -59,6 +59,7 @@ TEMPORARY = frozenset({503})
 """API error codes after which the same post may succeed: no leader, no space yet, restarting."""
 
 log = structlog.get_logger(__name__)
+T = TypeVar("T")
 
 
 class BusUnavailable(HocketError):
@@ -131,6 +132,12 @@ class _Client(Client):
         kept = [command for command in self._pending if ACK_PREFIX not in command[:ACK_PREFIX_END]]
         self._pending, self._pending_data_size = kept, sum(map(len, kept))
         await super()._attempt_reconnect()
+
+    async def request(self, *arguments: Any, **named: Any) -> Msg:
+        return await _heeding_cancellation(super().request, *arguments, **named)
+
+    async def flush(self, *arguments: Any, **named: Any) -> None:
+        await _heeding_cancellation(super().flush, *arguments, **named)
 
     async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
         # the client's own ping overtakes what waits to be written, so that `flush` would end before
@@ -503,6 +510,20 @@ def _logged(
             log.exception("bus_callback_failed", subscribed=subject, subject=message.subject)
 
     return call
+
+
+async def _heeding_cancellation(
+    ask: Callable[..., Awaitable[T]], *arguments: Any, **named: Any
+) -> T:
+    """Ask the client, which waits with `asyncio.wait_for`: until Python 3.12 that forgets a
+    cancellation that comes together with the answer, and who was cancelled would go on."""
+    task = asyncio.current_task()
+    assert task is not None, "only tasks await"
+    before = task.cancelling()
+    result = await ask(*arguments, **named)
+    if task.cancelling() > before:
+        raise asyncio.CancelledError
+    return result
 
 
 def _without_secrets(url: str) -> str:
