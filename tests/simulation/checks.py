@@ -31,6 +31,7 @@ from simulation.database import as_jsonb
 from simulation.faults import Faults
 from simulation.history import History, differences
 from simulation.jetstream import Stored, Stream
+from simulation.journal import Execution
 from simulation.platform import Platform
 from simulation.user import TENANT, User
 
@@ -76,6 +77,7 @@ class Checks:
         self._dispatches: set[str] = set()
         self._alarms = 0
         self._exits = 0
+        platform.journal.ended = self._execution_ended
         platform.server.jetstream.observers.append(self._stream)
         platform.database.observers.append(self._commit)
 
@@ -190,6 +192,10 @@ class Checks:
         ended_by = self._end_epochs.get(run_id)
         if ended_by is not None and request.epoch >= ended_by:
             self.fail("starts-after-end", f"{_attempt(request)} is dispatched after the run's end")
+        row = self._database.steps.get(run_id, {}).get(request.step)
+        epoch = self._database.partitions[request.partition].epoch
+        if row is not None and row["finished_at"] is not None and request.epoch == epoch:
+            self.fail("again", f"{_attempt(request)} is dispatched and its step had ended")
         if self._is_beyond(run_id, request.deadline_at_ms):
             self.fail("deadline-moved", f"{_attempt(request)} may take longer than its run")
         name = _attempt(request)
@@ -198,6 +204,14 @@ class Checks:
             left, row = request.budget_left_usd, self._database.runs.get(run_id)
             if left is not None and left <= 0 and row is not None and row["spent_usd"] > 0:
                 self.fail("budget", f"{name} is dispatched and nothing is left of the budget")
+
+    def _execution_ended(self, execution: Execution) -> None:
+        """Nobody works longer than the attempt may take, once processes are no longer stopped."""
+        if execution.begun_s < self._settled_s or execution.stubborn:
+            return
+        took_ms = 1_000 * (self._world.now_s - execution.begun_s)
+        if took_ms > execution.timeout_ms + 1_000 * CANCEL_WITHIN_S:
+            self.fail("too-long", f"{execution.id} took {took_ms} of {execution.timeout_ms} ms")
 
     def _commit(self, what: str, detail: Any) -> None:
         if what != "committed":
@@ -236,6 +250,25 @@ class Checks:
             self.fail("starts-after-end", f"{run_id} has ended and its step {key} changed")
         if row["state"] == "cancelled":
             self._must_stop(run_id, key)
+        if "[" in key and row["finished_at"] is None:
+            self._check_concurrency(run_id, row)
+
+    def _check_concurrency(self, run_id: str, row: dict[str, Any]) -> None:
+        """No more items of a map are under way than it allows."""
+        facts = _json(row["facts"]) or {}
+        if facts.get("link") != "item" or "home" in facts:
+            return
+        run = self._database.runs[run_id]
+        plan = plan_of(self._database, TENANT, run["pipeline"], run["version"])
+        spec = plan.by_path[row["path"]].node.map
+        assert spec is not None, row["path"]
+        under_way = [
+            other["key"]
+            for other in self._database.steps[run_id].values()
+            if other["parent"] == row["parent"] and other["finished_at"] is None
+        ]
+        if len(under_way) > spec.concurrency:
+            self.fail("concurrency", f"{run_id} has {under_way} under way at once")
 
     def _must_stop(self, run_id: str, key: str) -> None:
         """Whatever works on a cancelled step stops soon in calm weather."""

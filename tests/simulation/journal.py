@@ -1,5 +1,6 @@
 """What the workers' handlers did, written down where no product code can reach it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -47,6 +48,7 @@ class Journal:
     metered: dict[str, Decimal] = field(default_factory=dict)
     running: dict[int, Execution] = field(default_factory=dict)
     closed: bool = False
+    ended: Callable[[Execution], None] = lambda execution: None
 
     def begin(self, context: Any, process: Process) -> Execution:
         step = context.step
@@ -77,6 +79,7 @@ class Journal:
         execution.output = output
         self.running.pop(id(execution), None)
         self.world.note(execution.worker, f"ends {execution.id}: {outcome}")
+        self.ended(execution)
 
     def died(self, process: Process) -> None:
         """A worker was killed: whatever it ran has stopped."""

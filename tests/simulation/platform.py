@@ -8,16 +8,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry
-
 from hocket.coordinator.coordinator import Coordinator
-from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.kit.bucket import Bucket
 from hocket.kit.bus import Bus
 from hocket.kit.lifecycle import Health
 from hocket.kit.streams import ensure_streams
 from hocket.schemas import subjects
-from hocket.workers.runtime.meters import Meters
 from hocket.workers.runtime.spans import Spans
 from hocket.workers.runtime.worker import Worker
 from simulation.cache_tables import CacheTables, SimulatedCacheStore
@@ -30,6 +26,16 @@ from simulation.world import Process, World
 URL = "nats://simulated:4222"
 RESTART_S = (0.1, 1.0)
 Main = Callable[[Process], Awaitable[None]]
+
+
+class Silence:
+    """Metrics that nobody reads."""
+
+    def __getattr__(self, name: str) -> "Silence":
+        return self
+
+    def __call__(self, *values: object) -> "Silence":
+        return self
 
 
 @dataclass(frozen=True)
@@ -123,7 +129,7 @@ class Platform:
             SimulatedStore(self.database, process),  # type: ignore[arg-type]
             SimulatedCacheStore(self.cache, self.database, process),  # type: ignore[arg-type]
             Health(),
-            CoordinatorMetrics(CollectorRegistry()),
+            Silence(),  # type: ignore[arg-type]
             leases := Bucket(bus, subjects.COORDINATORS),
             name=process.name,
             partitions=self.layout.partitions,
@@ -145,7 +151,7 @@ class Platform:
             handlers,
             dict.fromkeys(handlers, self.layout.slots),
             name=f"{process.name}/{process.starts}",
-            meters=Meters(CollectorRegistry()),
+            meters=Silence(),  # type: ignore[arg-type]
             spans=Spans(exporting=False),
             ack_wait_s=self.layout.ack_wait_s,
         )
