@@ -11,7 +11,11 @@ TESTS ?= tests
 JOBS ?= 2
 LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
-.PHONY: setup demo test lint types unit integration workflows docs lock clean
+SEED ?= 1
+SEEDS ?= 100000
+BUG ?=
+
+.PHONY: setup demo test lint types unit integration workflows sim docs lock clean
 
 setup: $(DEV_STAMP)
 
@@ -62,6 +66,11 @@ integration: setup
 # every real workflow of the shared data on the real stack, about 4 minutes; prints a table
 workflows: setup
 	$(PY) bench/workflows.py
+
+# the platform under simulated faults; SEEDS=1 prints the trace of one seed
+sim: setup
+	cd tests && ../$(PY) -m simulation --seed $(SEED) --seeds $(SEEDS) --jobs $(JOBS) \
+		$(if $(BUG),--bug $(BUG))
 
 # documents that are made from the code; a test says when they are old
 docs: setup

@@ -4,14 +4,14 @@ A bug is known by its name; `BUGS` tells what it is. Played with enough seeds, e
 (`planted.py` tells by which check, and after how many seeds).
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
-from hocket.coordinator import dispatcher, intake, log_reader, partition
 from hocket.coordinator import coordinator as coordinators
+from hocket.coordinator import dispatcher, intake, log_reader, partition
 from hocket.coordinator.committer import Committer, Tenure
 from hocket.coordinator.core import attempts, containers, decide, graph, unfolding
 from hocket.coordinator.core.commands import CancelAttempt, CancelSubRun
@@ -30,6 +30,17 @@ class Bug:
 
     text: str
     patch: Patch
+
+
+def _both(*patches: Patch) -> Patch:
+    @contextmanager
+    def patched() -> Iterator[None]:
+        with ExitStack() as stack:
+            for patch in patches:
+                stack.enter_context(patch())
+            yield
+
+    return patched
 
 
 def _replaced(place: Any, name: str, make: Callable[[Any], Any]) -> Patch:
@@ -60,7 +71,7 @@ def _always_new(original: Any) -> Any:
     async def accept(self: Any, event: Any, at_ms: float) -> None:
         self._runs.pop(event.run_id, None)
         self._ended.pop(event.run_id, None)
-        with mock.patch.object(type(self), "_may_be_old", lambda self, event: False):
+        with mock.patch.object(type(self), "_may_be_old", return_value=False):
             await original(self, event, at_ms)
 
     return accept
@@ -347,8 +358,11 @@ BUGS: dict[str, Bug] = {
         _replaced(intake.Intake, "_admit", _knows_nothing),
     ),
     "offset-ahead-of-state": Bug(
-        "the offset is moved before the event is applied",
-        _replaced(partition.Partition, "handle", _offset_first),
+        "the offset is moved before the event is applied, and may be written without it",
+        _both(
+            _replaced(partition.Partition, "handle", _offset_first),
+            _replaced(Committer, "_taken", _never_applying),
+        ),
     ),
     "half-an-event-committed": Bug(
         "a commit may take what an event changed without the offset behind it",

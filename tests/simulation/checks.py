@@ -38,9 +38,10 @@ from simulation.user import TENANT, User
 if TYPE_CHECKING:
     from simulation.scenario import Plan
 
-SETTLED_S = 5.0
+SETTLED_S = 3.0
 """So long after the faults' end every connection stands again."""
-CANCEL_WITHIN_S = 1.0
+CANCEL_WITHIN_S = 0.5
+STOP_WITHIN_MS = 500.0
 EXPECTED_EXITS = (BusUnavailable, NatsError, *AWAY)
 """A process may end where a server is away."""
 EXPECTED_ALARMS = frozenset(
@@ -210,7 +211,7 @@ class Checks:
         if execution.begun_s < self._settled_s or execution.stubborn:
             return
         took_ms = 1_000 * (self._world.now_s - execution.begun_s)
-        if took_ms > execution.timeout_ms + 1_000 * CANCEL_WITHIN_S:
+        if took_ms > execution.timeout_ms + STOP_WITHIN_MS:
             self.fail("too-long", f"{execution.id} took {took_ms} of {execution.timeout_ms} ms")
 
     def _commit(self, what: str, detail: Any) -> None:

@@ -43,6 +43,9 @@ class Faults:
             self._cut_off,
             self._turn_clock,
             self._repeat_result,
+            self._ambush,
+            self._ambush,
+            self._ambush,
         ]
         for _ in range(count):
             when_s = from_s + (until_s - from_s) * dice.random()
@@ -98,6 +101,28 @@ class Faults:
     def _turn_clock(self) -> None:
         process = self._dice.choice(list(self.platform.processes.values()))
         process.skew_s = self._dice.uniform(-3.0, 3.0)
+
+    def _ambush(self) -> None:
+        """Strike at a moment that matters: when something was just written, and nobody knows yet."""
+        dice, platform = self._dice, self.platform
+        moment = dice.choice(("committed", "LOG stored", "STEPS stored", "STEPS removed", "owned"))
+        strike = dice.choice(
+            (self._kill_coordinator, self._kill_coordinator, self._kill_worker, self._crash_nats)
+        )
+        left = dice.randint(1, 4)
+
+        def happened(what: str) -> None:
+            nonlocal left
+            if what == moment and left and not self.calm:
+                left -= 1
+                if not left:
+                    self._world.note("fault", f"ambush at {what}")
+                    self._world.after(0.0, strike)
+
+        platform.database.observers.append(lambda what, detail: happened(what))
+        platform.server.jetstream.observers.append(
+            lambda what, stream, stored, why: happened(f"{stream.name} {what}")
+        )
 
     # ---- NATS -------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from simulation.journal import Execution, Journal
 from simulation.world import Process
 
 HANG_S = 3_600.0
+LONGEST_S = {"slow": 0.8, "long": 6.0}
 STUBBORN_S = 2.5
 EMITTED = ("sim:quick", "sim:slow", "sim:flaky")
 
@@ -76,7 +77,7 @@ class Handlers:
             execution.stubborn = True
             await _stubbornly(0.1 + die("time"))
         else:
-            longest_s = 0.8 if kind == "slow" else 0.03
+            longest_s = LONGEST_S.get(kind, 0.03)
             await asyncio.sleep(0.001 + longest_s * die("time"))
         if kind == "flaky" and die("fails") < 0.4:
             raise Busy

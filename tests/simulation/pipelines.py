@@ -6,7 +6,8 @@ from typing import Any
 from hocket.schemas.errors import InvalidInput
 from simulation.compiled import compiled
 
-KINDS = ("quick", "quick", "slow", "flaky", "flaky", "failing", "hang", "stubborn")
+KINDS = ("quick", "quick", "slow", "long", "flaky", "flaky", "failing", "hang", "stubborn")
+GENTLE_KINDS = ("quick", "slow", "long", "flaky", "stubborn")
 RETRY = {"max_attempts": 3, "backoff_ms": 40, "factor": 2, "max_backoff_ms": 400}
 NAMES = "abcdefgh"
 CHILD = "child"
@@ -85,7 +86,8 @@ class Generator:
         if node["type"] in ("python", "llm", "planning", "pipeline"):
             if self._gentle or dice.random() < 0.7:
                 node["retry"] = RETRY if not self._gentle else {**RETRY, "max_attempts": 20}
-            patient = self._gentle and node["type"] == "pipeline"
+            long = node.get("handler") == "sim:long"
+            patient = self._gentle and (node["type"] == "pipeline" or long)
             if node.get("handler") == "sim:hang" or (dice.random() < 0.4 and not patient):
                 node["timeout_ms"] = dice.choice((300, 900, 2_000))
         if dice.random() < 0.15:
@@ -154,7 +156,7 @@ class Generator:
         if dice.random() < 0.25:
             node: dict[str, Any] = {"type": "llm", "model": "m", "prompt": "hello"}
         else:
-            kinds = ("quick", "slow", "flaky", "stubborn") if self._gentle else KINDS
+            kinds = GENTLE_KINDS if self._gentle else KINDS
             node = {"type": "python", "handler": f"sim:{dice.choice(kinds)}"}
         if dice.random() < 0.3:
             node["retry"] = RETRY

@@ -5,9 +5,12 @@ ended, as `hocket up` and Kubernetes do.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from unittest import mock
 
+from hocket.coordinator import dispatcher, overload
 from hocket.coordinator.coordinator import Coordinator
 from hocket.kit.bucket import Bucket
 from hocket.kit.bus import Bus
@@ -48,6 +51,19 @@ class Layout:
     slots: int = 4
     ack_wait_s: float = 3.0
     window: int = 1_000
+
+
+@contextmanager
+def idling_slowly() -> Iterator[None]:
+    """Let processes look around less often: most of a play would be that."""
+    with ExitStack() as stack:
+        for module, name, value in (
+            (overload, "TICK_S", 0.5),
+            (overload, "KEEP_ALIVE_EVERY", 16),
+            (dispatcher, "TICK_S", 0.5),
+        ):
+            stack.enter_context(mock.patch.object(module, name, value))
+        yield
 
 
 class Platform:

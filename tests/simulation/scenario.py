@@ -12,7 +12,7 @@ from simulation.compiled import shared
 from simulation.faults import Faults
 from simulation.nats_transport import SimulatedTransport
 from simulation.pipelines import CHILD, Generator
-from simulation.platform import URL, Layout, Platform
+from simulation.platform import URL, Layout, Platform, idling_slowly
 from simulation.user import TENANT, Task, User
 from simulation.world import RunsInCircles, World, replaced
 
@@ -67,7 +67,7 @@ def _drawn(dice: Random) -> Plan:
         generator.pipeline(f"p{number}", slo_ms=slo_ms) for number in range(dice.randint(1, 2))
     ]
     documents.append(generator.pipeline(CHILD, slo_ms=slo_ms, sub=False))
-    until_s = dice.choice((3.0, 6.0))
+    until_s = dice.choice((2.0, 4.0))
     tasks = [
         _task(dice, number, gentle, documents, until_s) for number in range(dice.randint(2, 5))
     ]
@@ -99,7 +99,7 @@ def _task(
     if not gentle and dice.random() < 0.2:
         headers["Hocket-Deadline-Ms"] = str(dice.choice((500, 3_000)))
     return Task(
-        at_s=0.3 + (until_s + 1.0) * dice.random() ** 1.5,
+        at_s=dice.uniform(0.3, until_s if dice.random() < 0.75 else until_s + 4.0),
         pipeline=dice.choice(documents)["pipeline"],
         key=f"k{number}" if dice.random() < 0.8 else None,
         input={"n": dice.randint(0, 9), "xs": list(range(dice.randint(0, 4)))},
@@ -127,7 +127,7 @@ def play(
     class Transport(SimulatedTransport):
         server = platform.server
 
-    with replaced(world, Transport), shared(), bug():
+    with replaced(world, Transport), shared(), idling_slowly(), bug():
         platform.start()
         for process, skew_s in zip(platform.processes.values(), plan.skews, strict=False):
             process.skew_s = skew_s

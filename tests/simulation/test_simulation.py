@@ -1,0 +1,62 @@
+"""The platform under simulated faults: no seed shows a violation, and a seed is always the same play."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from simulation.bugs import BUGS
+from simulation.scenario import play
+
+FIRST, SEEDS, CHUNK = 1, 1_000, 20
+HASHES = """
+import sys
+from simulation.scenario import play
+print(*(play(seed).trace_hash for seed in sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, CHUNK))
+def test_no_seed_shows_a_violation(first: int) -> None:
+    for seed in range(first, first + CHUNK):
+        violation = play(str(seed)).violation
+        assert violation is None, f"{violation}: replay it with `make sim SEED={seed} SEEDS=1`"
+
+
+def test_a_seed_is_the_same_play_twice() -> None:
+    for seed in ("3", "7", "11"):
+        first, second = play(seed), play(seed, verbose=True)
+        assert (first.trace_hash, first.steps) == (second.trace_hash, second.steps)
+
+
+def test_a_seed_is_the_same_play_in_every_interpreter() -> None:
+    hashes = {_hashes_with(str(number), ("5", "13", "17")) for number in (0, 1, 4711)}
+    assert len(hashes) == 1
+
+
+def test_seeds_differ() -> None:
+    assert play("1").trace_hash != play("2").trace_hash
+
+
+@pytest.mark.parametrize("bug", ["ack-before-commit", "map-too-wide", "row-lost"])
+def test_a_planted_bug_is_caught(bug: str) -> None:
+    assert any(play(str(seed), bug=BUGS[bug].patch).violation for seed in range(1, 60))
+
+
+def _hashes_with(hash_seed: str, seeds: tuple[str, ...]) -> str:
+    """Play seeds in a new interpreter whose sets of strings have another order."""
+    environment = os.environ | {
+        "PYTHONHASHSEED": hash_seed,
+        "PYTHONPATH": str(Path(__file__).parents[1]),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", HASHES, *seeds],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+    )
+    return done.stdout
