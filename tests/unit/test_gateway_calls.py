@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from decimal import Decimal
 
 from hocket.gateway.backends.protocol import (
@@ -17,8 +18,9 @@ from hocket.gateway.calls import Calls
 from hocket.gateway.cancellation import Cancellation
 from hocket.gateway.core.breaker import BreakerState
 from hocket.gateway.core.budget_rules import NO_BUDGETS, BudgetRules
+from hocket.gateway.core.locality import PrefixCache
 from hocket.gateway.core.price import Prices
-from hocket.gateway.core.table import BackendSpec, ModelSpec, PoolSpec, RoutingTable
+from hocket.gateway.core.table import BackendSpec, Choose, ModelSpec, PoolSpec, RoutingTable
 from hocket.gateway.routes import Routes
 from hocket.gateway.served import ServedBackend, retire_missing
 from hocket.schemas.errors import ErrorClass
@@ -81,6 +83,7 @@ class Desk:
         self.max_waiting = 1_024
         self.prices: Prices | None = None
         self.budgets = NO_BUDGETS
+        self.prefix_cache: PrefixCache | None = None
         self.calls = Calls(self.routes(), now_ms=lambda: self.now_ms, book=self._book)
 
     def routes(self) -> Routes:
@@ -97,7 +100,10 @@ class Desk:
             for name in self.backends
         )
         served = {spec.name: ServedBackend(spec, self.backends[spec.name]) for spec in specs}
-        model = ModelSpec(specs, retries=self.retries)
+        if self.prefix_cache is not None:
+            specs = tuple(replace(spec, prefix_cache=self.prefix_cache) for spec in specs)
+        choose: Choose = "load" if self.prefix_cache is None else "locality"
+        model = ModelSpec(specs, retries=self.retries, choose=choose)
         pool = PoolSpec(self.limit * len(specs), max_waiting=self.max_waiting)
         return Routes(RoutingTable({"writer": model}, pools={"pool": pool}), served, self.budgets)
 
@@ -525,6 +531,26 @@ async def test_an_error_tells_what_is_left_of_time_and_money() -> None:
     reply = await desk.make(budget_usd="9", budget_left_usd="5")
     assert reply.error is not None
     assert (reply.error.slack_ms, reply.error.budget_left_usd) == (60_000, "5")
+
+
+async def test_a_conversation_goes_back_to_the_replica_that_has_it() -> None:
+    release = asyncio.Event()
+    desk = Desk(a=waits(release), b=waits(release))
+    desk.prefix_cache = PrefixCache(tokens=100_000, block_tokens=16)
+    desk.limit = 9
+    desk.calls.replace(desk.routes())
+    said: dict[str, list[dict[str, str]]] = {"x": [], "y": []}
+
+    def turn(who: str, number: int) -> asyncio.Task[CallReply]:
+        said[who].append({"role": "user", "content": f"{who} says {number} " * 40})
+        return asyncio.create_task(desk.make(f"{who}{number}", messages=tuple(said[who])))
+
+    together = [turn("x", 0), turn("y", 0)]
+    await asyncio.wait_for(desk.backends["b"].called.wait(), BOUND_S)
+    release.set()
+    homes = [(await one).backend for one in together]
+    later = [(await turn(who, number)).backend for number in (1, 2) for who in "yx"]
+    assert (homes, later) == (["a", "b"], ["b", "a", "b", "a"])
 
 
 async def until(holds: Callable[[], bool]) -> None:

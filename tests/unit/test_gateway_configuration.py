@@ -9,6 +9,7 @@ import yaml
 from hocket.gateway.core.breaker import NEVER
 from hocket.gateway.core.configuration import EXTRACTIVE, built_in_table, parse
 from hocket.gateway.core.errors import RoutingInvalid
+from hocket.gateway.core.locality import PrefixCache
 from hocket.gateway.core.price import Prices
 from hocket.gateway.core.table import PoolSpec
 
@@ -192,6 +193,13 @@ def test_a_backend_without_a_pool_has_one_of_its_own_over_its_replicas() -> None
     assert parse(section, {}).pools["b"] == PoolSpec(6)
 
 
+def test_a_prefix_cache_makes_its_model_choose_by_locality() -> None:
+    cache = {"tokens": 2_560_000, "block_tokens": 512, "prefill_tokens_per_s": 8_000}
+    models = parse({**own(prefix_cache=cache), "n": own()["m"]}, {}).models
+    assert [models[name].choose for name in ("m", "n")] == ["locality", "load"]
+    assert models["m"].backends[0].prefix_cache == PrefixCache(2_560_000, 512, 8_000.0)
+
+
 def test_litellms_router_settings_decide_retries_strategy_fallbacks_and_cooldown() -> None:
     section = yaml.safe_load("""
         model_list:
@@ -349,6 +357,23 @@ def test_a_mistake_is_refused_with_its_field_and_cure(section: Any, field: str, 
         (own(breaker={"rate": 1}), "models.m.backends[0].breaker.rate", "failure_rate"),
         (own(breaker={"failure_rate": 0}), "models.m.backends[0].breaker.failure_rate", "0.01"),
         (own(breaker=True), "models.m.backends[0].breaker", "field: value"),
+        (own(prefix_cache={"blocks": 1}), "models.m.backends[0].prefix_cache.blocks", "tokens"),
+        (
+            own(prefix_cache={"block_tokens": 1}),
+            "models.m.backends[0].prefix_cache.block_tokens",
+            "16 to",
+        ),
+        (
+            {
+                "m": {
+                    "backends": [
+                        own(prefix_cache={"block_tokens": n})["m"]["backends"][0] for n in (64, 128)
+                    ]
+                }
+            },
+            "models.m.backends",
+            "the same `block_tokens`",
+        ),
     ],
 )
 def test_a_mistake_in_what_goes_beyond_litellm_is_refused_too(

@@ -21,6 +21,7 @@ from hocket.gateway.cancellation import Cancellation
 from hocket.gateway.core import asked
 from hocket.gateway.core.errors import CallStopped
 from hocket.gateway.core.history import Kind
+from hocket.gateway.core.locality import NO_PROMPT, Prompt, prompt_of
 from hocket.gateway.core.records import call_reply, usage_record
 from hocket.gateway.core.retrying import attempts_of, pause_ms
 from hocket.gateway.core.routing import CallFacts
@@ -52,6 +53,7 @@ class _Call:
     queue_ms: float = 0.0
     backend: str = ""
     relay: Relay | None = None
+    prompt: Prompt = NO_PROMPT
 
     @property
     def began(self) -> bool:
@@ -98,6 +100,8 @@ class Calls:
         try:
             model = self._routes.table.model(request.model)
             most = attempts_of(model)
+            if model.choose == "locality":
+                call.prompt = prompt_of(request, model.block_tokens)
             while call.attempts < most:
                 reply, move_on = await self._paid(call, model)
                 if reply is None and model.retries is None:
@@ -130,6 +134,8 @@ class Calls:
                 return None, False
             record, completion, error = await self._attempt(call, place)
             cost_usd = record.cost_usd
+            if error is None:
+                self.floor.metered(place, completion)
             if error is None and cost_usd:
                 self.spending.learn(call.request, kind, place.spec.prices, cost_usd)
         finally:
@@ -218,6 +224,7 @@ def _wish(call: _Call, kind: Kind) -> Wish:
             min_quality=requires.min_quality,
             labels=tuple(requires.labels.items()),
             residency=requires.residency,
+            prompt=call.prompt,
         ),
         kind,
         request.priority,

@@ -27,6 +27,7 @@ from hocket.gateway.core.errors import (
     NoBackendSuits,
 )
 from hocket.gateway.core.history import Durations, Kind
+from hocket.gateway.core.locality import ReplicaCache
 from hocket.gateway.core.outcomes import outcome_of
 from hocket.gateway.core.queue import Room, Ticket
 from hocket.gateway.core.routing import (
@@ -41,7 +42,7 @@ from hocket.gateway.core.table import BackendSpec, PoolSpec, RoutingTable
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.schemas import ids
 from hocket.schemas.errors import HocketError
-from hocket.schemas.messages import Priority
+from hocket.schemas.messages import Completion, Priority
 
 BUSY_RETRY_MS = 1_000.0
 """What a caller is told to wait where no backend says how long it rests."""
@@ -81,6 +82,8 @@ class Place:
         self.began_ms = began_ms
         self.queue_ms = queue_ms
         self.overdue = False
+        self.cached_tokens = 0
+        """What the replica is expected to have of the prompt."""
         self.timer: asyncio.TimerHandle | None = None
         self._floor: Floor | None = floor
 
@@ -118,6 +121,7 @@ class Floor:
         self._pool_slow: Counter[str] = Counter()
         self._resting_until_ms: dict[str, float] = {}
         self._breakers: dict[str, Breaker] = {}
+        self._caches: dict[str, ReplicaCache] = {}
         self._room = Room()
         self._waiters: dict[int, _Waiter] = {}
         self._arrivals = itertools.count()
@@ -146,7 +150,20 @@ class Floor:
             else Breaker(spec.breaker, _dice_of(spec.key))
             for spec in table.backends()
         }
+        self._caches = {
+            spec.key: held
+            if (held := self._caches.get(spec.key)) is not None and held.cache == spec.prefix_cache
+            else ReplicaCache(spec.prefix_cache)
+            for spec in table.backends()
+            if spec.prefix_cache is not None
+        }
         self._offer_all()
+
+    def metered(self, place: Place, completion: Completion) -> None:
+        """Take in what a replica says it had of a prompt."""
+        cache = self._caches.get(place.spec.key)
+        if cache is not None:
+            cache.metered(place.cached_tokens, completion.cached_tokens)
 
     def rest(self, key: str, until_ms: float) -> None:
         """Ask a replica for nothing until then."""
@@ -193,6 +210,7 @@ class Floor:
             self._pool_slow,
             self._breakers,
             self.durations,
+            self._caches,
         )
         return choose(self._table, wish.facts, view)
 
@@ -204,6 +222,9 @@ class Floor:
         if not wish.facts.fast:
             self._pool_slow[place.spec.pool] += 1
         self._breakers[key].began(now_ms)
+        cache = self._caches.get(key)
+        if cache is not None:
+            place.cached_tokens = cache.send(wish.facts.prompt, now_ms).cached_tokens
         slow_ms = self._slow_ms(place.spec)
         if slow_ms is not None and place.spec.breaker.enabled:
             loop = asyncio.get_running_loop()
@@ -220,6 +241,9 @@ class Floor:
             _less(self._pool_slow, spec.pool)
         if place.overdue:
             _less(self._overdue, spec.key)
+        cache = self._caches.get(spec.key)
+        if cache is not None and not self._in_flight.get(spec.key):
+            cache.idle()
         outcome = Outcome.NOTHING
         if not unused:
             latency_ms = now_ms - place.began_ms

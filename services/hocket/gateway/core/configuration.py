@@ -20,6 +20,7 @@ from hocket.gateway.core.fields import (
     checked_prices,
     wrong,
 )
+from hocket.gateway.core.locality import PrefixCache
 from hocket.gateway.core.price import Prices
 from hocket.gateway.core.table import (
     DEFAULT_LIMIT,
@@ -38,6 +39,8 @@ __all__ = ["EXTRACTIVE", "built_in_table", "parse"]
 
 MAX_RETRIES = 10
 MAX_REPLICAS = 1_000
+MAX_CACHED_TOKENS = 10**9
+MIN_BLOCK_TOKENS = 16
 TRITON_SCHEMES = (*HTTP_SCHEMES, "grpc://", "grpcs://")
 
 _MODEL_FIELDS = frozenset(
@@ -63,12 +66,14 @@ _BACKEND_FIELDS = frozenset(
         "labels",
         "residency",
         "breaker",
+        "prefix_cache",
         "triton",
         "usage_in_stream",
     }
 )
 _REPLICA_FIELDS = frozenset({"name", "base_url", "api_key", "limit", "max_concurrency"})
 _POOL_FIELDS = frozenset({"max_concurrency", "reserved_fast", "fast_ms", "max_waiting"})
+_CACHE_FIELDS = frozenset({"tokens", "block_tokens", "prefill_tokens_per_s"})
 _BREAKER_FIELDS = frozenset(
     {
         "window_ms",
@@ -134,10 +139,16 @@ def _model(name: str, model: Fields) -> ModelSpec:
     if not isinstance(fallbacks, list) or not all(isinstance(one, str) for one in fallbacks):
         cure = "List the models to use when no backend of this one can."
         raise wrong(model.at("fallbacks"), "it is not a list of models", cure)
+    caches = {one.prefix_cache.block_tokens for one in backends if one.prefix_cache}
+    if len(caches) > 1:
+        cure = "Give the backends of a model the same `block_tokens`."
+        raise wrong(model.at("backends"), "their prefix caches differ in `block_tokens`", cure)
     return ModelSpec(
         tuple(backends),
         mode=model.choice("mode", ("auto", "dedicated", "serverless"), "auto"),
-        choose=model.choice("choose", ("load", "price", "latency"), "load"),
+        choose=model.choice(
+            "choose", ("load", "price", "latency", "locality"), "locality" if caches else "load"
+        ),
         min_quality=model.number("min_quality", 0.0, 0.0, 1.0),
         fallbacks=tuple(fallbacks),
         retries=_retries(model),
@@ -173,6 +184,7 @@ def _backends(entry: Fields, default_name: str, rule: BreakerRule) -> list[Backe
         "labels": entry.labels("labels"),
         "residency": entry.tags("residency"),
         "breaker": _breaker(entry, rule),
+        "prefix_cache": _prefix_cache(entry),
         "usage_in_stream": entry.flag("usage_in_stream", True),
     }
     return _KINDS[kind](entry, common)
@@ -268,6 +280,19 @@ def _breaker(entry: Fields, default: BreakerRule) -> BreakerRule:
         slow_ms=found.duration_ms("slow_ms", 0.0) or default.slow_ms,
         open_ms=found.duration_ms("open_ms", default.open_ms),
         max_open_ms=found.duration_ms("max_open_ms", default.max_open_ms),
+    )
+
+
+def _prefix_cache(entry: Fields) -> PrefixCache | None:
+    if "prefix_cache" not in entry:
+        return None
+    found = entry.under("prefix_cache")
+    found.only(_CACHE_FIELDS)
+    usual = PrefixCache()
+    return PrefixCache(
+        found.count("tokens", usual.tokens, "tokens", most=MAX_CACHED_TOKENS),
+        found.count("block_tokens", usual.block_tokens, "tokens", least=MIN_BLOCK_TOKENS),
+        found.number("prefill_tokens_per_s", usual.prefill_tokens_per_s, 1.0, 1e9),
     )
 
 

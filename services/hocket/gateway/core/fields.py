@@ -121,14 +121,16 @@ class Fields:
         words = " or ".join(f"`{one}`" for one in choices)
         raise wrong(self.at(name), f"`{value}` is none of them", f"Use {words}.")
 
-    def count(self, name: str, default: int, unit: str, *, least: int = 1) -> int:
+    def count(
+        self, name: str, default: int, unit: str, *, least: int = 1, most: int = MAX_COUNT
+    ) -> int:
         """Return a whole number."""
         value = self._entry.get(name)
         if value is None:
             return default
-        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= MAX_COUNT:
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
             return value
-        cure = f"Use {least} to {MAX_COUNT} {unit}."
+        cure = f"Use {least} to {most} {unit}."
         raise wrong(self.at(name), "it is not a whole number in range", cure)
 
     def number(self, name: str, default: float, least: float, most: float) -> float:

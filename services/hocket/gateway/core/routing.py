@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from hocket.gateway.core.breaker import Breaker
 from hocket.gateway.core.history import Durations
+from hocket.gateway.core.locality import NO_PROMPT, Prompt, ReplicaCache, crowd_of
 from hocket.gateway.core.table import BackendSpec, Choose, ModelSpec, RoutingTable
 
 _TYPICAL = 0.5
@@ -30,6 +31,7 @@ class CallFacts:
     min_quality: float = 0.0
     labels: tuple[tuple[str, str], ...] = ()
     residency: str | None = None
+    prompt: Prompt = NO_PROMPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class View:
     pool_slow: Mapping[str, int] = field(default_factory=dict)
     breakers: Mapping[str, Breaker] = field(default_factory=dict)
     durations: Durations | None = None
+    caches: Mapping[str, ReplicaCache] = field(default_factory=dict)
 
 
 class Obstacle(StrEnum):
@@ -90,16 +93,17 @@ class Decision:
 
 
 def choose(table: RoutingTable, call: CallFacts, view: View) -> Decision:
-    """Choose a replica in the first tier that can take the call: the one with the least load, the
-    lowest price or the shortest latency, as the model says. Raises ModelUnknown."""
+    """Choose a replica in the first tier that can take the call, by load, price, latency or what it
+    has of the prompt, as the model says. Raises ModelUnknown."""
     best: tuple[tuple[float, ...], BackendSpec, Choose] | None = None
     candidates: list[Candidate] = []
     left: list[tuple[BackendSpec, Obstacle]] = []
     free = 0
     patient: ModelSpec | None = None
+    crowds: dict[int, float] = {}
     for order, (tier, model, spec) in enumerate(_in_tiers(table, call.model)):
         calls = view.in_flight.get(spec.key, 0)
-        score = (tier, *_score(model.choose, spec, calls, view), order)
+        score = (tier, *_score(model, spec, calls, call, view, crowds), order)
         obstacle, refused = _refusal(table, model, spec, calls, call, view)
         if patient not in (None, model):
             obstacle, refused = Obstacle.SPARED, "stands in only for what cannot be waited for"
@@ -161,13 +165,28 @@ def _in_tiers(table: RoutingTable, name: str) -> Iterator[tuple[float, ModelSpec
             yield 2.0 * tier + spill, one, spec
 
 
-def _score(choose: Choose, spec: BackendSpec, calls: int, view: View) -> tuple[float, float]:
+def _score(
+    model: ModelSpec,
+    spec: BackendSpec,
+    calls: int,
+    call: CallFacts,
+    view: View,
+    crowds: dict[int, float],
+) -> tuple[float, ...]:
     load, price = calls / spec.limit, float(spec.prices.rank_usd)
-    if choose == "price":
+    if model.choose == "price":
         return price, load
-    if choose == "latency":
+    if model.choose == "latency":
         usual_ms = view.durations.of_replica(spec.key, _TYPICAL) if view.durations else None
         return usual_ms or 0.0, load
+    if model.choose == "locality":
+        cache = view.caches.get(spec.key)
+        if cache is None:
+            return 0.0, load
+        if id(model) not in crowds:
+            crowds[id(model)] = crowd_of([view.in_flight.get(one.key, 0) for one in model.backends])
+        cost_ms = cache.fit(call.prompt, view.now_ms).cost_ms
+        return float(calls > crowds[id(model)]), cost_ms, cache.oldest_ms()
     return load, price
 
 
@@ -219,9 +238,11 @@ def _unfit(model: ModelSpec, spec: BackendSpec, call: CallFacts) -> str:
 def _praise(choose: Choose, score: tuple[float, ...], free: int) -> str:
     if free == 1:
         return "the only backend that can take the call"
-    _, first, second, _ = score
+    first, second = score[1], score[2]
     if choose == "price":
         return f"lowest price ({first:g} USD for a million in and out), then load ({second:.0%})"
     if choose == "latency":
         return f"shortest latency ({first:.0f} ms is typical), then load ({second:.0%})"
+    if choose == "locality":
+        return f"least prefill, its own and the one to wait for (weighed {second:.0f} ms)"
     return f"least load ({first:.0%} of its limit), then price ({second:g} USD for a million in and out)"

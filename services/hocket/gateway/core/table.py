@@ -14,6 +14,7 @@ from pydantic import SecretStr
 
 from hocket.gateway.core.breaker import USUAL, BreakerRule
 from hocket.gateway.core.errors import ModelUnknown
+from hocket.gateway.core.locality import PrefixCache
 from hocket.gateway.core.price import Prices
 from hocket.gateway.core.triton import TritonOptions
 
@@ -31,7 +32,7 @@ Hosting = Literal["dedicated", "serverless"]
 """Whose machine a backend runs on: ours, paid by the hour, or somebody's, paid by the call."""
 Mode = Literal["dedicated", "serverless", "auto"]
 """Which backends a model uses; `auto` spills from dedicated to serverless ones."""
-Choose = Literal["load", "price", "latency"]
+Choose = Literal["load", "price", "latency", "locality"]
 """What decides among the replicas that can take a call."""
 WarmTier = Literal["hot", "warm", "cold"]
 
@@ -61,6 +62,7 @@ class BackendSpec:
     labels: tuple[tuple[str, str], ...] = ()
     residency: frozenset[str] = frozenset()
     breaker: BreakerRule = USUAL
+    prefix_cache: PrefixCache | None = None
     usage_in_stream: bool = True
     triton: TritonOptions = field(default_factory=TritonOptions)
     key: str = field(init=False)
@@ -87,6 +89,11 @@ class ModelSpec:
     min_quality: float = 0.0
     fallbacks: tuple[str, ...] = ()
     retries: int | None = None
+
+    @property
+    def block_tokens(self) -> int:
+        """Return the tokens of a block of the prefix caches; 1 where there is none."""
+        return next((one.prefix_cache.block_tokens for one in self.backends if one.prefix_cache), 1)
 
 
 @dataclass(frozen=True, slots=True)
