@@ -11,7 +11,7 @@ from hocket.workers.replay import Task, sleep
 from hocket.workers.runtime.context import Context
 
 JOURNAL = "WORKFLOW_JOURNAL"
-"""The variable that names the file in which `replay` keeps its journal."""
+"""The variable that names the file in which handlers keep their journal."""
 
 
 async def pass_along(value: Any) -> Any:
@@ -32,6 +32,16 @@ async def replay(task: Task, context: Context) -> Any:
     done = await sleep(task)
     _write(context.step.run_id, task.task, "end", time.monotonic())
     return done
+
+
+async def call_model(value: dict[str, Any], context: Context) -> str:
+    """Call a model with the run's id; write when that is cancelled (the machine's wall clock)."""
+    try:
+        reply = await context.model(value["model"], context.step.run_id)
+    except asyncio.CancelledError:
+        _write(context.step.run_id, value["model"], "cancelled", time.time())
+        raise
+    return reply.text
 
 
 def _write(run_id: str, task: str, what: str, at_s: float) -> None:

@@ -22,6 +22,7 @@ from hocket.schemas.messages import (
     CallReply,
     CallRequest,
     ChatMessage,
+    StepCancelled,
 )
 from mock_upstream import Upstream, running_upstream
 
@@ -126,6 +127,28 @@ async def test_a_cancelled_call_closes_its_connection_and_is_booked(
         (booked,) = await records(bus)
     assert reply.error is not None
     assert (reply.error.code, booked.status) == ("call_cancelled", "cancelled")
+
+
+async def test_the_calls_of_a_cancelled_attempt_are_stopped_and_no_others(
+    bus: Bus, nats_url: str, upstream: Upstream, tmp_path: Path
+) -> None:
+    upstream.answer = upstream.hangs
+    mine = Attribution(run_id="r1", step="find~slow", attempt=1)
+    other = Attribution(run_id="r1", step="find~fast", attempt=1)
+    async with running_gateway(nats_url, tmp_path, models(upstream)):
+        stopped = asyncio.create_task(call(bus, request("c1", attribution=mine)))
+        kept = asyncio.create_task(call(bus, request("c2", attribution=other)))
+        async with asyncio.timeout(BOUND_S):
+            while len(upstream.bodies) < 2:
+                upstream.called.clear()
+                await upstream.called.wait()
+        cancelled = StepCancelled(run_id="r1", step="find~slow", attempt=1, reason="race_lost")
+        bus.tell(subjects.CANCEL_FILTER, cancelled.model_dump_json().encode())
+        reply = await asyncio.wait_for(stopped, BOUND_S)
+        assert reply.error is not None
+        assert reply.error.code == "call_cancelled"
+        upstream.release.set()
+        assert (await asyncio.wait_for(kept, BOUND_S)).text == "tidal"
 
 
 async def test_a_call_past_its_deadline_is_booked_as_timed_out(

@@ -375,6 +375,27 @@ class NodeCosts(Reply):
     truncated: bool = False
 
 
+class KindCost(Reply):
+    pipeline: str | None
+    version: int | None
+    node: str | None
+    day: date
+    kind: str
+    calls: int
+    runs: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: Decimal
+
+
+class KindCosts(Reply):
+    """One row per pipeline version, node, day (UTC) and kind (`call`, `retry`: the attempt was made
+    again, `speculation`: the branch lost its race), from `report.cost_by_kind`."""
+
+    costs: tuple[KindCost, ...]
+    truncated: bool = False
+
+
 class CacheSaving(Reply):
     pipeline: str
     version: int

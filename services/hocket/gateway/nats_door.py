@@ -1,8 +1,8 @@
 """The door for workers: model calls as NATS requests.
 
 A CallRequest on `hocket.gateway.call` gets its CallReply on the request's reply subject.
-`hocket.gateway.cancel` stops a call, `hocket.gateway.models` lists the logical models. What cannot be
-a call is answered with a typed error.
+`hocket.gateway.cancel` stops a call, `hocket.cancel` (which workers hear too) those of an attempt,
+`hocket.gateway.models` lists the logical models. What cannot be a call is answered with a typed error.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from hocket.gateway.ongoing import Ongoing
 from hocket.kit.bus import Bus
 from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
-from hocket.schemas.messages import CallCancelled, CallReply, CallRequest
+from hocket.schemas.messages import CallCancelled, CallReply, CallRequest, StepCancelled
 
 QUEUE = "gateway"
 OPEN_TIMEOUT_S = 10
@@ -37,7 +37,7 @@ class NatsDoor:
         self._bus = bus
         self._ongoing = ongoing
         self._subscriptions: list[Subscription] = []
-        self._cancels: Subscription | None = None
+        self._cancels: list[Subscription] = []
 
     async def open(self) -> None:
         """Subscribe; when it returns, the server sends calls here."""
@@ -46,7 +46,10 @@ class NatsDoor:
             await subscribe(subjects.GATEWAY_CALL, self._on_call, queue=QUEUE),
             await subscribe(subjects.GATEWAY_MODELS, self._on_models, queue=QUEUE),
         ]
-        self._cancels = await subscribe(subjects.GATEWAY_CANCEL, self._on_cancel)
+        self._cancels = [
+            await subscribe(subjects.GATEWAY_CANCEL, self._on_cancel),
+            await subscribe(subjects.CANCEL_FILTER, self._on_step_cancelled),
+        ]
         await self._bus.nc.flush(timeout=OPEN_TIMEOUT_S)
 
     async def take_no_more(self) -> None:
@@ -56,8 +59,8 @@ class NatsDoor:
 
     async def close(self) -> None:
         """Stop listening altogether."""
-        if self._cancels is not None:
-            await self._drained(self._cancels)
+        for subscription in self._cancels:
+            await self._drained(subscription)
 
     async def _drained(self, subscription: Subscription) -> None:
         try:
@@ -107,6 +110,14 @@ class NatsDoor:
             log.warning("cancel_malformed", reason=str(_malformed(error)))
             return
         self._ongoing.cancel(wanted.call_id, "somebody asked to")
+
+    async def _on_step_cancelled(self, message: Msg) -> None:
+        try:
+            cancelled = StepCancelled.model_validate_json(message.data)
+        except ValidationError as error:
+            log.warning("cancel_malformed", reason=str(_malformed(error)))
+            return
+        self._ongoing.cancel_attempt(cancelled)
 
     async def _on_models(self, message: Msg) -> None:
         table = self._ongoing.table

@@ -21,7 +21,7 @@ from hocket.gateway.core.table import RoutingTable
 from hocket.gateway.floor import BUSY_RETRY_MS
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.kit import clock, telemetry
-from hocket.schemas.messages import CallReply, CallRequest
+from hocket.schemas.messages import Attribution, CallReply, CallRequest, StepCancelled
 
 MAX_CALLS = 1_024
 """Calls that one gateway holds at once, those waiting for a place included."""
@@ -49,6 +49,7 @@ class Ongoing:
         self._exporting = exporting
         self._max_calls = max_calls
         self._making: dict[str, tuple[asyncio.Task[CallReply], Cancellation]] = {}
+        self._of_run: dict[str, dict[str, Attribution]] = {}
         self._replies: RecentReplies[CallReply] = RecentReplies()
 
     @property
@@ -87,7 +88,10 @@ class Ongoing:
             self._made(request, cancellation, headers or {}, chunks), name=f"call {request.call_id}"
         )
         self._making[request.call_id] = (task, cancellation)
-        task.add_done_callback(lambda _: self._ended(request.call_id))
+        who = request.attribution
+        if who.run_id is not None:
+            self._of_run.setdefault(who.run_id, {})[request.call_id] = who
+        task.add_done_callback(lambda _: self._ended(request.call_id, who.run_id))
         self._count()
         return task
 
@@ -96,6 +100,13 @@ class Ongoing:
         making = self._making.get(call_id)
         if making is not None:
             making[1].cancel(reason)
+
+    def cancel_attempt(self, cancelled: StepCancelled) -> None:
+        """Stop the calls of an attempt that is cancelled, without waiting for its worker to ask."""
+        for call_id, who in list(self._of_run.get(cancelled.run_id, {}).items()):
+            concerned = cancelled.step in (None, who.step)
+            if concerned and cancelled.attempt in (None, who.attempt):
+                self.cancel(call_id, cancelled.reason or "its step was cancelled")
 
     def refused(self, code: str) -> None:
         """Count a call that no backend was asked for."""
@@ -115,8 +126,13 @@ class Ongoing:
         if making:
             await asyncio.wait(making, timeout=timeout_ms / 1000)
 
-    def _ended(self, call_id: str) -> None:
+    def _ended(self, call_id: str, run_id: str | None) -> None:
         del self._making[call_id]
+        if run_id is not None:
+            calls = self._of_run[run_id]
+            del calls[call_id]
+            if not calls:
+                del self._of_run[run_id]
         self._count()
 
     def _count(self) -> None:

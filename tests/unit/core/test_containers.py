@@ -3,9 +3,10 @@
 import pytest
 from playing import Play, python
 
-from hocket.coordinator.core.commands import CancelAttempt
+from hocket.coordinator.core.commands import CancelAttempt, RecordAttempt
 from hocket.coordinator.core.state import RunStatus, StepState
 from hocket.schemas.errors import ErrorClass, ErrorInfo
+from hocket.schemas.messages import AttemptFinished
 
 BROKEN = ErrorInfo(code="broken", message="it broke", error_class=ErrorClass.PERMANENT)
 BUSY = ErrorInfo(code="busy", message="busy", error_class=ErrorClass.TRANSIENT)
@@ -177,3 +178,32 @@ def test_an_emitted_node_may_have_a_fallback_within_the_policy() -> None:
     play.finish("p", {"nodes": {n: python(fallback=[{"node": python()}]) for n in "ab"}})
     assert play.run.error is not None
     assert "there are 4 and the policy allows 2" in play.run.error.message
+
+
+def test_a_race_keeps_who_won_and_stops_the_others_in_the_same_decision() -> None:
+    graph = {"type": "graph", "nodes": {"x": python(), "y": python(map={"over": "[1, 2]"})}}
+    branches = {"a": python(), "b": graph, "c": {"type": "pipeline", "pipeline": "other"}}
+    play = Play({"r": {"type": "race", "branches": branches}, "z": python(needs=["r"])})
+    before = len(play.commands)
+    play.finish("r~a", 1)
+    assert play.run.steps["r"].winner == "r~a"
+    stopped = [c for c in play.commands[before:] if type(c).__name__.startswith("Cancel")]
+    assert [getattr(c, "step", "sub-run") for c in stopped] == [
+        "r~b/x",
+        "r~b/y[0]",
+        "r~b/y[1]",
+        "sub-run",
+    ]
+    assert play.waiting() == ["z"]
+
+
+def test_the_end_of_a_stopped_attempt_is_kept_as_cancelled() -> None:
+    play = Play(race() | {"z": python(needs=["r"])})
+    play.finish("r~a", 1)
+    stopped = ErrorInfo(
+        code="attempt_cancelled", message="stopped", error_class=ErrorClass.CANCELLED
+    )
+    play.send(AttemptFinished(run_id="r1", step="r~b", attempt=1, error=stopped))
+    play.send(AttemptFinished(run_id="r1", step="r~c", attempt=1, output="too late"))
+    kept = [(c.key, c.outcome) for c in play.commands if isinstance(c, RecordAttempt)]
+    assert kept == [("r~b", "cancelled"), ("r~c", "late")]

@@ -11,7 +11,15 @@ from hocket.admin.costs import reads
 from hocket.admin.identity import CallerDep
 from hocket.admin.pages import DEFAULT_PAGE, Limit, in_range
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.rest import MAX_VERSION, CacheSavings, NodeCosts, PipelineCosts, RunCosts, Token
+from hocket.schemas.rest import (
+    MAX_VERSION,
+    CacheSavings,
+    KindCosts,
+    NodeCosts,
+    PipelineCosts,
+    RunCosts,
+    Token,
+)
 
 DEFAULT_DAYS = 30
 MAX_DAYS = 400
@@ -45,6 +53,19 @@ async def saved_by_cache(
     """What steps served from the cache would have cost, by node and day."""
     start, end = _days(first, last)
     return await reads.saved_by_cache(context.pool, caller.tenant, start, end, pipeline)
+
+
+@router.get("/kinds")
+async def costs_by_kind(
+    context: Ctx,
+    caller: CallerDep,
+    pipeline: PipelineName = None,
+    first: Annotated[date | None, Query(alias="from", description="First day (UTC).")] = None,
+    last: Annotated[date | None, Query(alias="to", description="Last day (UTC).")] = None,
+) -> KindCosts:
+    """Cost by node, day and kind: calls, attempts made again, branches that lost their race."""
+    start, end = _days(first, last)
+    return await reads.by_kind(context.pool, caller.tenant, start, end, pipeline)
 
 
 @router.get("/nodes")

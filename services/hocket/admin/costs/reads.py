@@ -6,6 +6,8 @@ from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.schemas.rest import (
     CacheSaving,
     CacheSavings,
+    KindCost,
+    KindCosts,
     NodeCosts,
     PipelineCosts,
     PipelineDayCost,
@@ -48,6 +50,16 @@ LIMIT $4
 """What each run cost, the dearest first."""
 
 
+BY_KIND = """
+SELECT pipeline, version, node, day, kind, calls, runs, input_tokens::bigint,
+       output_tokens::bigint, cost_usd
+FROM report.cost_by_kind
+WHERE tenant = $1 AND day BETWEEN $2 AND $3 AND ($4::text IS NULL OR pipeline = $4)
+ORDER BY day DESC, cost_usd DESC, calls DESC, pipeline, version, node, kind
+LIMIT $5
+"""
+"""What each node cost on each day, and how much of it was speculation or tried again."""
+
 SAVED_BY_CACHE = """
 SELECT pipeline, version, node, day, hits, runs, saved_usd
 FROM report.cache_savings
@@ -78,6 +90,19 @@ async def by_node(pool: Pool, tenant: str, pipeline: str | None, version: int | 
     )
     return NodeCosts(
         costs=tuple(PipelineNodeCost(**dict(row)) for row in rows[:MAX_ROWS]),
+        truncated=len(rows) > MAX_ROWS,
+    )
+
+
+async def by_kind(
+    pool: Pool, tenant: str, first: date, last: date, pipeline: str | None
+) -> KindCosts:
+    """Return cost by node, day and kind, from the first to the last day, both included."""
+    rows = await pool.fetch(
+        BY_KIND, tenant, first, last, pipeline, MAX_ROWS + 1, timeout=QUERY_TIMEOUT_S
+    )
+    return KindCosts(
+        costs=tuple(KindCost(**dict(row)) for row in rows[:MAX_ROWS]),
         truncated=len(rows) > MAX_ROWS,
     )
 

@@ -15,6 +15,8 @@ class By(StrEnum):
     PIPELINE = "pipeline"
     NODE = "node"
     RUN = "run"
+    KIND = "kind"
+    """What was tried again, and what lost its race."""
     CACHE = "cache"
     """What steps served from the cache would have cost."""
 
@@ -41,6 +43,9 @@ def cost(
         page = api.get("/v1/costs/pipelines", pipeline=pipeline, **{"from": first})
     elif by is By.NODE:
         page = api.get("/v1/costs/nodes", pipeline=pipeline)
+    elif by is By.KIND:
+        first = (today - timedelta(days=days - 1)).date().isoformat()
+        page = api.get("/v1/costs/kinds", pipeline=pipeline, **{"from": first})
     elif by is By.CACHE:
         first = (today - timedelta(days=days - 1)).date().isoformat()
         page = api.get("/v1/costs/cache", pipeline=pipeline, **{"from": first})
@@ -71,6 +76,7 @@ COLUMNS = {
         "pipeline", "node", "model", "backend", "calls", "failed", "tokens in", "tokens out",
         "latency", "cost",
     ),
+    By.KIND: ("day", "pipeline", "node", "kind", "runs", "calls", "tokens in", "tokens out", "cost"),
     By.CACHE: ("day", "pipeline", "node", "runs", "hits", "saved"),
     By.RUN: ("run", "pipeline", "status", "time", "calls", "tokens in", "tokens out", "cost"),
 }  # fmt: skip

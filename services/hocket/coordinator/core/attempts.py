@@ -202,7 +202,7 @@ def finished(u: Unfolding, event: AttemptFinished) -> None:
         return
     step = _count(u, step, event)
     if step.state is not StepState.DISPATCHED or event.attempt != step.attempt:
-        _record(u, step, event, "late")
+        _record(u, step, event, _late_outcome(step, event))
         return
     step = _clocked(step, event)
     if event.error is not None:
@@ -362,6 +362,13 @@ def _hold(u: Unfolding, event: AttemptFinished) -> None:
     if key not in u.run.early and len(u.run.early) < MAX_EARLY:
         early: Map[tuple[str, int], AttemptFinished] = u.run.early.set(key, event)
         u.change(early=early)
+
+
+def _late_outcome(step: Step, event: AttemptFinished) -> str:
+    """Tell the end of an attempt that was stopped from one that nobody waited for any more."""
+    error = event.error
+    stopped = error is not None and error.error_class is ErrorClass.CANCELLED
+    return "cancelled" if stopped and step.state is StepState.CANCELLED else "late"
 
 
 def _record(u: Unfolding, step: Step, event: AttemptFinished, outcome: str) -> None:

@@ -284,6 +284,8 @@ def _pick_best(u: Unfolding, parent: Step, plan: NodePlan) -> None:
 
 
 def _commit(u: Unfolding, parent: Step, winner: Step) -> None:
+    """Let a branch win: what runs below the others is cancelled, in this very decision."""
+    u.steps[parent.key] = replace(parent, winner=winner.key)
     cancel_below(u, parent.key, "race_lost")
     u.settle(parent.key, StepState.SUCCEEDED, output=winner.output, degraded=winner.degraded)
 

@@ -238,6 +238,7 @@ def step_of(row: Mapping[str, Any]) -> Step:
         worker=row["worker"],
         degraded=facts.get("degraded", False),
         emitted=facts.get("emitted"),
+        winner=facts.get("winner", ""),
         cache_key=facts.get("cache_key"),
         source=_source(facts.get("source")),
         counted=tuple((a, d, Decimal(cost)) for a, d, cost in facts.get("counted", ())),
@@ -369,6 +370,8 @@ def _step_facts(step: Step) -> dict[str, Any] | None:
         facts["degraded"] = True
     if step.emitted is not None:
         facts["emitted"] = step.emitted
+    if step.winner:
+        facts["winner"] = step.winner
     if step.cache_key is not None:
         facts["cache_key"] = step.cache_key
     if step.source is not None:

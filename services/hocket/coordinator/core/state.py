@@ -131,6 +131,8 @@ class Step:
     degraded: bool = False
     emitted: Any = None
     """The sub-graph a planner returned, while and after it runs under this step."""
+    winner: str = ""
+    """The key of the branch that won a race."""
     cache_key: str | None = None
     """While the step looks its output up or computes it for the cache: the entry's key."""
     source: Source | None = None

@@ -1,0 +1,2 @@
+DROP VIEW report.cost_by_kind;
+DROP VIEW report.usage;

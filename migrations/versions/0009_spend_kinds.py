@@ -1,0 +1,14 @@
+"""spend_kinds: see migrations/sql/0009_spend_kinds.up.sql."""
+
+from hocket.kit.migrations import run_sql as run
+
+revision = "0009"
+down_revision = "0008"
+
+
+def upgrade() -> None:
+    run("0009_spend_kinds.up.sql")
+
+
+def downgrade() -> None:
+    run("0009_spend_kinds.down.sql")
