@@ -26,6 +26,8 @@ class Gateway:
     def __init__(self, process: asyncio.subprocess.Process, config: Path) -> None:
         self.process = process
         self.config = config
+        self.url = ""
+        """The base URL of its HTTP door."""
         self._events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
 
     async def read_log(self) -> None:
@@ -49,12 +51,13 @@ class Gateway:
 
 @asynccontextmanager
 async def running_gateway(
-    nats_url: str, folder: Path, section: dict[str, Any] | None
+    nats_url: str, folder: Path, section: dict[str, Any] | None, **sections: Any
 ) -> AsyncIterator[Gateway]:
+    """Run a gateway with a `models:` section, and others, until the block ends."""
     config = folder / "hocket.yaml"
     environment = {**os.environ, "NATS_URL": nats_url, "HOCKET_DATA_DIR": str(folder)}
     if section is not None:
-        config.write_text(yaml.safe_dump({"models": section}))
+        config.write_text(yaml.safe_dump({"models": section, **sections}))
         environment["HOCKET_CONFIG"] = str(config)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -66,7 +69,7 @@ async def running_gateway(
     gateway = Gateway(process, config)
     reading = asyncio.create_task(gateway.read_log())
     try:
-        await gateway.logged("gateway_serving")
+        gateway.url = (await gateway.logged("gateway_serving"))["url"]
         yield gateway
     finally:
         if process.returncode is None:

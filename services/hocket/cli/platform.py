@@ -48,8 +48,9 @@ class Platform:
     `coordinators` share the partitions likewise.
     `worker_types` are the node types that they run; all where none is named.
     `services` chooses which kinds of process run. `env` adds to the processes' environment.
-    `nats_url` and `database_url` replace the embedded servers. `api_port` 0 means any free port; a
-    port that is taken is replaced by a free one. `ready_timeout_s` bounds the start of each part.
+    `nats_url` and `database_url` replace the embedded servers. `api_port` and `gateway_port`: 0
+    means any free port; a port that is taken is replaced by a free one. `ready_timeout_s` bounds the
+    start of each part.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Platform:
         database_url: str | None = None,
         api_host: str = LOOPBACK,
         api_port: int = 0,
+        gateway_port: int = 0,
         config: Path | None = None,
         log_level: str = "info",
         ready_timeout_s: float = READY_TIMEOUT_S,
@@ -82,6 +84,7 @@ class Platform:
         self._extra_env = dict(env or {})
         self._given_nats, self._given_database = nats_url, database_url
         self._api_host, self._api_port = api_host, api_port
+        self._gateway_port = gateway_port
         self._config = config
         self._log_level = log_level
         self._ready_timeout_s = ready_timeout_s
@@ -109,6 +112,13 @@ class Platform:
         assert "admin" in self._services, "the API is not among the services that run"
         host = LOOPBACK if self._api_host in ("", "0.0.0.0", "::") else self._api_host
         return f"http://{host}:{self._api_port}"
+
+    @property
+    def gateway_url(self) -> str:
+        """The base URL of the gateway's OpenAI-compatible API."""
+        assert "gateway" in self._services, "the gateway is not among the services that run"
+        host = LOOPBACK if self._api_host in ("", "0.0.0.0", "::") else self._api_host
+        return f"http://{host}:{self._gateway_port}/v1"
 
     @property
     def log_dir(self) -> Path:
@@ -149,7 +159,7 @@ class Platform:
     async def _start(self) -> None:
         await asyncio.gather(self._start_servers(), asyncio.to_thread(_import_migrations))
         await _all((self._migrate(), self._make_streams()))
-        self._choose_api_port()
+        self._choose_ports()
         run_dir = self.data_dir / "run"
         run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         for leftover in run_dir.glob("*-*.json"):  # this folder's processes have all ended
@@ -189,12 +199,17 @@ class Platform:
         finally:
             await bus.close()
 
-    def _choose_api_port(self) -> None:
-        if self._api_port and port_is_free(self._api_port):
-            return
-        wanted, self._api_port = self._api_port, remembered_port(self.data_dir / "api.port")
+    def _choose_ports(self) -> None:
+        self._api_port = self._free_port("api", self._api_port)
+        self._gateway_port = self._free_port("gateway", self._gateway_port)
+
+    def _free_port(self, name: str, wanted: int) -> int:
+        if wanted and port_is_free(wanted):
+            return wanted
+        port = remembered_port(self.data_dir / f"{name}.port")
         if wanted:
-            log.warning("api_port_taken", taken=wanted, port=self._api_port)
+            log.warning(f"{name}_port_taken", taken=wanted, port=port)
+        return port
 
     def _environment(self) -> dict[str, str]:
         env = {
@@ -206,6 +221,8 @@ class Platform:
             "HOCKET_DATA_DIR": str(self.data_dir),
             "HOCKET_API_HOST": self._api_host,
             "HOCKET_API_PORT": str(self._api_port),
+            "HOCKET_GATEWAY_HOST": self._api_host,
+            "HOCKET_GATEWAY_PORT": str(self._gateway_port),
             "HOCKET_HEALTH_PORT": "0",
             "HOCKET_LOG_FORMAT": "json",
             "HOCKET_LOG_LEVEL": self._log_level,

@@ -35,6 +35,15 @@ class GatewayMetrics:
             buckets=LATENCY_BUCKETS_S,
             registry=registry,
         )
+        self.http_requests = Counter(
+            "hocket_gateway_http_requests", "Requests at the HTTP door.", registry=registry
+        )
+        self.http_failures = Counter(
+            "hocket_gateway_http_failures",
+            "Requests at the HTTP door that ended with an error.",
+            ("code",),
+            registry=registry,
+        )
         self.in_flight = Gauge(
             "hocket_gateway_in_flight", "Calls held by this gateway.", registry=registry
         )

@@ -9,13 +9,14 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import structlog
 
 from hocket.gateway.core import budget_rules
+from hocket.gateway.core.access import Access, parse_access
 from hocket.gateway.core.budget_rules import NO_BUDGETS, BudgetRules
 from hocket.gateway.core.configuration import parse
 from hocket.gateway.core.table import RoutingTable
@@ -31,11 +32,13 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """A routing table and its backends by replica key, replaced as a whole on reload."""
+    """A routing table, its backends by replica key, and the keys of the HTTP door; replaced as a whole
+    on reload."""
 
     table: RoutingTable
     served: Mapping[str, ServedBackend]
     budgets: BudgetRules = NO_BUDGETS
+    access: Access = field(default_factory=Access)
 
 
 async def read_routes(path: Path | None, before: Routes | None = None) -> Routes:
@@ -43,13 +46,14 @@ async def read_routes(path: Path | None, before: Routes | None = None) -> Routes
     content = config.load(path)
     table = parse(_section(content), os.environ, content.get("pools"))
     budgets = budget_rules.read(content.get("budgets"), os.environ)
+    access = parse_access(content.get("access"), os.environ)
     for name in table.without_effect:
         log.warning("routing_field_without_effect", field=name)
     for spec in table.backends():
         if not spec.prices.priced:
             log.warning("backend_unpriced", backend=spec.key)
     served = await serve(table, before.served if before else {}, clock.now_ms)
-    return Routes(table, served, budgets)
+    return Routes(table, served, budgets, access)
 
 
 class Reload:

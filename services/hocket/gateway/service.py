@@ -15,6 +15,8 @@ import structlog
 from hocket.gateway.booking import Booking
 from hocket.gateway.calls import Calls
 from hocket.gateway.control_door import ControlDoor
+from hocket.gateway.core.access import Access
+from hocket.gateway.http_door.door import HttpDoor
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.gateway.nats_door import NatsDoor
 from hocket.gateway.ongoing import MAX_CALLS, Ongoing
@@ -23,11 +25,13 @@ from hocket.gateway.served import retire_missing
 from hocket.kit import clock
 from hocket.kit.bus import Bus
 from hocket.kit.lifecycle import Service
+from hocket.kit.settings import Settings
 from hocket.kit.streams import ensure_streams
 
 DRAIN_MS = 15_000.0
 FLUSH_MS = 5_000.0
 """Both together stay below the time that `kit.lifecycle` gives a stopping process."""
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 WATCH_MS = 1_000.0
 
 log = structlog.get_logger()
@@ -44,19 +48,32 @@ async def main(service: Service) -> None:
     ongoing = Ongoing(calls, metrics, exporting=service.telemetry.exporting, max_calls=MAX_CALLS)
     door = NatsDoor(bus, ongoing)
     control = ControlDoor(bus, lambda: calls.routes)
+    http = HttpDoor(ongoing, lambda: calls.routes.access, metrics)
     reload = Reload(settings.config, routes, calls.replace, service.health)
     with reload.on_hangup():
         await control.open()
         await door.open()
+        url = await _open_http(http, settings, routes.access)
         service.started()
-        log.info("gateway_serving", models=calls.routes.table.names())
+        log.info("gateway_serving", models=calls.routes.table.names(), url=url)
         await _watched(service, bus, reload)
         log.info("gateway_draining", drain_ms=DRAIN_MS)
-        await door.take_no_more()
+        await asyncio.gather(door.take_no_more(), http.take_no_more())
         await ongoing.drain(drain_ms=DRAIN_MS, flush_ms=FLUSH_MS)
+        await http.close()
         await door.close()
         await control.close()
     await retire_missing(calls.routes.served, {})
+
+
+async def _open_http(http: HttpDoor, settings: Settings, access: Access) -> str:
+    """Open the HTTP door and return its URL; nothing where there is to be none."""
+    if settings.gateway_port < 0:
+        return ""
+    url = await http.open(settings.gateway_host, settings.gateway_port)
+    if access.open and settings.gateway_host not in LOOPBACK:
+        log.warning("http_door_without_keys", url=url, cure="list keys under `access:`")
+    return url
 
 
 async def _watched(service: Service, bus: Bus, reload: Reload) -> None:

@@ -44,5 +44,9 @@ class Settings(BaseSettings):
     dispatch_gate: bool = True
     """Whether ready steps wait for a free slot in the coordinator, where they can be ordered; without
     it they go to the stream at once, first come first served within a lane."""
+    gateway_host: str = "127.0.0.1"
+    """Where the gateway's HTTP door listens."""
+    gateway_port: int = Field(0, ge=-1, le=65_535)
+    """0: any free port; -1: no HTTP door."""
     api_host: str = "127.0.0.1"
     api_port: int = Field(8_080, ge=0, le=65_535)

@@ -1,4 +1,4 @@
-"""`hocket gateway`: models of backends whose servers load and unload them."""
+"""`hocket gateway`: keys of its HTTP door, and models of backends whose servers load and unload them."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,10 +9,11 @@ from hocket.cli.target import target_of
 if TYPE_CHECKING:
     from hocket.schemas.messages import BackendControl, BackendControlled
 
+KEY_BYTES = 32
 ANSWER_MARGIN_MS = 5_000.0
 
 app = typer.Typer(
-    help="Backends behind the gateway: load and unload their models, see how they are.",
+    help="The gateway: keys for its HTTP door; load and unload models of backends.",
     no_args_is_help=True,
 )
 
@@ -51,6 +52,27 @@ def status(context: typer.Context, backend: Backend, timeout_s: TimeoutS = 10) -
     wanted = BackendControl(action="status", backend=backend, timeout_ms=timeout_s * 1000)
     done = _controlled(context, wanted)
     print_json(done.model_dump(exclude={"error"}))
+
+
+@app.command("key")
+def key(
+    name: Annotated[str, typer.Argument(help="Whose key it is, for people.")],
+    tenant: Annotated[str, typer.Option(help="Whose calls come with it.")] = "default",
+) -> None:
+    """Make a key for the HTTP door, and print what the configuration needs to know of it.
+
+    The key itself is printed once and kept nowhere.
+    """
+    import secrets
+
+    from hocket.gateway.core.access import KEY_PREFIX, hashed
+    from hocket.schemas.subjects import check_token
+
+    made = KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
+    typer.echo(f"# the key, for {name}: {made}")
+    typer.echo("access:\n  keys:")
+    typer.echo(f"    - name: {name}\n      sha256: {hashed(made)}")
+    typer.echo(f"      tenant: {check_token('--tenant', tenant)}")
 
 
 def _controlled(context: typer.Context, wanted: "BackendControl") -> "BackendControlled":

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from hocket.cli.platform import Platform
 
 DEFAULT_API_PORT = 8080
+DEFAULT_GATEWAY_PORT = 8081
 
 
 def up(
@@ -26,7 +27,11 @@ def up(
     api_port: Annotated[
         int, typer.Option(min=0, max=65_535, help="Port of the REST API; 0 is any free one.")
     ] = DEFAULT_API_PORT,
-    api_host: Annotated[str, typer.Option(help="Address the REST API listens on.")] = "127.0.0.1",
+    gateway_port: Annotated[
+        int,
+        typer.Option(min=0, max=65_535, help="Port of the OpenAI-compatible API; 0 is any."),
+    ] = DEFAULT_GATEWAY_PORT,
+    api_host: Annotated[str, typer.Option(help="Address both APIs listen on.")] = "127.0.0.1",
     config: Annotated[
         Path | None,
         typer.Option(
@@ -60,6 +65,7 @@ def up(
         database_url=database,
         api_host=api_host,
         api_port=api_port,
+        gateway_port=gateway_port,
         config=config,
         log_level=log_level,
     )
@@ -106,6 +112,7 @@ def _print_summary(platform: "Platform", took_s: float) -> None:
 
     rows = [
         ("REST API", f"{platform.api_url}  (docs: {platform.api_url}/docs)"),
+        ("models", f"{platform.gateway_url}  (OpenAI's API)"),
         ("NATS", platform.nats_url),
         ("Postgres", _without_password(platform.database_url)),
         ("data, logs", f"{platform.data_dir}, {platform.log_dir.name}/"),

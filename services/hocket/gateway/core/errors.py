@@ -117,3 +117,11 @@ class GatewayBroken(HocketError):
 
     code = "gateway_broken"
     error_class = ErrorClass.PERMANENT
+
+
+class GatewayStalled(HocketError):
+    """The call was made and could not be booked in time; NATS is away. What it used is booked when it
+    is back. Do not repeat it blindly."""
+
+    code = "gateway_stalled"
+    error_class = ErrorClass.UNAVAILABLE

@@ -5,7 +5,7 @@ other is written from its messages. `plain` is the way back, for backends that d
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -257,25 +257,6 @@ def plain(request: CallRequest) -> CallRequest:
     temperature = body.get("temperature")
     update["temperature"] = temperature if isinstance(temperature, int | float) else None
     return request.model_copy(update=update)
-
-
-def prompt_texts(request: CallRequest) -> Iterator[str]:
-    """Yield the texts of a call's prompt in their order, whatever shape it came in."""
-    if request.openai is None:
-        yield from request.embed
-        for message in chat_messages(request.messages, request.documents):
-            yield message["role"]
-            yield str(message["content"] or "")
-        return
-    body = request.openai.body
-    if request.openai.path == EMBEDDINGS:
-        yield from _texts_of(body.get("input"))
-    elif request.openai.path == COMPLETIONS:
-        yield from _texts_of(body.get("prompt"))
-    else:
-        for message in body.get("messages") or ():
-            yield str(message.get("role"))
-            yield content_text(message.get("content"))
 
 
 def content_text(content: Any) -> str:

@@ -1,0 +1,109 @@
+"""The request bodies of OpenAI's API: what must be right before a call is made.
+
+Only what the gateway itself reads is checked; everything else goes on to the backend as it came.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
+
+from hocket.gateway.core.openai_api import CHAT, COMPLETIONS, EMBEDDINGS
+from hocket.schemas.errors import ErrorClass, HocketError
+
+MAX_MODEL_CHARS = 200
+MAX_CHOICES = 128
+MAX_MESSAGES = 100_000
+MAX_TEXTS = 2_048
+MAX_TOOLS = 1_024
+
+Model = Annotated[str, Field(min_length=1, max_length=MAX_MODEL_CHARS)]
+Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+Token = Annotated[int, Field(ge=0)]
+JsonObject = dict[str, Any]
+
+
+class BodyInvalid(HocketError):
+    """`{field}` is not valid: {reason}."""
+
+    code = "invalid_request"
+    error_class = ErrorClass.INVALID
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    model: Model
+    stream: bool | None = None
+    stream_options: JsonObject | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
+    max_tokens: Count | None = None
+
+
+class ChatTurn(BaseModel):
+    """One message of a conversation."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    role: Annotated[str, Field(min_length=1, max_length=64)]
+    content: str | list[JsonObject] | None = None
+    tool_calls: list[JsonObject] | None = None
+    tool_call_id: str | None = None
+
+
+class ChatBody(_Body):
+    """A chat completion."""
+
+    messages: Annotated[list[ChatTurn], Field(min_length=1, max_length=MAX_MESSAGES)]
+    max_completion_tokens: Count | None = None
+    tools: Annotated[list[JsonObject], Field(max_length=MAX_TOOLS)] | None = None
+    tool_choice: str | JsonObject | None = None
+    response_format: JsonObject | None = None
+
+
+class CompletionBody(_Body):
+    """A legacy completion: a prompt as text or token ids, or several of them."""
+
+    prompt: str | list[str] | list[Token] | list[list[Token]]
+
+
+class EmbeddingBody(BaseModel):
+    """Texts, or lists of token ids, to embed."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    model: Model
+    input: (
+        str
+        | Annotated[list[str], Field(min_length=1, max_length=MAX_TEXTS)]
+        | Annotated[list[Token], Field(min_length=1)]
+        | Annotated[list[list[Token]], Field(min_length=1, max_length=MAX_TEXTS)]
+    )
+    encoding_format: Annotated[str, Field(pattern="^(float|base64)$")] | None = None
+    dimensions: Count | None = None
+
+
+BODIES: Mapping[str, type[BaseModel]] = {
+    CHAT: ChatBody,
+    COMPLETIONS: CompletionBody,
+    EMBEDDINGS: EmbeddingBody,
+}
+
+
+def read(path: str, content: bytes) -> dict[str, Any]:
+    """Return a body for an endpoint as it came, or raise BodyInvalid."""
+    try:
+        body = from_json(content, allow_inf_nan=False)
+    except ValueError as error:
+        raise BodyInvalid(field="body", reason=f"it is not JSON ({error})") from error
+    if not isinstance(body, dict):
+        raise BodyInvalid(field="body", reason="it is not a JSON object")
+    try:
+        BODIES[path].model_validate(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        field = ".".join(map(str, first["loc"])) or "body"
+        raise BodyInvalid(field=field, reason=first["msg"]) from error
+    return body

@@ -1,0 +1,391 @@
+"""The HTTP door: listens, reads requests, makes calls, answers whole or as a stream.
+
+aiohttp's low-level server, without a router: five paths need none, and half of what the gateway adds to
+a call would be spent in one. A caller that goes away cancels its call within the same turn of the event
+loop. A stream begins with the first chunk, so that what fails before it is a plain error answer; what
+fails later ends the stream with an error event. `[DONE]` follows when the call is booked.
+
+States: open; closing (`take_no_more`: nobody else is let in, calls in flight go on); closed.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, cast
+
+import structlog
+from aiohttp import web
+from pydantic_core import to_json
+
+from hocket.gateway.backends.protocol import Chunk
+from hocket.gateway.core.access import Access, Key
+from hocket.gateway.core.errors import GatewayFull, GatewayStalled
+from hocket.gateway.core.openai_api import CHAT, COMPLETIONS, EMBEDDINGS
+from hocket.gateway.http_door import answers, bodies, identity
+from hocket.gateway.http_door.answers import Asked, Streaming
+from hocket.gateway.http_door.failures import failure
+from hocket.gateway.http_door.openapi import document
+from hocket.gateway.metrics import GatewayMetrics
+from hocket.gateway.ongoing import Ongoing
+from hocket.kit import clock
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
+from hocket.schemas.messages import NO_REQUIREMENTS, CallReply, CallRequest, OpenAIBody
+
+MAX_BODY_BYTES = 64 * 1024 * 1024
+MAX_REQUESTS = 4_096
+"""Requests that are read or answered at once; calls have a bound of their own."""
+BUSY_RETRY_MS = 1_000.0
+BOOKING_GRACE_MS = 30_000.0
+"""How long after its deadline a call may take to be booked before its caller is let go."""
+KEEP_ALIVE_S = 75.0
+BACKLOG = 1_024
+CLOSE_TIMEOUT_S = 2.0
+CALL_ID_BYTES = 12
+PREFIX = "/v1"
+JSON = {"Content-Type": "application/json"}
+
+log = structlog.get_logger()
+
+
+class PathUnknown(HocketError):
+    """There is no `{path}` here. See /openapi.json."""
+
+    code = "not_found"
+    error_class = ErrorClass.INVALID
+
+
+class MethodNotAllowed(HocketError):
+    """{method} is not for `{path}`; use {allowed}."""
+
+    code = "method_not_allowed"
+    error_class = ErrorClass.INVALID
+
+
+class HttpMalformed(HocketError):
+    """The request is not valid HTTP: {reason}."""
+
+    code = "http_malformed"
+    error_class = ErrorClass.INVALID
+
+
+class BodyTooLarge(HocketError):
+    """The body has more than {limit_bytes} bytes. Send less at once."""
+
+    code = "body_too_large"
+    error_class = ErrorClass.INVALID
+
+
+class HttpPortTaken(HocketError):
+    """The gateway cannot listen on {host}:{port}: {reason}. Choose another port with
+    HOCKET_GATEWAY_PORT."""
+
+    code = "http_port_taken"
+    error_class = ErrorClass.UNAVAILABLE
+
+
+_Handler = Callable[[web.BaseRequest, Key | None], Awaitable[web.StreamResponse]]
+
+
+class HttpDoor:
+    """Takes calls over HTTP: `open`, `take_no_more`, and `close` when those in flight are answered."""
+
+    def __init__(
+        self, ongoing: Ongoing, access: Callable[[], Access], metrics: GatewayMetrics
+    ) -> None:
+        self._ongoing = ongoing
+        self._access = access
+        self._metrics = metrics
+        self._requests = 0
+        self._closing = False
+        self._listening: asyncio.Server | None = None
+        self._server: web.Server | None = None
+        self._posts: dict[str, _Handler] = {
+            path: self._call_handler(path) for path in (CHAT, COMPLETIONS, EMBEDDINGS)
+        }
+
+    async def open(self, host: str, port: int) -> str:
+        """Listen, and return the URL; port 0 is any free one. Raises HttpPortTaken."""
+        loop = asyncio.get_running_loop()
+        self._server = _Server(self._handle, request_factory=_request, handler_cancellation=True)
+        try:
+            self._listening = await loop.create_server(
+                self._server, host, port, backlog=BACKLOG, reuse_address=True
+            )
+        except OSError as error:
+            raise HttpPortTaken(host=host, port=port, reason=error.strerror) from error
+        bound = next(s for s in self._listening.sockets if s.family != socket.AF_UNIX)
+        bound_host, bound_port = bound.getsockname()[:2]
+        return f"http://{bound_host}:{bound_port}{PREFIX}"
+
+    async def take_no_more(self) -> None:
+        """Let nobody else in."""
+        self._closing = True
+        if self._listening is not None:
+            self._listening.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._server is not None:
+            await self._server.shutdown(CLOSE_TIMEOUT_S)
+
+    # ---- one request --------------------------------------------------------------------------
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        self._requests += 1
+        self._metrics.http_requests.inc()
+        try:
+            return await self._answered(request)
+        except HocketError as error:
+            return self._failed(error.info())
+        except web.HTTPRequestEntityTooLarge:
+            return self._failed(BodyTooLarge(limit_bytes=MAX_BODY_BYTES).info())
+        except ConnectionError:
+            raise
+        except Exception as error:
+            log.exception("http_request_crashed", path=request.path)
+            broken = ErrorInfo(code="gateway_broken", message=f"The gateway failed: {error!r}.")
+            return self._failed(broken)
+        finally:
+            self._requests -= 1
+
+    async def _answered(self, request: web.BaseRequest) -> web.StreamResponse:
+        path = request.path.removeprefix(PREFIX).strip("/")
+        if self._requests > MAX_REQUESTS or self._closing:
+            raise GatewayFull(
+                limit=MAX_REQUESTS,
+                component="gateway",
+                retry_at_ms=clock.now_ms() + BUSY_RETRY_MS,
+            )
+        if request.method == "POST" and path in self._posts:
+            key = self._access().key(request.headers.get("Authorization", ""))
+            return await self._posts[path](request, key)
+        return self._read(request, path)
+
+    def _read(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
+        """Answer what is no call."""
+        if path in self._posts:
+            raise MethodNotAllowed(method=request.method, path=request.path, allowed="POST")
+        first, _, rest = path.partition("/")
+        if first not in ("models", "openapi.json") or (first == "openapi.json" and rest):
+            raise PathUnknown(path=request.path)
+        if request.method not in ("GET", "HEAD"):
+            raise MethodNotAllowed(method=request.method, path=request.path, allowed="GET")
+        if first == "openapi.json":
+            return _json(document())
+        key = self._access().key(request.headers.get("Authorization", ""))
+        return _json(self._model(rest, key) if rest else self._models(key))
+
+    def _models(self, key: Key | None) -> dict[str, Any]:
+        names = self._ongoing.table.names()
+        allowed = names if key is None or key.models is None else sorted(key.models & set(names))
+        return {"object": "list", "data": [_described(name) for name in allowed]}
+
+    def _model(self, name: str, key: Key | None) -> dict[str, Any]:
+        self._ongoing.table.model(name)
+        if key is not None:
+            key.check(name)
+        return _described(name)
+
+    # ---- calls --------------------------------------------------------------------------------
+
+    def _call_handler(self, path: str) -> _Handler:
+        async def handle(request: web.BaseRequest, key: Key | None) -> web.StreamResponse:
+            return await self._call(path, request, key)
+
+        return handle
+
+    async def _call(
+        self, path: str, request: web.BaseRequest, key: Key | None
+    ) -> web.StreamResponse:
+        body = bodies.read(path, await request.read())
+        if key is not None:
+            key.check(body["model"])
+        stream = body.get("stream") is True and path != EMBEDDINGS
+        call = _call_request(path, body, request.headers, key, stream=stream)
+        asked = _asked(path, body, call)
+        if stream:
+            return await self._streamed(request, call, asked)
+        reply = await self._made(request, call, None)
+        if reply.error is not None:
+            return self._failed(reply.error)
+        return _json(answers.whole(asked, reply), _headers(reply))
+
+    async def _streamed(
+        self, request: web.BaseRequest, call: CallRequest, asked: Asked
+    ) -> web.StreamResponse:
+        sending = _Sending(request, Streaming(asked), call.call_id)
+        reply = await self._made(request, call, sending.chunk)
+        if reply.error is not None and not sending.begun:
+            return self._failed(reply.error)
+        if reply.error is not None:
+            self._metrics.http_failures.labels(reply.error.code).inc()
+            return await sending.failed(failure(reply.error, clock.now_ms()).body)
+        return await sending.end(reply)
+
+    async def _made(
+        self,
+        request: web.BaseRequest,
+        call: CallRequest,
+        chunks: "Callable[[Chunk], Awaitable[None]] | None",
+    ) -> CallReply:
+        """Make a call; a caller that goes away, which cancels this, cancels it too."""
+        making = self._ongoing.begin(call, request.headers, chunks)
+        left_ms = call.deadline_at_ms - clock.now_ms() + BOOKING_GRACE_MS
+        try:
+            done, _ = await asyncio.wait({making}, timeout=left_ms / 1000)
+        except asyncio.CancelledError:
+            self._ongoing.cancel(call.call_id, "its caller went away")
+            raise
+        if not done:
+            raise GatewayStalled(component="gateway")
+        return making.result()
+
+    # ---- answers ------------------------------------------------------------------------------
+
+    def _failed(self, error: ErrorInfo) -> web.Response:
+        self._metrics.http_failures.labels(error.code).inc()
+        return _refusal(error)
+
+
+class _Server(web.Server):
+    """aiohttp's server with connections of ours."""
+
+    def __call__(self) -> web.RequestHandler:
+        loop = asyncio.get_running_loop()
+        return _Connection(
+            self,
+            loop=loop,
+            access_log=None,  # type: ignore[arg-type]  # None is none
+            keepalive_timeout=KEEP_ALIVE_S,
+            lingering_time=0.0,
+        )
+
+
+class _Connection(web.RequestHandler):
+    """A connection that answers what is not even HTTP in the API's error shape."""
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Refuse a request that cannot be read; the connection ends with it."""
+        log.info("http_request_malformed", status=status, reason=repr(exc))
+        if request.writer.output_size > 0:
+            raise ConnectionError("an answer has begun already")
+        refused = _refusal(HttpMalformed(reason=message or repr(exc)).info())
+        refused.force_close()
+        return refused
+
+
+class _Sending:
+    """The events of a stream on their way to a caller; one that went away is not an error here."""
+
+    def __init__(self, request: web.BaseRequest, streaming: Streaming, call_id: str) -> None:
+        self._request = request
+        self._streaming = streaming
+        self._response = web.StreamResponse(
+            headers={
+                "Content-Type": "text/event-stream",
+                "Cache-Control": "no-cache",
+                "X-Accel-Buffering": "no",
+                "x-request-id": call_id,
+                identity.CALL_ID: call_id,
+            }
+        )
+
+    @property
+    def begun(self) -> bool:
+        """Whether the caller has got anything."""
+        return self._response.prepared
+
+    async def chunk(self, chunk: Chunk) -> None:
+        await self._send(self._streaming.chunk(chunk))
+
+    async def end(self, reply: CallReply) -> web.StreamResponse:
+        return await self._ended(self._streaming.end(reply))
+
+    async def failed(self, body: dict[str, Any]) -> web.StreamResponse:
+        return await self._ended(answers.failed(body))
+
+    async def _ended(self, content: bytes) -> web.StreamResponse:
+        await self._send(content)
+        return self._response
+
+    async def _send(self, content: bytes) -> None:
+        if not content:
+            return
+        try:
+            if not self._response.prepared:
+                await self._response.prepare(self._request)
+            await self._response.write(content)
+        except ConnectionError:
+            log.debug("stream_caller_gone")  # its handler is being cancelled
+
+
+def _call_request(
+    path: str, body: dict[str, Any], headers: Mapping[str, str], key: Key | None, *, stream: bool
+) -> CallRequest:
+    who = identity.attribution(headers, key)
+    return CallRequest.model_construct(
+        call_id=identity.call_id(headers, who.tenant, os.urandom(CALL_ID_BYTES).hex()),
+        model=body["model"],
+        openai=OpenAIBody.model_construct(path=cast(Any, path), body=body),
+        max_tokens=body.get("max_completion_tokens", body.get("max_tokens")),
+        deadline_at_ms=clock.now_ms() + identity.timeout_ms(headers, stream=stream),
+        priority=identity.priority(headers),
+        budget_usd=identity.budget_usd(headers),
+        requires=identity.required(headers, NO_REQUIREMENTS),
+        attribution=who,
+    )
+
+
+def _asked(path: str, body: dict[str, Any], call: CallRequest) -> Asked:
+    options = body.get("stream_options") or {}
+    return Asked(
+        path,
+        call.model,
+        call.call_id,
+        int(clock.now_ms() / 1000),
+        wants_usage=options.get("include_usage") is True,
+        packed=body.get("encoding_format") == "base64",
+    )
+
+
+def _headers(reply: CallReply) -> dict[str, str]:
+    return {
+        "x-request-id": reply.call_id,
+        identity.CALL_ID: reply.call_id,
+        "X-Hocket-Backend": reply.backend,
+        "X-Hocket-Cost-Usd": str(reply.cost_usd),
+    }
+
+
+def _described(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "hocket"}
+
+
+def _refusal(error: ErrorInfo) -> web.Response:
+    told = failure(error, clock.now_ms())
+    return _json(told.body, told.headers, told.status)
+
+
+def _json(
+    body: dict[str, Any], headers: Mapping[str, str] | None = None, status: int = 200
+) -> web.Response:
+    return web.Response(
+        body=to_json(body), status=status, headers=JSON if headers is None else {**JSON, **headers}
+    )
+
+
+def _request(
+    message: Any, payload: Any, protocol: Any, writer: Any, task: "asyncio.Task[None]"
+) -> web.BaseRequest:
+    """Make a request whose body may be as large as MAX_BODY_BYTES."""
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(
+        message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY_BYTES
+    )

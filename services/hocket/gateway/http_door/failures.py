@@ -1,0 +1,65 @@
+"""Errors as OpenAI's clients expect them: a status, an `error` object, and whether to try again.
+
+The typed error stands whole under `error.hocket`, for whoever can read more than a message.
+"""
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from hocket.schemas.errors import ErrorClass, ErrorInfo
+
+MAX_RETRY_AFTER_MS = 3_600_000.0
+_STATUS_OF_CLASS = {
+    ErrorClass.INVALID: 400,
+    ErrorClass.BUDGET: 429,
+    ErrorClass.RATE_LIMITED: 429,
+    ErrorClass.CANCELLED: 499,
+    ErrorClass.PERMANENT: 502,
+    ErrorClass.TRANSIENT: 502,
+    ErrorClass.UNAVAILABLE: 503,
+    ErrorClass.TIMEOUT: 504,
+}
+_STATUS_OF_CODE = {
+    "invalid_api_key": 401,
+    "model_forbidden": 403,
+    "model_unknown": 404,
+    "not_found": 404,
+    "method_not_allowed": 405,
+    "body_too_large": 413,
+    "function_failed": 500,
+    "gateway_broken": 500,
+}
+_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error on its way to a client."""
+
+    status: int
+    body: dict[str, Any]
+    headers: dict[str, str]
+
+
+def failure(error: ErrorInfo, now_ms: float) -> Failure:
+    """Return what a client is told of an error."""
+    status = _STATUS_OF_CODE.get(error.code) or _STATUS_OF_CLASS[error.error_class]
+    headers = {"x-should-retry": "true" if error.retryable else "false"}
+    if error.retry_at_ms is not None:
+        after_ms = min(max(error.retry_at_ms - now_ms, 0.0), MAX_RETRY_AFTER_MS)
+        headers["retry-after"] = str(ceil(after_ms / 1000))
+        headers["retry-after-ms"] = str(ceil(after_ms))
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    if error.error_class is ErrorClass.BUDGET:
+        kind = "insufficient_quota"
+    body = {
+        "error": {
+            "message": error.message,
+            "type": _TYPES.get(status, kind) if kind != "insufficient_quota" else kind,
+            "param": error.field,
+            "code": error.code,
+            "hocket": error.model_dump(mode="json", exclude_none=True, exclude={"message"}),
+        }
+    }
+    return Failure(status, body, headers)

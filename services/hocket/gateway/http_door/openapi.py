@@ -1,0 +1,142 @@
+"""What the door understands, as an OpenAPI document."""
+
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+from pydantic.json_schema import models_json_schema
+
+from hocket.gateway.core.openai_api import CHAT, COMPLETIONS, EMBEDDINGS
+from hocket.gateway.http_door.bodies import BODIES
+from hocket.gateway.http_door.identity import HEADERS
+
+_SUMMARIES = {
+    CHAT: "Chat completion; with `stream` as server-sent events",
+    COMPLETIONS: "Legacy completion; with `stream` as server-sent events",
+    EMBEDDINGS: "Embeddings",
+}
+_REFUSALS = {
+    "400": "The request is not valid; `error.param` names the field.",
+    "401": "There is no key, or it is not known.",
+    "403": "The key is not for this model.",
+    "404": "There is no such model.",
+    "405": "The method is not for this path.",
+    "413": "The body is too large.",
+    "429": "Too many calls, or a budget is spent; see `retry-after`.",
+    "499": "The call was cancelled.",
+    "500": "A function failed, or the gateway.",
+    "502": "A backend failed.",
+    "503": "No backend can take the call now; see `retry-after`.",
+    "504": "The call took too long.",
+}
+
+
+@cache
+def document() -> dict[str, Any]:
+    """Return the document."""
+    models, schemas = models_json_schema(
+        [(model, "validation") for model in BODIES.values()],
+        ref_template="#/components/schemas/{model}",
+    )
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Hocket gateway",
+            "version": version("hocket"),
+            "summary": "OpenAI's API over the models of the routing table.",
+        },
+        "servers": [{"url": "/v1"}],
+        "security": [{}, {"key": []}],
+        "paths": {
+            **{
+                f"/{path}": _call(path, models[(model, "validation")])
+                for path, model in BODIES.items()
+            },
+            "/models": {"get": _get("The models of the routing table", "List")},
+            "/models/{model}": {
+                "parameters": [
+                    {
+                        "name": "model",
+                        "in": "path",
+                        "required": True,
+                        "schema": {"type": "string", "minLength": 1},
+                    }
+                ],
+                "get": _get("One model", "Model"),
+            },
+        },
+        "components": {
+            "schemas": {**schemas["$defs"], **_ANSWERS},
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _call(path: str, body: dict[str, Any]) -> dict[str, Any]:
+    answer = {"application/json": {"schema": {"$ref": "#/components/schemas/Answer"}}}
+    if path != EMBEDDINGS:
+        answer["text/event-stream"] = {"schema": {"type": "string"}}
+    return {
+        "post": {
+            "operationId": path.replace("/", "_"),
+            "summary": _SUMMARIES[path],
+            "parameters": [
+                {
+                    "name": name,
+                    "in": "header",
+                    "required": False,
+                    "description": text,
+                    "schema": {"type": "string"},
+                }
+                for name, text in HEADERS.items()
+            ],
+            "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
+            "responses": {"200": {"description": "The answer.", "content": answer}, **_refused()},
+        }
+    }
+
+
+def _get(summary: str, schema: str) -> dict[str, Any]:
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+    return {
+        "operationId": f"get_{schema.lower()}",
+        "summary": summary,
+        "responses": {"200": {"description": "There it is.", "content": content}, **_refused()},
+    }
+
+
+def _refused() -> dict[str, Any]:
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    return {status: {"description": text, "content": content} for status, text in _REFUSALS.items()}
+
+
+_NAMED = {"type": "object", "required": ["id", "object"]}
+_ANSWERS: dict[str, Any] = {
+    "Answer": {"type": "object", "description": "As OpenAI's API has it."},
+    "Model": {**_NAMED, "properties": {"id": {"type": "string"}, "object": {"const": "model"}}},
+    "List": {
+        "type": "object",
+        "required": ["object", "data"],
+        "properties": {
+            "object": {"const": "list"},
+            "data": {"type": "array", "items": {"$ref": "#/components/schemas/Model"}},
+        },
+    },
+    "Error": {
+        "type": "object",
+        "required": ["error"],
+        "properties": {
+            "error": {
+                "type": "object",
+                "required": ["message", "type", "code"],
+                "properties": {
+                    "message": {"type": "string"},
+                    "type": {"type": "string"},
+                    "param": {"type": ["string", "null"]},
+                    "code": {"type": "string"},
+                    "hocket": {"type": "object", "description": "The typed error."},
+                },
+            }
+        },
+    },
+}

@@ -1,0 +1,172 @@
+"""Keys, identities, errors and streams of the HTTP door, without a network."""
+
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from hocket.gateway.backends.protocol import Chunk
+from hocket.gateway.core.access import Access, KeyRefused, hashed, parse_access
+from hocket.gateway.core.errors import BackendsBusy, RoutingInvalid
+from hocket.gateway.core.openai_api import CHAT
+from hocket.gateway.http_door import identity
+from hocket.gateway.http_door.answers import Asked, Streaming
+from hocket.gateway.http_door.failures import failure
+from hocket.schemas.errors import ErrorClass, ErrorInfo, InvalidInput
+from hocket.schemas.messages import CallReply, Priority
+
+NOW_MS = 1_800_000_000_000.0
+SHA = hashed("hk-1")
+
+
+def test_a_key_is_known_by_its_hash() -> None:
+    access = parse_access({"keys": [{"name": "ci", "sha256": SHA, "tenant": "acme"}]}, {})
+    key = access.key("Bearer hk-1")
+    assert key is not None
+    assert (key.name, key.tenant, key.models) == ("ci", "acme", None)
+
+
+@pytest.mark.parametrize("authorization", ["", "hk-1", "Basic hk-1", "Bearer ", "Bearer hk-2"])
+def test_what_is_no_known_key_is_refused(authorization: str) -> None:
+    access = parse_access({"keys": [{"name": "ci", "sha256": SHA}]}, {})
+    with pytest.raises(KeyRefused):
+        access.key(authorization)
+
+
+def test_without_keys_nobody_needs_one() -> None:
+    assert Access().key("") is None
+
+
+@pytest.mark.parametrize(
+    ("section", "field"),
+    [
+        ([], "access"),
+        ({"keys": []}, "access.keys"),
+        ({"key": "x"}, "access.key"),
+        ({"keys": [{"name": "ci", "sha256": "hk-1"}]}, "access.keys[0].sha256"),
+        ({"keys": [{"sha256": SHA}]}, "access.keys[0].name"),
+        ({"keys": [{"name": "a", "sha256": SHA}] * 2}, "access.keys[1].sha256"),
+        ({"keys": [{"name": "a", "sha256": SHA, "tenant": "a.b"}]}, "access.keys[0].tenant"),
+    ],
+)
+def test_a_mistake_in_the_keys_is_named(section: Any, field: str) -> None:
+    with pytest.raises(RoutingInvalid) as refused:
+        parse_access(section, {})
+    assert refused.value.fields["field"] == field
+
+
+@pytest.mark.parametrize(
+    ("headers", "run_id"),
+    [
+        ({"x-session-id": "s"}, "s"),
+        ({"x-session-id": "s", "x-litellm-trace-id": "t"}, "t"),
+        ({"x-session-id": "s", "x-litellm-trace-id": "t", "X-Hocket-Run-Id": "r"}, "r"),
+        ({}, None),
+    ],
+)
+def test_our_own_header_names_the_run_before_others(
+    headers: Mapping[str, str], run_id: str | None
+) -> None:
+    assert identity.attribution(headers, None).run_id == run_id
+
+
+@pytest.mark.parametrize(
+    ("headers", "stream", "expected_ms"),
+    [
+        ({}, False, 600_000),
+        ({"X-Stainless-Read-Timeout": "20"}, False, 20_000),
+        ({"X-Stainless-Read-Timeout": "20"}, True, 600_000),
+        ({"X-Stainless-Read-Timeout": "None"}, False, 600_000),
+        ({"X-Stainless-Read-Timeout": "20", "X-Hocket-Timeout-Ms": "90"}, False, 90),
+    ],
+)
+def test_a_call_may_take_as_long_as_its_caller_says(
+    headers: Mapping[str, str], stream: bool, expected_ms: float
+) -> None:
+    assert identity.timeout_ms(headers, stream=stream) == expected_ms
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"X-Hocket-Run-Id": ""},
+        {"X-Hocket-Run-Id": "x" * 257},
+        {"X-Hocket-Version": "-1"},
+        {"X-Hocket-Version": "1.5"},
+        {"X-Hocket-Attempt": "٣"},
+        {"X-Hocket-Tenant": "a.b"},
+    ],
+)
+def test_an_identity_that_cannot_be_booked_is_refused(headers: Mapping[str, str]) -> None:
+    with pytest.raises(InvalidInput):
+        identity.attribution(headers, None)
+
+
+def test_what_a_backend_must_be_is_read() -> None:
+    headers = {"X-Hocket-Labels": "precision=fp8, gpu=h100", "X-Hocket-Residency": "eu"}
+    assert identity.requirements(headers) == {
+        "labels": {"precision": "fp8", "gpu": "h100"},
+        "residency": "eu",
+    }
+    assert identity.requirements({}) is None
+    assert identity.priority({"X-Hocket-Priority": "batch"}) is Priority.BATCH
+
+
+@pytest.mark.parametrize("given", ["", "-1", "1e99", "nan", "a lot"])
+def test_a_budget_that_is_no_amount_is_refused(given: str) -> None:
+    with pytest.raises(InvalidInput):
+        identity.budget_usd({"X-Hocket-Budget-Usd": given})
+    assert identity.budget_usd({"X-Hocket-Budget-Usd": "0.25"}) == Decimal("0.25")
+
+
+def test_an_error_says_when_to_come_again() -> None:
+    error = BackendsBusy(model="m", reason="full", retry_at_ms=NOW_MS + 1_500).info()
+    told = failure(error, NOW_MS)
+    assert (told.status, told.body["error"]["type"]) == (429, "rate_limit_error")
+    assert (told.headers["retry-after"], told.headers["retry-after-ms"]) == ("2", "1500")
+    assert told.headers["x-should-retry"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("error_class", "status", "kind"),
+    [
+        (ErrorClass.INVALID, 400, "invalid_request_error"),
+        (ErrorClass.BUDGET, 429, "insufficient_quota"),
+        (ErrorClass.UNAVAILABLE, 503, "server_error"),
+        (ErrorClass.TIMEOUT, 504, "server_error"),
+        (ErrorClass.PERMANENT, 502, "server_error"),
+    ],
+)
+def test_every_class_of_error_has_its_status(
+    error_class: ErrorClass, status: int, kind: str
+) -> None:
+    told = failure(ErrorInfo(code="c", message="m", error_class=error_class), NOW_MS)
+    assert (told.status, told.body["error"]["type"]) == (status, kind)
+    assert told.headers["x-should-retry"] == "false"
+
+
+def test_a_stream_without_chunks_comes_in_one_piece() -> None:
+    """A call that joined another one hears nothing while it is made."""
+    streaming = Streaming(Asked(CHAT, "m", "c", 1, wants_usage=True))
+    reply = CallReply(call_id="c", text="tidal", input_tokens=3, output_tokens=2)
+    *events, done = streaming.end(reply).decode().strip().split("\n\n")
+    chunks = [json.loads(event.removeprefix("data: ")) for event in events]
+    assert done == "data: [DONE]"
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks if chunk["choices"]]
+    assert "".join(delta.get("content", "") for delta in deltas) == "tidal"
+    assert chunks[-2]["choices"][0]["finish_reason"] == "stop"
+    assert chunks[-1]["usage"]["total_tokens"] == 5
+
+
+def test_usage_that_nobody_asked_for_is_left_out() -> None:
+    streaming = Streaming(Asked(CHAT, "m", "c", 1))
+    piece = {"choices": [{"delta": {"content": "x"}}], "usage": None, "model": "m-1"}
+    sent = streaming.chunk(Chunk("x", openai=piece)).decode()
+    assert json.loads(sent.removeprefix("data: ")) == {
+        "choices": [{"delta": {"content": "x"}}],
+        "model": "m",
+    }
+    assert streaming.chunk(Chunk("", openai={"choices": [], "usage": {}}, is_usage=True)) == b""
+    assert streaming.end(CallReply(call_id="c")) == b"data: [DONE]\n\n"
