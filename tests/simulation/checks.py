@@ -347,6 +347,7 @@ class Checks:
         if self._plan.gentle and row["status"] == "expired":
             live = {k: s["state"] for k, s in steps.items() if s["state"] == "cancelled"}
             self.fail("stuck", f"{run_id} stood still until its deadline: {live}")
+        self._check_path(run_id, row, steps)
         plan = plan_of(self._database, TENANT, row["pipeline"], row["version"])
         for key, step in steps.items():
             if step["finished_at"] is None:
@@ -356,6 +357,15 @@ class Checks:
                 self._check_leaf(run_id, key, step)
             if "link" not in facts and "home" not in facts and step["state"] != "skipped":
                 self._check_needs(run_id, key, step, plan.by_path[step["path"]])
+
+    def _check_path(self, run_id: str, row: dict[str, Any], steps: dict[str, Any]) -> None:
+        """The pieces of the critical path are steps of the run, and sum to its time."""
+        path = _json(row["critical_path"]) or []
+        took_us = round(1_000 * (row["finished_at"] - row["accepted_at"]))
+        if sum(piece[4] for piece in path) != max(0, took_us):
+            self.fail("path", f"{run_id} took {took_us} us and its critical path is {path}")
+        if strangers := {piece[0] for piece in path} - set(steps):
+            self.fail("path", f"{run_id} has {strangers} on its critical path and not in it")
 
     def _spent(self, run_id: str) -> Decimal:
         own = self._journal.spent(run_id)

@@ -1,5 +1,6 @@
 """The critical path of runs made by hand: which steps the end waited for, and where the time went."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -351,6 +352,27 @@ def test_a_log_whose_time_goes_back_makes_empty_pieces_and_no_gap() -> None:
     finish(play, "a", dispatched=0, ms=50)
     finish(play, "b", dispatched=50, ms=40)
     assert sum(s.us for s in play.run.critical_path) == total_us(play.run) == 40_000
+
+
+def test_what_a_repeated_run_takes_over_takes_no_time() -> None:
+    first = Play({"a": python(), "b": python(needs=["a"]), "c": python(needs=["b"])})
+    finish(first, "a", dispatched=0, ms=10)
+    finish(first, "b", dispatched=10, ms=20, error=WRONG)
+    again = first.repeat()
+    begun_ms = again.run.accepted_at_ms - START_MS
+    finish(again, "b", dispatched=begun_ms, ms=begun_ms + 15)
+    finish(again, "c", dispatched=begun_ms + 15, ms=begun_ms + 30)
+    assert steps(again.run) == ["b", "c"]
+    assert sum(s.us for s in again.run.critical_path) == total_us(again.run) == 30_000
+
+
+def test_a_step_of_a_release_that_kept_less_has_its_start_and_its_end() -> None:
+    play = Play({"a": python(), "b": python(needs=["a"])})
+    finish(play, "a", dispatched=0, ms=20)
+    kept_less = replace(play.run.steps["a"], took_ms=None, queued_at_ms=None)
+    play.run = replace(play.run, steps=play.run.steps.set("a", kept_less))
+    finish(play, "b", dispatched=20, ms=30)
+    assert pieces(play.run)[:2] == [("a", "queue", 3), ("a", "execution", 17)]
 
 
 def test_a_very_long_path_is_folded_at_its_beginning_and_still_sums_up(

@@ -256,13 +256,16 @@ class _Walk:
         if step.role is Role.SUBRUN:
             self._subrun(step, number, one.timing, sent, cut=cut)
             return
-        if one.started_at_ms is None or one.took_ms is None:
+        if one.started_at_ms is None:
             # cut off, nobody here knows when it began; without a start it never left the queue
             self._back(sent, step, number, _EXECUTION if cut else _QUEUE)
             return
         stored = sent if one.queued_at_ms is None else self._us(one.queued_at_ms)
         stored = min(max(stored, sent), self._at)
-        took = min(round(one.took_ms * _US_PER_MS), self._at - stored)
+        if one.took_ms is None:  # of a release that did not keep it
+            took = max(0, self._at - max(stored, self._us(one.started_at_ms)))
+        else:
+            took = min(round(one.took_ms * _US_PER_MS), self._at - stored)
         started = min(max(self._us(one.started_at_ms), stored), self._at - took)
         self._back(started + took, step, number, _COORDINATOR)
         if one.timing is not None:
