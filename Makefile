@@ -14,8 +14,9 @@ LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url 
 SEED ?= 1
 SEEDS ?= 100000
 BUG ?=
+MINUTES ?= 5
 
-.PHONY: setup demo test lint types unit integration workflows sim docs lock clean
+.PHONY: setup demo test lint types unit integration workflows sim chaos docs lock clean
 
 setup: $(DEV_STAMP)
 
@@ -71,6 +72,10 @@ workflows: setup
 sim: setup
 	cd tests && ../$(PY) -m simulation --seed $(SEED) --seeds $(SEEDS) --jobs $(JOBS) \
 		$(if $(BUG),--bug $(BUG))
+
+# faults of a seeded plan on the real processes and servers, and a verdict: docs/chaos.md
+chaos: setup
+	PYTHONPATH=tests $(PY) -m chaos --minutes $(MINUTES) --seed $(SEED)
 
 # documents that are made from the code; a test says when they are old
 docs: setup

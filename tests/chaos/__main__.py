@@ -1,0 +1,30 @@
+"""`python -m chaos --minutes 5 --seed 1`: exit code 0 where nothing was violated, 1 where something
+was. `--faults N` plays the first N faults of the plan instead."""
+
+import argparse
+import asyncio
+import logging
+import sys
+
+import structlog
+
+from chaos.play import play
+
+
+def main() -> int:
+    """Play, print, and tell by the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=2.0)
+    parser.add_argument("--faults", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    seconds = 0.0 if given.faults else given.minutes * 60
+    played = asyncio.run(play(given.seed, seconds=seconds, number=given.faults))
+    for line in played.report():
+        print(line)
+    return 0 if played.ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

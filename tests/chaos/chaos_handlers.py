@@ -1,0 +1,78 @@
+"""Handlers and models that the processes under chaos import: what they did stands in journals."""
+
+import asyncio
+import json
+import time
+from typing import Any
+
+from chaos import journal
+from hocket.schemas.messages import CallRequest, Completion
+from hocket.workers.errors import Retryable
+from hocket.workers.runtime.context import Context
+
+TAKES_S = 0.03
+
+
+async def note(given: Any, context: Context) -> Any:
+    """Return the input after a moment, in which a fault may come."""
+    _executed("begun", context)
+    await asyncio.sleep(TAKES_S)
+    _executed("ended", context)
+    return given
+
+
+async def flaky(given: Any, context: Context) -> Any:
+    """Fail until the third attempt."""
+    _executed("begun", context)
+    if context.step.attempt < 3:
+        raise Retryable(f"attempt {context.step.attempt} is told to fail")
+    _executed("ended", context)
+    return given
+
+
+async def refuse(given: Any, context: Context) -> Any:
+    """Fail at every attempt."""
+    _executed("begun", context)
+    raise ValueError("told to fail")
+
+
+async def linger(given: Any, context: Context) -> Any:
+    """Take so long that a cancellation comes before the end."""
+    _executed("begun", context)
+    await asyncio.sleep(1.0)
+    _executed("ended", context)
+    return given
+
+
+async def answer(request: CallRequest) -> Completion:
+    """A model: it meters the call, which is what the ledger must have."""
+    _called("begun", request)
+    await asyncio.sleep(TAKES_S)
+    _called("ended", request)
+    return Completion(text="done", input_tokens=3, output_tokens=1, finish_reason="stop")
+
+
+async def plan(request: CallRequest) -> Completion:
+    """A model: plan one step per word of the question."""
+    _called("begun", request)
+    words = str(request.context["question"]).split()
+    steps: dict[str, Any] = {
+        f"w{number}": {
+            "type": "python",
+            "handler": "chaos.chaos_handlers:note",
+            "with": {"w": word},
+        }
+        for number, word in enumerate(words)
+    }
+    planned = {"nodes": steps, "output": ["{{ nodes." + name + ".output.w }}" for name in steps]}
+    _called("ended", request)
+    return Completion(text=json.dumps(planned), data=planned, input_tokens=3, output_tokens=9)
+
+
+def _executed(what: str, context: Context) -> None:
+    step = context.step
+    journal.write(journal.ATTEMPTS, what, f"{step.run_id}|{step.step}|{step.attempt}", time.time())
+
+
+def _called(what: str, request: CallRequest) -> None:
+    journal.write(journal.CALLS, what, request.call_id, time.time())

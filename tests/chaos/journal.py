@@ -1,0 +1,39 @@
+"""Journals that the processes under test write, one short line per event; what is in them happened,
+whatever became of the process.
+
+A line is one `write` to a file opened for appending, so lines of several processes never mix.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = "CHAOS_JOURNALS"
+ATTEMPTS = "attempts"
+CALLS = "calls"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What (`begun`, `ended`), of which attempt or call, by which process, when (Unix time)."""
+
+    what: str
+    subject: str
+    pid: int
+    at_s: float
+
+
+def write(name: str, what: str, subject: str, at_s: float) -> None:
+    """Append an entry to a journal."""
+    path = Path(os.environ[FOLDER]) / name
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(file, f"{what} {subject} {os.getpid()} {at_s:.6f}\n".encode())
+    os.close(file)
+
+
+def read(folder: Path, name: str) -> list[Entry]:
+    """Return all entries of a journal, in the order of writing."""
+    path = folder / name
+    lines = path.read_text().splitlines() if path.exists() else []
+    words = [line.split() for line in lines]
+    return [Entry(what, subject, int(pid), float(at_s)) for what, subject, pid, at_s in words]

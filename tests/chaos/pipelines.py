@@ -1,0 +1,172 @@
+"""The pipelines of the load, and how a run of each must end, said here and not asked of the product."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+SLO_MS = 3_600_000
+"""No run may end because of its deadline: how long recovery takes is the machine's affair."""
+NOTE = {"type": "python", "handler": "chaos.chaos_handlers:note"}
+FLAKY = {"type": "python", "handler": "chaos.chaos_handlers:flaky"}
+REFUSE = {"type": "python", "handler": "chaos.chaos_handlers:refuse"}
+LINGER = {"type": "python", "handler": "chaos.chaos_handlers:linger"}
+N = {"v": "{{ input.n }}"}
+ANY: Any = object()
+"""An output that is not looked at."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """How a run may end."""
+
+    status: tuple[str, ...]
+    output: Any
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """One pipeline of the load; `attempts` are the steps that must have come to so many attempts."""
+
+    nodes: dict[str, Any]
+    expected: Callable[[int], Expected]
+    output: Any = None
+    attempts: tuple[tuple[str, int], ...] = ()
+    called: bool = False
+    """Whether only other pipelines start it."""
+    approval: str = ""
+    cancelled: bool = False
+
+    def spec(self, name: str) -> dict[str, Any]:
+        """Return the document to apply."""
+        more = {} if self.output is None else {"output": self.output}
+        return {"pipeline": name, "slo_ms": SLO_MS, "nodes": self.nodes, **more}
+
+
+def _succeeds(output: Callable[[int], Any]) -> Callable[[int], Expected]:
+    return lambda n: Expected(("succeeded",), output(n))
+
+
+PIPELINES: dict[str, Mixed] = {
+    "diamond": Mixed(
+        nodes={
+            "a": NOTE | {"with": N},
+            "b": NOTE | {"with": {"v": "{{ nodes.a.output.v + 1 }}"}},
+            "c": NOTE | {"with": {"v": "{{ nodes.a.output.v + 2 }}"}},
+            "d": NOTE | {"with": {"v": "{{ nodes.b.output.v + nodes.c.output.v }}"}},
+        },
+        output="{{ nodes.d.output.v }}",
+        expected=_succeeds(lambda n: 2 * n + 3),
+    ),
+    "shapes": Mixed(
+        nodes={
+            "m": NOTE
+            | {
+                "map": {"over": "[0, 1, 2, 3, 4]", "concurrency": 2},
+                "with": {"v": "{{ item + input.n }}"},
+            },
+            "l": NOTE
+            | {"needs": ["m"], "loop": {"until": "output.v >= 3"}, "with": {"v": "{{ round }}"}},
+            "r": {"type": "race", "branches": {"good": NOTE | {"with": N}, "bad": REFUSE}},
+            "g": {
+                "type": "graph",
+                "with": {"v": "{{ nodes.l.output.v + nodes.r.output.v }}"},
+                "nodes": {"x": NOTE | {"with": {"v": "{{ input.v }}"}}},
+                "output": "{{ nodes.x.output.v }}",
+            },
+            "w": NOTE | {"when": "input.n < 0", "needs": ["g"]},
+        },
+        output={
+            "m": "{{ nodes.m.output | map(attribute='v') | list }}",
+            "g": "{{ nodes.g.output }}",
+            "w": "{{ nodes.w.state }}",
+        },
+        expected=_succeeds(
+            lambda n: {"m": [n, n + 1, n + 2, n + 3, n + 4], "g": n + 3, "w": "skipped"}
+        ),
+    ),
+    "child": Mixed(
+        nodes={"only": NOTE | {"with": {"v": "{{ input.v }}"}}},
+        output="{{ nodes.only.output.v }}",
+        expected=lambda n: Expected(("succeeded",), ANY),
+        called=True,
+    ),
+    "parent": Mixed(
+        nodes={
+            "subs": {
+                "type": "pipeline",
+                "pipeline": "child",
+                "map": {"over": "[10, 20]"},
+                "with": {"v": "{{ item + input.n }}"},
+            },
+            "last": NOTE | {"with": {"v": "{{ nodes.subs.output }}"}},
+        },
+        output="{{ nodes.last.output.v }}",
+        expected=_succeeds(lambda n: [n + 10, n + 20]),
+    ),
+    "rescued": Mixed(
+        nodes={
+            "f": REFUSE
+            | {
+                "retry": {"max_attempts": 2, "backoff_ms": 20, "on": ["handler_failed"]},
+                "fallback": [{"node": NOTE | {"with": {"v": "{{ error.code }}"}}}],
+            },
+            "o": REFUSE | {"optional": True},
+            "t": FLAKY | {"with": N, "retry": {"max_attempts": 4, "backoff_ms": 20}},
+            "z": NOTE
+            | {
+                "with": {
+                    "v": "{{ nodes.f.output.v }}",
+                    "o": "{{ nodes.o.output }}",
+                    "t": "{{ nodes.t.output.v }}",
+                }
+            },
+        },
+        output="{{ nodes.z.output }}",
+        expected=lambda n: Expected(("degraded",), {"v": "handler_failed", "o": None, "t": n}),
+        attempts=(("f", 2), ("t", 3)),
+    ),
+    "asking": Mixed(
+        nodes={
+            "first": {"type": "llm", "model": "probe", "prompt": "{{ input.v }}?", "with": N},
+            "left": NOTE | {"needs": ["first"], "with": N},
+            "right": {"type": "llm", "model": "probe", "prompt": "!", "needs": ["first"]},
+            "last": {"type": "llm", "model": "probe", "prompt": ".", "needs": ["left", "right"]},
+        },
+        output=["{{ nodes.last.output.text }}", "{{ nodes.left.output.v }}"],
+        expected=_succeeds(lambda n: ["done", n]),
+    ),
+    "planned": Mixed(
+        nodes={
+            "plan": {
+                "type": "planning",
+                "model": "planner",
+                "with": {"question": "one two {{ input.n }}x"},
+                "emit": {"types": ["python"], "max_steps": 5, "max_depth": 1},
+            },
+            "report": NOTE | {"with": {"words": "{{ nodes.plan.output }}"}},
+        },
+        output="{{ nodes.report.output.words }}",
+        expected=_succeeds(lambda n: ["one", "two", f"{n}x"]),
+    ),
+    "cached": Mixed(
+        nodes={"find": NOTE | {"with": {"v": "{{ input.n % 7 }}"}, "cache": {"ttl_ms": 3_600_000}}},
+        output="{{ nodes.find.output.v }}",
+        expected=_succeeds(lambda n: n % 7),
+    ),
+    "approved": Mixed(
+        nodes={
+            "ok": {"type": "approval", "wait_ms": SLO_MS},
+            "z": NOTE | {"needs": ["ok"], "with": N},
+        },
+        output="{{ nodes.z.output.v }}",
+        expected=_succeeds(lambda n: n),
+        approval="ok",
+    ),
+    "stopped": Mixed(
+        nodes={"a": LINGER | {"with": N}, "b": LINGER | {"needs": ["a"], "with": N}},
+        output="{{ nodes.b.output.v }}",
+        expected=lambda n: Expected(("cancelled", "succeeded"), ANY),
+        cancelled=True,
+    ),
+}
+STARTED = tuple(name for name, mixed in PIPELINES.items() if not mixed.called)

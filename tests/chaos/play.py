@@ -1,0 +1,156 @@
+"""One play of chaos: a platform, its load, the faults of a plan for a while, quiet, and the verdict."""
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import yaml
+
+from chaos import journal
+from chaos.injection import Injection
+from chaos.load import TENANT, Load, connected
+from chaos.pipelines import PIPELINES
+from chaos.plan import MAX_FREEZE_S, Fault, faults
+from chaos.verdict import Verdict, gather, judge
+from hocket.cli.api import Api
+from hocket.cli.platform import Platform
+
+COORDINATORS = 2
+WORKERS = 2
+PARTITIONS = 4
+ACK_WAIT_S = 2
+SETTLE_S = 180.0
+"""How long everything may take to end after the last fault."""
+LOOK_S = 0.25
+TESTS = Path(__file__).parents[1]
+UNSETTLED = """
+SELECT (SELECT count(*) FROM hocket.run WHERE finished_at IS NULL)
+     + (SELECT count(*) FROM unnest($1::text[]) AS wanted(id)
+        WHERE NOT EXISTS (SELECT FROM hocket.run WHERE run_id = wanted.id))
+"""
+
+
+@dataclass(frozen=True)
+class Play:
+    """What a play came to."""
+
+    seed: int
+    faults: Counter[str]
+    tasks: int
+    settled_s: float
+    verdict: Verdict
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was violated."""
+        return not self.verdict.violations
+
+    def report(self) -> Iterator[str]:
+        """Yield the lines to print."""
+        for name, count in sorted(self.faults.items()):
+            yield f"{count:6} x {name}"
+        yield f"{self.faults.total():6} faults, {self.tasks} tasks accepted"
+        for name, number in sorted(self.verdict.counts.items()):
+            yield f"{number:6} {name}"
+        yield f"everything had ended {self.settled_s:.1f} s after the last fault"
+        for violation in self.verdict.violations[:50]:
+            yield f"VIOLATION {violation}"
+        yield f"seed {self.seed}: {len(self.verdict.violations)} violations"
+
+
+async def play(
+    seed: int, *, seconds: float = 0.0, number: int = 0, max_freeze_s: float = MAX_FREEZE_S
+) -> Play:
+    """Play the plan of a seed for so many seconds, or its first faults; where something was violated,
+    the platform's folder is kept."""
+    folder = Path(tempfile.mkdtemp(prefix="hkt-"))
+    journals = folder / "j"
+    journals.mkdir()
+    config = folder / "hocket.yaml"
+    models = {
+        "probe": {"backends": [{"function": "chaos.chaos_handlers:answer"}]},
+        "planner": {"backends": [{"function": "chaos.chaos_handlers:plan"}]},
+    }
+    config.write_text(yaml.safe_dump({"models": models, "workers": {"ack_wait_s": ACK_WAIT_S}}))
+    env = {
+        "PYTHONPATH": str(TESTS),
+        journal.FOLDER: str(journals),
+        "HOCKET_PARTITIONS": str(PARTITIONS),
+    }
+    async with Platform(
+        folder / "d", workers=WORKERS, coordinators=COORDINATORS, env=env, config=config
+    ) as platform:
+        plan = faults(seed, max_freeze_s=max_freeze_s)
+        played = await _played(platform, seed, journals, islice(plan, number or None), seconds)
+    if played.ok:
+        await asyncio.to_thread(shutil.rmtree, folder)
+    else:
+        print(f"the platform's folder with its logs is kept: {folder}", flush=True)
+    return played
+
+
+async def _played(
+    platform: Platform, seed: int, journals: Path, plan: Iterator[Fault], seconds: float
+) -> Play:
+    api = Api(platform.api_url, TENANT)
+    for name, mixed in PIPELINES.items():
+        await asyncio.to_thread(api.post, "/v1/pipelines", mixed.spec(name))
+    load, injection, stopping = Load(platform, seed), Injection(platform), asyncio.Event()
+    await load.listen()
+    publishing = asyncio.create_task(load.publish(stopping))
+    tending = asyncio.create_task(load.tend())
+    try:
+        until = time.monotonic() + seconds if seconds else float("inf")
+        for fault in plan:
+            await asyncio.sleep(fault.gap_s)
+            if time.monotonic() >= until:
+                break
+            print(f"{injection.counts.total() + 1:5} {fault.name} {fault.hold_s:.2f}", flush=True)
+            await injection.inject(fault)
+            if publishing.done():
+                break  # its error is raised below
+        quiet = time.monotonic()
+        stopping.set()
+        await publishing
+        await platform.wait_ready()
+        await _settle(platform, load)
+        settled_s = time.monotonic() - quiet
+    finally:
+        stopping.set()
+        for task in (publishing, tending):
+            task.cancel()
+        await asyncio.gather(publishing, tending, return_exceptions=True)
+    verdict = await _judged(platform, load, injection, journals)
+    await load.close()
+    return Play(seed, injection.counts, len(load.tasks), settled_s, verdict)
+
+
+async def _settle(platform: Platform, load: Load) -> None:
+    """Wait until all runs have ended and the work queues are empty, or SETTLE_S is over: what has not
+    ended by then is the verdict's to tell."""
+    connection = await connected(platform)
+    wanted = [task.run_id for task in load.tasks]
+    with suppress(TimeoutError):
+        async with asyncio.timeout(SETTLE_S):
+            while await connection.fetchval(UNSETTLED, wanted) or await load.waiting():  # noqa: ASYNC110
+                await asyncio.sleep(LOOK_S)
+    await connection.close()
+
+
+async def _judged(platform: Platform, load: Load, injection: Injection, journals: Path) -> Verdict:
+    connection = await connected(platform)
+    try:
+        client = load.client
+        evidence = await gather(
+            connection, client, load.tasks, load.heard, journals, injection.dead
+        )
+    finally:
+        await connection.close()
+    return judge(evidence)

@@ -1,0 +1,125 @@
+"""The judgement of chaos convicts: each rule, on evidence that breaks it and nothing else."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaos.journal import ATTEMPTS, CALLS
+from chaos.load import Heard, Task
+from chaos.verdict import Evidence, judge
+
+TASK = Task("key", "asking", 7)
+RUN = TASK.run_id
+CALL = f"{RUN}:last:1:1"
+GATEWAY = 50
+ENDED_S = 1_000.0
+DIED_S = ENDED_S + 0.5
+
+
+def a_run(**changes: Any) -> dict[str, Any]:
+    run = {
+        "run_id": RUN, "pipeline": "asking", "status": "succeeded", "output": '["done", 7]',
+        "error": None, "ended": True, "took_us": 5_000,
+        "critical_path": '[["left", "left", 1, "work", 5000, 1]]',
+    }  # fmt: skip
+    return run | changes
+
+
+def a_step(**changes: Any) -> dict[str, Any]:
+    step = {
+        "key": "left", "parent": None, "type": "python", "role": "leaf", "state": "succeeded",
+        "attempt": 1, "facts": None,
+    }  # fmt: skip
+    return step | changes
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Evidence:
+    (tmp_path / ATTEMPTS).write_text(f"begun {RUN}|left|1 9 1.0\nended {RUN}|left|1 9 2.0\n")
+    (tmp_path / CALLS).write_text(
+        f"begun {CALL} {GATEWAY} {ENDED_S}\nended {CALL} {GATEWAY} {ENDED_S}\n"
+    )
+    runs: Any = {RUN: a_run()}
+    steps: Any = {RUN: [a_step()]}
+    heard = Heard()
+    heard.ends[RUN].append((f"{RUN}:end", "succeeded"))
+    return Evidence(
+        tasks=[TASK], heard=heard, journals=tmp_path, dead={}, runs=runs, steps=steps,
+        attempts=set(), booked={CALL: "ok"}, told={RUN: ["succeeded"]}, letters=[],
+        left={"STEPS": 0},
+    )  # fmt: skip
+
+
+def rules(evidence: Evidence) -> set[str]:
+    return {violation.partition(":")[0] for violation in judge(evidence).violations}
+
+
+def changed_run(**changes: Any) -> Callable[[Evidence], Evidence]:
+    runs: Any = {RUN: a_run(**changes)}
+    return lambda evidence: replace(evidence, runs=runs)
+
+
+def changed_step(**changes: Any) -> Callable[[Evidence], Evidence]:
+    steps: Any = {RUN: [a_step(**changes)]}
+    return lambda evidence: replace(evidence, steps=steps)
+
+
+def test_what_is_as_it_should_be_is_acquitted(good: Evidence) -> None:
+    verdict = judge(good)
+    assert not verdict.violations
+    assert verdict.counts["critical paths"] == verdict.counts["calls metered"] == 1
+    assert verdict.counts["steps executed"] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        (lambda e: replace(e, runs={}), "lost"),
+        (changed_run(ended=False, status="running"), "running"),
+        (changed_step(state="waiting"), "running"),
+        (changed_run(output='["done", 8]'), "wrong-end"),
+        (lambda e: replace(e, told={RUN: ["succeeded", "succeeded"]}), "two-ends"),
+        (lambda e: replace(e, told={RUN: ["failed"]}), "two-ends"),
+        (lambda e: replace(e, told={}, heard=Heard()), "untold"),
+        (lambda e: replace(e, told={RUN: ["degraded"]}, heard=Heard()), "mistold"),
+        (changed_step(attempt=2), "unexecuted"),
+        (changed_run(critical_path=None), "path"),
+        (changed_run(took_us=9_000), "path"),
+        (lambda e: replace(e, booked={}), "unbooked"),
+        (lambda e: replace(e, booked={CALL: "ok", "other": "ok"}), "invented"),
+        (lambda e: replace(e, letters=["hocket.dlq.step"]), "dead"),
+        (lambda e: replace(e, left={"STEPS": 1}), "left"),
+    ],
+)
+def test_each_rule_convicts(
+    change: Callable[[Evidence], Evidence], rule: str, good: Evidence
+) -> None:
+    assert rule in rules(change(good))
+
+
+def test_a_step_without_its_number_of_attempts_is_convicted(good: Evidence) -> None:
+    runs: Any = {}
+    task = Task("other", "rescued", 7)
+    output = '{"v": "handler_failed", "o": null, "t": 7}'
+    runs[task.run_id] = a_run(
+        run_id=task.run_id, pipeline="rescued", status="degraded", output=output
+    )
+    told = {task.run_id: ["degraded"]}
+    evidence = replace(good, tasks=[task], runs=runs, steps={task.run_id: []}, told=told)
+    assert rules(evidence) == {"attempts"}
+
+
+def test_a_call_made_twice_by_one_gateway_is_convicted(good: Evidence) -> None:
+    with (good.journals / CALLS).open("a") as file:
+        file.write(f"ended {CALL} {GATEWAY} {ENDED_S}\n")
+    assert rules(good) == {"made-twice"}
+
+
+def test_a_call_that_its_gateway_took_along_is_counted_and_no_violation(good: Evidence) -> None:
+    verdict = judge(replace(good, booked={}, dead={GATEWAY: DIED_S}))
+    assert not verdict.violations
+    assert verdict.counts["calls that died with their gateway"] == 1
+    assert rules(replace(good, booked={}, dead={GATEWAY: DIED_S + 60})) == {"unbooked"}
