@@ -6,7 +6,7 @@ from chaos.plan import KINDS
 from chaos.play import play
 
 SEED = 1
-MAX_FREEZE_S = 2.0
+MAX_FREEZE_S = 1.0
 BOUND_S = 400
 
 
