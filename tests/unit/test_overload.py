@@ -37,6 +37,7 @@ class Rig:
     def __init__(self) -> None:
         self.now_s = 1_000_000.0
         self.begun: list[str] = []
+        self.probes: list[bool] = []
         self.refused: dict[str, ErrorInfo] = {}
         self.told: list[tuple[str, bytes]] = []
         self.backlog = Backlog()
@@ -46,11 +47,12 @@ class Rig:
             self.backlog.finished("nobody", "python", 1_000.0, 1_000.0)
         bus: Any = SimpleNamespace(tell=lambda *said: self.told.append(said), room=self._room)
         store: Any = None
+        self.durations = Durations(store)
         self.load = Load(self.backlog, gate)
         self.registry = CollectorRegistry()
         self.overload = Overload(
             bus,
-            Durations(store),
+            self.durations,
             self.load,
             CoordinatorMetrics(self.registry),
             post=self._post,
@@ -62,6 +64,7 @@ class Rig:
     def _post(self, candidate: Candidate, refused: ErrorInfo | None) -> None:
         if refused is None:
             self.begun.append(candidate.accepted.run_id)
+            self.probes.append(candidate.accepted.probe)
         else:
             self.refused[candidate.accepted.run_id] = refused
 
@@ -199,3 +202,12 @@ async def test_a_process_that_ends_gives_its_waiting_tasks_back(rig: Rig) -> Non
     running.cancel()
     await asyncio.wait({running})
     assert rig.told == [("ack.r5", b"-NAK")]
+
+
+def test_of_runs_that_are_given_up_one_in_twenty_is_a_probe(rig: Rig) -> None:
+    probes = []
+    for number in range(45):
+        rig.durations.gave_up("t", "default")
+        rig.take(f"r{number}", left_ms=1e9)
+        probes.append(rig.probes[-1])
+    assert [number for number, probe in enumerate(probes) if probe] == [19, 39]

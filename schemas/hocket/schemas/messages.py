@@ -71,6 +71,8 @@ class RunAccepted(Message):
     budget_usd: Decimal | None = None
     idempotency_key: str | None = None
     rejected: ErrorInfo | None = None
+    probe: bool = False
+    """The run is not given up as infeasible: it measures a pipeline whose runs are."""
     task_ack: str | None = None
     reply_to: str | None = None
     progress: bool = False
@@ -226,8 +228,10 @@ class StepRequested(Message):
     """One attempt of a step, for a worker.
 
     `config` holds the node's own fields (a prompt, a query ...), whose templates the worker renders
-    with `input`. `deadline_at_ms` is the latest useful finish, `slack_ms` what was left of it beyond
-    the expected duration when the step was dispatched, `timeout_ms` the time this attempt may take.
+    with `input`. `deadline_at_ms` is the latest useful finish; the attempt may run beyond it, up to
+    `run_deadline_at_ms` (without it, up to `deadline_at_ms`). `slack_ms` is what was left of the former
+    beyond the expected duration when the step was handed out, `timeout_ms` the time this attempt may
+    take.
     `held_ms` is how long the coordinator kept it because no worker had a slot.
     """
 
@@ -242,6 +246,7 @@ class StepRequested(Message):
     input: Any
     config: dict[str, Any]
     deadline_at_ms: float
+    run_deadline_at_ms: float | None = None
     slack_ms: float
     timeout_ms: float
     priority: Priority
@@ -402,6 +407,9 @@ class CallRequest(Message):
     openai: OpenAIBody | None = None
     chunks_to: str | None = None
     deadline_at_ms: float
+    useful_until_ms: float | None = None
+    """When the answer is of use at the latest; the call's place in queues goes by it. Without it, the
+    deadline."""
     priority: Priority = Priority.STANDARD
     requires: Requirements = NO_REQUIREMENTS
     budget_usd: Decimal | None = None

@@ -16,6 +16,8 @@ from hocket.schemas.pipeline.plan import Plan
 
 MAX_OUTLOOKS = 1_000
 OUTLOOK_FOR_MS = 1_000.0
+RUNS_PER_PROBE = 20
+"""Of so many runs that would be given up one is not."""
 
 
 @dataclass(slots=True)
@@ -30,6 +32,7 @@ class Durations:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._measured: dict[tuple[str, str], _Measured] = {}
+        self._given_up: dict[tuple[str, str], int] = {}
         self._outlooks: OrderedDict[tuple[str, str, int], tuple[float, Outlook]] = OrderedDict()
 
     async def load(self, tenant: str, pipeline: str) -> None:
@@ -48,6 +51,20 @@ class Durations:
         """Return the estimates of a pipeline's nodes by path."""
         measured = self._measured.get((tenant, pipeline))
         return {} if measured is None else measured.estimates
+
+    def gave_up(self, tenant: str, pipeline: str) -> None:
+        """Note that a run, or a node of one, was given up by the estimates: it measured nothing."""
+        key = (tenant, pipeline)
+        self._given_up[key] = self._given_up.get(key, 0) + 1
+
+    def wants_probe(self, tenant: str, pipeline: str) -> bool:
+        """Tell whether the next run shall not be given up, so that estimates which are no longer true
+        are measured again."""
+        key = (tenant, pipeline)
+        if self._given_up.get(key, 0) < RUNS_PER_PROBE:
+            return False
+        del self._given_up[key]
+        return True
 
     def outlook(self, tenant: str, pipeline: str, version: int, plan: Plan) -> Outlook:
         """Return what to expect of a plan's nodes by what was measured until lately."""

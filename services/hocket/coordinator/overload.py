@@ -163,6 +163,9 @@ class Overload:
         )
         self._load.admitted(accepted, candidate.partition, candidate.plan, outlook)
         self._metrics.task("accepted")
+        if self._durations.wants_probe(accepted.tenant, accepted.pipeline):
+            accepted = accepted.model_copy(update={"probe": True})
+            candidate = replace(candidate, accepted=accepted)
         self._post(candidate, None)
 
     def _refuse(self, candidate: Candidate, error: HocketError) -> None:

@@ -37,6 +37,7 @@ from hocket.coordinator.core.critical_path import timing_of
 from hocket.coordinator.core.deadlines import UNIT, Outlook
 from hocket.coordinator.core.decide import Decision, accept, decide, reject, resume
 from hocket.coordinator.core.ending import finished_of, rejected_of
+from hocket.coordinator.core.feasibility import was_given_up
 from hocket.coordinator.core.outlooks import Outlooks
 from hocket.coordinator.core.records import restore
 from hocket.coordinator.core.replacing import replace
@@ -418,6 +419,8 @@ class Partition:
         run = decision.run
         if run.ended:
             self._present_load.ended(run.run_id)
+            if was_given_up(run):
+                self._durations.gave_up(run.tenant, run.pipeline)
             if self._runs.pop(run.run_id, None) is not None:
                 self._remember(run)
         else:

@@ -230,6 +230,7 @@ def _wish(call: _Call, kind: Kind) -> Wish:
         request.priority,
         request.deadline_at_ms,
         guess_fast=asked.embeds(request),
+        useful_until_ms=request.useful_until_ms,
     )
 
 

@@ -67,6 +67,8 @@ class Wish:
     deadline_at_ms: float
     guess_fast: bool = False
     """Whether it is a fast call, as far as one can tell that has never been seen."""
+    useful_until_ms: float | None = None
+    """When its answer is of use at the latest, if before the deadline; its turn goes by it."""
 
 
 class Place:
@@ -293,7 +295,7 @@ class Floor:
             next(self._arrivals),
             wish.priority,
             decision.pools,
-            wish.deadline_at_ms,
+            wish.deadline_at_ms if wish.useful_until_ms is None else wish.useful_until_ms,
             self.durations.of_kind(wish.kind, _USUALLY) or 0.0,
             now_ms,
             wish.facts.fast,

@@ -47,6 +47,7 @@ class Play:
     output: Any = None
     input: dict[str, Any] = field(default_factory=dict)
     spec: dict[str, Any] = field(default_factory=dict)
+    probe: bool = False
     run_id: str = "r1"
     now_ms: float = START_MS
     parent: RunParent | None = None
@@ -77,6 +78,7 @@ class Play:
             priority=Priority.STANDARD,
             deadline_at_ms=self.now_ms + self.plan.pipeline.slo_ms,
             budget_usd=self.plan.pipeline.budget_usd,
+            probe=self.probe,
             parent=self.parent,
             origin=self.asked,
         )

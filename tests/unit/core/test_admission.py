@@ -196,6 +196,18 @@ def test_work_inside_a_graph_waits_for_its_own_type() -> None:
     assert predicted(plan, llm=3_000).loaded.mean_ms == pytest.approx(4_000)
 
 
+def test_a_pipeline_that_may_degrade_is_predicted_at_its_shortest() -> None:
+    nodes = {
+        "a": model(2_000, fast=model(300)),
+        "extra": takes(1_000, needs=["a"], optional=True),
+        "end": takes(100, needs=["extra"]),
+    }
+    plan = plan_of(nodes, on_infeasible="degrade")
+    assert predicted(plan, llm=500).loaded.mean_ms == pytest.approx(500 + 300 + 100)
+    without = {**nodes, "a": model(2_000)}
+    assert predicted(plan_of(without), llm=500).loaded.mean_ms == pytest.approx(3_600)
+
+
 # ---- verdicts ------------------------------------------------------------------------------------
 
 

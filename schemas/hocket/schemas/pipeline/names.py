@@ -68,7 +68,7 @@ def check_names(nodes: Mapping[str, Node], output: Any, *, schema: Mapping[str, 
 
 def read_by(node: NodeBase, field: str) -> dict[str, str]:
     """Return the siblings that a node reads, each with the place that reads it: in its own
-    expressions, and in those of its branches and fallbacks."""
+    expressions, and in those of its branches, fallbacks and fast variant."""
     found: dict[str, str] = {}
     for reading in _own_readings(node, field):
         for name in reading.nodes:
@@ -137,6 +137,9 @@ def _check_node(
         place, cure = f"{field}.fallback.{i}.node", "Read `error`: the node has no output."
         inside = known.also("error")
         _check_node(name, fallback.node, place, inside, owner=given, itself=cure)
+    if node.fast is not None:
+        cure = "Read another node: this one has no output yet."
+        _check_node(name, node.fast, f"{field}.fast", known, owner=given, itself=cure)
 
 
 def _check_expression(name: str, text: str, field: str, known: Known, itself: str) -> None:
@@ -249,6 +252,8 @@ def _own_readings(node: NodeBase, field: str) -> Iterator[Reading]:
 def _inner(node: NodeBase, field: str) -> Iterator[tuple[str, NodeBase]]:
     for i, fallback in enumerate(node.fallback):
         yield f"{field}.fallback.{i}.node", fallback.node
+    if node.fast is not None:
+        yield f"{field}.fast", node.fast
     if isinstance(node, RaceNode):
         for branch, inner in node.branches.items():
             yield f"{field}.branches.{branch}", inner

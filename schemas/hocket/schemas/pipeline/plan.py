@@ -5,7 +5,7 @@ field and the cure. Scopes are lexical: inside a `graph` node, `input` is that n
 `nodes` are its siblings; branches and fallbacks see what their node sees.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
@@ -80,6 +80,8 @@ class NodePlan:
     body: "ScopePlan | None"
     branches: Mapping[str, "NodePlan"]
     fallbacks: tuple["NodePlan", ...]
+    fast: "NodePlan | None"
+    """The fast variant; its path is that of a fallback with the number 0: `draft!0`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -201,10 +203,9 @@ def _check_policy(
         )
     for name, node in nodes.items():
         _check_type(node, policy, f"{field}.{name}")
-        for i, fallback in enumerate(node.fallback):
-            place = f"{field}.{name}.fallback.{i}.node"
-            _check_type(fallback.node, policy, place)
-            if inside := _inside(fallback.node):
+        for place, instead in _instead(node, f"{field}.{name}"):
+            _check_type(instead, policy, place)
+            if inside := _inside(instead):
                 _check_policy(inside, policy, field=place, depth=depth + 1)
         if inside := _inside(node):
             _check_policy(inside, policy, field=f"{field}.{name}", depth=depth + 1)
@@ -220,9 +221,17 @@ def _check_type(node: Node, policy: PlanPolicy, field: str) -> None:
 
 
 def _count(nodes: Mapping[str, Node]) -> int:
-    fallbacks = [fallback.node for node in nodes.values() for fallback in node.fallback]
-    every = (*nodes.values(), *fallbacks)
+    instead = [other for node in nodes.values() for _, other in _instead(node, "")]
+    every = (*nodes.values(), *instead)
     return len(every) + sum(_count(_inside(node)) for node in every)
+
+
+def _instead(node: Node, field: str) -> Iterator[tuple[str, Node]]:
+    """Yield the nodes that may stand in a node's place, with their fields."""
+    for i, fallback in enumerate(node.fallback):
+        yield f"{field}.fallback.{i}.node", fallback.node
+    if node.fast is not None:
+        yield f"{field}.fast", node.fast
 
 
 def _inside(node: Node) -> Mapping[str, Node]:
@@ -317,6 +326,11 @@ class _Compiler:
             )
             for i, f in enumerate(node.fallback, start=1)
         )
+        fast = None
+        if node.fast is not None:
+            fast = self.inner(
+                f"{name}!0", node.fast, f"{path}!0", f"{field}.fast", depth, "fast variant"
+            )
         plan = NodePlan(
             name=name,
             path=path,
@@ -334,17 +348,26 @@ class _Compiler:
             body=body,
             branches=branches,
             fallbacks=fallbacks,
+            fast=fast,
         )
         self.by_path[path] = plan
         return plan
 
-    def inner(self, name: str, node: Node, path: str, field: str, depth: int) -> NodePlan:
-        """Compile a branch or fallback: a node whose place in the graph is its owner's."""
-        for refused in ("needs", "when", "fallback", "optional"):
+    def inner(
+        self,
+        name: str,
+        node: Node,
+        path: str,
+        field: str,
+        depth: int,
+        kind: str = "branch or fallback",
+    ) -> NodePlan:
+        """Compile a branch, fallback or fast variant: its place in the graph is its owner's."""
+        for refused in ("needs", "when", "fallback", "optional", "fast"):
             if getattr(node, refused):
                 raise InvalidInput(
                     field=f"{field}.{refused}",
-                    reason="a branch or fallback stands in its node's place",
+                    reason=f"a {kind} stands in its node's place",
                     cure=f"Put `{refused}` on the node itself, or wrap the branch in a `graph`.",
                 )
         return self.node(name, node, path=path, field=field, depth=depth + 1)

@@ -62,6 +62,7 @@ def check_pipeline(pipeline: Pipeline) -> None:
     """Raise InvalidInput for the first thing in a pipeline that makes no sense."""
     limit = Limit(pipeline.slo_ms, "`slo_ms`")
     check_scope(pipeline.nodes, pipeline.output, field="nodes", limit=limit)
+    _check_infeasible(pipeline)
     _check_signals(pipeline)
     _check_self_calls(pipeline)
 
@@ -101,6 +102,25 @@ def _check_node(node: Node, field: str, limit: Limit | None) -> None:
                 cure="Give the fallback its own `with`.",
             )
         _check_node(fallback.node, f"{place}.node", limit)
+    if node.fast is not None:
+        _check_fast(node, node.fast, f"{field}.fast", limit)
+
+
+def _check_fast(node: Node, fast: Node, field: str, limit: Limit | None) -> None:
+    for kind, place in ((node.type, field), (fast.type, f"{field}.type")):
+        if kind in WAIT_TYPES:
+            raise InvalidInput(
+                field=place,
+                reason=f"{_a(kind)} node waits for somebody, and cannot be faster or slower",
+                cure="Remove `fast`, or make the node `optional`.",
+            )
+    if (node.map or node.loop) and fast.with_ is None:
+        raise InvalidInput(
+            field=f"{field}.with",
+            reason="the fast variant of a node with `map` or `loop` cannot take over its input",
+            cure="Give it a `with` of its own (and `map` or `loop`, where it is to have them).",
+        )
+    _check_node(fast, field, limit)
 
 
 # ---- one node -------------------------------------------------------------------------------
@@ -375,6 +395,19 @@ def _needs(node: Node, field: str) -> set[str]:
     return {*node.needs, *read_by(node, field)}
 
 
+def _check_infeasible(pipeline: Pipeline) -> None:
+    """Refuse fast variants that are never taken."""
+    if pipeline.on_infeasible == "degrade":
+        return
+    for _, node, field in _all(pipeline.nodes, "nodes"):
+        if node.fast is not None:
+            raise InvalidInput(
+                field=f"{field}.fast",
+                reason=f"with `on_infeasible: {pipeline.on_infeasible}` it is never taken",
+                cure="Set `on_infeasible: degrade` on the pipeline, or remove it.",
+            )
+
+
 def _check_signals(pipeline: Pipeline) -> None:
     """Refuse a signal that an approval hears to as well: an answer could go to either."""
     every = list(_all(pipeline.nodes, "nodes"))
@@ -401,6 +434,8 @@ def _with_inner(name: str, node: Node, field: str) -> Iterator[tuple[str, Node, 
         yield from _all(node.branches, f"{field}.branches")
     for i, fallback in enumerate(node.fallback):
         yield from _with_inner(name, fallback.node, f"{field}.fallback.{i}.node")
+    if node.fast is not None:
+        yield from _with_inner(name, node.fast, f"{field}.fast")
 
 
 def _check_self_calls(pipeline: Pipeline) -> None:

@@ -105,6 +105,9 @@ class NodeBase(_Spec):
     optional: bool = False
     """Where it fails the run goes on (its output is null) and ends `degraded`."""
     fallback: tuple["Fallback", ...] = ()
+    fast: "Node | None" = None
+    """What runs instead, with the same input, where the run could not make its deadline with the node
+    itself (`on_infeasible: degrade`); the run ends `degraded` then."""
     cache: Cache | None = None
     """For nodes that workers run, and for `pipeline` nodes that name their version."""
     expect: Expect | None = None

@@ -80,8 +80,11 @@ def predict(plan: Plan, outlook: Outlook, clear_ms: ClearMs) -> Prediction:
     limited_by = max(waits, key=lambda name: waits[name], default="")
     if not any(waits.values()):
         return UNLOADED
-    path = _scope_end(plan.root, outlook, {}, NOTHING)
-    return Prediction(path, _scope_end(plan.root, outlook, waits, NOTHING), limited_by)
+    degrades = plan.pipeline.on_infeasible == "degrade"
+    path = _Walk(outlook, {}, degrades).scope_end(plan.root, NOTHING)
+    return Prediction(
+        path, _Walk(outlook, waits, degrades).scope_end(plan.root, NOTHING), limited_by
+    )
 
 
 def judge(prediction: Prediction, left_ms: float, on_overload: str) -> Verdict:
@@ -125,28 +128,33 @@ def types_of(plan: Plan) -> tuple[str, ...]:
     return tuple(sorted(found.intersection(WORKER_TYPES)))
 
 
-def _scope_end(
-    scope: ScopePlan, outlook: Outlook, waits: Mapping[str, float], start: Estimate
-) -> Estimate:
-    ends: dict[str, Estimate] = {}
-    left_out = skippable(scope)
-    for name in scope.order:
-        node = scope.nodes[name]
-        begins = _latest(start, (ends[need] for need in node.needs))
-        ends[name] = begins if name in left_out else _node_end(node, outlook, waits, begins)
-    return _latest(start, ends.values())
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """Goes through a plan from its beginning; one that `degrades` at its shortest."""
 
+    outlook: Outlook
+    waits: Mapping[str, float]
+    degrades: bool
 
-def _node_end(
-    node: NodePlan, outlook: Outlook, waits: Mapping[str, float], start: Estimate
-) -> Estimate:
-    repeated = node.node.map or node.node.loop
-    if node.body is not None and not repeated:
-        return _scope_end(node.body, outlook, waits, start)
-    clear_ms = max((waits.get(name, 0.0) for name in _types_in(node)), default=0.0)
-    if clear_ms > start.mean_ms:
-        start = Estimate(clear_ms, start.variance)
-    return start.then(outlook[node.path].own)
+    def scope_end(self, scope: ScopePlan, start: Estimate) -> Estimate:
+        ends: dict[str, Estimate] = {}
+        left_out = skippable(scope)
+        for name in scope.order:
+            node = scope.nodes[name]
+            begins = _latest(start, (ends[need] for need in node.needs))
+            may_go = name in left_out or (self.degrades and node.node.optional)
+            ends[name] = begins if may_go else self._node_end(node, begins)
+        return _latest(start, ends.values())
+
+    def _node_end(self, node: NodePlan, start: Estimate) -> Estimate:
+        if self.degrades and node.fast is not None:
+            node = node.fast
+        if node.body is not None and not (node.node.map or node.node.loop):
+            return self.scope_end(node.body, start)
+        clear_ms = max((self.waits.get(name, 0.0) for name in _types_in(node)), default=0.0)
+        if clear_ms > start.mean_ms:
+            start = Estimate(clear_ms, start.variance)
+        return start.then(self.outlook[node.path].own)
 
 
 def _types_in(node: NodePlan) -> Iterable[str]:

@@ -164,6 +164,7 @@ def _dispatch(u: Unfolding, step: Step, expectation: Expectation) -> Dispatch:
         input=step.input,
         config=dict(plan.config),
         deadline_at_ms=step.deadline_at_ms,
+        run_deadline_at_ms=u.run.deadline_at_ms,
         slack_ms=step.slack_ms,
         timeout_ms=min(plan.node.timeout_ms or DEFAULT_TIMEOUT_MS, left_ms),
         priority=u.run.priority,
@@ -323,9 +324,10 @@ def _succeeded(u: Unfolding, step: Step, output: Any, *, cost_usd: Decimal = Dec
 
 def _splice(u: Unfolding, step: Step, output: Any, policy: PlanPolicy, cost_usd: Decimal) -> None:
     scope, by_path = compile_emitted(output, policy, path=step.path)
+    degrades = u.plan.pipeline.on_infeasible == "degrade"
     step = filled(u, step, output, cost_usd)
     u.put(replace(step, state=StepState.OPEN, emitted=output, wake_at_ms=None))
-    u.emitted[step.key] = Emitted(scope, by_path, emitted_outlook(scope))
+    u.emitted[step.key] = Emitted(scope, by_path, emitted_outlook(scope, degrades=degrades))
     open_scope(u, step.key)
 
 

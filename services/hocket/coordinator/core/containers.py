@@ -10,6 +10,7 @@ from hocket.coordinator.core.attempts import begin_leaf
 from hocket.coordinator.core.caching import released
 from hocket.coordinator.core.deadlines import deadline_of, slack_of
 from hocket.coordinator.core.ending import cancel_below
+from hocket.coordinator.core.feasibility import TooSlow, give_up_at_ms, is_judged
 from hocket.coordinator.core.graph import open_scope
 from hocket.coordinator.core.layers import first_role
 from hocket.coordinator.core.replacing import replace
@@ -61,6 +62,7 @@ def start(u: Unfolding, work: Start) -> None:
             index=work.index,
             ready_at_ms=u.now_ms,
             state=StepState.OPEN,
+            give_up_at_ms=_give_up_at_ms(u, work),
         )
     )
     if role is not Role.LEAF:
@@ -68,7 +70,9 @@ def start(u: Unfolding, work: Start) -> None:
     try:
         if len(u.steps) > MAX_STEPS:
             raise TooManySteps(limit=MAX_STEPS)
-        if role is Role.MAP:
+        if work.fast:
+            _open_fast_first(u, step, work)
+        elif role is Role.MAP:
             _open_map(u, step, work.plan)
         elif role is Role.LOOP:
             _start_round(u, u.put(step), work.plan, 1)
@@ -101,6 +105,26 @@ def failing(u: Unfolding, work: Failing) -> None:
     if owns_fallbacks and _open_fallback(u, step, work.error, after=0):
         return
     u.settle(step.key, StepState.FAILED, error=work.error)
+
+
+def open_fast(u: Unfolding, step: Step, plan: NodePlan, error: ErrorInfo) -> None:
+    """Let the fast variant of a node serve in its place: a fallback like others, with the number 0."""
+    assert plan.fast is not None, step.key
+    _open_child(u, step, plan.fast, 0, error)
+
+
+def _open_fast_first(u: Unfolding, step: Step, work: Start) -> None:
+    """Let the fast variant serve from the start."""
+    assert work.plan.fast is not None, step.key
+    if work.plan.fast.input is None:
+        step = replace(step, input=_input_of(u, step, work))
+    open_fast(u, step, work.plan, TooSlow(node=work.plan.path).info())
+
+
+def _give_up_at_ms(u: Unfolding, work: Start) -> float | None:
+    if work.link is not Link.NODE or work.fast or not is_judged(u):
+        return None
+    return give_up_at_ms(u, work.plan, u.expected(work.home, work.plan.path))
 
 
 # ---- layers ---------------------------------------------------------------------------------
@@ -318,22 +342,25 @@ def _open_fallback(u: Unfolding, step: Step, error: ErrorInfo, *, after: int) ->
         patterns = plan.node.fallback[number - 1].on
         if patterns and not matches(patterns, error):
             continue
-        opened = replace(step, state=StepState.OPEN, error=error, degraded=True, wake_at_ms=None)
-        u.put(opened)
-        u.tallies[step.key] = Tally(started=number, running=1)
-        u.todo.append(
-            Start(
-                f"{step.key}!{number}",
-                plan.fallbacks[number - 1],
-                step.home,
-                Link.FALLBACK,
-                step.key,
-                index=number,
-                input=step.input,
-            )
-        )
+        _open_child(u, step, plan.fallbacks[number - 1], number, error)
         return True
     return False
+
+
+def _open_child(u: Unfolding, step: Step, instead: NodePlan, number: int, error: ErrorInfo) -> None:
+    u.put(replace(step, state=StepState.OPEN, error=error, degraded=True, wake_at_ms=None))
+    u.tallies[step.key] = Tally(started=number, running=1)
+    u.todo.append(
+        Start(
+            f"{step.key}!{number}",
+            instead,
+            step.home,
+            Link.FALLBACK,
+            step.key,
+            index=number,
+            input=step.input,
+        )
+    )
 
 
 def _fallback_settled(u: Unfolding, parent: Step, child: Step) -> None:

@@ -161,7 +161,7 @@ class _Walk:
 
     def _last_fallback(self, step: Step, below: int) -> Step | None:
         found: Step | None = None
-        for number in range(below, 0, -1):
+        for number in range(below, -1, -1):
             found = self._u.steps.get(f"{step.key}!{number}")
             if found is not None:
                 break

@@ -67,10 +67,19 @@ NOTHING = Estimate(0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """A node's own duration, and that of the critical path behind it to the run's end."""
+    """A node's own duration, and that of the critical path behind it to the run's end; where the
+    pipeline may degrade, that of the node's fast variant, and of the path behind when all of it that
+    can takes its fast variant or is left out."""
 
     own: Estimate
     after: Estimate
+    fast: Estimate | None = None
+    least_after: Estimate | None = None
+
+    @property
+    def after_least(self) -> Estimate:
+        """The path behind at its shortest."""
+        return self.after if self.least_after is None else self.least_after
 
 
 Outlook = Mapping[str, Expectation]
@@ -94,16 +103,17 @@ def observe(estimate: Estimate | None, duration_ms: float) -> Estimate:
 
 def outlook(plan: Plan, durations: Mapping[str, Estimate]) -> Outlook:
     """Return what to expect of every node of a plan, given measured durations by node path."""
-    result: dict[str, Expectation] = {}
-    _look(plan.root, durations, NOTHING, result)
-    return result
+    look = _Look(durations, degrades=plan.pipeline.on_infeasible == "degrade")
+    look.scope(plan.root, NOTHING, NOTHING)
+    return look.result
 
 
-def emitted_outlook(scope: ScopePlan) -> Outlook:
-    """Return what to expect of the nodes that a planner emitted, up to the end of their scope."""
-    result: dict[str, Expectation] = {}
-    _look(scope, {}, NOTHING, result)
-    return result
+def emitted_outlook(scope: ScopePlan, *, degrades: bool) -> Outlook:
+    """Return what to expect of the nodes that a planner emitted, up to the end of their scope;
+    `degrades`: whether the pipeline may leave nodes out."""
+    look = _Look({}, degrades=degrades)
+    look.scope(scope, NOTHING, NOTHING)
+    return look.result
 
 
 def deadline_of(expectation: Expectation, run_deadline_at_ms: float) -> float:
@@ -127,7 +137,7 @@ def one_of(whole: Expectation, unit: Expectation, left: float) -> Expectation:
     rest = Estimate(
         max(0.0, whole.own.mean_ms * left - unit.own.mean_ms), whole.own.variance * left * left
     )
-    return Expectation(unit.own, rest.then(whole.after))
+    return Expectation(unit.own, rest.then(whole.after), None, rest.then(whole.after_least))
 
 
 def lane_of(priority: Priority, slack_ms: float) -> str:
@@ -139,25 +149,77 @@ def lane_of(priority: Priority, slack_ms: float) -> str:
     return "normal"
 
 
-def _look(
-    scope: ScopePlan,
-    durations: Mapping[str, Estimate],
-    after_scope: Estimate,
-    result: dict[str, Expectation],
-) -> Estimate:
-    """Fill `result` for a scope; return the duration of its critical path."""
-    behind: dict[str, Estimate] = {}
-    own: dict[str, Estimate] = {}
-    left_out = skippable(scope)
-    for name in reversed(scope.order):
-        node = scope.nodes[name]
-        behind[name] = _latest([own[d].then(behind[d]) for d in node.dependents])
-        after = behind[name].then(after_scope)
-        own[name] = _expect(node, durations, after, result)
-        result[node.path] = Expectation(own[name], after)
-        if name in left_out:
-            own[name] = replace(own[name], sure_ms=0.0)
-    return _latest([own[name].then(behind[name]) for name in scope.roots])
+class _Look:
+    """Fills `result` from the end of a plan to its beginning."""
+
+    def __init__(self, durations: Mapping[str, Estimate], *, degrades: bool) -> None:
+        self.result: dict[str, Expectation] = {}
+        self._durations = durations
+        self._degrades = degrades
+
+    def scope(
+        self, scope: ScopePlan, after_scope: Estimate, least_after_scope: Estimate
+    ) -> tuple[Estimate, Estimate]:
+        """Return the duration of a scope's critical path, as it is and at its shortest."""
+        behind: dict[str, Estimate] = {}
+        least_behind: dict[str, Estimate] = {}
+        own: dict[str, Estimate] = {}
+        least: dict[str, Estimate] = {}
+        left_out = skippable(scope)
+        for name in reversed(scope.order):
+            node = scope.nodes[name]
+            behind[name] = _latest([own[d].then(behind[d]) for d in node.dependents])
+            after = behind[name].then(after_scope)
+            least_after = after
+            if self._degrades:
+                least_behind[name] = _latest(
+                    [least[d].then(least_behind[d]) for d in node.dependents]
+                )
+                least_after = least_behind[name].then(least_after_scope)
+            own[name], inner_least = self._node(node, after, least_after)
+            fast = None
+            if node.fast is not None and self._degrades:
+                fast = self._beside(node.fast, after, least_after)
+            self.result[node.path] = Expectation(own[name], after, fast, least_after)
+            if name in left_out:
+                own[name] = replace(own[name], sure_ms=0.0)
+            least[name] = NOTHING if node.node.optional else fast or inner_least
+            if name in left_out:
+                least[name] = replace(least[name], sure_ms=0.0)
+        path = _latest([own[name].then(behind[name]) for name in scope.roots])
+        if not self._degrades:
+            return path, path
+        return path, _latest([least[name].then(least_behind[name]) for name in scope.roots])
+
+    def _node(
+        self, node: NodePlan, after: Estimate, least_after: Estimate
+    ) -> tuple[Estimate, Estimate]:
+        """Return a node's own duration, as it is and at its shortest."""
+        inner, least = NOTHING, NOTHING
+        if node.body is not None:
+            inner, least = self.scope(node.body, after, least_after)
+        for fallback in node.fallbacks:
+            self._beside(fallback, after, least_after)
+        if node.branches:
+            branches = [self._beside(b, after, least_after) for b in node.branches.values()]
+            inner = _latest(branches)
+            if isinstance(node.node, RaceNode) and node.node.pick == "first_valid":
+                inner = replace(inner, sure_ms=min(own.sure_ms for own in branches))
+        measured = self._durations.get(node.path)
+        if not (node.node.map or node.node.loop):
+            own = _estimate(node, inner, measured)
+            if least is NOTHING:
+                return own, own
+            return own, min(own, least, key=lambda e: e.tail_ms())
+        unit = _estimate(node, inner, self._durations.get(node.path + UNIT))
+        self.result[node.path + UNIT] = Expectation(unit, after, None, least_after)
+        own = _estimate(node, unit, measured)
+        return own, own
+
+    def _beside(self, node: NodePlan, after: Estimate, least_after: Estimate) -> Estimate:
+        own, _ = self._node(node, after, least_after)
+        self.result[node.path] = Expectation(own, after, None, least_after)
+        return own
 
 
 def skippable(scope: ScopePlan) -> set[str]:
@@ -168,30 +230,6 @@ def skippable(scope: ScopePlan) -> set[str]:
         if node.when is not None or (node.needs and found.issuperset(node.needs)):
             found.add(name)
     return found
-
-
-def _expect(
-    node: NodePlan,
-    durations: Mapping[str, Estimate],
-    after: Estimate,
-    result: dict[str, Expectation],
-) -> Estimate:
-    inner = NOTHING
-    if node.body is not None:
-        inner = _look(node.body, durations, after, result)
-    for fallback in node.fallbacks:
-        result[fallback.path] = Expectation(_expect(fallback, durations, after, result), after)
-    if node.branches:
-        branches = {b.path: _expect(b, durations, after, result) for b in node.branches.values()}
-        result.update({path: Expectation(own, after) for path, own in branches.items()})
-        inner = _latest(list(branches.values()))
-        if isinstance(node.node, RaceNode) and node.node.pick == "first_valid":
-            inner = replace(inner, sure_ms=min(own.sure_ms for own in branches.values()))
-    if not (node.node.map or node.node.loop):
-        return _estimate(node, inner, durations.get(node.path))
-    unit = _estimate(node, inner, durations.get(node.path + UNIT))
-    result[node.path + UNIT] = Expectation(unit, after)
-    return _estimate(node, unit, durations.get(node.path))
 
 
 def _estimate(node: NodePlan, inner: Estimate, measured: Estimate | None) -> Estimate:

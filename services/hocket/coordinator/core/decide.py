@@ -28,7 +28,9 @@ from hocket.coordinator.core.commands import (
 from hocket.coordinator.core.containers import child_settled, failing, start
 from hocket.coordinator.core.deadlines import Outlook
 from hocket.coordinator.core.ending import end_run, finished_of
+from hocket.coordinator.core.feasibility import is_judged
 from hocket.coordinator.core.graph import activate, node_settled, open_scope
+from hocket.coordinator.core.hurrying import give_up, watch_again
 from hocket.coordinator.core.moments import not_before
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.reuse import Reuse
@@ -131,6 +133,7 @@ def _run_of(event: RunAccepted, partition: int, now_ms: float, reuse: Reuse | No
         parent=event.parent,
         origin=event.origin,
         reuse=reuse,
+        probe=event.probe,
     )
 
 
@@ -191,7 +194,8 @@ def _settle_all(u: Unfolding) -> Decision:
             _start_if_wanted(u, work)
         else:
             _fail_if_live(u, work)
-    resume_deadline(u)
+    if resume_deadline(u) and is_judged(u):
+        watch_again(u)
     commands = u.commands if u.run.reuse is None else _without_withdrawn(u.commands)
     return Decision(u.close(), tuple(commands), tuple(u.changed), u.run_changed)
 
@@ -247,7 +251,11 @@ def _time_passed(u: Unfolding) -> None:
         return
     for key in u.take_due():
         step: Step = u.steps[key]
-        if step.state is StepState.WAITING:
+        if u.run.ended:
+            return
+        if step.give_up_at_ms is not None and step.give_up_at_ms <= u.now_ms:
+            give_up(u, step)
+        elif step.state is StepState.WAITING:
             wait_timed_out(u, step)
         else:
             woken(u, step)

@@ -22,16 +22,20 @@ def cancel_below(u: Unfolding, key: str, reason: str) -> None:
 
 def cancel_step(u: Unfolding, key: str, reason: str) -> None:
     """Cancel one live step and tell whoever works on it; its parent is not asked."""
-    step: Step = u.steps[key]
-    if step.state is StepState.DISPATCHED and step.role is Role.LEAF:
-        u.commands.append(CancelAttempt(u.run.run_id, key, step.attempt, reason))
-    elif step.role is Role.SUBRUN and step.state is StepState.DISPATCHED:
-        child = child_run_id(u.run.run_id, key, step.attempt)
-        u.commands.append(CancelSubRun(child, reason))
-    step = released(u, step)
+    step = withdraw(u, u.steps[key], reason)
     u.put(replace(step, state=StepState.CANCELLED, finished_at_ms=u.now_ms, wake_at_ms=None))
     u.scopes.pop(key, None)
     u.tallies.pop(key, None)
+
+
+def withdraw(u: Unfolding, step: Step, reason: str) -> Step:
+    """Tell whoever works on a step that nobody waits for it any more."""
+    if step.state is StepState.DISPATCHED and step.role is Role.LEAF:
+        u.commands.append(CancelAttempt(u.run.run_id, step.key, step.attempt, reason))
+    elif step.role is Role.SUBRUN and step.state is StepState.DISPATCHED:
+        child = child_run_id(u.run.run_id, step.key, step.attempt)
+        u.commands.append(CancelSubRun(child, reason))
+    return released(u, step)
 
 
 def end_run(

@@ -1,6 +1,12 @@
 """Scopes: which nodes may start, what a finished node sets free, when a scope is done."""
 
 from hocket.coordinator.core.ending import cancel_below, end_run
+from hocket.coordinator.core.feasibility import (
+    DeadlineInfeasible,
+    TooSlow,
+    is_infeasible,
+    is_judged,
+)
 from hocket.coordinator.core.layers import first_role
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.state import Link, RunStatus, Step, StepState
@@ -13,16 +19,8 @@ from hocket.coordinator.core.unfolding import (
     child_key,
     new_scope,
 )
-from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
-from hocket.schemas.pipeline.plan import NodePlan, ScopePlan
-
-
-class DeadlineInfeasible(HocketError):
-    """The run cannot meet its deadline any more: node `{node}` and what follows it are expected to
-    take longer than is left. Nothing more is spent (`on_infeasible: fail`)."""
-
-    code = "deadline_infeasible"
-    error_class = ErrorClass.TIMEOUT
+from hocket.schemas.errors import ErrorInfo, HocketError
+from hocket.schemas.pipeline.plan import ScopePlan
 
 
 def open_scope(u: Unfolding, scope: str) -> None:
@@ -52,16 +50,19 @@ def activate(u: Unfolding, work: Activate) -> None:
         if not wanted:
             _skip(u, key, Start(key, plan, home, Link.NODE, work.scope))
             return
-    if _hopeless(u, plan):
-        policy = u.plan.pipeline.on_infeasible
-        if policy == "fail":
+    start = Start(key, plan, home, Link.NODE, work.scope)
+    if is_judged(u) and is_infeasible(u, u.expected(home, plan.path)):
+        if u.plan.pipeline.on_infeasible == "fail":
             end_run(u, RunStatus.FAILED, error=DeadlineInfeasible(node=plan.path).info())
             return
-        if policy == "degrade" and plan.node.optional:
-            _skip(u, key, Start(key, plan, home, Link.NODE, work.scope))
-            _degrade(u, work.scope)
+        if plan.fast is not None:
+            start = replace(start, fast=True)
+        elif plan.node.optional:
+            _placeholder(u, start)
+            error = TooSlow(node=plan.path).info()
+            u.settle(key, StepState.SKIPPED, error=error, degraded=True)
             return
-    u.todo.append(Start(key, plan, home, Link.NODE, work.scope))
+    u.todo.append(start)
 
 
 def node_settled(u: Unfolding, work: Settled) -> None:
@@ -128,18 +129,11 @@ def _degrade(u: Unfolding, scope: str) -> None:
         u.change(degraded=True)
 
 
-def _hopeless(u: Unfolding, plan: NodePlan) -> bool:
-    """Tell whether even the expected (mean) path from this node on misses the run's deadline."""
-    expectation = u.outlook.get(plan.path)
-    if expectation is None or u.run.paused_at_ms is not None:
-        return False
-    expected = expectation.own.mean_ms + expectation.after.mean_ms
-    return u.now_ms + expected > u.run.deadline_at_ms
-
-
 def _skipped(u: Unfolding, scope: str, name: str) -> bool:
-    state: StepState = u.steps[child_key(scope, name)].state
-    return state is StepState.SKIPPED
+    """Tell whether a node was skipped because it is not wanted; what needs one that was left out for
+    want of time runs without it."""
+    step: Step = u.steps[child_key(scope, name)]
+    return step.state is StepState.SKIPPED and step.error is None
 
 
 def _skip(u: Unfolding, key: str, start: Start) -> None:

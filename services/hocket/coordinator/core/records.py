@@ -31,6 +31,7 @@ from hocket.coordinator.core.state import (
     StepState,
     Tally,
     Try,
+    wake_of,
 )
 from hocket.coordinator.core.waiting import answers_to, pauses
 from hocket.schemas.errors import ErrorInfo
@@ -202,6 +203,7 @@ def run_of(row: Mapping[str, Any]) -> Run:
         traceparent=row["traceparent"],
         parent=None if parent is None else RunParent.model_validate(parent),
         origin=None if "origin" not in facts else RunOrigin.model_validate(facts["origin"]),
+        probe=facts.get("probe", False),
         paused_at_ms=facts.get("paused_at_ms"),
         signals=tuple(Signal(**signal) for signal in facts.get("signals", ())),
         seen_signals=tuple(facts.get("seen_signals", ())),
@@ -237,6 +239,7 @@ def step_of(row: Mapping[str, Any]) -> Step:
         wake_at_ms=row["wake_at"],
         worker=row["worker"],
         degraded=facts.get("degraded", False),
+        give_up_at_ms=facts.get("give_up_at_ms"),
         emitted=facts.get("emitted"),
         winner=facts.get("winner", ""),
         cache_key=facts.get("cache_key"),
@@ -284,8 +287,8 @@ def restore(run: Run, steps: list[Step], plan: Plan) -> Run:
     waiting: dict[str, Heap] = {}
     pausing = 0
     for step in live:
-        if step.wake_at_ms is not None:
-            due = push(due, (step.wake_at_ms, step.key))
+        if (wake_at_ms := wake_of(step)) is not None:
+            due = push(due, (wake_at_ms, step.key))
         if step.state is StepState.WAITING:
             pausing += pauses(node_plan(step))
             for name in answers_to(node_plan(step), step.key):
@@ -296,7 +299,7 @@ def restore(run: Run, steps: list[Step], plan: Plan) -> Run:
         scopes=Map(scopes),
         tallies=Map(tallies),
         live=Map({step.key: None for step in live}),
-        wakes=Map({s.key: s.wake_at_ms for s in live if s.wake_at_ms is not None}),
+        wakes=Map({s.key: at_ms for s in live if (at_ms := wake_of(s)) is not None}),
         emitted=Map(emitted),
         due=due,
         waiting=Map(waiting),
@@ -307,6 +310,7 @@ def restore(run: Run, steps: list[Step], plan: Plan) -> Run:
 def _emitted(steps: list[Step], plan: Plan) -> dict[str, Emitted]:
     """Compile again what planners emitted, outer planners first."""
     found: dict[str, Emitted] = {}
+    degrades = plan.pipeline.on_infeasible == "degrade"
     for step in sorted((s for s in steps if s.emitted is not None), key=lambda s: len(s.key)):
         by_path = found[step.home].by_path if step.home else plan.by_path
         node = by_path[step.path].node
@@ -315,7 +319,7 @@ def _emitted(steps: list[Step], plan: Plan) -> dict[str, Emitted]:
         scope, by_path_inside = compile_emitted(
             step.emitted, node.emit, path=step.path, applied=True
         )
-        found[step.key] = Emitted(scope, by_path_inside, emitted_outlook(scope))
+        found[step.key] = Emitted(scope, by_path_inside, emitted_outlook(scope, degrades=degrades))
     return found
 
 
@@ -343,6 +347,8 @@ def _tally(step: Step, children: list[Step]) -> Tally:
 
 def _run_facts(run: Run) -> dict[str, Any] | None:
     facts: dict[str, Any] = {}
+    if run.probe:
+        facts["probe"] = True
     if run.paused_at_ms is not None:
         facts["paused_at_ms"] = run.paused_at_ms
     if run.signals:
@@ -368,6 +374,8 @@ def _step_facts(step: Step) -> dict[str, Any] | None:
         facts["home"] = step.home
     if step.degraded:
         facts["degraded"] = True
+    if step.give_up_at_ms is not None:
+        facts["give_up_at_ms"] = step.give_up_at_ms
     if step.emitted is not None:
         facts["emitted"] = step.emitted
     if step.winner:

@@ -131,6 +131,9 @@ def _kept(origin: Run, step: Step, plan: NodePlan, *, again: bool) -> Kept | Non
     config = plan.config
     if step.emitted is not None:
         return Kept(step, config, output=step.emitted)
+    if f"{step.key}!0" in origin.steps:  # its fast variant served: now there may be time
+        served = step.state is StepState.SUCCEEDED and not again
+        return Kept(step, config, output=step.output) if served else None
     replaced = any(f"{step.key}!{n}" in origin.steps for n in range(1, len(plan.fallbacks) + 1))
     if step.state is StepState.SUCCEEDED and not replaced and not (step.degraded and again):
         return Kept(step, config, output=step.output)

@@ -116,7 +116,7 @@ class Step:
     state: StepState
     home: str = ""
     index: int = 0
-    """Item index, loop round (from 1) or fallback number (from 1)."""
+    """Item index, loop round (from 1) or fallback number (from 1; the fast variant has 0)."""
     attempt: int = 0
     input: Any = None
     output: Any = None
@@ -127,6 +127,8 @@ class Step:
     deadline_at_ms: float | None = None
     slack_ms: float | None = None
     wake_at_ms: float | None = None
+    give_up_at_ms: float | None = None
+    """When the run can wait for this node no longer (`on_infeasible`)."""
     worker: str = ""
     degraded: bool = False
     emitted: Any = None
@@ -145,6 +147,13 @@ class Step:
     timing: Timing | None = None
     tries: tuple[Try, ...] = ()
     """The attempts before the present one."""
+
+
+def wake_of(step: Step) -> float | None:
+    """Return when something must be done about a step, if nothing happens before."""
+    if step.give_up_at_ms is None or step.wake_at_ms is None:
+        return step.wake_at_ms if step.give_up_at_ms is None else step.give_up_at_ms
+    return min(step.wake_at_ms, step.give_up_at_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +230,8 @@ class Run:
     traceparent: str | None = None
     parent: RunParent | None = None
     origin: RunOrigin | None = None
+    probe: bool = False
+    """Whether this run measures a pipeline whose runs are given up: it is not given up itself."""
     paused_at_ms: float | None = None
     """Since when the deadline stands still for a person."""
     signals: tuple[Signal, ...] = ()

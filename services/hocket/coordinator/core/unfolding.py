@@ -34,6 +34,7 @@ from hocket.coordinator.core.state import (
     Step,
     StepState,
     Tally,
+    wake_of,
 )
 from hocket.coordinator.core.waiting import answers_to, first, pauses
 from hocket.schemas.errors import ErrorInfo
@@ -78,6 +79,8 @@ class Start:
     index: int = 0
     input: Any = None
     """What a branch or fallback without a `with` of its own takes over."""
+    fast: bool = False
+    """The node's fast variant is to serve from the start."""
 
 
 Work = Activate | Settled | Failing | Start
@@ -132,22 +135,30 @@ class Unfolding:
 
     def expectation(self, step: Step) -> Expectation:
         """Return what to expect of a step and of the path behind it."""
-        expected = self._expected(step, step.path)
+        expected = self.expected(step.home, step.path)
         if step.link is Link.ITEM:
             items = len(self.steps[step.parent].input)
-            return one_of(expected, self._expected(step, step.path + UNIT), 1 - step.index / items)
+            return one_of(
+                expected, self.expected(step.home, step.path + UNIT), 1 - step.index / items
+            )
         if step.link is Link.ROUND:
-            unit = self._expected(step, step.path + UNIT)
+            unit = self.expected(step.home, step.path + UNIT)
             done = (step.index - 1) * unit.own.mean_ms / max(1.0, expected.own.mean_ms)
             return one_of(expected, unit, max(0.0, 1 - done))
         return expected
 
-    def _expected(self, step: Step, path: str) -> Expectation:
-        if not step.home:
+    def expected(self, home: str, path: str) -> Expectation:
+        """Return what to expect of a node; `home` as in a step."""
+        if not home:
             return self.outlook.get(path, UNKNOWN)
-        inside: Expectation = self.emitted[step.home].outlook.get(path, UNKNOWN)
-        behind = self.expectation(self.steps[step.home]).after
-        return Expectation(inside.own, inside.after.then(behind))
+        inside: Expectation = self.emitted[home].outlook.get(path, UNKNOWN)
+        behind = self.expectation(self.steps[home])
+        return Expectation(
+            inside.own,
+            inside.after.then(behind.after),
+            inside.fast,
+            inside.after_least.then(behind.after_least),
+        )
 
     # ---- steps ------------------------------------------------------------------------------
 
@@ -162,8 +173,9 @@ class Unfolding:
             self.wakes.pop(step.key, None)
         else:
             self.live[step.key] = None
-            if step.wake_at_ms is not None:
-                self._note_wake(step.key, step.wake_at_ms)
+            wake_at_ms = wake_of(step)
+            if wake_at_ms is not None:
+                self._note_wake(step.key, wake_at_ms)
             else:
                 self.wakes.pop(step.key, None)
         self._announce(step)

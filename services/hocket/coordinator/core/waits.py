@@ -66,14 +66,16 @@ def wait_timed_out(u: Unfolding, step: Step) -> None:
     u.todo.append(Failing(step.key, error.info()))
 
 
-def resume_deadline(u: Unfolding) -> None:
-    """Let the deadline run again, moved by the time waited, once nobody is waited for."""
+def resume_deadline(u: Unfolding) -> bool:
+    """Let the deadline run again, moved by the time waited, once nobody is waited for; tell whether
+    it does so now."""
     since = u.run.paused_at_ms
     if since is None or u.pausing or u.run.ended:
-        return
+        return False
     deadline = u.run.deadline_at_ms + (u.now_ms - since)
     u.change(paused_at_ms=None, deadline_at_ms=deadline)
     u.arm(deadline)
+    return True
 
 
 def _take_over(u: Unfolding, step: Step, kept: Kept) -> None:

@@ -152,6 +152,7 @@ class Context:
             temperature=temperature,
             response_schema=response_schema,
             deadline_at_ms=self.deadline_at_ms,
+            useful_until_ms=min(self.deadline_at_ms, self.step.deadline_at_ms),
             priority=self.step.priority,
             requires=Requirements.model_validate(requires) if requires else NO_REQUIREMENTS,
             budget_usd=self.step.budget_usd,

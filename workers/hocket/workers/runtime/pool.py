@@ -262,8 +262,9 @@ class Pool:
         )
         if reason is not None:
             return AttemptCancelled(reason=reason)
-        if at_ms >= step.deadline_at_ms:
-            return DeadlinePassed(late_ms=round(at_ms - step.deadline_at_ms))
+        limit_ms = _limit_ms(step)
+        if at_ms >= limit_ms:
+            return DeadlinePassed(late_ms=round(at_ms - limit_ms))
         return None
 
     async def _context(self, attempt: Attempt) -> Context:
@@ -275,7 +276,7 @@ class Pool:
             step_input,
             attempt_id=attempt.id,
             delivery=attempt.delivery.count,
-            deadline_at_ms=min(attempt.started_at_ms + step.timeout_ms, step.deadline_at_ms),
+            deadline_at_ms=min(attempt.started_at_ms + step.timeout_ms, _limit_ms(step)),
             calls=self._calls,
             traceparent=attempt.headers.get("traceparent"),
         )
@@ -398,6 +399,11 @@ class Pool:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("worker_task_failed", type=self.node_type, exc_info=error)
+
+
+def _limit_ms(step: StepRequested) -> float:
+    """Return until when an attempt may run at the latest (epoch ms)."""
+    return step.deadline_at_ms if step.run_deadline_at_ms is None else step.run_deadline_at_ms
 
 
 def _concerns(cancelled: StepCancelled, step: StepRequested) -> bool:

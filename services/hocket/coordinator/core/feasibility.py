@@ -1,0 +1,75 @@
+"""Whether a run can still make its deadline, and until when one of its nodes may take.
+
+What counts are durations that are measured or said (`sure_ms`) of nodes that must run; of what nobody
+knows a run is never given up. A probe is not judged: it measures a pipeline whose estimates would else
+stand for ever, for runs that are given up measure nothing.
+"""
+
+from hocket.coordinator.core.deadlines import Expectation
+from hocket.coordinator.core.state import Run, RunStatus
+from hocket.coordinator.core.unfolding import Unfolding
+from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.pipeline.plan import NodePlan
+
+UNSURE_SHARE = 0.5
+"""A node is left this share of the time at least, where what would come instead of it and behind it
+was never measured."""
+
+
+class DeadlineInfeasible(HocketError):
+    """The run cannot meet its deadline any more: node `{node}` and what follows it are expected to
+    take longer than is left. Nothing more is spent (`on_infeasible: fail`)."""
+
+    code = "deadline_infeasible"
+    error_class = ErrorClass.TIMEOUT
+
+
+class TooSlow(HocketError):
+    """Node `{node}` was given up so that the run can meet its deadline (`on_infeasible: degrade`)."""
+
+    code = "too_slow_for_deadline"
+    error_class = ErrorClass.TIMEOUT
+
+
+def is_judged(u: Unfolding) -> bool:
+    """Tell whether the pipeline wants infeasible runs treated in some way."""
+    return u.plan.pipeline.on_infeasible != "continue" and not u.run.probe
+
+
+def was_given_up(run: Run) -> bool:
+    """Tell whether an ended run was given up, or a node of it: for want of time, by the estimates."""
+    if run.status is RunStatus.FAILED:
+        return run.error is not None and run.error.code == DeadlineInfeasible.code
+    if run.status is not RunStatus.DEGRADED:
+        return False
+    errors = (step.error for step in run.steps.values())
+    return any(error is not None and error.code == TooSlow.code for error in errors)
+
+
+def is_infeasible(u: Unfolding, expectation: Expectation) -> bool:
+    """Tell whether what is sure of a node and the path behind it misses the deadline, if the node
+    starts now."""
+    if u.run.paused_at_ms is not None:
+        return False
+    sure_ms = expectation.own.sure_ms + expectation.after.sure_ms
+    return u.now_ms + sure_ms > u.run.deadline_at_ms
+
+
+def give_up_at_ms(u: Unfolding, plan: NodePlan, expectation: Expectation) -> float | None:
+    """Return when a node that starts now must have ended, or something else is done about it."""
+    if not is_judged(u) or u.run.paused_at_ms is not None:
+        return None
+    deadline_at_ms = u.run.deadline_at_ms
+    if u.plan.pipeline.on_infeasible == "fail":
+        sure_ms = expectation.after.sure_ms
+        return deadline_at_ms - sure_ms if sure_ms > 0 else None
+    if plan.fast is not None and expectation.fast is not None:
+        instead = expectation.fast.then(expectation.after_least)
+    elif plan.node.optional:
+        instead = expectation.after_least
+    else:
+        return None
+    at_ms = deadline_at_ms - instead.tail_ms()
+    if instead.sure_ms < instead.mean_ms:
+        at_ms = max(at_ms, u.now_ms + UNSURE_SHARE * (deadline_at_ms - u.now_ms))
+    return at_ms if at_ms > u.now_ms else None

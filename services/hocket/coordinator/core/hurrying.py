@@ -1,0 +1,41 @@
+"""What is done about a node that the run can wait for no longer: the run ends, the node's fast variant
+takes over, or the node is left out."""
+
+from hocket.coordinator.core.containers import open_fast
+from hocket.coordinator.core.ending import cancel_below, end_run, withdraw
+from hocket.coordinator.core.feasibility import DeadlineInfeasible, TooSlow, give_up_at_ms
+from hocket.coordinator.core.replacing import replace
+from hocket.coordinator.core.state import RunStatus, Step, StepState
+from hocket.coordinator.core.unfolding import Unfolding
+
+
+def give_up(u: Unfolding, step: Step) -> None:
+    """Act on a node whose time has come, by what the pipeline wants."""
+    plan = u.node_plan(step)
+    if u.run.paused_at_ms is not None:  # the deadline stands still; it is watched again after that
+        u.put(replace(step, give_up_at_ms=None))
+        return
+    if u.plan.pipeline.on_infeasible == "fail":
+        end_run(u, RunStatus.FAILED, error=DeadlineInfeasible(node=plan.path).info())
+        return
+    error = TooSlow(node=plan.path).info()
+    step = withdraw(u, step, error.code)
+    cancel_below(u, step.key, error.code)
+    u.scopes.pop(step.key, None)
+    u.tallies.pop(step.key, None)
+    replaced = any(f"{step.key}!{n}" in u.steps for n in range(len(plan.fallbacks) + 1))
+    if plan.fast is not None and not replaced:
+        open_fast(u, replace(step, give_up_at_ms=None), plan, error)
+    else:
+        u.put(replace(step, state=StepState.OPEN, wake_at_ms=None))
+        u.settle(step.key, StepState.FAILED, error=error)
+
+
+def watch_again(u: Unfolding) -> None:
+    """Watch the nodes that run by the deadline as it is now, after it was moved."""
+    for key in u.live_keys():
+        step: Step = u.steps[key]
+        plan = u.node_plan(step)
+        if step.link == "node" and (plan.fast is not None or plan.node.optional):
+            at_ms = give_up_at_ms(u, plan, u.expectation(step))
+            u.put(replace(step, give_up_at_ms=at_ms))
