@@ -59,8 +59,8 @@ def activate(u: Unfolding, work: Activate) -> None:
             start = replace(start, fast=True)
         elif plan.node.optional:
             _placeholder(u, start)
-            error = TooSlow(node=plan.path).info()
-            u.settle(key, StepState.SKIPPED, error=error, degraded=True)
+            too_slow = TooSlow(node=plan.path).info()
+            u.settle(key, StepState.SKIPPED, error=too_slow, degraded=True)
             return
     u.todo.append(start)
 
