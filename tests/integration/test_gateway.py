@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nats.aio.msg import Msg
 
 from gateway_process import call, records, running_gateway
 from hocket.kit import clock
@@ -19,6 +20,7 @@ from hocket.schemas import subjects
 from hocket.schemas.messages import (
     Attribution,
     CallCancelled,
+    CallChunk,
     CallReply,
     CallRequest,
     ChatMessage,
@@ -97,6 +99,25 @@ async def test_a_call_is_answered_and_its_record_is_in_the_stream(
         expected_usd,
         "draft",
     )
+
+
+async def test_the_pieces_of_an_answer_go_to_an_inbox_while_it_is_made(
+    bus: Bus, nats_url: str, upstream: Upstream, tmp_path: Path
+) -> None:
+    inbox, seen = bus.nc.new_inbox(), asyncio.Queue[CallChunk]()
+
+    async def take(message: Msg) -> None:
+        seen.put_nowait(CallChunk.model_validate_json(message.data))
+
+    await bus.subscribe(inbox, take)
+    async with running_gateway(nats_url, tmp_path, models(upstream)):
+        reply = await call(bus, request(chunks_to=inbox))
+        refused = await call(bus, request("r2", chunks_to="hocket.log.0.finished"))
+    pieces = [await asyncio.wait_for(seen.get(), BOUND_S) for _ in range(2)]
+    assert [(piece.number, piece.text) for piece in pieces] == [(0, "ti"), (1, "dal")]
+    assert (reply.text, reply.output_tokens) == ("tidal", 7)
+    assert refused.error is not None
+    assert refused.error.code == "call_malformed"
 
 
 async def test_the_same_call_twice_is_made_once(

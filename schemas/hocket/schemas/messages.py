@@ -389,8 +389,8 @@ class CallRequest(Message):
     rendered into the last user message. `tools` and `tool_choice` are OpenAI's.
 
     A call with `openai` has its messages, texts and parameters there and nowhere else: backends that
-    speak OpenAI's API send it on as it is. `chunks_to` is a core NATS subject that gets a CallChunk for
-    each piece of the answer as it is made."""
+    speak OpenAI's API send it on as it is. `chunks_to` is an inbox of the caller's that gets a CallChunk
+    for each piece of the answer as it is made."""
 
     call_id: str
     model: str

@@ -1,12 +1,15 @@
 """The door for workers: model calls as NATS requests.
 
-A CallRequest on `hocket.gateway.call` gets its CallReply on the request's reply subject.
-`hocket.gateway.cancel` stops a call, `hocket.cancel` (which workers hear too) those of an attempt,
+A CallRequest on `hocket.gateway.call` gets its CallReply on the request's reply subject, and with
+`chunks_to` the pieces of its answer there as CallChunks. `hocket.gateway.cancel` stops a call,
+`hocket.cancel` (which workers hear too) those of an attempt,
 `hocket.gateway.models` lists the logical models. What cannot be a call is answered with a typed error.
 """
 
 import asyncio
+import itertools
 import json
+import re
 
 import structlog
 from nats.aio.msg import Msg
@@ -14,17 +17,26 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
+from hocket.gateway.backends.protocol import Chunk, Chunks
 from hocket.gateway.core.errors import CallMalformed, GatewayFull, ReplyTooLarge
 from hocket.gateway.ongoing import Ongoing
 from hocket.kit.bus import Bus
 from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
-from hocket.schemas.messages import CallCancelled, CallReply, CallRequest, StepCancelled
+from hocket.schemas.messages import (
+    CallCancelled,
+    CallChunk,
+    CallReply,
+    CallRequest,
+    StepCancelled,
+)
 
 QUEUE = "gateway"
 OPEN_TIMEOUT_S = 10
 CLOSE_TIMEOUT_MS = 5_000.0
 MAX_ID_CHARS = 512
+INBOX = re.compile(r"_INBOX(\.[A-Za-z0-9_-]{1,64}){1,4}")
+"""Where chunks may go: nowhere else would a caller be the one who listens."""
 MAX_ATTRIBUTION_CHARS = 16_384
 
 log = structlog.get_logger()
@@ -76,11 +88,25 @@ class NatsDoor:
             self._refuse(message, "", "", error)
             return
         try:
-            reply = self._ongoing.begin(request, message.headers)
+            reply = self._ongoing.begin(request, message.headers, self._chunks(request))
         except GatewayFull as error:
             self._refuse(message, request.call_id, request.model, error)
             return
         reply.add_done_callback(lambda made: self._answer(message, self._encoded(made.result())))
+
+    def _chunks(self, request: CallRequest) -> Chunks | None:
+        """Return what tells the pieces of an answer to whoever asked for them."""
+        subject = request.chunks_to
+        if subject is None:
+            return None
+        numbers = itertools.count()
+
+        async def tell(chunk: Chunk) -> None:
+            if chunk.text:
+                piece = CallChunk(call_id=request.call_id, number=next(numbers), text=chunk.text)
+                self._bus.tell(subject, piece.model_dump_json().encode())
+
+        return tell
 
     def _encoded(self, reply: CallReply) -> bytes:
         encoded = reply.model_dump_json().encode()
@@ -145,6 +171,8 @@ def _checked(payload: bytes) -> CallRequest:
     if len(request.attribution.model_dump_json()) > MAX_ATTRIBUTION_CHARS:
         reason = f"it has more than {MAX_ATTRIBUTION_CHARS} characters"
         raise CallMalformed(field="attribution", reason=reason)
+    if request.chunks_to is not None and not INBOX.fullmatch(request.chunks_to):
+        raise CallMalformed(field="chunks_to", reason="it is not an inbox of its caller")
     return request
 
 

@@ -1,0 +1,448 @@
+"""What the gateway adds to a model call, by NATS and by HTTP, and beside it the LiteLLM proxy.
+
+One upstream that answers at once (`upstream.py`) and the load generator share core 0; what is measured
+has core 1: a gateway process with its NATS server (every call's usage record is stored in the stream
+USAGE before its answer goes out), or a LiteLLM proxy (one worker, no database, no callbacks). Each call
+is the same chat completion of 400 bytes, over connections that stay open.
+
+Three things are measured, in rounds that take turns so that a slow moment hits everybody:
+
+- `direct`, `http`, `nats`, `litellm`: calls a second with `--connections` callers, each with one call at
+  a time.
+- the same at half of what the HTTP door was seen to do (LiteLLM: at half of its own): calls begin on a
+  schedule, and a latency counts from the time at which its call should have begun. `added` is the
+  difference to `direct` at the same rate.
+
+Every answer must be a completion with the upstream's text, and USAGE must hold a record for each call
+through the gateway, or no figure is printed and the exit code is 1.
+
+LiteLLM is installed from PyPI into `bench/.venvs/litellm` where it is missing; `--without-litellm`
+leaves it out.
+
+    .venv/bin/python bench/gateway_overhead.py --rounds 5 --seconds 3
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvloop
+import yaml
+
+from hocket.kit import clock
+from hocket.kit.bus import Bus
+from hocket.kit.embedded import EmbeddedServers
+from hocket.kit.streams import ensure_streams
+from hocket.schemas import subjects
+from hocket.schemas.messages import CallReply, CallRequest, ChatMessage
+
+HERE = Path(__file__).resolve().parent
+LITELLM = HERE / ".venvs" / "litellm"
+LITELLM_VERSION = "1.106.2"
+MEASURED_CORE, LOAD_CORE = 1, 0
+START_TIMEOUT_S = 90
+CALL_TIMEOUT_MS = 30_000.0
+TEXT = "tidal"
+QUESTION = "How high is the tide in Brest at noon, and when does it turn again? " * 4
+GOAL_P50_MS, GOAL_P99_MS, GOAL_RATIO = 1.0, 5.0, 3.0
+
+Call = Callable[[int], Awaitable[None]]
+
+
+class BenchFailed(Exception):
+    """An answer, or a record, is not what it must be."""
+
+
+# ---- callers --------------------------------------------------------------------------------
+
+
+class HttpCaller:
+    """Makes calls over connections of its own: plain bytes, so that the client costs little."""
+
+    def __init__(self, port: int, path: str, model: str) -> None:
+        messages = [{"role": "user", "content": QUESTION}]
+        body = json.dumps({"model": model, "messages": messages, "max_tokens": 64}).encode()
+        self._port = port
+        self._request = (
+            f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            f"Authorization: Bearer sk-bench\r\nContent-Length: {len(body)}\r\n\r\n"
+        ).encode() + body
+        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def __call__(self, _number: int) -> None:
+        reader, writer = await self._connection()
+        writer.write(self._request)
+        head = await reader.readuntil(b"\r\n\r\n")
+        lower = head.lower()
+        if b"content-length:" in lower:
+            length = int(lower.partition(b"content-length:")[2].split(b"\r\n", 1)[0])
+            content = await reader.readexactly(length)
+        else:
+            raise BenchFailed(f"an answer without a length: {head!r}")
+        if (
+            b" 200 " not in head[:16]
+            or json.loads(content)["choices"][0]["message"]["content"] != TEXT
+        ):
+            raise BenchFailed(f"{head!r} {content[:300]!r}")
+        self._idle.append((reader, writer))
+
+    async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Return a connection that the server has not closed for being idle."""
+        while self._idle:
+            reader, writer = self._idle.pop()
+            if not reader.at_eof() and not writer.is_closing():
+                return reader, writer
+            writer.close()
+        return await asyncio.open_connection("127.0.0.1", self._port)
+
+
+class NatsCaller:
+    """Makes calls as workers do."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._messages = (ChatMessage(role="user", content=QUESTION),)
+
+    async def __call__(self, number: int) -> None:
+        request = CallRequest(
+            call_id=f"bench:{number}",
+            model="writer",
+            messages=self._messages,
+            max_tokens=64,
+            deadline_at_ms=clock.now_ms() + CALL_TIMEOUT_MS,
+        )
+        message = await self._bus.request(
+            subjects.GATEWAY_CALL, request.model_dump_json().encode(), timeout_ms=CALL_TIMEOUT_MS
+        )
+        reply = CallReply.model_validate_json(message.data)
+        if reply.error is not None or reply.text != TEXT:
+            raise BenchFailed(str(reply))
+
+
+# ---- measuring ------------------------------------------------------------------------------
+
+
+@dataclass
+class Target:
+    """What is called, and what was seen of it."""
+
+    name: str
+    call: Call
+    pids: tuple[int, ...] = ()
+    calls: int = 0
+    best_rate: float = 0.0
+    cpu_us: float = float("inf")
+    """User and system time of its processes for a call, in the best round; for us the gateway's and
+    the NATS server's."""
+
+    async def saturate(self, connections: int, seconds: float) -> float:
+        """Return calls a second with so many callers, each with one call at a time."""
+        until = time.perf_counter() + seconds
+        before = self.calls
+
+        async def caller() -> None:
+            while time.perf_counter() < until:
+                self.calls += 1
+                await self.call(self.calls)
+
+        began, cpu_s = time.perf_counter(), sum(map(cpu_of, self.pids))
+        await asyncio.gather(*(caller() for _ in range(connections)))
+        made = self.calls - before
+        rate = made / (time.perf_counter() - began)
+        self.best_rate = max(self.best_rate, rate)
+        self.cpu_us = min(self.cpu_us, (sum(map(cpu_of, self.pids)) - cpu_s) / made * 1e6)
+        return rate
+
+    async def paced(self, rate: float, seconds: float) -> list[float]:
+        """Return latencies (ms), sorted, with calls that begin on a schedule."""
+        latencies: list[float] = []
+        began = time.perf_counter() + 0.05
+        ongoing: set[asyncio.Task[None]] = set()
+
+        async def one(number: int, due: float) -> None:
+            await self.call(number)
+            latencies.append((time.perf_counter() - due) * 1000)
+
+        for index in range(int(rate * seconds)):
+            due = began + index / rate
+            while (wait_s := due - time.perf_counter()) > 0:  # noqa: ASYNC110  # for the time
+                await asyncio.sleep(wait_s if wait_s > 0.002 else 0)
+            self.calls += 1
+            task = asyncio.create_task(one(self.calls, due))
+            ongoing.add(task)
+            task.add_done_callback(ongoing.discard)
+        await asyncio.gather(*ongoing)
+        return sorted(latencies)
+
+
+def cpu_of(pid: int) -> float:
+    """Return the seconds of CPU that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def percentile(values: list[float], share: float) -> float:
+    return values[min(int(len(values) * share), len(values) - 1)]
+
+
+# ---- what is measured -----------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def process(
+    *command: str, core: int, log: Path, **env: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    with log.open("ab") as output:
+        running = await asyncio.create_subprocess_exec(
+            *command, stdout=output, stderr=output, env={**os.environ, **env}
+        )
+    os.sched_setaffinity(running.pid, {core})
+    try:
+        yield running
+    finally:
+        if running.returncode is None:
+            running.kill()
+        await running.wait()
+
+
+async def answering(port: int, running: asyncio.subprocess.Process, log: Path) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline and running.returncode is None:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            await asyncio.sleep(0.1)
+            continue
+        writer.close()
+        return
+    raise BenchFailed(f"nothing listens on {port}: {tail(log)}")
+
+
+def tail(log: Path) -> str:
+    return log.read_text(errors="replace")[-2_000:]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def gateway_config(upstream_port: int) -> dict[str, Any]:
+    backend = {
+        "base_url": f"http://127.0.0.1:{upstream_port}/v1",
+        "model": "m-1",
+        "limit": 1_000,
+        "prices": {"input_usd_per_mtok": "0.15", "output_usd_per_mtok": "0.60"},
+    }
+    return {"models": {"writer": {"backends": [backend]}}}
+
+
+def litellm_config(upstream_port: int) -> dict[str, Any]:
+    params = {
+        "model": "openai/m-1",
+        "api_base": f"http://127.0.0.1:{upstream_port}/v1",
+        "api_key": "sk-none",
+    }
+    return {
+        "model_list": [{"model_name": "writer", "litellm_params": params}],
+        "litellm_settings": {"telemetry": False},
+    }
+
+
+def install_litellm() -> None:
+    if (LITELLM / "bin" / "litellm").exists():
+        return
+    print(f"installing litellm {LITELLM_VERSION} into {LITELLM} ...", file=sys.stderr)
+    subprocess.run([sys.executable, "-m", "venv", LITELLM], check=True)
+    wanted = f"litellm[proxy]=={LITELLM_VERSION}"
+    subprocess.run([LITELLM / "bin" / "pip", "install", "--quiet", wanted], check=True)
+
+
+async def targets(stack: AsyncExitStack, folder: Path, with_litellm: bool) -> list[Target]:
+    """Start everything and return what is called, `direct` first."""
+    upstream_port = free_port()
+    python = sys.executable
+    log = folder / "upstream.log"
+    upstream = await stack.enter_async_context(
+        process(python, str(HERE / "upstream.py"), str(upstream_port), core=LOAD_CORE, log=log)
+    )
+    await answering(upstream_port, upstream, log)
+    direct = HttpCaller(upstream_port, "/v1/chat/completions", "m-1")
+    found = [Target("direct", direct)]
+    found += await gateway_targets(stack, folder, upstream_port)
+    if with_litellm:
+        found.append(await litellm_target(stack, folder, upstream_port))
+    return found
+
+
+async def gateway_targets(stack: AsyncExitStack, folder: Path, upstream_port: int) -> list[Target]:
+    servers = await stack.enter_async_context(EmbeddedServers(folder / "servers", postgres=False))
+    os.sched_setaffinity(servers.nats.pid, {MEASURED_CORE})
+    config, log, port = folder / "hocket.yaml", folder / "gateway.log", free_port()
+    config.write_text(yaml.safe_dump(gateway_config(upstream_port)))
+    gateway = await stack.enter_async_context(
+        process(
+            sys.executable,
+            "-m",
+            "hocket.gateway",
+            core=MEASURED_CORE,
+            log=log,
+            NATS_URL=servers.nats_url,
+            HOCKET_CONFIG=str(config),
+            HOCKET_DATA_DIR=str(folder),
+            HOCKET_GATEWAY_PORT=str(port),
+        )
+    )
+    await answering(port, gateway, log)
+    bus = await Bus.connect(servers.nats_url, name="bench")
+    stack.push_async_callback(bus.close)
+    await ensure_streams(bus)
+    http = HttpCaller(port, "/v1/chat/completions", "writer")
+    pids = (gateway.pid, servers.nats.pid)
+    return [Target("http", http, pids), Target("nats", NatsCaller(bus), pids)]
+
+
+async def litellm_target(stack: AsyncExitStack, folder: Path, upstream_port: int) -> Target:
+    install_litellm()
+    config, log, port = folder / "litellm.yaml", folder / "litellm.log", free_port()
+    config.write_text(yaml.safe_dump(litellm_config(upstream_port)))
+    running = await stack.enter_async_context(
+        process(
+            str(LITELLM / "bin" / "litellm"),
+            f"--config={config}",
+            "--host=127.0.0.1",
+            f"--port={port}",
+            "--num_workers=1",
+            core=MEASURED_CORE,
+            log=log,
+            LITELLM_LOG="ERROR",
+            LITELLM_LOCAL_MODEL_COST_MAP="True",
+            LITELLM_TELEMETRY="False",
+            LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY="true",  # neither asks for a key
+        )
+    )
+    await answering(port, running, log)
+    return Target("litellm", HttpCaller(port, "/v1/chat/completions", "writer"), (running.pid,))
+
+
+async def booked(bus: Bus) -> int:
+    return int((await bus.js.stream_info(subjects.USAGE)).state.last_seq)
+
+
+# ---- the run --------------------------------------------------------------------------------
+
+
+async def run(options: argparse.Namespace) -> dict[str, Any]:
+    os.sched_setaffinity(0, {LOAD_CORE})
+    with tempfile.TemporaryDirectory(prefix="hocket-bench-") as temporary:
+        async with AsyncExitStack() as stack:
+            found = await targets(stack, Path(temporary), not options.without_litellm)
+            for target in found:
+                say(f"warm-up: {target.name:<8}{await target.saturate(8, 1.0):8.0f} calls/s")
+                target.best_rate, target.cpu_us = 0.0, float("inf")
+            for number in range(options.rounds):
+                for target in found:
+                    rate = await target.saturate(options.connections, options.seconds)
+                    say(f"round {number + 1}: {target.name:<8}{rate:8.0f} calls/s")
+            by_name = {target.name: target for target in found}
+            paced = await paced_rounds(by_name, options)
+            nats_caller = by_name["nats"].call
+            assert isinstance(nats_caller, NatsCaller)
+            made = by_name["http"].calls + by_name["nats"].calls
+            if (stored := await booked(nats_caller._bus)) != made:
+                raise BenchFailed(f"{made} calls were made and {stored} booked")
+    return report(by_name, paced, made)
+
+
+async def paced_rounds(
+    targets: dict[str, Target], options: argparse.Namespace
+) -> dict[str, list[tuple[float, float]]]:
+    """Return p50 and p99 (ms) of each target, round by round, at half load."""
+    half = targets["http"].best_rate / 2
+    rates = dict.fromkeys(targets, half)
+    if "litellm" in targets:
+        rates["litellm"] = targets["litellm"].best_rate / 2
+        rates["direct for litellm"] = rates["litellm"]
+    rates["nats"] = targets["nats"].best_rate / 2
+    rates["direct for nats"] = rates["nats"]
+    seen: dict[str, list[tuple[float, float]]] = {name: [] for name in rates}
+    for number in range(options.rounds):
+        for name, rate in rates.items():
+            target = targets["direct" if name.startswith("direct") else name]
+            latencies = await target.paced(rate, options.seconds)
+            p50, p99 = percentile(latencies, 0.5), percentile(latencies, 0.99)
+            seen[name].append((p50, p99))
+            say(f"round {number + 1}: {name:<19}{rate:6.0f}/s  p50 {p50:6.2f}  p99 {p99:6.2f} ms")
+    return seen
+
+
+def report(
+    targets: dict[str, Target], paced: dict[str, list[tuple[float, float]]], made: int
+) -> dict[str, Any]:
+    def best(name: str, which: int) -> float:
+        return min(one[which] for one in paced[name])
+
+    added = {}
+    for name, base in (
+        ("http", "direct"),
+        ("nats", "direct for nats"),
+        ("litellm", "direct for litellm"),
+    ):
+        if name in paced:
+            added[name] = {
+                "p50_ms": round(best(name, 0) - best(base, 0), 3),
+                "p99_ms": round(best(name, 1) - best(base, 1), 3),
+                "median_p50_ms": round(
+                    statistics.median(one[0] for one in paced[name])
+                    - statistics.median(one[0] for one in paced[base]),
+                    3,
+                ),
+            }
+    rates = {name: round(target.best_rate) for name, target in targets.items()}
+    result: dict[str, Any] = {
+        "calls_per_s": rates,
+        "cpu_us_per_call": {name: round(t.cpu_us) for name, t in targets.items() if t.pids},
+        "added_at_half_load": added,
+        "booked": made,
+    }
+    if "litellm" in rates:
+        result["ratio_to_litellm"] = {
+            name: round(rates[name] / rates["litellm"], 1) for name in ("http", "nats")
+        }
+    result["goals"] = {"p50_ms": GOAL_P50_MS, "p99_ms": GOAL_P99_MS, "ratio": GOAL_RATIO}
+    return result
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--connections", type=int, default=32)
+    parser.add_argument("--without-litellm", action="store_true")
+    try:
+        result = uvloop.run(run(parser.parse_args()))
+    except BenchFailed as failed:
+        print(f"failed: {failed}", file=sys.stderr)
+        sys.exit(1)
+    print(json.dumps(result, indent=2))
+
+
+if __name__ == "__main__":
+    main()
