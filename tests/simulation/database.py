@@ -128,7 +128,9 @@ class Database:
         rows = [
             row
             for row in self.runs.values()
-            if row["partition"] == partition and row["finished_at"] is None
+            if row["partition"] == partition
+            and row["finished_at"] is None
+            and row["parked_until"] is None
         ]
         rows.sort(key=lambda row: (row["accepted_at"], row["run_id"]))
         return [
@@ -141,6 +143,14 @@ class Database:
             )
             for row in rows
         ]
+
+    def parked(self, partition: int, until_ms: float, limit: int) -> list[tuple[str, float]]:
+        found = sorted(
+            (row["parked_until"], row["run_id"])
+            for row in self.runs.values()
+            if row["partition"] == partition and row["parked_until"] is not None
+        )
+        return [(run_id, at_ms) for at_ms, run_id in found if at_ms <= until_ms][:limit]
 
     def ended_since(self, partition: int, since_ms: float) -> list[Run]:
         rows = [
@@ -217,6 +227,11 @@ class SimulatedStore:
 
     async def in_flight(self, partition: int) -> list[tuple[Run, list[Step]]]:
         return await self._ask(lambda: self._database.in_flight(partition))
+
+    async def parked(
+        self, partition: int, until_ms: float, limit: int
+    ) -> list[tuple[str, float]]:
+        return await self._ask(lambda: self._database.parked(partition, until_ms, limit))
 
     async def ended_since(self, partition: int, since_ms: float) -> list[Run]:
         return await self._ask(lambda: self._database.ended_since(partition, since_ms))

@@ -56,8 +56,9 @@ class RunOrigin(Message):
 class RunAccepted(Message):
     """A task was admitted, or `rejected` for want of workers: then its run ends before it begins.
     `task_ack` is the ack subject of its TASKS message: the coordinator acks
-    it after the commit that holds the run. `reply_to` gets the run's end (and, with `progress`, its
-    steps) as core NATS messages."""
+    it after the commit that holds the run. `checked_at_ms`: when intake looked in Postgres and found
+    no such run (its clock); none where no other task can be the same run. `reply_to` gets the run's
+    end (and, with `progress`, its steps) as core NATS messages."""
 
     kind: ClassVar[str] = "accepted"
 
@@ -74,6 +75,7 @@ class RunAccepted(Message):
     probe: bool = False
     """The run is not given up as infeasible: it measures a pipeline whose runs are."""
     task_ack: str | None = None
+    checked_at_ms: float | None = None
     reply_to: str | None = None
     progress: bool = False
     traceparent: str | None = None

@@ -83,6 +83,7 @@ def admit(
     *,
     now_ms: float,
     task_ack: str,
+    checked_at_ms: float | None = None,
     origin: Run | None = None,
 ) -> RunAccepted:
     """Return the acceptance of a task by its pipeline, or raise InvalidInput. A run that repeats
@@ -104,6 +105,7 @@ def admit(
         budget_usd=_money(given) if events.BUDGET_USD in given else budget_usd,
         idempotency_key=task.key,
         task_ack=task_ack,
+        checked_at_ms=checked_at_ms,
         reply_to=reply_to(given),
         progress=given.get(events.PROGRESS, "") in ("1", "true"),
         traceparent=given.get(events.TRACEPARENT),

@@ -57,6 +57,7 @@ class _Dirty:
     run_changed: bool = False
     first: bool = False
     """Its row is not in Postgres yet, as far as we know."""
+    parked_until_ms: float | None = None
 
 
 @dataclass(slots=True)
@@ -105,8 +106,10 @@ class Tenure:
         first: bool,
         attempts: list[RecordAttempt],
         urgent: bool,
+        parked_until_ms: float | None = None,
     ) -> None:
-        """Write a run's new state with the next commit; `first` for a run that was accepted now."""
+        """Write a run's new state with the next commit; `first` for a run that was accepted now,
+        `parked_until_ms` for one that leaves the memory."""
         pending = self.pending or self._begin()
         dirty = pending.dirty.get(run.run_id)
         if dirty is None:
@@ -114,6 +117,7 @@ class Tenure:
         dirty.run = run
         dirty.run_changed = dirty.run_changed or run_changed
         dirty.first = dirty.first or first
+        dirty.parked_until_ms = parked_until_ms
         for key in changed:
             dirty.steps[key] = None
         for attempt in attempts:
@@ -320,7 +324,9 @@ def _batch_of(parts: Mapping[Tenure, _Pending]) -> Batch:
             batch.told[number] = part.told_ms
         for run_id, dirty in part.dirty.items():
             if dirty.run_changed:
-                batch.runs.append(run_row(dirty.run, first=dirty.first))
+                batch.runs.append(
+                    run_row(dirty.run, first=dirty.first, parked_until_ms=dirty.parked_until_ms)
+                )
             batch.steps += [step_row(run_id, dirty.run.steps[key]) for key in dirty.steps]
         batch.outlooks += [
             (number, *key, estimate.weight, estimate.mean_ms, estimate.variance)

@@ -24,7 +24,7 @@ from hocket.coordinator.intake import Intake
 from hocket.coordinator.load import Load
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.ownership import Ownership
-from hocket.coordinator.partition import Partition
+from hocket.coordinator.partition import WAKE_EVERY_S, Partition
 from hocket.coordinator.step_cache import StepCache
 from hocket.coordinator.store import Store
 from hocket.kit.bucket import Leases
@@ -130,7 +130,8 @@ class Coordinator:
         telling = asyncio.create_task(self._tell(), name="outlooks")
         stop = asyncio.create_task(stopping.wait(), name="stopping")
         dispatching = asyncio.create_task(self._dispatcher.run(), name="dispatch")
-        tasks = [owning, admitting, committing, caching, keeping, telling, dispatching]
+        waking = asyncio.create_task(self._wake_parked(), name="parked")
+        tasks = [owning, waking, admitting, committing, caching, keeping, telling, dispatching]
         try:
             await self._until_ended({*tasks, stop})
             admitting.cancel()
@@ -215,6 +216,17 @@ class Coordinator:
             for owned in self._owned.values():
                 owned.partition.tell_durations()
                 owned.partition.keep_told()
+                owned.partition.park()
+
+    async def _wake_parked(self) -> None:
+        while True:
+            for owned in list(self._owned.values()):
+                try:
+                    await owned.partition.wake_parked()
+                except AWAY as error:
+                    log.warning("parked_not_woken", reason=str(error))
+                    break
+            await asyncio.sleep(WAKE_EVERY_S)
 
     async def _keep_durations(self) -> None:
         while True:

@@ -15,6 +15,7 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 from nats.aio.msg import Msg
@@ -56,6 +57,11 @@ class _Arrival:
     task: Task | HocketError
     """Or what is wrong with it."""
 
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether its run may exist: another task may be the same run."""
+        return self.delivered > 1 or (isinstance(self.task, Task) and self.task.key is not None)
+
 
 class Intake:
     """See the module."""
@@ -83,6 +89,7 @@ class Intake:
         self._max_task_bytes = max_task_bytes
         self._arrivals: deque[_Arrival] = deque()
         self._batch: deque[_Arrival] = deque()
+        self._checked_at_ms = 0.0
         self._arrived = asyncio.Event()
         self._pull = TaskPull(bus, deliver=self._deliver, room=self._room)
         self._overload = Overload(bus, durations, load, metrics, post=self._post)
@@ -123,9 +130,9 @@ class Intake:
         doubtful = [
             arrival.task.run_id
             for arrival in self._batch
-            if isinstance(arrival.task, Task)
-            and (arrival.task.key is not None or arrival.delivered > 1)
+            if isinstance(arrival.task, Task) and arrival.is_doubtful
         ]
+        self._checked_at_ms = now_ms()
         known = await self._store.known(doubtful) if doubtful else {}
         while self._batch:
             await self._admit(self._batch[0], known)
@@ -181,7 +188,8 @@ class Intake:
             self._bus.ack(message.reply)
             return
         try:
-            accepted = await self._accepted(task, message.reply)
+            checked_at_ms = self._checked_at_ms if arrival.is_doubtful else None
+            accepted = await self._accepted(task, message.reply, checked_at_ms)
         except HocketError as error:
             await self._reject(message, error.info(), run_id=task.run_id)
             return
@@ -209,10 +217,13 @@ class Intake:
             msg_id=candidate.msg_id,
         )
 
-    async def _accepted(self, task: Task, task_ack: str) -> RunAccepted:
+    async def _accepted(
+        self, task: Task, task_ack: str, checked_at_ms: float | None
+    ) -> RunAccepted:
+        make = partial(admit, task, task_ack=task_ack, checked_at_ms=checked_at_ms)
         if task.origin is None:
             entry = await self._catalog.entry(task.tenant, task.pipeline, task.version)
-            return admit(task, entry.plan, entry.version, now_ms=now_ms(), task_ack=task_ack)
+            return make(entry.plan, entry.version, now_ms=now_ms())
         origin = await self._origins.run(task.tenant, task.origin)
         if origin.pipeline != task.pipeline:
             raise InvalidInput(
@@ -226,7 +237,7 @@ class Intake:
         check_repeat(
             task.origin, status=origin.status, from_step=place, plan=entry.plan, version=version
         )
-        return admit(task, entry.plan, version, now_ms=now_ms(), task_ack=task_ack, origin=origin)
+        return make(entry.plan, version, now_ms=now_ms(), origin=origin)
 
     def _answer_known(self, run: Run, task: Task) -> None:
         """Tell the publisher of a repeated task how its run ended; one still running will tell."""

@@ -28,6 +28,12 @@ class CoordinatorMetrics:
         self.owned = Gauge(
             "hocket_partitions_owned", "Partitions whose log is read here.", registry=registry
         )
+        self._moved = Counter(
+            "hocket_runs_moved",
+            "Runs that left the memory while they wait (parked), and that came back (woken).",
+            ["how"],
+            registry=registry,
+        )
         self._run_seconds = Histogram(
             "hocket_run_seconds",
             "From acceptance to end, by class.",
@@ -115,6 +121,12 @@ class CoordinatorMetrics:
 
     def task(self, outcome: str) -> None:
         self._tasks.labels(outcome).inc()
+
+    def parked(self) -> None:
+        self._moved.labels("parked").inc()
+
+    def woken(self) -> None:
+        self._moved.labels("woken").inc()
 
     def committed(self, events: int, latency_ms: float) -> None:
         self._batch.observe(events)

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import structlog
+from immutables import Map
 from pydantic import ValidationError
 from pydantic_core import to_json
 
@@ -48,6 +49,8 @@ from hocket.coordinator.load import Load
 from hocket.coordinator.log_reader import LogMessage, LogReader, stored_at_ms
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.origins import Origins
+from hocket.coordinator.orphans import Orphans
+from hocket.coordinator.runs import Runs
 from hocket.coordinator.step_cache import StepCache
 from hocket.coordinator.store import Store
 from hocket.coordinator.timers import Timers
@@ -76,10 +79,13 @@ from hocket.schemas.messages import (
 )
 from hocket.schemas.pipeline.plan import check_input
 
-MAX_ENDED = 5_000
-"""Runs that ended lately, kept to know a repeated task or a late result."""
-MAX_ORPHANS = 10_000
-"""Results of runs that this log has not (yet) accepted."""
+WAKE_EVERY_S = 5.0
+"""How often Postgres is asked for parked runs whose time comes."""
+MAX_WOKEN = 5_000
+MAX_REJECTED = 5_000
+"""Tasks whose rejection is remembered, to know them when they are delivered again."""
+FORGOTTEN_MS = 15_000.0
+"""A look-up of intake that is not later than this after a run was begun or ended may have missed it."""
 PAUSE_S = 0.2
 EVENT_SOURCE = "hocket/coordinator"
 
@@ -121,19 +127,25 @@ class Partition:
         self._all_told = asyncio.Event()
         self._outlooks = Outlooks()
         self._in_use: set[tuple[str, str]] = set()
-        self._runs: dict[str, Run] = {}
-        self._ended: OrderedDict[str, Run] = OrderedDict()
+        self._runs = Runs()
+        self._waking: set[str] = set()
+        """Parked runs whose time comes soon."""
         self._rejected: OrderedDict[str, float] = OrderedDict()
         """When the tasks of rejected runs were stored: a key may come again with a new task."""
-        self._orphans: OrderedDict[str, list[AttemptFinished]] = OrderedDict()
-        self._timers = Timers(self._fire, is_wanted=self._runs.__contains__)
+        self._orphans = Orphans()
+        self._timers = Timers(self._fire, is_wanted=self._is_awaited)
         self._reader: LogReader | None = None
         self._tenure: Tenure | None = None
 
     @property
     def in_flight(self) -> int:
         """Runs in memory."""
-        return len(self._runs)
+        return len(self._runs.in_flight)
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """How much they count."""
+        return self._runs.in_flight_bytes
 
     async def own(
         self, owner: str, *, cause: str = "start", lost: Callable[[], None] = lambda: None
@@ -159,7 +171,7 @@ class Partition:
         for run, steps in await self._store.in_flight(self.number):
             await self._load(run, steps)
         for run in await self._store.ended_since(self.number, offset.told_ms):
-            self._remember(run)
+            self._runs.remember(run)
             self._tell_end(run, finished_of(run))
         took_ms = monotonic_ms() - begun_ms
         self._metrics.taken(cause, took_ms)
@@ -169,7 +181,7 @@ class Partition:
             cause=cause,
             epoch=self._epoch,
             applied_seq=offset.applied_seq,
-            runs=len(self._runs),
+            runs=self.in_flight,
             fence_ms=round(fenced_ms - begun_ms, 1),
             latency_ms=round(took_ms, 1),
         )
@@ -199,12 +211,12 @@ class Partition:
             self._tenure.end()
             self._dispatcher.lost(self.number)
         self._timers.clear()
-        self._runs.clear()
+        self._runs = Runs()
 
     def redispatch(self) -> None:
         """Hand every attempt in flight out again: the server came back and may have lost steps.
         Streams drop what they still have; a step that was lost runs."""
-        for run in list(self._runs.values()):
+        for run in list(self._runs.in_flight.values()):
             entry = self._catalog.ready(run.tenant, run.pipeline, run.version)
             assert entry is not None, "the plan of a run in flight is kept"
             self._resume(run, entry)
@@ -239,6 +251,8 @@ class Partition:
         finally:
             tenure.applying = False
         tenure.applied(message.seq, message.msg_id, len(message.body))
+        if event is not None and not isinstance(event, OutlookChanged):
+            self._runs.grew(event.run_id, len(message.body))
 
     @property
     def _decisions(self) -> Tenure:
@@ -297,10 +311,10 @@ class Partition:
             return
         if isinstance(event, AttemptFinished):
             self._dispatcher.finished(event)
-        run = self._runs.get(event.run_id) or self._ended.get(event.run_id)
+        run = self._runs.get(event.run_id) or await self._read(event.run_id)
         if run is None:
             if isinstance(event, AttemptFinished):
-                self._hold(event)
+                self._orphans.hold(event)
             return
         entry = await self._catalog.entry(run.tenant, run.pipeline, run.version)
         decision = decide(
@@ -315,12 +329,12 @@ class Partition:
         self._measure(decision, event)
 
     async def _accept(self, event: RunAccepted, at_ms: float) -> None:
-        known = self._runs.get(event.run_id) or self._ended.get(event.run_id)
+        known = self._runs.get(event.run_id)
         if known is None and self._may_be_old(event):
             known = (await self._store.known([event.run_id])).get(event.run_id)
         if known is not None and known.status is RunStatus.REJECTED and self._is_new(event):
             known = None
-            self._ended.pop(event.run_id, None)
+            self._runs.forget(event.run_id)
         if known is not None:
             if known.ended:  # its end may be waiting for its commit still
                 self._decisions.after(partial(self._tell_end, known, finished_of(known)))
@@ -346,21 +360,21 @@ class Partition:
             epoch=self._epoch,
             reuse=reuse,
         )
-        self._runs[event.run_id] = decision.run
+        self._runs.put(decision.run)
         self._present_load.begun(decision.run, entry.plan, outlook)
         self._carry_out(None, decision)
         self._ack_after_commit(event)
-        for result in self._orphans.pop(event.run_id, ()):
+        for result in self._orphans.take(event.run_id):
             await self._apply(result, at_ms)
 
     def _reject(self, event: RunAccepted, at_ms: float) -> None:
         """End a run that intake rejected: recorded, told and acknowledged like any other end."""
         if event.task_ack is not None:
             self._rejected[event.run_id] = stored_at_ms(event.task_ack)
-            if len(self._rejected) > MAX_ENDED:
+            if len(self._rejected) > MAX_REJECTED:
                 self._rejected.popitem(last=False)
         decision = reject(event, partition=self.number, now_ms=at_ms)
-        self._remember(decision.run)
+        self._runs.remember(decision.run)
         self._carry_out(None, decision)
         self._ack_after_commit(event)
 
@@ -370,11 +384,15 @@ class Partition:
         return before is None or event.task_ack is None or before != stored_at_ms(event.task_ack)
 
     def _may_be_old(self, event: RunAccepted) -> bool:
-        """Tell whether a run that is not in memory may have ended long ago: its task was stored before
-        we began to read the log, which a restored server may deliver as if it were new. Later tasks
-        are new, or intake has looked them up; sub-runs come without a task."""
+        """Tell whether a run that is not in memory may stand in Postgres: its task was stored before we
+        began to read the log, which a restored server may deliver as if it were new; or intake looked
+        it up before what is not in memory any more was surely written. Other tasks are new; sub-runs
+        come without a task."""
         assert self._reader is not None, "own the partition first"
         if event.task_ack is None:
+            return True
+        checked_at_ms = event.checked_at_ms
+        if checked_at_ms is not None and checked_at_ms < self._runs.forgotten_ms + FORGOTTEN_MS:
             return True
         return stored_at_ms(event.task_ack) <= self._reader.attached_at_ms
 
@@ -408,11 +426,6 @@ class Partition:
             error=error.info(),
         )
 
-    def _hold(self, event: AttemptFinished) -> None:
-        self._orphans.setdefault(event.run_id, []).append(event)
-        if len(self._orphans) > MAX_ORPHANS:
-            self._orphans.popitem(last=False)
-
     # ---- decisions --------------------------------------------------------------------------
 
     def _carry_out(self, before: Run | None, decision: Decision) -> None:
@@ -421,24 +434,27 @@ class Partition:
             self._present_load.ended(run.run_id)
             if was_given_up(run):
                 self._durations.gave_up(run.tenant, run.pipeline)
-            if self._runs.pop(run.run_id, None) is not None:
-                self._remember(run)
-        else:
-            self._runs[run.run_id] = run
+        self._runs.put(run)
         attempts: list[RecordAttempt] = []
         after: list[Command] = []
         for command in decision.commands:
             if isinstance(command, RecordAttempt):
                 attempts.append(command)
-            elif isinstance(command, EndRun) or _has_effects(command):
+            elif isinstance(command, EndRun):
+                self._decisions.after(
+                    partial(self._ended_committed, run, command.finished), urgent=True
+                )
+            elif _has_effects(command):
                 after.append(command)
             else:
                 self._execute(command)
         if decision.changed or decision.run_changed or attempts:
+            marked = run.run_id in self._runs.marked
+            self._runs.marked.discard(run.run_id)
             self._decisions.add(
                 run,
                 changed=decision.changed,
-                run_changed=decision.run_changed,
+                run_changed=decision.run_changed or marked,
                 first=before is None,
                 attempts=attempts,
                 urgent=bool(after),
@@ -453,7 +469,7 @@ class Partition:
         self._execute(command)
 
     def _wants(self, request: StepRequested) -> bool:
-        run = self._runs.get(request.run_id)
+        run = self._runs.in_flight.get(request.run_id)
         step = None if run is None else run.steps.get(request.step)
         wanted = (StepState.DISPATCHED, request.attempt)
         return step is not None and (step.state, step.attempt) == wanted
@@ -475,10 +491,6 @@ class Partition:
             self._step_cache.fill(command)
         elif isinstance(command, ReleaseCache):
             self._step_cache.release(command)
-        elif isinstance(command, EndRun):
-            run = self._ended.get(command.finished.run_id)
-            if run is not None:
-                self._ended_committed(run, command.finished)
         elif isinstance(command, StartSubRun):
             self._start_sub_run(command.accepted)
         elif isinstance(command, CancelSubRun):
@@ -571,6 +583,7 @@ class Partition:
         self._bus.post(subjects.log(partition, event.kind), _bytes(event), msg_id=msg_id)
 
     def _fire(self, run_id: str, due_at_ms: float) -> None:
+        self._waking.discard(run_id)
         event = TimerFired(run_id=run_id, due_at_ms=due_at_ms)
         self._post_log(event, f"{run_id}:timer:{due_at_ms}:{self._epoch}")
 
@@ -594,6 +607,54 @@ class Partition:
             duration_ms = _duration_ms(step, event)
             self._durations.measured(run.tenant, run.pipeline, path, duration_ms)
 
+    # ---- parking ----------------------------------------------------------------------------
+
+    def park(self) -> None:
+        """Let runs that rest leave the memory; call it about once a second."""
+        for run, until_ms in self._runs.resting(now_ms()):
+            self._runs.marked.add(run.run_id)
+            self._decisions.add(
+                run,
+                changed=(),
+                run_changed=True,
+                first=False,
+                attempts=[],
+                urgent=False,
+                parked_until_ms=until_ms,
+            )
+            self._decisions.after(partial(self._parked, run))
+
+    def _parked(self, run: Run) -> None:
+        if self._runs.park(run):
+            self._present_load.ended(run.run_id)
+            self._metrics.parked()
+
+    async def wake_parked(self) -> None:
+        """Ask for the timers of parked runs whose time comes soon; call it every WAKE_EVERY_S."""
+        until_ms = now_ms() + 2_000 * WAKE_EVERY_S
+        for run_id, at_ms in await self._store.parked(self.number, until_ms, MAX_WOKEN):
+            if run_id not in self._waking and not self._decisions.over:
+                self._waking.add(run_id)
+                self._timers.arm(run_id, at_ms)
+
+    def _is_awaited(self, run_id: str) -> bool:
+        return run_id in self._runs.in_flight or run_id in self._waking
+
+    async def _read(self, run_id: str) -> Run | None:
+        """Return a run that is not in memory: it is parked, and comes back, or it ended before."""
+        found = (await self._store.known([run_id])).get(run_id)
+        if found is None:
+            return None
+        steps = await self._store.steps(run_id)
+        if found.ended:
+            ended = replace(found, steps=Map({step.key: step for step in steps}))
+            self._runs.remember(ended)
+            return ended
+        self._runs.marked.add(run_id)
+        await self._load(found, steps)
+        self._metrics.woken()
+        return self._runs.in_flight[run_id]
+
     # ---- taking over ------------------------------------------------------------------------
 
     async def _load(self, run: Run, steps: list[Step]) -> None:
@@ -611,18 +672,13 @@ class Partition:
         outlook = self._outlook(run, entry)
         self._present_load.resumed(run, entry.plan, outlook)
         decision = resume(run, now_ms=now_ms(), plan=entry.plan, outlook=outlook, epoch=self._epoch)
-        self._runs[run.run_id] = decision.run
+        self._runs.put(decision.run)
         for command in decision.commands:
             if _has_effects(command):  # what was decided last may not be committed yet
                 action = partial(self._execute_committed, command)
                 self._decisions.after(action, urgent=True)
             else:
                 self._execute(command)
-
-    def _remember(self, run: Run) -> None:
-        self._ended[run.run_id] = run
-        if len(self._ended) > MAX_ENDED:
-            self._ended.popitem(last=False)
 
 
 def _duration_ms(step: Step, event: RunEvent) -> float:

@@ -24,6 +24,8 @@ from hocket.schemas.repeats import StepPlace
 COMMIT_TIMEOUT_S = 30.0
 MAX_KEYS = 1_000
 """Idempotency keys looked up in one query."""
+MAX_RUNS_READ = 500
+"""Runs whose steps are read in one query."""
 
 
 class PartitionLost(HocketError):
@@ -90,12 +92,20 @@ class Store:
             raise PartitionLost(partition=lost["partition"], epoch=lost["epoch"]) from None
 
     async def in_flight(self, partition: int) -> list[tuple[Run, list[Step]]]:
-        """Return the runs of a partition that have not ended, with their steps."""
+        """Return the runs of a partition that have not ended and are not parked, with their steps."""
         runs = [run_of(row) for row in await self._pool.fetch(_IN_FLIGHT, partition)]
         steps: dict[str, list[Step]] = {run.run_id: [] for run in runs}
-        for row in await self._pool.fetch(_STEPS, list(steps)):
-            steps[row["run_id"]].append(step_of(row))
+        run_ids = list(steps)
+        for first in range(0, len(run_ids), MAX_RUNS_READ):
+            for row in await self._pool.fetch(_STEPS, run_ids[first : first + MAX_RUNS_READ]):
+                steps[row["run_id"]].append(step_of(row))
         return [(run, steps[run.run_id]) for run in runs]
+
+    async def parked(self, partition: int, until_ms: float, limit: int) -> list[tuple[str, float]]:
+        """Return the parked runs of a partition that want to be woken by a time (epoch ms), and when,
+        the first ones first."""
+        rows = await self._pool.fetch(_PARKED, partition, until_ms, limit)
+        return [(row["run_id"], row["parked_until"]) for row in rows]
 
     async def ended_since(self, partition: int, since_ms: float) -> list[Run]:
         """Return the runs of a partition that ended at a time (epoch ms) or later, without steps."""
@@ -246,8 +256,15 @@ SELECT 1 / ((SELECT count(*) FROM fence) = cardinality($1::integer[]))::integer
 _COMMIT = _WRITES + _FENCED
 _COMMIT_WITH_OUTLOOKS = _WRITES + _OUTLOOK_WRITES + _FENCED
 _IN_FLIGHT = f"""
-SELECT {_read(RUN_COLUMNS)} FROM hocket.run WHERE partition = $1 AND finished_at IS NULL
+SELECT {_read(RUN_COLUMNS)} FROM hocket.run
+WHERE partition = $1 AND finished_at IS NULL AND parked_until IS NULL
 ORDER BY accepted_at, run_id
+"""
+_PARKED = """
+SELECT run_id, (extract(epoch FROM parked_until) * 1000)::double precision AS parked_until
+FROM hocket.run
+WHERE partition = $1 AND parked_until <= to_timestamp($2::double precision / 1000)
+ORDER BY parked_until, run_id LIMIT $3
 """
 _STEPS = f"SELECT {_read(STEP_COLUMNS)} FROM hocket.step WHERE run_id = ANY($1::text[])"
 _ENDED = f"""

@@ -65,6 +65,7 @@ RUN_COLUMNS: Mapping[str, str] = {
     "parent": "jsonb",
     "facts": "jsonb",
     "critical_path": "jsonb",
+    "parked_until": "timestamptz",
 }
 STEP_COLUMNS: Mapping[str, str] = {
     "run_id": "text",
@@ -103,8 +104,9 @@ ATTEMPT_COLUMNS: Mapping[str, str] = {
 }
 
 
-def run_row(run: Run, *, first: bool = True) -> Row:
-    """Return a run's own row; the input, which never changes, only in the first."""
+def run_row(run: Run, *, first: bool = True, parked_until_ms: float | None = None) -> Row:
+    """Return a run's own row; the input, which never changes, only in the first. `parked_until_ms`:
+    until when it need not be in memory (`parking.py`)."""
     return (
         run.run_id,
         run.partition,
@@ -129,6 +131,7 @@ def run_row(run: Run, *, first: bool = True) -> Row:
         _json(run.parent),
         _json(_run_facts(run)),
         _json([tuple(piece) for piece in run.critical_path]) if run.critical_path else None,
+        parked_until_ms,
     )
 
 
