@@ -144,6 +144,9 @@ class Database:
             for row in rows
         ]
 
+    def steps_of(self, run_id: str) -> list[Step]:
+        return [step_of(_read(STEP_COLUMNS, row)) for row in self.steps.get(run_id, {}).values()]
+
     def parked(self, partition: int, until_ms: float, limit: int) -> list[tuple[str, float]]:
         found = sorted(
             (row["parked_until"], row["run_id"])
@@ -228,9 +231,10 @@ class SimulatedStore:
     async def in_flight(self, partition: int) -> list[tuple[Run, list[Step]]]:
         return await self._ask(lambda: self._database.in_flight(partition))
 
-    async def parked(
-        self, partition: int, until_ms: float, limit: int
-    ) -> list[tuple[str, float]]:
+    async def steps(self, run_id: str) -> list[Step]:
+        return await self._ask(lambda: self._database.steps_of(run_id))
+
+    async def parked(self, partition: int, until_ms: float, limit: int) -> list[tuple[str, float]]:
         return await self._ask(lambda: self._database.parked(partition, until_ms, limit))
 
     async def ended_since(self, partition: int, since_ms: float) -> list[Run]:

@@ -58,7 +58,7 @@ class Runs:
         """Keep a run's new state; one that has ended is remembered for a while."""
         if not run.ended:
             self.in_flight[run.run_id] = run
-        elif self.in_flight.pop(run.run_id, None) is not None:
+        elif self.in_flight.pop(run.run_id, None) is not None or run.run_id not in self._ended:
             self.remember(run, self._let_go(run.run_id))
 
     def remember(self, run: Run, size_bytes: int = 0) -> None:
