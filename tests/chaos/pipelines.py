@@ -10,6 +10,9 @@ NOTE = {"type": "python", "handler": "chaos.chaos_handlers:note"}
 FLAKY = {"type": "python", "handler": "chaos.chaos_handlers:flaky"}
 REFUSE = {"type": "python", "handler": "chaos.chaos_handlers:refuse"}
 LINGER = {"type": "python", "handler": "chaos.chaos_handlers:linger"}
+PATIENT = {"max_attempts": 20, "backoff_ms": 500, "max_backoff_ms": 5_000, "on": ["unavailable"]}
+"""For steps that call a model: a gateway that starts slowly is away for longer than a call waits."""
+ASK = {"type": "llm", "model": "probe", "retry": PATIENT}
 N = {"v": "{{ input.n }}"}
 ANY: Any = object()
 """An output that is not looked at."""
@@ -127,10 +130,10 @@ PIPELINES: dict[str, Mixed] = {
     ),
     "asking": Mixed(
         nodes={
-            "first": {"type": "llm", "model": "probe", "prompt": "{{ input.v }}?", "with": N},
+            "first": ASK | {"prompt": "{{ input.v }}?", "with": N},
             "left": NOTE | {"needs": ["first"], "with": N},
-            "right": {"type": "llm", "model": "probe", "prompt": "!", "needs": ["first"]},
-            "last": {"type": "llm", "model": "probe", "prompt": ".", "needs": ["left", "right"]},
+            "right": ASK | {"prompt": "!", "needs": ["first"]},
+            "last": ASK | {"prompt": ".", "needs": ["left", "right"]},
         },
         output=["{{ nodes.last.output.text }}", "{{ nodes.left.output.v }}"],
         expected=_succeeds(lambda n: ["done", n]),
@@ -139,6 +142,7 @@ PIPELINES: dict[str, Mixed] = {
         nodes={
             "plan": {
                 "type": "planning",
+                "retry": PATIENT,
                 "model": "planner",
                 "with": {"question": "one two {{ input.n }}x"},
                 "emit": {"types": ["python"], "max_steps": 5, "max_depth": 1},

@@ -337,7 +337,7 @@ class Partition:
             self._runs.forget(event.run_id)
         if known is not None:
             if known.ended:  # its end may be waiting for its commit still
-                self._decisions.after(partial(self._tell_end, known, finished_of(known)))
+                self._decisions.after(partial(self._tell_again, known))
             self._ack_after_commit(event)
             return
         if event.rejected is not None:
@@ -504,6 +504,18 @@ class Partition:
         self._metrics.ended(finished.status, run.priority, duration_ms)
         self._tell_end(run, finished)
 
+    def _tell_again(self, run: Run) -> None:
+        """Answer a repeated task. The public fact is posted again only where it may not be in its
+        stream: that drops repeats for two minutes, and a rewound log has the tasks of a whole day."""
+        finished = finished_of(run)
+        if run.status is RunStatus.REJECTED or not self._untold.has_told(finished.finished_at_ms):
+            self._tell_end(run, finished)
+            return
+        try:
+            self._answer(run, _bytes(finished))
+        except PayloadTooLarge:
+            self._answer(run, _bytes(finished.model_copy(update={"output": None})))
+
     def _tell_end(self, run: Run, finished: RunFinished) -> None:
         if run.status is RunStatus.REJECTED:
             told = [self._tell_rejection(run)]
@@ -530,6 +542,9 @@ class Partition:
             slim = finished.model_copy(update={"output": None})
             payload = _bytes(slim)
             told = [self._bus.post(subject, payload, msg_id=f"{run.run_id}:end", headers=headers)]
+        return told + self._answer(run, payload)
+
+    def _answer(self, run: Run, payload: bytes) -> "list[asyncio.Future[PubAck]]":
         if run.reply_to is not None:
             self._bus.tell(run.reply_to, payload)
         if run.parent is not None:
@@ -542,8 +557,8 @@ class Partition:
                 timing=timing_of(run.critical_path),
                 degraded=run.status is RunStatus.DEGRADED,
             )
-            told.append(self._tell_parent(run.parent, result))
-        return told
+            return [self._tell_parent(run.parent, result)]
+        return []
 
     def _tell_rejection(self, run: Run) -> "asyncio.Future[PubAck]":
         payload = _bytes(rejected_of(run))

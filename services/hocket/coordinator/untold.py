@@ -37,6 +37,10 @@ class Untold:
         else:
             self._open.pop(run_id, None)
 
+    def has_told(self, finished_at_ms: float) -> bool:
+        """Tell whether the end of a run that finished then is known to be told."""
+        return finished_at_ms < self._kept_ms
+
     def __len__(self) -> int:
         """Return how many ends are not known to be told."""
         return len(self._open)
