@@ -72,6 +72,7 @@ class LogReader:
         self._heard_at_s = 0.0
         self._broken = asyncio.Event()
         self._handling = asyncio.Lock()
+        self._deleting: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Read for ever; cancel to stop."""
@@ -126,7 +127,7 @@ class LogReader:
                     self._generation += 1
                     self._broken.set()
 
-        self._subscription = await self._bus.subscribe(inbox, received)
+        self._subscription = await self._bus.subscribe(inbox, received, confirmed=False)
         self._consumer = f"log-{self._partition}-{inbox.rsplit('.', 1)[1]}"
         config = {
             "name": self._consumer,
@@ -234,8 +235,17 @@ class LogReader:
         consumer, self._consumer = self._consumer, ""
         try:
             await subscription.unsubscribe()
+        except Exception as error:  # the connection is gone, and with it the subscription
+            log.debug("log_not_unsubscribed", consumer=consumer, error=str(error))
+        deleting = asyncio.create_task(self._delete(consumer))
+        self._deleting.add(deleting)
+        deleting.add_done_callback(self._deleting.discard)
+
+    async def _delete(self, consumer: str) -> None:
+        """Tell the server that nobody reads any more; nobody waits for that."""
+        try:
             await self._bus.api(
-                f"CONSUMER.DELETE.{subjects.LOG}.{consumer}", {}, timeout_ms=1_000.0
+                f"CONSUMER.DELETE.{subjects.LOG}.{consumer}", {}, timeout_ms=API_TIMEOUT_MS
             )
         except Exception as error:  # it goes by itself after INACTIVE_S
             log.debug("consumer_not_deleted", consumer=consumer, error=str(error))

@@ -11,7 +11,7 @@ and for a quick takeover; what keeps a coordinator that is wrong from writing is
 Postgres.
 
 While the watch is behind, nothing is decided. After that, and after this process itself stood still,
-others get the time of a lease to be heard before they count as dead.
+others get time to be heard before they count as dead.
 """
 
 import asyncio
@@ -31,9 +31,10 @@ from hocket.schemas.errors import HocketError
 
 BEAT_S = 0.5
 FIRST_BEAT_S = 0.02
-LEASE_S = 2.5
-FIRST_GRACE_S = 1.0
-"""How long a coordinator that has just started waits for those whose last sign of life is old."""
+LEASE_S = 2.0
+GRACE_S = 1.0
+"""How long a coordinator that has just started, or that stood still, waits for those whose last sign of
+life is old; and how long it takes nothing after the leases could not be watched."""
 TICK_S = 0.25
 STALL_S = LEASE_S / 2
 """This process stood still if it did not come to look for so long."""
@@ -199,9 +200,11 @@ class Ownership:
         if current_since_s == float("-inf"):
             self._health.report("ownership", False, "the leases cannot be watched")
             return
-        if stalled or current_since_s != self._current_since_s:
+        if current_since_s != self._current_since_s:
             self._trust(now_s)
             self._current_since_s = current_since_s
+        elif stalled:  # what others wrote meanwhile is about to be heard
+            self._trusted_since_s = max(self._trusted_since_s, now_s + GRACE_S - LEASE_S)
         seen = self._seen()
         self._check_name(seen)
         self._drop_taken(seen)
@@ -222,10 +225,10 @@ class Ownership:
         """Give others time to be heard; where the server came back, to write their leases, too."""
         first = self._trusted_since_s == float("-inf")
         if first:
-            self._trusted_since_s = now_s + FIRST_GRACE_S - LEASE_S
+            self._trusted_since_s = now_s + GRACE_S - LEASE_S
         else:
             self._trusted_since_s = now_s
-            self._no_takes_until_s = now_s + FIRST_GRACE_S
+            self._no_takes_until_s = now_s + GRACE_S
 
     def _content(self, entry: Entry) -> dict[str, Any] | None:
         known = self._contents.get(entry.key)

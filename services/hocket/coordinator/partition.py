@@ -166,11 +166,16 @@ class Partition:
             applied_seq=offset.applied_seq,
             applied_msg_id=offset.applied_msg_id,
         )
-        self._outlooks = Outlooks(await self._store.outlook(self.number))
+        kept, in_flight, ended = await asyncio.gather(
+            self._store.outlook(self.number),
+            self._store.in_flight(self.number),
+            self._store.ended_since(self.number, offset.told_ms),
+        )
+        self._outlooks = Outlooks(kept)
         self._dispatcher.took(self.number)
-        for run, steps in await self._store.in_flight(self.number):
+        for run, steps in in_flight:
             await self._load(run, steps)
-        for run in await self._store.ended_since(self.number, offset.told_ms):
+        for run in ended:
             self._runs.remember(run)
             self._tell_end(run, finished_of(run))
         took_ms = monotonic_ms() - begun_ms

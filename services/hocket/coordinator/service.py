@@ -15,7 +15,7 @@ from hocket.kit.migrations import wait_current
 from hocket.kit.streams import ensure_streams
 from hocket.schemas import subjects
 
-POOL_SIZE = 4
+POOL_SIZE = 6
 TABLES_TIMEOUT_MS = 30_000.0
 WINDOW = 16_384
 

@@ -96,7 +96,7 @@ class TaskPull:
             if inbox == self._inbox:
                 self._received(message)
 
-        self._subscription = await self._bus.subscribe(inbox, received)
+        self._subscription = await self._bus.subscribe(inbox, received, confirmed=False)
         self._asked = 0
         self._heard_at_s = asyncio.get_running_loop().time()
 

@@ -186,7 +186,7 @@ class Bucket:
             if generation == self._generation:
                 self._received(message)
 
-        subscription = await self._bus.subscribe(inbox, received)
+        subscription = await self._bus.subscribe(inbox, received, confirmed=False)
         try:
             answer = await self._consume(inbox)
         except BaseException:

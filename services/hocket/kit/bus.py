@@ -358,18 +358,28 @@ class Bus:
             raise BusUnavailable(reason=reason) from error
 
     async def subscribe(
-        self, subject: str, callback: Callable[[Msg], Awaitable[None]], *, queue: str = ""
+        self,
+        subject: str,
+        callback: Callable[[Msg], Awaitable[None]],
+        *,
+        queue: str = "",
+        confirmed: bool = True,
     ) -> Subscription:
         """Subscribe on core NATS; the callback is awaited message by message. When it returns, the
-        server sends messages here, unless it is away: then it does when it comes back."""
+        server sends messages here, unless it is away: then it does when it comes back. Without
+        `confirmed` it does before it reads what this connection sends next."""
         subscription = await self.nc.subscribe(subject, queue=queue, cb=callback)
+        if confirmed:
+            await self._until_read(subject)
+        return subscription
+
+    async def _until_read(self, subject: str) -> None:
         try:
             async with asyncio.timeout(SUBSCRIBE_TIMEOUT_S):
                 if self.nc.is_connected:
                     await self.nc.flush()
         except (NatsError, TimeoutError, OSError) as error:
             log.debug("bus_subscribed_while_away", subject=subject, error=str(error))
-        return subscription
 
     async def api(self, subject: str, request: Mapping[str, Any], *, timeout_ms: float) -> Any:
         """Call JetStream's JSON API (for fields that nats-py does not know) and return the answer."""

@@ -1,0 +1,99 @@
+"""What a partition keeps in memory, and what it forgets."""
+
+from playing import START_MS, Play, python
+
+from hocket.coordinator import runs as module
+from hocket.coordinator.core.parking import PERSON_QUIET_MS
+from hocket.coordinator.core.state import Run
+from hocket.coordinator.runs import RUN_BYTES, Runs
+
+DAY = {"slo_ms": 86_400_000}
+LATER_MS = START_MS + PERSON_QUIET_MS + 1
+
+
+def waiting(run_id: str) -> Run:
+    return Play({"ask": {"type": "approval"}}, spec=DAY, run_id=run_id).run
+
+
+def ended(run_id: str, *, after_ms: float = 0.0) -> Run:
+    play = Play({"a": python()}, run_id=run_id, now_ms=START_MS + after_ms)
+    play.finish("a")
+    return play.run
+
+
+def test_a_run_that_ends_is_remembered() -> None:
+    runs = Runs()
+    play = Play({"a": python()})
+    runs.put(play.run)
+    play.finish("a")
+    runs.put(play.run)
+    assert runs.in_flight == {}
+    assert runs.get("r1") is play.run
+
+
+def test_a_run_that_ends_as_it_begins_is_remembered() -> None:
+    runs = Runs()
+    runs.put(ended("r1"))
+    assert runs.get("r1") is not None
+
+
+def test_of_many_ended_runs_the_oldest_are_forgotten_and_it_is_known_since_when(
+    monkeypatch: object,
+) -> None:
+    runs = Runs()
+    for n in range(module.MAX_ENDED + 2):
+        runs.put(ended(f"r{n}", after_ms=n))
+    assert (runs.get("r0"), runs.get("r1")) == (None, None)
+    assert runs.get("r2") is not None
+    assert runs.forgotten_ms == START_MS + 1
+
+
+def test_large_ended_runs_are_forgotten_sooner() -> None:
+    runs = Runs()
+    big = module.MAX_ENDED_BYTES // 4
+    for n in range(5):
+        play = Play({"a": python()}, run_id=f"r{n}")
+        runs.put(play.run)
+        runs.grew(f"r{n}", big)
+        play.finish("a")
+        runs.put(play.run)
+    assert [n for n in range(5) if runs.get(f"r{n}") is None] == [0, 1]
+
+
+def test_what_is_in_flight_counts_its_events_until_it_leaves() -> None:
+    runs = Runs()
+    one, other = waiting("r1"), waiting("r2")
+    runs.put(one)
+    runs.put(other)
+    runs.grew("r1", 500)
+    runs.grew("unknown", 10_000)
+    assert runs.in_flight_bytes == 2 * RUN_BYTES + 500
+    assert runs.park(one)
+    assert runs.in_flight_bytes == RUN_BYTES
+
+
+def test_a_run_rests_once_it_was_the_same_for_a_while() -> None:
+    runs = Runs()
+    run = waiting("r1")
+    runs.put(run)
+    assert runs.resting(START_MS) == []
+    assert runs.resting(LATER_MS) == [(run, START_MS + DAY["slo_ms"])]
+
+
+def test_a_run_that_changed_meanwhile_does_not_rest_yet() -> None:
+    runs = Runs()
+    runs.put(waiting("r1"))
+    runs.resting(START_MS)
+    changed = waiting("r1")
+    runs.put(changed)
+    assert runs.resting(LATER_MS) == []
+    assert runs.resting(LATER_MS + PERSON_QUIET_MS) != []
+
+
+def test_a_run_that_changed_after_its_row_was_written_is_not_dropped() -> None:
+    runs = Runs()
+    runs.put(waiting("r1"))
+    before = runs.in_flight["r1"]
+    runs.put(waiting("r1"))
+    assert not runs.park(before)
+    assert "r1" in runs.in_flight

@@ -1,0 +1,34 @@
+"""Up to when the ends of runs are known to be told."""
+
+from hocket.coordinator.untold import CLOCKS_MS, Untold
+
+NOW_MS = 1_000_000.0
+
+
+def test_nothing_is_news_where_nothing_ended() -> None:
+    assert Untold(NOW_MS).news(NOW_MS + 60_000) is None
+
+
+def test_what_is_told_is_news_once_the_clocks_allow_it() -> None:
+    untold = Untold(0.0)
+    untold.ended("r1", NOW_MS, 1)
+    untold.told("r1")
+    assert untold.news(NOW_MS + CLOCKS_MS + 1) == NOW_MS + 1
+    assert untold.news(NOW_MS + 2 * CLOCKS_MS) is None, "there is no later end to tell of"
+
+
+def test_an_end_that_is_not_told_holds_the_time_back() -> None:
+    untold = Untold(0.0)
+    untold.ended("r1", NOW_MS, 1)
+    untold.ended("r2", NOW_MS + 10, 1)
+    untold.told("r2")
+    assert untold.news(NOW_MS + 60_000) == NOW_MS
+
+
+def test_an_end_that_takes_two_posts_is_told_with_the_second() -> None:
+    untold = Untold(0.0)
+    untold.ended("r1", NOW_MS, 2)
+    untold.told("r1")
+    assert len(untold) == 1
+    untold.told("r1")
+    assert len(untold) == 0
