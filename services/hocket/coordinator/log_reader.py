@@ -237,7 +237,8 @@ class LogReader:
             await subscription.unsubscribe()
         except Exception as error:  # the connection is gone, and with it the subscription
             log.debug("log_not_unsubscribed", consumer=consumer, error=str(error))
-        deleting = asyncio.create_task(self._delete(consumer))
+        loop = asyncio.get_running_loop()  # raises before there is a coroutine that nobody awaits
+        deleting = loop.create_task(self._delete(consumer))
         self._deleting.add(deleting)
         deleting.add_done_callback(self._deleting.discard)
 
