@@ -33,7 +33,7 @@ from hocket.kit.migrations import migrate
 from hocket.kit.streams import ensure_streams
 from hocket.ledger.intake import DURABLE, MAX_BATCH, Intake
 from hocket.ledger.metrics import LedgerMetrics
-from hocket.ledger.record import row_of
+from hocket.ledger.record import record_of
 from hocket.ledger.store import insert
 from hocket.schemas import subjects
 from hocket.schemas.messages import Attribution, UsageRecord
@@ -120,7 +120,7 @@ async def reading(reader: str, bus: Bus, pool: asyncpg.Pool, nats_url: str) -> A
     )
     async def book(message: NatsMessage) -> None:
         raw: list[object] = message.raw_message  # type: ignore[assignment]
-        await insert(pool, [row_of(one.data) for one in raw])  # type: ignore[attr-defined]
+        await insert(pool, [record_of(one.data) for one in raw])  # type: ignore[attr-defined]
 
     await broker.start()
     yield

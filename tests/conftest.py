@@ -15,8 +15,12 @@ from pathlib import Path
 import asyncpg
 import nats
 import pytest
+from hypothesis import settings
 
 from hocket.kit.embedded import EmbeddedServers
+
+settings.register_profile("house", deadline=None)  # a shared machine is slow at times, not wrong
+settings.load_profile("house")
 
 MIGRATIONS_MODULE = "hocket.kit.migrations"
 TEMPLATE = "test_template"

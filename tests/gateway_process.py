@@ -78,19 +78,29 @@ async def running_gateway(
         await reading
 
 
-async def call(bus: Bus, wanted: CallRequest) -> CallReply:
+async def call(bus: Bus, wanted: CallRequest, *, again: bool = False) -> CallReply:
     message = await bus.request(
-        subjects.GATEWAY_CALL, wanted.model_dump_json().encode(), timeout_ms=BOUND_MS
+        subjects.GATEWAY_CALL,
+        wanted.model_dump_json().encode(),
+        timeout_ms=BOUND_MS,
+        headers={subjects.ASKED_AGAIN: "1"} if again else None,
     )
     return CallReply.model_validate_json(message.data)
 
 
 async def records(bus: Bus) -> list[UsageRecord]:
-    """Return what USAGE holds, in order."""
+    """Return the calls that USAGE holds as booked, in order."""
+    return [UsageRecord.model_validate(one) for one in await _usage(bus) if one["kind"] == "call"]
+
+
+async def opened(bus: Bus) -> list[str]:
+    """Return the calls that USAGE holds as begun, in order."""
+    return [one["call_id"] for one in await _usage(bus) if one["kind"] == "opened"]
+
+
+async def _usage(bus: Bus) -> list[dict[str, Any]]:
     state = (await bus.js.stream_info(subjects.USAGE)).state
     return [
-        UsageRecord.model_validate_json(
-            (await bus.js.get_msg(subjects.USAGE, seq, direct=False)).data or b""
-        )
+        json.loads((await bus.js.get_msg(subjects.USAGE, seq, direct=False)).data or b"")
         for seq in range(state.first_seq, state.last_seq + 1)
     ]

@@ -29,7 +29,7 @@ from hocket.kit.streams import ensure_streams
 from hocket.ledger.intake import DURABLE, Intake
 from hocket.ledger.metrics import LedgerMetrics
 from hocket.schemas import subjects
-from hocket.schemas.messages import Attribution, UsageRecord
+from hocket.schemas.messages import Attribution, CallOpened, UsageRecord
 
 BOUND_S = 60.0
 STARTED_MS = 1_800_000_000_000.0
@@ -163,6 +163,60 @@ async def test_a_repeated_record_does_not_change_the_row(bus: Bus, pool: asyncpg
     assert await rows(pool) == before
 
 
+def opened(call_id: str, **fields: Any) -> CallOpened:
+    return CallOpened.model_validate(
+        {
+            "call_id": call_id,
+            "attribution": Attribution(pipeline="report", run_id="r1", node="draft"),
+            "model": "writer",
+            "backend": "b",
+            "gateway": "host:7",
+            "expected_usd": Decimal("0.002"),
+            "started_at_ms": STARTED_MS,
+            "deadline_at_ms": STARTED_MS + 60_000,
+            **fields,
+        }
+    )
+
+
+async def open_calls(pool: asyncpg.Pool) -> list[str]:
+    return [
+        row["call_id"]
+        for row in await pool.fetch("SELECT call_id FROM hocket.open_call ORDER BY call_id")
+    ]
+
+
+def as_json(*messages: CallOpened | UsageRecord) -> list[bytes]:
+    return [one.model_dump_json().encode() for one in messages]
+
+
+async def test_a_call_is_open_from_its_beginning_until_it_is_booked(
+    bus: Bus, pool: asyncpg.Pool
+) -> None:
+    async with running_ledger(bus, pool):
+        await publish(bus, as_json(opened("c1"), opened("c2")))
+        await drained(bus)
+        assert await open_calls(pool) == ["c1", "c2"]
+        await publish(bus, as_json(record("c1")))
+        await drained(bus)
+        assert await open_calls(pool) == ["c2"]
+        await publish(bus, as_json(opened("c1"), opened("c3"), record("c3"), opened("c2")))
+        await drained(bus)
+    assert await open_calls(pool) == ["c2"]
+    assert [row["call_id"] for row in await rows(pool)] == ["c1", "c3"]
+
+
+async def test_a_call_whose_gateway_was_killed_is_reported_as_lost(
+    bus: Bus, pool: asyncpg.Pool
+) -> None:
+    past_ms = datetime.now(UTC).timestamp() * 1000 - 120_000
+    async with running_ledger(bus, pool):
+        await publish(bus, as_json(opened("late", deadline_at_ms=past_ms), opened("under-way")))
+        await drained(bus)
+    lost = await pool.fetch("SELECT call_id, node, gateway, expected_usd FROM report.lost_calls")
+    assert [tuple(row) for row in lost] == [("late", "draft", "host:7", Decimal("0.002"))]
+
+
 POISON = {
     "not_json": b"{",
     "a_field_missing": json.dumps({"call_id": "x"}).encode(),
@@ -170,6 +224,7 @@ POISON = {
     "tokens_beyond_the_column": encoded(record("x", input_tokens=2**63))[0],
     "a_nul_in_text": encoded(record("x", model="a\0b"))[0],
     "a_time_beyond_time": encoded(record("x", started_at_ms=1e300))[0],
+    "an_opening_without_a_deadline": b'{"call_id":"x","kind":"opened"}',
     "cost_below_zero": encoded(record("x", cost_usd=Decimal(-1)))[0],
 }
 

@@ -20,12 +20,20 @@ from hocket.gateway.core.breaker import BreakerState
 from hocket.gateway.core.budget_rules import NO_BUDGETS, BudgetRules
 from hocket.gateway.core.locality import PrefixCache
 from hocket.gateway.core.price import Prices
-from hocket.gateway.core.table import BackendSpec, Choose, ModelSpec, PoolSpec, RoutingTable
+from hocket.gateway.core.table import (
+    BackendKind,
+    BackendSpec,
+    Choose,
+    ModelSpec,
+    PoolSpec,
+    RoutingTable,
+)
 from hocket.gateway.routes import Routes
 from hocket.gateway.served import ServedBackend, retire_missing
 from hocket.schemas.errors import ErrorClass
 from hocket.schemas.messages import (
     Attribution,
+    CallOpened,
     CallReply,
     CallRequest,
     Completion,
@@ -83,15 +91,17 @@ class Desk:
         self.max_waiting = 1_024
         self.prices: Prices | None = None
         self.budgets = NO_BUDGETS
+        self.kind: BackendKind = "openai"
         self.prefix_cache: PrefixCache | None = None
-        self.calls = Calls(self.routes(), now_ms=lambda: self.now_ms, book=self._book)
+        self.opened: list[str] = []
+        self.calls = Calls(self.routes(), now_ms=lambda: self.now_ms, books=self)
 
     def routes(self) -> Routes:
         usd = itertools.count(1)
         specs = tuple(
             BackendSpec(
                 name,
-                "function",
+                self.kind,
                 "a:b",
                 limit=self.limit,
                 pool="pool",
@@ -112,7 +122,12 @@ class Desk:
             self.calls.make(request(call_id, **fields), Cancellation()), BOUND_S
         )
 
-    async def _book(self, record: UsageRecord) -> None:
+    async def open(self, opened: CallOpened) -> bool:
+        first = opened.call_id not in self.opened
+        self.opened.append(opened.call_id)
+        return first
+
+    async def book(self, record: UsageRecord) -> None:
         await self.book_open.wait()
         self.records.append(record)
 
@@ -551,6 +566,50 @@ async def test_a_conversation_goes_back_to_the_replica_that_has_it() -> None:
     homes = [(await one).backend for one in together]
     later = [(await turn(who, number)).backend for number in (1, 2) for who in "yx"]
     assert (homes, later) == (["a", "b"], ["b", "a", "b", "a"])
+
+
+async def test_a_call_is_stored_before_its_backend_is_asked() -> None:
+    desk = Desk(a=raises(broken), b=answers())
+    seen: list[list[str]] = []
+
+    async def looks(_: CallRequest) -> Completion:
+        seen.append(list(desk.opened))
+        raise broken()
+
+    desk.backends["a"].behaviour = looks
+    await desk.make()
+    assert (seen, desk.opened) == ([["c"]], ["c", "c:r1"])
+
+
+async def test_a_call_that_another_gateway_had_begun_is_booked_under_an_id_of_its_own() -> None:
+    desk = Desk(a=raises(broken), b=answers())
+    desk.opened = ["c", "c:t1"]
+    reply = await desk.make()
+    assert reply.call_id == "c"
+    assert [record.call_id for record in desk.records] == ["c:t2", "c:t2:r1"]
+
+
+async def test_a_function_is_not_announced_for_it_dies_with_the_gateway() -> None:
+    desk = Desk(a=answers())
+    desk.kind = "function"
+    desk.calls.replace(desk.routes())
+    await desk.make()
+    assert desk.opened == []
+
+
+async def test_a_call_cancelled_while_it_is_announced_is_booked_and_not_made() -> None:
+    desk = Desk(a=answers())
+    cancellation = Cancellation()
+
+    async def open_slowly(opened: CallOpened) -> bool:
+        cancellation.cancel("somebody asked to")
+        return True
+
+    desk.open = open_slowly  # type: ignore[method-assign]
+    reply = await desk.calls.make(request(), cancellation)
+    assert reply.error is not None
+    assert desk.booked() == [("c", "a", "cancelled", "call_cancelled")]
+    assert desk.backends["a"].timeouts_ms == []
 
 
 async def until(holds: Callable[[], bool]) -> None:

@@ -437,6 +437,13 @@ class Completion(Message):
     finish_reason: str = ""
 
 
+class HeldCall(Message):
+    """Who holds this call? Whoever does answers `reply_to` when it is made."""
+
+    call_id: str
+    reply_to: str
+
+
 class CallCancelled(Message):
     """Stop a model call wherever it runs; what it used is booked all the same."""
 
@@ -492,6 +499,22 @@ class BackendControlled(Message):
     ready: bool | None = None
     statistics: dict[str, Any] | None = None
     error: ErrorInfo | None = None
+
+
+class CallOpened(Message):
+    """A call is about to be made: stored before its backend is asked, so that a call whose gateway is
+    killed is known. `expected_usd` is what such a call is expected to cost."""
+
+    call_id: str
+    kind: Literal["opened"] = "opened"
+    attribution: Attribution
+    model: str
+    backend: str
+    replica: str = ""
+    gateway: str = ""
+    expected_usd: Decimal = Decimal(0)
+    started_at_ms: float
+    deadline_at_ms: float
 
 
 class UsageRecord(Message):

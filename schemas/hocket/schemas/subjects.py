@@ -24,6 +24,8 @@ DLQ_FILTER = "hocket.dlq.>"
 
 GATEWAY_CALL = "hocket.gateway.call"
 """Core NATS request/reply, queue group `gateway`: a CallRequest in, a CallReply out."""
+GATEWAY_HELD = "hocket.gateway.held"
+"""Core NATS: a HeldCall for all gateways; who holds the call says so, and answers its caller."""
 GATEWAY_CANCEL = "hocket.gateway.cancel"
 """Core NATS: a CallCancelled for whichever gateway holds the call."""
 GATEWAY_MODELS = "hocket.gateway.models"
@@ -39,6 +41,9 @@ WORKER_ASKED = "hocket.worker.asked"
 
 COORDINATORS = "hocket-coordinators"
 """The bucket of the coordinators' leases: who lives, and who owns which partition."""
+
+ASKED_AGAIN = "Hocket-Asked-Again"
+"""Header of a CallRequest that its caller sends once more, because no reply came."""
 
 LANES = ("urgent", "normal", "batch")
 

@@ -3,22 +3,24 @@
 Owns retries, and nobody else has any: a backend that failed before any output leads to the next
 candidate, and, where the model allows more attempts than it has replicas, after a pause to the same
 ones again; never past the deadline or over the budget. Every attempt that reached a backend is one
-usage record (the first under the call's id, the next ones with `:r1`, `:r2` ...). A reply is returned
-only when its records are acknowledged, so what a caller was told is always booked. Every door goes
-through here.
+usage record (the first under the call's id, the next ones with `:r1`, `:r2` ...). That it is about to
+be made is stored before: a call whose gateway is killed is known, and whoever makes it again books it
+under an id of its own (`:t1` ...). A reply is returned only when its records are acknowledged, so what
+a caller was told is always booked. Every door goes through here.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
 from hocket.gateway.backends.protocol import Backend, BackendError, Chunks
 from hocket.gateway.cancellation import Cancellation
 from hocket.gateway.core import asked
+from hocket.gateway.core.budget import Reservation
 from hocket.gateway.core.errors import CallStopped
 from hocket.gateway.core.history import Kind
 from hocket.gateway.core.locality import NO_PROMPT, Prompt, prompt_of
@@ -32,12 +34,24 @@ from hocket.gateway.relay import Relay
 from hocket.gateway.routes import Routes
 from hocket.gateway.spending import NOT_SPENT, Spending
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
-from hocket.schemas.messages import CallReply, CallRequest, Completion, UsageRecord
+from hocket.schemas.messages import CallOpened, CallReply, CallRequest, Completion, UsageRecord
 
 log = structlog.get_logger()
 
-Book = Callable[[UsageRecord], Awaitable[None]]
-"""Makes a usage record durable; returns once it is acknowledged."""
+MAX_TURNS = 8
+"""Gateways that begin one call after each other, because the one before was killed."""
+
+
+class Books(Protocol):
+    """Where calls are booked; both methods return once the record is stored."""
+
+    async def open(self, opened: CallOpened) -> bool:
+        """Store that a call is about to be made; tell whether it was not opened before."""
+        ...
+
+    async def book(self, record: UsageRecord) -> None:
+        """Store what a call used."""
+        ...
 
 
 @dataclass(slots=True)
@@ -49,11 +63,19 @@ class _Call:
     started_ms: float
     tried: list[str] = field(default_factory=list)
     attempts: int = 0
+    turn: int = 0
+    """How many gateways had the call before."""
     cost_usd: Decimal = Decimal(0)
     queue_ms: float = 0.0
     backend: str = ""
     relay: Relay | None = None
     prompt: Prompt = NO_PROMPT
+
+    @property
+    def suffix(self) -> str:
+        """What tells this attempt's record from the others of the call."""
+        turn = f":t{self.turn}" if self.turn else ""
+        return turn + (f":r{self.attempts}" if self.attempts else "")
 
     @property
     def began(self) -> bool:
@@ -69,14 +91,16 @@ class Calls:
         routes: Routes,
         *,
         now_ms: Callable[[], float],
-        book: Book,
+        books: Books,
+        gateway: str = "",
         metrics: GatewayMetrics | None = None,
     ) -> None:
         self._routes = routes
         self.floor = Floor(routes.table, now_ms, metrics)
         self.spending = Spending(routes.budgets, now_ms)
         self._now_ms = now_ms
-        self._book = book
+        self._books = books
+        self._gateway = gateway
 
     @property
     def routes(self) -> Routes:
@@ -132,6 +156,7 @@ class Calls:
             place = await self.floor.place(_wish(call, kind), call.cancellation)
             if place is None:
                 return None, False
+            await self._open(call, place, reservation)
             record, completion, error = await self._attempt(call, place)
             cost_usd = record.cost_usd
             if error is None:
@@ -141,9 +166,36 @@ class Calls:
         finally:
             self.spending.settle(reservation, cost_usd)
         _log(call.request, place, record)
-        await self._book(record)
+        await self._books.book(record)
         move_on = isinstance(error, BackendError) and error.may_move_on and not call.began
         return call_reply(call.request, record, completion, error), move_on
+
+    async def _open(self, call: _Call, place: Place, reservation: Reservation | None) -> None:
+        """Store that a backend is about to be asked, where it charges for it although we are killed."""
+        if place.spec.kind == "function":
+            return
+        try:
+            while call.turn < MAX_TURNS and not await self._books.open(
+                self._opened(call, place, reservation)
+            ):
+                call.turn += 1
+        except BaseException:
+            place.give_back(unused=True)
+            raise
+
+    def _opened(self, call: _Call, place: Place, reservation: Reservation | None) -> CallOpened:
+        expected_usd = reservation.estimate.usd if reservation is not None else 0.0
+        return CallOpened(
+            call_id=call.request.call_id + call.suffix,
+            attribution=call.request.attribution,
+            model=call.request.model,
+            backend=place.spec.name,
+            replica=place.spec.replica,
+            gateway=self._gateway,
+            expected_usd=Decimal(f"{expected_usd:.9f}"),
+            started_at_ms=self._now_ms(),
+            deadline_at_ms=call.request.deadline_at_ms,
+        )
 
     async def _pause(self, call: _Call) -> None:
         """Wait before the same replicas are asked again."""
@@ -172,7 +224,7 @@ class Calls:
             spec,
             completion,
             error,
-            suffix=f":r{call.attempts}" if call.attempts else "",
+            suffix=call.suffix,
             started_ms=started_ms,
             latency_ms=self._now_ms() - started_ms,
         )
@@ -239,6 +291,7 @@ async def _asked(
 ) -> tuple[Completion, HocketError | None]:
     """Return what the backend made, or what it metered together with its error."""
     try:
+        call.cancellation.check()
         asking = asyncio.create_task(_completed(backend, call, timeout_ms))
         return await call.cancellation.guard(asking), None
     except BackendError as error:

@@ -1,7 +1,8 @@
 """The door for workers: model calls as NATS requests.
 
 A CallRequest on `hocket.gateway.call` gets its CallReply on the request's reply subject, and with
-`chunks_to` the pieces of its answer there as CallChunks. `hocket.gateway.cancel` stops a call,
+`chunks_to` the pieces of its answer there as CallChunks. One that is asked again, and that is not known
+here, may be held by another gateway: that is asked first. `hocket.gateway.cancel` stops a call,
 `hocket.cancel` (which workers hear too) those of an attempt,
 `hocket.gateway.models` lists the logical models. What cannot be a call is answered with a typed error.
 """
@@ -20,6 +21,7 @@ from pydantic import ValidationError
 from hocket.gateway.backends.protocol import Chunk, Chunks
 from hocket.gateway.core.errors import CallMalformed, GatewayFull, ReplyTooLarge
 from hocket.gateway.ongoing import Ongoing
+from hocket.gateway.peers import Peers
 from hocket.kit.bus import Bus
 from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
@@ -50,6 +52,8 @@ class NatsDoor:
         self._ongoing = ongoing
         self._subscriptions: list[Subscription] = []
         self._cancels: list[Subscription] = []
+        self._peers = Peers(bus, ongoing, self._tell)
+        self._asking: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         """Subscribe; when it returns, the server sends calls here."""
@@ -62,15 +66,19 @@ class NatsDoor:
             await subscribe(subjects.GATEWAY_CANCEL, self._on_cancel),
             await subscribe(subjects.CANCEL_FILTER, self._on_step_cancelled),
         ]
+        await self._peers.open()
         await self._bus.nc.flush(timeout=OPEN_TIMEOUT_S)
 
     async def take_no_more(self) -> None:
         """Unsubscribe, after what was delivered already has been taken; calls can still be stopped."""
         for subscription in self._subscriptions:
             await self._drained(subscription)
+        if self._asking:
+            await asyncio.wait(self._asking)
 
     async def close(self) -> None:
         """Stop listening altogether."""
+        await self._peers.close()
         for subscription in self._cancels:
             await self._drained(subscription)
 
@@ -87,12 +95,32 @@ class NatsDoor:
         except CallMalformed as error:
             self._refuse(message, "", "", error)
             return
+        headers = message.headers or {}
+        if subjects.ASKED_AGAIN in headers and self._ongoing.find(request.call_id) is None:
+            asking = asyncio.create_task(self._begin_if_lost(message, request))
+            self._asking.add(asking)
+            asking.add_done_callback(self._asking.discard)
+        else:
+            self._begin(message, request)
+
+    async def _begin_if_lost(self, message: Msg, request: CallRequest) -> None:
+        """Make a call that was asked for before, unless another gateway holds it."""
+        if await self._peers.hold(request.call_id, message.reply):
+            log.info("call_held_elsewhere", call_id=request.call_id)
+        else:
+            self._begin(message, request)
+
+    def _begin(self, message: Msg, request: CallRequest) -> None:
         try:
             reply = self._ongoing.begin(request, message.headers, self._chunks(request))
         except GatewayFull as error:
             self._refuse(message, request.call_id, request.model, error)
             return
-        reply.add_done_callback(lambda made: self._answer(message, self._encoded(made.result())))
+        reply.add_done_callback(lambda made: self._tell(message.reply, made.result()))
+
+    def _tell(self, reply_to: str, reply: CallReply) -> None:
+        if reply_to:
+            self._bus.tell(reply_to, self._encoded(reply))
 
     def _chunks(self, request: CallRequest) -> Chunks | None:
         """Return what tells the pieces of an answer to whoever asked for them."""

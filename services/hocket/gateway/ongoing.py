@@ -69,14 +69,8 @@ class Ongoing:
         call that was begun before has no more chunks to give. The future never fails: errors are
         typed errors of the reply. Raises GatewayFull.
         """
-        if (given := self._replies.find(request.call_id, clock.now_ms())) is not None:
-            self._metrics.repeated.inc()
-            known: asyncio.Future[CallReply] = asyncio.get_running_loop().create_future()
-            known.set_result(given)
+        if (known := self.find(request.call_id)) is not None:
             return known
-        if (making := self._making.get(request.call_id)) is not None:
-            self._metrics.repeated.inc()
-            return making[0]
         if len(self._making) >= self._max_calls:
             raise GatewayFull(
                 limit=self._max_calls,
@@ -94,6 +88,19 @@ class Ongoing:
         task.add_done_callback(lambda _: self._ended(request.call_id, who.run_id))
         self._count()
         return task
+
+    def find(self, call_id: str) -> asyncio.Future[CallReply] | None:
+        """Return the future reply of a call that is made here or was lately, None of any other."""
+        if (making := self._making.get(call_id)) is not None:
+            self._metrics.repeated.inc()
+            return making[0]
+        given = self._replies.find(call_id, clock.now_ms())
+        if given is None:
+            return None
+        self._metrics.repeated.inc()
+        known: asyncio.Future[CallReply] = asyncio.get_running_loop().create_future()
+        known.set_result(given)
+        return known
 
     def cancel(self, call_id: str, reason: str) -> None:
         """Stop a call, if it is made here; its future ends with the typed error."""

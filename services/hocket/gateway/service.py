@@ -8,6 +8,8 @@ their record is acknowledged.
 """
 
 import asyncio
+import os
+import socket
 from contextlib import suppress
 
 import structlog
@@ -44,7 +46,13 @@ async def main(service: Service) -> None:
     bus = await service.bus()
     await ensure_streams(bus, replicas=settings.stream_replicas)
     routes = await read_routes(settings.config)
-    calls = Calls(routes, now_ms=clock.now_ms, book=Booking(bus, metrics).book, metrics=metrics)
+    calls = Calls(
+        routes,
+        now_ms=clock.now_ms,
+        books=Booking(bus, metrics),
+        gateway=f"{socket.gethostname()}:{os.getpid()}",
+        metrics=metrics,
+    )
     ongoing = Ongoing(calls, metrics, exporting=service.telemetry.exporting, max_calls=MAX_CALLS)
     door = NatsDoor(bus, ongoing)
     control = ControlDoor(bus, lambda: calls.routes)

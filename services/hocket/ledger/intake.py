@@ -23,7 +23,7 @@ from hocket.kit import dead_letters
 from hocket.kit.bus import Bus
 from hocket.kit.lifecycle import Health
 from hocket.ledger.metrics import LedgerMetrics
-from hocket.ledger.record import Row, UsageRefused, row_of
+from hocket.ledger.record import Record, UsageRefused, record_of
 from hocket.ledger.store import AWAY, ROW_FAULTS, insert
 from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
@@ -50,10 +50,10 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A message of the stream with the row it stands for."""
+    """A message of the stream with the record it holds."""
 
     message: Msg
-    row: Row
+    record: Record
 
 
 class Intake:
@@ -138,7 +138,7 @@ class Intake:
         entries: list[Entry] = []
         for message in batch or ():
             try:
-                entries.append(Entry(message, row_of(message.data)))
+                entries.append(Entry(message, record_of(message.data)))
             except HocketError as error:
                 await self._bury(message, error)
         if entries:
@@ -149,7 +149,7 @@ class Intake:
         pause_ms = FIRST_PAUSE_MS
         while True:
             try:
-                new = await insert(self._pool, [entry.row for entry in entries])
+                new = await insert(self._pool, [entry.record for entry in entries])
             except ROW_FAULTS as error:
                 await self._split(entries, error, stopping)
                 return
@@ -163,7 +163,8 @@ class Intake:
             self._health.report("postgres", True, "")
             for entry in entries:
                 self._acknowledge(entry.message.reply)
-            self._metrics.observe(new=new, repeated=len(entries) - new)
+            booked = sum(not entry.record.opened for entry in entries)
+            self._metrics.observe(new=new, repeated=booked - new, opened=len(entries) - booked)
             return
 
     async def _split(
@@ -171,7 +172,9 @@ class Intake:
     ) -> None:
         if len(entries) == 1:
             (entry,) = entries
-            await self._bury(entry.message, UsageRefused(call_id=entry.row[0], reason=str(error)))
+            await self._bury(
+                entry.message, UsageRefused(call_id=entry.record.call_id, reason=str(error))
+            )
             return
         middle = len(entries) // 2
         await self._write(entries[:middle], stopping)

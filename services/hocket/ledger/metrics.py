@@ -15,6 +15,9 @@ class LedgerMetrics:
             "Records of calls that were booked already.",
             registry=registry,
         )
+        self.opened = Counter(
+            "hocket_ledger_opened", "Calls that gateways said they begin.", registry=registry
+        )
         self.buried = Counter(
             "hocket_ledger_buried", "Records moved to the dead letters.", registry=registry
         )
@@ -25,8 +28,9 @@ class LedgerMetrics:
             registry=registry,
         )
 
-    def observe(self, *, new: int, repeated: int) -> None:
+    def observe(self, *, new: int, repeated: int, opened: int) -> None:
         """Count one committed batch."""
         self.written.inc(new)
         self.repeated.inc(repeated)
-        self.batch.observe(new + repeated)
+        self.opened.inc(opened)
+        self.batch.observe(new + repeated + opened)

@@ -1,4 +1,6 @@
-"""A usage record as a row of `hocket.usage`: pure, and strict about what the columns can hold."""
+"""A usage record as a row of `hocket.usage`, the opening of a call as one of `hocket.open_call`: pure,
+and strict about what the columns can hold.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,9 +10,16 @@ from typing import Any
 from pydantic import ValidationError
 
 from hocket.schemas.errors import ErrorClass, HocketError
-from hocket.schemas.messages import UsageRecord
+from hocket.schemas.messages import CallOpened, UsageRecord
 
 Row = tuple[Any, ...]
+
+_OPENED_MARK = b'"kind":"opened"'
+"""What the house's own encoding of a CallOpened holds and no other record does: a quote inside a text is
+escaped."""
+_WHO = frozenset(
+    "call_id tenant pipeline version run_id node step attempt model backend replica".split()
+)
 
 
 class UsageMalformed(HocketError):
@@ -31,11 +40,11 @@ class UsageRefused(HocketError):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of `hocket.usage`: its name, its type, and where its value stands in a record."""
+    """A column: its name, its type, and where its value stands in a record."""
 
     name: str
     type: str
-    value: Callable[[UsageRecord], Any]
+    value: Callable[[Any], Any]
 
 
 COLUMNS: Sequence[Column] = (
@@ -66,16 +75,39 @@ COLUMNS: Sequence[Column] = (
 )
 
 
-def row_of(payload: bytes) -> Row:
-    """Return the row of an encoded usage record, in the order of COLUMNS; raise UsageMalformed."""
+OPENED_COLUMNS: Sequence[Column] = (
+    *(column for column in COLUMNS if column.name in _WHO),
+    Column("gateway", "text", lambda r: r.gateway),
+    Column("expected_usd", "numeric", lambda r: r.expected_usd),
+    Column("started_at", "timestamptz", lambda r: moment(r.started_at_ms)),
+    Column("deadline_at", "timestamptz", lambda r: moment(r.deadline_at_ms)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record as a row: of COLUMNS, or where the call was `opened` of OPENED_COLUMNS."""
+
+    call_id: str
+    row: Row
+    opened: bool = False
+
+
+def record_of(payload: bytes) -> Record:
+    """Return an encoded record of USAGE as a row; raise UsageMalformed."""
+    opened = _OPENED_MARK in payload
     try:
-        record = UsageRecord.model_validate_json(payload)
+        if opened:
+            model: CallOpened | UsageRecord = CallOpened.model_validate_json(payload)
+        else:
+            model = UsageRecord.model_validate_json(payload)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "body"
         raise UsageMalformed(field=where, reason=first["msg"]) from error
+    columns = OPENED_COLUMNS if opened else COLUMNS
     try:
-        return tuple(column.value(record) for column in COLUMNS)
+        return Record(model.call_id, tuple(one.value(model) for one in columns), opened)
     except (ValueError, OverflowError, OSError) as error:
         raise UsageMalformed(field="started_at_ms", reason=str(error)) from error
 

@@ -1,9 +1,9 @@
 """Model calls to the gateway: request and reply over NATS, asked again when a reply is lost.
 
 A call keeps its id however often it is asked, so the gateway can join what is asked twice. It is
-asked again after a reconnect, and when no reply came for `ASK_AGAIN_MS`; while there is no gateway it
-is tried for `NO_GATEWAY_MS`. The caller's deadline bounds all of it. A cancelled caller cancels its
-call at the gateway.
+asked again, with a header that says so, after a reconnect and when no reply came for `ASK_AGAIN_MS`;
+while there is no gateway it is tried for `NO_GATEWAY_MS`. The caller's deadline bounds all of it. A
+cancelled caller cancels its call at the gateway.
 """
 
 import asyncio
@@ -60,6 +60,7 @@ class ModelCalls:
                 raise
             finally:
                 self._asked.discard(asking)
+            headers = {**(headers or {}), subjects.ASKED_AGAIN: "1"}
             if asking.cancelled():
                 continue
             failure = asking.exception()

@@ -1,0 +1,2 @@
+DROP VIEW report.lost_calls;
+DROP TABLE hocket.open_call;
