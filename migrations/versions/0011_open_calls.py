@@ -1,0 +1,14 @@
+"""open_calls: see migrations/sql/0011_open_calls.up.sql."""
+
+from hocket.kit.migrations import run_sql as run
+
+revision = "0011"
+down_revision = "0010"
+
+
+def upgrade() -> None:
+    run("0011_open_calls.up.sql")
+
+
+def downgrade() -> None:
+    run("0011_open_calls.down.sql")
