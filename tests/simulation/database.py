@@ -26,6 +26,7 @@ from hocket.coordinator.core.records import (
 )
 from hocket.coordinator.core.state import Run, Step
 from hocket.coordinator.store import Batch, Offset, PartitionLost
+from hocket.schemas.repeats import StepPlace
 from simulation.world import Process, World
 
 Row = dict[str, Any]
@@ -104,6 +105,10 @@ class Database:
 
     def write(self, batch: Batch) -> None:
         """Write a batch whose fence holds."""
+        accepted = {values[0] for values in batch.runs} | self.runs.keys()
+        for values in (*batch.steps, *batch.attempts):
+            if values[0] not in accepted:
+                raise asyncpg.ForeignKeyViolationError(f"step of unknown run {values[0]}")
         for partition, (_, seq, msg_id) in batch.offsets.items():
             row = self.partitions[partition]
             row.applied_seq, row.applied_msg_id = seq, str(msg_id)
@@ -173,6 +178,16 @@ class Database:
             if run_id in self.runs
         }
 
+    def steps_of(self, run_id: str) -> list[Step]:
+        return [step_of(_read(STEP_COLUMNS, row)) for row in self.steps.get(run_id, {}).values()]
+
+    def place(self, run_id: str, step: str) -> StepPlace | None:
+        row = self.steps.get(run_id, {}).get(step)
+        if row is None:
+            return None
+        facts = from_json(row["facts"] or "{}")
+        return StepPlace(path=row["path"], role=row["role"], home=facts.get("home", ""))
+
     def spec(self, tenant: str, pipeline: str, version: int | None) -> tuple[int, str] | None:
         versions = self.pipelines.get((tenant, pipeline), {})
         if version is None:
@@ -205,8 +220,6 @@ class Database:
             found.update({name: row[name] for name in row if name not in _RUN_FIXED})
 
     def _write_step(self, row: Row) -> None:
-        if row["run_id"] not in self.runs:
-            raise asyncpg.ForeignKeyViolationError(f"step of unknown run {row['run_id']}")
         steps = self.steps.setdefault(row["run_id"], {})
         found = steps.get(row["key"])
         if found is None:
@@ -242,6 +255,12 @@ class SimulatedStore:
 
     async def known(self, run_ids: Sequence[str]) -> dict[str, Run]:
         return await self._ask(lambda: self._database.known(run_ids))
+
+    async def steps(self, run_id: str) -> list[Step]:
+        return await self._ask(lambda: self._database.steps_of(run_id))
+
+    async def place(self, run_id: str, step: str) -> StepPlace | None:
+        return await self._ask(lambda: self._database.place(run_id, step))
 
     async def spec(self, tenant: str, pipeline: str, version: int | None) -> Any:
         return await self._ask(lambda: self._database.spec(tenant, pipeline, version))

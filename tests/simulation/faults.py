@@ -43,6 +43,10 @@ class Faults:
             self._cut_off,
             self._turn_clock,
             self._repeat_result,
+            self._black_out,
+            self._black_out_behind,
+            self._black_out_behind,
+            self._ambush,
             self._ambush,
             self._ambush,
             self._ambush,
@@ -102,12 +106,41 @@ class Faults:
         process = self._dice.choice(list(self.platform.processes.values()))
         process.skew_s = self._dice.uniform(-3.0, 3.0)
 
+    def _black_out(self) -> None:
+        """A machine loses its power: NATS without its tail, and some of the processes beside it."""
+        self._strike_out(self._dice.choice(("worker-", "coordinator-", "no")))
+
+    def _black_out_behind(self) -> None:
+        """The same while commits are far behind: much was decided and handed out, little is kept."""
+        weather = self.platform.database.weather
+        weather.slow_s = 2.0
+
+        def strike() -> None:
+            weather.slow_s = 0.0
+            if not self.calm:
+                self._strike_out("worker-")
+
+        self._later(1.5, strike)
+
+    def _strike_out(self, spare: str) -> None:
+        self.platform.server.crash(0.05 + self._dice.random(), lose=True)
+        for name in self.platform.processes:
+            if not name.startswith(spare):
+                self.platform.kill(name)
+
     def _ambush(self) -> None:
         """Strike at a moment that matters: when something was just written, and nobody knows yet."""
         dice, platform = self._dice, self.platform
         moment = dice.choice(("committed", "LOG stored", "STEPS stored", "STEPS removed", "owned"))
         strike = dice.choice(
-            (self._kill_coordinator, self._kill_coordinator, self._kill_worker, self._crash_nats)
+            (
+                self._kill_coordinator,
+                self._kill_coordinator,
+                self._kill_worker,
+                self._crash_nats,
+                self._black_out,
+                self._black_out,
+            )
         )
         left = dice.randint(1, 4)
 
@@ -117,7 +150,7 @@ class Faults:
                 left -= 1
                 if not left:
                     self._world.note("fault", f"ambush at {what}")
-                    self._world.after(0.0, strike)
+                    self._world.after(dice.choice((0.0, 0.0, 0.003, 0.01)), strike)
 
         platform.database.observers.append(lambda what, detail: happened(what))
         platform.server.jetstream.observers.append(

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from simulation.nats_server import Message, Server
 
 NS = 1_000_000_000
-MAX_LOST = 12
-"""Messages of a fast stream that a crash may lose."""
+MAX_LOST = (4, 12, 40)
+"""Messages of a fast stream that a crash may lose: one of these bounds."""
 MAX_BACK = 4
 """Removals that a crash may undo."""
 
@@ -138,7 +138,7 @@ class Stream:
     def crash(self, *, lose: bool) -> None:
         dice = self.jetstream.dice
         if lose and self.is_fast:
-            count = min(dice.randrange(MAX_LOST + 1), self.last_seq)
+            count = min(dice.randrange(dice.choice(MAX_LOST) + 1), self.last_seq)
             for seq in range(self.last_seq - count + 1, self.last_seq + 1):
                 stored = self.messages.pop(seq, None)
                 if stored is not None:

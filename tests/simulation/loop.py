@@ -5,7 +5,7 @@ in virtual time. A loop that has died takes nothing any more.
 """
 
 import asyncio
-from asyncio import events
+import contextvars
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -30,12 +30,37 @@ class SimulatedFuture(asyncio.Future):  # type: ignore[type-arg]
         return self.number
 
 
+class SimulatedHandle:
+    """A callback that is or will be ready; what asyncio's handles are, without what costs time."""
+
+    __slots__ = ("arguments", "callback", "context", "is_cancelled", "when_s")
+
+    def __init__(
+        self, callback: Any, arguments: tuple[Any, ...], context: Any, when_s: float
+    ) -> None:
+        self.callback = callback
+        self.arguments = arguments
+        self.context = context if context is not None else contextvars.copy_context()
+        self.when_s = when_s
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+        self.callback, self.arguments = None, ()
+
+    def cancelled(self) -> bool:
+        return self.is_cancelled
+
+    def when(self) -> float:
+        return self.when_s
+
+
 class ProcessLoop(asyncio.AbstractEventLoop):
     """See the module."""
 
     def __init__(self, process: "Process") -> None:
         self.process = process
-        self.ready: deque[asyncio.Handle] = deque()
+        self.ready: deque[SimulatedHandle] = deque()
         self._world = process.world
         self._dead = False
 
@@ -44,17 +69,6 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._dead = True
         self.ready.clear()
 
-    def run_one(self) -> None:
-        """Run the handle that has been ready longest."""
-        handle = self.ready.popleft()
-        if handle._cancelled:
-            return
-        events._set_running_loop(self)
-        try:
-            handle._run()
-        finally:
-            events._set_running_loop(None)
-
     # ---- what asyncio asks of a loop --------------------------------------------------------
 
     def time(self) -> float:
@@ -62,8 +76,8 @@ class ProcessLoop(asyncio.AbstractEventLoop):
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Any = None
-    ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+    ) -> SimulatedHandle:
+        handle = SimulatedHandle(callback, args, context, 0.0)
         if not self._dead:
             self.ready.append(handle)
             process = self.process
@@ -75,24 +89,21 @@ class ProcessLoop(asyncio.AbstractEventLoop):
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Any = None
-    ) -> asyncio.TimerHandle:
+    ) -> SimulatedHandle:
         return self.call_at(self._world.now_s + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None
-    ) -> asyncio.TimerHandle:
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
+    ) -> SimulatedHandle:
+        timer = SimulatedHandle(callback, args, context, when)
         if not self._dead:
             self._world.at(when, self._ring, timer)
         return timer
 
-    def _ring(self, timer: asyncio.TimerHandle) -> None:
-        if not timer._cancelled and not self._dead:
+    def _ring(self, timer: SimulatedHandle) -> None:
+        if not timer.is_cancelled and not self._dead:
             self.ready.append(timer)
             self.process.wake()
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        return
 
     def create_future(self) -> "asyncio.Future[Any]":
         future = SimulatedFuture(loop=self)

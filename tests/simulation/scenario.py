@@ -18,9 +18,9 @@ from simulation.world import RunsInCircles, World, replaced
 
 LIMIT_S = 1_500.0
 """Everything must have ended by then."""
-QUIET_S = 3.0
+QUIET_S = 1.5
 """What is left over must show within this time after everything ended."""
-LOOK_EVERY_S = 0.5
+LOOK_EVERY_S = 0.25
 GENEROUS_MS = 600_000.0
 
 

@@ -12,6 +12,7 @@ import gc
 import hashlib
 import heapq
 import logging
+from asyncio import events
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from random import Random
@@ -30,6 +31,7 @@ EPOCH_S = 1_750_000_000.0
 """The wall clock at the beginning of every simulation."""
 SLICE_S = 0.001
 """Events this near may come between two handles of one instant: processes take time, after all."""
+EVENT_CHANCE = 0.1
 MAX_STEPS = 400_000
 """Handles and events of one simulation; more means that something runs in circles."""
 
@@ -124,34 +126,40 @@ class World:
 
     def run(self, until_s: float) -> bool:
         """Play until `stop` is called; tell whether that came before `until_s`."""
-        events, ready, choice = self._events, self._ready, self._choice
+        calendar, ready, choice = self._events, self._ready, self._choice.random
         self._stopped = False
-        while not self._stopped:
-            self.steps += 1
-            if self.steps > MAX_STEPS:
-                raise RunsInCircles(f"{MAX_STEPS} steps at {self.now_s:.3f} s")
-            if ready:
-                if events and events[0][0] <= self.now_s + SLICE_S and choice.random() < 0.1:
+        try:
+            while not self._stopped:
+                self.steps += 1
+                if self.steps > MAX_STEPS:
+                    raise RunsInCircles(f"{MAX_STEPS} steps at {self.now_s:.3f} s")
+                if ready:
+                    near = calendar and calendar[0][0] <= self.now_s + SLICE_S
+                    if near and choice() < EVENT_CHANCE:
+                        self._next_event()
+                        continue
+                    count = len(ready)
+                    place = 0 if count == 1 else int(choice() * count)
+                    process = ready[place]
+                    if not process.step():
+                        ready[place] = ready[-1]
+                        ready.pop()
+                        process.in_round = False
+                elif not calendar or calendar[0][0] > until_s:
+                    self.now_s = until_s
+                    return False
+                else:
                     self._next_event()
-                    continue
-                count = len(ready)
-                place = 0 if count == 1 else int(choice.random() * count)
-                process = ready[place]
-                if not process.step():
-                    ready[place] = ready[-1]
-                    ready.pop()
-                    process.in_round = False
-            elif not events or events[0][0] > until_s:
-                self.now_s = until_s
-                return False
-            else:
-                self._next_event()
+        finally:
+            self.current = None
+            events._set_running_loop(None)
         return True
 
     def _next_event(self) -> None:
         when_s, _, action, arguments = heapq.heappop(self._events)
         if when_s > self.now_s:
             self.now_s = when_s
+        self.current = None
         action(*arguments)
 
     def close(self) -> None:
@@ -241,12 +249,14 @@ class Process:
         loop = self.loop
         if loop is None or self.paused or not loop.ready:
             return False
-        world = self.world
-        world.current = self
-        try:
-            loop.run_one()
-        finally:
-            world.current = None
+        handle = loop.ready.popleft()
+        if not handle.is_cancelled:
+            self.world.current = self
+            events._set_running_loop(loop)
+            try:
+                handle.context.run(handle.callback, *handle.arguments)
+            except Exception as error:
+                loop.call_exception_handler({"message": "in a callback", "exception": error})
         return self.loop is loop and bool(loop.ready)
 
 

@@ -1,0 +1,55 @@
+"""Play one coroutine twice: against the real servers, and inside a simulated world."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from simulation.nats_server import Server
+from simulation.nats_transport import SimulatedTransport
+from simulation.platform import URL
+from simulation.world import World, replaced
+
+LIMIT_S = 60.0
+Scene = Callable[[str], Awaitable[None]]
+
+
+@pytest.fixture(params=["real", "simulated"])
+def play(request: pytest.FixtureRequest) -> Callable[[Scene], None]:
+    """Run a scene, which gets the URL of a NATS server, on the real one or on the simulated one."""
+    if request.param == "simulated":
+        return _play_simulated
+    url: str = request.getfixturevalue("nats_url")
+    return lambda scene: asyncio.run(_within(scene, url))
+
+
+async def _within(scene: Scene, url: str) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        await scene(url)
+
+
+def _play_simulated(scene: Scene) -> None:
+    world = World("contract")
+
+    class Transport(SimulatedTransport):
+        server = Server(world)
+
+    ends: list[BaseException | None] = []
+
+    def ended(error: BaseException | None) -> None:
+        ends.append(error)
+        world.stop()
+
+    async def main() -> None:
+        await scene(URL)
+
+    with replaced(world, Transport):
+        process = world.process("scene")
+        process.on_exit = ended
+        process.start(main())
+        world.run(LIMIT_S)
+    assert ends, f"the scene has not ended after {LIMIT_S} s"
+    error: Any = ends[0]
+    if error is not None:
+        raise error

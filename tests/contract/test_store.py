@@ -1,0 +1,376 @@
+"""What the coordinator needs of Postgres: the real store and the simulated one do the same."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import asyncpg
+import pytest
+from immutables import Map
+
+from hocket.coordinator.cache_store import CacheStore, Filling
+from hocket.coordinator.core.commands import LookUpCache, RecordAttempt, ReleaseCache
+from hocket.coordinator.core.deadlines import Estimate
+from hocket.coordinator.core.records import attempt_row, run_row, step_row
+from hocket.coordinator.core.state import Link, Role, Run, RunStatus, Step, StepState
+from hocket.coordinator.store import Batch, PartitionLost, Store
+from hocket.schemas.messages import Priority
+from simulation.cache_tables import CacheTables, SimulatedCacheStore
+from simulation.database import Database, SimulatedStore
+from simulation.world import EPOCH_S, World, replaced
+
+LIMIT_S = 30.0
+NOW_MS = EPOCH_S * 1_000
+SPEC = {"pipeline": "p", "nodes": {"a": {"type": "python", "handler": "m:f"}}}
+
+
+class Parts:
+    """The stores under test, and a way to apply a pipeline to their database."""
+
+    def __init__(
+        self, store: Any, cache: Any, apply: Callable[[dict[str, Any]], Awaitable[None]]
+    ) -> None:
+        self.store: Store = store
+        self.cache: CacheStore = cache
+        self.apply = apply
+
+
+Scene = Callable[[Parts], Awaitable[None]]
+Play = Callable[[Scene], None]
+
+
+@pytest.fixture(params=["real", "simulated"])
+def play(request: pytest.FixtureRequest) -> Play:
+    if request.param == "simulated":
+        return _play_simulated
+    url: str = request.getfixturevalue("database_url")
+    return lambda scene: asyncio.run(_play_real(scene, url))
+
+
+async def _play_real(scene: Scene, url: str) -> None:
+    async with asyncpg.create_pool(url, min_size=1, max_size=3) as pool, asyncio.timeout(LIMIT_S):
+
+        async def apply(document: dict[str, Any]) -> None:
+            await pool.execute(
+                """INSERT INTO hocket.pipeline (tenant, name, version, spec, spec_hash)
+                SELECT 't', $1, count(*) + 1, $2, 'x' FROM hocket.pipeline WHERE name = $1""",
+                document["pipeline"],
+                json.dumps(document),
+            )
+
+        await scene(Parts(Store(pool), CacheStore(pool), apply))
+
+
+def _play_simulated(scene: Scene) -> None:
+    world = World("contract")
+    database = Database(world)
+    ends: list[BaseException | None] = []
+
+    def ended(error: BaseException | None) -> None:
+        ends.append(error)
+        world.stop()
+
+    async def apply(document: dict[str, Any]) -> None:
+        database.apply("t", document)
+
+    async def main() -> None:
+        tables = CacheTables(database)
+        await scene(
+            Parts(
+                SimulatedStore(database, process),
+                SimulatedCacheStore(tables, database, process),
+                apply,
+            )
+        )
+
+    with replaced(world, lambda: None):
+        process = world.process("scene")
+        process.on_exit = ended
+        process.start(main())
+        world.run(LIMIT_S)
+    assert ends, f"the scene has not ended after {LIMIT_S} s"
+    error: Any = ends[0]
+    if error is not None:
+        raise error
+
+
+def a_run(run_id: str = "r1", **fields: Any) -> Run:
+    return replace(
+        Run(
+            run_id=run_id,
+            tenant="t",
+            pipeline="p",
+            version=1,
+            partition=0,
+            priority=Priority.STANDARD,
+            input={"longer": 1, "b": [1.5, None], "a": {"y": 1, "x": "\u00e9"}},
+            accepted_at_ms=NOW_MS + 0.125,
+            deadline_at_ms=NOW_MS + 60_000,
+            budget_usd=Decimal("0.10"),
+        ),
+        **fields,
+    )
+
+
+def a_step(key: str = "a", **fields: Any) -> Step:
+    return replace(
+        Step(
+            key=key,
+            path="a",
+            type="python",
+            role=Role.LEAF,
+            link=Link.NODE,
+            parent="",
+            ready_at_ms=NOW_MS + 1,
+            state=StepState.DISPATCHED,
+            attempt=1,
+            input={"q": 1},
+            slack_ms=0.5,
+        ),
+        **fields,
+    )
+
+
+def batch_of(epoch: int, seq: int, *runs: Run, told: float | None = None) -> Batch:
+    batch = Batch(offsets={0: (epoch, seq, f"m{seq}")})
+    batch.runs = [run_row(run) for run in runs]
+    batch.steps = [step_row(run.run_id, step) for run in runs for step in run.steps.values()]
+    if told is not None:
+        batch.told = {0: told}
+    return batch
+
+
+def plain(run: Run) -> Run:
+    """Leave out what is not in the run's own row."""
+    return replace(run, steps=Map())
+
+
+def test_an_owner_goes_on_where_the_former_one_committed(play: Play) -> None:
+    async def scene(parts: Parts) -> None:
+        store = parts.store
+        first = await store.own(0, "a")
+        assert (first.epoch, first.applied_seq, first.applied_msg_id) == (1, 0, "")
+        await store.commit(batch_of(1, 7, told=NOW_MS + 5))
+        second = await store.own(0, "b")
+        assert (second.epoch, second.applied_seq, second.applied_msg_id) == (2, 7, "m7")
+        assert second.told_ms == NOW_MS + 5
+        assert (await store.own(1, "b")).epoch == 1
+
+    play(scene)
+
+
+def test_what_is_told_never_goes_back(play: Play) -> None:
+    async def scene(parts: Parts) -> None:
+        store = parts.store
+        await store.own(0, "a")
+        await store.commit(batch_of(1, 1, told=NOW_MS + 50))
+        await store.commit(batch_of(1, 2, told=NOW_MS + 20))
+        assert (await store.own(0, "a")).told_ms == NOW_MS + 50
+
+    play(scene)
+
+
+def test_a_former_owner_writes_nothing(play: Play) -> None:
+    async def scene(parts: Parts) -> None:
+        store = parts.store
+        await store.own(0, "a")
+        await store.own(1, "a")
+        await store.own(0, "b")
+        batch = batch_of(1, 9, a_run())
+        batch.offsets[1] = (1, 4, "m4")
+        with pytest.raises(PartitionLost) as lost:
+            await store.commit(batch)
+        assert lost.value.fields == {"partition": 0, "epoch": 1}
+        assert await store.known(["r1"]) == {}
+        assert (await store.own(1, "c")).applied_seq == 0
+
+    play(scene)
+
+
+def test_runs_in_flight_come_back_with_their_steps(play: Play) -> None:
+    async def scene(parts: Parts) -> None:
+        store = parts.store
+        await store.own(0, "a")
+        steps = Map(
+            {"a": a_step(), "b": a_step("b", state=StepState.BACKOFF, wake_at_ms=NOW_MS + 9)}
+        )
+        going = a_run(steps=steps)
+        later = a_run("r0", accepted_at_ms=NOW_MS + 10)
+        ended = a_run(
+            "r2", status=RunStatus.SUCCEEDED, finished_at_ms=NOW_MS + 3, output={"x": [1, 2]}
+        )
+        await store.commit(batch_of(1, 3, going, later, ended))
+        found = await store.in_flight(0)
+        assert [run.run_id for run, _ in found] == ["r1", "r0"]
+        run, kept = found[0]
+        assert run == plain(going)
+        assert {step.key: step for step in kept} == dict(steps)
+        assert list(run.input) == ["a", "b", "longer"]
+        assert await store.in_flight(1) == []
+        assert {step.key for step in await store.steps("r1")} == {"a", "b"}
+        place = await store.place("r1", "b")
+        assert place is not None
+        assert (place.path, place.role, place.home) == ("a", "leaf", "")
+        assert await store.place("r1", "nowhere") is None
+
+    play(scene)
+
+
+def test_a_run_that_has_ended_never_changes(play: Play) -> None:
+    async def scene(parts: Parts) -> None:
+        store = parts.store
+        await store.own(0, "a")
+        ended = a_run(status=RunStatus.SUCCEEDED, finished_at_ms=NOW_MS + 3, output=1)
+        await store.commit(batch_of(1, 3, ended))
+        await store.commit(
+            batch_of(1, 4, a_run(status=RunStatus.FAILED, finished_at_ms=NOW_MS + 4))
+        )
+        found = (await store.known(["r1", "r9"]))["r1"]
+        assert (found.status, found.output) == (RunStatus.SUCCEEDED, 1)
+        assert [run.run_id for run in await store.ended_since(0, NOW_MS + 3)] == ["r1"]
+        assert await store.ended_since(0, NOW_MS + 3.001) == []
+
+    play(scene)
+
+
+def test_a_step_of_no_run_is_refused_whole(play: Play) -> None:
+    async def scene(parts: Parts) -> None:
+        store = parts.store
+        await store.own(0, "a")
+        batch = batch_of(1, 3, a_run())
+        batch.steps = [step_row("nobody", a_step())]
+        with pytest.raises(asyncpg.ForeignKeyViolationError):
+            await store.commit(batch)
+        assert await store.known(["r1"]) == {}
+        assert (await store.own(0, "a")).applied_seq == 0
+
+    play(scene)
+
+
+def test_a_batch_may_be_written_twice(play: Play) -> None:
+    async def scene(parts: Parts) -> None:
+        store = parts.store
+        await store.own(0, "a")
+        batch = batch_of(1, 3, a_run(steps=Map({"a": a_step()})))
+        attempt = RecordAttempt("a", 1, "failed", None, None, None, NOW_MS, "w")
+        batch.attempts = [attempt_row("r1", attempt)]
+        await store.commit(batch)
+        await store.commit(batch)
+        ((run, steps),) = await store.in_flight(0)
+        assert (run.run_id, [step.key for step in steps]) == ("r1", ["a"])
+
+    play(scene)
+
+
+def test_specs_by_version_and_the_newest(play: Play) -> None:
+    async def scene(parts: Parts) -> None:
+        assert await parts.store.spec("t", "p", None) is None
+        await parts.apply(SPEC)
+        await parts.apply(SPEC | {"description": "two"})
+        newest = await parts.store.spec("t", "p", None)
+        first = await parts.store.spec("t", "p", 1)
+        assert newest is not None
+        assert first is not None
+        assert (newest[0], json.loads(newest[1])["description"]) == (2, "two")
+        assert json.loads(first[1]) == SPEC
+        assert await parts.store.spec("t", "p", 3) is None
+        assert await parts.store.spec("other", "p", None) is None
+
+    play(scene)
+
+
+def test_estimates_and_outlooks_are_kept(play: Play) -> None:
+    async def scene(parts: Parts) -> None:
+        store = parts.store
+        await store.own(0, "a")
+        await store.keep_durations([("t", "p", "a", Estimate(1.5, 0.25, 2.0))])
+        await store.keep_durations([("t", "p", "a", Estimate(2.5, 0.5, 3.0))])
+        assert await store.durations("t", "p") == {"a": Estimate(2.5, 0.5, 3.0)}
+        batch = batch_of(1, 1)
+        batch.outlooks = [(0, "t", "p", "a", 2.0, 1.5, 0.25)]
+        await store.commit(batch)
+        (kept,) = await store.outlook(0)
+        assert (kept.path, kept.estimate) == ("a", Estimate(1.5, 0.25, 2.0))
+        assert await store.outlook(1) == []
+
+    play(scene)
+
+
+# ---- the step cache -------------------------------------------------------------------------
+
+
+def asks(run_id: str, *, ttl_ms: float = 60_000, claim_ms: float = 60_000) -> LookUpCache:
+    from hocket.kit.clock import now_ms
+
+    return LookUpCache(
+        key="k",
+        tenant="t",
+        run_id=run_id,
+        step="a",
+        ttl_ms=ttl_ms,
+        claim_until_ms=now_ms() + claim_ms,
+    )
+
+
+FILLING = Filling("k", "t", "r1", "a", 60_000, '{"x":1}', Decimal("0.02"))
+
+
+def test_the_first_computes_and_the_others_wait_for_its_output(play: Play) -> None:
+    async def scene(parts: Parts) -> None:
+        cache = parts.cache
+        (turn,) = await cache.look_up([asks("r1"), asks("r2")])
+        assert (turn.run_id, turn.output) == ("r1", None)
+        assert await cache.look_up([asks("r3")]) == []
+        answers = await cache.fill([FILLING])
+        assert [(answer.run_id, answer.output) for answer in answers] == [
+            ("r2", '{"x":1}'),
+            ("r3", '{"x":1}'),
+        ]
+        (hit,) = await cache.look_up([asks("r4")])
+        assert (hit.output, hit.computed_by_run, hit.cost_usd) == ('{"x":1}', "r1", Decimal("0.02"))
+
+    play(scene)
+
+
+def test_who_computes_may_ask_again(play: Play) -> None:
+    async def scene(parts: Parts) -> None:
+        await parts.cache.look_up([asks("r1")])
+        (again,) = await parts.cache.look_up([asks("r1")])
+        assert (again.run_id, again.output) == ("r1", None)
+
+    play(scene)
+
+
+def test_a_claim_that_is_given_up_goes_to_the_next(play: Play) -> None:
+    async def scene(parts: Parts) -> None:
+        cache = parts.cache
+        await cache.look_up([asks("r1"), asks("r2"), asks("r3")])
+        assert await cache.release([ReleaseCache("k", "r2", "a")]) == []
+        (turn,) = await cache.release([ReleaseCache("k", "r1", "a")])
+        assert (turn.run_id, turn.output) == ("r3", None)
+        assert await cache.release([ReleaseCache("k", "r3", "a")]) == []
+        (free,) = await cache.look_up([asks("r4")])
+        assert (free.run_id, free.output) == ("r4", None)
+
+    play(scene)
+
+
+def test_a_claim_whose_time_is_over_holds_off_nobody(play: Play) -> None:
+    async def scene(parts: Parts) -> None:
+        await parts.cache.look_up([asks("r1", claim_ms=-1)])
+        (turn,) = await parts.cache.look_up([asks("r2")])
+        assert (turn.run_id, turn.output) == ("r2", None)
+
+    play(scene)
+
+
+def test_an_output_that_is_too_old_is_computed_again(play: Play) -> None:
+    async def scene(parts: Parts) -> None:
+        await parts.cache.fill([FILLING])
+        (turn,) = await parts.cache.look_up([asks("r2", ttl_ms=0)])
+        assert (turn.run_id, turn.output) == ("r2", None)
+
+    play(scene)
