@@ -178,9 +178,6 @@ class Database:
             if run_id in self.runs
         }
 
-    def steps_of(self, run_id: str) -> list[Step]:
-        return [step_of(_read(STEP_COLUMNS, row)) for row in self.steps.get(run_id, {}).values()]
-
     def place(self, run_id: str, step: str) -> StepPlace | None:
         row = self.steps.get(run_id, {}).get(step)
         if row is None:
@@ -255,9 +252,6 @@ class SimulatedStore:
 
     async def known(self, run_ids: Sequence[str]) -> dict[str, Run]:
         return await self._ask(lambda: self._database.known(run_ids))
-
-    async def steps(self, run_id: str) -> list[Step]:
-        return await self._ask(lambda: self._database.steps_of(run_id))
 
     async def place(self, run_id: str, step: str) -> StepPlace | None:
         return await self._ask(lambda: self._database.place(run_id, step))
