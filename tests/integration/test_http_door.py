@@ -377,7 +377,7 @@ async def test_a_call_takes_as_long_as_it_may(client: AsyncOpenAI, upstream: Ups
     upstream.answer = upstream.hangs
     with pytest.raises(openai.InternalServerError) as failed:
         await client.chat.completions.create(
-            model="scripted", messages=ASK, extra_headers={"X-Hocket-Timeout-Ms": "100"}
+            model="scripted", messages=ASK, extra_headers={"X-Hocket-Timeout-Ms": "1000"}
         )
     assert failed.value.status_code == 504
     await asyncio.wait_for(upstream.cancelled.wait(), BOUND_S)
