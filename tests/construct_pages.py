@@ -80,16 +80,20 @@ def misuses(page: Path, columns: str = COLUMNS) -> Iterator[Misuse]:
 
 
 def sessions(page: Path) -> Iterator[Session]:
-    """Yield the shell blocks of a page that start a run, with what it says of the run's end."""
+    """Yield the shell blocks of a page that start a run, with what it says of the run's end; each
+    begins with what the blocks before it applied, so that it stands alone."""
     text = page.read_text("utf-8")
+    applied: list[tuple[str, ...]] = []
     for block in re.finditer(r"```sh\n(.*?)```\n(.*?)(?=```sh|\n## |\Z)", text, re.DOTALL):
+        commands = tuple(applied) + tuple(_commands(block[1]))
+        applied = [command for command in commands if command[:2] == ("pipeline", "apply")]
         end = re.search(r"ends\s+`(\w+)`(?:\s+with\s+`(\w+)`)?", block[2])
         if end is None:
             continue
         output = re.search(r"```json\n(.*?)```", block[2], re.DOTALL)
         yield Session(
             page=page.stem,
-            commands=tuple(_commands(block[1])),
+            commands=commands,
             status=end[1],
             code=end[2],
             output=None if output is None else json.loads(output[1]),
