@@ -30,11 +30,6 @@ from hocket.schemas.messages import (
 from simulation.compiled import plan_of
 from simulation.database import Database, as_jsonb
 
-TIME_TOLERANCE_MS = 0.002
-"""Postgres keeps whole microseconds; a run that was read back goes on from those."""
-TIME_TOLERANCE_US = 2
-"""Of the pieces of a critical path."""
-
 
 class Placed(str):
     """The id of a message that is being applied, with its place among those of its owner."""
@@ -164,17 +159,6 @@ def _unequal(name: str, columns: Any, values: tuple[Any, ...], row: dict[str, An
 
 
 def _is_same(kind: str, value: Any, kept: Any) -> bool:
-    if value == kept or value is None or kept is None:
-        return bool(value == kept)
-    if kind in ("timestamptz", "double precision"):
-        return bool(abs(value - kept) <= TIME_TOLERANCE_MS)
-    return kind == "jsonb" and _is_close(as_jsonb(from_json(value)), as_jsonb(from_json(kept)))
-
-
-def _is_close(value: Any, kept: Any) -> bool:
-    """Compare JSON; of numbers, those may differ by a little that are times in microseconds."""
-    if isinstance(value, list) and isinstance(kept, list) and len(value) == len(kept):
-        return all(_is_close(one, other) for one, other in zip(value, kept, strict=True))
-    if isinstance(value, int) and isinstance(kept, int):
-        return abs(value - kept) <= TIME_TOLERANCE_US
+    if kind == "jsonb" and value is not None and kept is not None:
+        return bool(as_jsonb(from_json(value)) == as_jsonb(from_json(kept)))
     return bool(value == kept)

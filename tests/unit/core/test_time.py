@@ -67,7 +67,7 @@ def test_a_steps_deadline_leaves_the_tail_of_the_path_behind_it() -> None:
     )
     request = play.dispatched[0].request
     tail_ms = 200 + TAIL_SD * (30**2 + 30**2) ** 0.5
-    assert abs(request.deadline_at_ms - (START_MS + 10_000 - tail_ms)) < 1e-6
+    assert abs(request.deadline_at_ms - (START_MS + 10_000 - tail_ms)) <= 0.001  # a microsecond
 
 
 def test_durations_follow_what_is_measured() -> None:

@@ -279,7 +279,7 @@ def _failed(u: Unfolding, step: Step, event: AttemptFinished, error: ErrorInfo) 
             step,
             state=StepState.BACKOFF,
             error=error,
-            wake_at_ms=u.now_ms + wait_ms,
+            wake_at_ms=nearest(u.now_ms + wait_ms),
             tries=(*step.tries, _try_of(step, u.now_ms)),
         )
     )

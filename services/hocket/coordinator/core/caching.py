@@ -12,6 +12,7 @@ from typing import Any
 
 from hocket.coordinator.core.commands import FillCache, LookUpCache, ReleaseCache
 from hocket.coordinator.core.deadlines import DEFAULT_TIMEOUT_MS, deadline_of, slack_of
+from hocket.coordinator.core.moments import nearest
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.state import Step, StepState
 from hocket.coordinator.core.unfolding import Unfolding
@@ -102,7 +103,8 @@ def key_of(u: Unfolding, step: Step) -> str:
 
 
 def _wait(u: Unfolding, step: Step, patience_ms: float) -> None:
-    step = u.put(replace(step, wake_at_ms=u.now_ms + min(ASK_AGAIN_MS, patience_ms)))
+    wake_at_ms = nearest(u.now_ms + min(ASK_AGAIN_MS, patience_ms))
+    step = u.put(replace(step, wake_at_ms=wake_at_ms))
     u.commands.append(ask_of(u, step))
 
 

@@ -13,6 +13,7 @@ from hocket.coordinator.core.ending import cancel_below
 from hocket.coordinator.core.feasibility import TooSlow, give_up_at_ms, is_judged
 from hocket.coordinator.core.graph import open_scope
 from hocket.coordinator.core.layers import first_role
+from hocket.coordinator.core.moments import nearest
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.retries import matches
 from hocket.coordinator.core.reuse import edited_input
@@ -185,7 +186,7 @@ def _timed(u: Unfolding, step: Step, plan: NodePlan) -> Step:
     """Keep a graph or race, with the time that it may take where its node says one."""
     timeout_ms = plan.node.timeout_ms
     if timeout_ms is not None:
-        step = replace(step, wake_at_ms=u.now_ms + timeout_ms)
+        step = replace(step, wake_at_ms=nearest(u.now_ms + timeout_ms))
     return u.put(step)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import sqrt
 
+from hocket.coordinator.core.moments import nearest
 from hocket.schemas.messages import Priority
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
 from hocket.schemas.pipeline.spec import RaceNode
@@ -118,7 +119,7 @@ def emitted_outlook(scope: ScopePlan, *, degrades: bool) -> Outlook:
 
 def deadline_of(expectation: Expectation, run_deadline_at_ms: float) -> float:
     """Return the latest useful finish of a step (epoch ms)."""
-    return run_deadline_at_ms - expectation.after.tail_ms()
+    return nearest(run_deadline_at_ms - expectation.after.tail_ms())
 
 
 def slack_of(expectation: Expectation, run_deadline_at_ms: float, now_ms: float) -> float:

@@ -31,7 +31,7 @@ from hocket.coordinator.core.ending import end_run, finished_of
 from hocket.coordinator.core.feasibility import is_judged
 from hocket.coordinator.core.graph import activate, node_settled, open_scope
 from hocket.coordinator.core.hurrying import give_up, watch_again
-from hocket.coordinator.core.moments import not_before
+from hocket.coordinator.core.moments import nearest, not_before
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.reuse import Reuse
 from hocket.coordinator.core.state import Link, Role, Run, RunStatus, Step, StepState
@@ -109,7 +109,7 @@ def reject(event: RunAccepted, *, partition: int, now_ms: float) -> Decision:
         _run_of(event, partition, now_ms, None),
         status=RunStatus.REJECTED,
         error=event.rejected,
-        finished_at_ms=now_ms,
+        finished_at_ms=not_before(now_ms),
     )
     return Decision(run, (EndRun(finished_of(run)),), run_changed=True)
 
@@ -124,7 +124,7 @@ def _run_of(event: RunAccepted, partition: int, now_ms: float, reuse: Reuse | No
         priority=event.priority,
         input=event.input,
         accepted_at_ms=not_before(now_ms),
-        deadline_at_ms=event.deadline_at_ms,
+        deadline_at_ms=nearest(event.deadline_at_ms),
         budget_usd=event.budget_usd,
         idempotency_key=event.idempotency_key,
         reply_to=event.reply_to,

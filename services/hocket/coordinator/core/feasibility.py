@@ -6,6 +6,7 @@ stand for ever, for runs that are given up measure nothing.
 """
 
 from hocket.coordinator.core.deadlines import Expectation
+from hocket.coordinator.core.moments import nearest
 from hocket.coordinator.core.state import Run, RunStatus
 from hocket.coordinator.core.unfolding import Unfolding
 from hocket.schemas.errors import ErrorClass, HocketError
@@ -62,7 +63,7 @@ def give_up_at_ms(u: Unfolding, plan: NodePlan, expectation: Expectation) -> flo
     deadline_at_ms = u.run.deadline_at_ms
     if u.plan.pipeline.on_infeasible == "fail":
         sure_ms = expectation.after.sure_ms
-        return deadline_at_ms - sure_ms if sure_ms > 0 else None
+        return nearest(deadline_at_ms - sure_ms) if sure_ms > 0 else None
     if plan.fast is not None and expectation.fast is not None:
         instead = expectation.fast.then(expectation.after_least)
     elif plan.node.optional:
@@ -72,4 +73,5 @@ def give_up_at_ms(u: Unfolding, plan: NodePlan, expectation: Expectation) -> flo
     at_ms = deadline_at_ms - instead.tail_ms()
     if instead.sure_ms < instead.mean_ms:
         at_ms = max(at_ms, u.now_ms + UNSURE_SHARE * (deadline_at_ms - u.now_ms))
+    at_ms = nearest(at_ms)
     return at_ms if at_ms > u.now_ms else None

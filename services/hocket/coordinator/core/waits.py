@@ -3,6 +3,7 @@ run's deadline stand still."""
 
 from typing import Any
 
+from hocket.coordinator.core.moments import nearest
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.reuse import Kept, kept_for, source_of
 from hocket.coordinator.core.state import Signal, Step, StepState
@@ -38,7 +39,8 @@ def begin_wait(u: Unfolding, step: Step) -> None:
     plan = u.node_plan(step)
     if pauses(plan) and u.run.paused_at_ms is None:
         u.change(paused_at_ms=u.now_ms)
-    u.put(replace(step, state=StepState.WAITING, wake_at_ms=u.now_ms + _node(u, step).wait_ms))
+    wake_at_ms = nearest(u.now_ms + _node(u, step).wait_ms)
+    u.put(replace(step, state=StepState.WAITING, wake_at_ms=wake_at_ms))
     names = answers_to(plan, step.key)
     for signal in u.run.signals:
         if signal.name in names:
@@ -72,7 +74,7 @@ def resume_deadline(u: Unfolding) -> bool:
     since = u.run.paused_at_ms
     if since is None or u.pausing or u.run.ended:
         return False
-    deadline = u.run.deadline_at_ms + (u.now_ms - since)
+    deadline = nearest(u.run.deadline_at_ms + (u.now_ms - since))
     u.change(paused_at_ms=None, deadline_at_ms=deadline)
     u.arm(deadline)
     return True
