@@ -90,7 +90,11 @@ async def call(bus: Bus, wanted: CallRequest, *, again: bool = False) -> CallRep
 
 async def records(bus: Bus) -> list[UsageRecord]:
     """Return the calls that USAGE holds as booked, in order."""
-    return [UsageRecord.model_validate(one) for one in await _usage(bus) if one["kind"] == "call"]
+    return [
+        UsageRecord.model_validate(one)
+        for one in await _usage(bus)
+        if one["kind"] not in ("opened", "refused")
+    ]
 
 
 async def opened(bus: Bus) -> list[str]:

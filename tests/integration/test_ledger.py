@@ -29,7 +29,14 @@ from hocket.kit.streams import ensure_streams
 from hocket.ledger.intake import DURABLE, Intake
 from hocket.ledger.metrics import LedgerMetrics
 from hocket.schemas import subjects
-from hocket.schemas.messages import Attribution, CallOpened, UsageRecord
+from hocket.schemas.messages import (
+    Attribution,
+    CallDecision,
+    CallOpened,
+    CallRefused,
+    CandidateSeen,
+    UsageRecord,
+)
 
 BOUND_S = 60.0
 STARTED_MS = 1_800_000_000_000.0
@@ -139,6 +146,13 @@ async def test_a_record_becomes_a_row_with_every_field(bus: Bus, pool: asyncpg.P
         cached_usd_per_mtok=Decimal("0.075"),
         request_usd=Decimal("0.001"),
         cost_usd=Decimal("123456789.000000000000000000123456"),
+        experiment="new-writer",
+        arm="next",
+        decision=CallDecision(
+            model="writer",
+            reason="least load",
+            candidates=(CandidateSeen(backend="b/gpu-1", score=(0.0, 0.5), refused="is full"),),
+        ),
     )
     async with running_ledger(bus, pool):
         await publish(bus, encoded(full))
@@ -146,10 +160,16 @@ async def test_a_record_becomes_a_row_with_every_field(bus: Bus, pool: asyncpg.P
     (row,) = await rows(pool)
     kept = dict(row)
     assert kept.pop("recorded_at") is not None
-    expected = full.model_dump(exclude={"attribution", "started_at_ms"})
+    decision = json.loads(kept.pop("decision"))
+    expected = full.model_dump(exclude={"attribution", "started_at_ms", "decision"})
     expected |= full.attribution.model_dump()
     expected["started_at"] = datetime.fromtimestamp(STARTED_MS / 1000, UTC)
     assert kept == expected
+    assert decision == {
+        "model": "writer",
+        "reason": "least load",
+        "candidates": [{"backend": "b/gpu-1", "score": [0.0, 0.5], "refused": "is full"}],
+    }
     assert str(kept["cost_usd"]) == "123456789.000000000000000000123456"
 
 
@@ -186,7 +206,7 @@ async def open_calls(pool: asyncpg.Pool) -> list[str]:
     ]
 
 
-def as_json(*messages: CallOpened | UsageRecord) -> list[bytes]:
+def as_json(*messages: CallOpened | CallRefused | UsageRecord) -> list[bytes]:
     return [one.model_dump_json().encode() for one in messages]
 
 
@@ -204,6 +224,33 @@ async def test_a_call_is_open_from_its_beginning_until_it_is_booked(
         await drained(bus)
     assert await open_calls(pool) == ["c2"]
     assert [row["call_id"] for row in await rows(pool)] == ["c1", "c3"]
+
+
+def refused(call_id: str, error_code: str, at_ms: float) -> CallRefused:
+    return CallRefused(
+        call_id=call_id,
+        attribution=Attribution(pipeline="report", run_id="r1", node="draft"),
+        model="writer",
+        error_code=error_code,
+        reason="no luck",
+        refused_at_ms=at_ms,
+    )
+
+
+async def test_a_refused_call_is_kept_for_a_week_with_its_last_reason(
+    bus: Bus, pool: asyncpg.Pool
+) -> None:
+    now_ms = datetime.now(UTC).timestamp() * 1000
+    week_ago = refused("old", "gateway_full", now_ms - 8 * 86_400_000)
+    first, last = (refused("c1", code, now_ms + n) for n, code in enumerate(("early", "late")))
+    async with running_ledger(bus, pool):
+        await publish(bus, as_json(week_ago, last, first))
+        await drained(bus)
+        await publish(bus, as_json(refused("c2", "model_unknown", now_ms), record("c3")))
+        await drained(bus)
+    kept = await pool.fetch("SELECT call_id, error_code FROM hocket.refused_call ORDER BY call_id")
+    assert [tuple(row) for row in kept] == [("c1", "late"), ("c2", "model_unknown")]
+    assert [row["call_id"] for row in await rows(pool)] == ["c3"]
 
 
 async def test_a_call_whose_gateway_was_killed_is_reported_as_lost(

@@ -892,3 +892,31 @@ async def _insert_call(rest: Rest, call_id: str, run_id: str, *, node: str, cost
         Decimal(cost_usd),
         NOW,
     )
+
+
+# ---- calls ----------------------------------------------------------------------------------
+
+
+async def test_a_call_is_explained_with_all_its_attempts_or_its_refusal(rest: Rest) -> None:
+    await _insert_call(rest, "http:default:a/b c", "r1", node="draft", cost_usd="0.1")
+    await _insert_call(rest, "http:default:a/b c:r1:h", "r1", node="draft", cost_usd="0.2")
+    decision = {"model": "m", "reason": "least load", "candidates": [{"backend": "b"}]}
+    await rest.pool.execute(
+        "UPDATE hocket.usage SET decision = $1::jsonb WHERE call_id LIKE '%:h'",
+        json.dumps(decision),
+    )
+    await rest.pool.execute(
+        "INSERT INTO hocket.refused_call (call_id, tenant, model, error_code, reason, refused_at)"
+        " VALUES ('c9', 'default', 'm', 'gateway_full', 'no luck', now())"
+    )
+
+    found = await rest.get("/v1/calls/http:default:a%2Fb%20c")
+    refused = await rest.get("/v1/calls/c9")
+    others = await rest.get("/v1/calls/c9", headers={"X-Hocket-Tenant": "acme"})
+    of_run = await rest.get("/v1/calls?run=r1&limit=1")
+
+    first, second = found.body["attempts"]
+    assert (first["decision"], second["decision"]["reason"]) == (None, "least load")
+    assert refused.body["refused"]["error_code"] == "gateway_full"
+    assert (others.status, others.error["code"]) == (404, "call_unknown")
+    assert (len(of_run.body["calls"]), of_run.body["truncated"]) == (1, True)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.text import Text
 
-from hocket.cli.drawing import amounts, critical_path, timeline
+from hocket.cli.drawing import amounts, critical_path, decisions, timeline
 
 BEGUN = datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
 
@@ -204,3 +204,43 @@ def test_a_long_critical_path_draws_the_longest_visits_in_order() -> None:
 
 def test_a_run_without_a_path_draws_none() -> None:
     assert critical_path.critical_path(None, width=80) == []
+
+
+def test_a_call_is_explained_by_its_attempts_and_the_replicas_that_were_looked_at() -> None:
+    attempt = {
+        "call_id": "r1:draft:1:1:0",
+        "kind": "cascade",
+        "model": "writer",
+        "backend": "gpu",
+        "replica": "a",
+        "status": "ok",
+        "error_code": None,
+        "input_tokens": 1_200,
+        "output_tokens": 7,
+        "cost_usd": "0.002",
+        "latency_ms": 83.0,
+        "started_at": None,
+        "experiment": "next",
+        "arm": "canary",
+        "decision": {
+            "model": "writer",
+            "reason": "least load",
+            "because": "stage 1 of 2",
+            "queue_ms": 12.0,
+            "tried": [],
+            "candidates": [
+                {"backend": "gpu/a", "score": [0, 0.25, 2], "refused": ""},
+                {"backend": "gpu/b", "score": [0, 0.5, 2], "refused": "is at its limit of 4"},
+            ],
+            "left_out": 3,
+        },
+    }
+    lines = [line.plain.rstrip() for line in decisions.explained_lines({"attempts": [attempt]})]
+    assert lines == [
+        "r1:draft:1:1:0  writer -> gpu/a  ok  cascade  next: arm canary",
+        "  83 ms, 1,200 in, 7 out, $0.002, began -",
+        "  least load; stage 1 of 2; waited 12 ms",
+        "  > gpu/a  score 0 0.25 2",
+        "    gpu/b  is at its limit of 4",
+        "    and 3 more",
+    ]

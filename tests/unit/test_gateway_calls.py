@@ -34,6 +34,7 @@ from hocket.schemas.errors import ErrorClass
 from hocket.schemas.messages import (
     Attribution,
     CallOpened,
+    CallRefused,
     CallReply,
     CallRequest,
     Completion,
@@ -94,6 +95,7 @@ class Desk:
         self.kind: BackendKind = "openai"
         self.prefix_cache: PrefixCache | None = None
         self.opened: list[str] = []
+        self.refused: list[CallRefused] = []
         self.calls = Calls(self.routes(), now_ms=lambda: self.now_ms, books=self)
 
     def routes(self) -> Routes:
@@ -126,6 +128,9 @@ class Desk:
         first = opened.call_id not in self.opened
         self.opened.append(opened.call_id)
         return first
+
+    def refuse(self, refused: CallRefused) -> None:
+        self.refused.append(refused)
 
     async def book(self, record: UsageRecord) -> None:
         await self.book_open.wait()
@@ -242,6 +247,22 @@ async def test_an_unknown_model_is_refused_without_a_record() -> None:
     reply = await desk.make(model="poet")
     assert reply.error is not None
     assert (reply.error.code, desk.records) == ("model_unknown", [])
+    (told,) = desk.refused
+    assert (told.call_id, told.model, told.error_code) == ("c", "poet", "model_unknown")
+
+
+async def test_the_record_of_an_attempt_tells_how_it_came_to_its_backend() -> None:
+    desk = Desk(a=raises(broken), b=answers())
+    await desk.make()
+    first, second = (record.decision for record in desk.records)
+    assert first is not None
+    assert second is not None
+    assert [one.backend for one in first.candidates] == ["a", "b"]
+    assert second.tried == ("a",)
+    assert [(one.backend, one.refused) for one in second.candidates] == [
+        ("b", ""),
+        ("a", "was tried already"),
+    ]
 
 
 async def test_what_a_failed_call_metered_is_booked() -> None:

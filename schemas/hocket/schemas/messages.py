@@ -517,14 +517,53 @@ class CallOpened(Message):
     deadline_at_ms: float
 
 
+class CandidateSeen(Message):
+    """A replica that routing looked at: the lower score wins; `refused` says why it could not take the
+    call."""
+
+    backend: str
+    score: tuple[float, ...] = ()
+    refused: str = ""
+
+
+class CallDecision(Message):
+    """How an attempt came to its replica: what was looked at (the best first, the others counted in
+    `left_out`), why the first one won, what had been tried before, and why the attempt was made at all
+    (`because`: a retry, a stage of a cascade, a hedge)."""
+
+    model: str
+    reason: str
+    because: str = ""
+    queue_ms: float = 0.0
+    tried: tuple[str, ...] = ()
+    candidates: tuple[CandidateSeen, ...] = ()
+    left_out: int = 0
+
+
+class CallRefused(Message):
+    """A call that no backend was asked for, and why: nothing was spent. Told as well as can be, and
+    kept for a week."""
+
+    call_id: str
+    kind: Literal["refused"] = "refused"
+    attribution: Attribution
+    model: str
+    error_code: str
+    reason: str
+    gateway: str = ""
+    refused_at_ms: float
+
+
 class UsageRecord(Message):
     """What one call used and cost; the ledger keeps one row per `call_id`.
 
-    `input_usd_per_mtok` and the like are the prices that were in force for this call.
+    `input_usd_per_mtok` and the like are the prices that were in force for this call. `kind` tells what
+    was not of use: a `cascade`'s cheaper answer that was not accepted, the `speculation` of a hedge that
+    lost. `experiment` and `arm` stand where the call was part of one.
     """
 
     call_id: str
-    kind: Literal["call"] = "call"
+    kind: Literal["call", "cascade", "speculation"] = "call"
     attribution: Attribution
     model: str
     backend: str
@@ -541,3 +580,6 @@ class UsageRecord(Message):
     cost_usd: Decimal = Decimal(0)
     started_at_ms: float
     latency_ms: float
+    experiment: str | None = None
+    arm: str | None = None
+    decision: CallDecision | None = None

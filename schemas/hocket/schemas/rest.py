@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.messages import Priority
+from hocket.schemas.messages import CallDecision, Priority
 from hocket.schemas.pipeline.spec import MAX_WAIT_MS
 from hocket.schemas.plain_json import check_plain
 from hocket.schemas.subjects import TOKEN
@@ -431,6 +431,74 @@ class RunCosts(Reply):
     """The dearest runs first, from `report.cost_by_run`."""
 
     costs: tuple[RunCostRow, ...]
+    truncated: bool = False
+
+
+# ---- calls ----------------------------------------------------------------------------------
+
+
+class CallAttempt(Reply):
+    """One attempt of a model call at a replica, and how it came there."""
+
+    call_id: str
+    kind: str
+    tenant: str
+    pipeline: str | None
+    run_id: str | None
+    node: str | None
+    step: str | None
+    attempt: int | None
+    model: str
+    backend: str
+    replica: str
+    status: str
+    error_code: str | None
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    cost_usd: Decimal
+    started_at: datetime
+    latency_ms: float
+    experiment: str | None = None
+    arm: str | None = None
+    decision: CallDecision | None = None
+    """None for calls that were booked before decisions were kept."""
+
+
+class OpenAttempt(Reply):
+    """An attempt that was announced and is not booked: it is under way, or its gateway was killed."""
+
+    call_id: str
+    model: str
+    backend: str
+    replica: str
+    gateway: str
+    started_at: datetime
+    deadline_at: datetime
+
+
+class RefusedCall(Reply):
+    """Why no backend was asked for a call, the last time that somebody wanted it."""
+
+    call_id: str
+    model: str
+    error_code: str
+    reason: str
+    gateway: str
+    refused_at: datetime
+
+
+class CallExplained(Reply):
+    call_id: str
+    attempts: tuple[CallAttempt, ...] = ()
+    open: tuple[OpenAttempt, ...] = ()
+    refused: RefusedCall | None = None
+
+
+class CallList(Reply):
+    """The attempts of all calls of a run, the earliest first."""
+
+    calls: tuple[CallAttempt, ...]
     truncated: bool = False
 
 

@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from hocket.admin.body_limit import BodyLimit
+from hocket.admin.calls.endpoints import router as calls
 from hocket.admin.context import Context
 from hocket.admin.costs.endpoints import router as costs
 from hocket.admin.dead_letters.endpoints import router as dead_letters
@@ -41,7 +42,7 @@ def make_app(context: Context, registry: CollectorRegistry) -> FastAPI:
         responses=ERRORS,
     )
     app.state.context = context
-    for router in (runs, pipelines, costs, dead_letters, health):
+    for router in (runs, pipelines, costs, calls, dead_letters, health):
         app.include_router(router)
     add_error_handlers(app)
     app.add_middleware(BodyLimit, limit_bytes=MAX_BODY_BYTES)

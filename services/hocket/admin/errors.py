@@ -52,6 +52,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "payload_too_large": 413,
     "pipeline_unknown": 404,
     "run_unknown": 404,
+    "call_unknown": 404,
     "dead_letter_unknown": 404,
     "idempotency_key_reused": 409,
     "run_not_open": 409,

@@ -8,7 +8,7 @@ import structlog
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.kit.bus import Bus, PubAck, PublishRefused
 from hocket.schemas import subjects
-from hocket.schemas.messages import CallOpened, UsageRecord
+from hocket.schemas.messages import CallOpened, CallRefused, UsageRecord
 
 REFUSED_PAUSE_MS = 1_000.0
 
@@ -34,6 +34,12 @@ class Booking:
         msg_id = f"{opened.call_id}:opened"
         ack = await self._published(opened.model_dump_json().encode(), msg_id)
         return not ack.duplicate
+
+    def refuse(self, refused: CallRefused) -> None:
+        """Tell that nobody was asked for a call. Nothing was spent, so nobody waits for it, and what is
+        lost while NATS is away is lost; `hocket gateway explain` shows what came through."""
+        if self._bus.connected:
+            self._bus.tell(subjects.USAGE_SUBJECT, refused.model_dump_json().encode())
 
     async def _published(self, payload: bytes, msg_id: str) -> PubAck:
         self._metrics.unbooked.inc()

@@ -21,10 +21,11 @@ from hocket.gateway.backends.protocol import Backend, BackendError, Chunks
 from hocket.gateway.cancellation import Cancellation
 from hocket.gateway.core import asked
 from hocket.gateway.core.budget import Reservation
+from hocket.gateway.core.decisions import kept
 from hocket.gateway.core.errors import CallStopped
 from hocket.gateway.core.history import Kind
 from hocket.gateway.core.locality import NO_PROMPT, Prompt, prompt_of
-from hocket.gateway.core.records import call_reply, usage_record
+from hocket.gateway.core.records import call_refused, call_reply, usage_record
 from hocket.gateway.core.retrying import attempts_of, pause_ms
 from hocket.gateway.core.routing import CallFacts
 from hocket.gateway.core.table import ModelSpec
@@ -34,7 +35,14 @@ from hocket.gateway.relay import Relay
 from hocket.gateway.routes import Routes
 from hocket.gateway.spending import NOT_SPENT, Spending
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
-from hocket.schemas.messages import CallOpened, CallReply, CallRequest, Completion, UsageRecord
+from hocket.schemas.messages import (
+    CallOpened,
+    CallRefused,
+    CallReply,
+    CallRequest,
+    Completion,
+    UsageRecord,
+)
 
 log = structlog.get_logger()
 
@@ -43,7 +51,7 @@ MAX_TURNS = 8
 
 
 class Books(Protocol):
-    """Where calls are booked; both methods return once the record is stored."""
+    """Where calls are booked; `open` and `book` return once the record is stored."""
 
     async def open(self, opened: CallOpened) -> bool:
         """Store that a call is about to be made; tell whether it was not opened before."""
@@ -51,6 +59,10 @@ class Books(Protocol):
 
     async def book(self, record: UsageRecord) -> None:
         """Store what a call used."""
+        ...
+
+    def refuse(self, refused: CallRefused) -> None:
+        """Tell that nobody was asked for a call, as well as can be."""
         ...
 
 
@@ -141,6 +153,9 @@ class Calls:
         except HocketError as error:
             failure = failure or error.info()
         assert failure is not None
+        if not call.attempts:
+            now_ms = self._now_ms()
+            self._books.refuse(call_refused(request, failure, gateway=self._gateway, now_ms=now_ms))
         bare = CallReply(
             call_id=request.call_id, model=request.model, backend=call.backend, error=failure
         )
@@ -227,6 +242,7 @@ class Calls:
             suffix=call.suffix,
             started_ms=started_ms,
             latency_ms=self._now_ms() - started_ms,
+            decision=kept(place.decision, queue_ms=place.queue_ms, tried=tuple(call.tried)),
         )
         call.attempts += 1
         call.tried.append(spec.key)

@@ -163,8 +163,10 @@ class Intake:
             self._health.report("postgres", True, "")
             for entry in entries:
                 self._acknowledge(entry.message.reply)
-            booked = sum(not entry.record.opened for entry in entries)
-            self._metrics.observe(new=new, repeated=booked - new, opened=len(entries) - booked)
+            opened = sum(entry.record.opened for entry in entries)
+            refused = sum(entry.record.refused for entry in entries)
+            repeated = len(entries) - opened - refused - new
+            self._metrics.observe(new=new, repeated=repeated, opened=opened, refused=refused)
             return
 
     async def _split(

@@ -18,6 +18,11 @@ class LedgerMetrics:
         self.opened = Counter(
             "hocket_ledger_opened", "Calls that gateways said they begin.", registry=registry
         )
+        self.refused = Counter(
+            "hocket_ledger_refused",
+            "Calls that gateways said nobody was asked for.",
+            registry=registry,
+        )
         self.buried = Counter(
             "hocket_ledger_buried", "Records moved to the dead letters.", registry=registry
         )
@@ -28,9 +33,10 @@ class LedgerMetrics:
             registry=registry,
         )
 
-    def observe(self, *, new: int, repeated: int, opened: int) -> None:
+    def observe(self, *, new: int, repeated: int, opened: int, refused: int = 0) -> None:
         """Count one committed batch."""
         self.written.inc(new)
         self.repeated.inc(repeated)
         self.opened.inc(opened)
-        self.batch.observe(new + repeated + opened)
+        self.refused.inc(refused)
+        self.batch.observe(new + repeated + opened + refused)

@@ -1,5 +1,5 @@
-"""A usage record as a row of `hocket.usage`, the opening of a call as one of `hocket.open_call`: pure,
-and strict about what the columns can hold.
+"""A usage record as a row of `hocket.usage`, the opening of a call as one of `hocket.open_call`, its
+refusal as one of `hocket.refused_call`: pure, and strict about what the columns can hold.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,13 +10,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from hocket.schemas.errors import ErrorClass, HocketError
-from hocket.schemas.messages import CallOpened, UsageRecord
+from hocket.schemas.messages import CallDecision, CallOpened, CallRefused, UsageRecord
 
 Row = tuple[Any, ...]
 
 _OPENED_MARK = b'"kind":"opened"'
 """What the house's own encoding of a CallOpened holds and no other record does: a quote inside a text is
 escaped."""
+_REFUSED_MARK = b'"kind":"refused"'
 _WHO = frozenset(
     "call_id tenant pipeline version run_id node step attempt model backend replica".split()
 )
@@ -72,6 +73,9 @@ COLUMNS: Sequence[Column] = (
     Column("cost_usd", "numeric", lambda r: r.cost_usd),
     Column("started_at", "timestamptz", lambda r: moment(r.started_at_ms)),
     Column("latency_ms", "double precision", lambda r: r.latency_ms),
+    Column("experiment", "text", lambda r: r.experiment),
+    Column("arm", "text", lambda r: r.arm),
+    Column("decision", "jsonb", lambda r: _json(r.decision)),
 )
 
 
@@ -83,35 +87,52 @@ OPENED_COLUMNS: Sequence[Column] = (
     Column("deadline_at", "timestamptz", lambda r: moment(r.deadline_at_ms)),
 )
 
+REFUSED_COLUMNS: Sequence[Column] = (
+    *(column for column in COLUMNS if column.name in _WHO - {"backend", "replica"}),
+    Column("error_code", "text", lambda r: r.error_code),
+    Column("reason", "text", lambda r: r.reason),
+    Column("gateway", "text", lambda r: r.gateway),
+    Column("refused_at", "timestamptz", lambda r: moment(r.refused_at_ms)),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record as a row: of COLUMNS, or where the call was `opened` of OPENED_COLUMNS."""
+    """A record as a row: of COLUMNS, where the call was `opened` of OPENED_COLUMNS, and where it was
+    `refused` of REFUSED_COLUMNS."""
 
     call_id: str
     row: Row
     opened: bool = False
+    refused: bool = False
 
 
 def record_of(payload: bytes) -> Record:
     """Return an encoded record of USAGE as a row; raise UsageMalformed."""
-    opened = _OPENED_MARK in payload
+    opened, refused = _OPENED_MARK in payload, _REFUSED_MARK in payload
     try:
         if opened:
-            model: CallOpened | UsageRecord = CallOpened.model_validate_json(payload)
+            model: CallOpened | CallRefused | UsageRecord = CallOpened.model_validate_json(payload)
+        elif refused:
+            model = CallRefused.model_validate_json(payload)
         else:
             model = UsageRecord.model_validate_json(payload)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "body"
         raise UsageMalformed(field=where, reason=first["msg"]) from error
-    columns = OPENED_COLUMNS if opened else COLUMNS
+    columns = OPENED_COLUMNS if opened else REFUSED_COLUMNS if refused else COLUMNS
     try:
-        return Record(model.call_id, tuple(one.value(model) for one in columns), opened)
+        return Record(model.call_id, tuple(one.value(model) for one in columns), opened, refused)
     except (ValueError, OverflowError, OSError) as error:
-        raise UsageMalformed(field="started_at_ms", reason=str(error)) from error
+        where = "refused_at_ms" if refused else "started_at_ms"
+        raise UsageMalformed(field=where, reason=str(error)) from error
 
 
 def moment(at_ms: float) -> datetime:
     """Return a time in milliseconds since the Unix epoch as a datetime."""
     return datetime.fromtimestamp(at_ms / 1000, UTC)
+
+
+def _json(decision: CallDecision | None) -> str | None:
+    return None if decision is None else decision.model_dump_json(exclude_defaults=True)

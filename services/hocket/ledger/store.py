@@ -1,12 +1,12 @@
 """The ledger's statements: usage rows go in once per call, and never change afterwards; the row of an
-opened call goes when its call is booked."""
+opened call goes when its call is booked. Refused calls are kept for a week, the last refusal of each."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import asyncpg
 
-from hocket.ledger.record import COLUMNS, OPENED_COLUMNS, Column, Record, Row
+from hocket.ledger.record import COLUMNS, OPENED_COLUMNS, REFUSED_COLUMNS, Column, Record, Row
 
 INSERT_TIMEOUT_S = 30.0
 
@@ -35,6 +35,19 @@ ON CONFLICT (call_id) DO NOTHING
 """
 """Adds the calls that were opened and are not booked."""
 
+INSERT_REFUSED = f"""
+WITH forgotten AS (DELETE FROM hocket.refused_call WHERE refused_at < now() - interval '7 days')
+INSERT INTO hocket.refused_call ({_names(REFUSED_COLUMNS)})
+SELECT DISTINCT ON (call_id) *
+FROM unnest({_arrays(REFUSED_COLUMNS)}) AS refused({_names(REFUSED_COLUMNS)})
+ORDER BY call_id, refused_at DESC
+ON CONFLICT (call_id) DO UPDATE
+    SET error_code = excluded.error_code, reason = excluded.reason, gateway = excluded.gateway,
+        refused_at = excluded.refused_at
+    WHERE refused_call.refused_at < excluded.refused_at
+"""
+"""Adds the calls that no backend was asked for, and forgets those of a week ago."""
+
 ROW_FAULTS = (
     asyncpg.DataError,
     asyncpg.IntegrityConstraintViolationError,
@@ -49,14 +62,18 @@ AWAY = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
 async def insert(pool: asyncpg.Pool, records: Sequence[Record]) -> int:
     """Write records in one transaction and return how many calls were newly booked; raise ROW_FAULTS or
     AWAY."""
-    booked = [one.row for one in records if not one.opened]
-    ended = {one.call_id for one in records if not one.opened}
+    refused = [one.row for one in records if one.refused]
+    booked = [one.row for one in records if not (one.opened or one.refused)]
+    ended = {one.call_id for one in records if not (one.opened or one.refused)}
     opened = [one.row for one in records if one.opened and one.call_id not in ended]
-    if not opened:
+    if not opened and not refused:
         return await _booked(pool, booked)
     async with pool.acquire() as connection, connection.transaction():
         new = await _booked(connection, booked) if booked else 0
-        await connection.execute(INSERT_OPENED, *_columns(opened), timeout=INSERT_TIMEOUT_S)
+        if opened:
+            await connection.execute(INSERT_OPENED, *_columns(opened), timeout=INSERT_TIMEOUT_S)
+        if refused:
+            await connection.execute(INSERT_REFUSED, *_columns(refused), timeout=INSERT_TIMEOUT_S)
     return new
 
 

@@ -1,6 +1,7 @@
-"""`hocket gateway`: keys of its HTTP door, and models of backends whose servers load and unload them."""
+"""`hocket gateway`: why calls went where they went, keys of its HTTP door, and models of backends whose
+servers load and unload them."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,9 +12,11 @@ if TYPE_CHECKING:
 
 KEY_BYTES = 32
 ANSWER_MARGIN_MS = 5_000.0
+RUN_ID = r"r[0-9a-f]{24}"
+MAX_SHOWN = 200
 
 app = typer.Typer(
-    help="The gateway: keys for its HTTP door; load and unload models of backends.",
+    help="The gateway: explain calls; keys for its HTTP door; load and unload models of backends.",
     no_args_is_help=True,
 )
 
@@ -21,6 +24,36 @@ Backend = Annotated[
     str, typer.Argument(help="A backend's name; `name/replica` where it has several.")
 ]
 TimeoutS = Annotated[float, typer.Option(min=1, max=3_600, help="How long it may take.")]
+
+
+@app.command("explain")
+def explain(
+    context: typer.Context,
+    call: Annotated[str, typer.Argument(help="A call's id, or a run's for all of its calls.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Show how a call came to its backend: what was looked at, why one was chosen, what became of it."""
+    import re
+
+    from hocket.cli.api import path
+    from hocket.cli.console import notes, out, print_json
+    from hocket.cli.drawing.decisions import explained_lines
+
+    api = target_of(context).api()
+    if re.fullmatch(RUN_ID, call):
+        found = api.get("/v1/calls", run=call, limit=MAX_SHOWN)
+        shown: dict[str, Any] = {"attempts": found["calls"]}
+    else:
+        found = shown = api.get(path("calls", call))
+    if as_json:
+        print_json(found)
+        return
+    for line in explained_lines(shown):
+        out.print(line)
+    if not any(shown.values()):
+        out.print("The run has made no calls that are booked.")
+    if found.get("truncated"):
+        notes.print(f"There are more than {MAX_SHOWN}.", style="dim")
 
 
 @app.command("load")

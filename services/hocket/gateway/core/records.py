@@ -1,12 +1,23 @@
 """What one attempt at a backend leaves behind: its usage record, and the reply to the caller."""
 
 from decimal import Decimal
+from typing import Literal
 
 from hocket.gateway.core.price import cost
 from hocket.gateway.core.table import BackendSpec
-from hocket.schemas.errors import ErrorClass, HocketError
-from hocket.schemas.messages import CallReply, CallRequest, Completion, UsageRecord
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
+from hocket.schemas.messages import (
+    CallDecision,
+    CallRefused,
+    CallReply,
+    CallRequest,
+    Completion,
+    UsageRecord,
+)
 
+UsageKind = Literal["call", "cascade", "speculation"]
+MAX_REASON_CHARS = 1_000
+MAX_NAME_CHARS = 200
 _FREE = Decimal(0)
 
 
@@ -19,11 +30,16 @@ def usage_record(
     suffix: str,
     started_ms: float,
     latency_ms: float,
+    kind: UsageKind = "call",
+    decision: CallDecision | None = None,
+    experiment: str | None = None,
+    arm: str | None = None,
 ) -> UsageRecord:
     """Return the record of an attempt, with the prices it used."""
     prices = spec.prices
     return UsageRecord(
         call_id=request.call_id + suffix,
+        kind=kind,
         attribution=request.attribution,
         model=request.model,
         backend=spec.name,
@@ -40,6 +56,9 @@ def usage_record(
         cost_usd=_cost_usd(spec, completion, error),
         started_at_ms=started_ms,
         latency_ms=max(latency_ms, 0.0),
+        experiment=experiment,
+        arm=arm,
+        decision=decision,
     )
 
 
@@ -66,6 +85,25 @@ def call_reply(
         finish_reason=completion.finish_reason,
         error=None if error is None else error.info(),
     )
+
+
+def call_refused(
+    request: CallRequest, error: ErrorInfo, *, gateway: str, now_ms: float
+) -> CallRefused:
+    """Return what is told of a call that no backend was asked for."""
+    return CallRefused(
+        call_id=request.call_id,
+        attribution=request.attribution,
+        model=_plain(request.model)[:MAX_NAME_CHARS],
+        error_code=error.code,
+        reason=_plain(error.message)[:MAX_REASON_CHARS],
+        gateway=gateway,
+        refused_at_ms=now_ms,
+    )
+
+
+def _plain(text: str) -> str:
+    return text.replace("\0", " ")
 
 
 def _status(error: HocketError | None) -> str:

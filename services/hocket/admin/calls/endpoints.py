@@ -1,0 +1,47 @@
+"""`/v1/calls`: how model calls came to their backends."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from hocket.admin.calls import reads
+from hocket.admin.context import Ctx
+from hocket.admin.identity import CallerDep
+from hocket.admin.pages import DEFAULT_PAGE, Limit
+from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.rest import CallExplained, CallList
+
+MAX_ID_CHARS = 600
+
+RunId = Annotated[str, Query(alias="run", min_length=1, max_length=256, pattern=r"^[^\x00]+$")]
+CallId = Annotated[
+    str, Path(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[^\x00]+$", description="A call.")
+]
+
+router = APIRouter(prefix="/v1/calls", tags=["calls"])
+
+
+class CallUnknown(HocketError):
+    """No call `{call_id}` is known. A call is known when the ledger has booked it, a refused one for a
+    week; `hocket gateway explain RUN` lists those of a run."""
+
+    code = "call_unknown"
+    error_class = ErrorClass.INVALID
+
+
+@router.get("")
+async def calls_of_run(
+    context: Ctx, caller: CallerDep, run_id: RunId, limit: Limit = DEFAULT_PAGE
+) -> CallList:
+    """List the calls of a run, the earliest first, each attempt by itself, with its decision."""
+    return await reads.of_run(context.pool, caller.tenant, run_id, limit)
+
+
+@router.get("/{call_id:path}")
+async def explain_call(call_id: CallId, context: Ctx, caller: CallerDep) -> CallExplained:
+    """Show every attempt of a call: the replicas that were looked at, why one was chosen, what became
+    of it; or why nobody was asked."""
+    explained = await reads.explain(context.pool, caller.tenant, call_id)
+    if not explained.attempts and explained.refused is None and not explained.open:
+        raise CallUnknown(call_id=call_id[:200])
+    return explained

@@ -1,0 +1,91 @@
+"""Calls as the ledger has them: one row for each attempt, under ids made from the call's own.
+
+The attempts of a call `c` are `c`, `c:r1`, `c:r2` ...; `c:t1` and so on where a gateway was killed on
+the way; `c:h`, `c:r1:h` ... the second request of a hedge.
+"""
+
+import json
+import re
+from typing import Any
+
+from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.schemas.rest import CallAttempt, CallExplained, CallList, OpenAttempt, RefusedCall
+
+MAX_TURNS = 8
+MAX_ATTEMPTS = 100
+_SUFFIX = re.compile(r"(:t\d{1,2})?(:r\d{1,3})?(:h)?$")
+
+_COLUMNS = """call_id, kind, tenant, pipeline, run_id, node, step, attempt, model, backend, replica,
+       status, error_code, input_tokens, output_tokens, cached_tokens, cost_usd, started_at, latency_ms,
+       experiment, arm, decision"""
+
+ATTEMPTS = f"""
+SELECT {_COLUMNS}
+FROM hocket.usage
+WHERE tenant = $1 AND call_id = ANY ($2)
+ORDER BY started_at, call_id
+"""
+"""The attempts of one call."""
+
+OPEN = """
+SELECT call_id, model, backend, replica, gateway, started_at, deadline_at
+FROM hocket.open_call
+WHERE tenant = $1 AND call_id = ANY ($2)
+ORDER BY started_at
+"""
+"""The attempts of a call that are not booked yet, or never will be."""
+
+REFUSED = """
+SELECT call_id, model, error_code, reason, gateway, refused_at
+FROM hocket.refused_call
+WHERE tenant = $1 AND call_id = $2
+"""
+"""Why nobody was asked for a call."""
+
+OF_RUN = f"""
+SELECT {_COLUMNS}
+FROM hocket.usage
+WHERE tenant = $1 AND run_id = $2
+ORDER BY started_at, call_id
+LIMIT $3
+"""
+"""The attempts of all calls of a run."""
+
+
+async def explain(pool: Pool, tenant: str, call_id: str) -> CallExplained:
+    """Return what is known of a call; of an attempt's id, of the call that it belongs to."""
+    known = _SUFFIX.sub("", call_id)
+    wanted = [call_id, *_ids(known)]
+    attempts = await pool.fetch(ATTEMPTS, tenant, wanted, timeout=QUERY_TIMEOUT_S)
+    still_open = await pool.fetch(OPEN, tenant, wanted, timeout=QUERY_TIMEOUT_S)
+    refused = await pool.fetch(REFUSED, tenant, known, timeout=QUERY_TIMEOUT_S)
+    return CallExplained(
+        call_id=known,
+        attempts=tuple(_attempt(row) for row in attempts),
+        open=tuple(OpenAttempt(**dict(row)) for row in still_open),
+        refused=RefusedCall(**dict(refused[0])) if refused else None,
+    )
+
+
+async def of_run(pool: Pool, tenant: str, run_id: str, limit: int) -> CallList:
+    """Return the attempts of all calls of a run, the earliest first."""
+    rows = await pool.fetch(OF_RUN, tenant, run_id, limit + 1, timeout=QUERY_TIMEOUT_S)
+    return CallList(calls=tuple(_attempt(row) for row in rows[:limit]), truncated=len(rows) > limit)
+
+
+def _ids(call_id: str) -> list[str]:
+    """Return the ids that attempts of a call can have."""
+    turns = ["", *(f":t{turn}" for turn in range(1, MAX_TURNS + 1))]
+    attempts = ["", *(f":r{attempt}" for attempt in range(1, MAX_ATTEMPTS + 1))]
+    return [
+        call_id + turn + attempt + hedge
+        for turn in turns
+        for attempt in attempts
+        for hedge in ("", ":h")
+    ]
+
+
+def _attempt(row: Any) -> CallAttempt:
+    fields = dict(row)
+    decision = fields.pop("decision")
+    return CallAttempt(**fields, decision=None if decision is None else json.loads(decision))
