@@ -41,6 +41,8 @@ WORKER_ASKED = "hocket.worker.asked"
 
 COORDINATORS = "hocket-coordinators"
 """The bucket of the coordinators' leases: who lives, and who owns which partition."""
+GATEWAYS = "hocket-gateways"
+"""The bucket of the gateways: who lives, and what each holds of the limits that they share."""
 
 ASKED_AGAIN = "Hocket-Asked-Again"
 """Header of a CallRequest that its caller sends once more, because no reply came."""

@@ -13,7 +13,7 @@ The floor also keeps what it sees: a breaker per replica, and how long calls tak
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 
 import structlog
@@ -129,12 +129,31 @@ class Floor:
         self._arrivals = itertools.count()
         self._look_again: asyncio.TimerHandle | None = None
         self._fast_ms_of: dict[str, float] = {}
+        self._caps: Mapping[str, int] = {}
+        self.pressed: Callable[[], None] = lambda: None
+        """Called when a call has to wait, and when a place comes back that others wait for."""
+        self.owed: Set[str] = frozenset()
+        """Replicas and pools whose places others wait for."""
         self.replace(table)
 
     @property
     def waiting(self) -> int:
         """Calls that wait for a place."""
         return len(self._room)
+
+    def use_caps(self, caps: Mapping[str, int]) -> None:
+        """Have only these parts of limits that several gateways share, by replica key and pool_cap."""
+        if caps != self._caps:
+            self._caps = caps
+            self._offer_all()
+
+    def wanted(self, spec: BackendSpec) -> tuple[int, int]:
+        """Return how many calls are at a replica, and how many wait for a place of its pool."""
+        return self._in_flight.get(spec.key, 0), self._room.waiting(spec.pool)
+
+    def wanted_of_pool(self, pool: str) -> tuple[int, int]:
+        """Return how many calls are in a pool's places, and how many wait for one."""
+        return self._pool_in_flight.get(pool, 0), self._room.waiting(pool)
 
     @property
     def breakers(self) -> Mapping[str, Breaker]:
@@ -213,6 +232,7 @@ class Floor:
             self._breakers,
             self.durations,
             self._caches,
+            self._caps,
         )
         return choose(self._table, wish.facts, view)
 
@@ -258,6 +278,8 @@ class Floor:
             breaker.ended(outcome, now_ms, began_ms=place.began_ms)
             self._watch(spec.key, breaker, before)
         self._offer(spec.pool, 1)
+        if spec.key in self.owed or spec.pool in self.owed:
+            self.pressed()
 
     def _takes_long(self, place: Place) -> None:
         """Tell the breaker that a call is slow although it has not ended."""
@@ -309,6 +331,7 @@ class Floor:
         waiter = _Waiter(wish, ticket, asyncio.get_running_loop().create_future())
         self._room.enter(ticket)
         self._waiters[ticket.order] = waiter
+        self.pressed()
         self._expect(decision.retry_at_ms)
         return waiter
 
@@ -375,7 +398,8 @@ class Floor:
     def _offer(self, pool: str, most: int) -> None:
         """Give up to `most` places of a pool to those who wait for them, the most urgent first."""
         spec = self._table.pools.get(pool, _GONE)
-        only_fast = self._pool_slow.get(pool, 0) >= spec.limit - spec.reserved_fast > 0
+        _, slow_limit = View(0.0, caps=self._caps).places(pool, spec)
+        only_fast = self._pool_slow.get(pool, 0) >= slow_limit > 0
         for ticket in self._room.line(pool, MAX_LOOKED_AT, fast_only=only_fast):
             most -= self._offer_to(self._waiters[ticket.order])
             if most <= 0:

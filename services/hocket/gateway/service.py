@@ -16,19 +16,23 @@ import structlog
 
 from hocket.gateway.booking import Booking
 from hocket.gateway.calls import Calls
+from hocket.gateway.company import Company, name_of
 from hocket.gateway.control_door import ControlDoor
 from hocket.gateway.core.access import Access
 from hocket.gateway.http_door.door import HttpDoor
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.gateway.nats_door import NatsDoor
 from hocket.gateway.ongoing import MAX_CALLS, Ongoing
-from hocket.gateway.routes import Reload, read_routes
+from hocket.gateway.routes import Reload, Routes, read_routes
 from hocket.gateway.served import retire_missing
+from hocket.gateway.shared_limits import SharedLimits
 from hocket.kit import clock
+from hocket.kit.bucket import Bucket
 from hocket.kit.bus import Bus
 from hocket.kit.lifecycle import Service
 from hocket.kit.settings import Settings
 from hocket.kit.streams import ensure_streams
+from hocket.schemas import subjects
 
 DRAIN_MS = 15_000.0
 FLUSH_MS = 5_000.0
@@ -57,21 +61,35 @@ async def main(service: Service) -> None:
     door = NatsDoor(bus, ongoing)
     control = ControlDoor(bus, lambda: calls.routes)
     http = HttpDoor(ongoing, lambda: calls.routes.access, metrics)
-    reload = Reload(settings.config, routes, calls.replace, service.health)
-    with reload.on_hangup():
+    company = Company(_bucket(bus, settings), service.health, name=name_of(settings.instance))
+    limits = SharedLimits(company, calls.floor, routes.table, clock.now_ms)
+
+    def use(routes: Routes) -> None:
+        limits.use(routes.table)
+        calls.replace(routes)
+
+    reload = Reload(settings.config, routes, use, service.health)
+    async with company.kept(service.stopping):
+        await limits.settled()
         await control.open()
         await door.open()
         url = await _open_http(http, settings, routes.access)
         service.started()
         log.info("gateway_serving", models=calls.routes.table.names(), url=url)
-        await _watched(service, bus, reload)
+        with reload.on_hangup():
+            await _watched(service, bus, reload)
         log.info("gateway_draining", drain_ms=DRAIN_MS)
         await asyncio.gather(door.take_no_more(), http.take_no_more())
         await ongoing.drain(drain_ms=DRAIN_MS, flush_ms=FLUSH_MS)
         await http.close()
         await door.close()
         await control.close()
+        await limits.close()
     await retire_missing(calls.routes.served, {})
+
+
+def _bucket(bus: Bus, settings: Settings) -> Bucket:
+    return Bucket(bus, subjects.GATEWAYS, replicas=settings.stream_replicas)
 
 
 async def _open_http(http: HttpDoor, settings: Settings, access: Access) -> str:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from hocket.gateway.core.breaker import Breaker
 from hocket.gateway.core.history import Durations
 from hocket.gateway.core.locality import NO_PROMPT, Prompt, ReplicaCache, crowd_of
-from hocket.gateway.core.table import BackendSpec, Choose, ModelSpec, RoutingTable
+from hocket.gateway.core.table import BackendSpec, Choose, ModelSpec, PoolSpec, RoutingTable
 
 _TYPICAL = 0.5
 
@@ -47,6 +47,23 @@ class View:
     breakers: Mapping[str, Breaker] = field(default_factory=dict)
     durations: Durations | None = None
     caches: Mapping[str, ReplicaCache] = field(default_factory=dict)
+    caps: Mapping[str, int] = field(default_factory=dict)
+    """By replica key and by pool (`pool_cap`): this gateway's part of a limit that several share."""
+
+    def limit_of(self, spec: BackendSpec) -> int:
+        """Return how many calls a replica may have from here."""
+        return self.caps.get(spec.key, spec.limit)
+
+    def places(self, name: str, pool: PoolSpec) -> tuple[int, int]:
+        """Return how many calls may be in a pool's places from here, and how many that are not fast."""
+        limit = self.caps.get(pool_cap(name), pool.limit)
+        reserved = pool.reserved_fast * limit // max(pool.limit, 1)
+        return limit, limit - reserved
+
+
+def pool_cap(pool: str) -> str:
+    """Return the name of a pool's limit, which is no replica's key."""
+    return f"pool {pool}"
 
 
 class Obstacle(StrEnum):
@@ -208,15 +225,21 @@ def _refusal(
     if breaker is not None and not breaker.admits(view.now_ms):
         left_ms = max(breaker.retry_at_ms - view.now_ms, 0.0)
         return Obstacle.OPEN, f"has its breaker {breaker.state} for another {left_ms:.0f} ms"
-    if calls >= spec.limit:
-        return Obstacle.FULL, f"is at its limit of {spec.limit}"
+    if calls >= view.limit_of(spec):
+        return Obstacle.FULL, f"is at its limit of {_limit(view.limit_of(spec), spec.limit)}"
     pool = table.pools[spec.pool]
-    if view.pool_in_flight.get(spec.pool, 0) >= pool.limit:
-        return Obstacle.FULL, f"waits for its pool `{spec.pool}`, at its limit of {pool.limit}"
-    if not call.fast and view.pool_slow.get(spec.pool, 0) >= pool.limit - pool.reserved_fast:
-        reserved = f"{pool.reserved_fast} of {pool.limit} places of `{spec.pool}`"
+    limit, slow_limit = view.places(spec.pool, pool)
+    if view.pool_in_flight.get(spec.pool, 0) >= limit:
+        its = _limit(limit, pool.limit)
+        return Obstacle.FULL, f"waits for its pool `{spec.pool}`, at its limit of {its}"
+    if not call.fast and view.pool_slow.get(spec.pool, 0) >= slow_limit:
+        reserved = f"{limit - slow_limit} of {limit} places of `{spec.pool}`"
         return Obstacle.FULL, f"waits: {reserved} are for fast calls"
     return None, ""
+
+
+def _limit(mine: int, whole: int) -> str:
+    return f"{whole}" if mine == whole else f"{mine}, its share here of {whole}"
 
 
 def _unfit(model: ModelSpec, spec: BackendSpec, call: CallFacts) -> str:
