@@ -94,11 +94,10 @@ async def test_three_gateways_fill_a_limit_together_and_the_share_of_a_killed_on
         await counted.until(LIMIT - LIMIT // 3)
         await counted.until(LIMIT)
         counted.upstream.release.set()
-        answered = 0
-        for next_one in asyncio.as_completed(asking, timeout=BOUND_S):
+        answers = asyncio.as_completed(asking, timeout=BOUND_S)
+        for answered, next_one in enumerate(answers, start=1):
             reply: CallReply = await next_one
             assert reply.text == "tidal"
-            answered += 1
             if counted.now == 0 and answered == len(counted.upstream.bodies) - LIMIT // 3:
                 break  # the others were the killed one's
         for one in asking:
