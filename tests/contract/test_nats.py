@@ -12,6 +12,7 @@ import pytest
 from nats.js.api import AckPolicy, ConsumerConfig
 from nats.js.errors import APIError, NotFoundError
 
+from hocket.coordinator import log_reader
 from hocket.coordinator.log_reader import LogMessage, LogReader
 from hocket.kit.bucket import Bucket, RevisionPassed
 from hocket.kit.bus import Bus, BusUnavailable
@@ -297,6 +298,41 @@ def test_a_log_is_read_in_order_from_any_place(play: Play) -> None:
         assert again.is_set()
         third.cancel()
         await asyncio.wait({first, second, third})
+        await bus.close()
+
+    play(scene)
+
+
+def test_a_log_is_applied_up_to_its_last_message_and_once_quiet_up_to_a_later_time(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_reader, "HEARTBEAT_S", 0.2)
+
+    async def scene(url: str) -> None:
+        bus = await opened(url)
+        read, go_on = Inbox(), asyncio.Event()
+
+        async def rewound() -> None:
+            return
+
+        async def handle(message: LogMessage) -> None:
+            await read.take(message)
+            await go_on.wait()
+
+        reader = LogReader(bus, 0, handle=handle, rewound=rewound, applied_seq=0, applied_msg_id="")
+        reading = asyncio.create_task(reader.run())
+        await bus.publish(subjects.log(0, "timer"), b"0")
+        message: LogMessage = await read.next()
+        assert reader.applied_ms == 0.0
+        go_on.set()
+        async with asyncio.timeout(10 * WAIT_S):
+            while reader.applied_ms < message.at_ms:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            while reader.applied_ms == message.at_ms:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert reader.applied_ms > message.at_ms
+        reading.cancel()
+        await asyncio.wait({reading})
         await bus.close()
 
     play(scene)

@@ -20,6 +20,7 @@ from nats.js.errors import Error as JetStreamError
 from nats.js.errors import NotFoundError
 
 from hocket.kit.bus import Bus, BusUnavailable
+from hocket.kit.clock import now_ms
 from hocket.schemas import subjects
 
 HEARTBEAT_S = 2.0
@@ -65,6 +66,9 @@ class LogReader:
         self.applied_msg_id = applied_msg_id
         self.attached_at_ms = float("inf")
         """When reading (again) began, by the server's clock: tasks stored before may be old news."""
+        self.applied_ms = 0.0
+        """Every message stored before is applied (epoch ms, but for a difference between clocks)."""
+        self._quiet_since_ms = 0.0
         self._subscription: Subscription | None = None
         self._consumer = ""
         self._generation = 0
@@ -111,6 +115,7 @@ class LogReader:
         self._generation += 1
         generation = self._generation
         self._consumer_seq = 0
+        self._quiet_since_ms = 0.0
         self._heard_at_s = asyncio.get_running_loop().time()
         inbox = self._bus.nc.new_inbox()
 
@@ -210,9 +215,11 @@ class LogReader:
             kind=message.subject.rsplit(".", 1)[1],
             body=message.data,
         )
+        self._quiet_since_ms = 0.0
         await self._handle(event)
         self.applied_seq = event.seq
         self.applied_msg_id = msg_id
+        self.applied_ms = max(self.applied_ms, event.at_ms)
 
     def _control(self, message: Msg) -> None:
         """Answer the server's flow control; a heartbeat says that nothing was missed."""
@@ -224,8 +231,21 @@ class LogReader:
         if stalled:
             self._bus.tell(stalled, b"")
         last = headers.get("Nats-Last-Consumer")
-        if last is not None and int(last) > self._consumer_seq:
+        if last is None:
+            return
+        if int(last) > self._consumer_seq:
             self._broken.set()
+        elif not stalled:
+            self._is_quiet()
+
+    def _is_quiet(self) -> None:
+        """The server had nothing more for us. What it had at the heartbeat before is applied for sure
+        where the two did not come at once, after this process stood still."""
+        assert self._subscription is not None, "heartbeats come by it"
+        since_ms, self._quiet_since_ms = self._quiet_since_ms, now_ms()
+        apart = self._quiet_since_ms - since_ms > 500 * HEARTBEAT_S
+        if since_ms and apart and not self._subscription.pending_msgs:
+            self.applied_ms = max(self.applied_ms, since_ms)
 
     async def _detach(self) -> None:
         self._generation += 1

@@ -228,7 +228,8 @@ class Partition:
 
     def keep_told(self) -> None:
         """Keep up to when the ends of runs are known to be told, where that is news."""
-        told_ms = self._untold.news(now_ms())
+        assert self._reader is not None, "own the partition first"
+        told_ms = self._untold.news(min(now_ms(), self._reader.applied_ms))
         if told_ms is not None:
             self._decisions.told(told_ms)
 
@@ -446,6 +447,7 @@ class Partition:
             if isinstance(command, RecordAttempt):
                 attempts.append(command)
             elif isinstance(command, EndRun):
+                self._untold.decided(run.run_id, command.finished.finished_at_ms)
                 self._decisions.after(
                     partial(self._ended_committed, run, command.finished), urgent=True
                 )
@@ -508,6 +510,7 @@ class Partition:
         duration_ms = finished.finished_at_ms - finished.accepted_at_ms
         self._metrics.ended(finished.status, run.priority, duration_ms)
         self._tell_end(run, finished)
+        self._told(run.run_id)
 
     def _tell_again(self, run: Run) -> None:
         """Answer a repeated task. The public fact is posted again only where it may not be in its
@@ -577,6 +580,9 @@ class Partition:
         return self._bus.post(subject, payload, msg_id=identity, headers=headers)
 
     def _end_told(self, run_id: str, _told: "asyncio.Future[PubAck]") -> None:
+        self._told(run_id)
+
+    def _told(self, run_id: str) -> None:
         self._untold.told(run_id)
         if not self._untold:
             self._all_told.set()

@@ -1,9 +1,10 @@
 """Which ends of runs the world may not have heard of yet.
 
-An end is told after its commit, and is known to be told when the streams have acknowledged it. Up to
+An end is decided, committed, told, and known to be told when the streams have acknowledged it. Up to
 when all are known to be told is kept in Postgres, so that the partition's next owner tells only what
-came after that once more (the streams drop repeats). That time stays CLOCKS_MS behind the clock: runs
-that end later must finish later by the log's time, whichever server gives it.
+came after that once more (the streams drop repeats). That time never passes an end that is decided and
+not told, however long its commit waits; and it stays CLOCKS_MS behind the time up to which the log is
+known to be applied: what ends later must finish later by the log's time, whichever server gives it.
 """
 
 import heapq
@@ -22,15 +23,19 @@ class Untold:
         self._heap: list[tuple[float, str]] = []
         self._open: dict[str, int] = {}
 
+    def decided(self, run_id: str, finished_at_ms: float) -> None:
+        """A run's end waits for its commit, for which `told` is called, too."""
+        self.ended(run_id, finished_at_ms, 1)
+
     def ended(self, run_id: str, finished_at_ms: float, posts: int) -> None:
         """A run's end is told by so many posts."""
         self._latest_ms = max(self._latest_ms, finished_at_ms)
         if run_id not in self._open:
             heapq.heappush(self._heap, (finished_at_ms, run_id))
-        self._open[run_id] = posts
+        self._open[run_id] = self._open.get(run_id, 0) + posts
 
     def told(self, run_id: str) -> None:
-        """A stream has one of the posts of a run's end."""
+        """A stream has one of the posts of a run's end, or Postgres has the end."""
         left = self._open.get(run_id, 0) - 1
         if left > 0:
             self._open[run_id] = left
@@ -45,11 +50,12 @@ class Untold:
         """Return how many ends are not known to be told."""
         return len(self._open)
 
-    def news(self, now_ms: float) -> float | None:
-        """Return the time before which all ends are told, where that should be kept anew."""
+    def news(self, applied_ms: float) -> float | None:
+        """Return the time before which all ends are told, where that should be kept anew; up to
+        `applied_ms` the log is applied."""
         while self._heap and self._heap[0][1] not in self._open:
             heapq.heappop(self._heap)
-        told_ms = now_ms - CLOCKS_MS
+        told_ms = applied_ms - CLOCKS_MS
         if self._heap:
             told_ms = min(told_ms, self._heap[0][0])
         if told_ms <= self._kept_ms or self._latest_ms < self._kept_ms:

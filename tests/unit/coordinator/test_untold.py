@@ -32,3 +32,25 @@ def test_an_end_that_takes_two_posts_is_told_with_the_second() -> None:
     assert len(untold) == 1
     untold.told("r1")
     assert len(untold) == 0
+
+
+def test_an_end_that_waits_for_its_commit_holds_the_time_back_however_long() -> None:
+    untold = Untold(0.0)
+    untold.decided("r1", NOW_MS)
+    assert untold.news(NOW_MS + 12 * CLOCKS_MS) == NOW_MS
+    untold.ended("r1", NOW_MS, 1)
+    untold.told("r1")  # it is committed
+    assert untold.news(NOW_MS + 12 * CLOCKS_MS) is None
+    untold.told("r1")  # and its stream has it
+    assert untold.news(NOW_MS + 12 * CLOCKS_MS) == NOW_MS + 11 * CLOCKS_MS
+
+
+def test_an_end_that_is_told_twice_is_told_when_all_posts_are_in() -> None:
+    untold = Untold(0.0)
+    untold.ended("r1", NOW_MS, 2)
+    untold.ended("r1", NOW_MS, 1)
+    untold.told("r1")
+    untold.told("r1")
+    assert len(untold) == 1
+    untold.told("r1")
+    assert len(untold) == 0

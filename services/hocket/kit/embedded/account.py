@@ -2,19 +2,24 @@
 
 Without root nothing here does anything: Postgres runs as the user. With root, the owner of an
 existing cluster is kept; otherwise the system account `pgserver` is used, made if need be (the
-wheel that carries Postgres uses the same one). That account must pass through the folders above its
+wheel that carries Postgres uses the same one). It is made by one process at a time: of several
+`useradd` at once each gives the account another number. That account must pass through the folders above its
 data and its programs: it alone is given the right to pass (an access control list entry with `x`)
 where the folder is closed to it. On file systems without such lists the folder is opened for
 passing, not for listing, to everyone (`o+x`).
 """
 
 import errno
+import fcntl
 import os
 import pwd
 import shutil
 import stat
 import struct
 import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,8 +28,13 @@ import structlog
 from hocket.kit.embedded.errors import NoUnprivilegedAccount
 
 ACCOUNT_NAME = "pgserver"
-USERADD_TIMEOUT_S = 10.0
-USERADD_ATTEMPTS = 5
+ACCOUNTS = Path("/etc")
+"""The folder of the list of accounts, which is locked while ours is looked for and made."""
+LOCK_TIMEOUT_S = 60.0
+LOCK_PAUSE_S = 0.05
+USERADD_TIMEOUT_S = 20.0
+"""It waits for the list of accounts by itself, for 15 s at most."""
+USERADD_ATTEMPTS = 3
 
 ACL_ATTRIBUTE = "system.posix_acl_access"
 ACL_HEADER = struct.Struct("<I")
@@ -60,7 +70,11 @@ def account_for_postgres(cluster: Path) -> Account | None:
         owner = cluster.stat()
         if owner.st_uid != 0:
             return Account(owner.st_uid, owner.st_gid)
-    return _existing_account() or _new_account()
+    account = _existing_account()
+    if account is None:
+        with _locked(ACCOUNTS):
+            account = _existing_account() or _new_account()
+    return account
 
 
 def let_account_reach(account: Account, *targets: Path) -> None:
@@ -92,21 +106,48 @@ def _new_account() -> Account:
     program = shutil.which("useradd", path="/usr/sbin:/sbin:/usr/bin:/bin")
     if program is None:
         raise NoUnprivilegedAccount(reason="there is no useradd program")
+    command = [
+        program,
+        "--system",
+        "--no-create-home",
+        "--shell",
+        "/usr/sbin/nologin",
+        ACCOUNT_NAME,
+    ]
     reason = ""
-    for _ in range(USERADD_ATTEMPTS):  # another Hocket may be doing the same and hold the lock
-        made = subprocess.run(
-            [program, "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", ACCOUNT_NAME],
-            capture_output=True,
-            text=True,
-            timeout=USERADD_TIMEOUT_S,
-            check=False,
-        )
+    for _ in range(USERADD_ATTEMPTS):  # a package manager may hold the list of accounts for long
+        try:
+            made = subprocess.run(
+                command, capture_output=True, text=True, timeout=USERADD_TIMEOUT_S, check=False
+            )
+            reason = made.stderr.strip()
+        except subprocess.TimeoutExpired:
+            reason = f"useradd did not end in {USERADD_TIMEOUT_S:g} s"
         account = _existing_account()
         if account is not None:
             log.info("system_account_ready", account=ACCOUNT_NAME, uid=account.uid)
             return account
-        reason = made.stderr.strip()
     raise NoUnprivilegedAccount(reason=reason)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other Hockets out, whichever data folder is theirs; the kernel ends the lock with us."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        deadline = time.monotonic() + LOCK_TIMEOUT_S
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    reason = f"another process has {folder} locked for {LOCK_TIMEOUT_S:g} s"
+                    raise NoUnprivilegedAccount(reason=reason) from None
+                time.sleep(LOCK_PAUSE_S)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _may_pass(account: Account, folder: Path) -> bool:

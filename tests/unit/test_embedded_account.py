@@ -1,0 +1,83 @@
+"""The account that Postgres runs under as root: made once, however many ask for it at once."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from hocket.kit.embedded import account as module
+from hocket.kit.embedded.account import Account, account_for_postgres
+from hocket.kit.embedded.errors import NoUnprivilegedAccount
+
+ASKING = 8
+NAMESPACED = """
+set -e
+cp -a /etc/. {copy}
+sed -i '/^pgserver:/d' {copy}/passwd {copy}/shadow {copy}/group {copy}/gshadow
+rm -f {copy}/*.lock
+mount --bind {copy} /etc
+for number in $(seq {asking}); do {python} -c '
+from pathlib import Path
+from hocket.kit.embedded.account import account_for_postgres
+account = account_for_postgres(Path("/nonexistent/cluster"))
+print("account", account.uid, account.gid, flush=True)
+' & done
+wait
+"""
+
+
+@pytest.fixture
+def as_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(module, "ACCOUNTS", tmp_path)
+    return tmp_path
+
+
+def test_who_comes_second_finds_the_account_that_the_first_has_made(
+    as_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Account] = []
+    monkeypatch.setattr(module, "_existing_account", lambda: made[0] if made else None)
+
+    def make() -> Account:
+        made.append(Account(900 - len(made), 900))  # as useradd does: another number each time
+        return made[-1]
+
+    monkeypatch.setattr(module, "_new_account", make)
+    with ThreadPoolExecutor(ASKING) as pool:
+        got = list(pool.map(lambda _: account_for_postgres(as_root / "none"), range(ASKING)))
+    assert got == [Account(900, 900)] * ASKING
+    assert len(made) == 1
+
+
+def test_a_list_of_accounts_that_stays_locked_is_named(
+    as_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOCK_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(module, "_existing_account", lambda: None)
+    holder = os.open(as_root, os.O_RDONLY)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    try:
+        with pytest.raises(NoUnprivilegedAccount, match=str(as_root)):
+            account_for_postgres(as_root / "none")
+    finally:
+        os.close(holder)
+
+
+def test_processes_that_start_for_the_first_time_at_once_get_one_account(tmp_path: Path) -> None:
+    if os.geteuid() != 0 or not (shutil.which("unshare") and shutil.which("useradd")):
+        pytest.skip("only root makes accounts, and only in a namespace of its own is it tried")
+    script = NAMESPACED.format(copy=tmp_path, python=sys.executable, asking=ASKING)
+    done = subprocess.run(
+        ["unshare", "--mount", "bash", "-c", script],
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    if done.returncode and "mount" in done.stderr:
+        pytest.skip(f"no mount namespace here: {done.stderr.strip()}")
+    told = [line for line in done.stdout.splitlines() if line.startswith("account ")]
+    assert (len(told), len(set(told))) == (ASKING, 1), done.stdout + done.stderr
