@@ -21,7 +21,9 @@ from nats.aio.msg import Msg
 
 from hocket.cli.facts import read_facts
 from hocket.cli.platform import Platform
-from hocket.schemas import ids
+from hocket.kit import dead_letters
+from hocket.kit.bus import Bus
+from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import RunFinished, StepChanged, TaskRejected
 
@@ -245,6 +247,29 @@ async def test_a_killed_process_is_ready_again(platform: Platform) -> None:
     await platform.wait_ready(timeout_s=WAIT_S)
 
     assert platform.process("admin").pid != before
+    assert (await hocket(platform, "dlq", "list")).out == "There are no dead letters.\n"
+
+
+async def test_a_dead_letter_is_listed_shown_and_dropped(platform: Platform) -> None:
+    bus = await Bus.connect(platform.nats_url, name="test")
+    error = ErrorInfo(code="step_undeliverable", message="Too often.", details={"deliveries": 20})
+    await dead_letters.bury(
+        bus, "step", subject="hocket.step.python.normal", headers=None, error=error,
+        payload=b'{"run_id": "r1", "step": "a", "attempt": 2}',
+    )  # fmt: skip
+    seq = (await bus.js.stream_info(subjects.DLQ)).state.last_seq
+    await bus.close()
+
+    listed = await hocket(platform, "dlq", "list", "--source", "step")
+    shown = await hocket(platform, "dlq", "show", str(seq))
+    redriven = await hocket(platform, "dlq", "redrive", str(seq))
+    dropped = await hocket(platform, "dlq", "drop", str(seq))
+
+    assert "r1 a (2)" in listed.out
+    assert "run_id   r1\nstep     a\nattempt  2\ndeliveries 20\n" in shown.out
+    assert redriven.code != 0
+    assert "hocket runs retry r1" in redriven.err
+    assert dropped.out == f"dead letter {seq} was removed\n"
     assert (await hocket(platform, "dlq", "list")).out == "There are no dead letters.\n"
 
 

@@ -506,13 +506,15 @@ class CallList(Reply):
 
 
 class DeadLetter(Reply):
-    """A message that could not be handled. `payload` is its text; `payload_truncated` says that only
-    its beginning is shown."""
+    """A message that could not be handled. `context` says whose it was (run, step, attempt ...) and what
+    became of it (deliveries, the worker that gave up); `payload` is its text; `payload_truncated` says
+    that only its beginning is shown."""
 
     seq: int
     source: str
     subject: str
     error: ErrorInfo
+    context: dict[str, Any] = Field(default_factory=dict)
     buried_at: datetime | None = None
     payload: str = ""
     payload_bytes: int = 0

@@ -54,6 +54,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "run_unknown": 404,
     "call_unknown": 404,
     "dead_letter_unknown": 404,
+    "dead_letter_settled": 409,
     "idempotency_key_reused": 409,
     "run_not_open": 409,
     "run_open": 409,

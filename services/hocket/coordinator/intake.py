@@ -50,6 +50,13 @@ _ACK_TOKENS = 9
 log = structlog.get_logger(__name__)
 
 
+class TaskNotTaken(HocketError):
+    """Intake met a fault of its own with this task: {reason}. It is kept as a dead letter: redrive it
+    after an update, `hocket dlq redrive`."""
+
+    code = "task_not_taken"
+
+
 @dataclass(frozen=True, slots=True)
 class _Arrival:
     message: Msg
@@ -135,8 +142,19 @@ class Intake:
         self._checked_at_ms = now_ms()
         known = await self._store.known(doubtful) if doubtful else {}
         while self._batch:
-            await self._admit(self._batch[0], known)
+            await self._admit_surely(self._batch[0], known)
             self._batch.popleft()
+
+    async def _admit_surely(self, arrival: _Arrival, known: Mapping[str, Run]) -> None:
+        """Admit a task; bury one that meets a bug of ours, so that it is not in the way of others."""
+        try:
+            await self._admit(arrival, known)
+        except (*AWAY, BusUnavailable):
+            raise
+        except Exception as error:
+            log.exception("task_not_taken", subject=arrival.message.subject)
+            reason = f"{type(error).__name__}: {error}"
+            await self._reject(arrival.message, TaskNotTaken(reason=reason).info(), run_id=None)
 
     async def _keep_alive(self) -> None:
         """Tell the stream again and again that what is in hand for long is in work."""
@@ -171,6 +189,9 @@ class Intake:
             )
         except HocketError as error:
             task = error
+        except Exception as error:
+            log.exception("task_unreadable", subject=message.subject)
+            task = TaskNotTaken(reason=f"{type(error).__name__}: {error}")
         self._arrivals.append(_Arrival(message, delivered, task))
         self._arrived.set()
 

@@ -1,8 +1,8 @@
 """`/v1/dead-letters`: see, redrive and drop what could not be handled."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Path, Response
+from fastapi import APIRouter, Depends, Path, Query, Response
 
 from hocket.admin.context import Ctx
 from hocket.admin.dead_letters import reads
@@ -13,6 +13,10 @@ from hocket.schemas.rest import DeadLetter, DeadLetterList, Redriven
 
 MAX_SEQ = 2**63 - 1
 
+Source = Annotated[
+    Literal["task", "step", "log", "usage"] | None,
+    Query(description="Only those that came from there."),
+]
 Seq = Annotated[int, Path(ge=1, le=MAX_SEQ, description="The number of a dead letter.")]
 
 router = APIRouter(
@@ -21,9 +25,11 @@ router = APIRouter(
 
 
 @router.get("")
-async def list_dead_letters(context: Ctx, limit: Limit = DEFAULT_PAGE) -> DeadLetterList:
+async def list_dead_letters(
+    context: Ctx, limit: Limit = DEFAULT_PAGE, source: Source = None
+) -> DeadLetterList:
     """List dead letters, the latest first, with the beginning of each payload."""
-    return DeadLetterList(dead_letters=await reads.list_latest(context.bus, limit))
+    return DeadLetterList(dead_letters=await reads.list_latest(context.bus, limit, source))
 
 
 @router.get("/{seq}")
@@ -34,7 +40,8 @@ async def show_dead_letter(seq: Seq, context: Ctx) -> DeadLetter:
 
 @router.post("/{seq}/redrive")
 async def redrive_dead_letter(seq: Seq, context: Ctx) -> Redriven:
-    """Publish a dead letter again on its own subject, then remove it here."""
+    """Publish a dead letter again on its own subject, then remove it here. A step whose run has gone on
+    without it is refused (409): retry the run."""
     letter = await reads.show(context.bus, seq)
     await dead_letters.redrive(context.bus, seq)
     return Redriven(seq=seq, subject=letter.subject)

@@ -8,9 +8,9 @@ PAYLOAD_SHOWN_BYTES = 500
 """Of each payload in a list."""
 
 
-async def list_latest(bus: Bus, limit: int) -> tuple[DeadLetter, ...]:
-    """Return the latest dead letters, each with the beginning of its payload."""
-    letters = await dead_letters.list_(bus, limit)
+async def list_latest(bus: Bus, limit: int, source: str | None) -> tuple[DeadLetter, ...]:
+    """Return the latest dead letters (of one source), each with the beginning of its payload."""
+    letters = await dead_letters.list_(bus, limit, source=source)
     return tuple(_shown(letter, PAYLOAD_SHOWN_BYTES) for letter in letters)
 
 
@@ -26,6 +26,7 @@ def _shown(letter: dead_letters.DeadLetter, payload_bytes: int) -> DeadLetter:
         source=letter.source,
         subject=letter.subject,
         error=letter.error,
+        context=letter.context,
         buried_at=letter.buried_at or None,
         payload=letter.payload[:payload_bytes].decode("utf-8", "replace"),
         payload_bytes=len(letter.payload),

@@ -1,7 +1,8 @@
 """`hocket dlq`: dead letters, the messages that could not be handled."""
 
 import json
-from typing import Annotated
+from enum import StrEnum
+from typing import Annotated, Any
 
 import typer
 
@@ -9,11 +10,22 @@ from hocket.cli.api import path
 from hocket.cli.target import target_of
 
 app = typer.Typer(
-    help="Messages that could not be handled: list, show, redrive.",
+    help="Messages that could not be handled: list, show, redrive, drop.",
     no_args_is_help=True,
 )
 
+
+class Source(StrEnum):
+    """Where dead letters come from."""
+
+    TASK = "task"
+    STEP = "step"
+    LOG = "log"
+    USAGE = "usage"
+
+
 Seq = Annotated[int, typer.Argument(min=1, help="A dead letter's number.")]
+Seqs = Annotated[list[int], typer.Argument(min=1, help="Dead letters' numbers.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
@@ -21,13 +33,15 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")
 def list_(
     context: typer.Context,
     limit: Annotated[int, typer.Option(min=1, max=500, help="At most so many.")] = 20,
+    source: Annotated[Source | None, typer.Option(help="Only those from there.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List dead letters, the latest first."""
     from hocket.cli.console import out, print_json, print_table
     from hocket.cli.drawing.amounts import local
 
-    letters = target_of(context).api().get("/v1/dead-letters", limit=limit)["dead_letters"]
+    api = target_of(context).api()
+    letters = api.get("/v1/dead-letters", limit=limit, source=source)["dead_letters"]
     if as_json:
         print_json(letters)
         return
@@ -39,17 +53,20 @@ def list_(
             str(letter["seq"]),
             local(letter["buried_at"]),
             letter["subject"],
+            _place(letter["context"]),
             letter["error"]["code"],
             letter["error"]["message"],
         )
         for letter in letters
     ]
-    print_table(("NUMBER", "BURIED", "SUBJECT", "ERROR", "REASON"), rows, numbers=("NUMBER",))
+    print_table(
+        ("NUMBER", "BURIED", "SUBJECT", "RUN", "ERROR", "REASON"), rows, numbers=("NUMBER",)
+    )
 
 
 @app.command("show")
 def show(context: typer.Context, seq: Seq, as_json: AsJson = False) -> None:
-    """Show one dead letter: why it could not be handled, its headers and its payload."""
+    """Show one dead letter: why it could not be handled, whose it is, its headers and its payload."""
     from hocket.cli.console import out, print_json
 
     letter = target_of(context).api().get(path("dead-letters", str(seq)))
@@ -59,6 +76,8 @@ def show(context: typer.Context, seq: Seq, as_json: AsJson = False) -> None:
     out.print(f"number   {letter['seq']}", markup=False)
     out.print(f"subject  {letter['subject']}", markup=False)
     out.print(f"error    {letter['error']['message']}", markup=False)
+    for name, value in letter["context"].items():
+        out.print(f"{name:<8} {value}", markup=False)
     for name, value in letter["headers"].items():
         out.print(f"header   {name}: {value}", markup=False)
     out.print(f"payload  {letter['payload_bytes']} bytes", markup=False)
@@ -66,17 +85,29 @@ def show(context: typer.Context, seq: Seq, as_json: AsJson = False) -> None:
 
 
 @app.command("redrive")
-def redrive(context: typer.Context, seq: Seq) -> None:
-    """Publish a dead letter again on its own subject and remove it here."""
-    done = target_of(context).api().post(path("dead-letters", str(seq), "redrive"))
-    typer.echo(f"dead letter {seq} was published again on {done['subject']}")
+def redrive(context: typer.Context, seqs: Seqs) -> None:
+    """Publish dead letters again, each on its own subject, and remove them here."""
+    api = target_of(context).api()
+    for seq in seqs:
+        done = api.post(path("dead-letters", str(seq), "redrive"))
+        typer.echo(f"dead letter {seq} was published again on {done['subject']}")
 
 
 @app.command("drop")
-def drop(context: typer.Context, seq: Seq) -> None:
-    """Remove a dead letter for good."""
-    target_of(context).api().delete(path("dead-letters", str(seq)))
-    typer.echo(f"dead letter {seq} was removed")
+def drop(context: typer.Context, seqs: Seqs) -> None:
+    """Remove dead letters for good."""
+    api = target_of(context).api()
+    for seq in seqs:
+        api.delete(path("dead-letters", str(seq)))
+        typer.echo(f"dead letter {seq} was removed")
+
+
+def _place(about: dict[str, Any]) -> str:
+    """Return run and step of a letter, as far as they are known."""
+    run_id, step, attempt = (about.get(name) for name in ("run_id", "step", "attempt"))
+    if run_id is None:
+        return ""
+    return run_id if step is None else f"{run_id} {step} ({attempt})"
 
 
 def _readable(payload: str) -> str:

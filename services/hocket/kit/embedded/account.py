@@ -3,10 +3,11 @@
 Without root nothing here does anything: Postgres runs as the user. With root, the owner of an
 existing cluster is kept; otherwise the system account `pgserver` is used, made if need be (the
 wheel that carries Postgres uses the same one). It is made by one process at a time: of several
-`useradd` at once each gives the account another number. That account must pass through the folders above its
-data and its programs: it alone is given the right to pass (an access control list entry with `x`)
-where the folder is closed to it. On file systems without such lists the folder is opened for
-passing, not for listing, to everyone (`o+x`).
+`useradd` at once each gives the account another number.
+
+That account must pass through the folders above its data and its programs: it alone is given the
+right to pass (an access control list entry with `x`) where the folder is closed to it. On file
+systems without such lists the folder is opened for passing, not for listing, to everyone (`o+x`).
 """
 
 import errno

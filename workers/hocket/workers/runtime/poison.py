@@ -1,6 +1,7 @@
 """Steps that no worker can finish: unreadable ones, and those delivered too often.
 
-They go to the dead letters with everything that is known, their run gets a failing result where its
+They go to the dead letters with everything that is known (in the error's details: how often the step was
+delivered, when it was sent, who gave it up), their run gets a failing result where its
 name can still be read, and then they leave the stream. Until then nothing is acknowledged: a worker
 that dies in between leaves the step for the next one.
 """
@@ -65,7 +66,8 @@ async def bury_malformed(bus: Bus, msg: "Msg", error: ValidationError, worker: s
 
 async def bury_undeliverable(bus: Bus, msg: "Msg", delivery: Delivery, worker: str) -> None:
     """Dead-letter a step that came too often."""
-    await _bury_and_end(bus, msg, _undeliverable(delivery.count), worker)
+    known = {"deliveries": delivery.count, "sent_at_ms": round(delivery.sent_at_ms)}
+    await _bury_and_end(bus, msg, _undeliverable(**known), worker)
 
 
 async def on_advisory(bus: Bus, body: bytes, worker: str) -> None:
@@ -75,7 +77,7 @@ async def on_advisory(bus: Bus, body: bytes, worker: str) -> None:
         stored = await bus.js.get_msg(subjects.STEPS, advisory.stream_seq)
     except NotFoundError:
         return
-    info = _undeliverable(advisory.deliveries)
+    info = _undeliverable(deliveries=advisory.deliveries, consumer=advisory.consumer)
     await _bury(bus, stored.subject or "", stored.data or b"", stored.headers, info, worker)
     await bus.js.delete_msg(subjects.STEPS, advisory.stream_seq)
 
@@ -96,8 +98,9 @@ async def _bury(
     worker: str,
 ) -> None:
     log.error("step_dead_lettered", subject=subject, code=info.code, reason=info.message)
+    told = info.model_copy(update={"details": {**info.details, "given_up_by": worker}})
     await dead_letters.bury(
-        bus, SOURCE, subject=subject, payload=payload, headers=dict(headers or {}), error=info
+        bus, SOURCE, subject=subject, payload=payload, headers=dict(headers or {}), error=told
     )
     name = name_of(payload)
     if name is not None:
@@ -126,5 +129,6 @@ def name_of(payload: bytes) -> Name | None:
         return None
 
 
-def _undeliverable(deliveries: int) -> ErrorInfo:
-    return StepUndeliverable(deliveries=deliveries, component=COMPONENT).info()
+def _undeliverable(**known: Any) -> ErrorInfo:
+    info = StepUndeliverable(deliveries=known["deliveries"], component=COMPONENT).info()
+    return info.model_copy(update={"details": {**info.details, **known}})

@@ -1,0 +1,113 @@
+"""Messages that could not be handled: kept with their context, and out of the way of others."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from hocket.coordinator.catalog import PipelineUnknown
+from hocket.coordinator.core.backlog import Backlog
+from hocket.coordinator.core.gate import Gate
+from hocket.coordinator.durations import Durations
+from hocket.coordinator.intake import Intake
+from hocket.coordinator.load import Load
+from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.kit import dead_letters
+from hocket.kit.bus import Bus
+from hocket.kit.dead_letters import DeadLetterSettled, DeadLetterUnknown
+from hocket.kit.lifecycle import Health
+from hocket.kit.streams import ensure_streams
+from hocket.schemas import subjects
+from hocket.schemas.errors import ErrorInfo
+
+BOUND_S = 60
+STEP = b'{"run_id": "r1", "step": "a", "attempt": 2, "pipeline": "p", "partition": 0, "input": {}}'
+
+
+@pytest.fixture
+async def bus(nats_url: str) -> AsyncIterator[Bus]:
+    bus = await Bus.connect(nats_url, name="letters")
+    await ensure_streams(bus)
+    yield bus
+    await bus.close()
+
+
+async def bury(bus: Bus, source: str, subject: str, payload: bytes, **details: Any) -> None:
+    error = ErrorInfo(code="broken", message="It broke.", details=details)
+    await dead_letters.bury(
+        bus, source, subject=subject, payload=payload, headers=None, error=error
+    )
+
+
+async def test_a_letter_says_whose_it_was_and_what_became_of_it(bus: Bus) -> None:
+    await bury(bus, "step", subjects.step("python", "normal"), STEP, deliveries=20)
+    await bury(bus, "task", subjects.task("acme", "p"), b"{")
+    task, step = await dead_letters.list_(bus)
+    assert step.context == {
+        "run_id": "r1",
+        "step": "a",
+        "attempt": 2,
+        "pipeline": "p",
+        "deliveries": 20,
+    }
+    assert task.context == {"tenant": "acme", "pipeline": "p"}
+
+
+async def test_letters_of_one_source_are_found_among_others_and_gaps(bus: Bus) -> None:
+    await bury(bus, "usage", "hocket.usage", b"{}")
+    for _ in range(3):
+        await bury(bus, "task", subjects.task("acme", "p"), b"{}")
+    await dead_letters.drop(bus, 3)
+    found = await dead_letters.list_(bus, source="usage")
+    assert [(letter.seq, letter.source) for letter in found] == [(1, "usage")]
+    assert [letter.seq for letter in await dead_letters.list_(bus, 2)] == [4, 2]
+
+
+async def test_a_step_whose_run_has_gone_on_without_it_is_not_run_again(bus: Bus) -> None:
+    await bury(bus, "step", subjects.step("python", "normal"), STEP)
+    with pytest.raises(DeadLetterSettled, match="hocket runs retry r1"):
+        await dead_letters.redrive(bus, 1)
+    assert (await bus.js.stream_info(subjects.STEPS)).state.messages == 0
+    assert (await dead_letters.show(bus, 1)).payload == STEP
+
+
+async def test_a_task_that_is_redriven_is_a_task_again_and_no_letter(bus: Bus) -> None:
+    await bury(bus, "task", subjects.task("acme", "p"), b'{"n": 1}')
+    await dead_letters.redrive(bus, 1)
+    assert (await bus.js.get_last_msg(subjects.TASKS, subjects.task("acme", "p"))).data == (
+        b'{"n": 1}'
+    )
+    with pytest.raises(DeadLetterUnknown):
+        await dead_letters.show(bus, 1)
+
+
+async def test_a_task_that_meets_a_bug_of_intake_is_buried_and_others_are_taken(bus: Bus) -> None:
+    async def entry(tenant: str, pipeline: str, version: int | None) -> Any:
+        if pipeline == "cursed":
+            raise ZeroDivisionError("a bug")
+        raise PipelineUnknown(tenant=tenant, pipeline=pipeline)
+
+    async def known(run_ids: list[str]) -> dict[str, Any]:
+        return {}
+
+    store: Any = SimpleNamespace(known=known)
+    catalog: Any = SimpleNamespace(entry=entry)
+    intake = Intake(
+        bus, store, catalog, Health(), CoordinatorMetrics(CollectorRegistry()), Durations(store),
+        Load(Backlog(), Gate()), partitions=1, max_task_bytes=1_000,
+    )  # fmt: skip
+    for pipeline in ("cursed", "unknown"):
+        await bus.publish(subjects.task("acme", pipeline), b"{}")
+    taking = asyncio.create_task(intake.run())
+    async with asyncio.timeout(BOUND_S):
+        while (await bus.js.stream_info(subjects.TASKS)).state.messages:
+            assert not taking.done(), taking.exception()
+            await asyncio.sleep(0.02)
+    taking.cancel()
+    await asyncio.wait({taking})
+    letters = await dead_letters.list_(bus)
+    found = {letter.context["pipeline"]: letter.error.code for letter in letters}
+    assert found == {"cursed": "task_not_taken", "unknown": "pipeline_unknown"}
