@@ -390,7 +390,8 @@ class KindCost(Reply):
 
 class KindCosts(Reply):
     """One row per pipeline version, node, day (UTC) and kind (`call`, `retry`: the attempt was made
-    again, `speculation`: the branch lost its race), from `report.cost_by_kind`."""
+    again, `speculation`: the branch lost its race, or a hedge, `cascade`: a cheaper answer was not
+    accepted), from `report.cost_by_kind`."""
 
     costs: tuple[KindCost, ...]
     truncated: bool = False

@@ -208,6 +208,15 @@ class Floor:
             return None
         return await self._wait(self._entered(wish, decision, now_ms), cancellation)
 
+    def place_now(self, wish: Wish, among: Set[str]) -> Place | None:
+        """Return a place at one of some replicas, None where none of them has one to give at once."""
+        now_ms = self._now_ms()
+        wish = self._judged(wish)
+        decision = self._choose(wish, now_ms)
+        if decision.chosen is None or decision.chosen.key not in among:
+            return None
+        return self._taken(wish, decision, now_ms, 0.0)
+
     def _judged(self, wish: Wish) -> Wish:
         """Return a wish that knows whether its call is a fast one in every pool that it may use."""
         usual_ms = self.durations.of_kind(wish.kind, _USUALLY)

@@ -54,6 +54,18 @@ class GatewayMetrics:
             "hocket_gateway_unbooked", "Usage records not yet acknowledged.", registry=registry
         )
 
+        self.hedges = Counter(
+            "hocket_gateway_hedges",
+            "Second requests for one call, by whether they were first to answer.",
+            ("model", "result"),
+            registry=registry,
+        )
+        self.cascade_answers = Counter(
+            "hocket_gateway_cascade_answers",
+            "Answers of the stages of a cascade, by whether they were accepted.",
+            ("model", "stage", "result"),
+            registry=registry,
+        )
         self.breaker_open = Gauge(
             "hocket_gateway_breaker_open",
             "1 while a replica's breaker is open, 0.5 while it is tried.",

@@ -182,7 +182,7 @@ class NatsDoor:
                 "priced": all(spec.prices.priced for spec in backends),
             }
             for name in table.names()
-            for backends in [table.backends_of(name)]
+            for backends in [table.serving(name)]
         ]
         self._answer(message, json.dumps({"models": models}).encode())
 

@@ -12,6 +12,13 @@ from typing import Any
 
 from hocket.gateway.core import litellm
 from hocket.gateway.core.breaker import NEVER, USUAL, BreakerRule
+from hocket.gateway.core.cascade import (
+    MAX_EXPRESSION_CHARS,
+    MAX_STAGES,
+    Cascade,
+    cascade_of,
+    unknown_names,
+)
 from hocket.gateway.core.draft import EXTRACTIVE, Draft
 from hocket.gateway.core.fields import (
     HTTP_SCHEMES,
@@ -20,6 +27,7 @@ from hocket.gateway.core.fields import (
     checked_prices,
     wrong,
 )
+from hocket.gateway.core.hedging import HedgeRule
 from hocket.gateway.core.locality import PrefixCache
 from hocket.gateway.core.price import Prices
 from hocket.gateway.core.table import (
@@ -34,6 +42,7 @@ from hocket.gateway.core.table import (
     RoutingTable,
 )
 from hocket.gateway.core.triton import TRITON_FIELDS, TritonOptions
+from hocket.schemas.errors import InvalidInput
 
 __all__ = ["EXTRACTIVE", "built_in_table", "parse"]
 
@@ -44,7 +53,18 @@ MIN_BLOCK_TOKENS = 16
 TRITON_SCHEMES = (*HTTP_SCHEMES, "grpc://", "grpcs://")
 
 _MODEL_FIELDS = frozenset(
-    {"alias", "backends", "mode", "choose", "min_quality", "fallbacks", "retries", "breaker"}
+    {
+        "alias",
+        "backends",
+        "cascade",
+        "mode",
+        "choose",
+        "min_quality",
+        "fallbacks",
+        "retries",
+        "breaker",
+        "hedge",
+    }
 )
 _BACKEND_FIELDS = frozenset(
     {
@@ -120,8 +140,14 @@ def _read_models(models: Fields, draft: Draft) -> None:
             continue
         model = models.under(name)
         model.only(_MODEL_FIELDS)
-        if ("alias" in model) == ("backends" in model):
-            raise wrong(where, "it needs one of `alias` and `backends`", "Give exactly one.")
+        if sum(kind in model for kind in ("alias", "backends", "cascade")) != 1:
+            reason = "it needs one of `alias`, `backends` and `cascade`"
+            raise wrong(where, reason, "Give exactly one.")
+        if "cascade" in model:
+            model.only({"cascade"})
+            draft.models[name] = ModelSpec((), cascade=_cascade(model.under("cascade")))
+            draft.cascade_fields[name] = model.under("cascade").at("models")
+            continue
         if "alias" in model:
             model.only({"alias"})
             draft.add_alias(name, model.text("alias"), model.at("alias"))
@@ -152,6 +178,51 @@ def _model(name: str, model: Fields) -> ModelSpec:
         min_quality=model.number("min_quality", 0.0, 0.0, 1.0),
         fallbacks=tuple(fallbacks),
         retries=_retries(model),
+        hedge=_hedge(model),
+    )
+
+
+def _cascade(found: Fields) -> Cascade:
+    found.only({"models", "accept"})
+    stages = found.raw("models")
+    if (
+        not isinstance(stages, list)
+        or not all(isinstance(one, str) for one in stages)
+        or not 2 <= len(stages) <= MAX_STAGES
+        or len(set(stages)) < len(stages)
+    ):
+        cure = f"List 2 to {MAX_STAGES} different models, the cheapest first."
+        raise wrong(found.at("models"), "it is not a list of models", cure)
+    accept, where = found.text("accept"), found.at("accept")
+    if len(accept) > MAX_EXPRESSION_CHARS:
+        raise wrong(where, "it is too long", f"Use up to {MAX_EXPRESSION_CHARS} characters.")
+    try:
+        unknown = unknown_names(accept, where)
+        cascade = cascade_of(tuple(stages), accept, where)
+    except InvalidInput as error:
+        raise wrong(
+            where, error.fields["reason"], "Write for example `answer.text != ''`."
+        ) from None
+    if unknown:
+        names = ", ".join(f"`{name}`" for name in sorted(unknown))
+        raise wrong(where, f"it reads {names}", "There are `answer` and `call`.")
+    return cascade
+
+
+def _hedge(model: Fields) -> HedgeRule | None:
+    if "hedge" not in model or model.raw("hedge") is False:
+        return None
+    if model.raw("hedge") is True:
+        return HedgeRule()
+    found = model.under("hedge")
+    found.only({"quantile", "min_ms", "share", "burst", "tools"})
+    usual = HedgeRule()
+    return HedgeRule(
+        found.number("quantile", usual.quantile, 0.5, 0.999),
+        found.duration_ms("min_ms", usual.min_ms),
+        found.number("share", usual.share, 0.001, 1.0),
+        found.number("burst", usual.burst, 1.0, 1_000.0),
+        found.flag("tools", usual.tools),
     )
 
 

@@ -22,6 +22,7 @@ class Draft:
     aliases: dict[str, str] = field(default_factory=dict)
     alias_fields: dict[str, str] = field(default_factory=dict)
     fallback_fields: dict[str, str] = field(default_factory=dict)
+    cascade_fields: dict[str, str] = field(default_factory=dict)
     pools: dict[str, PoolSpec] = field(default_factory=dict)
     without_effect: list[str] = field(default_factory=list)
 
@@ -47,6 +48,7 @@ class Draft:
                     f"Use one of: {', '.join(sorted(models))}.",
                 )
         self._check_fallbacks(models, aliases)
+        self._check_cascades(models, aliases)
         _check_backend_names(models)
         self._check_pools(models)
         return RoutingTable(models, aliases, self.pools, tuple(self.without_effect))
@@ -61,6 +63,18 @@ class Draft:
                     raise wrong(where, f"there is no model `{other}`", cure)
                 if target == name:
                     raise wrong(where, "a model cannot replace itself", "Name another one.")
+                if models[target].cascade is not None:
+                    cure = "Name one of its stages."
+                    raise wrong(where, f"`{other}` is a cascade", cure)
+
+    def _check_cascades(self, models: Mapping[str, ModelSpec], aliases: Mapping[str, str]) -> None:
+        usable = {name for name, model in models.items() if model.cascade is None}
+        for name, model in models.items():
+            for stage in model.cascade.stages if model.cascade else ():
+                if aliases.get(stage, stage) not in usable:
+                    cure = f"Use models with backends: {', '.join(sorted(usable))}."
+                    where = self.cascade_fields[name]
+                    raise wrong(where, f"`{stage}` is not a model with backends", cure)
 
     def _check_pools(self, models: Mapping[str, ModelSpec]) -> None:
         named = {spec.pool for model in models.values() for spec in model.backends}

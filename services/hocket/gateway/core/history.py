@@ -100,7 +100,7 @@ class Durations:
     """A call that takes this many times what 95 of 100 take is slow."""
     LEAST_SLOW_MS = 1_000.0
     SLOW_AFTER = 20
-    """Samples from which a replica's own history tells what is slow."""
+    """Samples from which history tells what is slow."""
 
     def __init__(self) -> None:
         self._by_kind: History[Kind] = History()
@@ -117,6 +117,14 @@ class Durations:
         """Return a quantile of what calls of a kind take, None where nothing is known."""
         known = self._by_kind.quantile(kind, q, enough=ENOUGH)
         return self._by_kind.quantile((kind[0], "", ""), q) if known is None else known
+
+    def well_known(self, kind: Kind, q: float) -> float | None:
+        """Return a quantile of what calls of a kind take, or else of their model; None where neither
+        was seen often enough for a tail."""
+        known = self._by_kind.quantile(kind, q, enough=self.SLOW_AFTER)
+        if known is None:
+            known = self._by_kind.quantile((kind[0], "", ""), q, enough=self.SLOW_AFTER)
+        return known
 
     def of_replica(self, replica: str, q: float) -> float | None:
         """Return a quantile of what calls at a replica take, None where nothing is known."""

@@ -13,7 +13,9 @@ from typing import Literal
 from pydantic import SecretStr
 
 from hocket.gateway.core.breaker import USUAL, BreakerRule
+from hocket.gateway.core.cascade import Cascade
 from hocket.gateway.core.errors import ModelUnknown
+from hocket.gateway.core.hedging import HedgeRule
 from hocket.gateway.core.locality import PrefixCache
 from hocket.gateway.core.price import Prices
 from hocket.gateway.core.triton import TritonOptions
@@ -80,7 +82,8 @@ class ModelSpec:
 
     `fallbacks` are models whose replicas are asked when none of its own can be. `retries` is how many
     attempts a call gets after its first: on other replicas, and when all were asked, on the same again
-    after a pause; None means each other replica once, up to three.
+    after a pause; None means each other replica once, up to three. A model with a `cascade` has no
+    replicas of its own.
     """
 
     backends: tuple[BackendSpec, ...]
@@ -89,6 +92,8 @@ class ModelSpec:
     min_quality: float = 0.0
     fallbacks: tuple[str, ...] = ()
     retries: int | None = None
+    hedge: HedgeRule | None = None
+    cascade: Cascade | None = None
 
     @property
     def block_tokens(self) -> int:
@@ -137,6 +142,14 @@ class RoutingTable:
     def backends_of(self, model: str) -> tuple[BackendSpec, ...]:
         """Return the replicas behind a model or alias; raise ModelUnknown."""
         return self.model(model).backends
+
+    def serving(self, model: str) -> tuple[BackendSpec, ...]:
+        """Return the replicas that may serve a model or alias: its own, or those of its cascade's
+        stages; raise ModelUnknown."""
+        found = self.model(model)
+        if found.cascade is None:
+            return found.backends
+        return tuple(spec for stage in found.cascade.stages for spec in self.model(stage).backends)
 
     def backends(self) -> tuple[BackendSpec, ...]:
         """Return every replica of every model."""

@@ -1,0 +1,404 @@
+"""One attempt of a call at a replica: its money, its place, its announcement, the answer, its record.
+
+A model may hedge: where the answer takes longer than such calls usually do, a second replica is asked
+too (`contest.py`), if one has a free place at once and the budget allows it; whichever loses is stopped
+and booked as speculation. Every request that reached a backend leaves one usage record, the first under
+the call's id, repeats with `:r1`, `:r2` ..., the second of a hedge with `:h` behind that, and `:t1` ...
+in between where a gateway was killed on the way.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Protocol
+
+import structlog
+
+from hocket.gateway.backends.protocol import Backend, BackendError
+from hocket.gateway.cancellation import Cancellation
+from hocket.gateway.contest import Contest, Lane
+from hocket.gateway.core import asked
+from hocket.gateway.core.budget import Reservation
+from hocket.gateway.core.decisions import kept
+from hocket.gateway.core.errors import CallStopped
+from hocket.gateway.core.hedging import HedgeTokens
+from hocket.gateway.core.history import Kind
+from hocket.gateway.core.locality import NO_PROMPT, Prompt
+from hocket.gateway.core.records import UsageKind, call_reply, usage_record
+from hocket.gateway.core.routing import CallFacts
+from hocket.gateway.core.table import ModelSpec
+from hocket.gateway.floor import Floor, Place, Wish
+from hocket.gateway.metrics import GatewayMetrics
+from hocket.gateway.relay import Relay
+from hocket.gateway.routes import Routes
+from hocket.gateway.spending import NOT_SPENT, Spending
+from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.messages import (
+    CallOpened,
+    CallRefused,
+    CallReply,
+    CallRequest,
+    Completion,
+    UsageRecord,
+)
+
+log = structlog.get_logger()
+
+MAX_TURNS = 8
+"""Gateways that begin one call after each other, because the one before was killed."""
+
+
+class Books(Protocol):
+    """Where calls are booked; `open` and `book` return once the record is stored."""
+
+    async def open(self, opened: CallOpened) -> bool:
+        """Store that a call is about to be made; tell whether it was not opened before."""
+        ...
+
+    async def book(self, record: UsageRecord) -> None:
+        """Store what a call used."""
+        ...
+
+    def refuse(self, refused: CallRefused) -> None:
+        """Tell that nobody was asked for a call, as well as can be."""
+        ...
+
+
+@dataclass(slots=True)
+class Call:
+    """A call on its way: which model is asked at the moment and why, which replicas of it failed, what
+    the call cost so far, how long it waited."""
+
+    request: CallRequest
+    cancellation: Cancellation
+    started_ms: float
+    model: str = ""
+    stage: str = ""
+    because: str = ""
+    """Why the present attempt is made, where it is not just the first."""
+    accepts: Callable[[Completion], bool] | None = None
+    """Whether an answer is good enough, where there is a better model to ask; None: any is."""
+    experiment: str | None = None
+    arm: str | None = None
+    tried: list[str] = field(default_factory=list)
+    attempts: int = 0
+    turn: int = 0
+    """How many gateways had the call before."""
+    cost_usd: Decimal = Decimal(0)
+    queue_ms: float = 0.0
+    backend: str = ""
+    relay: Relay | None = None
+    prompt: Prompt = NO_PROMPT
+
+    @property
+    def suffix(self) -> str:
+        """What tells this attempt's record from the others of the call."""
+        turn = f":t{self.turn}" if self.turn else ""
+        return turn + (f":r{self.attempts}" if self.attempts else "")
+
+    @property
+    def began(self) -> bool:
+        """Whether the caller has seen a part of the answer."""
+        return self.relay is not None and self.relay.began
+
+    @property
+    def kind(self) -> Kind:
+        """What calls of its kind have in common."""
+        who = self.request.attribution
+        return (self.model or self.request.model, who.pipeline or "", who.node or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What came of an attempt: whether another replica may be asked, and whether the answer, if there
+    is one, was accepted."""
+
+    reply: CallReply
+    move_on: bool
+    accepted: bool
+    latency_ms: float
+
+
+class Attempts:
+    """Makes attempts over the routes of the moment."""
+
+    def __init__(
+        self,
+        routes: Callable[[], Routes],
+        floor: Floor,
+        spending: Spending,
+        books: Books,
+        *,
+        now_ms: Callable[[], float],
+        gateway: str,
+        metrics: GatewayMetrics | None,
+    ) -> None:
+        self._routes = routes
+        self._floor = floor
+        self._spending = spending
+        self._books = books
+        self._now_ms = now_ms
+        self._gateway = gateway
+        self._metrics = metrics
+        self._hedge_tokens: dict[str, HedgeTokens] = {}
+
+    async def make(self, call: Call, model: ModelSpec) -> Made | None:
+        """Make an attempt within the budgets of the call; None where every replica was tried."""
+        kind = call.kind
+        prices = (spec.prices for spec in model.backends)
+        reservation = await self._spending.reserve(call.request, kind, prices, call.cancellation)
+        cost_usd = NOT_SPENT
+        try:
+            place = await self._floor.place(_wish(call, kind), call.cancellation)
+            if place is None:
+                return None
+            await self._open(call, place, reservation)
+            first = Lane(call.suffix, call.cancellation, call.relay, call.because, place)
+            lane, other = await self._answered(call, model, kind, first)
+            accepted = (
+                lane.error is not None or call.accepts is None or call.accepts(lane.completion)
+            )
+            records = [self._record(call, lane, "call" if accepted else "cascade")]
+            if other is not None:
+                records.append(self._record(call, other, "speculation" if other.lost else "call"))
+            cost_usd = records[0 if lane is first else 1].cost_usd
+            self._learn(call, kind, lane, records[0].cost_usd)
+        finally:
+            self._spending.settle(reservation, cost_usd)
+        call.attempts += 1
+        call.backend = records[0].backend
+        call.queue_ms += place.queue_ms
+        call.cost_usd += sum((record.cost_usd for record in records), NOT_SPENT)
+        for one, record in zip((lane, other), records, strict=False):
+            _log(one, record)
+        await self._book(records)
+        move_on = isinstance(lane.error, BackendError) and lane.error.may_move_on
+        reply = call_reply(call.request, records[0], lane.completion, lane.error)
+        return Made(reply, move_on and not call.began, accepted, records[0].latency_ms)
+
+    async def _open(self, call: Call, place: Place, reservation: Reservation | None) -> None:
+        """Store that a backend is about to be asked, where it charges for it although we are killed."""
+        if place.spec.kind == "function":
+            return
+        try:
+            while call.turn < MAX_TURNS and not await self._books.open(
+                self._opened(call, place, reservation, call.suffix)
+            ):
+                call.turn += 1
+        except BaseException:
+            place.give_back(unused=True)
+            raise
+
+    def _opened(
+        self, call: Call, place: Place, reservation: Reservation | None, suffix: str
+    ) -> CallOpened:
+        expected_usd = reservation.estimate.usd if reservation is not None else 0.0
+        return CallOpened(
+            call_id=call.request.call_id + suffix,
+            attribution=call.request.attribution,
+            model=call.request.model,
+            backend=place.spec.name,
+            replica=place.spec.replica,
+            gateway=self._gateway,
+            expected_usd=Decimal(f"{expected_usd:.9f}"),
+            started_at_ms=self._now_ms(),
+            deadline_at_ms=call.request.deadline_at_ms,
+        )
+
+    # ---- one request, or two ------------------------------------------------------------------
+
+    async def _answered(
+        self, call: Call, model: ModelSpec, kind: Kind, first: Lane
+    ) -> tuple[Lane, Lane | None]:
+        """Return the lane whose answer counts, and the other one where there was one."""
+        delay_ms = self._hedge_after_ms(call, model, kind, first)
+        if delay_ms is None:
+            await self._ask(call, first)
+            return first, None
+        first.cancellation = Cancellation()
+        because = f"hedge: no answer of {call.model} within {delay_ms:.0f} ms"
+        second = Lane(first.suffix + ":h", because=because)
+        contest = Contest(first, second, call.cancellation, call.relay)
+
+        async def ask(lane: Lane) -> None:
+            await self._ask(call, lane)
+
+        async def join(lane: Lane) -> None:
+            await self._join(call, model, kind, lane)
+
+        racing = asyncio.ensure_future(contest.run(ask, join, delay_ms))
+        lane, other = await call.cancellation.guard(racing)
+        if other is not None and self._metrics is not None:
+            self._metrics.hedges.labels(call.model, "won" if lane is second else "lost").inc()
+        return lane, other
+
+    def _hedge_after_ms(
+        self, call: Call, model: ModelSpec, kind: Kind, first: Lane
+    ) -> float | None:
+        rule = model.hedge
+        assert first.place is not None
+        if rule is None or first.place.spec.kind == "function" or len(model.backends) < 2:
+            return None
+        tokens = self._hedge_tokens.get(call.model)
+        if tokens is None or tokens.rule != rule:
+            tokens = self._hedge_tokens[call.model] = HedgeTokens(rule)
+        tokens.earn()
+        return rule.delay_ms(self._floor.durations, kind) if rule.suits(call.request) else None
+
+    async def _join(self, call: Call, model: ModelSpec, kind: Kind, lane: Lane) -> None:
+        """Ask another replica of the model too, if one has a free place and there is money for it."""
+        if not self._hedge_tokens[call.model].take():
+            return
+        reservation, cost_usd = None, NOT_SPENT
+        try:
+            prices = (spec.prices for spec in model.backends)
+            reservation = await self._spending.reserve(
+                call.request, kind, prices, lane.cancellation
+            )
+            place = self._floor.place_now(
+                _wish(call, kind), frozenset(spec.key for spec in model.backends)
+            )
+            if place is None or not await self._announced(call, place, reservation, lane.suffix):
+                return
+            lane.place = place
+            await self._ask(call, lane)
+            cost_usd = self._record(call, lane, "speculation").cost_usd
+        except HocketError as error:
+            log.info("hedge_not_made", call_id=call.request.call_id, reason=str(error))
+        finally:
+            self._spending.settle(reservation, cost_usd)
+
+    async def _announced(
+        self, call: Call, place: Place, reservation: Reservation | None, suffix: str
+    ) -> bool:
+        try:
+            if await self._books.open(self._opened(call, place, reservation, suffix)):
+                return True
+        except BaseException:
+            place.give_back(unused=True)
+            raise
+        place.give_back(unused=True)
+        return False
+
+    async def _ask(self, call: Call, lane: Lane) -> None:
+        """Ask the replica of a lane once, and note what came of it."""
+        place = lane.place
+        assert place is not None
+        spec = place.spec
+        call.tried.append(spec.key)
+        lane.started_ms = self._now_ms()
+        lane.error = CallStopped(reason="the gateway gave up")
+        try:
+            async with self._routes().served[spec.key].in_use() as backend:
+                timeout_ms = min(call.request.deadline_at_ms - lane.started_ms, spec.timeout_ms)
+                lane.completion, lane.error = await _asked(backend, call.request, lane, timeout_ms)
+        finally:
+            lane.latency_ms = self._now_ms() - lane.started_ms
+            if lane.error is not None:
+                self._note_rest(spec.key, lane.error)
+            place.give_back(lane.error)
+
+    def _note_rest(self, key: str, error: HocketError) -> None:
+        retry_at_ms = error.fields.get("retry_at_ms")
+        if error.error_class is ErrorClass.RATE_LIMITED and retry_at_ms is not None:
+            self._floor.rest(key, retry_at_ms)
+
+    # ---- what is left of it -------------------------------------------------------------------
+
+    def _learn(self, call: Call, kind: Kind, lane: Lane, cost_usd: Decimal) -> None:
+        """Take in what an answer tells of its replica, and of what such calls cost."""
+        if lane.error is not None or lane.place is None:
+            return
+        self._floor.metered(lane.place, lane.completion)
+        if cost_usd:
+            self._spending.learn(call.request, kind, lane.place.spec.prices, cost_usd)
+
+    def _record(self, call: Call, lane: Lane, usage: UsageKind) -> UsageRecord:
+        place = lane.place
+        assert place is not None
+        before = tuple(call.tried[: call.tried.index(place.spec.key)])
+        return usage_record(
+            call.request,
+            place.spec,
+            lane.completion,
+            lane.error,
+            suffix=lane.suffix,
+            started_ms=lane.started_ms,
+            latency_ms=lane.latency_ms,
+            kind=usage,
+            decision=kept(
+                place.decision, queue_ms=place.queue_ms, tried=before, because=lane.because
+            ),
+            experiment=call.experiment,
+            arm=call.arm,
+        )
+
+    async def _book(self, records: list[UsageRecord]) -> None:
+        if len(records) == 1:
+            await self._books.book(records[0])
+        else:
+            await asyncio.gather(*map(self._books.book, records))
+
+
+def _wish(call: Call, kind: Kind) -> Wish:
+    request, requires = call.request, call.request.requires
+    return Wish(
+        CallFacts(
+            kind[0],
+            tried=tuple(call.tried),
+            min_quality=requires.min_quality,
+            labels=tuple(requires.labels.items()),
+            residency=requires.residency,
+            prompt=call.prompt,
+        ),
+        kind,
+        request.priority,
+        request.deadline_at_ms,
+        guess_fast=asked.embeds(request),
+        useful_until_ms=request.useful_until_ms,
+    )
+
+
+async def _asked(
+    backend: Backend, request: CallRequest, lane: Lane, timeout_ms: float
+) -> tuple[Completion, HocketError | None]:
+    """Return what the backend made, or what it metered together with its error."""
+    try:
+        lane.cancellation.check()
+        asking = asyncio.create_task(_completed(backend, request, lane, timeout_ms))
+        return await lane.cancellation.guard(asking), None
+    except BackendError as error:
+        return error.spent, error
+    except HocketError as error:
+        return lane.relay.spent if lane.relay is not None else Completion(), error
+
+
+async def _completed(
+    backend: Backend, request: CallRequest, lane: Lane, timeout_ms: float
+) -> Completion:
+    return await backend.call(request, timeout_ms=timeout_ms, chunks=lane.relay)
+
+
+def _log(lane: Lane | None, record: UsageRecord) -> None:
+    if lane is None or lane.place is None:
+        return
+    log.info(
+        "call_finished",
+        call_id=record.call_id,
+        kind=record.kind,
+        run_id=record.attribution.run_id,
+        model=record.model,
+        backend=lane.place.spec.key,
+        reason=lane.place.decision.reason,
+        because=lane.because,
+        candidates=[
+            (candidate.backend, *candidate.score, candidate.refused)
+            for candidate in lane.place.decision.candidates
+        ],
+        status=record.status,
+        error_code=record.error_code,
+        cost_usd=str(record.cost_usd),
+        queue_ms=round(lane.place.queue_ms, 3),
+        latency_ms=round(record.latency_ms, 3),
+    )

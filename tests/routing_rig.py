@@ -1,0 +1,141 @@
+"""Calls over a configuration whose backends do what the test says, with a clock that stands still."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from hocket.gateway.backends.protocol import BackendBroken, Chunk, Chunks
+from hocket.gateway.calls import Calls
+from hocket.gateway.cancellation import Cancellation
+from hocket.gateway.core.configuration import parse
+from hocket.gateway.routes import Routes
+from hocket.gateway.served import ServedBackend
+from hocket.schemas.messages import (
+    Attribution,
+    CallOpened,
+    CallRefused,
+    CallReply,
+    CallRequest,
+    ChatMessage,
+    Completion,
+    UsageRecord,
+)
+
+NOW_MS = 1_800_000_000_000.0
+BOUND_S = 20.0
+
+Behaviour = Callable[[CallRequest, Chunks | None], Awaitable[Completion]]
+
+
+class Scripted:
+    """A backend that behaves as it is told; it counts its calls and those that were cut short."""
+
+    def __init__(self, behaviour: Behaviour) -> None:
+        self.behaviour = behaviour
+        self.called = asyncio.Event()
+        self.requests: list[CallRequest] = []
+        self.stopped = 0
+
+    async def call(
+        self, request: CallRequest, *, timeout_ms: float, chunks: Chunks | None = None
+    ) -> Completion:
+        self.requests.append(request)
+        self.called.set()
+        try:
+            return await self.behaviour(request, chunks)
+        except asyncio.CancelledError:
+            self.stopped += 1
+            raise
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def says(text: str, **fields: Any) -> Scripted:
+    """A backend that answers at once, in one piece where a stream is wanted."""
+
+    async def behaviour(_: CallRequest, chunks: Chunks | None) -> Completion:
+        if chunks is not None:
+            await chunks(Chunk(text, output_tokens=1))
+        return Completion(text=text, input_tokens=1_000, output_tokens=1_000, **fields)
+
+    return Scripted(behaviour)
+
+
+def hangs() -> Scripted:
+    """A backend that never answers."""
+
+    async def behaviour(_: CallRequest, __: Chunks | None) -> Completion:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    return Scripted(behaviour)
+
+
+def breaks() -> Scripted:
+    """A backend that answers with an error of its own."""
+
+    async def behaviour(_: CallRequest, __: Chunks | None) -> Completion:
+        raise BackendBroken(component="it", status=503, reason="no luck")
+
+    return Scripted(behaviour)
+
+
+class Rig:
+    """Calls by a `models:` section; each backend is named in `backends`."""
+
+    def __init__(self, models: dict[str, Any], **backends: Scripted) -> None:
+        self.now_ms = NOW_MS
+        self.records: list[UsageRecord] = []
+        self.opened: list[str] = []
+        self.refused: list[CallRefused] = []
+        self.backends = backends
+        self.calls = Calls(self.routes(models), now_ms=lambda: self.now_ms, books=self)
+
+    def routes(self, models: dict[str, Any]) -> Routes:
+        table = parse(models, {})
+        served = {
+            spec.key: ServedBackend(spec, self.backends[spec.name])
+            for spec in table.backends()
+            if spec.name in self.backends
+        }
+        return Routes(table, served)
+
+    async def make(self, call_id: str = "c", **fields: Any) -> CallReply:
+        chunks = fields.pop("chunks", None)
+        cancellation = fields.pop("cancellation", None) or Cancellation()
+        making = self.calls.make(request(call_id, **fields), cancellation, chunks)
+        return await asyncio.wait_for(making, BOUND_S)
+
+    async def open(self, opened: CallOpened) -> bool:
+        first = opened.call_id not in self.opened
+        self.opened.append(opened.call_id)
+        return first
+
+    async def book(self, record: UsageRecord) -> None:
+        self.records.append(record)
+
+    def refuse(self, refused: CallRefused) -> None:
+        self.refused.append(refused)
+
+    def booked(self) -> list[tuple[str, str, str, str]]:
+        return [(one.call_id, one.backend, one.status, one.kind) for one in self.records]
+
+
+def request(call_id: str = "c", **fields: Any) -> CallRequest:
+    return CallRequest.model_validate(
+        {
+            "call_id": call_id,
+            "model": "writer",
+            "messages": (ChatMessage(role="user", content="How often?"),),
+            "deadline_at_ms": NOW_MS + 60_000,
+            "attribution": Attribution(run_id="r1", pipeline="report", node="draft"),
+            **fields,
+        }
+    )
+
+
+def backend(name: str, **fields: Any) -> dict[str, Any]:
+    """A backend of the configuration; its address is never asked."""
+    prices = {"input_usd_per_mtok": "1", "output_usd_per_mtok": "1"}
+    return {"name": name, "base_url": "http://x", "model": "m", "prices": prices, **fields}
