@@ -69,22 +69,22 @@ async def main(service: Service) -> None:
         calls.replace(routes)
 
     reload = Reload(settings.config, routes, use, service.health)
-    async with company.kept(service.stopping):
-        await limits.settled()
-        await control.open()
-        await door.open()
-        url = await _open_http(http, settings, routes.access)
-        service.started()
-        log.info("gateway_serving", models=calls.routes.table.names(), url=url)
-        with reload.on_hangup():
+    with reload.on_hangup():
+        async with company.kept(service.stopping):
+            await limits.settled()
+            await control.open()
+            await door.open()
+            url = await _open_http(http, settings, routes.access)
+            service.started()
+            log.info("gateway_serving", models=calls.routes.table.names(), url=url)
             await _watched(service, bus, reload)
-        log.info("gateway_draining", drain_ms=DRAIN_MS)
-        await asyncio.gather(door.take_no_more(), http.take_no_more())
-        await ongoing.drain(drain_ms=DRAIN_MS, flush_ms=FLUSH_MS)
-        await http.close()
-        await door.close()
-        await control.close()
-        await limits.close()
+            log.info("gateway_draining", drain_ms=DRAIN_MS)
+            await asyncio.gather(door.take_no_more(), http.take_no_more())
+            await ongoing.drain(drain_ms=DRAIN_MS, flush_ms=FLUSH_MS)
+            await http.close()
+            await door.close()
+            await control.close()
+            await limits.close()
     await retire_missing(calls.routes.served, {})
 
 
