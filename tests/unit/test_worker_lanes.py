@@ -8,8 +8,8 @@ from hocket.workers.runtime.lanes import (
     Demand,
     ReadyQueue,
     allot,
+    held,
     latest_start_ms,
-    room,
     standing,
 )
 
@@ -56,12 +56,15 @@ def test_a_full_worker_asks_for_nothing() -> None:
     assert allot(8, 8, lanes) == {}
 
 
-def test_a_backlog_gets_every_slot_that_quiet_lanes_do_not_keep() -> None:
+@pytest.mark.parametrize("slots", [1, 2, 4, 64])
+def test_a_backlog_gets_every_slot_although_quiet_lanes_are_listened_to(slots: int) -> None:
     lanes = demands()
-    ask(64, 0, lanes)
+    ask(slots, 0, lanes)
     fill(lanes, "normal", left=500)
-    fill(lanes, "normal", left=499)
-    assert ask(64, 2, lanes) == {"normal": 64 - 2 - 2 * standing(64)}
+    ask(slots, 1, lanes)
+    assert 1 + lanes["normal"].asked == slots
+    assert (lanes["urgent"].asked, lanes["batch"].asked) == (standing(slots), standing(slots))
+    assert ask(slots, slots, lanes) == {}
 
 
 def test_slots_are_shared_by_weight_while_every_lane_has_a_backlog() -> None:
@@ -78,7 +81,7 @@ def test_batch_is_served_while_urgent_never_runs_dry() -> None:
         urgent=Demand(pending=10_000, active=True), batch=Demand(pending=10, active=True)
     )
     lanes["normal"].asked = standing(64)
-    turns = [next(iter(allot(64, 61, lanes))) for _ in range(9)]
+    turns = [next(iter(allot(64, 63, lanes))) for _ in range(9)]
     assert "batch" in turns
 
 
@@ -87,7 +90,13 @@ def test_a_worker_with_one_slot_still_listens_to_every_lane() -> None:
 
 
 def test_a_worker_with_one_busy_slot_asks_for_nothing() -> None:
-    assert room(1, 1, 0) == 0
+    assert allot(1, 1, demands()) == {}
+
+
+def test_requests_that_find_no_step_hold_no_slot_and_those_for_waiting_steps_do() -> None:
+    assert held(64, Demand(asked=2)) == 0
+    assert held(64, Demand(asked=12, pending=500)) == 12
+    assert held(64, Demand(asked=12, pending=3)) == 10
 
 
 def test_steps_on_their_way_are_not_asked_for_again() -> None:

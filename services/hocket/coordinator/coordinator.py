@@ -17,7 +17,7 @@ from hocket.coordinator.cache_store import CacheStore
 from hocket.coordinator.catalog import Catalog
 from hocket.coordinator.committer import AWAY, Committer
 from hocket.coordinator.core.backlog import Backlog
-from hocket.coordinator.core.gate import Gate
+from hocket.coordinator.core.gate import Gate, Order
 from hocket.coordinator.dispatcher import Dispatcher
 from hocket.coordinator.durations import Durations
 from hocket.coordinator.intake import Intake
@@ -65,14 +65,23 @@ class Coordinator:
         max_task_bytes: int,
         tenant_weights: Mapping[str, float] | None = None,
         gated: bool = True,
+        order: Order = "slack",
     ) -> None:
         self._durations = Durations(store)
         self._catalog = Catalog(store, self._durations)
         self._committer = Committer(store, health, metrics)
         self._step_cache = StepCache(bus, cache_store, metrics, partitions=partitions)
-        gate = Gate(tenant_weights)
+        gate = Gate(tenant_weights, order=order)
         load = Load(Backlog(tenant_weights), gate)
-        self._dispatcher = Dispatcher(bus, metrics, gate, load, partitions=partitions, gated=gated)
+        self._dispatcher = Dispatcher(
+            bus,
+            metrics,
+            gate,
+            load,
+            partitions=partitions,
+            gated=gated,
+            by_slack=order == "slack",
+        )
         self._make = partial(
             Partition,
             partitions=partitions,

@@ -7,6 +7,7 @@ of the partition offers it again. It fails with the bus only; while that is away
 
 import asyncio
 from contextlib import suppress
+from math import inf
 
 import structlog
 from nats.aio.msg import Msg
@@ -39,7 +40,8 @@ log = structlog.get_logger(__name__)
 
 
 class Dispatcher:
-    """See the module. `partitions`: of the installation, of which this process `took` some."""
+    """See the module. `partitions`: of the installation, of which this process `took` some.
+    `by_slack`: whether short slack puts a step into the urgent lane."""
 
     def __init__(
         self,
@@ -50,11 +52,13 @@ class Dispatcher:
         *,
         partitions: int,
         gated: bool = True,
+        by_slack: bool = True,
     ) -> None:
         self._bus = bus
         self._metrics = metrics
         self._partitions = partitions
         self._gated = gated
+        self._by_slack = by_slack
         self._gate = gate
         self._load = load
         self._owned: set[int] = set()
@@ -174,7 +178,8 @@ class Dispatcher:
     # ---- out --------------------------------------------------------------------------------
 
     def _publish(self, request: StepRequested, traceparent: str | None, attempt_id: str) -> None:
-        subject = subjects.step(request.type, lane_of(request.priority, request.slack_ms))
+        slack_ms = request.slack_ms if self._by_slack else inf
+        subject = subjects.step(request.type, lane_of(request.priority, slack_ms))
         headers = {"traceparent": traceparent} if traceparent else None
         try:
             self._bus.post(subject, _bytes(request), msg_id=attempt_id, headers=headers)

@@ -42,6 +42,7 @@ async def main(service: Service) -> None:
         max_task_bytes=settings.max_task_bytes,
         tenant_weights=settings.tenant_weights,
         gated=settings.dispatch_gate,
+        order=settings.dispatch_order,
     )
     async with leases.watching():
         serving = asyncio.create_task(_say_when_settled(service, coordinator))

@@ -44,6 +44,9 @@ class Settings(BaseSettings):
     dispatch_gate: bool = True
     """Whether ready steps wait for a free slot in the coordinator, where they can be ordered; without
     it they go to the stream at once, first come first served within a lane."""
+    dispatch_order: Literal["slack", "arrival"] = "slack"
+    """How steps that wait for a slot are ordered: by class, tenant and slack, or as they came, to see
+    what that would be like."""
     gateway_host: str = "127.0.0.1"
     """Where the gateway's HTTP door listens."""
     gateway_port: int = Field(0, ge=-1, le=65_535)

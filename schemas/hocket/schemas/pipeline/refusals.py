@@ -396,16 +396,29 @@ def _needs(node: Node, field: str) -> set[str]:
 
 
 def _check_infeasible(pipeline: Pipeline) -> None:
-    """Refuse fast variants that are never taken."""
+    """Refuse fast variants that are never taken, and a pipeline that has nothing to degrade."""
+    every = list(_all(pipeline.nodes, "nodes"))
     if pipeline.on_infeasible == "degrade":
+        if not any(_may_be_spared(node) for _, node, _ in every):
+            raise InvalidInput(
+                field="on_infeasible",
+                reason="no node is `optional` or has a `fast` variant, so that nothing can be spared",
+                cure="Give a node one of the two, or set `on_infeasible: fail`.",
+            )
         return
-    for _, node, field in _all(pipeline.nodes, "nodes"):
+    for _, node, field in every:
         if node.fast is not None:
             raise InvalidInput(
                 field=f"{field}.fast",
                 reason=f"with `on_infeasible: {pipeline.on_infeasible}` it is never taken",
                 cure="Set `on_infeasible: degrade` on the pipeline, or remove it.",
             )
+
+
+def _may_be_spared(node: Node) -> bool:
+    """Tell whether a node can be left out or replaced for want of time; what a planner emits may be."""
+    emits = isinstance(node, PlanningNode) and node.emit is not None
+    return node.optional or node.fast is not None or emits
 
 
 def _check_signals(pipeline: Pipeline) -> None:

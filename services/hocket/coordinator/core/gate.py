@@ -15,8 +15,12 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import ceil, inf
+from typing import Literal
 
+from hocket.coordinator.core.arrival import InTurn
 from hocket.coordinator.core.precedence import Ready, Waiting
+
+Order = Literal["slack", "arrival"]
 
 SPARE_STEPS = 2
 """Steps in the stream beyond the slots, so that a slot that becomes free finds one."""
@@ -58,7 +62,7 @@ class Capacity:
 
 @dataclass(slots=True)
 class _Type:
-    waiting: Waiting
+    waiting: Waiting | InTurn
     out: int = 0
     out_ms: float = 0.0
     runs_out: dict[str, int] = field(default_factory=dict)
@@ -73,10 +77,14 @@ class _Type:
 
 
 class Gate:
-    """See the module. `weights`: of tenants; 1 for those without."""
+    """See the module. `weights`: of tenants; 1 for those without. `order`: what waits goes by
+    `precedence.py`, or as it came (`arrival.py`)."""
 
-    def __init__(self, weights: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self, weights: Mapping[str, float] | None = None, *, order: Order = "slack"
+    ) -> None:
         self._weights = dict(weights or {})
+        self._order = order
         self._types: dict[str, _Type] = {}
         self._out: dict[str, Ready] = {}
         self._held: dict[str, _Type] = {}
@@ -96,7 +104,7 @@ class Gate:
             return True
         kind = self._types.get(step.type)
         if kind is None:
-            kind = self._types[step.type] = _Type(Waiting(self._weights))
+            kind = self._types[step.type] = self._new_type()
         held = len(kind.waiting)
         if (held or kind.out >= kind.window) and held < MAX_HELD:
             kind.waiting.push(step)
@@ -216,6 +224,9 @@ class Gate:
 
     # ---- helpers ----------------------------------------------------------------------------
 
+    def _new_type(self) -> _Type:
+        return _Type(InTurn() if self._order == "arrival" else Waiting(self._weights))
+
     def _goes_out(self, kind: _Type, step: Ready) -> None:
         self._out[step.attempt_id] = step
         kind.out += 1
@@ -246,7 +257,7 @@ class Gate:
         slots = _sum(announced for _, announced in self._workers.values())
         for node_type in slots:
             if node_type not in self._types:
-                self._types[node_type] = _Type(Waiting(self._weights))
+                self._types[node_type] = self._new_type()
         for node_type, kind in self._types.items():
             found = slots.get(node_type, 0)
             if found:

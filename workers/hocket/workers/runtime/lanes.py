@@ -1,9 +1,10 @@
 """Which lane of a node type is asked for steps, and in what order fetched steps start. Pure.
 
-A worker asks the server for no more steps than it has free slots, so that a step never waits here
-while another worker is idle. Every lane keeps a small standing request, so that a step in a quiet
-lane is pushed to a worker at once and no lane can be starved; what is left goes to the lanes that
-have steps, by weight.
+A worker asks the server for no more waiting steps than it has free slots, so that none waits here
+while another worker is idle. Every lane keeps a small standing request besides, so that a step in a
+quiet lane is pushed to a worker at once and no lane can be starved. These hold no slots: lanes in
+which nothing comes would keep slots idle (half of them, where there are four). A step that comes by
+one when every slot is taken waits here for a moment, and is then passed on to another worker.
 """
 
 import heapq
@@ -12,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from hocket.schemas.messages import StepRequested
-from hocket.schemas.subjects import LANES
 
 WEIGHTS: Mapping[str, int] = {"urgent": 8, "normal": 4, "batch": 1}
 """How the slots are shared out while every lane has more steps than there are slots."""
@@ -40,27 +40,29 @@ def standing(slots: int) -> int:
     return max(1, slots // STANDING_DIVISOR)
 
 
-def room(slots: int, busy: int, asked: int) -> int:
-    """Return how many more steps may be requested while `busy` of the slots are taken.
-
-    With fewer slots than lanes every lane may still be asked for one step while a slot is free; what
-    comes too much waits in the worker.
-    """
-    free = slots - busy
-    if free <= 0:
-        return 0
-    return max(free, len(LANES) if slots < len(LANES) else 0) - asked
+def held(slots: int, demand: Demand) -> int:
+    """Return how many free slots a lane's requests will take: all but the standing ones, as far as no
+    step is known to be there for them."""
+    expected = min(demand.asked, demand.pending)
+    return max(expected, demand.asked - standing(slots))
 
 
 def allot(slots: int, busy: int, demands: Mapping[str, Demand]) -> dict[str, int]:
     """Return how many steps to request in each lane now, and take their turns in `demands`.
 
-    Lanes take turns in proportion to their weights (smooth weighted round robin), among those that
-    have more steps than are requested or lack their standing request.
+    While a slot is free every lane gets its standing request. Beyond that lanes take turns in
+    proportion to their weights (smooth weighted round robin), among those that have more steps than
+    are requested.
     """
-    left = room(slots, busy, sum(demand.asked for demand in demands.values()))
+    if busy >= slots:
+        return {}
+    left = slots - busy - sum(held(slots, demand) for demand in demands.values())
     wanted = {name: _missing(slots, demand) for name, demand in demands.items()}
     given = dict.fromkeys(demands, 0)
+    for name, demand in demands.items():
+        if demand.pending <= demand.asked and wanted[name]:
+            given[name] = min(wanted[name], max(0, standing(slots) - demand.asked))
+            wanted[name] -= given[name]
     while left > 0:
         waiting = [name for name, missing in wanted.items() if missing > 0]
         if not waiting:

@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     from hocket.kit.bus import PubAck
 
 STOP_GRACE_S = 1.0
+PASS_ON_S = 0.02
+"""How long a step that came to a full worker waits for a slot before another worker may have it."""
+MAX_PASSED_ON = 3
+"""Deliveries of a step after which it waits where it is: all workers are busy."""
 REFERENCE_MARK = b'"$blob"'
 """Inputs without it are not searched for references."""
 
@@ -200,6 +204,15 @@ class Pool:
             return
         self.attempts[attempt.id] = attempt
         self._ready.push(latest_start_ms(step, delivery.sent_at_ms), attempt)
+        if self._running + len(self._ready) > self.slots and delivery.count <= MAX_PASSED_ON:
+            self._loop.call_later(PASS_ON_S, self._pass_on, attempt, lane)
+
+    def _pass_on(self, attempt: Attempt, lane: LanePull) -> None:
+        """Give a step back that still waits for a slot: to a worker that asked before we do again."""
+        waits = attempt.state is State.READY and not attempt.let_go
+        if waits and self._fetching and self._bus.connected and lane.is_open:
+            self._give_back(attempt)
+            self._spawn(lane.ask(1))
 
     def _schedule(self) -> None:
         """Start what is ready and ask for more, once per turn of the event loop."""

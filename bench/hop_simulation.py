@@ -1,0 +1,287 @@
+"""The coordinator's rules over simulated time: what a load of runs comes to under one order of steps.
+
+The rules are the product's own and unchanged: `accept` and `decide` unfold every run, the outlook gives
+deadlines and slack from durations as they are measured (they enter once a second, as in the product),
+the gate (`core/gate.py`) holds and orders what waits. Simulated are the clock, the workers (slots per
+node type that take steps from lanes by the worker's weights) and the ways between them (1 ms each).
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import Any
+
+from hocket.coordinator.core.commands import CancelAttempt, Dispatch, EndRun, Wake
+from hocket.coordinator.core.deadlines import Estimate, lane_of, observe
+from hocket.coordinator.core.decide import Decision, accept, decide
+from hocket.coordinator.core.gate import Gate, Order
+from hocket.coordinator.core.outlooks import Outlooks
+from hocket.coordinator.core.precedence import Ready
+from hocket.coordinator.core.state import Run
+from hocket.schemas.ids import attempt_id
+from hocket.schemas.messages import (
+    AttemptFinished,
+    Priority,
+    RunAccepted,
+    RunEvent,
+    StepRequested,
+    TimerFired,
+)
+from hocket.schemas.pipeline.plan import Plan
+from hocket.schemas.subjects import LANES
+from hocket.workers.runtime.lanes import WEIGHTS
+
+EPOCH_MS = 1_700_000_000_000.0
+WAY_MS = 1.0
+TICK_MS = 250.0
+OUTLOOKS_EVERY_MS = 1_000.0
+TENANT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task of the load: when it comes, its deadline counted from there, what its steps will take by
+    node name."""
+
+    at_ms: float
+    kind: str
+    slo_ms: float
+    took_ms: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run's end: `latency_ms` from its task's coming."""
+
+    task: Task
+    status: str
+    latency_ms: float
+
+
+@dataclass(slots=True)
+class _Pool:
+    """The workers of one node type, and what is in their stream."""
+
+    slots: int
+    lanes: dict[str, deque[StepRequested]] = field(
+        default_factory=lambda: {name: deque() for name in LANES}
+    )
+    turns: dict[str, int] = field(default_factory=lambda: dict.fromkeys(LANES, 0))
+    running: set[str] = field(default_factory=set)
+
+    def next_step(self) -> StepRequested | None:
+        waiting = [name for name in LANES if self.lanes[name]]
+        if not waiting or len(self.running) >= self.slots:
+            return None
+        for name in waiting:
+            self.turns[name] += WEIGHTS[name]
+        chosen = max(waiting, key=lambda name: self.turns[name])
+        self.turns[chosen] -= sum(WEIGHTS[name] for name in waiting)
+        return self.lanes[chosen].popleft()
+
+
+class Simulation:
+    """See the module. `slots`: of the workers by node type. `enforced`: whether a run ends at its
+    deadline, as in the product, or goes on to its end."""
+
+    def __init__(
+        self, plan: Plan, slots: Mapping[str, int], *, order: Order, enforced: bool
+    ) -> None:
+        self._plan = plan
+        self._slots = dict(slots)
+        self._by_slack = order == "slack"
+        self._enforced = enforced
+        self._gate = Gate(order=order)
+        self._pools = {name: _Pool(number) for name, number in slots.items()}
+        self._outlooks = Outlooks()
+        self._measured: dict[str, Estimate] = {}
+        self._runs: dict[str, Run] = {}
+        self._tasks: dict[str, Task] = {}
+        self._cancelled: set[str] = set()
+        self._ended: list[Ended] = []
+        self._now_ms = EPOCH_MS
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
+        self.busy_ms = dict.fromkeys(slots, 0.0)
+        """Slot time used by node type."""
+
+    def play(self, tasks: Sequence[Task]) -> list[Ended]:
+        """Return how the runs of a load end, in order of their ends."""
+        for number, task in enumerate(tasks):
+            run_id = f"r{number}"
+            self._tasks[run_id] = task
+            self._at(EPOCH_MS + task.at_ms, partial(self._accept, run_id))
+        self._tick()
+        self._tell_durations()
+        while len(self._ended) < len(tasks):
+            self._now_ms, _, action = heapq.heappop(self._agenda)
+            action()
+        return self._ended
+
+    # ---- the coordinator --------------------------------------------------------------------
+
+    def _accept(self, run_id: str) -> None:
+        task = self._tasks[run_id]
+        event = RunAccepted(
+            run_id=run_id,
+            tenant=TENANT,
+            pipeline=self._plan.pipeline.pipeline,
+            version=1,
+            input={name: took_ms / 1_000 for name, took_ms in task.took_ms.items()},
+            priority=Priority.STANDARD,
+            deadline_at_ms=self._now_ms + task.slo_ms,
+        )
+        self._carry_out(
+            accept(
+                event,
+                partition=0,
+                now_ms=self._now_ms,
+                plan=self._plan,
+                outlook=self._outlook(),
+                epoch=1,
+            )
+        )
+
+    def _apply(self, event: RunEvent) -> None:
+        if isinstance(event, AttemptFinished):
+            self._gate.finished(attempt_id(event.run_id, event.step, event.attempt))
+            self._measure(event)
+        run = self._runs.get(event.run_id)
+        if run is not None:
+            self._carry_out(
+                decide(
+                    run,
+                    event,
+                    now_ms=self._now_ms,
+                    plan=self._plan,
+                    outlook=self._outlook(),
+                    epoch=1,
+                )
+            )
+        self._release()
+
+    def _carry_out(self, decision: Decision) -> None:
+        run = decision.run
+        self._runs[run.run_id] = run
+        for command in decision.commands:
+            if isinstance(command, Dispatch):
+                self._dispatch(command)
+            elif isinstance(command, CancelAttempt):
+                name = attempt_id(command.run_id, command.step, command.attempt)
+                if self._gate.cancel(name, self._now_ms):
+                    self._later(WAY_MS, partial(self._stop, name))
+            elif isinstance(command, Wake):
+                if self._enforced:
+                    event = TimerFired(run_id=command.run_id, due_at_ms=command.at_ms)
+                    self._at(max(command.at_ms, self._now_ms), partial(self._apply, event))
+            elif isinstance(command, EndRun):
+                del self._runs[run.run_id]
+                task = self._tasks[run.run_id]
+                latency_ms = self._now_ms - EPOCH_MS - task.at_ms
+                self._ended.append(Ended(task, str(run.status), latency_ms))
+
+    def _dispatch(self, command: Dispatch) -> None:
+        request = command.request
+        ready = Ready(
+            attempt_id=attempt_id(request.run_id, request.step, request.attempt),
+            type=request.type,
+            run_id=request.run_id,
+            tenant=request.tenant,
+            priority=request.priority,
+            partition=0,
+            latest_start_at_ms=command.latest_start_at_ms,
+            last_hope_at_ms=command.last_hope_at_ms,
+            expected_ms=command.expected_ms,
+            join_left=command.join_left,
+            item=request,
+        )
+        if self._gate.offer(ready):
+            self._publish(request, request.slack_ms)
+
+    def _release(self) -> None:
+        for ready in self._gate.release(self._now_ms):
+            self._publish(ready.item, ready.latest_start_at_ms - self._now_ms)
+
+    def _publish(self, request: StepRequested, slack_ms: float) -> None:
+        lane = lane_of(request.priority, slack_ms if self._by_slack else float("inf"))
+        self._later(WAY_MS, partial(self._arrive, request, lane))
+
+    def _tick(self) -> None:
+        self._gate.announced("worker", self._slots, self._now_ms)
+        self._gate.hears_again(self._now_ms)
+        self._gate.tick(self._now_ms)
+        self._release()
+        self._later(TICK_MS, self._tick)
+
+    # ---- durations --------------------------------------------------------------------------
+
+    def _outlook(self) -> Any:
+        return self._outlooks.of(TENANT, self._plan.pipeline.pipeline, 1, self._plan)
+
+    def _measure(self, event: AttemptFinished) -> None:
+        if event.error is None:
+            took_ms = event.finished_at_ms - event.started_at_ms
+            self._measured[event.step] = observe(self._measured.get(event.step), took_ms)
+
+    def _tell_durations(self) -> None:
+        event = self._outlooks.news(TENANT, self._plan.pipeline.pipeline, self._measured)
+        if event is not None:
+            self._outlooks.change(event)
+        self._later(OUTLOOKS_EVERY_MS, self._tell_durations)
+
+    # ---- workers ----------------------------------------------------------------------------
+
+    def _arrive(self, request: StepRequested, lane: str) -> None:
+        pool = self._pools[request.type]
+        pool.lanes[lane].append(request)
+        self._take_steps(pool)
+
+    def _take_steps(self, pool: _Pool) -> None:
+        while (request := pool.next_step()) is not None:
+            name = attempt_id(request.run_id, request.step, request.attempt)
+            if name in self._cancelled:
+                self._cancelled.discard(name)
+                self._later(WAY_MS, partial(self._gate_finished, name))
+                continue
+            pool.running.add(name)
+            took_ms = self._tasks[request.run_id].took_ms[request.node]
+            finished = AttemptFinished(
+                run_id=request.run_id,
+                step=request.step,
+                attempt=request.attempt,
+                worker="worker",
+                started_at_ms=self._now_ms,
+                finished_at_ms=self._now_ms + took_ms,
+            )
+            self._later(took_ms, partial(self._finish, pool, request.type, name, finished))
+
+    def _finish(self, pool: _Pool, kind: str, name: str, finished: AttemptFinished) -> None:
+        if name in pool.running:  # else it was stopped
+            pool.running.discard(name)
+            self.busy_ms[kind] += finished.finished_at_ms - finished.started_at_ms
+            self._later(WAY_MS, partial(self._apply, finished))
+            self._take_steps(pool)
+
+    def _stop(self, name: str) -> None:
+        for pool in self._pools.values():
+            if name in pool.running:
+                pool.running.discard(name)
+                self._later(WAY_MS, partial(self._gate_finished, name))
+                self._take_steps(pool)
+                return
+        self._cancelled.add(name)
+
+    def _gate_finished(self, name: str) -> None:
+        self._gate.finished(name)
+        self._release()
+
+    # ---- time -------------------------------------------------------------------------------
+
+    def _later(self, wait_ms: float, action: Callable[[], None]) -> None:
+        self._at(self._now_ms + wait_ms, action)
+
+    def _at(self, at_ms: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._agenda, (at_ms, next(self._numbers), action))
