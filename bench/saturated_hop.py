@@ -5,7 +5,7 @@ One pipeline of 7 steps in a row, all runs of one class and one tenant. The four
 call, has few slots and is busy most of the time; the others have slots to spare. Tasks bring
 deadlines of their own: 30 % have 2 s, 40 % have 8 s, 30 % have 30 s, whatever the run needs (0.7 s
 on average). Arrivals and durations are drawn from `--seed`, and are the same for every order.
-`--arrivals bursty` (the default) has 6 to 12 s of 1.6 times the mean rate, then 15 to 45 s of less;
+`--arrivals bursty` (the default) has 15 to 25 s of 0.7 times the mean rate, 8 to 12 s of 1.6 times;
 `poisson` has one rate; `azure` has the gaps of the Azure LLM inference trace (`HOCKET_DATA`), and
 the hot step's time goes by its generated tokens.
 
@@ -73,9 +73,9 @@ SPREAD = 0.5
 """Standard deviation of a step's time, as a share of its mean (lognormal)."""
 MAX_TIMES_MEAN = 4.0
 BURST_RATE = 1.6
-BURST_S = (6.0, 12.0)
-QUIET_S = (15.0, 45.0)
-QUIET_RATE = 0.8
+BURST_S = (8.0, 12.0)
+QUIET_S = (15.0, 25.0)
+QUIET_RATE = 0.7
 PATIENCE = 20
 WARMUP_S = 5.0
 """Runs of the first seconds measure the steps and are not counted."""

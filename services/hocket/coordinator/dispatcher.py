@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from hocket.coordinator.core.commands import CancelAttempt, Dispatch
 from hocket.coordinator.core.deadlines import lane_of
+from hocket.coordinator.core.feasibility import HeldTooLong
 from hocket.coordinator.core.gate import Gate
 from hocket.coordinator.core.precedence import Ready
 from hocket.coordinator.load import Load
@@ -23,7 +24,7 @@ from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.kit.bus import Bus
 from hocket.kit.clock import monotonic_ms, now_ms
 from hocket.schemas import ids, subjects
-from hocket.schemas.errors import PayloadTooLarge
+from hocket.schemas.errors import ErrorInfo, PayloadTooLarge
 from hocket.schemas.messages import (
     AttemptFinished,
     Message,
@@ -130,6 +131,9 @@ class Dispatcher:
             command, held_at_ms = ready.item
             held_ms = at_ms - held_at_ms
             self._metrics.released(ready.type, ready.priority, held_ms)
+            if command.judged and ready.last_hope_at_ms < now_ms():
+                self._end(command.request, HeldTooLong().info(), f"h:{at_ms}")
+                continue
             slack_ms = ready.latest_start_at_ms - now_ms()
             request = command.request.model_copy(update={"slack_ms": slack_ms, "held_ms": held_ms})
             self._publish(request, command.traceparent, ready.attempt_id)
@@ -183,22 +187,22 @@ class Dispatcher:
         headers = {"traceparent": traceparent} if traceparent else None
         try:
             self._bus.post(subject, _bytes(request), msg_id=attempt_id, headers=headers)
-        except PayloadTooLarge as error:
-            self._fail(request, error)
+        except PayloadTooLarge as error:  # it fails, like one that its worker refuses
+            self._end(request, error.info(), "f")
 
-    def _fail(self, request: StepRequested, error: PayloadTooLarge) -> None:
-        """A step whose input does not fit a message fails, like one that its worker refuses."""
+    def _end(self, request: StepRequested, error: ErrorInfo, mark: str) -> None:
+        """Post the end of an attempt that does not go out."""
         result = AttemptFinished(
             run_id=request.run_id,
             step=request.step,
             attempt=request.attempt,
-            error=error.info(),
+            error=error,
             worker="coordinator",
         )
         self._bus.post(
             subjects.log(request.partition, AttemptFinished.kind),
             _bytes(result),
-            msg_id=f"{request.run_id}:{request.step}:{request.attempt}:f",
+            msg_id=f"{request.run_id}:{request.step}:{request.attempt}:{mark}",
         )
 
 

@@ -20,6 +20,7 @@ from hocket.coordinator.core.deadlines import (
     last_hope_of,
     slack_of,
 )
+from hocket.coordinator.core.feasibility import is_judged
 from hocket.coordinator.core.graph import open_scope
 from hocket.coordinator.core.moments import nearest
 from hocket.coordinator.core.replacing import replace
@@ -141,12 +142,14 @@ def dispatch(u: Unfolding, step: Step, attempt: int) -> None:
         u.commands.append(_dispatch(u, step, expectation))
 
 
-def redispatch(u: Unfolding, step: Step) -> Dispatch:
+def redispatch(u: Unfolding, step: Step, *, judged: bool = True) -> Dispatch:
     """Return the dispatch of a step's present attempt once more."""
-    return _dispatch(u, step, u.expectation(step))
+    return _dispatch(u, step, u.expectation(step), judged=judged)
 
 
-def _dispatch(u: Unfolding, step: Step, expectation: Expectation) -> Dispatch:
+def _dispatch(
+    u: Unfolding, step: Step, expectation: Expectation, *, judged: bool = True
+) -> Dispatch:
     plan = u.node_plan(step)
     assert step.deadline_at_ms is not None
     assert step.slack_ms is not None
@@ -181,6 +184,7 @@ def _dispatch(u: Unfolding, step: Step, expectation: Expectation) -> Dispatch:
         expected_ms=expectation.own.mean_ms,
         join_left=_join_left(u, step, plan),
         traceparent=u.run.traceparent,
+        judged=judged and step.link is Link.NODE and is_judged(u),
     )
 
 

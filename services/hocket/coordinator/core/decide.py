@@ -30,7 +30,12 @@ from hocket.coordinator.core.deadlines import Outlook
 from hocket.coordinator.core.ending import end_run, finished_of
 from hocket.coordinator.core.feasibility import is_judged
 from hocket.coordinator.core.graph import activate, node_settled, open_scope
-from hocket.coordinator.core.hurrying import give_up, watch_again
+from hocket.coordinator.core.hurrying import (
+    give_up,
+    turn_came,
+    waited_in_vain,
+    watch_again,
+)
 from hocket.coordinator.core.moments import nearest, not_before
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.reuse import Reuse
@@ -149,7 +154,8 @@ def decide(
         now_ms = max(now_ms, event.due_at_ms)
     u = begin(run, plan=plan, outlook=outlook, now_ms=now_ms, epoch=epoch)
     if isinstance(event, AttemptFinished):
-        finished(u, event)
+        rule = turn_came if waited_in_vain(event) else finished
+        rule(u, event)
     elif isinstance(event, SignalReceived):
         signal_received(u, event)
     elif isinstance(event, CancelRequested):
@@ -272,6 +278,8 @@ def _late(run: Run, event: RunEvent, now_ms: float) -> tuple[Command, ...]:
     if isinstance(event, CacheAnswered) and not event.hit:
         return (ReleaseCache(event.key, event.run_id, event.step),)
     if not isinstance(event, AttemptFinished) or event.step not in run.steps:
+        return ()
+    if waited_in_vain(event):
         return ()
     if event.error is not None and event.error.error_class is ErrorClass.CANCELLED:
         return ()

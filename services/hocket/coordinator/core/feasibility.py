@@ -32,6 +32,14 @@ class TooSlow(HocketError):
     error_class = ErrorClass.TIMEOUT
 
 
+class HeldTooLong(HocketError):
+    """The step waited for a slot until its run was expected to miss its deadline. Nobody sees this: the
+    run decides what becomes of the step."""
+
+    code = "held_too_long"
+    error_class = ErrorClass.TIMEOUT
+
+
 def is_judged(u: Unfolding) -> bool:
     """Tell whether the pipeline wants infeasible runs treated in some way."""
     return u.plan.pipeline.on_infeasible != "continue" and not u.run.probe

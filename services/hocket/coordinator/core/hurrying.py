@@ -1,12 +1,21 @@
 """What is done about a node that the run can wait for no longer: the run ends, the node's fast variant
 takes over, or the node is left out."""
 
+from hocket.coordinator.core.attempts import redispatch
 from hocket.coordinator.core.containers import open_fast
 from hocket.coordinator.core.ending import cancel_below, end_run, withdraw
-from hocket.coordinator.core.feasibility import DeadlineInfeasible, TooSlow, give_up_at_ms
+from hocket.coordinator.core.feasibility import (
+    DeadlineInfeasible,
+    HeldTooLong,
+    TooSlow,
+    give_up_at_ms,
+    is_infeasible,
+    is_judged,
+)
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.state import RunStatus, Step, StepState
 from hocket.coordinator.core.unfolding import Unfolding
+from hocket.schemas.messages import AttemptFinished
 
 
 def give_up(u: Unfolding, step: Step) -> None:
@@ -29,6 +38,27 @@ def give_up(u: Unfolding, step: Step) -> None:
     else:
         u.put(replace(step, state=StepState.OPEN, wake_at_ms=None))
         u.settle(step.key, StepState.FAILED, error=error)
+
+
+def waited_in_vain(event: AttemptFinished) -> bool:
+    """Tell whether an attempt did not run, but waited for its turn until it was too late."""
+    return event.error is not None and event.error.code == HeldTooLong.code
+
+
+def turn_came(u: Unfolding, event: AttemptFinished) -> None:
+    """Decide about a step that waited too long: what its run does where it cannot make its deadline
+    any more; else, or where nothing can be done, it goes out."""
+    step: Step | None = u.steps.get(event.step)
+    if step is None or step.state is not StepState.DISPATCHED or step.attempt != event.attempt:
+        return
+    plan = u.node_plan(step)
+    may_be_spared = (
+        u.plan.pipeline.on_infeasible == "fail" or plan.fast is not None or plan.node.optional
+    )
+    if may_be_spared and is_judged(u) and is_infeasible(u, u.expectation(step)):
+        give_up(u, step)
+    else:
+        u.commands.append(redispatch(u, step, judged=False))
 
 
 def watch_again(u: Unfolding) -> None:
