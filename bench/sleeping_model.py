@@ -1,12 +1,36 @@
-"""A model that takes as long as its prompt says, in the gateway's process."""
+"""A model that takes as long as its prompt says, in the gateway's process; it meters what it does.
+
+It makes a token in each millisecond. Where `SLEEPING_MODEL_METER` names a file, every call leaves a line
+there when it ends or is stopped: run, tokens asked for, begin and end (seconds of the wall clock), and
+whether it was answered.
+"""
 
 import asyncio
+import json
+import os
+import time
+from functools import cache
 
 from hocket.schemas.messages import CallRequest, Completion
 
+METER = "SLEEPING_MODEL_METER"
+
 
 async def sleep(request: CallRequest) -> Completion:
-    """Take as many seconds as the last message says, and use a token for each millisecond."""
-    seconds = float(request.messages[-1].content)
-    await asyncio.sleep(seconds)
-    return Completion(text="slept", input_tokens=1, output_tokens=round(seconds * 1_000))
+    """Take as many seconds as the last message says."""
+    begun_s = time.time()
+    seconds, answered = float(request.messages[-1].content), False
+    tokens = round(seconds * 1_000)
+    try:
+        await asyncio.sleep(seconds)
+        answered = True
+    finally:
+        if METER in os.environ:
+            line = [request.attribution.run_id, tokens, begun_s, time.time(), answered]
+            os.write(_meter(), json.dumps(line).encode() + b"\n")
+    return Completion(text="slept", output_tokens=tokens)
+
+
+@cache
+def _meter() -> int:
+    return os.open(os.environ[METER], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
