@@ -31,6 +31,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -53,6 +54,7 @@ LITELLM = HERE / ".venvs" / "litellm"
 LITELLM_VERSION = "1.106.2"
 MEASURED_CORE, LOAD_CORE = 1, 0
 START_TIMEOUT_S = 90
+FETCH = 500
 CALL_TIMEOUT_MS = 30_000.0
 TEXT = "tidal"
 QUESTION = "How high is the tide in Brest at noon, and when does it turn again? " * 4
@@ -168,23 +170,47 @@ class Target:
     async def paced(self, rate: float, seconds: float) -> list[float]:
         """Return latencies (ms), sorted, with calls that begin on a schedule."""
         latencies: list[float] = []
-        began = time.perf_counter() + 0.05
         ongoing: set[asyncio.Task[None]] = set()
 
         async def one(number: int, due: float) -> None:
             await self.call(number)
             latencies.append((time.perf_counter() - due) * 1000)
 
-        for index in range(int(rate * seconds)):
-            due = began + index / rate
-            while (wait_s := due - time.perf_counter()) > 0:  # noqa: ASYNC110  # for the time
-                await asyncio.sleep(wait_s if wait_s > 0.002 else 0)
-            self.calls += 1
-            task = asyncio.create_task(one(self.calls, due))
-            ongoing.add(task)
-            task.add_done_callback(ongoing.discard)
-        await asyncio.gather(*ongoing)
+        async with ticking(rate, int(rate * seconds)) as ticks:
+            async for due in ticks:
+                self.calls += 1
+                task = asyncio.create_task(one(self.calls, due))
+                ongoing.add(task)
+                task.add_done_callback(ongoing.discard)
+            await asyncio.gather(*ongoing)
         return sorted(latencies)
+
+
+@asynccontextmanager
+async def ticking(rate: float, number: int) -> AsyncIterator[AsyncIterator[float]]:
+    """Give a moment at which each of `number` calls is due, when it is. A thread keeps the time: the
+    event loop's own timers count milliseconds, and to spin would take the core from the upstream."""
+    loop = asyncio.get_running_loop()
+    due: asyncio.Queue[float] = asyncio.Queue()
+    began = time.perf_counter() + 0.05
+
+    def tick() -> None:
+        for index in range(number):
+            at = began + index / rate
+            if (wait_s := at - time.perf_counter()) > 0:
+                time.sleep(wait_s)
+            loop.call_soon_threadsafe(due.put_nowait, at)
+
+    async def moments() -> AsyncIterator[float]:
+        for _ in range(number):
+            yield await due.get()
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    try:
+        yield moments()
+    finally:
+        await asyncio.to_thread(thread.join)
 
 
 def cpu_of(pid: int) -> float:
@@ -339,7 +365,16 @@ async def litellm_target(stack: AsyncExitStack, folder: Path, upstream_port: int
 
 
 async def booked(bus: Bus) -> int:
-    return int((await bus.js.stream_info(subjects.USAGE)).state.last_seq)
+    """Return how many different calls the stream USAGE holds."""
+    left = (await bus.js.stream_info(subjects.USAGE)).state.messages
+    reading = await bus.js.pull_subscribe(subjects.USAGE_SUBJECT, "bench", stream=subjects.USAGE)
+    calls: set[str] = set()
+    while left > 0:
+        messages = await reading.fetch(min(left, FETCH), timeout=START_TIMEOUT_S)
+        left -= len(messages)
+        for message in messages:
+            calls |= {json.loads(line)["call_id"] for line in message.data.splitlines()}
+    return len(calls)
 
 
 # ---- the run --------------------------------------------------------------------------------

@@ -90,21 +90,19 @@ async def call(bus: Bus, wanted: CallRequest, *, again: bool = False) -> CallRep
 
 async def records(bus: Bus) -> list[UsageRecord]:
     """Return the calls that USAGE holds as booked, in order."""
-    return [
-        UsageRecord.model_validate(one)
-        for one in await _usage(bus)
-        if one["kind"] not in ("opened", "refused")
-    ]
+    lines = [line for data in await _messages(bus, subjects.USAGE) for line in data.splitlines()]
+    return [UsageRecord.model_validate_json(line) for line in lines]
 
 
 async def opened(bus: Bus) -> list[str]:
-    """Return the calls that USAGE holds as begun, in order."""
-    return [one["call_id"] for one in await _usage(bus) if one["kind"] == "opened"]
+    """Return the calls that CALLS holds as begun, in order."""
+    told = [json.loads(data) for data in await _messages(bus, subjects.CALLS)]
+    return [one["call_id"] for one in told if one["kind"] == "opened"]
 
 
-async def _usage(bus: Bus) -> list[dict[str, Any]]:
-    state = (await bus.js.stream_info(subjects.USAGE)).state
+async def _messages(bus: Bus, stream: str) -> list[bytes]:
+    state = (await bus.js.stream_info(stream)).state
     return [
-        json.loads((await bus.js.get_msg(subjects.USAGE, seq, direct=False)).data or b"")
-        for seq in range(state.first_seq, state.last_seq + 1)
+        (await bus.js.get_msg(stream, seq, direct=False)).data or b""
+        for seq in range(max(state.first_seq, 1), state.last_seq + 1)
     ]

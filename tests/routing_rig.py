@@ -81,6 +81,16 @@ def breaks() -> Scripted:
     return Scripted(behaviour)
 
 
+class Said:
+    """An announcement."""
+
+    def __init__(self, first: bool) -> None:
+        self._first = first
+
+    async def first(self) -> bool:
+        return self._first
+
+
 class Rig:
     """Calls by a `models:` section; each backend is named in `backends`."""
 
@@ -107,10 +117,10 @@ class Rig:
         making = self.calls.make(request(call_id, **fields), cancellation, chunks)
         return await asyncio.wait_for(making, BOUND_S)
 
-    async def open(self, opened: CallOpened) -> bool:
+    async def open(self, opened: CallOpened) -> "Said":
         first = opened.call_id not in self.opened
         self.opened.append(opened.call_id)
-        return first
+        return Said(first)
 
     async def book(self, record: UsageRecord) -> None:
         self.records.append(record)

@@ -2,7 +2,7 @@
 way back.
 
 A freeze of Postgres stops its sessions, too. A rewind starts NATS on a copy of its store, taken a
-moment earlier, of the streams that are written without fsync (LOG, STEPS, EVENTS and the
+moment earlier, of the streams that are written without fsync (LOG, STEPS, CALLS, EVENTS and the
 coordinators' leases): that is what a loss of power may take. TASKS, USAGE and DLQ are fsynced before
 they are acknowledged and stay.
 """

@@ -12,7 +12,9 @@ import pytest
 from gateway_process import Gateway, call, opened, records, running_gateway
 from hocket.kit import clock
 from hocket.kit.bus import Bus
+from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.streams import ensure_streams
+from hocket.schemas import subjects
 from hocket.schemas.messages import Attribution, CallReply, CallRequest, ChatMessage
 from mock_upstream import Upstream, running_upstream
 
@@ -59,6 +61,13 @@ async def begun(bus: Bus, upstream: Upstream) -> "asyncio.Task[CallReply]":
     return asking
 
 
+async def until_opened(bus: Bus) -> None:
+    """Wait until the call's announcement is stored."""
+    async with asyncio.timeout(BOUND_S):
+        while not await opened(bus):  # noqa: ASYNC110 - the state of another process
+            await asyncio.sleep(0.01)
+
+
 async def test_a_call_asked_again_at_another_gateway_is_not_made_twice(
     bus: Bus, nats_url: str, upstream: Upstream, tmp_path: Path
 ) -> None:
@@ -89,6 +98,7 @@ async def test_a_call_whose_gateway_was_killed_is_known_and_made_again_under_its
         asking = await begun(bus, upstream)
         await killed(first)
     asking.cancel()
+    await until_opened(bus)
     assert (await opened(bus), await records(bus)) == (["r1:draft:1:1:1"], [])
     upstream.release.set()
     async with running_gateway(nats_url, tmp_path, models(upstream)):
@@ -97,3 +107,25 @@ async def test_a_call_whose_gateway_was_killed_is_known_and_made_again_under_its
     assert (reply.text, reply.call_id) == ("tidal", "r1:draft:1:1:1")
     assert booked.call_id == "r1:draft:1:1:1:t1"
     assert await opened(bus) == ["r1:draft:1:1:1", "r1:draft:1:1:1:t1"]
+
+
+async def test_an_announcement_that_a_killed_server_lost_is_made_again(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    async with EmbeddedServers(tmp_path / "servers", postgres=False) as servers:
+        bus = await Bus.connect(servers.nats_url, name="test")
+        await ensure_streams(bus)
+        async with running_gateway(servers.nats_url, tmp_path, models(upstream)) as gateway:
+            asking = await begun(bus, upstream)
+            await until_opened(bus)
+            await bus.js.delete_stream(subjects.CALLS)
+            await ensure_streams(bus)
+            assert await opened(bus) == []
+            await servers.nats.kill()
+            await servers.nats.wait_ready()
+            await gateway.logged("bus_reconnected")
+            await until_opened(bus)
+            assert await opened(bus) == ["r1:draft:1:1:1"]
+            asking.cancel()
+            upstream.release.set()
+        await bus.close()

@@ -26,8 +26,9 @@ from hocket.kit.database import connect_pool
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.lifecycle import Health
 from hocket.kit.streams import ensure_streams
-from hocket.ledger.intake import DURABLE, Intake
+from hocket.ledger.intake import ANNOUNCED, BOOKED, DURABLE, Intake
 from hocket.ledger.metrics import LedgerMetrics
+from hocket.ledger.store import sweep
 from hocket.schemas import subjects
 from hocket.schemas.messages import (
     Attribution,
@@ -73,12 +74,14 @@ def record(call_id: str, **fields: Any) -> UsageRecord:
     )
 
 
-async def publish(bus: Bus, payloads: Iterable[bytes]) -> None:
+async def publish(
+    bus: Bus, payloads: Iterable[bytes], subject: str = subjects.USAGE_SUBJECT
+) -> None:
     """Publish without message ids, so that the broker's dedup does no work for the ledger."""
     posted = []
     for payload in payloads:
         await bus.room()
-        posted.append(bus.post(subjects.USAGE_SUBJECT, payload))
+        posted.append(bus.post(subject, payload))
     await asyncio.gather(*posted)
 
 
@@ -91,15 +94,17 @@ async def running_ledger(
     bus: Bus, pool: asyncpg.Pool, health: Health | None = None
 ) -> AsyncIterator[None]:
     stopping = asyncio.Event()
-    intake = Intake(
-        bus, pool, health or Health(), LedgerMetrics(CollectorRegistry()), ack_wait_ms=1_000
-    )
-    task = asyncio.create_task(intake.run(stopping))
+    metrics, writing = LedgerMetrics(CollectorRegistry()), asyncio.Lock()
+    intakes = [
+        Intake(bus, pool, health or Health(), metrics, source, writing=writing, ack_wait_ms=1_000)
+        for source in (BOOKED, ANNOUNCED)
+    ]
+    tasks = [asyncio.create_task(intake.run(stopping)) for intake in intakes]
     try:
         yield
     finally:
         stopping.set()
-        await asyncio.wait_for(task, BOUND_S)
+        await asyncio.wait_for(asyncio.gather(*tasks), BOUND_S)
 
 
 async def drained(bus: Bus) -> None:
@@ -110,6 +115,17 @@ async def drained(bus: Bus) -> None:
         return not info.state.messages
 
     await until(empty)
+
+
+async def heard(bus: Bus) -> None:
+    """Wait until the ledger has acknowledged every announcement."""
+
+    async def all_of_them() -> bool:
+        info = await bus.js.stream_info(subjects.CALLS)
+        consumer = await bus.js.consumer_info(subjects.CALLS, DURABLE)
+        return consumer.ack_floor.stream_seq >= info.state.last_seq
+
+    await until(all_of_them)
 
 
 def connected(bus: Bus) -> Callable[[], Awaitable[bool]]:
@@ -214,14 +230,15 @@ async def test_a_call_is_open_from_its_beginning_until_it_is_booked(
     bus: Bus, pool: asyncpg.Pool
 ) -> None:
     async with running_ledger(bus, pool):
-        await publish(bus, as_json(opened("c1"), opened("c2")))
-        await drained(bus)
+        await publish(bus, as_json(opened("c1"), opened("c2")), subjects.CALL_OPENED)
+        await heard(bus)
         assert await open_calls(pool) == ["c1", "c2"]
-        await publish(bus, as_json(record("c1")))
+        await publish(bus, as_json(record("c1"), record("c3")))
         await drained(bus)
         assert await open_calls(pool) == ["c2"]
-        await publish(bus, as_json(opened("c1"), opened("c3"), record("c3"), opened("c2")))
-        await drained(bus)
+        again = as_json(opened("c1"), opened("c3"), opened("c2"))
+        await publish(bus, again, subjects.CALL_OPENED)
+        await heard(bus)
     assert await open_calls(pool) == ["c2"]
     assert [row["call_id"] for row in await rows(pool)] == ["c1", "c3"]
 
@@ -253,13 +270,39 @@ async def test_a_refused_call_is_kept_for_a_week_with_its_last_reason(
     assert [row["call_id"] for row in await rows(pool)] == ["c3"]
 
 
+async def test_calls_that_an_older_gateway_opens_in_usage_are_known(
+    bus: Bus, pool: asyncpg.Pool
+) -> None:
+    async with running_ledger(bus, pool):
+        await publish(bus, as_json(opened("c1"), opened("c3"), record("c3"), opened("c2")))
+        await drained(bus)
+    assert await open_calls(pool) == ["c1", "c2"]
+
+
+async def test_an_opening_written_after_its_booking_is_swept_away(
+    bus: Bus, pool: asyncpg.Pool
+) -> None:
+    async with running_ledger(bus, pool):
+        await publish(bus, as_json(record("c1")))
+        await drained(bus)
+        for other in ("c1", "c2"):  # another ledger did not see the booking yet
+            await pool.execute(
+                "INSERT INTO hocket.open_call (call_id, tenant, model, backend, started_at,"
+                " deadline_at) VALUES ($1, 't', 'm', 'b', now(), now())",
+                other,
+            )
+        await sweep(pool)
+    assert await open_calls(pool) == ["c2"]
+
+
 async def test_a_call_whose_gateway_was_killed_is_reported_as_lost(
     bus: Bus, pool: asyncpg.Pool
 ) -> None:
     past_ms = datetime.now(UTC).timestamp() * 1000 - 120_000
     async with running_ledger(bus, pool):
-        await publish(bus, as_json(opened("late", deadline_at_ms=past_ms), opened("under-way")))
-        await drained(bus)
+        both = as_json(opened("late", deadline_at_ms=past_ms), opened("under-way"))
+        await publish(bus, both, subjects.CALL_OPENED)
+        await heard(bus)
     lost = await pool.fetch("SELECT call_id, node, gateway, expected_usd FROM report.lost_calls")
     assert [tuple(row) for row in lost] == [("late", "draft", "host:7", Decimal("0.002"))]
 
@@ -286,6 +329,18 @@ async def test_a_poison_record_goes_to_the_dead_letters_and_blocks_nobody(
         await drained(bus)
     assert [row["call_id"] for row in await rows(pool)] == [f"c{number}" for number in range(8)]
     assert len(await dead_letters.list_(bus, 10)) == 1
+
+
+async def test_records_that_share_a_message_become_rows_but_for_the_poison_among_them(
+    bus: Bus, pool: asyncpg.Pool
+) -> None:
+    lines = [*encoded(record("c1"), record("c2")), POISON["a_nul_in_text"], POISON["not_json"]]
+    async with running_ledger(bus, pool):
+        await publish(bus, [b"\n".join([*lines, *encoded(record("c3"))])])
+        await drained(bus)
+    assert [row["call_id"] for row in await rows(pool)] == ["c1", "c2", "c3"]
+    letters = await dead_letters.list_(bus, 10)
+    assert {letter.payload for letter in letters} == set(lines[2:])
 
 
 KILLED_BEFORE_ACK = """

@@ -78,6 +78,16 @@ class ScriptedBackend:
         return self
 
 
+class Said:
+    """An announcement."""
+
+    def __init__(self, first: bool) -> None:
+        self._first = first
+
+    async def first(self) -> bool:
+        return self._first
+
+
 class Desk:
     """Calls over scripted backends, with a clock that stands and a book that is a list."""
 
@@ -124,10 +134,10 @@ class Desk:
             self.calls.make(request(call_id, **fields), Cancellation()), BOUND_S
         )
 
-    async def open(self, opened: CallOpened) -> bool:
+    async def open(self, opened: CallOpened) -> "Said":
         first = opened.call_id not in self.opened
         self.opened.append(opened.call_id)
-        return first
+        return Said(first)
 
     def refuse(self, refused: CallRefused) -> None:
         self.refused.append(refused)
@@ -589,7 +599,7 @@ async def test_a_conversation_goes_back_to_the_replica_that_has_it() -> None:
     assert (homes, later) == (["a", "b"], ["b", "a", "b", "a"])
 
 
-async def test_a_call_is_stored_before_its_backend_is_asked() -> None:
+async def test_a_call_is_announced_before_its_backend_is_asked() -> None:
     desk = Desk(a=raises(broken), b=answers())
     seen: list[list[str]] = []
 
@@ -622,9 +632,9 @@ async def test_a_call_cancelled_while_it_is_announced_is_booked_and_not_made() -
     desk = Desk(a=answers())
     cancellation = Cancellation()
 
-    async def open_slowly(opened: CallOpened) -> bool:
+    async def open_slowly(opened: CallOpened) -> Said:
         cancellation.cancel("somebody asked to")
-        return True
+        return Said(first=True)
 
     desk.open = open_slowly  # type: ignore[method-assign]
     reply = await desk.calls.make(request(), cancellation)

@@ -1,7 +1,8 @@
 """Every subject and stream name, in one place.
 
 `TASKS` is what users publish, `LOG` the ordered input of one partition, `STEPS` the work of the
-workers, `USAGE` one record per model call, `EVENTS` the public facts, `DLQ` what could not be handled.
+workers, `CALLS` the model calls that are about to be made or were refused, `USAGE` one
+record per call that was made, `EVENTS` the public facts, `DLQ` what could not be handled.
 """
 
 import re
@@ -11,6 +12,7 @@ from hocket.schemas.errors import InvalidInput
 TASKS = "TASKS"
 LOG = "LOG"
 STEPS = "STEPS"
+CALLS = "CALLS"
 USAGE = "USAGE"
 EVENTS = "EVENTS"
 DLQ = "DLQ"
@@ -18,7 +20,11 @@ DLQ = "DLQ"
 TASK_FILTER = "hocket.task.*.*"
 LOG_FILTER = "hocket.log.>"
 STEP_FILTER = "hocket.step.>"
+CALL_FILTER = "hocket.call.*"
+CALL_OPENED = "hocket.call.opened"
+CALL_REFUSED = "hocket.call.refused"
 USAGE_SUBJECT = "hocket.usage"
+"""A message is one UsageRecord, or several, one a line."""
 EVENT_FILTER = "hocket.event.>"
 DLQ_FILTER = "hocket.dlq.>"
 

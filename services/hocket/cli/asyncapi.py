@@ -78,7 +78,7 @@ def _application() -> FastStream:
     broker.publisher(
         subjects.USAGE_SUBJECT,
         title="UsageRecord",
-        description="What one model call used and cost.",
+        description="What one model call used and cost; a message may hold several, one a line.",
         schema=UsageRecord,
     )
     specification = AsyncAPI(

@@ -37,6 +37,7 @@ STREAMS = (
     subjects.TASKS,
     subjects.LOG,
     subjects.STEPS,
+    subjects.CALLS,
     subjects.USAGE,
     subjects.EVENTS,
     subjects.DLQ,

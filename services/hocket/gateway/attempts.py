@@ -17,7 +17,7 @@ import structlog
 
 from hocket.gateway.backends.protocol import Backend, BackendError
 from hocket.gateway.cancellation import Cancellation
-from hocket.gateway.contest import Contest, Lane
+from hocket.gateway.contest import Announced, Contest, Lane
 from hocket.gateway.core import asked
 from hocket.gateway.core.budget import Reservation
 from hocket.gateway.core.decisions import kept
@@ -50,14 +50,14 @@ MAX_TURNS = 8
 
 
 class Books(Protocol):
-    """Where calls are booked; `open` and `book` return once the record is stored."""
+    """Where calls are booked."""
 
-    async def open(self, opened: CallOpened) -> bool:
-        """Store that a call is about to be made; tell whether it was not opened before."""
+    async def open(self, opened: CallOpened) -> Announced:
+        """Say that a call is about to be made; returns when that cannot be taken back."""
         ...
 
     async def book(self, record: UsageRecord) -> None:
-        """Store what a call used."""
+        """Store what a call used; returns when it is stored."""
         ...
 
     def refuse(self, refused: CallRefused) -> None:
@@ -92,10 +92,9 @@ class Call:
     prompt: Prompt = NO_PROMPT
 
     @property
-    def suffix(self) -> str:
-        """What tells this attempt's record from the others of the call."""
-        turn = f":t{self.turn}" if self.turn else ""
-        return turn + (f":r{self.attempts}" if self.attempts else "")
+    def tail(self) -> str:
+        """What tells this attempt's record from the others of the call that this gateway makes."""
+        return f":r{self.attempts}" if self.attempts else ""
 
     @property
     def began(self) -> bool:
@@ -153,9 +152,10 @@ class Attempts:
             place = await self._floor.place(_wish(call, kind), call.cancellation)
             if place is None:
                 return None
-            await self._open(call, place, reservation)
-            first = Lane(call.suffix, call.cancellation, call.relay, call.because, place)
+            first = Lane(call.tail, call.turn, call.cancellation, call.relay, call.because, place)
+            await self._announce(call, first, place, reservation)
             lane, other = await self._answered(call, model, kind, first)
+            await self._stored(call, lane, other)
             accepted = (
                 lane.error is not None or call.accepts is None or call.accepts(lane.completion)
             )
@@ -177,25 +177,33 @@ class Attempts:
         reply = call_reply(call.request, records[0], lane.completion, lane.error)
         return Made(reply, move_on and not call.began, accepted, records[0].latency_ms)
 
-    async def _open(self, call: Call, place: Place, reservation: Reservation | None) -> None:
-        """Store that a backend is about to be asked, where it charges for it although we are killed."""
+    async def _announce(
+        self, call: Call, lane: Lane, place: Place, reservation: Reservation | None
+    ) -> None:
+        """Say that a backend is about to be asked, where it charges for it although we are killed."""
         if place.spec.kind == "function":
             return
+        expected_usd = reservation.estimate.usd if reservation is not None else 0.0
         try:
-            while call.turn < MAX_TURNS and not await self._books.open(
-                self._opened(call, place, reservation, call.suffix)
-            ):
-                call.turn += 1
+            lane.announced = await self._books.open(self._opened(call, lane, place, expected_usd))
         except BaseException:
             place.give_back(unused=True)
             raise
 
-    def _opened(
-        self, call: Call, place: Place, reservation: Reservation | None, suffix: str
-    ) -> CallOpened:
-        expected_usd = reservation.estimate.usd if reservation is not None else 0.0
+    async def _stored(self, call: Call, *lanes: Lane | None) -> None:
+        """Wait until the announcements of lanes are stored; one that another gateway had made before us
+        is made again, under an id of our own."""
+        for lane in lanes:
+            if lane is None or lane.announced is None or lane.place is None:
+                continue
+            while not await lane.announced.first() and call.turn < MAX_TURNS:
+                call.turn += 1
+                lane.turn = call.turn
+                lane.announced = await self._books.open(self._opened(call, lane, lane.place, 0.0))
+
+    def _opened(self, call: Call, lane: Lane, place: Place, expected_usd: float) -> CallOpened:
         return CallOpened(
-            call_id=call.request.call_id + suffix,
+            call_id=call.request.call_id + lane.suffix,
             attribution=call.request.attribution,
             model=call.request.model,
             backend=place.spec.name,
@@ -218,7 +226,7 @@ class Attempts:
             return first, None
         first.cancellation = Cancellation()
         because = f"hedge: no answer of {call.model} within {delay_ms:.0f} ms"
-        second = Lane(first.suffix + ":h", because=because)
+        second = Lane(first.tail + ":h", first.turn, because=because)
         contest = Contest(first, second, call.cancellation, call.relay)
 
         async def ask(lane: Lane) -> None:
@@ -259,8 +267,9 @@ class Attempts:
             place = self._floor.place_now(
                 _wish(call, kind), frozenset(spec.key for spec in model.backends)
             )
-            if place is None or not await self._announced(call, place, reservation, lane.suffix):
+            if place is None:
                 return
+            await self._announce(call, lane, place, reservation)
             lane.place = place
             await self._ask(call, lane)
             cost_usd = self._record(call, lane, "speculation").cost_usd
@@ -268,18 +277,6 @@ class Attempts:
             log.info("hedge_not_made", call_id=call.request.call_id, reason=str(error))
         finally:
             self._spending.settle(reservation, cost_usd)
-
-    async def _announced(
-        self, call: Call, place: Place, reservation: Reservation | None, suffix: str
-    ) -> bool:
-        try:
-            if await self._books.open(self._opened(call, place, reservation, suffix)):
-                return True
-        except BaseException:
-            place.give_back(unused=True)
-            raise
-        place.give_back(unused=True)
-        return False
 
     async def _ask(self, call: Call, lane: Lane) -> None:
         """Ask the replica of a lane once, and note what came of it."""

@@ -9,6 +9,7 @@ stops the call stops both.
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from hocket.gateway.backends.protocol import Chunk, Chunks
 from hocket.gateway.cancellation import Cancellation
@@ -20,19 +21,35 @@ from hocket.schemas.messages import Completion
 LOST = "the other request was faster"
 
 
+class Announced(Protocol):
+    """A request that was said to be made."""
+
+    async def first(self) -> bool:
+        """Wait until that is stored; tell whether nobody had said so before."""
+        ...
+
+
 @dataclass(eq=False, slots=True)
 class Lane:
-    """One request at one replica, and what came of it. Without a `place` it was never made."""
+    """One request at one replica, and what came of it. Without a `place` it was never made. `turn` is
+    how many gateways had begun the call before, `tail` tells its requests by one gateway apart."""
 
-    suffix: str
+    tail: str
+    turn: int = 0
     cancellation: Cancellation = field(default_factory=Cancellation)
     relay: Relay | None = None
     because: str = ""
     place: Place | None = None
+    announced: Announced | None = None
     started_ms: float = 0.0
     latency_ms: float = 0.0
     completion: Completion = field(default_factory=Completion)
     error: HocketError | None = None
+
+    @property
+    def suffix(self) -> str:
+        """What tells this request's record from the others of the call."""
+        return (f":t{self.turn}" if self.turn else "") + self.tail
 
     @property
     def answered(self) -> bool:

@@ -2,8 +2,9 @@
 
 `TASKS` and `USAGE` are fsynced by the server (`persist_mode: default`): what a user published and what
 was spent exist nowhere else yet. `LOG`, `STEPS` and `EVENTS` can be made again from Postgres and TASKS,
-so they are written asynchronously. Work queues refuse new messages when full (the publisher waits);
-`LOG` and `EVENTS` drop the oldest.
+so they are written asynchronously; `CALLS` (what is about to be made) too, for a model call must not
+wait for a disk: the ledger has it in Postgres a moment later. Work queues refuse new messages when full
+(the publisher waits); `LOG`, `CALLS` and `EVENTS` drop the oldest.
 
 The server sets aside what a stream may grow to, and refuses one that does not fit: on a small disk all
 streams are then made smaller in the same proportion. What a stream may grow to is never changed once it
@@ -21,8 +22,11 @@ from hocket.schemas.errors import HocketError
 DEDUP_WINDOW_S = 120
 LOG_MAX_AGE_S = 24 * 3_600
 """How far back a log can be read again; applied events are in Postgres long before."""
+CALLS_MAX_AGE_S = 24 * 3_600
+"""How long the ledger may be away and still hear of calls whose gateway was killed."""
 EVENTS_MAX_AGE_S = 7 * 24 * 3_600
 DLQ_MAX_AGE_S = 30 * 24 * 3_600
+MIB = 1024**2
 GIB = 1024**3
 API_TIMEOUT_MS = 10_000.0
 MIN_SHARE = 1 / 256
@@ -62,6 +66,14 @@ def stream_configs(*, replicas: int = 1) -> list[dict[str, Any]]:
         ),
         _stream(
             subjects.STEPS, subjects.STEP_FILTER, replicas, work=True, fast=True, max_bytes=4 * GIB
+        ),
+        _stream(
+            subjects.CALLS,
+            subjects.CALL_FILTER,
+            replicas,
+            fast=True,
+            max_bytes=256 * MIB,
+            max_age_s=CALLS_MAX_AGE_S,
         ),
         _stream(subjects.USAGE, subjects.USAGE_SUBJECT, replicas, work=True, max_bytes=4 * GIB),
         _stream(

@@ -1,10 +1,14 @@
-"""Usage records from the stream USAGE into Postgres: once each, acknowledged after the commit.
+"""Records of a stream (USAGE, or CALLS) into Postgres: once each, acknowledged after the commit.
 
-A batch is what waits in the stream, up to MAX_BATCH records; only one is held at a time, so the
-stream is the queue and memory stays bounded. States: reading, writing, and waiting (Postgres is away:
-the batch is kept and written when it is back; NATS is away: nothing is read). A crash after the commit
-and before the ack means that the batch comes again and changes nothing. A record that cannot be read
-or that Postgres refuses goes to the dead letters, alone: its batch is split until the others are in.
+A message holds one record or several. A batch is what waits in the stream, up to MAX_BATCH messages;
+only one is held at a time, so the stream is the queue and memory stays bounded. States: reading,
+writing, and waiting (Postgres is away: the batch is kept and written when it is back; NATS is away:
+nothing is read). A crash after the commit and before the ack means that the batch comes again and
+changes nothing. A record that cannot be read or that Postgres refuses goes to the dead letters, alone:
+its batch is split until the others are in.
+
+Two streams are read, each by an Intake of its own; `writing`, which they share, keeps the opening of a
+call and its booking from passing by each other unseen.
 """
 
 import asyncio
@@ -23,13 +27,16 @@ from hocket.kit import dead_letters
 from hocket.kit.bus import Bus
 from hocket.kit.lifecycle import Health
 from hocket.ledger.metrics import LedgerMetrics
-from hocket.ledger.record import Record, UsageRefused, record_of
+from hocket.ledger.record import SEPARATOR, Record, UsageRefused, record_of
 from hocket.ledger.store import AWAY, ROW_FAULTS, insert
 from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
 
 DURABLE = "ledger"
 MAX_BATCH = 500
+"""Messages that are fetched at once."""
+MAX_ROWS = 2_000
+"""Records in one transaction."""
 ACK_WAIT_MS = 10_000.0
 """After this a record that was delivered and not acknowledged comes again; harmless, so kept short."""
 MAX_ACK_PENDING = 4 * MAX_BATCH
@@ -49,10 +56,23 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """A stream of records, and its subject."""
+
+    stream: str
+    subject: str
+
+
+BOOKED = Source(subjects.USAGE, subjects.USAGE_SUBJECT)
+ANNOUNCED = Source(subjects.CALLS, subjects.CALL_FILTER)
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
-    """A message of the stream with the record it holds."""
+    """A record, how it was encoded, and the message that holds it."""
 
     message: Msg
+    line: bytes
     record: Record
 
 
@@ -65,7 +85,9 @@ class Intake:
         pool: asyncpg.Pool,
         health: Health,
         metrics: LedgerMetrics,
+        source: Source = BOOKED,
         *,
+        writing: asyncio.Lock | None = None,
         ack_wait_ms: float = ACK_WAIT_MS,
         acknowledge: Callable[[str], None] | None = None,
     ) -> None:
@@ -73,6 +95,9 @@ class Intake:
         self._pool = pool
         self._health = health
         self._metrics = metrics
+        self._source = source
+        self._component = f"{source.stream.lower()}_stream"
+        self._writing = writing or asyncio.Lock()
         self._ack_wait_ms = ack_wait_ms
         self._acknowledge = acknowledge or bus.ack
         self._records: JetStreamContext.PullSubscription | None = None
@@ -97,14 +122,14 @@ class Intake:
                 self._records = await self._subscribed()
             first = await self._records.fetch(1, timeout=wait_ms / 1000)
         except TimeoutError:
-            self._health.report("usage_stream", self._bus.connected, "idle")
+            self._health.report(self._component, self._bus.connected, "idle")
             return ()
         except (NatsError, JetStreamError) as error:
-            self._health.report("usage_stream", False, repr(error))
+            self._health.report(self._component, False, repr(error))
             await self._let_go()
             await asyncio.sleep(FIRST_PAUSE_MS / 1000)
             return ()
-        self._health.report("usage_stream", True, "reading")
+        self._health.report(self._component, True, "reading")
         try:
             others = await self._records.fetch(MAX_BATCH - 1, timeout=self._gather_ms / 1000)
         except (TimeoutError, NatsError, JetStreamError):
@@ -115,9 +140,9 @@ class Intake:
     async def _subscribed(self) -> JetStreamContext.PullSubscription:
         """Subscribe to the durable consumer; it is made where it is missing."""
         return await self._bus.js.pull_subscribe(
-            subjects.USAGE_SUBJECT,
+            self._source.subject,
             durable=DURABLE,
-            stream=subjects.USAGE,
+            stream=self._source.stream,
             config=ConsumerConfig(
                 ack_policy=AckPolicy.EXPLICIT,
                 ack_wait=self._ack_wait_ms / 1000,
@@ -137,61 +162,62 @@ class Intake:
     async def _move(self, batch: Sequence[Msg] | None, stopping: asyncio.Event) -> None:
         entries: list[Entry] = []
         for message in batch or ():
-            try:
-                entries.append(Entry(message, record_of(message.data)))
-            except HocketError as error:
-                await self._bury(message, error)
-        if entries:
-            await self._write(entries, stopping)
+            for line in message.data.split(SEPARATOR):
+                try:
+                    entries.append(Entry(message, line, record_of(line)))
+                except HocketError as error:
+                    await self._bury(message, line, error)
+        for begin in range(0, len(entries), MAX_ROWS):
+            if not await self._written(entries[begin : begin + MAX_ROWS], stopping):
+                return
+        for message in batch or ():
+            self._acknowledge(message.reply)
 
-    async def _write(self, entries: Sequence[Entry], stopping: asyncio.Event) -> None:
-        """Write entries and acknowledge them; leave them unacknowledged where we must stop before."""
+    async def _written(self, entries: Sequence[Entry], stopping: asyncio.Event) -> bool:
+        """Write entries; false where we must stop before they are in, so that they must come again."""
         pause_ms = FIRST_PAUSE_MS
         while True:
             try:
-                new = await insert(self._pool, [entry.record for entry in entries])
+                async with self._writing:
+                    new = await insert(self._pool, [entry.record for entry in entries])
             except ROW_FAULTS as error:
-                await self._split(entries, error, stopping)
-                return
+                return await self._split(entries, error, stopping)
             except AWAY as error:
                 self._health.report("postgres", False, repr(error))
                 log.warning("ledger_waits", reason=repr(error), records=len(entries))
                 if stopping.is_set():
-                    return
+                    return False
                 pause_ms = await _paused(pause_ms, stopping)
                 continue
             self._health.report("postgres", True, "")
-            for entry in entries:
-                self._acknowledge(entry.message.reply)
             opened = sum(entry.record.opened for entry in entries)
             refused = sum(entry.record.refused for entry in entries)
             repeated = len(entries) - opened - refused - new
             self._metrics.observe(new=new, repeated=repeated, opened=opened, refused=refused)
-            return
+            return True
 
     async def _split(
         self, entries: Sequence[Entry], error: Exception, stopping: asyncio.Event
-    ) -> None:
+    ) -> bool:
         if len(entries) == 1:
             (entry,) = entries
-            await self._bury(
-                entry.message, UsageRefused(call_id=entry.record.call_id, reason=str(error))
-            )
-            return
+            refused = UsageRefused(call_id=entry.record.call_id, reason=str(error))
+            await self._bury(entry.message, entry.line, refused)
+            return True
         middle = len(entries) // 2
-        await self._write(entries[:middle], stopping)
-        await self._write(entries[middle:], stopping)
+        return await self._written(entries[:middle], stopping) and await self._written(
+            entries[middle:], stopping
+        )
 
-    async def _bury(self, message: Msg, error: HocketError) -> None:
+    async def _bury(self, message: Msg, line: bytes, error: HocketError) -> None:
         await dead_letters.bury(
             self._bus,
             "usage",
             subject=message.subject,
-            payload=message.data,
+            payload=line,
             headers=dict(message.headers or {}),
             error=error.info(),
         )
-        self._acknowledge(message.reply)
         self._metrics.buried.inc()
         log.error("usage_buried", code=error.code, reason=str(error))
 

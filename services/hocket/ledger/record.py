@@ -23,6 +23,10 @@ _WHO = frozenset(
 )
 
 
+SEPARATOR = b"\n"
+"""Between the records of one message; JSON has line breaks in its texts escaped."""
+
+
 class UsageMalformed(HocketError):
     """The usage record is not valid at `{field}`: {reason}. It is kept in the dead letters; redrive it
     when its publisher is mended (`hocket dlq list`)."""
@@ -108,7 +112,7 @@ class Record:
 
 
 def record_of(payload: bytes) -> Record:
-    """Return an encoded record of USAGE as a row; raise UsageMalformed."""
+    """Return an encoded record of USAGE or CALLS as a row; raise UsageMalformed."""
     opened, refused = _OPENED_MARK in payload, _REFUSED_MARK in payload
     try:
         if opened:

@@ -1,13 +1,24 @@
-"""The ledger process: waits for the platform's tables and streams, then books usage until stopped."""
+"""The ledger process: waits for the platform's tables and streams, then books usage until stopped.
+
+With several ledgers the opening of a call may be written after its booking by another one. Its row in
+`hocket.open_call` is then of no use; such rows are swept away, and no report shows them until then.
+"""
+
+import asyncio
+from contextlib import suppress
+
+import asyncpg
 
 from hocket.kit.lifecycle import Service
 from hocket.kit.migrations import wait_current
 from hocket.kit.streams import ensure_streams
-from hocket.ledger.intake import Intake
+from hocket.ledger.intake import ANNOUNCED, BOOKED, Intake
 from hocket.ledger.metrics import LedgerMetrics
+from hocket.ledger.store import AWAY, sweep
 
 POOL_SIZE = 2
 TABLES_TIMEOUT_MS = 120_000.0
+SWEEP_S = 60.0
 
 
 async def main(service: Service) -> None:
@@ -19,4 +30,23 @@ async def main(service: Service) -> None:
     metrics = LedgerMetrics(service.telemetry.registry)
     service.started()
     service.log.info("ledger_serving")
-    await Intake(bus, pool, service.health, metrics).run(service.stopping)
+    writing = asyncio.Lock()
+    intakes = (
+        Intake(bus, pool, service.health, metrics, source, writing=writing)
+        for source in (BOOKED, ANNOUNCED)
+    )
+    async with asyncio.TaskGroup() as tasks:
+        for intake in intakes:
+            tasks.create_task(intake.run(service.stopping))
+        tasks.create_task(_swept(service, pool))
+
+
+async def _swept(service: Service, pool: asyncpg.Pool) -> None:
+    """Sweep until the service is asked to stop."""
+    while not service.stopping.is_set():
+        with suppress(TimeoutError):
+            await asyncio.wait_for(service.stopping.wait(), SWEEP_S)
+        try:
+            await sweep(pool)
+        except AWAY as error:
+            service.log.info("ledger_sweep_failed", reason=repr(error))

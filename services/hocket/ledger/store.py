@@ -48,6 +48,11 @@ ON CONFLICT (call_id) DO UPDATE
 """
 """Adds the calls that no backend was asked for, and forgets those of a week ago."""
 
+SWEEP = """
+DELETE FROM hocket.open_call o USING hocket.usage u WHERE u.call_id = o.call_id
+"""
+"""Drops the rows of calls that were booked before somebody wrote that they were opened."""
+
 ROW_FAULTS = (
     asyncpg.DataError,
     asyncpg.IntegrityConstraintViolationError,
@@ -75,6 +80,11 @@ async def insert(pool: asyncpg.Pool, records: Sequence[Record]) -> int:
         if refused:
             await connection.execute(INSERT_REFUSED, *_columns(refused), timeout=INSERT_TIMEOUT_S)
     return new
+
+
+async def sweep(pool: asyncpg.Pool) -> None:
+    """Drop the open calls that are booked; raise AWAY."""
+    await pool.execute(SWEEP, timeout=INSERT_TIMEOUT_S)
 
 
 async def _booked(where: asyncpg.Pool | asyncpg.Connection, rows: Sequence[Row]) -> int:
