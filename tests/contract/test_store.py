@@ -134,8 +134,8 @@ def a_step(key: str = "a", **fields: Any) -> Step:
     )
 
 
-def batch_of(epoch: int, seq: int, *runs: Run, told: float | None = None) -> Batch:
-    batch = Batch(offsets={0: (epoch, seq, f"m{seq}")})
+def batch_of(epoch: int, seq: int, *runs: Run, told: float | None = None, number: int = 0) -> Batch:
+    batch = Batch(offsets={0: (epoch, seq, f"m{seq}")}, numbers={0: number})
     batch.runs = [run_row(run) for run in runs]
     batch.steps = [step_row(run.run_id, step) for run in runs for step in run.steps.values()]
     if told is not None:
@@ -261,6 +261,22 @@ def test_a_batch_may_be_written_twice(play: Play) -> None:
         await store.commit(batch)
         ((run, steps),) = await store.in_flight(0)
         assert (run.run_id, [step.key for step in steps]) == ("r1", ["a"])
+
+    play(scene)
+
+
+def test_a_batch_that_comes_after_a_later_one_writes_nothing(play: Play) -> None:
+    async def scene(parts: Parts) -> None:
+        store = parts.store
+        await store.own(0, "a")
+        for number in (1, 1, 2):  # the first one twice: its answer was lost
+            await store.commit(batch_of(1, 6 + number, number=number))
+        with pytest.raises(AssertionError, match="late"):
+            await store.commit(batch_of(1, 7, a_run(), number=1))
+        assert await store.known(["r1"]) == {}
+        again = await store.own(0, "b")
+        assert again.applied_seq == 8
+        await store.commit(batch_of(2, 9, number=1))
 
     play(scene)
 

@@ -51,6 +51,7 @@ class PartitionRow:
     applied_seq: int = 0
     applied_msg_id: str = ""
     told_ms: float = 0.0
+    batch: int = 0
 
 
 @dataclass
@@ -90,6 +91,7 @@ class Database:
         row = self.partitions.setdefault(partition, PartitionRow())
         row.epoch += 1
         row.owner = owner
+        row.batch = 0
         self.world.note("postgres", f"partition {partition} epoch {row.epoch} is {owner}'s")
         self.tell("owned", (partition, row.epoch, owner))
         return Offset(row.epoch, row.applied_seq, row.applied_msg_id, row.told_ms)
@@ -100,6 +102,7 @@ class Database:
             if row is None or row.epoch != epoch:
                 self.world.note("postgres", f"refuses epoch {epoch} of partition {partition}")
                 raise PartitionLost(partition=partition, epoch=epoch)
+            assert row.batch <= batch.numbers.get(partition, 0), "a batch comes late"
         self.write(batch)
         self.tell("committed", batch)
 
@@ -112,6 +115,7 @@ class Database:
         for partition, (_, seq, msg_id) in batch.offsets.items():
             row = self.partitions[partition]
             row.applied_seq, row.applied_msg_id = seq, str(msg_id)
+            row.batch = batch.numbers.get(partition, 0)
             row.told_ms = max(row.told_ms, round(batch.told.get(partition, 0.0) * 1_000) / 1_000)
         for values in batch.runs:
             self._write_run(_row(RUN_COLUMNS, values))

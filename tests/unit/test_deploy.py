@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from hocket.coordinator.core.gate import Load
 from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.kit.lifecycle import STOP_TIMEOUT_S
 from hocket.kit.settings import Settings
 from hocket.workers.configuration import parse
 from hocket.workers.runtime.consumers import consumer_name
@@ -96,11 +97,45 @@ def test_the_kustomization_names_files_that_are_there() -> None:
     assert all((KUBERNETES / name).exists() for name in kustomization["resources"])
 
 
-def test_one_coordinator_runs_at_a_time() -> None:
-    deployments = documents(KUBERNETES / "services.yaml")
-    (coordinator,) = [d for d in deployments if d["metadata"]["name"] == "coordinator"]
-    assert coordinator["spec"]["replicas"] == 1
-    assert coordinator["spec"]["strategy"] == {"type": "Recreate"}
+def deployments() -> dict[str, dict]:
+    found = documents(KUBERNETES / "services.yaml")
+    return {d["metadata"]["name"]: d["spec"] for d in found if d["kind"] == "Deployment"}
+
+
+def test_every_service_goes_on_while_one_of_its_processes_is_replaced() -> None:
+    budgets = {d["metadata"]["name"]: d["spec"] for d in documents(KUBERNETES / "disruption.yaml")}
+    assert budgets.keys() == deployments().keys()
+    for name, deployment in deployments().items():
+        assert deployment["replicas"] >= 2
+        assert deployment["strategy"]["rollingUpdate"]["maxUnavailable"] == 1
+        labels = deployment["template"]["metadata"]["labels"]
+        assert budgets[name]["selector"]["matchLabels"] == labels
+        assert deployment["selector"]["matchLabels"] == labels
+        assert budgets[name]["maxUnavailable"] == 1
+        (spread,) = deployment["template"]["spec"]["topologySpreadConstraints"]
+        assert spread["labelSelector"]["matchLabels"] == labels
+
+
+def test_coordinators_have_names_of_their_own_and_no_fewer_partitions_than_there_are() -> None:
+    settings, _secret = documents(KUBERNETES / "settings.yaml")
+    coordinator = deployments()["coordinator"]
+    assert coordinator["replicas"] <= int(settings["data"]["HOCKET_PARTITIONS"])
+    (container,) = coordinator["template"]["spec"]["containers"]
+    named = {one["name"]: one["valueFrom"] for one in container["env"]}
+    assert named == {"HOCKET_INSTANCE": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    assert named.keys() <= settings_names()
+
+
+def test_a_process_is_restarted_when_it_hangs_and_not_when_a_server_is_away() -> None:
+    for deployment in deployments().values():
+        (container,) = deployment["template"]["spec"]["containers"]
+        assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+        assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+
+
+def test_a_process_has_time_to_end_by_itself() -> None:
+    for deployment in deployments().values():
+        assert deployment["template"]["spec"]["terminationGracePeriodSeconds"] > STOP_TIMEOUT_S
 
 
 def test_keda_watches_a_consumer_that_workers_make_and_metrics_that_coordinators_have() -> None:

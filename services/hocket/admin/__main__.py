@@ -15,7 +15,6 @@ import uvicorn
 
 from hocket.admin.app import make_app
 from hocket.admin.context import Context
-from hocket.admin.health.reads import database_answers
 from hocket.kit.installation import agree_on_partitions
 from hocket.kit.lifecycle import Service, run
 from hocket.schemas.errors import ErrorClass, HocketError
@@ -70,10 +69,9 @@ def _started(service: Service, listener: socket.socket) -> None:
 
 
 async def _watch(service: Service, context: Context) -> None:
-    """Report again and again whether broker and database can be reached."""
+    """Report again and again whether the broker can be reached."""
     while True:
         service.health.report("nats", context.bus.connected)
-        service.health.report("database", await database_answers(context.pool))
         await asyncio.sleep(WATCH_INTERVAL_S)
 
 

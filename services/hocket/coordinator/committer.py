@@ -66,6 +66,8 @@ class _Pending:
 
     seq: int
     msg_id: str
+    number: int = 0
+    """Which batch of its tenure it goes with."""
     dirty: dict[str, _Dirty] = field(default_factory=dict)
     attempts: dict[tuple[str, str, int, str], tuple[str, RecordAttempt]] = field(
         default_factory=dict
@@ -88,6 +90,7 @@ class Tenure:
         self.over = False
         """Another coordinator has the partition, or this one let go of it."""
         self.pending: _Pending | None = None
+        self.batches = 0
         self.applying = False
         """An event is half applied: what it changed and the offset behind it are written together."""
         self.lost = lost
@@ -254,6 +257,7 @@ class Committer:
         for tenure in self._tenures.values():
             if tenure.pending is not None and not tenure.applying:
                 taken[tenure], tenure.pending = tenure.pending, None
+                tenure.batches = taken[tenure].number = tenure.batches + 1
         return taken
 
     async def _gather(self) -> None:
@@ -320,6 +324,7 @@ def _batch_of(parts: Mapping[Tenure, _Pending]) -> Batch:
     for tenure, part in parts.items():
         number = tenure.partition
         batch.offsets[number] = (tenure.epoch, part.seq, part.msg_id)
+        batch.numbers[number] = part.number
         if part.told_ms is not None:
             batch.told[number] = part.told_ms
         for run_id, dirty in part.dirty.items():

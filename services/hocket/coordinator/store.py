@@ -36,10 +36,12 @@ class PartitionLost(HocketError):
 
 @dataclass(slots=True)
 class Batch:
-    """What one commit writes. `offsets`: partition -> (epoch, applied_seq, applied_msg_id); `told`:
-    partition -> up to when the ends of its runs were told (epoch ms), where that is news."""
+    """What one commit writes. `offsets`: partition -> (epoch, applied_seq, applied_msg_id); `numbers`:
+    partition -> which of its epoch's batches this is; `told`: partition -> up to when the ends of its
+    runs were told (epoch ms), where that is news."""
 
     offsets: dict[int, tuple[int, int, str]] = field(default_factory=dict)
+    numbers: dict[int, int] = field(default_factory=dict)
     told: dict[int, float] = field(default_factory=dict)
     runs: list[Row] = field(default_factory=list)
     steps: list[Row] = field(default_factory=list)
@@ -72,10 +74,13 @@ class Store:
 
     async def commit(self, batch: Batch) -> None:
         """Write a batch, or raise PartitionLost for the first partition that has another owner now and
-        write nothing."""
-        fences = [(p, *o, batch.told.get(p)) for p, o in sorted(batch.offsets.items())]
+        write nothing. The same batch may be written again; after a later one it is refused."""
+        fences = [
+            (p, *o, batch.told.get(p), batch.numbers.get(p, 0))
+            for p, o in sorted(batch.offsets.items())
+        ]
         arguments = [
-            *_columns(fences, 5),
+            *_columns(fences, FENCE_WIDTH),
             *_columns(batch.runs, len(RUN_COLUMNS)),
             *_columns(batch.steps, len(STEP_COLUMNS)),
             *_columns(batch.attempts, len(ATTEMPT_COLUMNS)),
@@ -87,8 +92,10 @@ class Store:
         try:
             await self._pool.fetchval(statement, *arguments, timeout=COMMIT_TIMEOUT_S)
         except asyncpg.DivisionByZeroError:
-            lost = await self._pool.fetchrow(_LOST, *_columns(fences, 5)[:2])
-            assert lost is not None, "the fence failed, and epochs never go back"
+            lost = await self._pool.fetchrow(_LOST, *_columns(fences, FENCE_WIDTH)[:2])
+            assert lost is not None, (
+                "epochs never go back, and nobody waits for a batch that is late"
+            )
             raise PartitionLost(partition=lost["partition"], epoch=lost["epoch"]) from None
 
     async def in_flight(self, partition: int) -> list[tuple[Run, list[Step]]]:
@@ -192,7 +199,7 @@ def _set(columns: Mapping[str, str], keep: set[str]) -> str:
 _OWN = """
 INSERT INTO hocket.partition (partition, epoch, owner) VALUES ($1, 1, $2)
 ON CONFLICT (partition) DO UPDATE
-SET epoch = hocket.partition.epoch + 1, owner = excluded.owner, updated_at = now()
+SET epoch = hocket.partition.epoch + 1, batch = 0, owner = excluded.owner, updated_at = now()
 RETURNING epoch, applied_seq, applied_msg_id,
     (extract(epoch FROM told_at) * 1000)::double precision AS told_ms
 """
@@ -212,19 +219,23 @@ OUTLOOK_COLUMNS: Mapping[str, str] = {
     "mean_ms": "double precision",
     "variance": "double precision",
 }
-_RUN_FIRST = 6
+FENCE_WIDTH = 6
+_RUN_FIRST = FENCE_WIDTH + 1
 _STEP_FIRST = _RUN_FIRST + len(RUN_COLUMNS)
 _ATTEMPT_FIRST = _STEP_FIRST + len(STEP_COLUMNS)
 _OUTLOOK_FIRST = _ATTEMPT_FIRST + len(ATTEMPT_COLUMNS)
-# The division fails, and with it the whole statement, unless every partition is still ours.
+# The division fails, and with it the whole statement, unless every partition is still ours. It fails,
+# too, where a later batch is in: a connection was lost, the batch was written by another one, and what
+# the lost connection had sent is executed only now (by a server that stood still).
 _WRITES = f"""
 WITH fence AS (
     UPDATE hocket.partition p
-    SET applied_seq = f.seq, applied_msg_id = f.msg_id, updated_at = now(),
+    SET applied_seq = f.seq, applied_msg_id = f.msg_id, batch = f.batch, updated_at = now(),
         told_at = greatest(p.told_at, to_timestamp(f.told_ms / 1000))
-    FROM unnest($1::integer[], $2::bigint[], $3::bigint[], $4::text[], $5::double precision[])
-        AS f(partition, epoch, seq, msg_id, told_ms)
-    WHERE p.partition = f.partition AND p.epoch = f.epoch
+    FROM unnest(
+        $1::integer[], $2::bigint[], $3::bigint[], $4::text[], $5::double precision[], $6::bigint[]
+    ) AS f(partition, epoch, seq, msg_id, told_ms, batch)
+    WHERE p.partition = f.partition AND p.epoch = f.epoch AND p.batch <= f.batch
     RETURNING 1
 ), run AS (
     INSERT INTO hocket.run ({", ".join(RUN_COLUMNS)})

@@ -1,6 +1,14 @@
-"""Connections to Postgres: asyncpg pools for the hot paths."""
+"""Connections to Postgres: asyncpg pools for the hot paths, and whether it answers.
+
+A server that stands still, or that vanished without a word, must not hold its clients for ever: a
+statement has a time limit, and so has giving its connection back. What such a connection had sent may
+still be executed when the server goes on.
+"""
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
 import asyncpg
 
@@ -9,6 +17,12 @@ from hocket.schemas.errors import ErrorClass, HocketError
 CONNECT_TIMEOUT_S = 30.0
 STATEMENT_TIMEOUT_S = 60.0
 RETRY_WAIT_S = 0.2
+RELEASE_TIMEOUT_S = 5.0
+"""How long a statement that was given up may take to be cancelled; then its connection is closed."""
+PULSE_EVERY_S = 3.0
+PULSE_TIMEOUT_S = 5.0
+PULSE = "database"
+"""The component of a process's health that says whether Postgres answers."""
 
 
 class DatabaseUnavailable(HocketError):
@@ -20,16 +34,28 @@ class DatabaseUnavailable(HocketError):
     retryable = True
 
 
+class Pool(asyncpg.Pool):  # type: ignore[misc]  # asyncpg has no types
+    """A pool that does not wait for a hung server to take a connection back."""
+
+    async def release(self, connection: Any, *, timeout: float | None = None) -> None:
+        await super().release(connection, timeout=timeout or RELEASE_TIMEOUT_S)
+
+
 async def connect_pool(url: str, *, size: int, name: str) -> asyncpg.Pool:
     """Return a pool of at most `size` connections, or raise DatabaseUnavailable in 30 s."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + CONNECT_TIMEOUT_S
     while True:
         try:
-            return await asyncpg.create_pool(
+            return await Pool(
                 url,
                 min_size=1,
                 max_size=size,
+                max_queries=50_000,
+                max_inactive_connection_lifetime=300.0,
+                loop=None,
+                connection_class=asyncpg.Connection,
+                record_class=asyncpg.Record,
                 timeout=5,
                 command_timeout=STATEMENT_TIMEOUT_S,
                 server_settings={"application_name": f"hocket {name}"},
@@ -44,6 +70,32 @@ async def connect_pool(url: str, *, size: int, name: str) -> asyncpg.Pool:
             if loop.time() > deadline:
                 raise DatabaseUnavailable(reason=str(error) or type(error).__name__) from error
             await asyncio.sleep(RETRY_WAIT_S)
+
+
+async def feel_pulse(pool: asyncpg.Pool, report: Callable[[str, bool, str], None]) -> None:
+    """Ask Postgres every few seconds whether it answers, for ever, and report it."""
+    while True:
+        try:
+            await _ask(pool)
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            report(PULSE, False, str(error) or f"no answer in {PULSE_TIMEOUT_S:g} s")
+        else:
+            report(PULSE, True, "")
+        await asyncio.sleep(PULSE_EVERY_S)
+
+
+async def _ask(pool: asyncpg.Pool) -> None:
+    async with asyncio.timeout(PULSE_TIMEOUT_S):
+        connection = await pool.acquire()
+    try:
+        async with asyncio.timeout(PULSE_TIMEOUT_S):
+            await connection.execute("SELECT 1")
+    except BaseException:
+        with suppress(asyncpg.InterfaceError):
+            connection.terminate()  # it need not be waited for
+        raise
+    finally:
+        await pool.release(connection)
 
 
 async def _keep(_connection: asyncpg.Connection) -> None:

@@ -19,10 +19,11 @@ from typing import Any
 import asyncpg
 import structlog
 import uvloop
+from prometheus_client import Gauge
 
 from hocket.kit import garbage, telemetry
 from hocket.kit.bus import Bus
-from hocket.kit.database import connect_pool
+from hocket.kit.database import connect_pool, feel_pulse
 from hocket.kit.settings import Settings
 from hocket.schemas.errors import HocketError
 
@@ -60,9 +61,19 @@ class Service:
     stopping: asyncio.Event
     health: Health
     log: Any
+    well: Gauge = field(init=False)
     _closers: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
     _buses: list[Bus] = field(default_factory=list)
+    _pulses: list[asyncio.Task[None]] = field(default_factory=list)
     _started: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.well = Gauge(
+            "hocket_component_ok",
+            "Whether a component of this process is well, as `/readyz` says: 1 or 0.",
+            ["component"],
+            registry=self.telemetry.registry,
+        )
 
     async def bus(self, *, window: int = 4096) -> Bus:
         """Connect to NATS; its health is reported by itself."""
@@ -72,8 +83,10 @@ class Service:
         return bus
 
     async def pool(self, size: int) -> asyncpg.Pool:
-        """Connect to Postgres."""
+        """Connect to Postgres; whether it answers is reported by itself."""
         pool = await connect_pool(self.settings.database_url, size=size, name=self.name)
+        if not self._pulses:
+            self._pulses.append(asyncio.create_task(feel_pulse(pool, self.health.report)))
 
         async def close() -> None:
             try:
@@ -96,6 +109,8 @@ class Service:
             self.health.report("nats", connected, "" if connected else "away")
 
     async def close(self) -> None:
+        for pulse in self._pulses:
+            pulse.cancel()
         for closer in reversed(self._closers):
             await closer()
 
@@ -210,5 +225,8 @@ async def _metrics(service: Service) -> Any:
     from aiohttp import web
     from prometheus_client import generate_latest
 
+    service.look()
+    for component, (ok, _) in service.health.components.items():
+        service.well.labels(component).set(ok)
     body = generate_latest(service.telemetry.registry)
     return web.Response(body=body, content_type="text/plain", charset="utf-8")

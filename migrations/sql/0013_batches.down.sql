@@ -1,0 +1,1 @@
+ALTER TABLE hocket.partition DROP COLUMN batch;

@@ -1,0 +1,72 @@
+"""A Postgres that stands still: its clients give statements up in time, and say that it is away."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from hocket.kit import database
+from hocket.kit.database import connect_pool, feel_pulse
+from hocket.kit.embedded import EmbeddedServers
+
+BOUND_S = 60
+SHORT_S = 0.3
+
+
+@contextmanager
+def frozen(servers: EmbeddedServers) -> Iterator[None]:
+    pid = servers.postgres.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    pids = [pid, *map(int, children)]
+    for one in pids:
+        with suppress(ProcessLookupError):
+            os.kill(one, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for one in pids:
+            with suppress(ProcessLookupError):
+                os.kill(one, signal.SIGCONT)
+
+
+@pytest.fixture
+async def pool(database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[asyncpg.Pool]:
+    for name in ("RELEASE_TIMEOUT_S", "PULSE_EVERY_S", "PULSE_TIMEOUT_S"):
+        monkeypatch.setattr(database, name, SHORT_S)
+    pool = await connect_pool(database_url, size=2, name="test")
+    yield pool
+    pool.terminate()
+
+
+async def test_a_statement_is_given_up_in_time_and_the_next_is_answered_when_postgres_is(
+    servers: EmbeddedServers, pool: asyncpg.Pool
+) -> None:
+    with frozen(servers):
+        async with asyncio.timeout(BOUND_S):
+            with pytest.raises(TimeoutError):
+                await pool.fetchval("SELECT 1", timeout=SHORT_S)
+    async with asyncio.timeout(BOUND_S):
+        assert await pool.fetchval("SELECT 2") == 2
+
+
+async def test_health_says_that_postgres_does_not_answer_and_that_it_does_again(
+    servers: EmbeddedServers, pool: asyncpg.Pool
+) -> None:
+    said: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
+    pulse = asyncio.create_task(feel_pulse(pool, lambda name, ok, _: said.put_nowait((name, ok))))
+    try:
+        async with asyncio.timeout(BOUND_S):
+            assert await said.get() == ("database", True)
+            with frozen(servers):
+                while await said.get() != ("database", False):
+                    pass
+            while await said.get() != ("database", True):
+                pass
+    finally:
+        pulse.cancel()
+        await asyncio.wait({pulse})
