@@ -396,6 +396,10 @@ BUGS: dict[str, Bug] = {
         "the result of an earlier attempt is taken for the present one's",
         _replaced(decide, "finished", _any_attempt),
     ),
+    "result-of-lost-history": Bug(
+        "what was executed with another input, before the log lost its end, is taken",
+        _replaced(attempts, "_is_of_another_input", lambda original: lambda step, event: False),
+    ),
     "starts-before-parents": Bug(
         "a node starts when the first of its needs has ended",
         _replaced(decide, "node_settled", _one_need_is_enough),

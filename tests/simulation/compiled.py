@@ -1,10 +1,9 @@
 """Plans of pipelines, compiled once for all processes and plays: compiling is pure, and slow."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Any
-from unittest import mock
 
 from pydantic_core import from_json, to_json
 
@@ -12,22 +11,19 @@ from hocket.coordinator import catalog
 from hocket.schemas.pipeline import expressions
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
 from simulation.database import Database
+from simulation.swaps import swapped
 
 _compile_text = lru_cache(20_000)(expressions._compile_text)
 _compile_expression = lru_cache(20_000)(expressions._compile_expression)
 
 
-@contextmanager
-def shared() -> Iterator[None]:
+def shared() -> AbstractContextManager[None]:
     """Let coordinators take plans from here."""
-    with ExitStack() as stack:
-        for place, name, value in (
-            (expressions, "_compile_text", _compile_text),
-            (expressions, "_compile_expression", _compile_expression),
-            (catalog, "compile_pipeline", compiled),
-        ):
-            stack.enter_context(mock.patch.object(place, name, value))
-        yield
+    return swapped(
+        (expressions, "_compile_text", _compile_text),
+        (expressions, "_compile_expression", _compile_expression),
+        (catalog, "compile_pipeline", compiled),
+    )
 
 
 def compiled(document: Mapping[str, Any], *, applied: bool = False) -> Plan:

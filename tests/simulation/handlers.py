@@ -18,7 +18,7 @@ from simulation.journal import Execution, Journal
 from simulation.world import Process
 
 HANG_S = 3_600.0
-LONGEST_S = {"slow": 0.8, "long": 6.0}
+LONGEST_S = {"slow": 0.8, "long": 4.0}
 STUBBORN_S = 2.5
 EMITTED = ("sim:quick", "sim:slow", "sim:flaky")
 
@@ -91,7 +91,8 @@ class Handlers:
         return lambda purpose: ids.fraction(*parts, purpose)
 
     def _output(self, context: Any, die: Callable[[str], float]) -> dict[str, Any]:
-        token = f"{context.attempt_id}/{context.delivery}/{self._process.name}"
+        number = len(self._journal.executions)  # no two executions give the same
+        token = f"{context.attempt_id}/{context.delivery}/{self._process.name}/{number}"
         n = int(10 * die("n"))
         return {"token": token, "n": n, "xs": list(range(n % 4))}
 

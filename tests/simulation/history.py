@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
-from unittest import mock
 
 from pydantic_core import from_json
 
@@ -29,6 +28,7 @@ from hocket.schemas.messages import (
 )
 from simulation.compiled import plan_of
 from simulation.database import Database, as_jsonb
+from simulation.swaps import swapped
 
 
 class Placed(str):
@@ -57,7 +57,7 @@ class History:
             await handle(partition, replace(message, msg_id=msg_id))
             applied.append(message)
 
-        with mock.patch.object(Partition, "handle", handled):
+        with swapped((Partition, "handle", handled)):
             yield
 
     def written(self, batch: Batch) -> None:

@@ -6,13 +6,14 @@ streams written asynchronously (their sequence numbers are used again) and remov
 disk yet (an acknowledged message of a work queue comes back).
 """
 
-import json
 from base64 import b64encode
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+from pydantic_core import from_json, to_json
 
 if TYPE_CHECKING:
     from simulation.nats_server import Message, Server
@@ -459,7 +460,7 @@ class Consumer:
             "stream_seq": seq,
             "deliveries": count,
         }
-        self._server.send(subject, json.dumps(body).encode())
+        self._server.send(subject, to_json(body))
 
     def _beat(self) -> None:
         """Say that the consumer lives; end it where nobody has listened for long."""
@@ -557,6 +558,12 @@ class JetStream:
 
     # ---- streams ----------------------------------------------------------------------------
 
+    def make(self, config: dict[str, Any]) -> Stream:
+        """Make a stream that is not there."""
+        stream = self.streams[config["name"]] = Stream(self, config)
+        self._streams_of.clear()
+        return stream
+
     def stream_of(self, subject: str) -> Stream | None:
         """Return the stream that takes a subject."""
         if subject.startswith("_INBOX."):
@@ -584,7 +591,7 @@ class JetStream:
             answer: dict[str, Any] = {"stream": stream.name, "seq": stored.seq}
             if repeated:
                 answer["duplicate"] = True
-            self.server.send(message.reply, json.dumps(answer).encode())
+            self.server.send(message.reply, to_json(answer))
         if repeated:
             return
         for observer in self.observers:
@@ -616,12 +623,12 @@ class JetStream:
             self._pull(words, message)
             return
         try:
-            body = json.loads(message.data) if message.data else {}
+            body = from_json(message.data) if message.data else {}
             answer = self._call(words[2:], body)
         except Refused as refused:
             self._refuse(message.reply, refused)
             return
-        self.server.send(message.reply, json.dumps(answer).encode())
+        self.server.send(message.reply, to_json(answer))
 
     def _pull(self, words: list[str], message: "Message") -> None:
         stream = self.streams.get(words[5])
@@ -630,7 +637,7 @@ class JetStream:
             self.server.send(message.reply, b"", headers=b"NATS/1.0 503\r\n\r\n")
             return
         text = message.data.decode()
-        body = json.loads(text) if text.startswith("{") else {"batch": int(text or 1)}
+        body = from_json(text) if text.startswith("{") else {"batch": int(text or 1)}
         consumer.ask(body, message.reply)
 
     def _call(self, words: list[str], body: dict[str, Any]) -> dict[str, Any]:
@@ -661,9 +668,7 @@ class JetStream:
                     if self.streams[name].config == body:
                         return self.streams[name].info()
                     raise Refused(400, 10058, "stream name already in use")
-                self.streams[name] = Stream(self, body)
-                self._streams_of.clear()
-                return {**self.streams[name].info(), "did_create": True}
+                return {**self.make(body).info(), "did_create": True}
             case ["STREAM", "UPDATE", name]:
                 self._stream(name).config.update(body)
                 return self._stream(name).info()
@@ -736,4 +741,4 @@ class JetStream:
             "err_code": refused.number,
             "description": refused.text,
         }
-        self.server.send(reply, json.dumps({**(extra or {}), "error": error}).encode())
+        self.server.send(reply, to_json({**(extra or {}), "error": error}))

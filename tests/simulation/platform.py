@@ -5,17 +5,17 @@ ended, as `hocket up` and Kubernetes do.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from unittest import mock
 
-from hocket.coordinator import dispatcher, overload
+from hocket.coordinator import dispatcher, overload, ownership
 from hocket.coordinator.coordinator import Coordinator
+from hocket.kit import bus
 from hocket.kit.bucket import Bucket
 from hocket.kit.bus import Bus
 from hocket.kit.lifecycle import Health
-from hocket.kit.streams import ensure_streams
+from hocket.kit.streams import ensure_streams, stream_configs
 from hocket.schemas import subjects
 from hocket.workers.runtime.spans import Spans
 from hocket.workers.runtime.worker import Worker
@@ -24,6 +24,7 @@ from simulation.database import Database, SimulatedStore
 from simulation.handlers import Handlers, serve_calls
 from simulation.journal import Journal
 from simulation.nats_server import Server
+from simulation.swaps import swapped
 from simulation.world import Process, World
 
 URL = "nats://simulated:4222"
@@ -51,19 +52,20 @@ class Layout:
     slots: int = 4
     ack_wait_s: float = 3.0
     window: int = 1_000
+    bare: bool = True
+    """Whether the streams are not there yet when the coordinators start."""
 
 
-@contextmanager
-def idling_slowly() -> Iterator[None]:
+def idling_slowly() -> AbstractContextManager[None]:
     """Let processes look around less often: most of a play would be that."""
-    with ExitStack() as stack:
-        for module, name, value in (
-            (overload, "TICK_S", 0.5),
-            (overload, "KEEP_ALIVE_EVERY", 16),
-            (dispatcher, "TICK_S", 0.5),
-        ):
-            stack.enter_context(mock.patch.object(module, name, value))
-        yield
+    return swapped(
+        (overload, "TICK_S", 0.5),
+        (overload, "KEEP_ALIVE_EVERY", 16),
+        (dispatcher, "TICK_S", 0.5),
+        (ownership, "TICK_S", 0.5),
+        (ownership, "BEAT_S", 0.65),
+        (bus, "SWEEP_S", 1.0),
+    )
 
 
 class Platform:
@@ -84,6 +86,9 @@ class Platform:
         self.processes: dict[str, Process] = {}
 
     def start(self) -> None:
+        if not self.layout.bare:
+            for config in stream_configs(replicas=1):
+                self.server.jetstream.make(config)
         for number in range(self.layout.coordinators):
             self.add(f"coordinator-{number + 1}", self._coordinate)
         for number in range(self.layout.workers):
@@ -139,7 +144,8 @@ class Platform:
 
     async def _coordinate(self, process: Process) -> None:
         bus = await Bus.connect(URL, name=process.name, window=self.layout.window)
-        await ensure_streams(bus)
+        if self.layout.bare:
+            await ensure_streams(bus)
         coordinator = Coordinator(
             bus,
             SimulatedStore(self.database, process),  # type: ignore[arg-type]
@@ -162,6 +168,8 @@ class Platform:
     async def _work(self, process: Process) -> None:
         bus = await Bus.connect(URL, name=process.name)
         handlers = Handlers(self.journal, process).by_type()
+        for node_type in self._left_to_others(process):
+            del handlers[node_type]
         worker = Worker(
             bus,
             handlers,
@@ -176,6 +184,12 @@ class Platform:
         await stopping.wait()
         await worker.drain(1.0)
         await bus.close()
+
+    def _left_to_others(self, process: Process) -> tuple[str, ...]:
+        """Workers differ: of two, only one plans, and the other asks models."""
+        if self.layout.workers == 1:
+            return ()
+        return ("llm",) if process.name == "worker-1" else ("planning",)
 
     async def _gate(self, process: Process) -> None:
         bus = await Bus.connect(URL, name=process.name)

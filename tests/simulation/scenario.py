@@ -18,7 +18,7 @@ from simulation.world import RunsInCircles, World, replaced
 
 LIMIT_S = 1_500.0
 """Everything must have ended by then."""
-QUIET_S = 1.5
+QUIET_S = 1.0
 """What is left over must show within this time after everything ended."""
 LOOK_EVERY_S = 0.25
 GENEROUS_MS = 600_000.0
@@ -67,7 +67,7 @@ def _drawn(dice: Random) -> Plan:
         generator.pipeline(f"p{number}", slo_ms=slo_ms) for number in range(dice.randint(1, 2))
     ]
     documents.append(generator.pipeline(CHILD, slo_ms=slo_ms, sub=False))
-    until_s = dice.choice((2.0, 4.0))
+    until_s = dice.choice((1.5, 3.0))
     tasks = [
         _task(dice, number, gentle, documents, until_s) for number in range(dice.randint(2, 5))
     ]
@@ -81,6 +81,7 @@ def _drawn(dice: Random) -> Plan:
             workers=dice.choice((1, 2)),
             slots=dice.choice((1, 3)),
             ack_wait_s=dice.choice((1.0, 3.0)),
+            bare=dice.random() < 0.15,
         ),
         faults=dice.choice((0, 2, 4, 6)),
         faults_until_s=until_s,
@@ -99,12 +100,12 @@ def _task(
     if not gentle and dice.random() < 0.2:
         headers["Hocket-Deadline-Ms"] = str(dice.choice((500, 3_000)))
     return Task(
-        at_s=dice.uniform(0.3, until_s if dice.random() < 0.75 else until_s + 4.0),
+        at_s=dice.uniform(0.3, until_s if dice.random() < 0.75 else until_s + 2.0),
         pipeline=dice.choice(documents)["pipeline"],
         key=f"k{number}" if dice.random() < 0.8 else None,
         input={"n": dice.randint(0, 9), "xs": list(range(dice.randint(0, 4)))},
         headers=headers,
-        repeats_s=tuple(dice.choice((0.0, 0.3, 4.0)) for _ in range(dice.choice((0, 0, 1, 2)))),
+        repeats_s=tuple(dice.choice((0.0, 0.3, 2.5)) for _ in range(dice.choice((0, 0, 1, 2)))),
         cancel_after_s=dice.random() * 2 if dice.random() < 0.12 else None,
         early_signal=dice.random() < 0.1,
     )

@@ -14,10 +14,10 @@ import heapq
 import logging
 from asyncio import events
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from random import Random
+from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import nats.aio.client
 import nats.js.client
@@ -26,6 +26,7 @@ import structlog
 
 from hocket.kit import clock
 from simulation.loop import ProcessLoop
+from simulation.swaps import swapped
 
 EPOCH_S = 1_750_000_000.0
 """The wall clock at the beginning of every simulation."""
@@ -51,6 +52,8 @@ class World:
         self.processes: list[Process] = []
         self.steps = 0
         self.current: Process | None = None
+        self.running: ProcessLoop | None = None
+        """The loop that asyncio takes for the running one."""
         self.alarms: list[tuple[str, str, str]] = []
         """What processes logged as errors: who, event, the rest."""
         self._digest = hashlib.blake2b(digest_size=16)
@@ -151,7 +154,7 @@ class World:
                 else:
                     self._next_event()
         finally:
-            self.current = None
+            self.current = self.running = None
             events._set_running_loop(None)
         return True
 
@@ -251,8 +254,11 @@ class Process:
             return False
         handle = loop.ready.popleft()
         if not handle.is_cancelled:
-            self.world.current = self
-            events._set_running_loop(loop)
+            world = self.world
+            world.current = self
+            if world.running is not loop:
+                world.running = loop
+                events._set_running_loop(loop)
             try:
                 handle.context.run(handle.callback, *handle.arguments)
             except Exception as error:
@@ -267,21 +273,18 @@ class Process:
 def replaced(world: World, transport: Callable[[], Any]) -> Iterator[None]:
     """Give the product's code the world's time, dice and sockets for the time of the `with`."""
     dice = world.dice("ids")
-    time = mock.Mock(spec_set=["monotonic", "time"])
-    time.monotonic, time.time = world.monotonic_s, world.wall_s
+    time = SimpleNamespace(monotonic=world.monotonic_s, time=world.wall_s)
     logs = structlog.get_config()
     collecting = gc.isenabled()
-    with ExitStack() as stack:
-        for place, name, value in (
-            (nats.aio.client, "TcpTransport", transport),
-            (nats.aio.client, "time", time),
-            (nats.aio.client, "shuffle", lambda servers: None),
-            (nats.js.client, "time", time),
-            (nats.nuid, "randbelow", lambda limit: dice.randrange(limit)),
-            (nats.nuid, "token_bytes", lambda count: dice.randbytes(count)),
-        ):
-            stack.enter_context(mock.patch.object(place, name, value))
-        stack.enter_context(clock.source(world.wall_s, world.monotonic_s))
+    sockets_and_dice = swapped(
+        (nats.aio.client, "TcpTransport", transport),
+        (nats.aio.client, "time", time),
+        (nats.aio.client, "shuffle", lambda servers: None),
+        (nats.js.client, "time", time),
+        (nats.nuid, "randbelow", lambda limit: dice.randrange(limit)),
+        (nats.nuid, "token_bytes", lambda count: dice.randbytes(count)),
+    )
+    with sockets_and_dice, clock.source(world.wall_s, world.monotonic_s):
         _log_to(world)
         gc.disable()  # what a collector closes would run code of dead processes at odd moments
         try:

@@ -4,8 +4,11 @@ import hashlib
 import json
 from typing import Any
 
+from pydantic_core import to_json
+
 RUN_ID_HEX = 24
 """Hex digits of a run id: 96 bits, so that 10^12 runs collide with a chance of 10^-5."""
+_INPUT_DIGEST_BYTES = 8
 
 
 def run_id(tenant: str, key: str) -> str:
@@ -55,6 +58,13 @@ def content_hash(value: Any) -> str:
     """Return the SHA-256 of a JSON value in canonical form (sorted keys, no spaces)."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def input_digest(value: Any) -> str:
+    """Return a short digest of an attempt's input as it travels: cheap, and another one where the keys
+    of an object have another order."""
+    text = to_json(value, inf_nan_mode="null")
+    return hashlib.blake2b(text, digest_size=_INPUT_DIGEST_BYTES).hexdigest()
 
 
 def _digest(*parts: str) -> str:

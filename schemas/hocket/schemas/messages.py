@@ -39,6 +39,8 @@ class RunParent(Message):
     attempt: int
     partition: int
     depth: int = 1
+    dispatched_at_ms: float | None = None
+    """When the step was handed out; goes back with the result."""
 
 
 class RunOrigin(Message):
@@ -115,7 +117,9 @@ class AttemptFinished(Message):
 
     `started_at_ms` and `finished_at_ms` are the worker's clock; the log's own timestamp decides.
     `queued_at_ms` is since when it waited for a worker (the server's clock), 0 where it did not come
-    from the stream of steps.
+    from the stream of steps. `dispatched_at_ms` is that of the request, and `input_digest` of its input
+    (`ids.input_digest`): they tell what was executed from what is asked for now, where the end of the
+    log was lost and its events came to be others.
     """
 
     kind: ClassVar[str] = "finished"
@@ -136,6 +140,8 @@ class AttemptFinished(Message):
     """None where all of it was execution."""
     degraded: bool = False
     """Of a sub-run: it ended `degraded`."""
+    dispatched_at_ms: float | None = None
+    input_digest: str = ""
 
 
 class SignalReceived(Message):
@@ -234,7 +240,8 @@ class StepRequested(Message):
     `run_deadline_at_ms` (without it, up to `deadline_at_ms`). `slack_ms` is what was left of the former
     beyond the expected duration when the step was handed out, `timeout_ms` the time this attempt may
     take.
-    `held_ms` is how long the coordinator kept it because no worker had a slot.
+    `held_ms` is how long the coordinator kept it because no worker had a slot. `dispatched_at_ms` (the
+    log's clock) goes back with the result.
     """
 
     run_id: str
@@ -258,6 +265,7 @@ class StepRequested(Message):
     budget_left_usd: Decimal | None = None
     effects_external: bool = False
     held_ms: float = 0.0
+    dispatched_at_ms: float | None = None
 
 
 class StepCancelled(Message):

@@ -564,6 +564,8 @@ class Partition:
                 spend=spend,
                 timing=timing_of(run.critical_path),
                 degraded=run.status is RunStatus.DEGRADED,
+                dispatched_at_ms=run.parent.dispatched_at_ms,
+                input_digest=ids.input_digest(run.input),
             )
             return [self._tell_parent(run.parent, result)]
         return []

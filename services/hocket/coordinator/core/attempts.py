@@ -11,7 +11,13 @@ from typing import Any
 from immutables import Map
 
 from hocket.coordinator.core.caching import filled, key_of, look_again, look_up, released
-from hocket.coordinator.core.commands import Dispatch, RecordAttempt, ReleaseCache, StartSubRun
+from hocket.coordinator.core.commands import (
+    CancelAttempt,
+    Dispatch,
+    RecordAttempt,
+    ReleaseCache,
+    StartSubRun,
+)
 from hocket.coordinator.core.deadlines import (
     DEFAULT_TIMEOUT_MS,
     Expectation,
@@ -41,7 +47,7 @@ from hocket.coordinator.core.state import (
 )
 from hocket.coordinator.core.unfolding import Failing, Unfolding
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
-from hocket.schemas.ids import child_run_id
+from hocket.schemas.ids import child_run_id, input_digest
 from hocket.schemas.messages import (
     AttemptFinished,
     CacheAnswered,
@@ -176,6 +182,7 @@ def _dispatch(
         budget_usd=u.run.budget_usd,
         budget_left_usd=_budget_left(u.run),
         effects_external=plan.node.effects == "external",
+        dispatched_at_ms=step.dispatched_at_ms,
     )
     return Dispatch(
         request,
@@ -208,6 +215,10 @@ def finished(u: Unfolding, event: AttemptFinished) -> None:
     step = _count(u, step, event)
     if step.state is not StepState.DISPATCHED or event.attempt != step.attempt:
         _record(u, step, event, _late_outcome(step, event))
+        return
+    if _is_of_another_input(step, event):
+        _record(u, step, event, "late")
+        _ask_anew(u, step)
         return
     step = _clocked(step, event)
     if event.error is not None:
@@ -287,6 +298,27 @@ def _failed(u: Unfolding, step: Step, event: AttemptFinished, error: ErrorInfo) 
             tries=(*step.tries, _try_of(step, u.now_ms)),
         )
     )
+
+
+def _is_of_another_input(step: Step, event: AttemptFinished) -> bool:
+    """Tell whether what was executed under the number of the present attempt is something else: the end
+    of the log was lost after it was handed out, and what came before the step came out otherwise."""
+    if event.dispatched_at_ms is None or event.dispatched_at_ms == step.dispatched_at_ms:
+        return False
+    asked = _child_input(step) if step.role is Role.SUBRUN else step.input
+    return event.input_digest not in ("", input_digest(asked))
+
+
+def _ask_anew(u: Unfolding, step: Step) -> None:
+    """Hand a step out under the next number: streams and workers may know the present one already."""
+    if step.role is Role.LEAF:
+        u.commands.append(CancelAttempt(u.run.run_id, step.key, step.attempt, "superseded"))
+    step = replace(step, tries=(*step.tries, _try_of(step, u.now_ms)))
+    dispatch(u, step, step.attempt + 1)
+
+
+def _child_input(step: Step) -> dict[str, Any]:
+    return step.input if isinstance(step.input, dict) else {"value": step.input}
 
 
 def _clocked(step: Step, event: AttemptFinished) -> Step:
@@ -406,7 +438,7 @@ def child_of(u: Unfolding, step: Step) -> RunAccepted:
         tenant=run.tenant,
         pipeline=node.pipeline,
         version=node.version or 0,
-        input=step.input if isinstance(step.input, dict) else {"value": step.input},
+        input=_child_input(step),
         priority=run.priority,
         deadline_at_ms=deadline_at_ms,
         budget_usd=_budget_left(run),
@@ -417,6 +449,7 @@ def child_of(u: Unfolding, step: Step) -> RunAccepted:
             attempt=step.attempt,
             partition=run.partition,
             depth=run.depth + 1,
+            dispatched_at_ms=step.dispatched_at_ms,
         ),
         origin=child_origin(u, step),
     )

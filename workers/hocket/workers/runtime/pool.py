@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from hocket.kit.bus import Bus
 from hocket.kit.clock import now_ms
-from hocket.schemas import subjects
+from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import AttemptFinished, StepCancelled, StepRequested
 from hocket.workers.errors import (
@@ -344,6 +344,8 @@ class Pool:
             worker=self._worker,
             spend=context.spend if context else NOTHING_SPENT,
             timing=context.timing if context else None,
+            dispatched_at_ms=step.dispatched_at_ms,
+            input_digest=ids.input_digest(step.input),
         )
         payload, info = await self._encoded(finished)
         self._meters.finished(info, finished.finished_at_ms - finished.started_at_ms)
