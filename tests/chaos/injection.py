@@ -1,5 +1,5 @@
-"""Faults done to a running platform, one after the other; each leaves every process running or on its
-way back.
+"""Faults done to a running platform, a few at a time, each to a target of its own; each leaves every
+process running or on its way back.
 
 A freeze of Postgres stops its sessions, too. A rewind starts NATS on a copy of its store, taken a
 moment earlier, of the streams that are written without fsync (LOG, STEPS, CALLS, EVENTS and the
@@ -12,17 +12,30 @@ import os
 import shutil
 import signal
 import time
+from asyncio import Task
 from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from chaos.plan import FREEZE, KILL, REWIND, SERVERS, TERM, Fault
 from hocket.cli.platform import Platform
 from hocket.schemas import subjects
 
+MAX_AT_ONCE = 2
 RECONNECT_S = 3.0
 """How long after an outage a process may need until it has sent what waited."""
+STOP_S = 2.0
+"""A server that ends in good order takes longer; it loses its tail anyway."""
 KEPT = (subjects.TASKS, subjects.USAGE, subjects.DLQ)
+
+
+@dataclass
+class _Outage:
+    """A time in which some process could not send."""
+
+    began_s: float
+    ended_s: float = float("inf")
 
 
 class Injection:
@@ -35,12 +48,41 @@ class Injection:
     def __init__(self, platform: Platform) -> None:
         self.counts: Counter[str] = Counter()
         self.dead: dict[int, float] = {}
-        self._outages: list[tuple[float, float]] = []
+        self._outages: list[_Outage] = []
+        self._running: dict[str, Task[None]] = {}
         self._platform = platform
 
-    async def inject(self, fault: Fault) -> None:
-        """Do one fault, and end it."""
-        began_s = time.time()
+    async def begin(self, fault: Fault) -> None:
+        """Begin a fault when its target has none and fewer than MAX_AT_ONCE are under way; raise what
+        one that has ended raised."""
+        while fault.target in self._running or len(self._running) >= MAX_AT_ONCE:
+            await asyncio.wait(self._running.values(), return_when=asyncio.FIRST_COMPLETED)
+            self._clear()
+        self._running[fault.target] = asyncio.create_task(self._inject(fault), name=fault.name)
+
+    async def end(self) -> None:
+        """Wait until no fault is under way."""
+        if self._running:
+            await asyncio.wait(self._running.values())
+        self._clear()
+
+    def _clear(self) -> None:
+        ended = {target: task for target, task in self._running.items() if task.done()}
+        for target, task in ended.items():
+            del self._running[target]
+            task.result()
+
+    async def _inject(self, fault: Fault) -> None:
+        outage = _Outage(time.time())
+        if fault.kind == FREEZE or fault.target == "nats":
+            self._outages.append(outage)
+        try:
+            await self._do(fault)
+        finally:
+            outage.ended_s = time.time()
+        self.counts[fault.name] += 1
+
+    async def _do(self, fault: Fault) -> None:
         if fault.kind == KILL:
             await self._kill(fault.target)
         elif fault.kind == FREEZE:
@@ -50,9 +92,6 @@ class Injection:
         else:
             assert fault.kind == REWIND, fault
             await self._rewind(fault.hold_s)
-        self.counts[fault.name] += 1
-        if fault.kind == FREEZE or fault.target == "nats":
-            self._outages.append((began_s, time.time()))
 
     async def _kill(self, target: str) -> None:
         if target in SERVERS:
@@ -61,9 +100,9 @@ class Injection:
             await server.wait_ready()
             return
         mute_s = time.time()
-        for began_s, ended_s in reversed(self._outages):
-            if ended_s > mute_s - RECONNECT_S:
-                mute_s = min(mute_s, began_s)
+        for outage in reversed(self._outages):
+            if outage.ended_s > mute_s - RECONNECT_S:
+                mute_s = min(mute_s, outage.began_s)
         self.dead[self._platform.process(target).pid] = mute_s
         await self._platform.kill(target)
 
@@ -91,7 +130,7 @@ class Injection:
         finally:
             _signal([nats.pid], signal.SIGCONT)
         await asyncio.sleep(tail_s)
-        await nats.stop()
+        await nats.stop(timeout_s=STOP_S)
         await asyncio.to_thread(_set_back, store, copy)
         await nats.start()
 

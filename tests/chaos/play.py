@@ -106,16 +106,19 @@ async def _played(
     await load.listen()
     publishing = asyncio.create_task(load.publish(stopping))
     tending = asyncio.create_task(load.tend())
+    begun = 0
     try:
         until = time.monotonic() + seconds if seconds else float("inf")
         for fault in plan:
             await asyncio.sleep(fault.gap_s)
             if time.monotonic() >= until:
                 break
-            print(f"{injection.counts.total() + 1:5} {fault.name} {fault.hold_s:.2f}", flush=True)
-            await injection.inject(fault)
+            await injection.begin(fault)
+            begun += 1
+            print(f"{begun:5} {fault.name} {fault.hold_s:.2f}", flush=True)
             if publishing.done():
                 break  # its error is raised below
+        await injection.end()
         quiet = time.monotonic()
         stopping.set()
         await publishing
