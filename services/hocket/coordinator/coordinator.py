@@ -123,6 +123,10 @@ class Coordinator:
         metrics.in_flight.set_function(self._in_flight)
         metrics.owned.set_function(lambda: len(self._owned))
 
+    def owns(self, number: int) -> bool:
+        """Tell whether a partition is read here."""
+        return number in self._owned
+
     async def settled(self) -> None:
         """Wait until every partition has an owner that lives, and ours are read."""
         await self._ownership.settled.wait()

@@ -6,6 +6,7 @@ import socket
 
 from hocket.coordinator.cache_store import CacheStore
 from hocket.coordinator.coordinator import Coordinator
+from hocket.coordinator.leftovers import keep_removing
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.store import Store
 from hocket.kit.bucket import Bucket
@@ -46,10 +47,12 @@ async def main(service: Service) -> None:
     )
     async with leases.watching():
         serving = asyncio.create_task(_say_when_settled(service, coordinator))
+        sweeping = asyncio.create_task(keep_removing(bus, is_mine=lambda: coordinator.owns(0)))
         try:
             await coordinator.run(service.stopping)
         finally:
             serving.cancel()
+            sweeping.cancel()
 
 
 async def _say_when_settled(service: Service, coordinator: Coordinator) -> None:
