@@ -6,7 +6,6 @@ they count. Played again from the beginning, without any shell, they must give t
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from pydantic_core import from_json
@@ -54,7 +53,7 @@ class History:
             applied = self._applied.setdefault((partition.number, partition._epoch), [])
             msg_id = Placed(message.msg_id)
             msg_id.place = len(applied) + 1
-            await handle(partition, replace(message, msg_id=msg_id))
+            await handle(partition, message._replace(msg_id=msg_id))
             applied.append(message)
 
         with swapped((Partition, "handle", handled)):

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import structlog
-from nats.aio.msg import Msg
 
 from hocket.coordinator.admission import Task, admit, read_task, reply_to
 from hocket.coordinator.catalog import Catalog
@@ -37,6 +36,7 @@ from hocket.kit.bus import Bus, BusUnavailable
 from hocket.kit.clock import now_ms
 from hocket.kit.events import event_headers
 from hocket.kit.lifecycle import Health
+from hocket.kit.wire import Frame
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorInfo, HocketError, InvalidInput
 from hocket.schemas.messages import RunAccepted, TaskRejected
@@ -59,7 +59,7 @@ class TaskNotTaken(HocketError):
 
 @dataclass(frozen=True, slots=True)
 class _Arrival:
-    message: Msg
+    message: Frame
     delivered: int
     task: Task | HocketError
     """Or what is wrong with it."""
@@ -169,7 +169,7 @@ class Intake:
         for arrival in (*self._batch, *self._arrivals):
             self._bus.tell(arrival.message.reply, word)
 
-    def _deliver(self, message: Msg) -> None:
+    def _deliver(self, message: Frame) -> None:
         tokens = message.reply.split(".")
         offset = 4 if len(tokens) == _ACK_TOKENS else 6
         delivered, seq, time_ns = (
@@ -268,7 +268,7 @@ class Intake:
         end = rejected_of(run) if run.status is RunStatus.REJECTED else finished_of(run)
         self._bus.tell(inbox, end.model_dump_json().encode())
 
-    async def _reject(self, message: Msg, error: ErrorInfo, *, run_id: str | None) -> None:
+    async def _reject(self, message: Frame, error: ErrorInfo, *, run_id: str | None) -> None:
         self._metrics.task("rejected")
         tenant, pipeline = message.subject.split(".")[2:4]
         log.warning("task_rejected", subject=message.subject, code=error.code, reason=error.message)

@@ -8,19 +8,19 @@ is not, the server has lost the tail of its log and counts again (power loss, a 
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
-from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js.errors import Error as JetStreamError
 from nats.js.errors import NotFoundError
 
 from hocket.kit.bus import Bus, BusUnavailable
 from hocket.kit.clock import now_ms
+from hocket.kit.wire import Frame, header_of
 from hocket.schemas import subjects
 
 HEARTBEAT_S = 2.0
@@ -29,13 +29,13 @@ RETRY_S = 0.25
 API_TIMEOUT_MS = 5_000.0
 INACTIVE_S = 30
 _NS = 1_000_000_000
+ACK_PREFIX = "$JS.ACK."
 _ACK_TOKENS = 9
 
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class LogMessage:
+class LogMessage(NamedTuple):
     """An event of the log: its place, its time (epoch ms, the server's clock), kind and body."""
 
     seq: int
@@ -70,6 +70,7 @@ class LogReader:
         """Every message stored before is applied (epoch ms, but for a difference between clocks)."""
         self._quiet_since_ms = 0.0
         self._subscription: Subscription | None = None
+        self._applying: asyncio.Task[None] | None = None
         self._consumer = ""
         self._generation = 0
         self._consumer_seq = 0
@@ -119,20 +120,16 @@ class LogReader:
         self._heard_at_s = asyncio.get_running_loop().time()
         inbox = self._bus.nc.new_inbox()
 
-        async def received(message: Msg) -> None:
-            async with self._handling:
-                if generation != self._generation:
-                    return  # of a consumer that was given up
-                try:
-                    await self._received(message)
-                except Exception:
-                    # the client would swallow it and hand over the next message, past this one
-                    log.exception("log_message_failed", partition=self._partition)
-                    await asyncio.sleep(RETRY_S)
-                    self._generation += 1
-                    self._broken.set()
+        arrived: deque[Frame] = deque()
+        arrival = asyncio.Event()
 
-        self._subscription = await self._bus.subscribe(inbox, received, confirmed=False)
+        def received(frame: Frame) -> None:
+            arrived.append(frame)
+            arrival.set()
+
+        self._subscription = await self._bus.take(inbox, received, confirmed=False)
+        applying = self._apply(arrived, arrival, generation)
+        self._applying = asyncio.create_task(applying, name=f"log-{self._partition}")
         self._consumer = f"log-{self._partition}-{inbox.rsplit('.', 1)[1]}"
         config = {
             "name": self._consumer,
@@ -156,6 +153,22 @@ class LogReader:
         if "error" in answer:
             raise BusUnavailable(reason=answer["error"].get("description", "no consumer"))
         log.info("log_attached", partition=self._partition, from_seq=start)
+
+    async def _apply(self, arrived: deque[Frame], arrival: asyncio.Event, generation: int) -> None:
+        """Apply what arrives, until its consumer is given up. How much has arrived is bounded by the
+        server's flow control, which is answered in its turn."""
+        while generation == self._generation:
+            await arrival.wait()
+            arrival.clear()
+            async with self._handling:
+                while arrived and generation == self._generation:
+                    try:
+                        await self._received(arrived.popleft())
+                    except Exception:  # nothing may be handed over past this one
+                        log.exception("log_message_failed", partition=self._partition)
+                        await asyncio.sleep(RETRY_S)
+                        self._generation += 1
+                        self._broken.set()
 
     async def _start_seq(self) -> int:
         """Return where to read on, after checking that the log is the one we know."""
@@ -190,9 +203,9 @@ class LogReader:
         found: str = (message.headers or {}).get("Nats-Msg-Id", "")
         return found
 
-    async def _received(self, message: Msg) -> None:
+    async def _received(self, message: Frame) -> None:
         self._heard_at_s = asyncio.get_running_loop().time()
-        if not message.reply.startswith("$JS.ACK."):
+        if not message.reply.startswith(ACK_PREFIX):
             self._control(message)
             return
         tokens = message.reply.split(".")
@@ -207,7 +220,7 @@ class LogReader:
             self._generation += 1
             return
         self._consumer_seq += 1
-        msg_id = (message.headers or {}).get("Nats-Msg-Id", "")
+        msg_id = header_of(message.head, b"Nats-Msg-Id")
         event = LogMessage(
             seq=int(seq),
             msg_id=msg_id,
@@ -221,7 +234,7 @@ class LogReader:
         self.applied_msg_id = msg_id
         self.applied_ms = max(self.applied_ms, event.at_ms)
 
-    def _control(self, message: Msg) -> None:
+    def _control(self, message: Frame) -> None:
         """Answer the server's flow control; a heartbeat says that nothing was missed."""
         if message.reply:
             self._bus.tell(message.reply, b"")
@@ -249,6 +262,9 @@ class LogReader:
 
     async def _detach(self) -> None:
         self._generation += 1
+        if self._applying is not None:
+            self._applying.cancel()
+            self._applying = None
         if self._subscription is None:
             return
         subscription, self._subscription = self._subscription, None

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 import structlog
-from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from pydantic_core import to_json
 
 from hocket.kit.bus import Bus, BusUnavailable
+from hocket.kit.wire import Frame, Take
 from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
 
@@ -50,9 +50,7 @@ class ConsumerRefused(HocketError):
 class TaskPull:
     """See the module. `deliver` gets each task; `room` says how many more may come now."""
 
-    def __init__(
-        self, bus: Bus, *, deliver: Callable[[Msg], None], room: Callable[[], int]
-    ) -> None:
+    def __init__(self, bus: Bus, *, deliver: Take, room: Callable[[], int]) -> None:
         self._bus = bus
         self._deliver = deliver
         self._room = room
@@ -92,11 +90,11 @@ class TaskPull:
         await ensure_consumer(self._bus)
         inbox = self._inbox = self._bus.nc.new_inbox()
 
-        async def received(message: Msg) -> None:
+        def received(frame: Frame) -> None:
             if inbox == self._inbox:
-                self._received(message)
+                self._received(frame)
 
-        self._subscription = await self._bus.subscribe(inbox, received, confirmed=False)
+        self._subscription = await self._bus.take(inbox, received, confirmed=False)
         self._asked = 0
         self._heard_at_s = asyncio.get_running_loop().time()
 
@@ -114,7 +112,7 @@ class TaskPull:
         loop = asyncio.get_running_loop()
         while not self._broken.is_set():
             self._changed.clear()
-            await self._ask()
+            self._ask()
             try:
                 async with asyncio.timeout(SILENCE_S):
                     await self._changed.wait()
@@ -124,7 +122,7 @@ class TaskPull:
                     log.warning("tasks_silent", silent_s=round(silent_s, 1))
                     return
 
-    async def _ask(self) -> None:
+    def _ask(self) -> None:
         wanted = min(self._room(), MAX_ASKED) - self._asked
         if wanted <= 0 or self._asked > TOP_UP_BELOW:
             return
@@ -138,9 +136,9 @@ class TaskPull:
             "idle_heartbeat": HEARTBEAT_S * _NS,
         }
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{subjects.TASKS}.{DURABLE}"
-        await self._bus.nc.publish(subject, to_json(request), reply=self._inbox)
+        self._bus.tell(subject, to_json(request), reply=self._inbox)
 
-    def _received(self, message: Msg) -> None:
+    def _received(self, message: Frame) -> None:
         self._heard_at_s = asyncio.get_running_loop().time()
         if message.reply:
             self._asked = max(self._asked - 1, 0)

@@ -8,11 +8,13 @@ yet) is tried again every REFUSED_RETRY_S and the refusal is logged; one that ca
 PublishRefused. No error of the server and no server that hangs ends the connection for good.
 
 The hot path writes the protocol line itself into the client's buffer: a post with its acknowledgement
-costs 9 us of CPU, `publish_async` of nats-py 21 us and no second try. Acknowledgements are taken where
-the client's parser hands them over, without a message object, a queue and a turn of the loop each.
-Of the client it uses `_pending`, `_pending_data_size`, `_flush_queue`, `_process_msg`, `_process_err`,
-`_process_op_err`, `_attempt_reconnect`, `_send_ping`, `_process_pong`, `_pongs` and `_transport`, hence
-the pin on nats-py; `test_bus.py` and `test_bus_faults.py` in `tests/integration` would notice a change.
+costs 9 us of CPU, `publish_async` of nats-py 21 us and no second try. What was written in one turn of
+the event loop goes to the socket at its end, without the client's flusher as long as the socket takes
+it. Acknowledgements, and messages for `take`, are handed over where they are read (`wire.py`).
+Of the client it uses `_ps`, `_pending`, `_pending_data_size`, `_flush_queue`, `_process_err`,
+`_process_op_err`, `_attempt_reconnect`, `_send_ping`, `_process_pong`, `_pongs`, `_remove_sub` and
+`_transport`, hence the pin on nats-py; `test_bus.py` and `test_bus_faults.py` in `tests/integration`
+would notice a change.
 """
 
 import asyncio
@@ -30,6 +32,7 @@ from nats.errors import NoRespondersError, SlowConsumerError
 from nats.js import JetStreamContext
 from pydantic_core import from_json
 
+from hocket.kit.wire import Frame, Take, Wire
 from hocket.schemas.errors import ErrorClass, HocketError, PayloadTooLarge
 
 ACK_TIMEOUT_S = 5.0
@@ -96,24 +99,17 @@ class _Post:
 
 
 class _Client(Client):
-    """nats-py's client, with a short way for the subscriptions in `direct` (by their number), without
-    its ways of never coming back, and with callbacks whose exceptions are logged."""
+    """nats-py's client, with our reading of the wire, without its ways of never coming back, and with
+    callbacks whose exceptions are logged."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.direct: dict[int, Callable[[bytes, bytes], None]] = {}
+        self.wire = Wire(self)
+        self._ps = self.wire  # type: ignore[assignment]
 
-    async def _process_msg(
-        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes
-    ) -> None:
-        take = self.direct.get(sid)
-        if take is None:
-            await super()._process_msg(sid, subject, reply, data, headers)
-            return
-        try:
-            take(subject, data)
-        except Exception:  # it would end the client's reading
-            log.exception("bus_message_unreadable", subject=subject, data=data[:200])
+    def _remove_sub(self, sid: int, max_msgs: int = 0) -> None:
+        self.wire.direct.pop(sid, None)
+        super()._remove_sub(sid, max_msgs)
 
     async def _process_err(self, err_msg: str) -> None:
         # the client's own would close for good; the server closes the connection, so come back
@@ -185,6 +181,7 @@ class Bus:
         self._count = 0
         self._loop = asyncio.get_running_loop()
         self._sweeping: asyncio.TimerHandle | None = None
+        self._flushing = False
         self._closing = False
         self._has_room = asyncio.Event()
         self._has_room.set()
@@ -248,7 +245,7 @@ class Bus:
         bus._reports = reports
         holder.append(bus)
         acks = await client.subscribe(bus._inbox + ".*")
-        client.direct[acks._id] = bus._acknowledged
+        client.wire.direct[acks._id] = bus._acknowledged
         return bus
 
     @property
@@ -322,12 +319,19 @@ class Bus:
             reason = f"no acknowledgement for {subject} in {timeout_ms:.0f} ms{why}"
             raise BusUnavailable(reason=reason) from None
 
-    def tell(self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None) -> None:
+    def tell(
+        self,
+        subject: str,
+        payload: bytes,
+        headers: Mapping[str, str] | None = None,
+        *,
+        reply: str = "",
+    ) -> None:
         """Publish on core NATS, fire and forget; dropped while the server is away or does not read."""
         if not self.nc.is_connected:
             return
         if self.nc.pending_data_size < PENDING_BYTES:
-            self._send(_command(subject, payload, "", headers, self.nc.max_payload))
+            self._send(_command(subject, payload, reply, headers, self.nc.max_payload))
         elif self._reports.due("stuck"):
             log.warning("bus_does_not_drain", pending_bytes=self.nc.pending_data_size)
 
@@ -369,6 +373,15 @@ class Bus:
         server sends messages here, unless it is away: then it does when it comes back. Without
         `confirmed` it does before it reads what this connection sends next."""
         subscription = await self.nc.subscribe(subject, queue=queue, cb=callback)
+        if confirmed:
+            await self._until_read(subject)
+        return subscription
+
+    async def take(self, subject: str, take: Take, *, confirmed: bool = True) -> Subscription:
+        """Subscribe like `subscribe`, with a function that gets each message where it is read, in
+        order: it must not wait, and what it raises is logged."""
+        subscription = await self.nc.subscribe(subject)
+        self.nc.wire.direct[subscription._id] = take
         if confirmed:
             await self._until_read(subject)
         return subscription
@@ -421,11 +434,26 @@ class Bus:
         client: Any = self.nc
         client._pending.append(command)
         client._pending_data_size += len(command)
-        if client._flush_queue is not None and client._flush_queue.empty():
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Give to the socket what waits, or to the client's flusher where the socket is behind."""
+        self._flushing = False
+        client: Any = self.nc
+        if not client._pending or not client.is_connected:
+            return
+        writer: Any = getattr(client._transport, "_io_writer", None)
+        ready = writer is not None and not writer.is_closing()
+        if ready and not writer.transport.get_write_buffer_size():
+            waiting, client._pending, client._pending_data_size = client._pending, [], 0
+            writer.writelines(waiting)
+        elif client._flush_queue is not None and client._flush_queue.empty():
             client._flush_queue.put_nowait(self._loop.create_future())
 
-    def _acknowledged(self, subject: bytes, data: bytes) -> None:
-        token = subject.rsplit(b".", 1)[1].decode()
+    def _acknowledged(self, frame: Frame) -> None:
+        token, data = frame.subject.rsplit(".", 1)[1], frame.data
         post = self._posts.get(token)
         if post is None:
             return

@@ -25,7 +25,7 @@ from hocket.workers.runtime.delivery import Delivery
 from hocket.workers.runtime.failures import COMPONENT
 
 if TYPE_CHECKING:
-    from nats.aio.msg import Msg
+    from hocket.kit.wire import Frame
 
 SOURCE = "step"
 ADVISORIES = f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{subjects.STEPS}.>"
@@ -56,7 +56,7 @@ class Advisory(BaseModel):
     deliveries: int
 
 
-async def bury_malformed(bus: Bus, msg: "Msg", error: ValidationError, worker: str) -> None:
+async def bury_malformed(bus: Bus, msg: "Frame", error: ValidationError, worker: str) -> None:
     """Dead-letter a message that is no StepRequested."""
     fault = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(str(part) for part in fault["loc"]) or "the body"
@@ -64,7 +64,7 @@ async def bury_malformed(bus: Bus, msg: "Msg", error: ValidationError, worker: s
     await _bury_and_end(bus, msg, info, worker)
 
 
-async def bury_undeliverable(bus: Bus, msg: "Msg", delivery: Delivery, worker: str) -> None:
+async def bury_undeliverable(bus: Bus, msg: "Frame", delivery: Delivery, worker: str) -> None:
     """Dead-letter a step that came too often."""
     known = {"deliveries": delivery.count, "sent_at_ms": round(delivery.sent_at_ms)}
     await _bury_and_end(bus, msg, _undeliverable(**known), worker)
@@ -82,7 +82,7 @@ async def on_advisory(bus: Bus, body: bytes, worker: str) -> None:
     await bus.js.delete_msg(subjects.STEPS, advisory.stream_seq)
 
 
-async def _bury_and_end(bus: Bus, msg: "Msg", info: ErrorInfo, worker: str) -> None:
+async def _bury_and_end(bus: Bus, msg: "Frame", info: ErrorInfo, worker: str) -> None:
     losses = bus.losses
     await _bury(bus, msg.subject, msg.data, msg.headers, info, worker)
     if losses == bus.losses:  # else another message may have its place by now

@@ -6,7 +6,7 @@ ignores being cancelled is answered for after `STOP_GRACE_S`, and its slot is fr
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from hocket.kit.bus import Bus
 from hocket.kit.clock import now_ms
+from hocket.kit.wire import Frame, header_of
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import AttemptFinished, StepCancelled, StepRequested
@@ -39,8 +40,6 @@ from hocket.workers.runtime.pull import LanePull
 from hocket.workers.runtime.spans import Spans
 
 if TYPE_CHECKING:
-    from nats.aio.msg import Msg
-
     from hocket.kit.bus import PubAck
 
 STOP_GRACE_S = 1.0
@@ -50,6 +49,9 @@ MAX_PASSED_ON = 3
 """Deliveries of a step after which it waits where it is: all workers are busy."""
 REFERENCE_MARK = b'"$blob"'
 """Inputs without it are not searched for references."""
+
+TRACEPARENT = b"traceparent"
+NO_HEADERS: Mapping[str, str] = {}
 
 log = structlog.get_logger()
 
@@ -174,7 +176,7 @@ class Pool:
 
     # ---- steps come -------------------------------------------------------------------------
 
-    def _take(self, msg: "Msg", lane: LanePull) -> None:
+    def _take(self, msg: Frame, lane: LanePull) -> None:
         delivery = parse_ack_subject(msg.reply)
         lane.demand.pending = delivery.pending
         try:
@@ -186,7 +188,7 @@ class Pool:
             step,
             msg.reply,
             delivery,
-            msg.headers or {},
+            _trace_headers(msg.head),
             self._loop.time(),
             lane.losses,
             has_references=REFERENCE_MARK in msg.data,
@@ -233,8 +235,8 @@ class Pool:
             return
         wanted = allot(self.slots, self._running + len(self._ready), self._demands)
         for name, count in wanted.items():
-            if self._lanes[name].is_open:
-                self._spawn(self._lanes[name].ask(count))
+            if count and self._lanes[name].is_open:
+                self._lanes[name].ask(count)
 
     # ---- an attempt runs --------------------------------------------------------------------
 
@@ -414,6 +416,12 @@ class Pool:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("worker_task_failed", type=self.node_type, exc_info=error)
+
+
+def _trace_headers(head: bytes) -> Mapping[str, str]:
+    """Return what of a step's headers matters here: its trace."""
+    traceparent = header_of(head, TRACEPARENT)
+    return {"traceparent": traceparent} if traceparent else NO_HEADERS
 
 
 def _limit_ms(step: StepRequested) -> float:

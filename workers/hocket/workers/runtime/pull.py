@@ -14,13 +14,13 @@ import structlog
 from pydantic_core import to_json
 
 from hocket.kit.bus import Bus
+from hocket.kit.wire import Frame
 from hocket.schemas import subjects
 from hocket.workers.runtime.consumers import consumer_name, ensure_consumers
 from hocket.workers.runtime.delivery import EXPIRED, HEARTBEAT, status_of, unfilled
 from hocket.workers.runtime.lanes import Demand, standing
 
 if TYPE_CHECKING:
-    from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
 
 STANDING_EXPIRES_S = 120
@@ -50,7 +50,7 @@ class LanePull:
         slots: int,
         *,
         ack_wait_s: float,
-        deliver: Callable[["Msg", "LanePull"], None],
+        deliver: Callable[[Frame, "LanePull"], None],
         changed: Callable[[], None],
     ) -> None:
         self.demand = Demand()
@@ -81,15 +81,15 @@ class LanePull:
         inbox = self._inbox = self._bus.nc.new_inbox()
         losses = self.losses = self._bus.losses
 
-        async def receive(msg: "Msg") -> None:
+        def receive(msg: Frame) -> None:
             if inbox == self._inbox and losses == self._bus.losses:
                 self._receive(msg)
 
-        self._subscription = await self._bus.subscribe(inbox, receive)
+        self._subscription = await self._bus.take(inbox, receive)
         self.demand.asked = 0
         self._heard_at_s = asyncio.get_running_loop().time()
 
-    async def ask(self, count: int) -> None:
+    def ask(self, count: int) -> None:
         """Request `count` more steps."""
         stands = self.demand.asked + count <= self._standing
         self.demand.asked += count
@@ -100,7 +100,7 @@ class LanePull:
             request["idle_heartbeat"] = HEARTBEAT_S * _NS
         else:
             request["expires"] = EXTRA_EXPIRES_S * _NS
-        await self._bus.nc.publish(self._subject, to_json(request), reply=self._inbox)
+        self._bus.tell(self._subject, to_json(request), reply=self._inbox)
 
     def reopen(self, *, pause_s: float = 0.0) -> None:
         """Withdraw what was asked and begin anew, after a pause; does nothing while that goes on."""
@@ -123,7 +123,7 @@ class LanePull:
             subscription, self._subscription = self._subscription, None
             await subscription.drain()  # type: ignore[no-untyped-call]
 
-    def _receive(self, msg: "Msg") -> None:
+    def _receive(self, msg: Frame) -> None:
         demand = self.demand
         self._heard_at_s = asyncio.get_running_loop().time()
         if msg.reply:
