@@ -23,7 +23,7 @@ from hocket.kit.bus import Bus
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.streams import ensure_streams
 from hocket.schemas import ids, subjects
-from hocket.schemas.messages import Priority, StepRequested
+from hocket.schemas.messages import AttemptFinished, Priority, StepRequested, read_log
 
 PAYLOAD = {"text": "x" * 180}
 START_TIMEOUT_S = 20.0
@@ -88,7 +88,7 @@ class Measure:
 
     async def start(self) -> None:
         """Listen to the results; core NATS sees what is published to the log."""
-        await self._bus.subscribe(subjects.log(0, "finished"), self._on_result)
+        await self._bus.subscribe(subjects.log_of(0), self._on_result)
 
     async def run(self, steps: int, inflight: int) -> dict[str, float]:
         """Return the figures of one mode."""
@@ -140,11 +140,12 @@ class Measure:
         )
 
     async def _on_result(self, msg: Msg) -> None:
-        body = json.loads(msg.data)
-        if body["error"]:
-            raise RuntimeError(body["error"]["message"])
-        self._latencies_s.append(time.perf_counter() - self._sent_at_s.pop(body["run_id"]))
-        self._slots.release()
+        for result in read_log(msg.subject.rsplit(".", 1)[1], msg.data):
+            assert isinstance(result, AttemptFinished)
+            if result.error is not None:
+                raise RuntimeError(result.error.message)
+            self._latencies_s.append(time.perf_counter() - self._sent_at_s.pop(result.run_id))
+            self._slots.release()
         self._done.set()
 
     def _cpu_s(self) -> float:

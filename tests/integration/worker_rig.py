@@ -18,9 +18,11 @@ from hocket.kit.streams import ensure_streams
 from hocket.schemas import ids, subjects
 from hocket.schemas.messages import (
     AttemptFinished,
+    AttemptsFinished,
     Priority,
     StepCancelled,
     StepRequested,
+    read_log,
 )
 from hocket.workers.nodes.python import PythonNode
 from hocket.workers.runtime.context import Context
@@ -77,7 +79,8 @@ class Rig:
         bus = await Bus.connect(nats_url, name="test-rig")
         await ensure_streams(bus)
         rig = cls(bus, nats_url)
-        await bus.subscribe(subjects.log(PARTITION, AttemptFinished.kind), rig._on_result)
+        for kind in (AttemptFinished.kind, AttemptsFinished.kind):
+            await bus.subscribe(subjects.log(PARTITION, kind), rig._on_result)
         return rig
 
     async def close(self) -> None:
@@ -174,10 +177,11 @@ class Rig:
         await eventually(fits)
 
     async def _on_result(self, msg: Msg) -> None:
-        finished = AttemptFinished.model_validate_json(msg.data)
-        name = ids.attempt_id(finished.run_id, finished.step, finished.attempt)
-        self.results[name].append(finished)
-        self.result_at_s[name] = time.monotonic()
+        for finished in read_log(msg.subject.rsplit(".", 1)[1], msg.data):
+            assert isinstance(finished, AttemptFinished)
+            name = ids.attempt_id(finished.run_id, finished.step, finished.attempt)
+            self.results[name].append(finished)
+            self.result_at_s[name] = time.monotonic()
         self._changed.set()
 
 

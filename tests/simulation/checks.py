@@ -21,6 +21,7 @@ from hocket.kit.bus import BusUnavailable
 from hocket.schemas import ids, subjects
 from hocket.schemas.messages import (
     AttemptFinished,
+    AttemptsFinished,
     CacheAnswered,
     RunAccepted,
     RunFinished,
@@ -153,8 +154,13 @@ class Checks:
             accepted = from_json(stored.data)
             known = self._deadlines.get(accepted["run_id"], 0.0)
             self._deadlines[accepted["run_id"]] = max(known, accepted["deadline_at_ms"])
-        elif kind in (AttemptFinished.kind, CacheAnswered.kind):
-            result = from_json(stored.data)
+            return
+        told = from_json(stored.data)
+        if kind in (AttemptFinished.kind, CacheAnswered.kind):
+            results = [told]
+        else:
+            results = told["results"] if kind == AttemptsFinished.kind else []
+        for result in results:
             attempt = result.get("attempt", 0)  # what the cache answers has none
             name = ids.attempt_id(result["run_id"], result["step"], attempt)
             self._posted.setdefault(name, self._world.now_s)

@@ -19,11 +19,11 @@ from hocket.coordinator.log_reader import LogMessage
 from hocket.coordinator.partition import Partition
 from hocket.coordinator.store import Batch
 from hocket.schemas.messages import (
-    LOG_EVENTS,
     AttemptFinished,
     LogEvent,
     OutlookChanged,
     RunAccepted,
+    read_log,
 )
 from simulation.compiled import plan_of
 from simulation.database import Database, as_jsonb
@@ -82,8 +82,8 @@ class Replay:
         self._orphans: dict[str, list[AttemptFinished]] = {}
 
     def apply(self, message: LogMessage) -> None:
-        model = LOG_EVENTS[message.kind]
-        self._event(model.model_validate_json(message.body), message.at_ms)
+        for event in read_log(message.kind, message.body):
+            self._event(event, message.at_ms)
 
     def _event(self, event: LogEvent, at_ms: float) -> None:
         if isinstance(event, OutlookChanged):

@@ -144,6 +144,14 @@ class AttemptFinished(Message):
     input_digest: str = ""
 
 
+class AttemptsFinished(Message):
+    """Several attempts ended that one worker had, for one partition: one message for all of them."""
+
+    kind: ClassVar[str] = "results"
+
+    results: tuple[AttemptFinished, ...]
+
+
 class SignalReceived(Message):
     """Somebody answered an approval, or an event that a `signal` node waits for came."""
 
@@ -227,6 +235,17 @@ LOG_EVENTS: dict[str, type[LogEvent]] = {
         OutlookChanged,
     )
 }
+
+
+def read_log(kind: str, body: bytes) -> tuple[LogEvent, ...]:
+    """Return the events of one message of a log, in order; raise ValueError where it has none that
+    can be read."""
+    if kind == AttemptsFinished.kind:
+        return AttemptsFinished.model_validate_json(body).results
+    model = LOG_EVENTS.get(kind)
+    if model is None:
+        raise ValueError(f"`{kind}` is not a kind of log event")
+    return (model.model_validate_json(body),)
 
 
 # ---- steps ----------------------------------------------------------------------------------

@@ -71,6 +71,7 @@ class LogReader:
         self._quiet_since_ms = 0.0
         self._subscription: Subscription | None = None
         self._applying: asyncio.Task[None] | None = None
+        self._arrived = deque[Frame]()
         self._consumer = ""
         self._generation = 0
         self._consumer_seq = 0
@@ -120,7 +121,7 @@ class LogReader:
         self._heard_at_s = asyncio.get_running_loop().time()
         inbox = self._bus.nc.new_inbox()
 
-        arrived: deque[Frame] = deque()
+        arrived = self._arrived = deque[Frame]()
         arrival = asyncio.Event()
 
         def received(frame: Frame) -> None:
@@ -254,10 +255,9 @@ class LogReader:
     def _is_quiet(self) -> None:
         """The server had nothing more for us. What it had at the heartbeat before is applied for sure
         where the two did not come at once, after this process stood still."""
-        assert self._subscription is not None, "heartbeats come by it"
         since_ms, self._quiet_since_ms = self._quiet_since_ms, now_ms()
         apart = self._quiet_since_ms - since_ms > 500 * HEARTBEAT_S
-        if since_ms and apart and not self._subscription.pending_msgs:
+        if since_ms and apart and not self._arrived:
             self.applied_ms = max(self.applied_ms, since_ms)
 
     async def _detach(self) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 
 import structlog
 from immutables import Map
-from pydantic import ValidationError
 from pydantic_core import to_json
 
 from hocket.coordinator.catalog import Catalog, Entry
@@ -62,7 +61,6 @@ from hocket.kit.events import IDEMPOTENCY_KEY, event_headers
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError, PayloadTooLarge
 from hocket.schemas.messages import (
-    LOG_EVENTS,
     AttemptFinished,
     CancelRequested,
     LogEvent,
@@ -76,6 +74,7 @@ from hocket.schemas.messages import (
     StepRequested,
     TaskRejected,
     TimerFired,
+    read_log,
 )
 from hocket.schemas.pipeline.plan import check_input
 
@@ -249,16 +248,17 @@ class Partition:
         await self._bus.room()
         tenure.applying = True
         try:
-            event = await self._event_of(message)
-            if event is not None:
+            events = await self._events_of(message)
+            for event in events:
                 self._metrics.applied(message.kind)
                 await self._apply_surely(event, message)
-                self._dispatcher.release()
+            self._dispatcher.release()
         finally:
             tenure.applying = False
         tenure.applied(message.seq, message.msg_id, len(message.body))
-        if event is not None and not isinstance(event, OutlookChanged):
-            self._runs.grew(event.run_id, len(message.body))
+        for event in events:
+            if not isinstance(event, OutlookChanged):
+                self._runs.grew(event.run_id, len(message.body) // len(events))
 
     @property
     def _decisions(self) -> Tenure:
@@ -267,13 +267,10 @@ class Partition:
 
     # ---- events -----------------------------------------------------------------------------
 
-    async def _event_of(self, message: LogMessage) -> LogEvent | None:
-        model = LOG_EVENTS.get(message.kind)
+    async def _events_of(self, message: LogMessage) -> tuple[LogEvent, ...]:
         try:
-            if model is None:
-                raise ValueError(f"`{message.kind}` is not a kind of log event")
-            return model.model_validate_json(message.body)
-        except (ValidationError, ValueError) as error:
+            return read_log(message.kind, message.body)
+        except ValueError as error:
             subject = subjects.log(self.number, message.kind)
             log.error("log_event_unreadable", subject=subject, seq=message.seq, reason=str(error))
             info = ErrorInfo(
@@ -282,7 +279,7 @@ class Partition:
                 error_class=ErrorClass.INVALID,
             )
             await self._bury(message, info)
-            return None
+            return ()
 
     async def _apply_surely(self, event: LogEvent, message: LogMessage) -> None:
         """Apply an event; wait while Postgres is away; bury one that our rules cannot take, so that a

@@ -36,6 +36,7 @@ from hocket.workers.runtime.lanes import ReadyQueue, allot, latest_start_ms
 from hocket.workers.runtime.large_values import LargeValues
 from hocket.workers.runtime.meters import TypeMeters
 from hocket.workers.runtime.model_calls import ModelCalls
+from hocket.workers.runtime.outbox import Outbox
 from hocket.workers.runtime.pull import LanePull
 from hocket.workers.runtime.spans import Spans
 
@@ -71,6 +72,7 @@ class Pool:
         ack_wait_s: float,
         worker: str,
         acks: Acks,
+        outbox: Outbox,
         calls: ModelCalls,
         cancellations: Cancellations,
         large_values: LargeValues,
@@ -85,6 +87,7 @@ class Pool:
         self._ack_wait_s = ack_wait_s
         self._worker = worker
         self._acks = acks
+        self._outbox = outbox
         self._calls = calls
         self._cancellations = cancellations
         self._large_values = large_values
@@ -354,12 +357,7 @@ class Pool:
         if info is not None:
             _log_failure(attempt, context, info)
         await self._bus.room()
-        posted = self._bus.post(
-            subjects.log(step.partition, AttemptFinished.kind),
-            payload,
-            msg_id=f"{attempt.id}:f",
-        )
-        self._acks.send()
+        posted = self._outbox.post(step.partition, payload, f"{attempt.id}:f")
         self._posted.add(posted)
         posted.add_done_callback(lambda ack: self._acknowledged(attempt, ack))
 

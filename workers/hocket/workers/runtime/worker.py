@@ -24,6 +24,7 @@ from hocket.workers.runtime.consumers import ACK_WAIT_S
 from hocket.workers.runtime.large_values import LargeValues
 from hocket.workers.runtime.meters import Meters
 from hocket.workers.runtime.model_calls import ModelCalls
+from hocket.workers.runtime.outbox import Outbox
 from hocket.workers.runtime.pool import Handler, Pool
 from hocket.workers.runtime.spans import Spans
 
@@ -64,6 +65,7 @@ class Worker:
         self._calls = ModelCalls(bus)
         self._cancellations = Cancellations()
         large_values = LargeValues(blobs)
+        outbox = Outbox(bus, self._acks)
         self._pools = [
             Pool(
                 bus,
@@ -73,6 +75,7 @@ class Worker:
                 ack_wait_s=ack_wait_s,
                 worker=name,
                 acks=self._acks,
+                outbox=outbox,
                 calls=self._calls,
                 cancellations=self._cancellations,
                 large_values=large_values,
