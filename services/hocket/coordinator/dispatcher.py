@@ -18,7 +18,7 @@ from hocket.coordinator.core.commands import CancelAttempt, Dispatch
 from hocket.coordinator.core.deadlines import lane_of
 from hocket.coordinator.core.feasibility import HeldTooLong
 from hocket.coordinator.core.gate import Gate
-from hocket.coordinator.core.precedence import Ready
+from hocket.coordinator.core.precedence import new_ready
 from hocket.coordinator.load import Load
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.kit.bus import Bus
@@ -86,7 +86,7 @@ class Dispatcher:
     def dispatch(self, command: Dispatch) -> None:
         """Publish a step, now or when it is its turn."""
         request = command.request
-        ready = Ready(
+        ready = new_ready(
             attempt_id=ids.attempt_id(request.run_id, request.step, request.attempt),
             type=request.type,
             run_id=request.run_id,

@@ -17,6 +17,7 @@ from hocket.coordinator.core.commands import (
     RecordAttempt,
     ReleaseCache,
     StartSubRun,
+    new_dispatch,
 )
 from hocket.coordinator.core.deadlines import (
     DEFAULT_TIMEOUT_MS,
@@ -184,7 +185,7 @@ def _dispatch(
         effects_external=plan.node.effects == "external",
         dispatched_at_ms=step.dispatched_at_ms,
     )
-    return Dispatch(
+    return new_dispatch(
         request,
         latest_start_at_ms=step.dispatched_at_ms + step.slack_ms,
         last_hope_at_ms=last_hope_of(expectation, u.run.deadline_at_ms),
@@ -354,8 +355,7 @@ def _succeeded(u: Unfolding, step: Step, output: Any, *, cost_usd: Decimal = Dec
     if isinstance(node, PlanningNode) and node.emit:
         _splice(u, step, output, node.emit, cost_usd)
         return
-    u.put(filled(u, step, output, cost_usd))
-    u.settle(step.key, StepState.SUCCEEDED, output=output)
+    u.settle_as(filled(u, step, output, cost_usd), StepState.SUCCEEDED, output=output)
 
 
 def _splice(u: Unfolding, step: Step, output: Any, policy: PlanPolicy, cost_usd: Decimal) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from hocket.coordinator.core.replacing import maker
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import RunAccepted, RunFinished, StepChanged, StepRequested
 
@@ -26,6 +27,9 @@ class Dispatch:
     join_left: int
     traceparent: str | None = None
     judged: bool = False
+
+
+new_dispatch = maker(Dispatch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from hocket.coordinator.core.moments import nearest
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.retries import matches
 from hocket.coordinator.core.reuse import edited_input
-from hocket.coordinator.core.state import Link, Role, Step, StepState, Tally
+from hocket.coordinator.core.state import Link, Role, Step, StepState, Tally, new_step
 from hocket.coordinator.core.unfolding import Failing, Settled, Start, Unfolding
 from hocket.coordinator.core.waits import begin_wait
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError, InvalidInput
@@ -52,7 +52,7 @@ def start(u: Unfolding, work: Start) -> None:
     """Begin a step at the outermost layer that its link leaves open."""
     role = first_role(work.plan, work.link)
     step = u.put(
-        Step(
+        new_step(
             key=work.key,
             path=work.plan.path,
             type=work.plan.node.type,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import sqrt
 
 from hocket.coordinator.core.moments import nearest
+from hocket.coordinator.core.replacing import maker
 from hocket.schemas.messages import Priority
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
 from hocket.schemas.pipeline.spec import RaceNode
@@ -56,13 +57,14 @@ class Estimate:
 
     def then(self, other: "Estimate") -> "Estimate":
         """Return the duration of this and then the other."""
-        return Estimate(
+        return new_estimate(
             self.mean_ms + other.mean_ms,
             self.variance + other.variance,
             sure_ms=self.sure_ms + other.sure_ms,
         )
 
 
+new_estimate = maker(Estimate)
 NOTHING = Estimate(0.0, 0.0)
 
 
@@ -99,7 +101,7 @@ def observe(estimate: Estimate | None, duration_ms: float) -> Estimate:
     mean = estimate.mean_ms + delta / weight
     past = estimate.weight * DECAY
     variance = (past * estimate.variance + delta * (duration_ms - mean)) / weight
-    return Estimate(mean, max(0.0, variance), weight)
+    return new_estimate(mean, max(0.0, variance), weight)
 
 
 def outlook(plan: Plan, durations: Mapping[str, Estimate]) -> Outlook:

@@ -18,6 +18,7 @@ from hocket.coordinator.core.unfolding import (
     Unfolding,
     child_key,
     new_scope,
+    new_start,
 )
 from hocket.schemas.errors import ErrorInfo, HocketError
 from hocket.schemas.pipeline.plan import ScopePlan
@@ -50,7 +51,7 @@ def activate(u: Unfolding, work: Activate) -> None:
         if not wanted:
             _skip(u, key, Start(key, plan, home, Link.NODE, work.scope))
             return
-    start = Start(key, plan, home, Link.NODE, work.scope)
+    start = new_start(key, plan, home, Link.NODE, work.scope)
     if is_judged(u) and is_infeasible(u, u.expected(home, plan.path)):
         if u.plan.pipeline.on_infeasible == "fail":
             end_run(u, RunStatus.FAILED, error=DeadlineInfeasible(node=plan.path).info())

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hocket.coordinator.core.replacing import maker
 from hocket.schemas.messages import Priority
 
 CLASSES = (Priority.INTERACTIVE, Priority.STANDARD, Priority.BATCH)
@@ -54,6 +55,9 @@ class Ready:
     join_left: int
     item: Any
     """What the caller wants back when the step goes out."""
+
+
+new_ready = maker(Ready)
 
 
 class Waiting:

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 from immutables import Map
 
 from hocket.coordinator.core.heap import Heap
+from hocket.coordinator.core.replacing import maker
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import AttemptFinished, Priority, RunOrigin, RunParent, Timing
 from hocket.schemas.pipeline.plan import NodePlan, ScopePlan
@@ -147,6 +148,9 @@ class Step:
     timing: Timing | None = None
     tries: tuple[Try, ...] = ()
     """The attempts before the present one."""
+
+
+new_step = maker(Step)
 
 
 def wake_of(step: Step) -> float | None:

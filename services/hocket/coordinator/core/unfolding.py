@@ -24,7 +24,7 @@ from hocket.coordinator.core.deadlines import (
 )
 from hocket.coordinator.core.heap import Heap, pop, push
 from hocket.coordinator.core.moments import not_before
-from hocket.coordinator.core.replacing import replace
+from hocket.coordinator.core.replacing import maker, replace
 from hocket.coordinator.core.state import (
     TERMINAL,
     Link,
@@ -84,6 +84,7 @@ class Start:
 
 
 Work = Activate | Settled | Failing | Start
+new_start = maker(Start)
 
 
 @dataclass(slots=True)
@@ -197,7 +198,19 @@ class Unfolding:
         degraded: bool = False,
     ) -> None:
         """End a step and let its parent hear of it."""
-        step = self.steps[key]
+        self.settle_as(self.steps[key], state, output=output, error=error, degraded=degraded)
+
+    def settle_as(
+        self,
+        step: Step,
+        state: StepState,
+        *,
+        output: Any = None,
+        error: ErrorInfo | None = None,
+        degraded: bool = False,
+    ) -> None:
+        """End a step that need not be kept as it is now, and let its parent hear of it."""
+        key = step.key
         assert step.state not in TERMINAL, key
         self.put(
             replace(
