@@ -217,7 +217,7 @@ class Pool:
         waits = attempt.state is State.READY and not attempt.let_go
         if waits and self._fetching and self._bus.connected and lane.is_open:
             self._give_back(attempt)
-            self._spawn(lane.ask(1))
+            lane.ask(1)
 
     def _schedule(self) -> None:
         """Start what is ready and ask for more, once per turn of the event loop."""
