@@ -4,8 +4,6 @@ import hashlib
 import json
 from typing import Any
 
-from pydantic_core import to_json
-
 RUN_ID_HEX = 24
 """Hex digits of a run id: 96 bits, so that 10^12 runs collide with a chance of 10^-5."""
 _INPUT_DIGEST_BYTES = 8
@@ -61,10 +59,10 @@ def content_hash(value: Any) -> str:
 
 
 def input_digest(value: Any) -> str:
-    """Return a short digest of an attempt's input as it travels: cheap, and another one where the keys
-    of an object have another order."""
-    text = to_json(value, inf_nan_mode="null")
-    return hashlib.blake2b(text, digest_size=_INPUT_DIGEST_BYTES).hexdigest()
+    """Return a short digest of an attempt's input, a JSON value; the order of an object's keys does not
+    matter, for Postgres does not keep it."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=_INPUT_DIGEST_BYTES).hexdigest()
 
 
 def _digest(*parts: str) -> str:

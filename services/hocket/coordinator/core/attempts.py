@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from immutables import Map
+from pydantic_core import from_json, to_json
 
 from hocket.coordinator.core.caching import filled, key_of, look_again, look_up, released
 from hocket.coordinator.core.commands import (
@@ -307,7 +308,7 @@ def _is_of_another_input(step: Step, event: AttemptFinished) -> bool:
     if event.dispatched_at_ms is None or event.dispatched_at_ms == step.dispatched_at_ms:
         return False
     asked = _child_input(step) if step.role is Role.SUBRUN else step.input
-    return event.input_digest not in ("", input_digest(asked))
+    return event.input_digest not in ("", input_digest(from_json(to_json(asked))))
 
 
 def _ask_anew(u: Unfolding, step: Step) -> None:
