@@ -46,7 +46,7 @@ WARM = 5_000
 BATCH = 500
 AHEAD = 5_000
 """Runs that are published and not yet in Postgres, at most."""
-BOUND_S = 460.0
+BOUND_S = 1_200.0
 SAMPLE_S = 5.0
 
 

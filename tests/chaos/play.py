@@ -26,6 +26,7 @@ COORDINATORS = 2
 WORKERS = 2
 PARTITIONS = 4
 ACK_WAIT_S = 2
+READY_S = 180.0
 SETTLE_S = 180.0
 """How long everything may take to end after the last fault."""
 LOOK_S = 0.25
@@ -85,7 +86,12 @@ async def play(
         "HOCKET_PARTITIONS": str(PARTITIONS),
     }
     async with Platform(
-        folder / "d", workers=WORKERS, coordinators=COORDINATORS, env=env, config=config
+        folder / "d",
+        workers=WORKERS,
+        coordinators=COORDINATORS,
+        env=env,
+        config=config,
+        ready_timeout_s=READY_S,
     ) as platform:
         plan = faults(seed, max_freeze_s=max_freeze_s)
         played = await _played(platform, seed, journals, islice(plan, number or None), seconds)

@@ -20,6 +20,7 @@ from hocket.coordinator.core.backlog import Backlog
 from hocket.coordinator.core.gate import Gate, Order
 from hocket.coordinator.dispatcher import Dispatcher
 from hocket.coordinator.durations import Durations
+from hocket.coordinator.fullness import MAX_RUNS, Fullness
 from hocket.coordinator.intake import Intake
 from hocket.coordinator.load import Load
 from hocket.coordinator.metrics import CoordinatorMetrics
@@ -66,6 +67,7 @@ class Coordinator:
         tenant_weights: Mapping[str, float] | None = None,
         gated: bool = True,
         order: Order = "slack",
+        max_runs: int = MAX_RUNS,
     ) -> None:
         self._durations = Durations(store)
         self._catalog = Catalog(store, self._durations)
@@ -97,6 +99,7 @@ class Coordinator:
         )
         self._owned: dict[int, _Owned] = {}
         self._name = name
+        fullness = Fullness(max_runs, self._held)
         self._ownership = Ownership(
             leases,
             health,
@@ -106,6 +109,7 @@ class Coordinator:
             take=self._take,
             leave=self._leave,
             drop=self._drop,
+            fullness=fullness,
         )
         self._intake = Intake(
             bus,
@@ -117,6 +121,7 @@ class Coordinator:
             load,
             partitions=partitions,
             max_task_bytes=max_task_bytes,
+            is_full=fullness.anywhere,
         )
         self._bus = bus
         self._unread: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -222,6 +227,10 @@ class Coordinator:
 
     def _in_flight(self) -> int:
         return sum(owned.partition.in_flight for owned in self._owned.values())
+
+    def _held(self) -> tuple[int, int]:
+        held = [owned.partition for owned in self._owned.values()]
+        return sum(one.in_flight for one in held), sum(one.in_flight_bytes for one in held)
 
     async def _tell(self) -> None:
         while True:

@@ -7,13 +7,14 @@ wrong is answered, told as a public fact, kept as a dead letter, and acknowledge
 way of others. One that is right may have to wait or be refused for want of workers (`overload.py`).
 
 States: taking tasks, waiting (Postgres or NATS is away; the tasks in hand are told to be in work, none
-is asked for), pausing (a coordinator has no room for more runs). At most MAX_IN_HAND tasks are in hand;
-the consumer's `max_ack_pending` bounds what all coordinators have admitted and not yet committed.
+is asked for), pausing (a coordinator has no room for more runs: `fullness.py`). At most MAX_IN_HAND
+tasks are in hand; the consumer's `max_ack_pending` bounds what all coordinators have admitted and not
+yet committed.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -85,8 +86,10 @@ class Intake:
         *,
         partitions: int,
         max_task_bytes: int,
+        is_full: Callable[[], bool] = lambda: False,
     ) -> None:
         self._bus = bus
+        self._is_full = is_full
         self._store = store
         self._catalog = catalog
         self._origins = Origins(store, catalog)
@@ -115,7 +118,7 @@ class Intake:
             self._tell_in_hand(b"-NAK")
 
     def _room(self) -> int:
-        return MAX_IN_HAND - len(self._arrivals) - len(self._batch)
+        return 0 if self._is_full() else MAX_IN_HAND - len(self._arrivals) - len(self._batch)
 
     async def _admit_some(self) -> None:
         while self._arrivals and len(self._batch) < MAX_KEYS:
@@ -142,8 +145,20 @@ class Intake:
         self._checked_at_ms = now_ms()
         known = await self._store.known(doubtful) if doubtful else {}
         while self._batch:
+            if self._is_full():
+                await self._until_room()
             await self._admit_surely(self._batch[0], known)
             self._batch.popleft()
+
+    async def _until_room(self) -> None:
+        """Let tasks wait while there are as many runs as there may be; what is in hand is kept alive."""
+        log.warning("intake_pauses", tasks=len(self._batch) + len(self._arrivals))
+        self._health.report("intake", True, "pausing: there are as many runs as there may be")
+        self._metrics.intake_pauses(True)
+        while self._is_full():  # noqa: ASYNC110 - others' memory is part of it
+            await asyncio.sleep(PAUSE_S)
+        self._metrics.intake_pauses(False)
+        log.info("intake_goes_on")
 
     async def _admit_surely(self, arrival: _Arrival, known: Mapping[str, Run]) -> None:
         """Admit a task; bury one that meets a bug of ours, so that it is not in the way of others."""

@@ -70,6 +70,11 @@ class CoordinatorMetrics:
             "Tasks that wait at intake until they can make their deadline.",
             registry=registry,
         )
+        self._paused = Gauge(
+            "hocket_intake_paused",
+            "1 while no task is taken in: a coordinator has as many runs as it may.",
+            registry=registry,
+        )
         self._held = Gauge(
             "hocket_steps_held", "Ready steps that wait for a slot.", ["type"], registry=registry
         )
@@ -118,6 +123,9 @@ class CoordinatorMetrics:
 
     def tasks_waiting(self, count: int) -> None:
         self._tasks_waiting.set(count)
+
+    def intake_pauses(self, paused: bool) -> None:
+        self._paused.set(paused)
 
     def task(self, outcome: str) -> None:
         self._tasks.labels(outcome).inc()

@@ -24,6 +24,7 @@ from typing import Any
 import structlog
 
 from hocket.coordinator.core.ownership import View, plan
+from hocket.coordinator.fullness import Fullness
 from hocket.kit.bucket import Entry, Leases, RevisionPassed
 from hocket.kit.bus import BusUnavailable
 from hocket.kit.lifecycle import Health
@@ -73,6 +74,7 @@ class _Holding:
 class _Member:
     incarnation: str
     leaving: bool
+    full: bool
     heard_at_s: float
 
 
@@ -101,8 +103,10 @@ class Ownership:
         take: Callable[[int, str], Awaitable[None]],
         leave: Callable[[int], Awaitable[None]],
         drop: Callable[[int], None],
+        fullness: Fullness,
     ) -> None:
         self._leases = leases
+        self._fullness = fullness
         self._health = health
         self._name = name
         self._incarnation = incarnation
@@ -170,7 +174,8 @@ class Ownership:
                 await asyncio.sleep(FIRST_BEAT_S)
 
     async def _beat(self) -> None:
-        sign = _json(incarnation=self._incarnation, state="leaving" if self._leaving else "serving")
+        state = "leaving" if self._leaving else "full" if self._fullness.here() else "serving"
+        sign = _json(incarnation=self._incarnation, state=state)
         revision = await self._put_quietly(MEMBER + self._name, sign)
         if revision is not None and not self._beaten_at:
             self._beaten_at = revision
@@ -245,7 +250,10 @@ class Ownership:
             incarnation = str(content.get("incarnation", ""))
             if key.startswith(MEMBER):
                 seen.members[key.removeprefix(MEMBER)] = _Member(
-                    incarnation, content.get("state") == "leaving", entry.written_at_s
+                    incarnation,
+                    content.get("state") == "leaving",
+                    content.get("state") == "full",
+                    entry.written_at_s,
                 )
             elif key.startswith(PARTITION) and content.get("owner"):
                 number, owner = int(key.removeprefix(PARTITION)), str(content["owner"])
@@ -292,6 +300,7 @@ class Ownership:
             if name in lost or (name in live and others[name].incarnation == incarnation)
         }
         owners |= dict.fromkeys(self._holdings, self._name)
+        self._fullness.others = any(others[name].full for name in live)
         if self._leaving:
             leaving.add(self._name)
         if self._leaving or self._beaten_at:

@@ -42,6 +42,7 @@ async def main(service: Service) -> None:
         partitions=settings.partitions,
         max_task_bytes=settings.max_task_bytes,
         tenant_weights=settings.tenant_weights,
+        max_runs=settings.max_runs,
         gated=settings.dispatch_gate,
         order=settings.dispatch_order,
     )

@@ -41,6 +41,9 @@ class Settings(BaseSettings):
     max_task_bytes: int = Field(512 * 1024, ge=1_024)
     tenant_weights: dict[str, Annotated[float, Field(gt=0, le=1_000)]] = {}
     """How ready steps of tenants share the workers, as JSON: `{"acme": 3}`; 1 for all others."""
+    max_runs: int = Field(20_000, ge=1)
+    """Runs that a coordinator has in memory before no more tasks are taken in: about 10 KB each, for
+    runs of a few steps. Those that wait for a person are not in memory."""
     dispatch_gate: bool = True
     """Whether ready steps wait for a free slot in the coordinator, where they can be ordered; without
     it they go to the stream at once, first come first served within a lane."""
