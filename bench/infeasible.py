@@ -7,13 +7,14 @@ a platform of its own (NATS, Postgres, coordinator, worker, gateway, ledger):
 
 - `hope`: steps go as they came, and nothing is done about runs that are late (`continue`);
 - `fail`: the product's order, `on_infeasible: fail`;
-- `degrade`: the product's order, `on_infeasible: degrade`; `draft` has a `fast` variant that takes a
-  fifth of its time, and `enrich` is optional.
+- `degrade`: the product's order, `on_infeasible: degrade`; what has a long tail can be spared:
+  `enrich` is optional, `research` and `draft` have a `fast` variant, as of a smaller model: a fifth
+  of the mean, and no long tail.
 
 A run became infeasible at the first moment at which what was left until its deadline was less than the
 means (those that times are drawn with, which the platform has to find out) of the steps that it had
 still to start. It is worked out here from the times at which its steps were ready, began and ended. A
-doomed run is one that became infeasible and did not succeed. What is spent is what the model meters,
+doomed run is one that missed its deadline. What is spent is what the model meters,
 call by call, stopped ones too; the ledger must agree about every call that was not stopped. A call that
 was under way at that moment is counted in proportion.
 
@@ -52,13 +53,16 @@ from hocket.kit.events import IDEMPOTENCY_KEY
 from hocket.schemas import subjects
 
 MEANS_MS = {"plan": 300.0, "research": 500.0, "enrich": 450.0, "draft": 1_200.0, "check": 300.0}
-FAST_SHARE = 0.2
-SLO_MS = 5_000.0
-SPREAD = 0.8
+SPREAD = {"plan": 0.2, "research": 0.8, "enrich": 0.8, "draft": 0.8, "check": 0.2}
 """Standard deviation of a call's time, as a share of its mean (lognormal)."""
+FAST = ("research", "draft")
+FAST_SHARE = 0.2
+FAST_SPREAD = 0.2
+SLO_MS = 5_000.0
 MAX_TIMES_MEAN = 6.0
 USD_PER_MTOK = 10
-TOKENS_PER_S = 1_000
+USD_PER_MS = USD_PER_MTOK / 1e6
+"""The model makes a token in each millisecond."""
 WARMUP_S = 8.0
 """Runs of the first seconds measure the steps and are not counted."""
 MAX_LATE_SPEND = 0.02
@@ -90,13 +94,15 @@ class Task:
 class Call:
     """A call as the model metered it (epoch ms)."""
 
+    node: str
     begun_ms: float
     ended_ms: float
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A run as Postgres has it (epoch ms), with its calls; `steps` are (node, ready, began)."""
+    """A run as Postgres has it (epoch ms), with its calls; `ready` are its steps in order, and since
+    when each was."""
 
     number: int
     status: str
@@ -104,7 +110,7 @@ class Played:
     accepted_ms: float
     deadline_ms: float
     finished_ms: float
-    steps: Sequence[tuple[str, float, float | None]]
+    ready: Sequence[tuple[str, float]]
     calls: Sequence[Call]
 
     @property
@@ -121,14 +127,16 @@ def load(arguments: argparse.Namespace) -> list[Task]:
     rate_per_s = arguments.utilisation * arguments.slots * 1_000 / sum(MEANS_MS.values())
     tasks, at_s = [], dice.expovariate(rate_per_s)
     while at_s < WARMUP_S + arguments.seconds:
-        took_s = {name: _time_s(dice, mean_ms) for name, mean_ms in MEANS_MS.items()}
+        took_s = {name: _time_s(dice, mean_ms, SPREAD[name]) for name, mean_ms in MEANS_MS.items()}
+        for name in FAST:
+            took_s[f"{name}_fast"] = _time_s(dice, FAST_SHARE * MEANS_MS[name], FAST_SPREAD)
         tasks.append(Task(at_s, took_s))
         at_s += dice.expovariate(rate_per_s)
     return tasks
 
 
-def _time_s(dice: random.Random, mean_ms: float) -> float:
-    variance = math.log(1 + SPREAD**2)
+def _time_s(dice: random.Random, mean_ms: float, spread: float) -> float:
+    variance = math.log(1 + spread**2)
     drawn = dice.lognormvariate(math.log(mean_ms) - variance / 2, math.sqrt(variance))
     return round(min(drawn, MAX_TIMES_MEAN * mean_ms) / 1_000, 6)
 
@@ -138,12 +146,11 @@ def pipeline(on_infeasible: str) -> dict[str, Any]:
     nodes: dict[str, Any] = {}
     for number, name in enumerate(MEANS_MS):
         needs = [list(MEANS_MS)[number - 1]] if number else []
-        nodes[name] = _node(f"{{{{ input.{name} }}}}", MEANS_MS[name]) | {"needs": needs}
+        nodes[name] = _node(name, MEANS_MS[name], SPREAD[name]) | {"needs": needs}
     nodes["enrich"]["optional"] = True
-    if on_infeasible == "degrade":
-        nodes["draft"]["fast"] = _node(
-            f"{{{{ input.draft * {FAST_SHARE} }}}}", MEANS_MS["draft"] * FAST_SHARE
-        )
+    for name in FAST if on_infeasible == "degrade" else ():
+        mean_ms = FAST_SHARE * MEANS_MS[name]
+        nodes[name]["fast"] = _node(f"{name}_fast", mean_ms, FAST_SPREAD)
     return {
         "pipeline": "infeasible",
         "slo_ms": SLO_MS,
@@ -154,13 +161,13 @@ def pipeline(on_infeasible: str) -> dict[str, Any]:
     }
 
 
-def _node(seconds: str, mean_ms: float) -> dict[str, Any]:
+def _node(seconds: str, mean_ms: float, spread: float) -> dict[str, Any]:
     return {
         "type": "llm",
         "model": "sleeper",
         "prompt": "{{ input.seconds }}",
-        "with": {"seconds": seconds},
-        "expect": {"mean_ms": mean_ms, "sd_ms": mean_ms * SPREAD},
+        "with": {"seconds": f"{{{{ input.{seconds} }}}}"},
+        "expect": {"mean_ms": mean_ms, "sd_ms": mean_ms * spread},
     }
 
 
@@ -222,9 +229,9 @@ async def _played(database_url: str, meter: Path, tasks: int) -> list[Played]:
             while await connection.fetchval(_ENDED) < tasks:  # noqa: ASYNC110 - not our process
                 await asyncio.sleep(POLL_S)
             calls = await _calls(connection, meter)
-        steps: dict[str, list[tuple[str, float, float | None]]] = defaultdict(list)
+        ready: dict[str, list[tuple[str, float]]] = defaultdict(list)
         for row in await connection.fetch(_STEPS):
-            steps[row["run_id"]].append((row["node"], row["ready_ms"], row["began_ms"]))
+            ready[row["run_id"]].append((row["node"], row["ready_ms"]))
         return [
             Played(
                 int(row["number"]),
@@ -233,7 +240,7 @@ async def _played(database_url: str, meter: Path, tasks: int) -> list[Played]:
                 row["accepted_ms"],
                 row["deadline_ms"],
                 row["finished_ms"],
-                steps[row["run_id"]],
+                ready[row["run_id"]],
                 calls.get(row["run_id"], ()),
             )
             for row in await connection.fetch(_RUNS)
@@ -251,14 +258,14 @@ async def _calls(connection: asyncpg.Connection, meter: Path) -> dict[str, list[
         if await connection.fetchval("SELECT count(*) FROM report.usage") == len(lines):
             break
         await asyncio.sleep(POLL_S)
-    answered = [line for line in lines if line[4]]
-    metered = (len(answered), sum(tokens * USD_PER_MTOK for _, tokens, *_ in answered))
+    answered = [line for line in lines if line[5]]
+    metered = (len(answered), sum(tokens * USD_PER_MTOK for _, _, tokens, *_ in answered))
     booked = tuple(await connection.fetchrow(_BOOKED))
     if booked != metered:
         raise DoesNotHold(f"the ledger has {booked} calls and microdollars, the model {metered}")
     found: dict[str, list[Call]] = defaultdict(list)
-    for run_id, _, begun_s, ended_s, _ in lines:
-        found[run_id].append(Call(begun_s * 1_000, ended_s * 1_000))
+    for run_id, node, _, begun_s, ended_s, _ in lines:
+        found[run_id].append(Call(node, begun_s * 1_000, ended_s * 1_000))
     return found
 
 
@@ -266,8 +273,7 @@ _ENDED = "SELECT count(*) FROM hocket.run WHERE finished_at IS NOT NULL"
 _BOOKED = "SELECT count(*), sum(cost_usd) * 1000000 FROM report.usage WHERE status = 'ok'"
 _MS = "(extract(epoch FROM {}) * 1000)::double precision AS {}"
 _STEPS = f"""
-SELECT run_id, path AS node, {_MS.format("ready_at", "ready_ms")},
-       {_MS.format("started_at", "began_ms")}
+SELECT run_id, path AS node, {_MS.format("ready_at", "ready_ms")}
 FROM hocket.step WHERE path NOT LIKE '%!%' AND state <> 'skipped' ORDER BY run_id, ready_at
 """
 _RUNS = f"""
@@ -284,16 +290,17 @@ FROM hocket.run
 def infeasible_since_ms(run: Played) -> float | None:
     """Return when a run became infeasible by the means of its steps, or None."""
     nodes = list(MEANS_MS)
-    for place, (node, ready_ms, began_ms) in enumerate(run.steps):
+    began = {call.node: call.begun_ms for call in run.calls}
+    for place, (node, ready_ms) in enumerate(run.ready):
         after_ms = sum(MEANS_MS[name] for name in nodes[nodes.index(node) + 1 :])
         left_by_ms = run.deadline_ms - after_ms
         last_start_ms = left_by_ms - MEANS_MS[node]
-        ended = place + 1 < len(run.steps)
-        end_ms = run.steps[place + 1][1] if ended else run.finished_ms
-        if (began_ms or end_ms) > last_start_ms:
+        is_last = place + 1 == len(run.ready)
+        end_ms = run.finished_ms if is_last else run.ready[place + 1][1]
+        if began.get(node, end_ms) > last_start_ms:
             return max(ready_ms, last_start_ms)
         if end_ms > left_by_ms:
-            return max(began_ms or ready_ms, left_by_ms)
+            return left_by_ms
     return None
 
 
@@ -301,15 +308,14 @@ def late_spend(runs: Sequence[Played]) -> tuple[int, float, float]:
     """Return how many runs were doomed, what they spent, and what of it after they were (USD)."""
     doomed, spent_ms, late_ms = 0, 0.0, 0.0
     for run in runs:
-        since_ms = infeasible_since_ms(run)
-        if run.status in ("succeeded", "degraded") or since_ms is None:
+        if run.met:
             continue
         doomed += 1
+        since_ms = infeasible_since_ms(run) or math.inf
         for call in run.calls:
             spent_ms += call.ended_ms - call.begun_ms
             late_ms += max(0.0, call.ended_ms - max(call.begun_ms, since_ms))
-    usd_per_ms = TOKENS_PER_S / 1_000 * USD_PER_MTOK / 1e6
-    return doomed, spent_ms * usd_per_ms, late_ms * usd_per_ms
+    return doomed, spent_ms * USD_PER_MS, late_ms * USD_PER_MS
 
 
 def report(plays: Mapping[str, Sequence[Played]], arguments: argparse.Namespace) -> None:
@@ -321,7 +327,9 @@ def report(plays: Mapping[str, Sequence[Played]], arguments: argparse.Namespace)
     for name, runs in plays.items():
         doomed, spent_usd, late_usd = late_spend(runs)
         saved = [run for run in runs if run.number in missed and run.met]
-        whole_usd = sum(c.ended_ms - c.begun_ms for run in runs for c in run.calls) / 1e8
+        whole_usd = USD_PER_MS * sum(
+            call.ended_ms - call.begun_ms for run in runs for call in run.calls
+        )
         figures[name] = {
             "runs": len(runs),
             "ends": Counter(f"{r.status} {r.code or ''}".strip() for r in runs),
@@ -356,10 +364,23 @@ async def main(arguments: argparse.Namespace) -> None:
     tasks = load(arguments)
     counted = {n for n, task in enumerate(tasks) if task.at_s >= WARMUP_S}
     plays = {}
-    for name in PLAYS:
+    for name in arguments.plays:
         runs = await play(tasks, name, arguments.slots)
         plays[name] = [run for run in runs if run.number in counted]
+    if arguments.verbose:
+        for run in plays["degrade"]:
+            if not run.met:
+                _show(run, tasks[run.number])
     report(plays, arguments)
+
+
+def _show(run: Played, task: Task) -> None:
+    """Print when the steps of a run were ready, and when its calls began and ended."""
+    begun_ms = run.accepted_ms
+    ready = [f"{node} {at_ms - begun_ms:.0f}" for node, at_ms in run.ready]
+    calls = [f"{c.node} {c.begun_ms - begun_ms:.0f}-{c.ended_ms - begun_ms:.0f}" for c in run.calls]
+    took = {name: round(1_000 * seconds) for name, seconds in task.took_s.items()}
+    print(run.number, run.status, run.code, "ready", ready, "calls", calls, took, file=sys.stderr)
 
 
 if __name__ == "__main__":
@@ -370,6 +391,8 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=45.0)
     parser.add_argument("--slots", type=int, default=16)
     parser.add_argument("--utilisation", type=float, default=0.9, help="of the slots, by means")
+    parser.add_argument("--verbose", action="store_true", help="show runs that were not saved")
+    parser.add_argument("--plays", nargs="*", choices=PLAYS, default=list(PLAYS))
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     print(f"load {os.getloadavg()[0]:.2f} before the start", file=sys.stderr)
     try:

@@ -1,8 +1,8 @@
 """A model that takes as long as its prompt says, in the gateway's process; it meters what it does.
 
 It makes a token in each millisecond. Where `SLEEPING_MODEL_METER` names a file, every call leaves a line
-there when it ends or is stopped: run, tokens asked for, begin and end (seconds of the wall clock), and
-whether it was answered.
+there when it ends or is stopped: run, node, tokens asked for, begin and end (seconds of the wall
+clock), and whether it was answered.
 """
 
 import asyncio
@@ -26,7 +26,8 @@ async def sleep(request: CallRequest) -> Completion:
         answered = True
     finally:
         if METER in os.environ:
-            line = [request.attribution.run_id, tokens, begun_s, time.time(), answered]
+            who = request.attribution
+            line = [who.run_id, who.node, tokens, begun_s, time.time(), answered]
             os.write(_meter(), json.dumps(line).encode() + b"\n")
     return Completion(text="slept", output_tokens=tokens)
 

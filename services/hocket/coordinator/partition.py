@@ -34,10 +34,11 @@ from hocket.coordinator.core.commands import (
     Wake,
 )
 from hocket.coordinator.core.critical_path import timing_of
-from hocket.coordinator.core.deadlines import UNIT, Outlook
+from hocket.coordinator.core.deadlines import HOP, UNIT, Outlook
 from hocket.coordinator.core.decide import Decision, accept, decide, reject, resume
 from hocket.coordinator.core.ending import finished_of, rejected_of
 from hocket.coordinator.core.feasibility import was_given_up
+from hocket.coordinator.core.hops import hop_ms
 from hocket.coordinator.core.outlooks import Outlooks
 from hocket.coordinator.core.records import restore
 from hocket.coordinator.core.replacing import replace
@@ -330,6 +331,8 @@ class Partition:
         )
         self._carry_out(run, decision)
         self._measure(decision, event)
+        if entry.plan.pipeline.on_infeasible == "degrade" and isinstance(event, AttemptFinished):
+            self._measure_hop(decision.run, event)
 
     async def _accept(self, event: RunAccepted, at_ms: float) -> None:
         known = self._runs.get(event.run_id)
@@ -631,6 +634,13 @@ class Partition:
                 path += UNIT
             duration_ms = _duration_ms(step, event)
             self._durations.measured(run.tenant, run.pipeline, path, duration_ms)
+
+    def _measure_hop(self, run: Run, event: AttemptFinished) -> None:
+        step = run.steps.get(event.step)
+        if step is not None and step.state is StepState.SUCCEEDED and step.attempt == event.attempt:
+            hop = hop_ms(run, step, event)
+            if hop is not None:
+                self._durations.measured(run.tenant, run.pipeline, HOP, hop)
 
     # ---- parking ----------------------------------------------------------------------------
 

@@ -257,6 +257,15 @@ def test_measurements_count_and_not_only_what_the_spec_expects() -> None:
     assert found.own.sure_ms == 0.0
 
 
+def test_a_probe_that_may_degrade_begins_its_nodes_and_gives_them_up_in_time() -> None:
+    play = Play(draft(), spec=DEGRADE, probe=True)
+    pass_to(play, 6_000)
+    play.finish("a")
+    assert play.waiting() == ["draft"]
+    pass_to(play, 9_000)
+    assert play.waiting() == ["draft!0"]
+
+
 def test_a_probe_is_not_given_up() -> None:
     play = Play({"a": takes(9_000), "end": takes(3_000, needs=["a"])}, spec=FAIL, probe=True)
     assert play.waiting() == ["a"]

@@ -10,7 +10,7 @@ from hocket.coordinator.core.attempts import begin_leaf
 from hocket.coordinator.core.caching import released
 from hocket.coordinator.core.deadlines import deadline_of, slack_of
 from hocket.coordinator.core.ending import cancel_below
-from hocket.coordinator.core.feasibility import TooSlow, give_up_at_ms, is_judged
+from hocket.coordinator.core.feasibility import TooSlow, give_up_at_ms, is_watched
 from hocket.coordinator.core.graph import open_scope
 from hocket.coordinator.core.layers import first_role
 from hocket.coordinator.core.moments import nearest
@@ -123,7 +123,7 @@ def _open_fast_first(u: Unfolding, step: Step, work: Start) -> None:
 
 
 def _give_up_at_ms(u: Unfolding, work: Start) -> float | None:
-    if work.link is not Link.NODE or work.fast or not is_judged(u):
+    if work.link is not Link.NODE or work.fast or not is_watched(u):
         return None
     return give_up_at_ms(u, work.plan, u.expected(work.home, work.plan.path))
 

@@ -15,7 +15,7 @@ from hocket.coordinator.core.moments import nearest
 from hocket.coordinator.core.replacing import maker
 from hocket.schemas.messages import Priority
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
-from hocket.schemas.pipeline.spec import RaceNode
+from hocket.schemas.pipeline.spec import WORKER_TYPES, RaceNode
 
 TAIL_SD = 1.645
 """Standard deviations of tail that a deadline keeps free: 95 % of a normal distribution."""
@@ -27,6 +27,9 @@ DEFAULT_TIMEOUT_MS = 60_000.0
 """The time of one attempt of a node that says nothing of it."""
 URGENT_SLACK_MS = 1_000.0
 """Less slack than this puts a step of any but a batch run into the urgent lane."""
+
+HOP = "@hop"
+"""Where the time stands that a step takes beside its own while its run is in a hurry (`hops.py`)."""
 
 DEFAULT_MS: Mapping[str, tuple[float, float]] = {
     "planning": (1_500.0, 750.0),
@@ -159,6 +162,10 @@ class _Look:
         self.result: dict[str, Expectation] = {}
         self._durations = durations
         self._degrades = degrades
+        hop = durations.get(HOP)
+        self._hop = NOTHING
+        if hop is not None and hop.weight >= ENOUGH:
+            self._hop = Estimate(hop.mean_ms, hop.variance, sure_ms=hop.mean_ms)
 
     def scope(
         self, scope: ScopePlan, after_scope: Estimate, least_after_scope: Estimate
@@ -182,11 +189,13 @@ class _Look:
             own[name], inner_least = self._node(node, after, least_after)
             fast = None
             if node.fast is not None and self._degrades:
-                fast = self._beside(node.fast, after, least_after)
+                fast = self._with_hop(node.fast, self._beside(node.fast, after, least_after))
             self.result[node.path] = Expectation(own[name], after, fast, least_after)
             if name in left_out:
                 own[name] = replace(own[name], sure_ms=0.0)
-            least[name] = NOTHING if node.node.optional else fast or inner_least
+            least[name] = fast or self._with_hop(node, inner_least)
+            if node.node.optional:
+                least[name] = NOTHING
             if name in left_out:
                 least[name] = replace(least[name], sure_ms=0.0)
         path = _latest([own[name].then(behind[name]) for name in scope.roots])
@@ -218,6 +227,11 @@ class _Look:
         self.result[node.path + UNIT] = Expectation(unit, after, None, least_after)
         own = _estimate(node, unit, measured)
         return own, own
+
+    def _with_hop(self, node: NodePlan, least: Estimate) -> Estimate:
+        """Return what a node takes at its shortest with the way to its worker and back."""
+        is_step = node.node.type in WORKER_TYPES and not (node.node.map or node.node.loop)
+        return least.then(self._hop) if is_step and self._degrades else least
 
     def _beside(self, node: NodePlan, after: Estimate, least_after: Estimate) -> Estimate:
         own, _ = self._node(node, after, least_after)

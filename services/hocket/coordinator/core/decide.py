@@ -28,7 +28,7 @@ from hocket.coordinator.core.commands import (
 from hocket.coordinator.core.containers import child_settled, failing, start
 from hocket.coordinator.core.deadlines import Outlook
 from hocket.coordinator.core.ending import end_run, finished_of
-from hocket.coordinator.core.feasibility import is_judged
+from hocket.coordinator.core.feasibility import is_watched
 from hocket.coordinator.core.graph import activate, node_settled, open_scope
 from hocket.coordinator.core.hurrying import (
     give_up,
@@ -200,7 +200,7 @@ def _settle_all(u: Unfolding) -> Decision:
             _start_if_wanted(u, work)
         else:
             _fail_if_live(u, work)
-    if resume_deadline(u) and is_judged(u):
+    if resume_deadline(u) and is_watched(u):
         watch_again(u)
     commands = u.commands if u.run.reuse is None else _without_withdrawn(u.commands)
     return Decision(u.close(), tuple(commands), tuple(u.changed), u.run_changed)

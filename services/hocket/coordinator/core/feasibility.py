@@ -1,8 +1,8 @@
 """Whether a run can still make its deadline, and until when one of its nodes may take.
 
 What counts are durations that are measured or said (`sure_ms`) of nodes that must run; of what nobody
-knows a run is never given up. A probe is not judged: it measures a pipeline whose estimates would else
-stand for ever, for runs that are given up measure nothing.
+knows a run is never given up. A probe is not judged when its nodes start: it measures a pipeline whose
+estimates would else stand for ever, for what is given up measures nothing.
 """
 
 from hocket.coordinator.core.deadlines import Expectation
@@ -45,6 +45,12 @@ def is_judged(u: Unfolding) -> bool:
     return u.plan.pipeline.on_infeasible != "continue" and not u.run.probe
 
 
+def is_watched(u: Unfolding) -> bool:
+    """Tell whether nodes that run are given up at the last moment. Those of a probe are where the
+    pipeline degrades: they begin as they are, and its run is saved all the same."""
+    return u.plan.pipeline.on_infeasible == "degrade" or is_judged(u)
+
+
 def was_given_up(run: Run) -> bool:
     """Tell whether an ended run was given up, or a node of it: for want of time, by the estimates."""
     if run.status is RunStatus.FAILED:
@@ -66,7 +72,7 @@ def is_infeasible(u: Unfolding, expectation: Expectation) -> bool:
 
 def give_up_at_ms(u: Unfolding, plan: NodePlan, expectation: Expectation) -> float | None:
     """Return when a node that starts now must have ended, or something else is done about it."""
-    if not is_judged(u) or u.run.paused_at_ms is not None:
+    if not is_watched(u) or u.run.paused_at_ms is not None:
         return None
     deadline_at_ms = u.run.deadline_at_ms
     if u.plan.pipeline.on_infeasible == "fail":
