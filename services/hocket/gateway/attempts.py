@@ -285,11 +285,13 @@ class Attempts:
         spec = place.spec
         call.tried.append(spec.key)
         lane.started_ms = self._now_ms()
-        lane.error = CallStopped(reason="the gateway gave up")
         try:
-            async with self._routes().served[spec.key].in_use() as backend:
+            async with self._routes().served[spec.key] as backend:
                 timeout_ms = min(call.request.deadline_at_ms - lane.started_ms, spec.timeout_ms)
                 lane.completion, lane.error = await _asked(backend, call.request, lane, timeout_ms)
+        except BaseException:
+            lane.error = CallStopped(reason="the gateway gave up")
+            raise
         finally:
             lane.latency_ms = self._now_ms() - lane.started_ms
             if lane.error is not None:
@@ -389,10 +391,6 @@ def _log(lane: Lane | None, record: UsageRecord) -> None:
         backend=lane.place.spec.key,
         reason=lane.place.decision.reason,
         because=lane.because,
-        candidates=[
-            (candidate.backend, *candidate.score, candidate.refused)
-            for candidate in lane.place.decision.candidates
-        ],
         status=record.status,
         error_code=record.error_code,
         cost_usd=str(record.cost_usd),

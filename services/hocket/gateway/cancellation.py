@@ -33,14 +33,16 @@ class Cancellation:
 
     async def guard(self, waiting: asyncio.Future[T]) -> T:
         """Await what may be stopped; raise CallStopped where it was cancelled through here."""
+        task = asyncio.current_task()
+        assert task is not None, "only tasks await"
+        before = task.cancelling()
         self._waiting = waiting
         try:
-            await asyncio.wait({waiting})
+            return await waiting
         except asyncio.CancelledError:
-            waiting.cancel()
-            raise
+            if not waiting.cancelled() or task.cancelling() > before:
+                waiting.cancel()
+                raise  # whoever waits is stopped, not only what it waits for
+            raise CallStopped(reason=self.reason or "the backend gave up") from None
         finally:
             self._waiting = None
-        if waiting.cancelled():
-            raise CallStopped(reason=self.reason or "the backend gave up")
-        return waiting.result()

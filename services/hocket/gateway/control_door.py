@@ -86,7 +86,7 @@ class ControlDoor:
         found = served.get(wanted.backend)
         if found is None:
             raise BackendUnknown(backend=wanted.backend, known=", ".join(served))
-        async with found.in_use() as backend:
+        async with found as backend:
             if not isinstance(backend, Loadable):
                 raise BackendNotLoadable(backend=wanted.backend, kind=found.spec.kind)
             if wanted.action == "load":

@@ -406,6 +406,8 @@ class Floor:
 
     def _offer(self, pool: str, most: int) -> None:
         """Give up to `most` places of a pool to those who wait for them, the most urgent first."""
+        if not len(self._room):
+            return
         spec = self._table.pools.get(pool, _GONE)
         _, slow_limit = View(0.0, caps=self._caps).places(pool, spec)
         only_fast = self._pool_slow.get(pool, 0) >= slow_limit > 0

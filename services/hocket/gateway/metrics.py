@@ -8,11 +8,15 @@ from hocket.schemas.messages import UsageRecord
 LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
 
+_Bound = tuple[Counter, Counter, Counter, Counter, Counter, Histogram]
+
+
 class GatewayMetrics:
     """Calls, tokens, cost and latency by model and backend; calls in flight and waiting."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         by = ("model", "backend")
+        self._bound: dict[tuple[str, str, str], _Bound] = {}
         self.calls = Counter(
             "hocket_gateway_calls", "Attempts at a backend.", (*by, "status"), registry=registry
         )
@@ -88,10 +92,25 @@ class GatewayMetrics:
 
     def observe(self, record: UsageRecord) -> None:
         """Count one attempt."""
-        by = (record.model, record.backend)
-        self.calls.labels(*by, record.status).inc()
-        self.tokens.labels(*by, "input").inc(record.input_tokens)
-        self.tokens.labels(*by, "output").inc(record.output_tokens)
-        self.tokens.labels(*by, "cached").inc(record.cached_tokens)
-        self.cost_usd.labels(*by).inc(float(record.cost_usd))
-        self.latency_s.labels(*by).observe(record.latency_ms / 1000)
+        by = (record.model, record.backend, record.status)
+        bound = self._bound.get(by)
+        if bound is None:
+            bound = self._bound[by] = self._bind(*by)
+        calls, read, written, cached, cost_usd, latency_s = bound
+        calls.inc()
+        read.inc(record.input_tokens)
+        written.inc(record.output_tokens)
+        cached.inc(record.cached_tokens)
+        cost_usd.inc(float(record.cost_usd))
+        latency_s.observe(record.latency_ms / 1000)
+
+    def _bind(self, model: str, backend: str, status: str) -> _Bound:
+        """Return the counters of attempts that have these labels in common."""
+        return (
+            self.calls.labels(model, backend, status),
+            self.tokens.labels(model, backend, "input"),
+            self.tokens.labels(model, backend, "output"),
+            self.tokens.labels(model, backend, "cached"),
+            self.cost_usd.labels(model, backend),
+            self.latency_s.labels(model, backend),
+        )

@@ -196,7 +196,10 @@ def _checked(payload: bytes) -> CallRequest:
     if not (0 < len(request.call_id) <= MAX_ID_CHARS and request.call_id.isprintable()):
         reason = f"it is not 1 to {MAX_ID_CHARS} printable characters"
         raise CallMalformed(field="call_id", reason=reason)
-    if len(request.attribution.model_dump_json()) > MAX_ATTRIBUTION_CHARS:
+    if (
+        len(payload) > MAX_ATTRIBUTION_CHARS  # else what is a part of it is short enough, too
+        and len(request.attribution.model_dump_json()) > MAX_ATTRIBUTION_CHARS
+    ):
         reason = f"it has more than {MAX_ATTRIBUTION_CHARS} characters"
         raise CallMalformed(field="attribution", reason=reason)
     if request.chunks_to is not None and not INBOX.fullmatch(request.chunks_to):

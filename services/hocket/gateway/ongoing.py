@@ -154,7 +154,8 @@ class Ongoing:
         chunks: Chunks | None,
     ) -> CallReply:
         """Make the call and return its reply, remembered where a backend was asked."""
-        token = context.attach(telemetry.extract(dict(headers)))
+        traced = _trace_context(headers)
+        token = context.attach(telemetry.extract(traced)) if traced else None
         try:
             if self._exporting:
                 reply = await self._traced(request, cancellation, chunks)
@@ -165,7 +166,8 @@ class Ongoing:
             broken = GatewayBroken(reason=repr(error), component="gateway")
             reply = CallReply(call_id=request.call_id, model=request.model, error=broken.info())
         finally:
-            context.detach(token)
+            if token is not None:
+                context.detach(token)
         if not reply.backend:
             self.refused(reply.error.code if reply.error else "")
         elif reply.openai is None:  # a client of OpenAI's API does not ask for the same call again
@@ -194,6 +196,12 @@ class Ongoing:
             if reply.error is not None:
                 span.set_status(trace.StatusCode.ERROR, reply.error.code)
             return reply
+
+
+def _trace_context(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the trace context among headers, whose names may be written anyhow; nothing as a rule."""
+    named = {name.lower(): name for name in headers}
+    return {name: headers[named[name]] for name in telemetry.FIELDS if name in named}
 
 
 def _size_bytes(reply: CallReply) -> int:

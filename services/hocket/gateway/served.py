@@ -4,8 +4,7 @@ A reload builds only what changed; a backend that was replaced or left out serve
 end and is closed with the last one.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 
 from hocket.gateway.backends import build
 from hocket.gateway.backends.protocol import Backend
@@ -21,16 +20,15 @@ class ServedBackend:
         self._calls = 0
         self._retired = False
 
-    @asynccontextmanager
-    async def in_use(self) -> AsyncIterator[Backend]:
+    async def __aenter__(self) -> Backend:
         """Keep the backend open for one call; entering does not yield to others."""
         self._calls += 1
-        try:
-            yield self._backend
-        finally:
-            self._calls -= 1
-            if self._retired and not self._calls:
-                await self._backend.close()
+        return self._backend
+
+    async def __aexit__(self, *_: object) -> None:
+        self._calls -= 1
+        if self._retired and not self._calls:
+            await self._backend.close()
 
     async def retire(self) -> None:
         """Take no more calls; close now, or with the last call."""

@@ -4,9 +4,11 @@ Spans are made only where an OTLP endpoint is configured; without one `exporting
 hot paths do not even ask for a tracer. The W3C context travels in the header `traceparent`.
 """
 
+import json
 import logging
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +17,13 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from pydantic_core import to_json
 
 from hocket.kit.settings import Settings
 
 _PROPAGATOR = TraceContextTextMapPropagator()
+FIELDS = ("traceparent", "tracestate")
+"""The headers of a trace context."""
 EXPORT_TIMEOUT_S = 5
 
 
@@ -68,7 +73,7 @@ def inject(headers: MutableMapping[str, str]) -> None:
 def _configure_logs(service: str, settings: Settings) -> None:
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     renderer: Any = (
-        structlog.processors.JSONRenderer()
+        structlog.processors.JSONRenderer(serializer=_as_json)
         if settings.log_format == "json"
         else structlog.dev.ConsoleRenderer()
     )
@@ -87,6 +92,15 @@ def _configure_logs(service: str, settings: Settings) -> None:
     )
     structlog.contextvars.bind_contextvars(service=service)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
+
+
+def _as_json(event: Any, default: Callable[[Any], Any]) -> str:
+    """Return a log line; in ASCII, whatever the terminal takes. The quick way cannot do all of it."""
+    with suppress(ValueError):
+        line = to_json(event, fallback=default)
+        if line.isascii():
+            return line.decode()
+    return json.dumps(event, default=default)
 
 
 def _configure_spans(service: str, endpoint: str) -> None:

@@ -7,7 +7,7 @@ key elsewhere.
 
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -81,10 +81,14 @@ class HttpEndpoint:
         timeout_ms: float,
     ) -> Reply:
         """Make a request and return its reply, or raise a BackendError within `timeout_ms`."""
-        async with self.opened(
-            method, path, content, headers=headers, timeout_ms=timeout_ms
-        ) as response:
-            return Reply(response.headers, await self.bounded(response))
+        try:
+            async with self._asked(method, path, content, headers, timeout_ms) as response:
+                received = await self.bounded(response)
+                if response.status != 200:
+                    raise self._failure(response, received)
+                return Reply(response.headers, received)
+        except (TimeoutError, aiohttp.ClientError) as error:
+            raise self._unanswered(error, timeout_ms) from error
 
     @asynccontextmanager
     async def opened(
@@ -99,32 +103,12 @@ class HttpEndpoint:
         """Make a request and give its response to be read inside the block; what fails there is a
         BackendError too."""
         try:
-            async with self._session.request(
-                method,
-                f"{self._base_url}/{path}",
-                data=content,
-                headers=headers,
-                timeout=aiohttp.ClientTimeout(
-                    total=timeout_ms / 1000,
-                    sock_connect=min(timeout_ms, CONNECT_TIMEOUT_MS) / 1000,
-                ),
-                allow_redirects=False,
-            ) as response:
+            async with self._asked(method, path, content, headers, timeout_ms) as response:
                 if response.status != 200:
                     raise self._failure(response, await self.bounded(response))
                 yield response
-        except aiohttp.ConnectionTimeoutError as error:
-            raise BackendUnreachable(
-                component=self._component, reason="the connection timed out"
-            ) from error
-        except TimeoutError as error:
-            raise BackendTimedOut(
-                component=self._component, timeout_ms=round(timeout_ms)
-            ) from error
-        except aiohttp.ClientError as error:
-            raise BackendUnreachable(
-                component=self._component, reason=str(error) or type(error).__name__
-            ) from error
+        except (TimeoutError, aiohttp.ClientError) as error:
+            raise self._unanswered(error, timeout_ms) from error
 
     def malformed(self, reason: str, **fields: Any) -> BackendReplyMalformed:
         """Return the error for a reply that makes no sense."""
@@ -167,6 +151,34 @@ class HttpEndpoint:
                 response.close()
                 raise self.malformed(f"it has more than {MAX_REPLY_BYTES} bytes")
         return bytes(content)
+
+    def _asked(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None,
+        headers: Mapping[str, str] | None,
+        timeout_ms: float,
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        return self._session.request(
+            method,
+            f"{self._base_url}/{path}",
+            data=content,
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(
+                total=timeout_ms / 1000,
+                sock_connect=min(timeout_ms, CONNECT_TIMEOUT_MS) / 1000,
+            ),
+            allow_redirects=False,
+        )
+
+    def _unanswered(self, error: Exception, timeout_ms: float) -> BackendError:
+        if isinstance(error, aiohttp.ConnectionTimeoutError):
+            return BackendUnreachable(component=self._component, reason="the connection timed out")
+        if isinstance(error, TimeoutError):
+            return BackendTimedOut(component=self._component, timeout_ms=round(timeout_ms))
+        reason = str(error) or type(error).__name__
+        return BackendUnreachable(component=self._component, reason=reason)
 
     def _failure(self, response: aiohttp.ClientResponse, content: bytes) -> BackendError:
         status = response.status

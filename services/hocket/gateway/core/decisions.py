@@ -23,7 +23,7 @@ def kept(
     candidates = decision.candidates
     if len(candidates) > 1:
         candidates = tuple(sorted(candidates, key=_rank))
-    return CallDecision.model_construct(
+    return CallDecision(
         model=decision.model,
         reason=decision.reason[:MAX_REASON_CHARS],
         because=because,
@@ -39,7 +39,7 @@ def _rank(candidate: Candidate) -> tuple[bool, tuple[float, ...]]:
 
 
 def _seen(candidate: Candidate) -> CandidateSeen:
-    return CandidateSeen.model_construct(
+    return CandidateSeen(
         backend=candidate.backend,
         score=tuple(round(one, 6) if isfinite(one) else _ENDLESS for one in candidate.score),
         refused=candidate.refused[:MAX_REFUSED_CHARS],

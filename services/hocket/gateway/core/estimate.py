@@ -16,7 +16,7 @@ from math import sqrt
 
 from hocket.gateway.core import asked
 from hocket.gateway.core.history import History, Kind
-from hocket.gateway.core.price import Prices, cost
+from hocket.gateway.core.price import Prices
 from hocket.schemas.messages import CallRequest
 
 USUAL_OUTPUT_TOKENS = 256
@@ -135,8 +135,10 @@ def _worst_usd(request: CallRequest, input_tokens: int, prices: Prices) -> float
 
 
 def _usd(prices: Prices, input_tokens: int, output_tokens: int) -> float:
-    priced = cost(prices, input_tokens=input_tokens, output_tokens=output_tokens, cached_tokens=0)
-    return float(priced.usd)
+    """Return about what tokens cost; an estimate need not be exact, and decimals take their time."""
+    million = input_tokens * float(prices.input_usd_per_mtok or 0)
+    million += output_tokens * float(prices.output_usd_per_mtok or 0)
+    return million / 1e6 + float(prices.request_usd or 0)
 
 
 def _model_of(kind: Kind) -> Kind:

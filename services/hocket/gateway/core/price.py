@@ -63,14 +63,17 @@ def cost(prices: Prices, *, input_tokens: int, output_tokens: int, cached_tokens
     input_price = prices.input_usd_per_mtok or _ZERO
     cached_price = input_price if prices.cached_usd_per_mtok is None else prices.cached_usd_per_mtok
     cached = min(cached_tokens, input_tokens)
-    total = prices.request_usd or _ZERO
+    micros = _ZERO
     for tokens, price in (
         (input_tokens - cached, input_price),
         (cached, cached_price),
         (output_tokens, prices.output_usd_per_mtok or _ZERO),
     ):
-        micros = _EXACT.multiply(Decimal(tokens), price)
-        total = _EXACT.add(total, _EXACT.scaleb(micros, -_TOKENS_PER_PRICE_EXPONENT))
+        if tokens and price:
+            micros = _EXACT.add(micros, _EXACT.multiply(Decimal(tokens), price))
+    total = _EXACT.scaleb(micros, -_TOKENS_PER_PRICE_EXPONENT)
+    if prices.request_usd:
+        total = _EXACT.add(total, prices.request_usd)
     return Cost(plain(total), priced=True)
 
 

@@ -106,7 +106,7 @@ def _plain(text: str) -> str:
     return text.replace("\0", " ")
 
 
-def _status(error: HocketError | None) -> str:
+def _status(error: HocketError | None) -> Literal["ok", "error", "cancelled"]:
     if error is None:
         return "ok"
     return "cancelled" if error.error_class is ErrorClass.CANCELLED else "error"

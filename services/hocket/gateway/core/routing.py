@@ -190,7 +190,7 @@ def _score(
     view: View,
     crowds: dict[int, float],
 ) -> tuple[float, ...]:
-    load, price = calls / spec.limit, float(spec.prices.rank_usd)
+    load, price = calls / spec.limit, spec.rank_usd
     if model.choose == "price":
         return price, load
     if model.choose == "latency":

@@ -68,8 +68,11 @@ class BackendSpec:
     usage_in_stream: bool = True
     triton: TritonOptions = field(default_factory=TritonOptions)
     key: str = field(init=False)
+    rank_usd: float = field(init=False)
+    """What backends are compared by where price counts."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "rank_usd", float(self.prices.rank_usd))
         object.__setattr__(
             self, "key", f"{self.name}/{self.replica}" if self.replica else self.name
         )
