@@ -95,6 +95,7 @@ def add_error_handlers(app: FastAPI) -> None:
     for unreachable in (
         asyncpg.PostgresConnectionError,
         asyncpg.InterfaceError,
+        asyncpg.InternalClientError,
         asyncpg.CannotConnectNowError,
         asyncpg.AdminShutdownError,
         asyncpg.TooManyConnectionsError,

@@ -77,7 +77,13 @@ async def feel_pulse(pool: asyncpg.Pool, report: Callable[[str, bool, str], None
     while True:
         try:
             await _ask(pool)
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except (
+            OSError,
+            TimeoutError,
+            asyncpg.PostgresError,
+            asyncpg.InterfaceError,
+            asyncpg.InternalClientError,
+        ) as error:
             report(PULSE, False, str(error) or f"no answer in {PULSE_TIMEOUT_S:g} s")
         else:
             report(PULSE, True, "")

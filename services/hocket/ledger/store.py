@@ -60,7 +60,13 @@ ROW_FAULTS = (
     OverflowError,
 )
 """Errors that a row causes, not the state of the world: writing the same row again cannot help."""
-AWAY = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+AWAY = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # what is left of a connection whose server was killed
+)
 """Everything else that a write can raise: Postgres is away, starting, full, or locked."""
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import asyncpg
 import pytest
 from playing import Play, python
 from prometheus_client import CollectorRegistry
@@ -25,9 +26,12 @@ class Epochs:
         self.batches: list[Batch] = []
         self.away = asyncio.Event()
         self.asked = asyncio.Event()
+        self.failures: list[Exception] = []
 
     async def commit(self, batch: Batch) -> None:
         self.asked.set()
+        if self.failures:
+            raise self.failures.pop()
         if self.away.is_set():
             raise ConnectionRefusedError("no database")
         for partition, (epoch, _, _) in sorted(batch.offsets.items()):
@@ -149,6 +153,23 @@ async def test_the_batch_waits_while_postgres_is_away_and_its_offset_stays_what_
         {0: (1, 2, "second")},
     ]
     assert run_ids(epochs.batches) == ["r1", "r2"]
+
+
+async def test_the_batch_waits_whatever_is_left_of_the_connections_of_a_killed_postgres(
+    committer: Committer, epochs: Epochs
+) -> None:
+    epochs.failures = [
+        asyncpg.InternalClientError("cannot switch to state 12; another operation is in progress"),
+        asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation"),
+        asyncpg.CannotConnectNowError("the database system is starting up"),
+        TimeoutError(),
+    ]
+    one = tenure(committer, 0)
+    add(one, "r1")
+    one.applied(7, "m7", 10)
+    async with asyncio.timeout(BOUND_S):
+        await one.flushed()
+    assert [batch.offsets[0][1] for batch in epochs.batches] == [7]
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,7 @@ def _typed_errors(timeout_ms: float) -> Iterator[None]:
         OSError,
         asyncpg.PostgresConnectionError,
         asyncpg.InterfaceError,
+        asyncpg.InternalClientError,
         asyncpg.OperatorInterventionError,
         asyncpg.InsufficientResourcesError,
     ) as error:
