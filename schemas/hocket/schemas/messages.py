@@ -528,6 +528,59 @@ class BackendControlled(Message):
     error: ErrorInfo | None = None
 
 
+class NodeExpected(Message):
+    """A node that will need a model: which one (None where its handler decides), and how long after its
+    run's acceptance it is expected to begin."""
+
+    node: str
+    model: str | None = None
+    after_ms: float
+
+
+class RunsExpected(Message):
+    """So many runs of a pipeline were accepted; the models of their nodes can be made ready."""
+
+    tenant: str
+    pipeline: str
+    version: int
+    runs: int = 1
+    accepted_at_ms: float
+    nodes: tuple[NodeExpected, ...]
+
+
+class ReplicasUsed(Message):
+    """What one gateway did with replicas that are started and stopped: for how long each had calls since
+    the last time (those that have one now are `in_use`), and which cold ones its calls wait for."""
+
+    gateway: str
+    busy_ms: dict[str, float] = Field(default_factory=dict)
+    in_use: tuple[str, ...] = ()
+    missed: tuple[str, ...] = ()
+
+
+class WarmRecord(Message):
+    """The time that one replica was held, from one moment to another, by what it was good for: starting,
+    busy with calls, idle, or provisioned without the model; and what it cost. `reason`: why it was
+    warm at the end of it."""
+
+    call_id: str
+    """The record's own id; the ledger keeps one row for each."""
+    kind: Literal["warm"] = "warm"
+    backend: str
+    replica: str = ""
+    model: str
+    reason: str = ""
+    from_at_ms: float
+    to_at_ms: float
+    starting_ms: float = 0.0
+    busy_ms: float = 0.0
+    idle_ms: float = 0.0
+    provisioned_ms: float = 0.0
+    usd_per_hour: Decimal = Decimal(0)
+    cost_usd: Decimal = Decimal(0)
+    wasted_usd: Decimal = Decimal(0)
+
+
 class CallOpened(Message):
     """A call is about to be made: stored before its backend is asked, so that a call whose gateway is
     killed is known. `expected_usd` is what such a call is expected to cost."""

@@ -350,6 +350,7 @@ def _wish(call: Call, kind: Kind) -> Wish:
             labels=tuple(requires.labels.items()),
             residency=requires.residency,
             prompt=call.prompt,
+            until_ms=request.deadline_at_ms,
         ),
         kind,
         request.priority,

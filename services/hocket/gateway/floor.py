@@ -13,8 +13,9 @@ The floor also keeps what it sees: a breaker per replica, and how long calls tak
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import structlog
 
@@ -22,6 +23,7 @@ from hocket.gateway.cancellation import Cancellation
 from hocket.gateway.core.breaker import Breaker, BreakerState, Outcome
 from hocket.gateway.core.errors import (
     BackendsBusy,
+    BackendsCold,
     BackendsUnavailable,
     DeadlinePassed,
     NoBackendSuits,
@@ -37,8 +39,10 @@ from hocket.gateway.core.routing import (
     View,
     alternatives,
     choose,
+    cold_of,
 )
 from hocket.gateway.core.table import BackendSpec, PoolSpec, RoutingTable
+from hocket.gateway.core.warm_leases import ColdStart
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.schemas import ids
 from hocket.schemas.errors import HocketError
@@ -69,6 +73,18 @@ class Wish:
     """Whether it is a fast call, as far as one can tell that has never been seen."""
     useful_until_ms: float | None = None
     """When its answer is of use at the latest, if before the deadline; its turn goes by it."""
+
+
+class Usage(Protocol):
+    """Who keeps count of when replicas have calls."""
+
+    def began(self, key: str, at_ms: float) -> None:
+        """A replica has a call, after it had none."""
+        ...
+
+    def ended(self, key: str, at_ms: float) -> None:
+        """A replica has no call any more."""
+        ...
 
 
 class Place:
@@ -130,6 +146,11 @@ class Floor:
         self._look_again: asyncio.TimerHandle | None = None
         self._fast_ms_of: dict[str, float] = {}
         self._caps: Mapping[str, int] = {}
+        self._cold: Mapping[str, ColdStart] = {}
+        self.missed: Callable[[Sequence[str]], None] = lambda cold: None
+        """Called with the replicas that a call would rather have had, were they not cold."""
+        self.usage: Usage | None = None
+        """Told when a replica begins and ends to have calls, where somebody wants to know."""
         self.pressed: Callable[[], None] = lambda: None
         """Called when a call has to wait, and when a place comes back that others wait for."""
         self.owed: Set[str] = frozenset()
@@ -145,6 +166,13 @@ class Floor:
         """Have only these parts of limits that several gateways share, by replica key and pool_cap."""
         if caps != self._caps:
             self._caps = caps
+            self._offer_all()
+
+    def use_cold(self, cold: Mapping[str, ColdStart]) -> None:
+        """Send nothing to these replicas: they have to be started first."""
+        ready = self._cold.keys() - cold.keys()
+        self._cold = cold
+        if ready:
             self._offer_all()
 
     def wanted(self, spec: BackendSpec) -> tuple[int, int]:
@@ -242,13 +270,19 @@ class Floor:
             self.durations,
             self._caches,
             self._caps,
+            self._cold,
         )
-        return choose(self._table, wish.facts, view)
+        decision = choose(self._table, wish.facts, view)
+        if self._cold and (missed := cold_of(decision)):
+            self.missed(missed)
+        return decision
 
     def _taken(self, wish: Wish, decision: Decision, now_ms: float, queue_ms: float) -> Place:
         place = Place(self, wish, decision, began_ms=now_ms, queue_ms=queue_ms)
         key = place.spec.key
         self._in_flight[key] += 1
+        if self.usage is not None and self._in_flight[key] == 1:
+            self.usage.began(key, now_ms)
         self._pool_in_flight[place.spec.pool] += 1
         if not wish.facts.fast:
             self._pool_slow[place.spec.pool] += 1
@@ -267,6 +301,8 @@ class Floor:
         if place.timer is not None:
             place.timer.cancel()
         _less(self._in_flight, spec.key)
+        if self.usage is not None and spec.key not in self._in_flight:
+            self.usage.ended(spec.key, now_ms)
         _less(self._pool_in_flight, spec.pool)
         if not place.wish.facts.fast:
             _less(self._pool_slow, spec.pool)
@@ -362,6 +398,15 @@ class Floor:
             Obstacle.FULL not in decision.obstacles
             and (decision.retry_at_ms or 0.0) >= wish.deadline_at_ms
         ):
+            if Obstacle.COLD in decision.obstacles:
+                return BackendsCold(
+                    model=model,
+                    reason=reason,
+                    component=model,
+                    state="cold",
+                    retry_at_ms=decision.retry_at_ms,
+                    alternatives=alternatives(self._table, wish.facts),
+                )
             return self._busy(wish, reason, decision.retry_at_ms)
         return None
 

@@ -3,7 +3,7 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from hocket.gateway.core.breaker import BreakerState
-from hocket.schemas.messages import UsageRecord
+from hocket.schemas.messages import UsageRecord, WarmRecord
 
 LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
@@ -82,6 +82,38 @@ class GatewayMetrics:
             ("backend",),
             registry=registry,
         )
+
+        self.warm_level = Gauge(
+            "hocket_gateway_warm_level",
+            "How warm a replica is: 0 cold, 1 provisioned, 2 ready.",
+            ("backend",),
+            registry=registry,
+        )
+        self.warm_seconds = Counter(
+            "hocket_gateway_warm_seconds",
+            "Time that replicas were held: starting, busy, idle, provisioned.",
+            ("backend", "kind"),
+            registry=registry,
+        )
+        self.warm_wasted_usd = Counter(
+            "hocket_gateway_warm_wasted_usd",
+            "US dollars for time that replicas were held without a call.",
+            ("backend",),
+            registry=registry,
+        )
+        self.start_failures = Counter(
+            "hocket_gateway_start_failures",
+            "Starts of replicas that failed.",
+            ("backend",),
+            registry=registry,
+        )
+
+    def held(self, backend: str, record: WarmRecord) -> None:
+        """Count the time of a replica."""
+        for kind in ("starting", "busy", "idle", "provisioned"):
+            passed_ms = getattr(record, f"{kind}_ms")
+            self.warm_seconds.labels(backend, kind).inc(passed_ms / 1000)
+        self.warm_wasted_usd.labels(backend).inc(float(record.wasted_usd))
 
     def breaker(self, backend: str, state: BreakerState) -> None:
         """Note what state a breaker has come to."""

@@ -6,7 +6,7 @@ is, and `drain` ends them all within a bound.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import structlog
 from opentelemetry import context, trace
@@ -48,6 +48,8 @@ class Ongoing:
         self._metrics = metrics
         self._exporting = exporting
         self._max_calls = max_calls
+        self.learn: Callable[[str, Attribution], None] = lambda model, who: None
+        """Told which model a call asks for, and who calls."""
         self._making: dict[str, tuple[asyncio.Task[CallReply], Cancellation]] = {}
         self._of_run: dict[str, dict[str, Attribution]] = {}
         self._replies: RecentReplies[CallReply] = RecentReplies()
@@ -83,6 +85,7 @@ class Ongoing:
         )
         self._making[request.call_id] = (task, cancellation)
         who = request.attribution
+        self.learn(request.model, who)
         if who.run_id is not None:
             self._of_run.setdefault(who.run_id, {})[request.call_id] = who
         task.add_done_callback(lambda _: self._ended(request.call_id, who.run_id))

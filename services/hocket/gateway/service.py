@@ -26,6 +26,8 @@ from hocket.gateway.ongoing import MAX_CALLS, Ongoing
 from hocket.gateway.routes import Reload, Routes, read_routes
 from hocket.gateway.served import retire_missing
 from hocket.gateway.shared_limits import SharedLimits
+from hocket.gateway.warming.book import WarmBook
+from hocket.gateway.warming.warming import Warming
 from hocket.kit import clock
 from hocket.kit.bucket import Bucket
 from hocket.kit.bus import Bus
@@ -37,6 +39,7 @@ from hocket.schemas import subjects
 DRAIN_MS = 15_000.0
 FLUSH_MS = 5_000.0
 """Both together stay below the time that `kit.lifecycle` gives a stopping process."""
+WARM_FLUSH_S = 2.0
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 WATCH_MS = 1_000.0
 
@@ -63,14 +66,22 @@ async def main(service: Service) -> None:
     http = HttpDoor(ongoing, lambda: calls.routes.access, metrics)
     company = Company(_bucket(bus, settings), service.health, name=name_of(settings.instance))
     limits = SharedLimits(company, calls.floor, routes.table, clock.now_ms)
+    book = WarmBook(bus)
+    warming = Warming(
+        bus, company, calls.floor, now_ms=clock.now_ms, book=book.book, metrics=metrics
+    )
+    ongoing.learn = warming.learn
 
     def use(routes: Routes) -> None:
         limits.use(routes.table)
         calls.replace(routes)
+        warming.use(routes)
 
     reload = Reload(settings.config, routes, use, service.health)
     with reload.on_hangup():
         async with company.kept(service.stopping):
+            warming.use(routes)
+            await warming.open()
             await limits.settled()
             await control.open()
             await door.open()
@@ -84,6 +95,8 @@ async def main(service: Service) -> None:
             await http.close()
             await door.close()
             await control.close()
+            await warming.close()
+            await book.flush(WARM_FLUSH_S)
             await limits.close()
     await retire_missing(calls.routes.served, {})
 

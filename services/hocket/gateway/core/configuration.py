@@ -42,6 +42,7 @@ from hocket.gateway.core.table import (
     RoutingTable,
 )
 from hocket.gateway.core.triton import TRITON_FIELDS, TritonOptions
+from hocket.gateway.core.warm_rule import read_rule
 from hocket.schemas.errors import InvalidInput
 
 __all__ = ["EXTRACTIVE", "built_in_table", "parse"]
@@ -82,6 +83,7 @@ _BACKEND_FIELDS = frozenset(
         "mode",
         "pool",
         "quality",
+        "warm",
         "warm_tier",
         "labels",
         "residency",
@@ -252,6 +254,7 @@ def _backends(entry: Fields, default_name: str, rule: BreakerRule) -> list[Backe
         "pool": entry.text("pool") if "pool" in entry else "",
         "quality": entry.number("quality", 0.0, 0.0, 1.0) if "quality" in entry else None,
         "warm_tier": entry.choice("warm_tier", ("hot", "warm", "cold"), "hot"),
+        "warm": read_rule(entry, kind),
         "labels": entry.labels("labels"),
         "residency": entry.tags("residency"),
         "breaker": _breaker(entry, rule),

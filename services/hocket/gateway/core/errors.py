@@ -73,6 +73,15 @@ class BackendsUnavailable(HocketError):
     retryable = True
 
 
+class BackendsCold(HocketError):
+    """No backend of model `{model}` is loaded, and none can be in time: {reason}. Try again later, give
+    the run more time, or keep the model warm (`warm:`)."""
+
+    code = "backends_cold"
+    error_class = ErrorClass.UNAVAILABLE
+    retryable = True
+
+
 class NoBackendSuits(HocketError):
     """No backend of model `{model}` is what the call requires: {reason}. Loosen `requires`, or add such
     a backend."""

@@ -10,11 +10,13 @@ moment comes in as a `View`, whose mappings nobody changes while a decision is m
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 
 from hocket.gateway.core.breaker import Breaker
 from hocket.gateway.core.history import Durations
 from hocket.gateway.core.locality import NO_PROMPT, Prompt, ReplicaCache, crowd_of
 from hocket.gateway.core.table import BackendSpec, Choose, ModelSpec, PoolSpec, RoutingTable
+from hocket.gateway.core.warm_leases import ColdStart
 
 _TYPICAL = 0.5
 
@@ -32,6 +34,8 @@ class CallFacts:
     labels: tuple[tuple[str, str], ...] = ()
     residency: str | None = None
     prompt: Prompt = NO_PROMPT
+    until_ms: float = inf
+    """The call's deadline: a replica that starts in time is waited for, a later one is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,8 @@ class View:
     caches: Mapping[str, ReplicaCache] = field(default_factory=dict)
     caps: Mapping[str, int] = field(default_factory=dict)
     """By replica key and by pool (`pool_cap`): this gateway's part of a limit that several share."""
+    cold: Mapping[str, ColdStart] = field(default_factory=dict)
+    """Replicas that have to be started first."""
 
     def limit_of(self, spec: BackendSpec) -> int:
         """Return how many calls a replica may have from here."""
@@ -72,6 +78,7 @@ class Obstacle(StrEnum):
     TRIED = "tried"
     UNFIT = "unfit"
     SPARED = "spared"
+    COLD = "cold"
     OPEN = "open"
     RESTING = "resting"
     FULL = "full"
@@ -124,7 +131,7 @@ def choose(table: RoutingTable, call: CallFacts, view: View) -> Decision:
         obstacle, refused = _refusal(table, model, spec, calls, call, view)
         if patient not in (None, model):
             obstacle, refused = Obstacle.SPARED, "stands in only for what cannot be waited for"
-        elif obstacle is Obstacle.FULL:
+        elif obstacle is Obstacle.FULL or _starts_in_time(obstacle, spec, call, view):
             patient = model
         candidates.append(Candidate(spec.key, score, obstacle, refused))
         if obstacle is None:
@@ -137,6 +144,18 @@ def choose(table: RoutingTable, call: CallFacts, view: View) -> Decision:
         reason = _praise(best[2], best[0], free)
         return Decision(call.model, tuple(candidates), best[1], reason)
     return _nobody(call.model, view, tuple(candidates), left)
+
+
+def cold_of(decision: Decision) -> tuple[str, ...]:
+    """Return the replicas that would have been rather chosen, were they not cold; the best one first."""
+    chosen = decision.chosen
+    tier = next(
+        (one.score[0] for one in decision.candidates if chosen and one.backend == chosen.key), inf
+    )
+    cold = [
+        one for one in decision.candidates if one.obstacle is Obstacle.COLD and one.score[0] < tier
+    ]
+    return tuple(one.backend for one in sorted(cold, key=lambda one: one.score))
 
 
 def alternatives(table: RoutingTable, call: CallFacts) -> tuple[str, ...]:
@@ -156,11 +175,7 @@ def _nobody(
     left: list[tuple[BackendSpec, Obstacle]],
 ) -> Decision:
     at_ms = [
-        view.resting_until_ms[spec.key]
-        if obstacle is Obstacle.RESTING
-        else view.breakers[spec.key].retry_at_ms
-        for spec, obstacle in left
-        if obstacle is not Obstacle.FULL
+        _again_ms(spec, obstacle, view) for spec, obstacle in left if obstacle is not Obstacle.FULL
     ]
     return Decision(
         model,
@@ -171,6 +186,22 @@ def _nobody(
         pools=frozenset(spec.pool for spec, obstacle in left if obstacle is not Obstacle.OPEN),
         obstacles=frozenset(obstacle for _, obstacle in left),
     )
+
+
+def _again_ms(spec: BackendSpec, obstacle: Obstacle, view: View) -> float:
+    if obstacle is Obstacle.RESTING:
+        return view.resting_until_ms[spec.key]
+    if obstacle is Obstacle.COLD:
+        return view.cold[spec.key].expected_ms(view.now_ms)
+    return view.breakers[spec.key].retry_at_ms
+
+
+def _starts_in_time(
+    obstacle: Obstacle | None, spec: BackendSpec, call: CallFacts, view: View
+) -> bool:
+    if obstacle is not Obstacle.COLD:
+        return False
+    return view.cold[spec.key].expected_ms(view.now_ms) < call.until_ms
 
 
 def _in_tiers(table: RoutingTable, name: str) -> Iterator[tuple[float, ModelSpec, BackendSpec]]:
@@ -219,6 +250,9 @@ def _refusal(
         return Obstacle.TRIED, "was tried already"
     if unfit := _unfit(model, spec, call):
         return Obstacle.UNFIT, unfit
+    if (cold := view.cold.get(spec.key)) is not None:
+        left_ms = cold.expected_ms(view.now_ms) - view.now_ms
+        return Obstacle.COLD, f"is not loaded; it can be ready in {left_ms / 1000:.1f} s"
     if (until_ms := view.resting_until_ms.get(spec.key, 0.0)) > view.now_ms:
         return Obstacle.RESTING, f"asked to rest for another {until_ms - view.now_ms:.0f} ms"
     breaker = view.breakers.get(spec.key)

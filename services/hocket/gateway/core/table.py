@@ -19,6 +19,7 @@ from hocket.gateway.core.hedging import HedgeRule
 from hocket.gateway.core.locality import PrefixCache
 from hocket.gateway.core.price import Prices
 from hocket.gateway.core.triton import TritonOptions
+from hocket.gateway.core.warm_rule import WarmRule
 
 DEFAULT_LIMIT = 64
 """Calls that a replica gets at once where its configuration does not say."""
@@ -61,6 +62,7 @@ class BackendSpec:
     pool: str = ""
     quality: float | None = None
     warm_tier: WarmTier = "hot"
+    warm: WarmRule | None = None
     labels: tuple[tuple[str, str], ...] = ()
     residency: frozenset[str] = frozenset()
     breaker: BreakerRule = USUAL

@@ -1,0 +1,228 @@
+"""Ways to start and stop the server behind a replica: Triton's model control, webhooks, commands.
+
+A driver does one action and returns when it is done, or raises StartFailed; the keeper gives it the
+time and decides what to do next. An action that is not configured is done at once. `ready` tells
+whether the model can be asked; None where nobody can tell.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import aiohttp
+
+from hocket.gateway.backends.protocol import Backend, Loadable
+from hocket.gateway.core.table import BackendSpec
+from hocket.gateway.core.warm_rule import Action, DriverSpec
+from hocket.schemas.errors import ErrorClass, HocketError
+
+PROBE_TIMEOUT_MS = 2_000.0
+MAX_SAID = 400
+_OK = 300
+
+
+class StartFailed(HocketError):
+    """The replica `{replica}` could not {action}: {reason}. Look at its server, and at `warm:` in the
+    configuration."""
+
+    code = "start_failed"
+    error_class = ErrorClass.UNAVAILABLE
+    retryable = True
+
+
+class Driver(Protocol):
+    """See the module."""
+
+    async def do(self, action: Action, *, timeout_ms: float) -> None:
+        """Carry an action out; raise StartFailed."""
+        ...
+
+    async def ready(self) -> bool | None:
+        """Return whether the model can be asked, None where that cannot be known."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        ...
+
+
+Borrow = Callable[[], AbstractAsyncContextManager[Backend]]
+"""Lends the replica's backend for one use."""
+
+
+def build_driver(spec: BackendSpec, borrow: Borrow) -> Driver:
+    """Return the driver of a replica that has a `warm:` rule."""
+    assert spec.warm is not None, spec.key
+    driver = spec.warm.driver
+    if driver.kind == "triton":
+        return TritonDriver(spec.key, borrow)
+    if driver.kind == "webhook":
+        return WebhookDriver(spec.key, _filled(driver, spec), driver)
+    return CommandDriver(spec.key, {k: _words(v, spec) for k, v in driver.commands.items()})
+
+
+class TritonDriver:
+    """Loads and unloads the model through its server's model control; the machine is not ours."""
+
+    def __init__(self, key: str, borrow: Borrow) -> None:
+        self._key = key
+        self._borrow = borrow
+
+    async def do(self, action: Action, *, timeout_ms: float) -> None:
+        """Load or unload."""
+        if action not in ("load", "unload"):
+            return
+        async with self._borrow() as backend:
+            if not isinstance(backend, Loadable):
+                raise StartFailed(replica=self._key, action=action, reason="it cannot be loaded")
+            try:
+                act = backend.load if action == "load" else backend.unload
+                await act(timeout_ms=timeout_ms)
+            except HocketError as error:
+                raise StartFailed(replica=self._key, action=action, reason=str(error)) from error
+
+    async def ready(self) -> bool | None:
+        """Ask the server."""
+        async with self._borrow() as backend:
+            if not isinstance(backend, Loadable):
+                return None
+            try:
+                return await backend.ready(timeout_ms=PROBE_TIMEOUT_MS)
+            except HocketError:
+                return False
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+class WebhookDriver:
+    """POSTs to a URL for each action. 2xx means done; after 202 the `ready` URL is asked until it says
+    200."""
+
+    def __init__(self, key: str, urls: Mapping[str, str], driver: DriverSpec) -> None:
+        self._key = key
+        self._urls = urls
+        self._headers = {}
+        if driver.token is not None:
+            self._headers["Authorization"] = f"Bearer {driver.token.get_secret_value()}"
+        self._session: aiohttp.ClientSession | None = None
+
+    async def do(self, action: Action, *, timeout_ms: float) -> None:
+        """Ask for an action and wait for it."""
+        url = self._urls.get(action)
+        if url is None:
+            return
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                async with self._open().post(url) as response:
+                    status, said = response.status, await response.text()
+                if status >= _OK:
+                    reason = f"{url} answered with status {status}: {said[:MAX_SAID]}"
+                    raise StartFailed(replica=self._key, action=action, reason=reason)
+                if status == 202 and action == "load" and "ready" in self._urls:
+                    await self._until_ready()
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            reason = str(error) or f"not done within {timeout_ms / 1000:g} s"
+            raise StartFailed(replica=self._key, action=action, reason=reason) from error
+
+    async def ready(self) -> bool | None:
+        """Ask the `ready` URL."""
+        if "ready" not in self._urls:
+            return None
+        try:
+            async with (
+                asyncio.timeout(PROBE_TIMEOUT_MS / 1000),
+                self._open().get(self._urls["ready"]) as response,
+            ):
+                return response.status < _OK
+        except (TimeoutError, aiohttp.ClientError, OSError):
+            return False
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def _until_ready(self) -> None:
+        pause_s = FIRST_POLL_S
+        while not await self.ready():
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * POLL_FACTOR, MAX_POLL_S)
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            timeout = aiohttp.ClientTimeout(total=None)
+            self._session = aiohttp.ClientSession(headers=self._headers, timeout=timeout)
+        return self._session
+
+
+FIRST_POLL_S = 0.05
+POLL_FACTOR = 1.2
+MAX_POLL_S = 2.0
+
+
+class CommandDriver:
+    """Runs a command for each action; its exit code 0 means done. One that takes too long is killed."""
+
+    def __init__(self, key: str, commands: Mapping[str, tuple[str, ...]]) -> None:
+        self._key = key
+        self._commands = commands
+
+    async def do(self, action: Action, *, timeout_ms: float) -> None:
+        """Run a command to its end."""
+        if action not in self._commands:
+            return
+        code, said = await self._run(self._commands[action], timeout_ms)
+        if code:
+            reason = f"the command ended with {code}: {said[-MAX_SAID:]}"
+            raise StartFailed(replica=self._key, action=action, reason=reason)
+
+    async def ready(self) -> bool | None:
+        """Run the `ready` command."""
+        if "ready" not in self._commands:
+            return None
+        code, _ = await self._run(self._commands["ready"], PROBE_TIMEOUT_MS)
+        return code == 0
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    async def _run(self, command: tuple[str, ...], timeout_ms: float) -> tuple[int | str, str]:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:
+            return "no start", str(error)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                _, said = await process.communicate()
+            assert process.returncode is not None, "it has ended"
+            return process.returncode, said.decode(errors="replace").strip()
+        except TimeoutError:
+            return "a timeout", f"not done within {timeout_ms / 1000:g} s"
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+
+def _filled(driver: DriverSpec, spec: BackendSpec) -> dict[str, str]:
+    return {action: _text(url, spec) for action, url in driver.urls.items()}
+
+
+def _words(command: tuple[str, ...], spec: BackendSpec) -> tuple[str, ...]:
+    return tuple(_text(word, spec) for word in command)
+
+
+def _text(template: str, spec: BackendSpec) -> str:
+    return template.format(
+        url=spec.base_url.removesuffix("/v1"),
+        model=spec.target,
+        backend=spec.name,
+        replica=spec.replica,
+    )

@@ -1,0 +1,49 @@
+"""When replicas that are started and stopped have calls: here, and at the other gateways."""
+
+from collections.abc import Set
+from math import inf
+
+
+class ReplicaUsage:
+    """How long each replica was busy, and when it was used last; times are epoch milliseconds."""
+
+    def __init__(self, managed: Set[str] = frozenset()) -> None:
+        self.managed = managed
+        self._since_ms: dict[str, float] = {}
+        self._busy_ms: dict[str, float] = {}
+        self._last_ms: dict[str, float] = {}
+
+    def began(self, key: str, at_ms: float) -> None:
+        """A replica has a call, after it had none."""
+        if key in self.managed:
+            self._since_ms[key] = at_ms
+
+    def ended(self, key: str, at_ms: float) -> None:
+        """A replica has no call any more."""
+        since_ms = self._since_ms.pop(key, None)
+        if since_ms is not None:
+            busy_ms = self._busy_ms.get(key, 0.0)
+            self._busy_ms[key] = busy_ms + max(at_ms - since_ms, 0.0)
+            self._last_ms[key] = at_ms
+
+    def last_used_ms(self, key: str) -> float:
+        """Return when a replica had a call last: inf while it has one, -inf where it never had."""
+        return inf if key in self._since_ms else self._last_ms.get(key, -inf)
+
+    def in_use(self) -> tuple[str, ...]:
+        """Return the replicas that have calls now."""
+        return tuple(self._since_ms)
+
+    def take(self, key: str, now_ms: float) -> float:
+        """Return for how long a replica was busy since this was asked last."""
+        busy_ms = self._busy_ms.pop(key, 0.0)
+        since_ms = self._since_ms.get(key)
+        if since_ms is not None:
+            busy_ms += max(now_ms - since_ms, 0.0)
+            self._since_ms[key] = max(now_ms, since_ms)
+        return busy_ms
+
+    def take_all(self, now_ms: float) -> dict[str, float]:
+        """Return the same of every replica that was busy."""
+        keys = {*self._busy_ms, *self._since_ms}
+        return {key: self.take(key, now_ms) for key in sorted(keys)}
