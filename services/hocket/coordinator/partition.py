@@ -45,6 +45,7 @@ from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.state import Link, Role, Run, RunStatus, Step, StepState
 from hocket.coordinator.dispatcher import Dispatcher
 from hocket.coordinator.durations import Durations
+from hocket.coordinator.foretelling import Foretelling
 from hocket.coordinator.load import Load
 from hocket.coordinator.log_reader import LogMessage, LogReader, stored_at_ms
 from hocket.coordinator.metrics import CoordinatorMetrics
@@ -117,6 +118,7 @@ class Partition:
         self._catalog = catalog
         self._durations = durations
         self._origins = Origins(store, catalog)
+        self._foretelling = Foretelling(bus)
         self._committer = committer
         self._step_cache = step_cache
         self._dispatcher = dispatcher
@@ -368,6 +370,7 @@ class Partition:
         )
         self._runs.put(decision.run)
         self._present_load.begun(decision.run, entry.plan, outlook)
+        self._foretelling.accepted(decision.run, entry, outlook)
         self._carry_out(None, decision)
         self._ack_after_commit(event)
         for result in self._orphans.take(event.run_id):

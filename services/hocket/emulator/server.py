@@ -24,6 +24,7 @@ from hocket.emulator.core.faults import Fault, FaultRates, Faults
 from hocket.emulator.core.profile import EngineProfile
 from hocket.emulator.core.requests import Generation
 from hocket.emulator.core.tokens import CHARS_PER_TOKEN
+from hocket.emulator.core.warmth import State
 from hocket.emulator.metrics import EngineMetrics
 from hocket.emulator.serving import EngineCold, EngineUnloaded, RunningJob, Serving, VirtualClock
 from hocket.schemas.errors import ErrorClass, HocketError
@@ -93,9 +94,9 @@ class EmulatedEngine:
                 web.put("/emulator/faults", self._set_faults),
                 web.post("/emulator/script", self._add_script),
                 web.delete("/emulator/script", self._clear_script),
-                web.post("/emulator/provision", self._directed(self.serving.provision)),
-                web.post("/emulator/load", self._directed(self.serving.load)),
-                web.post("/emulator/unload", self._directed(self.serving.unload)),
+                web.post("/emulator/provision", self._provision),
+                web.post("/emulator/load", self._load),
+                web.post("/emulator/unload", self._unload),
                 web.post("/emulator/forget", self._directed(self.serving.forget_prefixes)),
             ]
         )
@@ -287,6 +288,22 @@ class EmulatedEngine:
 
     async def _clear_script(self, request: web.Request) -> web.Response:
         self.faults.clear()
+        return await self._state(request)
+
+    async def _provision(self, request: web.Request) -> web.Response:
+        self.serving.provision()
+        if "wait" in request.query:
+            await self.serving.until(State.PROVISIONED)
+        return await self._state(request)
+
+    async def _load(self, request: web.Request) -> web.Response:
+        self.serving.load()
+        if "wait" in request.query:
+            await self.serving.until(State.READY)
+        return await self._state(request)
+
+    async def _unload(self, request: web.Request) -> web.Response:
+        self.serving.unload(keep="keep" in request.query)
         return await self._state(request)
 
     def _directed(

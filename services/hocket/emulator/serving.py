@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 from hocket.emulator.core.engine import Engine, Event, Job, Prefilled
 from hocket.emulator.core.profile import EngineProfile
-from hocket.emulator.core.warmth import Warmth
+from hocket.emulator.core.warmth import State, Warmth
 from hocket.schemas.errors import ErrorClass, HocketError
 
 MIN_WAIT_S = 0.001
@@ -177,10 +177,20 @@ class Serving:
         self._idle_since_ms = self.clock.now_ms()
         self._advance()
 
-    def unload(self) -> None:
-        """Be cold at once: running jobs fail with EngineUnloaded."""
+    async def until(self, goal: State) -> None:
+        """Wait until the engine is as warm as that, or goes another way."""
+        while not self.warmth.reached(goal):
+            ends_ms = self.warmth.next_event_ms()
+            if ends_ms is None:
+                return
+            wait_s = self.clock.real_s(ends_ms - self.clock.now_ms())
+            await asyncio.sleep(max(wait_s, MIN_WAIT_S))
+            self._advance()
+
+    def unload(self, *, keep: bool = False) -> None:
+        """Be cold at once, or `keep` the machine: running jobs fail with EngineUnloaded."""
         now_ms = self.clock.now_ms()
-        self.warmth.unload(now_ms)
+        self.warmth.unload(now_ms, keep=keep)
         self._deliver(self._engine.close(now_ms))
         for running in self._jobs.values():
             if running.finished_ms is None:

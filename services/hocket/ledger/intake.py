@@ -192,7 +192,8 @@ class Intake:
             self._health.report("postgres", True, "")
             opened = sum(entry.record.opened for entry in entries)
             refused = sum(entry.record.refused for entry in entries)
-            repeated = len(entries) - opened - refused - new
+            warm = sum(entry.record.warm for entry in entries)
+            repeated = len(entries) - opened - refused - warm - new
             self._metrics.observe(new=new, repeated=repeated, opened=opened, refused=refused)
             return True
 

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from hocket.schemas.errors import ErrorClass, HocketError
-from hocket.schemas.messages import CallDecision, CallOpened, CallRefused, UsageRecord
+from hocket.schemas.messages import CallDecision, CallOpened, CallRefused, UsageRecord, WarmRecord
 
 Row = tuple[Any, ...]
 
@@ -18,6 +18,7 @@ _OPENED_MARK = b'"kind":"opened"'
 """What the house's own encoding of a CallOpened holds and no other record does: a quote inside a text is
 escaped."""
 _REFUSED_MARK = b'"kind":"refused"'
+_WARM_MARK = b'"kind":"warm"'
 _WHO = frozenset(
     "call_id tenant pipeline version run_id node step attempt model backend replica".split()
 )
@@ -100,19 +101,40 @@ REFUSED_COLUMNS: Sequence[Column] = (
 )
 
 
+WARM_COLUMNS: Sequence[Column] = (
+    Column("record_id", "text", lambda r: r.call_id),
+    Column("backend", "text", lambda r: r.backend),
+    Column("replica", "text", lambda r: r.replica),
+    Column("model", "text", lambda r: r.model),
+    Column("reason", "text", lambda r: r.reason),
+    Column("from_at", "timestamptz", lambda r: moment(r.from_at_ms)),
+    Column("to_at", "timestamptz", lambda r: moment(r.to_at_ms)),
+    Column("starting_ms", "double precision", lambda r: r.starting_ms),
+    Column("busy_ms", "double precision", lambda r: r.busy_ms),
+    Column("idle_ms", "double precision", lambda r: r.idle_ms),
+    Column("provisioned_ms", "double precision", lambda r: r.provisioned_ms),
+    Column("usd_per_hour", "numeric", lambda r: r.usd_per_hour),
+    Column("cost_usd", "numeric", lambda r: r.cost_usd),
+    Column("wasted_usd", "numeric", lambda r: r.wasted_usd),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record as a row: of COLUMNS, where the call was `opened` of OPENED_COLUMNS, and where it was
-    `refused` of REFUSED_COLUMNS."""
+    """A record as a row: of COLUMNS, where the call was `opened` of OPENED_COLUMNS, where it was
+    `refused` of REFUSED_COLUMNS; the time of a replica (`warm`) of WARM_COLUMNS."""
 
     call_id: str
     row: Row
     opened: bool = False
     refused: bool = False
+    warm: bool = False
 
 
 def record_of(payload: bytes) -> Record:
     """Return an encoded record of USAGE or CALLS as a row; raise UsageMalformed."""
+    if _WARM_MARK in payload:
+        return _warm(payload)
     opened, refused = _OPENED_MARK in payload, _REFUSED_MARK in payload
     try:
         if opened:
@@ -131,6 +153,19 @@ def record_of(payload: bytes) -> Record:
     except (ValueError, OverflowError, OSError) as error:
         where = "refused_at_ms" if refused else "started_at_ms"
         raise UsageMalformed(field=where, reason=str(error)) from error
+
+
+def _warm(payload: bytes) -> Record:
+    try:
+        model = WarmRecord.model_validate_json(payload)
+        row = tuple(one.value(model) for one in WARM_COLUMNS)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "body"
+        raise UsageMalformed(field=where, reason=first["msg"]) from error
+    except (ValueError, OverflowError, OSError) as error:
+        raise UsageMalformed(field="from_at_ms", reason=str(error)) from error
+    return Record(model.call_id, row, warm=True)
 
 
 def moment(at_ms: float) -> datetime:

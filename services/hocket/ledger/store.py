@@ -6,7 +6,15 @@ from typing import Any
 
 import asyncpg
 
-from hocket.ledger.record import COLUMNS, OPENED_COLUMNS, REFUSED_COLUMNS, Column, Record, Row
+from hocket.ledger.record import (
+    COLUMNS,
+    OPENED_COLUMNS,
+    REFUSED_COLUMNS,
+    WARM_COLUMNS,
+    Column,
+    Record,
+    Row,
+)
 
 INSERT_TIMEOUT_S = 30.0
 
@@ -53,6 +61,13 @@ DELETE FROM hocket.open_call o USING hocket.usage u WHERE u.call_id = o.call_id
 """
 """Drops the rows of calls that were booked before somebody wrote that they were opened."""
 
+INSERT_WARM = f"""
+INSERT INTO hocket.warm_time ({_names(WARM_COLUMNS)})
+SELECT * FROM unnest({_arrays(WARM_COLUMNS)})
+ON CONFLICT (record_id) DO NOTHING
+"""
+"""Adds the time of replicas. A repeat changes nothing."""
+
 ROW_FAULTS = (
     asyncpg.DataError,
     asyncpg.IntegrityConstraintViolationError,
@@ -74,10 +89,12 @@ async def insert(pool: asyncpg.Pool, records: Sequence[Record]) -> int:
     """Write records in one transaction and return how many calls were newly booked; raise ROW_FAULTS or
     AWAY."""
     refused = [one.row for one in records if one.refused]
-    booked = [one.row for one in records if not (one.opened or one.refused)]
-    ended = {one.call_id for one in records if not (one.opened or one.refused)}
+    warm = [one.row for one in records if one.warm]
+    calls = [one for one in records if not (one.opened or one.refused or one.warm)]
+    booked = [one.row for one in calls]
+    ended = {one.call_id for one in calls}
     opened = [one.row for one in records if one.opened and one.call_id not in ended]
-    if not opened and not refused:
+    if not (opened or refused or warm):
         return await _booked(pool, booked)
     async with pool.acquire() as connection, connection.transaction():
         new = await _booked(connection, booked) if booked else 0
@@ -85,6 +102,8 @@ async def insert(pool: asyncpg.Pool, records: Sequence[Record]) -> int:
             await connection.execute(INSERT_OPENED, *_columns(opened), timeout=INSERT_TIMEOUT_S)
         if refused:
             await connection.execute(INSERT_REFUSED, *_columns(refused), timeout=INSERT_TIMEOUT_S)
+        if warm:
+            await connection.execute(INSERT_WARM, *_columns(warm), timeout=INSERT_TIMEOUT_S)
     return new
 
 

@@ -39,6 +39,10 @@ class Warmth:
         """Whether the engine serves."""
         return self.state is State.READY
 
+    def reached(self, goal: State) -> bool:
+        """Return whether the engine is as warm as that."""
+        return _ORDER.index(self.state) >= _ORDER.index(goal)
+
     def provision(self, now_ms: float) -> None:
         """Get a machine, unless there is one."""
         self._aim(State.PROVISIONED, now_ms)
@@ -47,10 +51,11 @@ class Warmth:
         """Become ready; also gets a machine where there is none."""
         self._aim(State.READY, now_ms)
 
-    def unload(self, now_ms: float) -> None:
-        """Be cold, at once."""
+    def unload(self, now_ms: float, *, keep: bool = False) -> None:
+        """Be cold at once; `keep` the machine, where there is one."""
         self.advance(now_ms)
-        self.state = self._goal = State.COLD
+        kept = keep and _ORDER.index(self.state) >= _ORDER.index(State.PROVISIONED)
+        self.state = self._goal = State.PROVISIONED if kept else State.COLD
         self._stage_ends_ms = None
 
     def advance(self, now_ms: float) -> None:

@@ -88,12 +88,15 @@ class Keeper:
         self._changed = changed
         self._key = PREFIX + hashlib.blake2b(spec.key.encode(), digest_size=12).hexdigest()
         self._leases: dict[str, Lease] = {}
-        self._forecast = Forecast(max(spec.warm.idle_ms, 1.0)) if spec.warm.forecast else None
+        # a run that waits for its model uses it only when that has started
+        quiet_ms = spec.warm.idle_ms + spec.warm.startup.between(Level.COLD, Level.READY)
+        self._forecast = Forecast(quiet_ms) if spec.warm.forecast else None
         self._remote_used_ms = -inf
         self._remote_busy_ms = 0.0
         self._told = _Told()
         self._leading = False
         self._wake = asyncio.Event()
+        self._telling: asyncio.Task[None] | None = None
         self._pause_ms = FIRST_PAUSE_MS
         self._not_before_ms = -inf
         self._probe_at_ms = -inf
@@ -144,8 +147,10 @@ class Keeper:
 
     async def close(self) -> None:
         """Stop keeping; the replica stays as it is."""
-        self._task.cancel()
-        await asyncio.wait({self._task})
+        tasks = {self._task} if self._telling is None else {self._task, self._telling}
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
         if self._leading:
             self._count(self._now_ms())
             self._record()
@@ -191,30 +196,38 @@ class Keeper:
 
     async def _keep(self) -> None:
         while True:
-            self._wake.clear()
-            if not self._company.leads:
-                self._follow()
-                await self._rest(TICK_MS)
-                continue
-            if not self._leading:
-                await self._take_up()
-            now_ms = self._now_ms()
-            await self._probe(now_ms)
-            want = self._want(now_ms)
-            self._reason = want.reason or self._reason
-            if want.level > self.level and now_ms >= self._not_before_ms:
-                await self._rise(want)
-            elif want.level < self.level:
-                await self._sink()
-            else:
-                self._count(now_ms)
-                if now_ms - self._recorded_ms >= RECORD_MS:
-                    self._record()
-                await self._tell()
-                again_ms = min(want.changes_at_ms, now_ms + TICK_MS)
-                if want.level > self.level:
-                    again_ms = min(again_ms, self._not_before_ms)
-                await self._rest(again_ms - now_ms)
+            try:
+                await self._step()
+            except Exception:  # one replica's trouble is not the others'
+                log.exception("keeper_failed", backend=self.spec.key)
+                await self._rest(MAX_PAUSE_MS)
+
+    async def _step(self) -> None:
+        """Do what is wanted now, or wait until that may have changed."""
+        self._wake.clear()
+        if not self._company.leads:
+            self._follow()
+            await self._rest(TICK_MS)
+            return
+        if not self._leading:
+            await self._take_up()
+        now_ms = self._now_ms()
+        await self._probe(now_ms)
+        want = self._want(now_ms)
+        self._reason = want.reason or self._reason
+        if want.level > self.level and now_ms >= self._not_before_ms:
+            await self._rise(want)
+        elif want.level < self.level:
+            await self._sink()
+        else:
+            self._count(now_ms)
+            if now_ms - self._recorded_ms >= RECORD_MS:
+                self._record()
+            self._tell_soon()
+            again_ms = min(want.changes_at_ms, now_ms + TICK_MS)
+            if want.level > self.level:
+                again_ms = min(again_ms, self._not_before_ms)
+            await self._rest(again_ms - now_ms)
 
     async def _rest(self, wait_ms: float) -> None:
         try:
@@ -239,6 +252,9 @@ class Keeper:
                 self.level = Level.COLD
         if not self._told.accounted_ms:
             self._recorded_ms = self._counted_ms = self._now_ms()
+        if self.level is Level.READY:  # who used it last is not known
+            idle_ms = self.rule.idle_ms
+            self._lease(Lease("taken over", Level.READY, now_ms, now_ms + idle_ms), now_ms)
         log.info("replica_kept", backend=self.spec.key, level=self.level.name.lower())
         self._seen()
 
@@ -261,15 +277,12 @@ class Keeper:
         self._count(began_ms)
         self.ready_at_ms = began_ms + self.startup.between(self.level, Level.READY)
         self._seen()
-        telling = asyncio.create_task(self._tell())
         log.info("replica_starts", backend=self.spec.key, action=action, reason=want.reason)
         try:
             await self._driver.do(action, timeout_ms=self.rule.timeout_ms)
         except StartFailed as error:
             self._fail(error)
             return
-        finally:
-            await asyncio.wait({telling})
         now_ms = self._now_ms()
         self._count(now_ms)
         self._measured(action, now_ms - began_ms)
@@ -289,7 +302,6 @@ class Keeper:
             took_ms=round(now_ms - began_ms, 1),
         )
         self._seen()
-        await self._tell()
 
     def _fail(self, error: StartFailed) -> None:
         now_ms = self._now_ms()
@@ -328,20 +340,27 @@ class Keeper:
 
     # ---- telling and following ---------------------------------------------------------------
 
+    def _tell_soon(self) -> None:
+        """Tell the others in a while, where it is news; what is told is the state of that moment."""
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.create_task(self._tell())
+
     async def _tell(self) -> None:
-        """Tell the others, where it is news."""
-        told = _Told(self.level, self.ready_at_ms, self._counted_ms if self._held else 0.0)
-        same = (told.level, told.ready_at_ms) == (self._told.level, self._told.ready_at_ms)
-        if same and told.accounted_ms - self._told.accounted_ms < RECORD_MS:
-            return
-        content = {
-            "level": int(told.level),
-            "ready_at_ms": told.ready_at_ms,
-            "provision_ms": self.startup.provision_ms,
-            "load_ms": self.startup.load_ms,
-            "accounted_ms": self._recorded_ms if self._held else 0.0,
-        }
-        if await self._company.put(self._key, content) is not None:
+        """Tell the others until they know."""
+        while self._leading:
+            accounted_ms = self._recorded_ms if self._held else 0.0
+            told = _Told(self.level, self.ready_at_ms, accounted_ms)
+            if told == self._told:
+                return
+            content = {
+                "level": int(told.level),
+                "ready_at_ms": told.ready_at_ms,
+                "provision_ms": self.startup.provision_ms,
+                "load_ms": self.startup.load_ms,
+                "accounted_ms": told.accounted_ms,
+            }
+            if await self._company.put(self._key, content) is None:
+                return
             self._told = told
 
     def _follow(self) -> None:
@@ -361,6 +380,8 @@ class Keeper:
             self._seen()
 
     def _seen(self) -> None:
+        if self._leading:
+            self._tell_soon()
         self._metrics.warm_level.labels(self.spec.key).set(int(self.level))
         self._changed()
 

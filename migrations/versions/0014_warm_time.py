@@ -1,0 +1,14 @@
+"""warm time: see migrations/sql/0014_warm_time.up.sql."""
+
+from hocket.kit.migrations import run_sql as run
+
+revision = "0014"
+down_revision = "0013"
+
+
+def upgrade() -> None:
+    run("0014_warm_time.up.sql")
+
+
+def downgrade() -> None:
+    run("0014_warm_time.down.sql")

@@ -1,0 +1,59 @@
+"""Telling the gateways which models accepted runs will need: at once, and of many runs of one pipeline
+only now and then. What is told is a hint: a lost one costs time and nothing else."""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from hocket.coordinator.catalog import Entry
+from hocket.coordinator.core.deadlines import Outlook
+from hocket.coordinator.core.foretelling import expected_nodes, needs_models
+from hocket.coordinator.core.state import Run
+from hocket.kit.bus import Bus
+from hocket.schemas import subjects
+from hocket.schemas.messages import NodeExpected, RunsExpected
+
+EVERY_MS = 250.0
+"""How often a pipeline is told of at most."""
+MAX_PIPELINES = 1_000
+
+
+@dataclass(slots=True)
+class _Pipeline:
+    outlook: Outlook | None = None
+    nodes: tuple[NodeExpected, ...] = ()
+    told_ms: float = float("-inf")
+    runs: int = 0
+
+
+class Foretelling:
+    """See the module; one for each partition."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._pipelines: OrderedDict[tuple[str, str, int], _Pipeline] = OrderedDict()
+
+    def accepted(self, run: Run, entry: Entry, outlook: Outlook) -> None:
+        """Tell of a run that was accepted, if it needs models."""
+        key = (run.tenant, run.pipeline, entry.version)
+        known = self._pipelines.get(key)
+        if known is None:
+            known = self._pipelines[key] = _Pipeline(runs=0 if needs_models(entry.plan) else -1)
+            if len(self._pipelines) > MAX_PIPELINES:
+                self._pipelines.popitem(last=False)
+        if known.runs < 0:
+            return
+        known.runs += 1
+        if run.accepted_at_ms - known.told_ms < EVERY_MS:
+            return
+        if known.outlook is not outlook:
+            known.outlook, known.nodes = outlook, expected_nodes(entry.plan, outlook)
+        told = RunsExpected(
+            tenant=run.tenant,
+            pipeline=run.pipeline,
+            version=entry.version,
+            runs=known.runs,
+            accepted_at_ms=run.accepted_at_ms,
+            nodes=known.nodes,
+        )
+        self._bus.tell(subjects.RUNS_EXPECTED, told.model_dump_json().encode())
+        known.told_ms, known.runs = run.accepted_at_ms, 0
