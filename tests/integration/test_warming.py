@@ -124,8 +124,9 @@ async def test_a_call_starts_its_model_waits_for_it_and_the_model_goes_when_it_i
     booked: asyncio.Queue[WarmRecord] = asyncio.Queue()
 
     async def heard(message: Msg) -> None:
-        if json.loads(message.data)["kind"] == "warm":
-            booked.put_nowait(WarmRecord.model_validate_json(message.data))
+        for line in message.data.splitlines():
+            if json.loads(line)["kind"] == "warm":
+                booked.put_nowait(WarmRecord.model_validate_json(line))
 
     await bus.subscribe(subjects.USAGE_SUBJECT, heard)
     async with running_gateway(nats_url, tmp_path, engines.models()) as gateway:
