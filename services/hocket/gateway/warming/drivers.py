@@ -6,7 +6,7 @@ whether the model can be asked; None where nobody can tell.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -47,8 +47,8 @@ class Driver(Protocol):
         ...
 
 
-Borrow = Callable[[], AbstractAsyncContextManager[Backend]]
-"""Lends the replica's backend for one use."""
+Borrow = AbstractAsyncContextManager[Backend]
+"""The replica's backend, entered for each use."""
 
 
 def build_driver(spec: BackendSpec, borrow: Borrow) -> Driver:
@@ -73,7 +73,7 @@ class TritonDriver:
         """Load or unload."""
         if action not in ("load", "unload"):
             return
-        async with self._borrow() as backend:
+        async with self._borrow as backend:
             if not isinstance(backend, Loadable):
                 raise StartFailed(replica=self._key, action=action, reason="it cannot be loaded")
             try:
@@ -84,7 +84,7 @@ class TritonDriver:
 
     async def ready(self) -> bool | None:
         """Ask the server."""
-        async with self._borrow() as backend:
+        async with self._borrow as backend:
             if not isinstance(backend, Loadable):
                 return None
             try:

@@ -83,7 +83,7 @@ class Warming:
             self._keepers[spec.key] = Keeper(
                 spec,
                 model,
-                build_driver(spec, routes.served[spec.key].in_use),
+                build_driver(spec, routes.served[spec.key]),
                 company=self._company,
                 usage=self._usage,
                 now_ms=self._now_ms,
