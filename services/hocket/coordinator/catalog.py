@@ -36,8 +36,12 @@ class Catalog:
         """Return a version (the newest without one), or raise PipelineUnknown."""
         if not version:
             version = await self._newest(tenant, pipeline)
-        entry = self._entries.get((tenant, pipeline, version))
-        return entry or await self._load(tenant, pipeline, version)
+        key = (tenant, pipeline, version)
+        entry = self._entries.get(key)
+        if entry is None:
+            return await self._load(tenant, pipeline, version)
+        self._entries.move_to_end(key)
+        return entry
 
     def ready(self, tenant: str, pipeline: str, version: int) -> Entry | None:
         """Return a version that was used before, without asking Postgres."""

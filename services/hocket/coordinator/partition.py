@@ -136,6 +136,7 @@ class Partition:
         """When the tasks of rejected runs were stored: a key may come again with a new task."""
         self._orphans = Orphans()
         self._timers = Timers(self._fire, is_wanted=self._is_awaited)
+        self._redispatching: asyncio.Task[None] | None = None
         self._reader: LogReader | None = None
         self._tenure: Tenure | None = None
 
@@ -217,16 +218,36 @@ class Partition:
         if self._tenure is not None:
             self._tenure.end()
             self._dispatcher.lost(self.number)
+        if self._redispatching is not None:
+            self._redispatching.cancel()
         self._timers.clear()
         self._runs = Runs()
 
     def redispatch(self) -> None:
         """Hand every attempt in flight out again: the server came back and may have lost steps.
         Streams drop what they still have; a step that was lost runs."""
+        without_plan: list[str] = []
         for run in list(self._runs.in_flight.values()):
             entry = self._catalog.ready(run.tenant, run.pipeline, run.version)
-            assert entry is not None, "the plan of a run in flight is kept"
-            self._resume(run, entry)
+            if entry is None:
+                without_plan.append(run.run_id)
+            else:
+                self._resume(run, entry)
+        if without_plan:  # more versions are in flight than plans are kept
+            self._redispatching = asyncio.create_task(self._redispatch(without_plan))
+
+    async def _redispatch(self, run_ids: list[str]) -> None:
+        for run_id in run_ids:
+            while (run := self._runs.in_flight.get(run_id)) is not None:
+                try:
+                    entry = await self._catalog.entry(run.tenant, run.pipeline, run.version)
+                except AWAY as error:
+                    log.warning("plan_not_read", run_id=run_id, reason=str(error))
+                    await asyncio.sleep(PAUSE_S)
+                    continue
+                if self._runs.in_flight.get(run_id) is run:
+                    self._resume(run, entry)
+                    break
 
     def keep_told(self) -> None:
         """Keep up to when the ends of runs are known to be told, where that is news."""

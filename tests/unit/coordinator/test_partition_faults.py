@@ -1,5 +1,6 @@
 """What a partition does with an event that its rules cannot take: bury it and go on."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -73,3 +74,36 @@ async def test_an_event_waits_while_postgres_is_away(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(module, "PAUSE_S", 0.0)
     await partition.handle(message(7))
     assert (len(tries), notes.applied_seqs) == (3, [7])
+
+
+async def test_runs_whose_plan_is_not_in_memory_are_handed_out_again_once_it_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    resumed: list[tuple[str, str]] = []
+    all_resumed = asyncio.Event()
+    tries = [ConnectionRefusedError("no database")]
+
+    async def entry(tenant: str, pipeline: str, version: int) -> str:
+        if tries:
+            raise tries.pop()
+        return "read"
+
+    def resume(run: Any, found: str) -> None:
+        resumed.append((run.run_id, found))
+        if len(resumed) == 2:
+            all_resumed.set()
+
+    partition = partition_with(Notes())
+    ready = {"known": "kept"}
+    partition._catalog = SimpleNamespace(  # type: ignore[assignment]
+        ready=lambda tenant, pipeline, version: ready.get(pipeline), entry=entry
+    )
+    for run_id, pipeline in (("r1", "known"), ("r2", "forgotten")):
+        run: Any = SimpleNamespace(run_id=run_id, tenant="t", pipeline=pipeline, version=1)
+        partition._runs.in_flight[run_id] = run
+    monkeypatch.setattr(partition, "_resume", resume)
+    monkeypatch.setattr(module, "PAUSE_S", 0.0)
+    partition.redispatch()
+    async with asyncio.timeout(10):
+        await all_resumed.wait()
+    assert resumed == [("r1", "kept"), ("r2", "read")]
