@@ -597,6 +597,76 @@ class CallOpened(Message):
     deadline_at_ms: float
 
 
+class ExperimentControl(Message):
+    """Look at the experiments, or switch an arm off (`rollback`) or on again (`restore`) by hand."""
+
+    action: Literal["list", "rollback", "restore"]
+    experiment: str = ""
+    arm: str = ""
+    by: str = ""
+
+
+class ArmState(Message):
+    """An arm of an experiment as a gateway knows it: calls in all, and of the last ones how many failed,
+    were slow, or belonged to runs that did not succeed, each with their number."""
+
+    arm: str
+    model: str
+    weight: float
+    control: bool = False
+    off: bool = False
+    reason: str = ""
+    since_ms: float | None = None
+    by: str = ""
+    calls: int = 0
+    errors: tuple[int, int] = (0, 0)
+    slow: tuple[int, int] = (0, 0)
+    outcomes: tuple[int, int] = (0, 0)
+
+
+class ExperimentState(Message):
+    """An experiment with its arms, the control first."""
+
+    experiment: str
+    model: str
+    tenant: str | None = None
+    pipeline: str | None = None
+    node: str | None = None
+    judged: bool = True
+    """Whether a bad arm is rolled back without a hand."""
+    arms: tuple[ArmState, ...] = ()
+
+
+class ExperimentsTold(Message):
+    """The experiments, after what was asked for was done."""
+
+    experiments: tuple[ExperimentState, ...] = ()
+    error: ErrorInfo | None = None
+
+
+class ArmRolledBack(Message):
+    """An arm was switched off: its runs go to the control. `cause` is `errors`, `latency`, `outcome` or
+    `operator`."""
+
+    kind: ClassVar[str] = "arm-rolled-back"
+
+    experiment: str
+    arm: str
+    model: str
+    cause: str
+    reason: str
+    by: str = ""
+    at_ms: float
+
+
+class OutcomeTold(Message):
+    """Somebody judges a run: whether its result was good. For callers whose runs are not Hocket's, or
+    who know better than the run's status."""
+
+    run_id: str
+    good: bool
+
+
 class CandidateSeen(Message):
     """A replica that routing looked at: the lower score wins; `refused` says why it could not take the
     call."""

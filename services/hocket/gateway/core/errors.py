@@ -32,6 +32,22 @@ class BackendNotLoadable(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class ExperimentUnknown(HocketError):
+    """There is no arm `{arm}` of an experiment `{experiment}` that could be switched. Known: {known}."""
+
+    code = "experiment_unknown"
+    error_class = ErrorClass.INVALID
+
+
+class ExperimentNotTold(HocketError):
+    """The arm `{arm}` of `{experiment}` was not switched: the other gateways cannot be told now. Try
+    again when NATS is back."""
+
+    code = "experiment_not_told"
+    error_class = ErrorClass.UNAVAILABLE
+    retryable = True
+
+
 class CallMalformed(HocketError):
     """The call is not valid at `{field}`: {reason}. Send a CallRequest as JSON."""
 
