@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.messages import CallDecision, Priority
+from hocket.schemas.messages import CallDecision, ExperimentState, Priority
 from hocket.schemas.pipeline.spec import MAX_WAIT_MS
 from hocket.schemas.plain_json import check_plain
 from hocket.schemas.subjects import TOKEN
@@ -501,6 +501,12 @@ class CallList(Reply):
 
     calls: tuple[CallAttempt, ...]
     truncated: bool = False
+
+
+class ExperimentList(Reply):
+    """As one of the gateways knows them, with what the others told it."""
+
+    experiments: tuple[ExperimentState, ...]
 
 
 # ---- dead letters ---------------------------------------------------------------------------

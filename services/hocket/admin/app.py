@@ -12,6 +12,7 @@ from hocket.admin.context import Context
 from hocket.admin.costs.endpoints import router as costs
 from hocket.admin.dead_letters.endpoints import router as dead_letters
 from hocket.admin.errors import add_error_handlers
+from hocket.admin.experiments.endpoints import router as experiments
 from hocket.admin.health.endpoints import router as health
 from hocket.admin.metrics import RequestMetrics
 from hocket.admin.pipelines.endpoints import router as pipelines
@@ -42,7 +43,7 @@ def make_app(context: Context, registry: CollectorRegistry) -> FastAPI:
         responses=ERRORS,
     )
     app.state.context = context
-    for router in (runs, pipelines, costs, calls, dead_letters, health):
+    for router in (runs, pipelines, costs, calls, experiments, dead_letters, health):
         app.include_router(router)
     add_error_handlers(app)
     app.add_middleware(BodyLimit, limit_bytes=MAX_BODY_BYTES)

@@ -21,6 +21,7 @@ from hocket.gateway.core.locality import NO_PROMPT, prompt_of
 from hocket.gateway.core.records import call_refused
 from hocket.gateway.core.retrying import attempts_of, pause_ms
 from hocket.gateway.core.table import ModelSpec
+from hocket.gateway.experiments import Experiments
 from hocket.gateway.floor import Floor
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.gateway.relay import Relay
@@ -47,6 +48,8 @@ class Calls:
         gateway: str = "",
         metrics: GatewayMetrics | None = None,
     ) -> None:
+        self.experiments: Experiments | None = None
+        """Where calls are split over arms, if anywhere."""
         self._routes = routes
         self.floor = Floor(routes.table, now_ms, metrics)
         self.spending = Spending(routes.budgets, now_ms)
@@ -74,6 +77,8 @@ class Calls:
         self._routes = routes
         self.floor.replace(routes.table)
         self.spending.use(routes.budgets)
+        if self.experiments is not None:
+            self.experiments.use(routes.experiments, routes.table)
 
     async def make(
         self, request: CallRequest, cancellation: Cancellation, chunks: Chunks | None = None
@@ -82,21 +87,31 @@ class Calls:
         answer while it is made."""
         call = Call(request, cancellation, self._now_ms())
         relay = None if chunks is None else Relay(chunks)
+        assigned = self.experiments.assign(request) if self.experiments is not None else None
+        if assigned is not None:
+            call.model, call.stage = assigned.arm.model, assigned.because
+            call.experiment, call.arm = assigned.experiment.name, assigned.arm.name
         try:
             reply = await self._by_stages(call, relay)
         except HocketError as error:
             reply = self._bare(call, error.info())
             if not call.attempts:
                 self._refuse(call, error.info())
-        return self._told(call, reply)
+        reply = self._told(call, reply)
+        if assigned is not None and self.experiments is not None:
+            latency_ms = reply.latency_ms - reply.queue_ms
+            self.experiments.called(
+                assigned, reply.error, asked=call.attempts > 0, latency_ms=latency_ms
+            )
+        return reply
 
     async def _by_stages(self, call: Call, relay: Relay | None) -> CallReply:
         """Ask the stages of the model, which has one unless it is a cascade, until an answer is
         accepted. Only the last one may speak before its answer is whole."""
         table = self._routes.table
-        cascade = table.model(call.request.model).cascade
-        stages = (call.request.model,) if cascade is None else cascade.stages
-        before = ""
+        wanted, before = call.model or call.request.model, call.stage and f", {call.stage}"
+        cascade = table.model(wanted).cascade
+        stages = (wanted,) if cascade is None else cascade.stages
         for number, stage in enumerate(stages, start=1):
             last = number == len(stages)
             call.model, call.tried, call.prompt = stage, [], NO_PROMPT

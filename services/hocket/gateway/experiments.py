@@ -110,6 +110,7 @@ class Experiments:
         self._arms: dict[tuple[str, str], _ArmKept] = {}
         self._runs: OrderedDict[str, dict[str, str]] = OrderedDict()
         self._told: dict[str, Any] = {}
+        self._forgetting: set[str] = set()
         self._told_at_s = float("-inf")
         self._telling: set[asyncio.Task[Any]] = set()
 
@@ -339,10 +340,14 @@ class Experiments:
             if self._told.get(experiment.name) != content:
                 self._told[experiment.name] = content
                 self._told_at_s = now_s
-                key = f"{TALLY}{experiment.name}.{self._company.name}"
-                task = asyncio.create_task(self._company.put(key, content))
+                task = asyncio.create_task(self._tell_counts(experiment.name, content))
                 self._telling.add(task)
                 task.add_done_callback(self._telling.discard)
+
+    async def _tell_counts(self, name: str, content: dict[str, Any]) -> None:
+        key = f"{TALLY}{name}.{self._company.name}"
+        if await self._company.put(key, content) is None:
+            self._told.pop(name, None)  # NATS is away: tell them again
 
     def _hear_tallies(self) -> None:
         heard: dict[tuple[str, str], dict[str, tuple[int, Seen]]] = {}
@@ -362,11 +367,12 @@ class Experiments:
 
     def _forget(self, key: str) -> None:
         """Delete the counts of a gateway that is gone."""
-        if self._company.leads and key not in self._told:
-            self._told[key] = None
+        if self._company.leads and key not in self._forgetting:
+            self._forgetting.add(key)
             task = asyncio.create_task(self._company.put(key, None))
             self._telling.add(task)
             task.add_done_callback(self._telling.discard)
+            task.add_done_callback(lambda _: self._forgetting.discard(key))
 
     def _found(self, name: str, arm: str) -> tuple[Experiment | None, Arm | None]:
         experiment = self._experiments.get(name)

@@ -70,6 +70,24 @@ class GatewayMetrics:
             ("model", "stage", "result"),
             registry=registry,
         )
+        self.experiment_calls = Counter(
+            "hocket_gateway_experiment_calls",
+            "Calls that were part of an experiment.",
+            ("experiment", "arm", "result"),
+            registry=registry,
+        )
+        self.arm_off = Gauge(
+            "hocket_gateway_arm_off",
+            "1 while an arm of an experiment is rolled back.",
+            ("experiment", "arm"),
+            registry=registry,
+        )
+        self.arm_rollbacks = Counter(
+            "hocket_gateway_arm_rollbacks",
+            "Arms that this gateway found bad.",
+            ("experiment", "arm", "cause"),
+            registry=registry,
+        )
         self.breaker_open = Gauge(
             "hocket_gateway_breaker_open",
             "1 while a replica's breaker is open, 0.5 while it is tried.",

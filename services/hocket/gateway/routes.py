@@ -15,10 +15,11 @@ from typing import Any
 
 import structlog
 
-from hocket.gateway.core import budget_rules
+from hocket.gateway.core import budget_rules, experiments
 from hocket.gateway.core.access import Access, parse_access
 from hocket.gateway.core.budget_rules import NO_BUDGETS, BudgetRules
 from hocket.gateway.core.configuration import parse
+from hocket.gateway.core.experiments import Experiment
 from hocket.gateway.core.table import RoutingTable
 from hocket.gateway.served import ServedBackend, retire_missing, serve
 from hocket.kit import clock, config
@@ -32,13 +33,14 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """A routing table, its backends by replica key, and the keys of the HTTP door; replaced as a whole
-    on reload."""
+    """A routing table, its backends by replica key, the budgets, the keys of the HTTP door and the
+    experiments; replaced as a whole on reload."""
 
     table: RoutingTable
     served: Mapping[str, ServedBackend]
     budgets: BudgetRules = NO_BUDGETS
     access: Access = field(default_factory=Access)
+    experiments: tuple[Experiment, ...] = ()
 
 
 async def read_routes(path: Path | None, before: Routes | None = None) -> Routes:
@@ -47,13 +49,14 @@ async def read_routes(path: Path | None, before: Routes | None = None) -> Routes
     table = parse(_section(content), os.environ, content.get("pools"))
     budgets = budget_rules.read(content.get("budgets"), os.environ)
     access = parse_access(content.get("access"), os.environ)
+    tried = experiments.read(content.get("experiments"), os.environ, table)
     for name in table.without_effect:
         log.warning("routing_field_without_effect", field=name)
     for spec in table.backends():
         if not spec.prices.priced:
             log.warning("backend_unpriced", backend=spec.key)
     served = await serve(table, before.served if before else {}, clock.now_ms)
-    return Routes(table, served, budgets, access)
+    return Routes(table, served, budgets, access, tried)
 
 
 class Reload:

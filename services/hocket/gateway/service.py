@@ -11,6 +11,7 @@ import asyncio
 import os
 import socket
 from contextlib import suppress
+from functools import partial
 
 import structlog
 
@@ -19,6 +20,8 @@ from hocket.gateway.calls import Calls
 from hocket.gateway.company import Company, name_of
 from hocket.gateway.control_door import ControlDoor
 from hocket.gateway.core.access import Access
+from hocket.gateway.experiments import Experiments
+from hocket.gateway.experiments_door import ExperimentsDoor, publish_fact
 from hocket.gateway.http_door.door import HttpDoor
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.gateway.nats_door import NatsDoor
@@ -71,11 +74,19 @@ async def main(service: Service) -> None:
         bus, company, calls.floor, now_ms=clock.now_ms, book=book.book, metrics=metrics
     )
     ongoing.learn = warming.learn
+    experiments = Experiments(
+        company, now_ms=clock.now_ms, publish=partial(publish_fact, bus), metrics=metrics
+    )
+    experiments.use(routes.experiments, routes.table)
+    calls.experiments = experiments
+    company.observe(experiments.look)
+    trials = ExperimentsDoor(bus, experiments)
 
     def use(routes: Routes) -> None:
         limits.use(routes.table)
         calls.replace(routes)
         warming.use(routes)
+        trials.listen_anew()
 
     reload = Reload(settings.config, routes, use, service.health)
     with reload.on_hangup():
@@ -84,6 +95,7 @@ async def main(service: Service) -> None:
             await warming.open()
             await limits.settled()
             await control.open()
+            await trials.open()
             await door.open()
             url = await _open_http(http, settings, routes.access)
             service.started()
@@ -97,6 +109,7 @@ async def main(service: Service) -> None:
             await control.close()
             await warming.close()
             await book.flush(WARM_FLUSH_S)
+            await trials.close()
             await limits.close()
     await retire_missing(calls.routes.served, {})
 

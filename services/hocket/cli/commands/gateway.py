@@ -16,13 +16,15 @@ RUN_ID = r"r[0-9a-f]{24}"
 MAX_SHOWN = 200
 
 app = typer.Typer(
-    help="The gateway: explain calls; keys for its HTTP door; load and unload models of backends.",
+    help="The gateway: explain calls; experiments; keys for its HTTP door; models of backends.",
     no_args_is_help=True,
 )
 
 Backend = Annotated[
     str, typer.Argument(help="A backend's name; `name/replica` where it has several.")
 ]
+Experiment = Annotated[str, typer.Argument(help="An experiment's name.")]
+ArmName = Annotated[str, typer.Argument(help="One of its arms, not the control.")]
 TimeoutS = Annotated[float, typer.Option(min=1, max=3_600, help="How long it may take.")]
 
 
@@ -54,6 +56,33 @@ def explain(
         out.print("The run has made no calls that are booked.")
     if found.get("truncated"):
         notes.print(f"There are more than {MAX_SHOWN}.", style="dim")
+
+
+@app.command("experiments")
+def experiments(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Show the experiments: each arm's share, what was seen of it lately, and whether it is off."""
+    from hocket.cli.console import print_json
+
+    found = target_of(context).api().get("/v1/experiments")["experiments"]
+    if as_json:
+        print_json(found)
+        return
+    _print_experiments(found)
+
+
+@app.command("rollback")
+def rollback(context: typer.Context, experiment: Experiment, arm: ArmName) -> None:
+    """Switch an arm of an experiment off: its runs go to the control."""
+    _switched(context, experiment, arm, "rollback")
+
+
+@app.command("restore")
+def restore(context: typer.Context, experiment: Experiment, arm: ArmName) -> None:
+    """Switch an arm on again, and forget what was seen of it."""
+    _switched(context, experiment, arm, "restore")
 
 
 @app.command("load")
@@ -106,6 +135,51 @@ def key(
     typer.echo("access:\n  keys:")
     typer.echo(f"    - name: {name}\n      sha256: {hashed(made)}")
     typer.echo(f"      tenant: {check_token('--tenant', tenant)}")
+
+
+def _switched(context: typer.Context, experiment: str, arm: str, action: str) -> None:
+    from hocket.cli.api import path
+
+    place = path("experiments", experiment, "arms", arm, action)
+    found = target_of(context).api().post(place)["experiments"]
+    _print_experiments([one for one in found if one["experiment"] == experiment])
+
+
+def _print_experiments(found: list[dict[str, Any]]) -> None:
+    from hocket.cli.console import out, print_table
+    from hocket.cli.drawing.amounts import count
+
+    if not found:
+        out.print("There are no experiments. Add `experiments:` to the configuration.")
+        return
+    rows = [
+        (
+            one["experiment"],
+            arm["arm"],
+            arm["model"],
+            f"{arm['weight'] / sum(other['weight'] for other in one['arms']):.1%}",
+            count(arm["calls"]),
+            *(_rate(arm[kind]) for kind in ("errors", "slow", "outcomes")),
+            _state(one, arm),
+        )
+        for one in found
+        for arm in one["arms"]
+    ]
+    columns = "EXPERIMENT ARM MODEL SHARE CALLS FAILED SLOW UNSUCCESSFUL STATE".split()
+    print_table(columns, rows, numbers=("SHARE", "CALLS", "FAILED", "SLOW", "UNSUCCESSFUL"))
+
+
+def _rate(seen: list[int]) -> str:
+    bad, of = seen
+    return f"{bad} of {of}"
+
+
+def _state(experiment: dict[str, Any], arm: dict[str, Any]) -> str:
+    if arm["off"]:
+        return f"off: {arm['reason']}, by {arm['by']}"
+    if arm["control"]:
+        return "control"
+    return "on" if experiment["judged"] else "on, not judged"
 
 
 def _controlled(context: typer.Context, wanted: "BackendControl") -> "BackendControlled":

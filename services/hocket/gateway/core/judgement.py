@@ -73,7 +73,7 @@ class Seen:
 
 
 def fault_of(rule: RollbackRule, arm: Seen, control: Seen) -> tuple[str, str] | None:
-    """Return what is worse about an arm than tolerated (`errors`, `latency`, `outcome`), and in words."""
+    """Return what is intolerable about an arm (`errors`, `latency` or `outcome`), and in words."""
     for cause, found, usual, tolerated, words in (
         ("errors", arm.errors, control.errors, rule.errors, "calls failed"),
         ("latency", arm.slow, control.slow, rule.slow, "calls were slow"),

@@ -1,0 +1,84 @@
+"""`/v1/experiments`: how the arms do that calls are split over, and switching one off and on.
+
+The gateways know; one of them is asked.
+"""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Path
+
+from hocket.admin.context import Context, Ctx
+from hocket.admin.identity import Caller, CallerDep, resolve_caller
+from hocket.kit.bus import BusUnavailable
+from hocket.schemas import subjects
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
+from hocket.schemas.messages import ExperimentControl, ExperimentsTold
+from hocket.schemas.rest import ExperimentList, Token
+
+GATEWAY_TIMEOUT_MS = 5_000.0
+
+ExperimentName = Annotated[Token, Path(description="The experiment's name.")]
+ArmName = Annotated[Token, Path(description="One of its arms, not the control.")]
+
+router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
+
+
+class GatewayAway(HocketError):
+    """No gateway answers: {reason}. Start one, or try again."""
+
+    code = "gateway_away"
+    error_class = ErrorClass.UNAVAILABLE
+    retryable = True
+
+
+class GatewayRefused(HocketError):
+    """{message}"""
+
+    def __init__(self, error: ErrorInfo) -> None:
+        super().__init__(message=error.message)
+        self._error = error
+
+    def info(self) -> ErrorInfo:
+        return self._error
+
+
+@router.get("", dependencies=[Depends(resolve_caller)])
+async def list_experiments(context: Ctx) -> ExperimentList:
+    """List the experiments, their arms, and what was seen of each lately."""
+    return await _asked(context, ExperimentControl(action="list"))
+
+
+@router.post("/{experiment}/arms/{arm}/rollback")
+async def roll_back(
+    experiment: ExperimentName, arm: ArmName, context: Ctx, caller: CallerDep
+) -> ExperimentList:
+    """Switch an arm off: its runs go to the control."""
+    return await _asked(context, _control("rollback", experiment, arm, caller))
+
+
+@router.post("/{experiment}/arms/{arm}/restore")
+async def restore(
+    experiment: ExperimentName, arm: ArmName, context: Ctx, caller: CallerDep
+) -> ExperimentList:
+    """Switch an arm on again, and forget what was seen of it."""
+    return await _asked(context, _control("restore", experiment, arm, caller))
+
+
+def _control(
+    action: Literal["rollback", "restore"], experiment: str, arm: str, caller: Caller
+) -> ExperimentControl:
+    return ExperimentControl(action=action, experiment=experiment, arm=arm, by=caller.name)
+
+
+async def _asked(context: Context, wanted: ExperimentControl) -> ExperimentList:
+    payload = wanted.model_dump_json().encode()
+    try:
+        reply = await context.bus.request(
+            subjects.GATEWAY_EXPERIMENTS, payload, timeout_ms=GATEWAY_TIMEOUT_MS
+        )
+    except (BusUnavailable, TimeoutError) as error:
+        raise GatewayAway(reason=str(error) or type(error).__name__) from error
+    told = ExperimentsTold.model_validate_json(reply.data)
+    if told.error is not None:
+        raise GatewayRefused(told.error)
+    return ExperimentList(experiments=told.experiments)
