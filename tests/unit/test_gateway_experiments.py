@@ -58,7 +58,7 @@ def test_the_runs_of_an_arm_that_is_off_go_to_the_control() -> None:
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=5).filter(any))
 def test_shares_follow_the_weights_whatever_they_are(weights: list[int]) -> None:
     arms = {f"a{number}": {"weight": weight} for number, weight in enumerate(weights)}
-    (found,) = read({"x": {"model": "old", "arms": arms}}, {}, TABLE)
+    (found,) = read({"x": {"model": "old", "control": "a1", "arms": arms}}, {}, TABLE)
     seen = Counter(found.arm_of(run).name for run in RUNS[:2_000])
     for number, weight in enumerate(weights):
         expected = 2_000 * weight / sum(weights)
@@ -70,14 +70,15 @@ def test_shares_follow_the_weights_whatever_they_are(weights: list[int]) -> None
     [
         ({"x": {"model": "poet", "arms": {}}}, "experiments.x.model"),
         ({"x": {"model": "old", "arms": {"a": {"weight": 1}}}}, "experiments.x.arms"),
-        ({"x": {"model": "old", "arms": {"a": {"weight": 0}, "b": {"weight": 0}}}}, "x.arms"),
+        ({"x": {"model": "old", "arms": {"control": {"weight": 0}, "b": {"weight": 0}}}}, "x.arms"),
         ({"x": {"model": "old", "arms": {"a": {}, "b": {"weight": 1}}}}, "arms.a.weight"),
+        ({"x": {"model": "old", "arms": {"a": {"weight": 1}, "b": {"weight": 1}}}}, "x.control"),
         ({"x y": {"model": "old"}}, "experiments.x y"),
         (
             {
                 "x": {
                     "model": "old",
-                    "arms": {"a": {"weight": 1}, "b": {"weight": 1}},
+                    "arms": {"control": {"weight": 1}, "b": {"weight": 1}},
                     "succeeded": "output.ok",
                 }
             },
@@ -89,6 +90,13 @@ def test_a_wrong_experiment_is_refused_with_its_field(section: dict[str, Any], f
     with pytest.raises(RoutingInvalid) as refused:
         read(section, {}, TABLE)
     assert refused.value.fields["field"].endswith(field)
+
+
+def test_the_control_is_named_whatever_the_order_of_the_arms() -> None:
+    arms = {"canary": {"model": "new", "weight": 1}, "control": {"weight": 9}}
+    (by_name,) = read({"x": {"model": "old", "arms": arms}}, {}, TABLE)
+    (said,) = read({"x": {"model": "old", "control": "canary", "arms": arms}}, {}, TABLE)
+    assert (by_name.control.name, said.control.name) == ("control", "canary")
 
 
 # ---- the verdict ----------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Experiments: calls of a model that are split over arms, each run by the same arm all its life.
 
-An arm is another logical model (or the same one: the control, which is the first). Whose turn it is
+An arm is another logical model, or the same one, as the control mostly is. Whose turn it is
 follows from a hash of the run alone, so every gateway, and the same one after a restart, says the same.
 The split is a weighted rendezvous (Thaler and Ravishankar, 1998; with weights: Schindelhauer and
 Schomaker, 2005): when a weight grows, only runs that come to that arm change theirs. The runs of an arm
@@ -29,7 +29,12 @@ NO_VERDICT = ("cancelled", "rejected")
 """Ends of runs that say nothing about the models."""
 USUAL_SUCCESS = "run.status == 'succeeded'"
 
-_FIELDS = frozenset({"model", "tenant", "pipeline", "node", "arms", "succeeded", "rollback"})
+CONTROL = "control"
+"""Which arm is the control where nobody says: a mapping has no order to rely on."""
+
+_FIELDS = frozenset(
+    {"model", "tenant", "pipeline", "node", "arms", "control", "succeeded", "rollback"}
+)
 _RULE_FIELDS = frozenset(
     {"min_calls", "window", "errors", "slow", "slow_factor", "outcomes", "most"}
 )
@@ -47,7 +52,8 @@ class Arm:
 @dataclass(frozen=True, slots=True)
 class Experiment:
     """A split of the calls of a model, of all or of one tenant's, pipeline's or node's; the first arm is
-    the control. Without a `rollback` rule the arms are only compared."""
+    the control, wherever it stands in the configuration. Without a `rollback` rule the arms are only
+    compared."""
 
     name: str
     model: str
@@ -130,8 +136,13 @@ def _experiment(name: str, entry: Fields, table: RoutingTable) -> Experiment:
     arms = entry.under("arms")
     read_arms = tuple(_arm(str(arm), arms.under(str(arm)), model, table) for arm in arms)
     if not 2 <= len(read_arms) <= MAX_ARMS:
-        cure = f"Give 2 to {MAX_ARMS} arms, the control first."
+        cure = f"Give 2 to {MAX_ARMS} arms, one of them the control."
         raise wrong(arms.where, f"there are {len(read_arms)}", cure)
+    control = entry.text("control") if "control" in entry else CONTROL
+    if control not in {arm.name for arm in read_arms}:
+        cure = f"Name one of the arms, or call one `{CONTROL}`."
+        raise wrong(entry.at("control"), f"there is no arm `{control}`", cure)
+    read_arms = tuple(sorted(read_arms, key=lambda arm: arm.name != control))
     if not sum(arm.weight for arm in read_arms):
         raise wrong(arms.where, "all weights are 0", "Give one a weight above 0.")
     succeeded = entry.text("succeeded") if "succeeded" in entry else USUAL_SUCCESS
