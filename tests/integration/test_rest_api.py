@@ -920,3 +920,16 @@ async def test_a_call_is_explained_with_all_its_attempts_or_its_refusal(rest: Re
     assert refused.body["refused"]["error_code"] == "gateway_full"
     assert (others.status, others.error["code"]) == (404, "call_unknown")
     assert (len(of_run.body["calls"]), of_run.body["truncated"]) == (1, True)
+
+
+async def test_experiments_are_asked_of_a_gateway_and_its_refusal_is_passed_on(rest: Rest) -> None:
+    away = await rest.get("/v1/experiments")
+
+    async def refuses(message: Msg) -> None:
+        error = {"code": "experiment_unknown", "message": "no", "error_class": "invalid"}
+        await rest.bus.nc.publish(message.reply, json.dumps({"error": error}).encode())
+
+    await rest.bus.subscribe(subjects.GATEWAY_EXPERIMENTS, refuses)
+    unknown = await rest.post("/v1/experiments/next/arms/canary/restore")
+    assert (away.status, away.error["code"]) == (503, "gateway_away")
+    assert (unknown.status, unknown.error["code"]) == (404, "experiment_unknown")
