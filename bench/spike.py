@@ -1,0 +1,373 @@
+"""Ten times the load for a minute, over a model that scales itself: who waits, who is refused, and how.
+
+A platform of its own (NATS, Postgres, coordinator, worker, gateway, ledger, REST), and `hocket emulate`
+with `--replicas` engines that live 10 times as fast as real ones: one is warm, the others are cold and
+take 85 s for a machine and 65 s for the model, 15 s here. This script is their autoscaler: once a second
+it asks for as many engines as the calls that the gateway holds would fill, as a KEDA trigger would; a
+cold engine refuses its calls.
+
+Each run is a step, a model call of 0.26 s on an idle engine, and a step. 30 % are interactive (2 s to
+their deadline), 20 % standard (60 s), 50 % batch (300 s). They come with Poisson gaps from `--seed`:
+20 s at `--rate` a second, 60 s at ten times as much, then 20 s as before, and the end of every run is
+waited for. An interactive run that was admitted must be served as ever; batch may wait; what is refused
+must say so with a code and, where waiting helps, when to come again. Times are from before a task's
+publish to its end as the publisher hears it; a run that did not succeed counts as infinitely late.
+
+The exit code is 1 unless interactive p95 in the spike is at most 1.5 times that of the steady time
+before, every refusal is structured (a code, a class, `retry_after_ms` in its details), and every
+other run ends well.
+
+    .venv/bin/python bench/spike.py
+"""
+
+import argparse
+import asyncio
+import json
+import math
+import random
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nats
+import structlog
+import uvloop
+import yaml
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from overhead import HERE, machine_text
+
+from hocket.cli.api import Api
+from hocket.cli.platform import Platform
+from hocket.cli.processes import health_url
+from hocket.kit.embedded.ports import port_is_free
+from hocket.kit.events import REPLY_TO
+from hocket.schemas import subjects
+
+TENANT = "default"
+KINDS = (
+    ("interactive", 0.3, 2_000),
+    ("standard", 0.2, 60_000),
+    ("batch", 0.5, 300_000),
+)
+PHASES = (("steady", 20.0, 1.0), ("spike", 60.0, 10.0), ("after", 20.0, 1.0))
+"""Name, seconds, rate as a multiple."""
+WARMUP_RUNS = 40
+SPEED = 10
+MAX_RUNNING = 8
+PROFILE = {
+    "model": "llm",
+    "decode_tokens_per_s": 25,
+    "output_tokens": 64,
+    "max_running": MAX_RUNNING,
+    "provision_s": 85,
+    "load_s": 65,
+    "while_cold": "refuse",
+}
+SCALE_EVERY_S = 1.0
+MOST_WORSE = 1.5
+CONNECT_TIMEOUT_S = 10.0
+READY_TIMEOUT_S = 30.0
+END_TIMEOUT_S = 120.0
+POLL_S = 0.1
+
+
+class DoesNotHold(Exception):
+    """Something that must hold does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a publisher heard of its task."""
+
+    kind: str
+    phase: str
+    status: str
+    took_s: float
+    error: Mapping[str, Any] | None
+
+
+def pipeline(kind: str, slo_ms: int) -> dict[str, Any]:
+    """Return the pipeline of a class."""
+    step = {"type": "python", "handler": "handlers:pass_along"}
+    return {
+        "pipeline": kind,
+        "class": kind,
+        "slo_ms": slo_ms,
+        "nodes": {
+            "plan": step | {"with": {"text": "{{ input.text }}"}},
+            "answer": {
+                "type": "llm",
+                "model": "writer",
+                "prompt": "{{ input.text }}",
+                "with": {"text": "{{ nodes.plan.output.text }}"},
+            },
+            "check": step | {"with": {"text": "{{ nodes.answer.output.text }}"}},
+        },
+    }
+
+
+# ---- the engines ----------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def engines(folder: Path, replicas: int) -> AsyncIterator[list[str]]:
+    """Run the emulator; yield the engines' addresses."""
+    port = _free_ports(replicas)
+    document = {
+        "speed": SPEED,
+        "engines": [
+            {"port": port, "profile": PROFILE},
+            {"port": port + 1, "replicas": replicas - 1, "profile": PROFILE | {"warm": False}},
+        ],
+    }
+    path = folder / "engines.yaml"
+    path.write_text(yaml.safe_dump(document), "utf-8")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "hocket.cli",
+        "emulate",
+        "--config",
+        str(path),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    urls = [f"http://127.0.0.1:{port + number}" for number in range(replicas)]
+    try:
+        async with asyncio.timeout(READY_TIMEOUT_S):
+            for url in urls:
+                while await _get(f"{url}/emulator") is None:  # noqa: ASYNC110 - not our process
+                    await asyncio.sleep(POLL_S)
+        yield urls
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+def _free_ports(count: int) -> int:
+    """Return the first of so many free ports in a row."""
+    for port in range(21_000, 60_000, count):
+        if all(port_is_free(port + number) for number in range(count)):
+            return port
+    raise DoesNotHold("no ports are free for the engines")
+
+
+class Autoscaler:
+    """Asks for engines by the calls that the gateway holds; `asked` says how many, and when."""
+
+    def __init__(self, urls: Sequence[str], metrics_url: str) -> None:
+        self.asked: list[tuple[float, int]] = [(time.monotonic(), 1)]
+        self._urls = urls
+        self._metrics_url = metrics_url
+
+    async def run(self) -> None:
+        """Scale until cancelled; engines stay once they are there."""
+        while True:
+            await asyncio.sleep(SCALE_EVERY_S)
+            calls = _sample(await _get(self._metrics_url), "hocket_gateway_in_flight")
+            wanted = min(len(self._urls), math.ceil(calls / MAX_RUNNING))
+            have = self.asked[-1][1]
+            if wanted > have:
+                self.asked.append((time.monotonic(), wanted))
+                for url in self._urls[have:wanted]:
+                    await _get(f"{url}/emulator/load", b"")
+
+
+async def _get(url: str, data: bytes | None = None) -> str | None:
+    def read() -> str | None:
+        try:
+            with urllib.request.urlopen(url, data, timeout=5) as answer:
+                return str(answer.read().decode())
+        except OSError:
+            return None
+
+    return await asyncio.to_thread(read)
+
+
+def _sample(text: str | None, name: str) -> float:
+    for line in (text or "").splitlines():
+        if line.startswith(name + " "):
+            return float(line.rpartition(" ")[2])
+    return 0.0
+
+
+# ---- the load -------------------------------------------------------------------------------
+
+
+class Load:
+    """Publishes tasks at their times and hears what became of them."""
+
+    def __init__(self, client: Client, seed: int) -> None:
+        self._jetstream = client.jetstream(publish_async_max_pending=10_000)
+        self._client = client
+        self._inbox = client.new_inbox()
+        self._waiting: dict[str, asyncio.Future[Any]] = {}
+        self._published = 0
+        self.repeats = 0
+        self._dice = random.Random(seed)
+
+    async def start(self) -> None:
+        """Listen to all inboxes."""
+        await self._client.subscribe(f"{self._inbox}.*", cb=self._heard)
+
+    async def warm_up(self) -> None:
+        """Run some tasks one after the other."""
+        for number in range(WARMUP_RUNS):
+            await self._one(KINDS[number % len(KINDS)][0], "warm-up")
+
+    async def run(self, rate_per_s: float) -> list[Told]:
+        """Go through the phases; return what was heard when all have ended."""
+        tasks: list[asyncio.Task[Told]] = []
+        at_s = time.monotonic()
+        for phase, seconds, times in PHASES:
+            until_s = at_s + seconds
+            while (at_s := at_s + self._dice.expovariate(rate_per_s * times)) < until_s:
+                await asyncio.sleep(max(0.0, at_s - time.monotonic()))
+                kind = self._dice.choices(KINDS, [share for _, share, _ in KINDS])[0][0]
+                tasks.append(asyncio.create_task(self._one(kind, phase)))
+            at_s = until_s
+        return list(await asyncio.gather(*tasks))
+
+    async def _one(self, kind: str, phase: str) -> Told:
+        self._published += 1
+        token = str(self._published)
+        heard = self._waiting[token] = asyncio.get_running_loop().create_future()
+        begun_s = time.monotonic()
+        await self._jetstream.publish_async(
+            subjects.task(TENANT, kind),
+            json.dumps({"text": f"Say something about {token}."}).encode(),
+            headers={REPLY_TO: f"{self._inbox}.{token}"},
+        )
+        async with asyncio.timeout(END_TIMEOUT_S):
+            end, at_s = await heard
+        return Told(kind, phase, end.get("status", "rejected"), at_s - begun_s, end.get("error"))
+
+    async def _heard(self, message: Msg) -> None:
+        heard = self._waiting.pop(message.subject.rpartition(".")[2], None)
+        if heard is None:
+            self.repeats += 1  # an answer may come twice
+        else:
+            heard.set_result((json.loads(message.data), time.monotonic()))
+
+
+async def main(arguments: argparse.Namespace) -> None:
+    """Start everything, play, print, judge."""
+    print(machine_text(), file=sys.stderr)
+    with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
+        async with engines(Path(folder), arguments.replicas) as urls:
+            config = Path(folder) / "hocket.yaml"
+            replicas = [{"base_url": f"{url}/v1", "limit": MAX_RUNNING} for url in urls]
+            backends = [replica | {"model": "llm"} for replica in replicas]
+            config.write_text(yaml.safe_dump({"models": {"writer": {"backends": backends}}}))
+            async with Platform(
+                Path(folder) / "d",
+                env={"PYTHONPATH": HERE},
+                worker_types=("python", "llm"),
+                config=config,
+                log_level="warning",
+            ) as platform:
+                told, scaler = await _play(platform, urls, arguments)
+    report(told, scaler, arguments)
+
+
+async def _play(
+    platform: Platform, urls: Sequence[str], arguments: argparse.Namespace
+) -> tuple[list[Told], Autoscaler]:
+    api = Api(platform.api_url, TENANT)
+    for kind, _, slo_ms in KINDS:
+        await asyncio.to_thread(api.post, "/v1/pipelines", pipeline(kind, slo_ms))
+    pid = platform.process("gateway").pid
+    url = health_url(platform.data_dir / "run", pid) if pid else None
+    scaler = Autoscaler(urls, f"{url}/metrics")
+    client = await nats.connect(platform.nats_url, connect_timeout=CONNECT_TIMEOUT_S)
+    load = Load(client, arguments.seed)
+    await load.start()
+    await load.warm_up()
+    scaling = asyncio.create_task(scaler.run())
+    try:
+        told = await load.run(arguments.rate)
+        print(f"{load.repeats} answers came twice", file=sys.stderr)
+        return told, scaler
+    finally:
+        scaling.cancel()
+        await client.close()
+
+
+# ---- the outcome ----------------------------------------------------------------------------
+
+
+def report(told: Sequence[Told], scaler: Autoscaler, arguments: argparse.Namespace) -> None:
+    """Print a table and a line of JSON; raise DoesNotHold."""
+    figures: dict[str, Any] = {}
+    print(
+        "| class | phase | runs | refused | p50 s | p95 s | max s |\n|---|---|---|---|---|---|---|"
+    )
+    for kind, _, _ in KINDS:
+        for phase, _, _ in PHASES:
+            some = [t for t in told if (t.kind, t.phase) == (kind, phase)]
+            begun = sorted(
+                t.took_s if t.status == "succeeded" else math.inf
+                for t in some
+                if t.status != "rejected"
+            )
+            found = {
+                "runs": len(some),
+                "refused": len(some) - len(begun),
+                "p50_s": round(_place(begun, 0.5), 3),
+                "p95_s": round(_place(begun, 0.95), 3),
+                "max_s": round(_place(begun, 1.0), 3),
+            }
+            figures[f"{kind} {phase}"] = found
+            print("| " + " | ".join([kind, phase, *(str(v) for v in found.values())]) + " |")
+    refusals = Counter(str((t.error or {}).get("code")) for t in told if t.status == "rejected")
+    ends = Counter(
+        f"{t.status} {(t.error or {}).get('code', '')}".strip()
+        for t in told
+        if t.status != "rejected"
+    )
+    begun_s = scaler.asked[0][0]
+    asked = [(round(at_s - begun_s, 1), count) for at_s, count in scaler.asked]
+    settings = {"seed": arguments.seed, "rate": arguments.rate, "replicas": arguments.replicas}
+    found = {"phases": figures, "ends": ends, "refusals": refusals, "engines_asked": asked}
+    print(json.dumps(settings | found).replace("Infinity", "null"), flush=True)
+    for t in told:
+        details = (t.error or {}).get("details") or {}
+        if t.status == "rejected" and not (
+            t.error
+            and t.error.get("code")
+            and t.error.get("error_class")
+            and "retry_after_ms" in details
+        ):
+            raise DoesNotHold(f"a refusal says too little: {t.error}")
+    if set(ends) != {"succeeded"}:
+        raise DoesNotHold("runs that were begun did not all succeed")
+    steady, spike = figures["interactive steady"]["p95_s"], figures["interactive spike"]["p95_s"]
+    if spike > MOST_WORSE * steady:
+        raise DoesNotHold(f"interactive p95 is {spike / steady:.2f} times the steady one")
+
+
+def _place(ordered: Sequence[float], place: float) -> float:
+    return ordered[min(len(ordered) - 1, int(len(ordered) * place))] if ordered else math.nan
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rate", type=float, default=4.0, help="runs a second in the steady time")
+    parser.add_argument("--replicas", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=1)
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    try:
+        uvloop.run(main(parser.parse_args()))
+    except DoesNotHold as error:
+        print(f"does not hold: {error}", file=sys.stderr)
+        sys.exit(1)
