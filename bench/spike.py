@@ -339,19 +339,19 @@ def report(told: Sequence[Told], scaler: Autoscaler, arguments: argparse.Namespa
     found = {"phases": figures, "ends": ends, "refusals": refusals, "engines_asked": asked}
     print(json.dumps(settings | found).replace("Infinity", "null"), flush=True)
     for t in told:
-        details = (t.error or {}).get("details") or {}
-        if t.status == "rejected" and not (
-            t.error
-            and t.error.get("code")
-            and t.error.get("error_class")
-            and "retry_after_ms" in details
-        ):
+        if t.status == "rejected" and not _is_structured(t.error):
             raise DoesNotHold(f"a refusal says too little: {t.error}")
     if set(ends) != {"succeeded"}:
         raise DoesNotHold("runs that were begun did not all succeed")
     steady, spike = figures["interactive steady"]["p95_s"], figures["interactive spike"]["p95_s"]
     if spike > MOST_WORSE * steady:
         raise DoesNotHold(f"interactive p95 is {spike / steady:.2f} times the steady one")
+
+
+def _is_structured(error: Mapping[str, Any] | None) -> bool:
+    if error is None or not error.get("code") or not error.get("error_class"):
+        return False
+    return "retry_after_ms" in error.get("details", {})
 
 
 def _place(ordered: Sequence[float], place: float) -> float:
