@@ -390,7 +390,7 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=45.0)
     parser.add_argument("--slots", type=int, default=16)
-    parser.add_argument("--utilisation", type=float, default=0.9, help="of the slots, by means")
+    parser.add_argument("--utilisation", type=float, default=0.8, help="of the slots, by means")
     parser.add_argument("--verbose", action="store_true", help="show runs that were not saved")
     parser.add_argument("--plays", nargs="*", choices=PLAYS, default=list(PLAYS))
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))

@@ -218,6 +218,18 @@ async def test_a_step_that_comes_after_its_deadline_is_not_run(rig: Rig, journal
     assert not journal.order
 
 
+async def test_a_step_that_comes_too_late_for_its_run_is_given_back_to_it(
+    rig: Rig, journal: Journal
+) -> None:
+    now_ms = time.time() * 1000
+    async with rig.worker({"python": recorded(journal, echo)}):
+        late = await rig.result(await rig.send(start_by_at_ms=now_ms - 1))
+        in_time = await rig.result(await rig.send(start_by_at_ms=now_ms + 60_000))
+    assert late.error is not None
+    assert (late.error.code, in_time.error) == ("held_too_long", None)
+    assert len(journal.order) == 1
+
+
 async def test_a_handler_that_ignores_its_cancellation_is_answered_for(rig: Rig) -> None:
     stubborn_ends = asyncio.Event()
 

@@ -116,6 +116,14 @@ class PayloadTooLarge(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class HeldTooLong(HocketError):
+    """The step waited for a slot until its run was expected to miss its deadline. Nobody sees this: the
+    run decides what becomes of the step."""
+
+    code = "held_too_long"
+    error_class = ErrorClass.TIMEOUT
+
+
 class PipelineUnknown(HocketError):
     """There is no pipeline `{pipeline}` for tenant `{tenant}`. Apply it first:
     `hocket pipeline apply FILE`."""

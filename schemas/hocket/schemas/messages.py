@@ -259,7 +259,8 @@ class StepRequested(Message):
     `run_deadline_at_ms` (without it, up to `deadline_at_ms`). `slack_ms` is what was left of the former
     beyond the expected duration when the step was handed out, `timeout_ms` the time this attempt may
     take.
-    `held_ms` is how long the coordinator kept it because no worker had a slot. `dispatched_at_ms` (the
+    `held_ms` is how long the coordinator kept it because no worker had a slot. Where it cannot begin by
+    `start_by_at_ms` the run is asked what becomes of it (`HeldTooLong`). `dispatched_at_ms` (the
     log's clock) goes back with the result.
     """
 
@@ -284,6 +285,7 @@ class StepRequested(Message):
     budget_left_usd: Decimal | None = None
     effects_external: bool = False
     held_ms: float = 0.0
+    start_by_at_ms: float | None = None
     dispatched_at_ms: float | None = None
 
 

@@ -16,7 +16,6 @@ from pydantic import ValidationError
 
 from hocket.coordinator.core.commands import CancelAttempt, Dispatch
 from hocket.coordinator.core.deadlines import lane_of
-from hocket.coordinator.core.feasibility import HeldTooLong
 from hocket.coordinator.core.gate import Gate
 from hocket.coordinator.core.precedence import new_ready
 from hocket.coordinator.load import Load
@@ -24,7 +23,7 @@ from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.kit.bus import Bus
 from hocket.kit.clock import monotonic_ms, now_ms
 from hocket.schemas import ids, subjects
-from hocket.schemas.errors import ErrorInfo, PayloadTooLarge
+from hocket.schemas.errors import ErrorInfo, HeldTooLong, PayloadTooLarge
 from hocket.schemas.messages import (
     AttemptFinished,
     Message,
@@ -131,7 +130,8 @@ class Dispatcher:
             command, held_at_ms = ready.item
             held_ms = at_ms - held_at_ms
             self._metrics.released(ready.type, ready.priority, held_ms)
-            if command.judged and ready.last_hope_at_ms < now_ms():
+            start_by_at_ms = command.request.start_by_at_ms
+            if start_by_at_ms is not None and start_by_at_ms < now_ms():
                 self._end(command.request, HeldTooLong().info(), f"h:{at_ms}")
                 continue
             slack_ms = ready.latest_start_at_ms - now_ms()

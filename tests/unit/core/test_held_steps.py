@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from playing import Play
+from playing import START_MS, Play
 from test_feasibility import DEGRADE, FAIL, draft, pass_to, takes
 
-from hocket.coordinator.core.feasibility import HeldTooLong
 from hocket.coordinator.core.state import RunStatus, StepState
+from hocket.schemas.errors import HeldTooLong
 
 HELD = HeldTooLong().info()
 TOO_LATE_MS = 5_500
@@ -19,7 +19,7 @@ def held(at_ms: float, **spec: Any) -> Play:
     nodes = spec.pop("nodes", draft())
     play = Play(nodes, spec=spec)
     play.finish("a")
-    assert play.dispatched[0].judged
+    assert play.dispatched[0].request.start_by_at_ms == START_MS + 5_000
     pass_to(play, at_ms)
     play.finish("draft", error=HELD)
     return play
@@ -37,7 +37,7 @@ def test_a_run_that_is_too_late_when_its_step_has_its_turn_fails_without_running
 def test_the_fast_variant_serves_when_the_turn_of_its_node_came_too_late() -> None:
     play = held(TOO_LATE_MS, **DEGRADE)
     assert play.waiting() == ["draft!0"]
-    assert not play.dispatched[0].judged
+    assert play.dispatched[0].request.start_by_at_ms is None
     play.finish("draft!0", "short")
     play.finish("end", "done")
     assert play.run.status is RunStatus.DEGRADED
@@ -53,19 +53,32 @@ def test_an_optional_node_is_left_out_when_its_turn_came_too_late() -> None:
 def test_a_step_that_is_not_too_late_goes_out_and_is_not_asked_for_again() -> None:
     play = held(LONG_AGO_MS, **DEGRADE)
     assert [d.request.step for d in play.dispatched] == ["draft"]
-    assert not play.dispatched[0].judged
+    assert play.dispatched[0].request.start_by_at_ms is None
     play.finish("draft", "long")
     play.finish("end", "done")
     assert (play.run.status, play.run.output) == (RunStatus.SUCCEEDED, "done")
 
 
-def test_a_node_that_nothing_can_stand_in_for_goes_out_although_it_is_too_late() -> None:
+def test_a_step_that_a_worker_gave_back_goes_out_under_another_name() -> None:
+    play = Play(draft(), spec=DEGRADE)
+    play.finish("a")
+    pass_to(play, LONG_AGO_MS)
+    play.finish("draft", error=HELD, started_at_ms=1.0, finished_at_ms=1.0)
+    assert [d.request.attempt for d in play.dispatched] == [2]
+    assert play.dispatched[0].request.start_by_at_ms is None
+    play.finish("draft", "long")
+    assert play.waiting() == ["end"]
+
+
+def test_a_node_that_nothing_can_stand_in_for_is_not_asked_about() -> None:
     nodes = draft() | {
         "draft": takes(4_000, needs=["a"]),
         "extra": takes(10, needs=["a"], optional=True),
     }
-    play = held(TOO_LATE_MS, nodes=nodes, **DEGRADE)
-    assert "draft" in play.waiting()
+    play = Play(nodes, spec=DEGRADE)
+    play.finish("a")
+    asked = {d.request.step: d.request.start_by_at_ms is not None for d in play.dispatched}
+    assert asked == {"draft": False, "extra": True}
 
 
 def test_a_turn_that_came_for_an_attempt_that_nobody_waits_for_changes_nothing() -> None:
@@ -80,4 +93,4 @@ def test_a_turn_that_came_for_an_attempt_that_nobody_waits_for_changes_nothing()
 
 def test_a_run_that_only_hopes_is_never_asked() -> None:
     play = Play({"a": takes(1_000)}, spec={"slo_ms": 10_000})
-    assert not play.dispatched[0].judged
+    assert play.dispatched[0].request.start_by_at_ms is None

@@ -28,7 +28,7 @@ from hocket.coordinator.core.deadlines import (
     last_hope_of,
     slack_of,
 )
-from hocket.coordinator.core.feasibility import is_judged
+from hocket.coordinator.core.feasibility import may_be_spared
 from hocket.coordinator.core.graph import open_scope
 from hocket.coordinator.core.moments import nearest
 from hocket.coordinator.core.replacing import replace
@@ -114,9 +114,9 @@ def compute(u: Unfolding, step: Step) -> None:
     dispatch(u, step, attempt=1)
 
 
-def dispatch(u: Unfolding, step: Step, attempt: int) -> None:
+def dispatch(u: Unfolding, step: Step, attempt: int, *, judged: bool = True) -> None:
     """Hand an attempt out, or take the result that is already here; fail the step where the run's
-    budget is spent."""
+    budget is spent. `judged` as in `redispatch`."""
     held = u.run.early.get((step.key, attempt))
     if held is None and _is_spent(u.run):
         u.put(step)
@@ -147,11 +147,12 @@ def dispatch(u: Unfolding, step: Step, attempt: int) -> None:
     if step.role is Role.SUBRUN:
         u.commands.append(StartSubRun(child_of(u, step)))
     else:
-        u.commands.append(_dispatch(u, step, expectation))
+        u.commands.append(_dispatch(u, step, expectation, judged=judged))
 
 
 def redispatch(u: Unfolding, step: Step, *, judged: bool = True) -> Dispatch:
-    """Return the dispatch of a step's present attempt once more."""
+    """Return the dispatch of a step's present attempt once more; `judged`: whether its run is asked
+    where it cannot begin in time."""
     return _dispatch(u, step, u.expectation(step), judged=judged)
 
 
@@ -163,6 +164,8 @@ def _dispatch(
     assert step.slack_ms is not None
     assert step.dispatched_at_ms is not None
     left_ms = max(1.0, u.run.deadline_at_ms - step.dispatched_at_ms)
+    last_hope_at_ms = last_hope_of(expectation, u.run.deadline_at_ms)
+    judged = judged and step.link is Link.NODE and may_be_spared(u, plan)
     request = StepRequested.model_construct(
         run_id=u.run.run_id,
         tenant=u.run.tenant,
@@ -184,16 +187,16 @@ def _dispatch(
         budget_usd=u.run.budget_usd,
         budget_left_usd=_budget_left(u.run),
         effects_external=plan.node.effects == "external",
+        start_by_at_ms=last_hope_at_ms if judged else None,
         dispatched_at_ms=step.dispatched_at_ms,
     )
     return new_dispatch(
         request,
         latest_start_at_ms=step.dispatched_at_ms + step.slack_ms,
-        last_hope_at_ms=last_hope_of(expectation, u.run.deadline_at_ms),
+        last_hope_at_ms=last_hope_at_ms,
         expected_ms=expectation.own.mean_ms,
         join_left=_join_left(u, step, plan),
         traceparent=u.run.traceparent,
-        judged=judged and step.link is Link.NODE and is_judged(u),
     )
 
 

@@ -16,8 +16,7 @@ class Dispatch:
 
     Its turn depends on when it must start to keep the run's deadline (`latest_start_at_ms`) or to
     just make it (`last_hope_at_ms`), on how long it is expected to run, and on how many steps, this
-    one included, the next join still waits for. `judged`: where it waits for its turn until beyond
-    `last_hope_at_ms`, the run is asked before it goes out (`hurrying.turn_came`).
+    one included, the next join still waits for.
     """
 
     request: StepRequested
@@ -26,7 +25,6 @@ class Dispatch:
     expected_ms: float
     join_left: int
     traceparent: str | None = None
-    judged: bool = False
 
 
 new_dispatch = maker(Dispatch)

@@ -32,14 +32,6 @@ class TooSlow(HocketError):
     error_class = ErrorClass.TIMEOUT
 
 
-class HeldTooLong(HocketError):
-    """The step waited for a slot until its run was expected to miss its deadline. Nobody sees this: the
-    run decides what becomes of the step."""
-
-    code = "held_too_long"
-    error_class = ErrorClass.TIMEOUT
-
-
 def is_judged(u: Unfolding) -> bool:
     """Tell whether the pipeline wants infeasible runs treated in some way."""
     return u.plan.pipeline.on_infeasible != "continue" and not u.run.probe
@@ -59,6 +51,13 @@ def was_given_up(run: Run) -> bool:
         return False
     errors = (step.error for step in run.steps.values())
     return any(error is not None and error.code == TooSlow.code for error in errors)
+
+
+def may_be_spared(u: Unfolding, plan: NodePlan) -> bool:
+    """Tell whether something is done about a node that starts too late."""
+    if u.plan.pipeline.on_infeasible == "fail":
+        return is_judged(u)
+    return is_judged(u) and (plan.fast is not None or plan.node.optional)
 
 
 def is_infeasible(u: Unfolding, expectation: Expectation) -> bool:

@@ -1,20 +1,20 @@
 """What is done about a node that the run can wait for no longer: the run ends, the node's fast variant
 takes over, or the node is left out."""
 
-from hocket.coordinator.core.attempts import redispatch
+from hocket.coordinator.core.attempts import dispatch, redispatch
 from hocket.coordinator.core.containers import open_fast
 from hocket.coordinator.core.ending import cancel_below, end_run, withdraw
 from hocket.coordinator.core.feasibility import (
     DeadlineInfeasible,
-    HeldTooLong,
     TooSlow,
     give_up_at_ms,
     is_infeasible,
-    is_judged,
+    may_be_spared,
 )
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.state import RunStatus, Step, StepState
 from hocket.coordinator.core.unfolding import Unfolding
+from hocket.schemas.errors import HeldTooLong
 from hocket.schemas.messages import AttemptFinished
 
 
@@ -46,17 +46,17 @@ def waited_in_vain(event: AttemptFinished) -> bool:
 
 
 def turn_came(u: Unfolding, event: AttemptFinished) -> None:
-    """Decide about a step that waited too long: what its run does where it cannot make its deadline
-    any more; else, or where nothing can be done, it goes out."""
+    """Decide about a step that waited too long, at the gate or on its way to a worker: what its run does
+    where it cannot make its deadline any more; else it goes out, and is not asked for again. What a
+    worker gave back is another attempt, for streams drop the name of the former."""
     step: Step | None = u.steps.get(event.step)
     if step is None or step.state is not StepState.DISPATCHED or step.attempt != event.attempt:
         return
     plan = u.node_plan(step)
-    may_be_spared = (
-        u.plan.pipeline.on_infeasible == "fail" or plan.fast is not None or plan.node.optional
-    )
-    if may_be_spared and is_judged(u) and is_infeasible(u, u.expectation(step)):
+    if may_be_spared(u, plan) and is_infeasible(u, u.expectation(step)):
         give_up(u, step)
+    elif event.started_at_ms:
+        dispatch(u, step, step.attempt + 1, judged=False)
     else:
         u.commands.append(redispatch(u, step, judged=False))
 

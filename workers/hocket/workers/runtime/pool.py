@@ -16,7 +16,7 @@ from hocket.kit.bus import Bus
 from hocket.kit.clock import now_ms
 from hocket.kit.wire import Frame, header_of
 from hocket.schemas import ids, subjects
-from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HeldTooLong, HocketError
 from hocket.schemas.messages import AttemptFinished, StepCancelled, StepRequested
 from hocket.workers.errors import (
     AttemptCancelled,
@@ -283,6 +283,8 @@ class Pool:
         limit_ms = _limit_ms(step)
         if at_ms >= limit_ms:
             return DeadlinePassed(late_ms=round(at_ms - limit_ms))
+        if step.start_by_at_ms is not None and at_ms > step.start_by_at_ms:
+            return HeldTooLong()
         return None
 
     async def _context(self, attempt: Attempt) -> Context:
