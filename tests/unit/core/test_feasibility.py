@@ -380,3 +380,27 @@ def without_fast(nodes: dict[str, Any]) -> dict[str, Any]:
         plain = {key: value for key, value in node.items() if key != "fast"}
         found[name] = plain | ({"nodes": without_fast(node["nodes"])} if "nodes" in node else {})
     return found
+
+
+def test_a_node_that_is_given_up_with_what_it_stands_in_is_not_given_a_fast_variant_of_its_own() -> (
+    None
+):
+    inner = {"x": takes(4_000, fast=takes(500))}
+    play = Play(
+        {
+            "g": {"type": "graph", "nodes": inner, "fast": takes(500)},
+            "end": takes(100, needs=["g"]),
+        },
+        spec=DEGRADE,
+    )
+    play.take("g/x")
+    pass_to(play, 9_900)
+    assert play.waiting() == ["g!0"]
+    assert play.run.steps["g/x"].state is StepState.CANCELLED
+    play.finish("g!0", 1)
+    play.finish("end", 1)
+    assert play.run.status is RunStatus.DEGRADED
+    assert {step.state for step in play.run.steps.values()} == {
+        StepState.CANCELLED,
+        StepState.SUCCEEDED,
+    }

@@ -259,6 +259,8 @@ def _time_passed(u: Unfolding) -> None:
         step: Step = u.steps[key]
         if u.run.ended:
             return
+        if key not in u.live:
+            continue  # it was withdrawn with what it stands in, whose time came at this moment too
         if step.give_up_at_ms is not None and step.give_up_at_ms <= u.now_ms:
             give_up(u, step)
         elif step.state is StepState.WAITING:
