@@ -13,7 +13,7 @@ from unittest import mock
 from hocket.coordinator import coordinator as coordinators
 from hocket.coordinator import dispatcher, intake, log_reader, partition
 from hocket.coordinator.committer import Committer, Tenure
-from hocket.coordinator.core import attempts, containers, decide, graph, unfolding
+from hocket.coordinator.core import attempts, containers, decide, graph, reuse, unfolding
 from hocket.coordinator.core.commands import CancelAttempt, CancelSubRun
 from hocket.coordinator.core.state import RunStatus, Step, StepState
 from hocket.kit import bus
@@ -399,6 +399,14 @@ BUGS: dict[str, Bug] = {
     "result-of-lost-history": Bug(
         "what was executed with another input, before the log lost its end, is taken",
         _replaced(attempts, "_is_of_another_input", lambda original: lambda step, event: False),
+    ),
+    "retry-pays-again": Bug(
+        "a retry takes nothing over from the run that it repeats",
+        _replaced(attempts, "kept_for", lambda original: lambda u, step: None),
+    ),
+    "rerun-takes-all-over": Bug(
+        "a re-run also takes over the step that it was to run anew",
+        _replaced(reuse, "_forced", lambda original: lambda *arguments: ()),
     ),
     "starts-before-parents": Bug(
         "a node starts when the first of its needs has ended",

@@ -356,6 +356,7 @@ class Checks:
             live = {k: s["state"] for k, s in steps.items() if s["state"] == "cancelled"}
             self.fail("stuck", f"{run_id} stood still until its deadline: {live}")
         self._check_path(run_id, row, steps)
+        self._check_repeat(run_id, row, steps)
         plan = plan_of(self._database, TENANT, row["pipeline"], row["version"])
         for key, step in steps.items():
             if step["finished_at"] is None:
@@ -376,6 +377,37 @@ class Checks:
             self.fail("path", f"{run_id} took {took_us} us and its critical path is {path}")
         if strangers := {piece[0] for piece in path} - set(steps):
             self.fail("path", f"{run_id} has {strangers} on its critical path and not in it")
+
+    def _check_repeat(self, run_id: str, row: dict[str, Any], steps: dict[str, Any]) -> None:
+        """What a run takes over it does not run, what it was asked to run anew it does not take over,
+        and a retry takes over all that had succeeded."""
+        origin = (_json(row["facts"]) or {}).get("origin")
+        ran = {each.step for each in self._journal.executions if each.run_id == run_id}
+        for key, step in steps.items():
+            taken = _is_taken_over(step)
+            if taken and key in ran:
+                self.fail("paid-twice", f"{run_id} took {key} over and ran it all the same")
+            if taken and origin is None:
+                self.fail("paid-twice", f"{run_id} took {key} over and repeats no run")
+            if origin is None or row["parent"] is not None:
+                continue
+            if origin.get("from_step") and _is_under(key, origin["from_step"]) and taken:
+                self.fail("not-run-again", f"{run_id} was to run {key} and took it over")
+            if origin["operation"] == "retry" and key in ran:
+                self._check_retried(run_id, row, key, step, origin["run_id"])
+
+    def _check_retried(
+        self, run_id: str, row: dict[str, Any], key: str, step: dict[str, Any], origin: str
+    ) -> None:
+        """A step that a retry ran had not succeeded before, or had another input."""
+        steps, before = self._database.steps[origin], self._database.runs[origin]
+        known = steps.get(key)
+        if known is None or known["state"] != "succeeded" or before["version"] != row["version"]:
+            return
+        replaced = any(f"{key}!{number}" in steps for number in range(3))
+        degraded = (_json(known["facts"]) or {}).get("degraded", False)
+        if not replaced and not degraded and _json(known["input"]) == _json(step["input"]):
+            self.fail("paid-twice", f"{run_id} ran {key}, which {origin} had paid for")
 
     def _spent(self, run_id: str) -> Decimal:
         own = self._journal.spent(run_id)
@@ -423,6 +455,8 @@ class Checks:
 
     def _check_needs(self, run_id: str, key: str, step: dict[str, Any], node: Any) -> None:
         steps = self._database.steps[run_id]
+        facts = _json(self._database.runs[run_id]["facts"]) or {}
+        edited = facts.get("origin", {}).get("from_step")  # it may have an input given by hand
         scope = step["parent"]
         begun = [
             execution.begun_s
@@ -437,12 +471,14 @@ class Checks:
                 return
             given = _json(step["input"])
             default = step["role"] == "leaf" and node.input is None and isinstance(given, dict)
-            if default and given.get(need) != _json(needed["output"]):
+            if default and key != edited and given.get(need) != _json(needed["output"]):
                 self.fail("wrong-input", f"{run_id} {key} got another output of {need_key}")
             for other_key, other in steps.items():
                 if not begun or not _is_under(other_key, need_key) or other["role"] != "leaf":
                     continue
-                if other["state"] != "succeeded":
+                if other["state"] != "succeeded" or _is_taken_over(other):
+                    continue
+                if f"{other_key}!0" in steps:  # its fast variant served, and is looked at itself
                     continue
                 name = ids.attempt_id(run_id, other_key, other["attempt"])
                 if self._posted.get(name, float("inf")) > min(begun):
@@ -501,6 +537,11 @@ class _Request:
 
 def _attempt(request: _Request) -> str:
     return ids.attempt_id(request.run_id, request.step, request.attempt)
+
+
+def _is_taken_over(step: dict[str, Any]) -> bool:
+    source = (_json(step["facts"]) or {}).get("source") or {}
+    return bool(source.get("kind") == "run")
 
 
 def _is_under(key: str, top: str) -> bool:

@@ -13,7 +13,8 @@ from pydantic_core import from_json
 from hocket.coordinator.core.commands import RecordAttempt
 from hocket.coordinator.core.decide import Decision, accept, decide
 from hocket.coordinator.core.outlooks import Outlooks
-from hocket.coordinator.core.records import RUN_COLUMNS, STEP_COLUMNS, run_row, step_row
+from hocket.coordinator.core.records import RUN_COLUMNS, STEP_COLUMNS, restore, run_row, step_row
+from hocket.coordinator.core.reuse import Reuse, reuse_of
 from hocket.coordinator.core.state import Run
 from hocket.coordinator.log_reader import LogMessage
 from hocket.coordinator.partition import Partition
@@ -25,6 +26,7 @@ from hocket.schemas.messages import (
     RunAccepted,
     read_log,
 )
+from hocket.schemas.pipeline.plan import Plan
 from simulation.compiled import plan_of
 from simulation.database import Database, as_jsonb
 from simulation.swaps import swapped
@@ -101,11 +103,25 @@ class Replay:
         if event.run_id in self.runs or row is None:
             return  # seen before, or refused: the comparison notices one that is missing
         event = event.model_copy(update={"version": row["version"]})
+        known = self._known(event)
+        reuse = self._reuse(event, known["plan"])
         self._keep(
-            accept(event, partition=self._number, now_ms=at_ms, epoch=0, **self._known(event))
+            accept(event, partition=self._number, now_ms=at_ms, epoch=0, reuse=reuse, **known)
         )
         for result in self._orphans.pop(event.run_id, ()):
             self._event(result, at_ms)
+
+    def _reuse(self, event: RunAccepted, plan: Plan) -> Reuse | None:
+        """Return what a run takes over, out of the rows of the run that it repeats: those of a run that
+        has ended never change."""
+        asked = event.origin
+        row = None if asked is None else self._database.runs.get(asked.run_id)
+        if asked is None or row is None or row["finished_at"] is None:
+            return None
+        before = plan_of(self._database, row["tenant"], row["pipeline"], row["version"])
+        origin = self._database.known([asked.run_id])[asked.run_id]
+        steps = self._database.steps_of(asked.run_id)
+        return reuse_of(restore(origin, steps, before), before, plan, asked)
 
     def _known(self, run: Run | RunAccepted) -> dict[str, Any]:
         plan = plan_of(self._database, run.tenant, run.pipeline, run.version)

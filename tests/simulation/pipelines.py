@@ -20,6 +20,8 @@ class Generator:
     def __init__(self, dice: Random, *, gentle: bool) -> None:
         self._dice = dice
         self._gentle = gentle
+        self._hurries = False
+        """Whether the pipeline takes fast variants, or leaves nodes out, for want of time."""
 
     def pipeline(self, name: str, *, slo_ms: float, sub: bool = True) -> dict[str, Any]:
         """Return a document that compiles; what makes no sense is drawn again."""
@@ -33,6 +35,7 @@ class Generator:
 
     def _document(self, name: str, *, slo_ms: float, sub: bool) -> dict[str, Any]:
         dice = self._dice
+        self._hurries = not self._gentle and dice.random() < 0.3
         document: dict[str, Any] = {
             "pipeline": name,
             "slo_ms": slo_ms,
@@ -40,8 +43,10 @@ class Generator:
         }
         if dice.random() < 0.3:
             document["class"] = dice.choice(("interactive", "standard", "batch"))
-        if not self._gentle and dice.random() < 0.3:
-            document["on_infeasible"] = dice.choice(("degrade", "fail"))
+        if self._hurries:
+            document["on_infeasible"] = "degrade"
+        elif not self._gentle and dice.random() < 0.15:
+            document["on_infeasible"] = "fail"
         if dice.random() < 0.25:
             document["budget_usd"] = dice.choice((0.02, 0.05, 0.1)) if not self._gentle else 50
         if dice.random() < 0.3:
@@ -101,7 +106,9 @@ class Generator:
             node["effects"] = "external"
         if node["type"] in ("python", "llm") and "effects" not in node and dice.random() < 0.15:
             node["cache"] = {"ttl_ms": dice.choice((500, 60_000))}
-        if dice.random() < 0.2:
+        if self._hurries and not wait and dice.random() < 0.35:
+            node["fast"] = {**self._leaf(), "with": {"q": 2}, "expect": {"mean_ms": 10, "sd_ms": 5}}
+        if dice.random() < (0.6 if self._hurries else 0.2):
             node["expect"] = {"mean_ms": dice.choice((10, 100, 1_000)), "sd_ms": 5}
 
     def _node(self, *, depth: int, sub: bool) -> dict[str, Any]:

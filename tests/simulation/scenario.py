@@ -13,7 +13,7 @@ from simulation.faults import Faults
 from simulation.nats_transport import SimulatedTransport
 from simulation.pipelines import CHILD, Generator
 from simulation.platform import URL, Layout, Platform, idling_slowly
-from simulation.user import TENANT, Task, User
+from simulation.user import AGAIN, TENANT, Task, User
 from simulation.world import RunsInCircles, World, replaced
 
 LIMIT_S = 1_500.0
@@ -22,6 +22,8 @@ QUIET_S = 1.0
 """What is left over must show within this time after everything ended."""
 LOOK_EVERY_S = 0.25
 GENEROUS_MS = 600_000.0
+LATER_S = 1.2
+"""When another version of a pipeline is applied."""
 
 
 @dataclass
@@ -45,6 +47,8 @@ class Plan:
 
     gentle: bool
     documents: list[dict[str, Any]]
+    later: list[dict[str, Any]]
+    """Versions that are applied while tasks come."""
     tasks: list[Task]
     layout: Layout
     faults: int
@@ -67,6 +71,7 @@ def _drawn(dice: Random) -> Plan:
         generator.pipeline(f"p{number}", slo_ms=slo_ms) for number in range(dice.randint(1, 2))
     ]
     documents.append(generator.pipeline(CHILD, slo_ms=slo_ms, sub=False))
+    later = [generator.pipeline("p0", slo_ms=slo_ms)] if dice.random() < 0.2 else []
     until_s = dice.choice((1.5, 3.0))
     tasks = [
         _task(dice, number, gentle, documents, until_s) for number in range(dice.randint(2, 5))
@@ -74,6 +79,7 @@ def _drawn(dice: Random) -> Plan:
     return Plan(
         gentle=gentle,
         documents=documents,
+        later=later,
         tasks=tasks,
         layout=Layout(
             partitions=dice.choice((1, 2, 2, 3)),
@@ -108,6 +114,7 @@ def _task(
         repeats_s=tuple(dice.choice((0.0, 0.3, 2.5)) for _ in range(dice.choice((0, 0, 1, 2)))),
         cancel_after_s=dice.random() * 2 if dice.random() < 0.12 else None,
         early_signal=dice.random() < 0.1,
+        again=dice.choice(AGAIN) if dice.random() < 0.15 else None,
     )
 
 
@@ -124,6 +131,8 @@ def play(
     platform.server.jetstream.duplicate_window_s = plan.dedup_s
     for document in plan.documents:
         platform.database.apply(TENANT, document)
+    for document in plan.later:
+        world.after(LATER_S, platform.database.apply, TENANT, document)
 
     class Transport(SimulatedTransport):
         server = platform.server

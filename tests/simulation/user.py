@@ -10,15 +10,23 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic_core import from_json
+
 from hocket.kit import events
 from hocket.kit.bus import Bus, BusUnavailable
 from hocket.schemas import ids, subjects
-from hocket.schemas.messages import CancelRequested, LogEvent, SignalReceived
+from hocket.schemas.errors import HocketError
+from hocket.schemas.messages import CancelRequested, LogEvent, RunOrigin, SignalReceived
+from hocket.schemas.repeats import check_repeat
+from simulation.compiled import plan_of
 from simulation.database import Database
 from simulation.world import Process
 
 TENANT = "t"
 ANSWER_EVERY_S = 0.7
+LOOK_EVERY_S = 0.4
+AGAIN = ("retry", "retry", "step", "step", "step-input", "input", "version")
+"""What failed, from a step, from a step with another input, with another input, as another version."""
 
 
 @dataclass
@@ -33,6 +41,8 @@ class Task:
     repeats_s: tuple[float, ...] = ()
     cancel_after_s: float | None = None
     early_signal: bool = False
+    again: str | None = None
+    """How the run is repeated once it has ended: one of AGAIN."""
 
     @property
     def run_id(self) -> str | None:
@@ -90,6 +100,51 @@ class User:
             await asyncio.sleep(task.cancel_after_s)
             cancel = CancelRequested(run_id=task.run_id, reason="changed my mind", by="user")
             await self._post(bus, task.run_id, cancel, f"{task.run_id}:cancel:user")
+        if task.again is not None and task.run_id is not None:
+            await self._repeat(bus, task, task.run_id, task.again)
+
+    async def _repeat(self, bus: Bus, task: Task, run_id: str, how: str) -> None:
+        """Repeat a run that has ended, where the rules that REST applies allow it."""
+        row = await self._ended(run_id)
+        asked = self._asked(run_id, how)
+        versions = sorted(self._database.pipelines[TENANT, task.pipeline])
+        version = self._dice.choice(versions) if how == "version" else row["version"]
+        place = self._database.place(run_id, asked.from_step) if asked.from_step else None
+        try:
+            plan = plan_of(self._database, TENANT, task.pipeline, version)
+            check_repeat(asked, status=row["status"], from_step=place, plan=plan, version=version)
+        except HocketError:
+            return
+        headers = {
+            events.ORIGIN_RUN: run_id,
+            events.OPERATION: asked.operation,
+            events.VERSION: str(version),
+        }
+        if asked.from_step is not None:
+            headers[events.FROM_STEP] = asked.from_step
+        if asked.step_input is not None:
+            headers[events.STEP_INPUT] = json.dumps(asked.step_input)
+        run_input = {"n": 7, "xs": [1]} if how == "input" else from_json(row["input"])
+        again = Task(0.0, task.pipeline, f"{task.key}-again", run_input, headers)
+        await self._until_stored(bus, again)
+
+    async def _ended(self, run_id: str) -> dict[str, Any]:
+        """Look at a run until it has ended, as somebody at a console would."""
+        while True:
+            row = self._database.runs.get(run_id)
+            if row is not None and row["finished_at"] is not None:
+                return row
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def _asked(self, run_id: str, how: str) -> RunOrigin:
+        if how == "retry":
+            return RunOrigin(run_id=run_id, operation="retry")
+        steps = sorted(self._database.steps.get(run_id, {}))
+        from_step = self._dice.choice(steps) if steps and how.startswith("step") else None
+        step_input = {"q": 3, "n": 3, "xs": [2, 2]} if from_step and how == "step-input" else None
+        return RunOrigin(
+            run_id=run_id, operation="rerun", from_step=from_step, step_input=step_input
+        )
 
     async def _until_stored(self, bus: Bus, task: Task) -> None:
         subject = subjects.task(TENANT, task.pipeline)
