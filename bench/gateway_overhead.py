@@ -13,6 +13,10 @@ Three things are measured, in rounds that take turns so that a slow moment hits 
   schedule, and a latency counts from the time at which its call should have begun. `added` is the
   difference to `direct` at the same rate.
 
+Beside each of these rounds a thread writes and flushes 600 bytes in the folder of NATS' store, 50 times
+a second: `flush` is what the disk alone takes; every answer of the gateway waits for one or two of them.
+`--folder /dev/shm` has the store in memory, which shows what the gateway adds without a disk.
+
 Every answer must be a completion with the upstream's text, and USAGE must hold a record for each call
 through the gateway, or no figure is printed and the exit code is 1.
 
@@ -33,8 +37,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,6 +59,7 @@ LITELLM_VERSION = "1.106.2"
 MEASURED_CORE, LOAD_CORE = 1, 0
 START_TIMEOUT_S = 90
 FETCH = 500
+FLUSH_EVERY_S, FLUSHED_BYTES = 0.02, 600
 CALL_TIMEOUT_MS = 30_000.0
 TEXT = "tidal"
 QUESTION = "How high is the tide in Brest at noon, and when does it turn again? " * 4
@@ -373,6 +378,7 @@ async def booked(bus: Bus) -> int:
         messages = await reading.fetch(min(left, FETCH), timeout=START_TIMEOUT_S)
         left -= len(messages)
         for message in messages:
+            bus.ack(message.reply)  # or the server gives no more
             calls |= {json.loads(line)["call_id"] for line in message.data.splitlines()}
     return len(calls)
 
@@ -382,7 +388,7 @@ async def booked(bus: Bus) -> int:
 
 async def run(options: argparse.Namespace) -> dict[str, Any]:
     os.sched_setaffinity(0, {LOAD_CORE})
-    with tempfile.TemporaryDirectory(prefix="hocket-bench-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="hocket-bench-", dir=options.folder) as temporary:
         async with AsyncExitStack() as stack:
             found = await targets(stack, Path(temporary), not options.without_litellm)
             for target in found:
@@ -393,17 +399,40 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
                     rate = await target.saturate(options.connections, options.seconds)
                     say(f"round {number + 1}: {target.name:<8}{rate:8.0f} calls/s")
             by_name = {target.name: target for target in found}
-            paced = await paced_rounds(by_name, options)
+            flushes: list[float] = []
+            paced = await paced_rounds(by_name, options, Path(temporary), flushes)
             nats_caller = by_name["nats"].call
             assert isinstance(nats_caller, NatsCaller)
             made = by_name["http"].calls + by_name["nats"].calls
             if (stored := await booked(nats_caller._bus)) != made:
                 raise BenchFailed(f"{made} calls were made and {stored} booked")
-    return report(by_name, paced, made)
+    return report(by_name, paced, made, sorted(flushes))
+
+
+@contextmanager
+def flushing(folder: Path, took_ms: list[float]) -> Iterator[None]:
+    """Write and flush inside the block, and note how long it takes."""
+    ended = threading.Event()
+
+    def flush() -> None:
+        with (folder / "flushed").open("ab", buffering=0) as file:
+            while not ended.wait(FLUSH_EVERY_S):
+                began = time.perf_counter()
+                file.write(b"x" * FLUSHED_BYTES)
+                os.fsync(file.fileno())
+                took_ms.append((time.perf_counter() - began) * 1000)
+
+    thread = threading.Thread(target=flush)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 async def paced_rounds(
-    targets: dict[str, Target], options: argparse.Namespace
+    targets: dict[str, Target], options: argparse.Namespace, folder: Path, flushes: list[float]
 ) -> dict[str, list[tuple[float, float]]]:
     """Return p50 and p99 (ms) of each target, round by round, at half load."""
     half = targets["http"].best_rate / 2
@@ -417,7 +446,8 @@ async def paced_rounds(
     for number in range(options.rounds):
         for name, rate in rates.items():
             target = targets["direct" if name.startswith("direct") else name]
-            latencies = await target.paced(rate, options.seconds)
+            with flushing(folder, flushes):
+                latencies = await target.paced(rate, options.seconds)
             p50, p99 = percentile(latencies, 0.5), percentile(latencies, 0.99)
             seen[name].append((p50, p99))
             say(f"round {number + 1}: {name:<19}{rate:6.0f}/s  p50 {p50:6.2f}  p99 {p99:6.2f} ms")
@@ -425,7 +455,10 @@ async def paced_rounds(
 
 
 def report(
-    targets: dict[str, Target], paced: dict[str, list[tuple[float, float]]], made: int
+    targets: dict[str, Target],
+    paced: dict[str, list[tuple[float, float]]],
+    made: int,
+    flushes: list[float],
 ) -> dict[str, Any]:
     def best(name: str, which: int) -> float:
         return min(one[which] for one in paced[name])
@@ -451,6 +484,10 @@ def report(
         "calls_per_s": rates,
         "cpu_us_per_call": {name: round(t.cpu_us) for name, t in targets.items() if t.pids},
         "added_at_half_load": added,
+        "flush_ms": {
+            "p50": round(percentile(flushes, 0.5), 3),
+            "p99": round(percentile(flushes, 0.99), 3),
+        },
         "booked": made,
     }
     if "litellm" in rates:
@@ -471,6 +508,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--without-litellm", action="store_true")
+    parser.add_argument("--folder", help="where the store of NATS is; a temporary folder as a rule")
     try:
         result = uvloop.run(run(parser.parse_args()))
     except BenchFailed as failed:

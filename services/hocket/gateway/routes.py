@@ -21,6 +21,7 @@ from hocket.gateway.core.budget_rules import NO_BUDGETS, BudgetRules
 from hocket.gateway.core.configuration import parse
 from hocket.gateway.core.experiments import Experiment
 from hocket.gateway.core.table import RoutingTable
+from hocket.gateway.list_prices import with_list_prices
 from hocket.gateway.served import ServedBackend, retire_missing, serve
 from hocket.kit import clock, config
 from hocket.kit.lifecycle import Health
@@ -46,7 +47,7 @@ class Routes:
 async def read_routes(path: Path | None, before: Routes | None = None) -> Routes:
     """Return the routes of a configuration file, or the built-in ones; raise RoutingInvalid."""
     content = config.load(path)
-    table = parse(_section(content), os.environ, content.get("pools"))
+    table = await with_list_prices(parse(_section(content), os.environ, content.get("pools")))
     budgets = budget_rules.read(content.get("budgets"), os.environ)
     access = parse_access(content.get("access"), os.environ)
     tried = experiments.read(content.get("experiments"), os.environ, table)
