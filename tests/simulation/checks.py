@@ -17,7 +17,7 @@ from hocket.coordinator.committer import AWAY
 from hocket.coordinator.core.records import RUN_COLUMNS, STEP_COLUMNS
 from hocket.coordinator.store import Batch
 from hocket.kit import events
-from hocket.kit.bus import BusUnavailable
+from hocket.kit.bus import ACK_TIMEOUT_S, BusUnavailable
 from hocket.schemas import ids, subjects
 from hocket.schemas.messages import (
     AttemptFinished,
@@ -104,9 +104,13 @@ class Checks:
         if not self._user.done or not self._faults.calm:
             return False
         runs = self._database.runs
-        return all(row["finished_at"] is not None for row in runs.values()) and all(
-            run_id in runs or run_id in self._refused for run_id in self._tasks
-        )
+        if any(row["finished_at"] is None for row in runs.values()) or any(
+            run_id not in runs and run_id not in self._refused for run_id in self._tasks
+        ):
+            return False
+        # the message of an end may have been dropped, and is posted again then
+        patient = self._world.now_s < self._settled_s + ACK_TIMEOUT_S
+        return not patient or runs.keys() <= self._told
 
     @contextmanager
     def watching(self, bus: Any) -> Iterator[None]:
