@@ -1,0 +1,196 @@
+"""Drivers against what they drive: commands, an HTTP server; and the booked time in Postgres."""
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+from aiohttp import web
+
+from hocket.gateway.core.configuration import parse
+from hocket.gateway.core.errors import RoutingInvalid
+from hocket.gateway.core.table import BackendSpec, ModelSpec, RoutingTable
+from hocket.gateway.served import ServedBackend, serve
+from hocket.gateway.warming.drivers import Driver, StartFailed, build_driver
+from hocket.ledger.record import record_of
+from hocket.ledger.store import insert
+from hocket.schemas.messages import WarmRecord
+
+BOUND_MS = 20_000.0
+
+
+class Fleet:
+    """A server that starts models, and says of itself what a test wants."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.asked: list[str] = []
+        self.status = 200
+        self.not_ready = 0
+
+    async def act(self, request: web.Request) -> web.Response:
+        self.asked.append(f"{request.path} {request.headers.get('Authorization', '')}".strip())
+        return web.Response(status=self.status, text="said so")
+
+    async def ready(self, request: web.Request) -> web.Response:
+        self.not_ready -= 1
+        return web.Response(status=503 if self.not_ready >= 0 else 200)
+
+
+@pytest.fixture
+async def fleet() -> AsyncIterator[Fleet]:
+    fleet = Fleet()
+    app = web.Application()
+    app.router.add_get("/health", fleet.ready)
+    app.router.add_post("/{tail:.*}", fleet.act)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    fleet.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield fleet
+    await runner.cleanup()
+
+
+def spec_of(warm: dict[str, Any], url: str = "http://127.0.0.1:9") -> BackendSpec:
+    backend = {"name": "gpu", "base_url": f"{url}/v1", "model": "qwen", "warm": warm}
+    (spec,) = parse({"writer": {"backends": [backend]}}, {}).backends_of("writer")
+    return spec
+
+
+async def driver_of(spec: BackendSpec) -> tuple[Driver, ServedBackend]:
+    served = await serve(RoutingTable({"writer": ModelSpec((spec,))}), {}, lambda: 0.0)
+    return build_driver(spec, served[spec.key]), served[spec.key]
+
+
+async def test_a_webhook_gets_a_post_for_each_action_that_it_has(fleet: Fleet) -> None:
+    hook = {"load": "{url}/up/{model}/{backend}", "unload": "{url}/down", "token": "s3"}
+    driver, served = await driver_of(spec_of({"webhook": hook}, fleet.url))
+    for action in ("provision", "load", "unload", "release"):
+        await driver.do(action, timeout_ms=BOUND_MS)
+    assert fleet.asked == ["/up/qwen/gpu Bearer s3", "/down Bearer s3"]
+    assert await driver.ready() is None
+    await driver.close()
+    await served.retire()
+
+
+async def test_a_webhook_that_only_accepts_is_done_when_the_model_is_ready(fleet: Fleet) -> None:
+    fleet.status, fleet.not_ready = 202, 3
+    hook = {"load": "{url}/up", "ready": "{url}/health"}
+    driver, served = await driver_of(spec_of({"webhook": hook}, fleet.url))
+    await driver.do("load", timeout_ms=BOUND_MS)
+    assert fleet.not_ready == -1
+    assert await driver.ready() is True
+    await driver.close()
+    await served.retire()
+
+
+async def test_a_webhook_that_refuses_is_told_with_what_it_said(fleet: Fleet) -> None:
+    fleet.status = 500
+    driver, served = await driver_of(spec_of({"webhook": {"load": "{url}/up"}}, fleet.url))
+    with pytest.raises(StartFailed, match="status 500: said so"):
+        await driver.do("load", timeout_ms=BOUND_MS)
+    await driver.close()
+    await served.retire()
+
+
+async def test_a_command_runs_for_an_action_and_its_failure_is_told(tmp_path: Path) -> None:
+    code = (
+        "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text(sys.argv[2]);"
+        "sys.exit('no luck' if sys.argv[2] == 'down' else 0)"
+    )
+    made = tmp_path / "made"
+    run = [sys.executable, "-c", code, str(made)]
+    warm = {"exec": {"load": [*run, "up {model}"], "unload": [*run, "down"]}}
+    driver, served = await driver_of(spec_of(warm))
+    await driver.do("load", timeout_ms=BOUND_MS)
+    assert made.read_text() == "up qwen"
+    with pytest.raises(StartFailed, match="ended with 1: no luck"):
+        await driver.do("unload", timeout_ms=BOUND_MS)
+    await served.retire()
+
+
+async def test_a_command_that_takes_too_long_is_killed() -> None:
+    hangs = [sys.executable, "-c", "import signal; signal.pause()"]
+    driver, served = await driver_of(spec_of({"exec": {"load": hangs}}))
+    with pytest.raises(StartFailed, match="not done within"):
+        await driver.do("load", timeout_ms=300.0)
+    await served.retire()
+
+
+@pytest.mark.parametrize(
+    ("warm", "field"),
+    [
+        ({}, "warm"),
+        ({"webhook": {"unload": "http://x/y"}}, "warm.webhook.load"),
+        ({"webhook": {"load": "ftp://x"}}, "warm.webhook.load"),
+        ({"webhook": {"load": "http://x/{who}"}}, "warm.webhook.load"),
+        ({"exec": {"load": "start.sh"}}, "warm.exec.load"),
+        ({"exec": {"load": ["x"]}, "webhook": {"load": "http://x"}}, "warm.exec"),
+        ({"exec": {"load": ["x"]}, "idle": 3}, "warm.idle"),
+        ({"exec": {"load": ["x"]}, "tier": "lukewarm"}, "warm.tier"),
+        (
+            {"exec": {"load": ["x"]}, "schedules": [{"cron": "soon", "for_s": 1}]},
+            "schedules[0].cron",
+        ),
+        ({"exec": {"load": ["x"]}, "schedules": [{"cron": "0 8 * * *"}]}, "schedules[0].for_s"),
+        (
+            {
+                "exec": {"load": ["x"]},
+                "schedules": [{"cron": "0 8 * * *", "for_s": 1, "timezone": "Mars"}],
+            },
+            "schedules[0].timezone",
+        ),
+    ],
+)
+def test_a_warm_section_with_a_mistake_is_refused_with_its_field(
+    warm: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(RoutingInvalid) as refused:
+        spec_of(warm)
+    assert refused.value.fields["field"].endswith(field)
+    assert refused.value.fields["cure"]
+
+
+async def test_the_time_of_a_replica_is_in_the_report_once_however_often_it_is_told(
+    database_url: str,
+) -> None:
+    record = WarmRecord(
+        call_id="warm:gpu:1",
+        backend="gpu",
+        model="writer",
+        reason="forecast",
+        from_at_ms=datetime(2026, 11, 20, 8, tzinfo=UTC).timestamp() * 1000,
+        to_at_ms=datetime(2026, 11, 20, 9, tzinfo=UTC).timestamp() * 1000,
+        starting_ms=600_000.0,
+        busy_ms=1_800_000.0,
+        idle_ms=900_000.0,
+        provisioned_ms=300_000.0,
+        usd_per_hour=Decimal("4.00"),
+        cost_usd=Decimal("4.00"),
+        wasted_usd=Decimal("1.333333333"),
+    )
+    kept = record_of(record.model_dump_json().encode())
+    pool = await asyncpg.create_pool(database_url, min_size=1, max_size=1)
+    async with pool:
+        assert await insert(pool, [kept]) == 0
+        assert await insert(pool, [kept]) == 0
+        row = await pool.fetchrow("SELECT * FROM report.warm_by_model_day")
+    found = json.loads(json.dumps(dict(row), default=str))
+    assert found == {
+        "model": "writer",
+        "backend": "gpu",
+        "day": "2026-11-20",
+        "starting_s": 600.0,
+        "busy_s": 1_800.0,
+        "idle_s": 900.0,
+        "provisioned_s": 300.0,
+        "held_s": 3_600.0,
+        "wasted_s": 1_200.0,
+        "cost_usd": "4.00",
+        "wasted_usd": "1.333333333",
+    }
