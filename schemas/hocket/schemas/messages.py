@@ -550,6 +550,23 @@ class RunsExpected(Message):
     nodes: tuple[NodeExpected, ...]
 
 
+class PromptExpected(Message):
+    """A node of a run is next, and the beginning of its prompt is known: its server may read that while
+    the steps before it still run."""
+
+    tenant: str
+    pipeline: str
+    version: int
+    run_id: str
+    node: str
+    model: str
+    messages: tuple[ChatMessage, ...]
+    requires: Requirements = NO_REQUIREMENTS
+    deadline_at_ms: float
+    budget_usd: Decimal | None = None
+    budget_left_usd: Decimal | None = None
+
+
 class ReplicasUsed(Message):
     """What one gateway did with replicas that are started and stopped: for how long each had calls since
     the last time (those that have one now are `in_use`), and which cold ones its calls wait for."""

@@ -4,13 +4,18 @@ only now and then. What is told is a hint: a lost one costs time and nothing els
 from collections import OrderedDict
 from dataclasses import dataclass
 
+import structlog
+
 from hocket.coordinator.catalog import Entry
 from hocket.coordinator.core.deadlines import Outlook
 from hocket.coordinator.core.foretelling import expected_nodes, needs_models
 from hocket.coordinator.core.state import Run
 from hocket.kit.bus import Bus
 from hocket.schemas import subjects
-from hocket.schemas.messages import NodeExpected, RunsExpected
+from hocket.schemas.errors import PayloadTooLarge
+from hocket.schemas.messages import NodeExpected, PromptExpected, RunsExpected
+
+log = structlog.get_logger(__name__)
 
 EVERY_MS = 250.0
 """How often a pipeline is told of at most."""
@@ -57,3 +62,10 @@ class Foretelling:
         )
         self._bus.tell(subjects.RUNS_EXPECTED, told.model_dump_json().encode())
         known.told_ms, known.runs = run.accepted_at_ms, 0
+
+    def prompt(self, expected: PromptExpected) -> None:
+        """Tell how a prompt will begin; one that is too long for the bus is not told of."""
+        try:
+            self._bus.tell(subjects.PROMPT_EXPECTED, expected.model_dump_json().encode())
+        except PayloadTooLarge:
+            log.info("prompt_not_foretold", run_id=expected.run_id, node=expected.node)

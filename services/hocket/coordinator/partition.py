@@ -27,6 +27,7 @@ from hocket.coordinator.core.commands import (
     Dispatch,
     EndRun,
     FillCache,
+    ForetellPrompt,
     LookUpCache,
     RecordAttempt,
     ReleaseCache,
@@ -516,6 +517,8 @@ class Partition:
             self._dispatcher.cancel(command)
         elif isinstance(command, Announce):
             self._bus.tell(command.reply_to, _bytes(command.change))
+        elif isinstance(command, ForetellPrompt):
+            self._foretelling.prompt(command.expected)
         elif isinstance(command, LookUpCache):
             self._step_cache.look_up(command)
         elif isinstance(command, FillCache):

@@ -29,7 +29,7 @@ from hocket.gateway.core.errors import (
     NoBackendSuits,
 )
 from hocket.gateway.core.history import Durations, Kind
-from hocket.gateway.core.locality import ReplicaCache
+from hocket.gateway.core.locality import Prompt, ReplicaCache
 from hocket.gateway.core.outcomes import outcome_of
 from hocket.gateway.core.queue import Room, Ticket
 from hocket.gateway.core.routing import (
@@ -174,6 +174,18 @@ class Floor:
         self._cold = cold
         if ready:
             self._offer_all()
+
+    def most_cached(self, model: str, prompt: Prompt) -> int:
+        """Return how many tokens of a prompt the replica has that has the most of it."""
+        now_ms = self._now_ms()
+        caches = [self._caches.get(spec.key) for spec in self._table.backends_of(model)]
+        fits = [cache.fit(prompt, now_ms) for cache in caches if cache is not None]
+        return max((fit.cached_tokens for fit in fits), default=0)
+
+    def has_room(self, model: str) -> bool:
+        """Return whether nobody waits for a place at a model."""
+        pools = {spec.pool for spec in self._table.backends_of(model)}
+        return not any(self._room.waiting(pool) for pool in pools)
 
     def wanted(self, spec: BackendSpec) -> tuple[int, int]:
         """Return how many calls are at a replica, and how many wait for a place of its pool."""

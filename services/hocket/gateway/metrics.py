@@ -119,6 +119,12 @@ class GatewayMetrics:
             ("backend",),
             registry=registry,
         )
+        self.prefills = Counter(
+            "hocket_gateway_prefills",
+            "Beginnings of prompts that were foretold, by what became of them.",
+            ("outcome",),
+            registry=registry,
+        )
         self.start_failures = Counter(
             "hocket_gateway_start_failures",
             "Starts of replicas that failed.",

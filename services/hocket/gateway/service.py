@@ -26,6 +26,7 @@ from hocket.gateway.http_door.door import HttpDoor
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.gateway.nats_door import NatsDoor
 from hocket.gateway.ongoing import MAX_CALLS, Ongoing
+from hocket.gateway.prefilling import Prefilling
 from hocket.gateway.routes import Reload, Routes, read_routes
 from hocket.gateway.served import retire_missing
 from hocket.gateway.shared_limits import SharedLimits
@@ -81,6 +82,7 @@ async def main(service: Service) -> None:
     calls.experiments = experiments
     company.observe(experiments.look)
     trials = ExperimentsDoor(bus, experiments)
+    prefilling = Prefilling(bus, company, calls.floor, ongoing, lambda: calls.routes.table, metrics)
 
     def use(routes: Routes) -> None:
         limits.use(routes.table)
@@ -93,6 +95,7 @@ async def main(service: Service) -> None:
         async with company.kept(service.stopping):
             warming.use(routes)
             await warming.open()
+            await prefilling.open()
             await limits.settled()
             await control.open()
             await trials.open()
@@ -102,6 +105,7 @@ async def main(service: Service) -> None:
             log.info("gateway_serving", models=calls.routes.table.names(), url=url)
             await _watched(service, bus, reload)
             log.info("gateway_draining", drain_ms=DRAIN_MS)
+            await prefilling.close()
             await asyncio.gather(door.take_no_more(), http.take_no_more())
             await ongoing.drain(drain_ms=DRAIN_MS, flush_ms=FLUSH_MS)
             await http.close()

@@ -81,6 +81,29 @@ def readings(value: Any, field: str, *, expression: bool = False) -> Iterator[Re
             yield _reading("{{ " + text + " }}", place, shown=text)
 
 
+def known_head(text: str, scope: Scope) -> tuple[str, bool]:
+    """Return a template's text as far as `scope` tells it, and whether that is all of it; of one that
+    does not parse, nothing."""
+    head: list[str] = []
+    size = 0
+    for part in _known_parts(text, scope):
+        if part is None:
+            return "".join(head), False
+        size += len(part)
+        if size > MAX_TEXT_CHARS:
+            return "".join(head), False
+        head.append(part)
+    return "".join(head), True
+
+
+def _known_parts(text: str, scope: Scope) -> Iterator[str | None]:
+    """Yield what a template becomes piece by piece, and None in the place of what is not known."""
+    try:
+        yield from _ENVIRONMENT.from_string(text).generate(scope)
+    except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError):
+        yield None
+
+
 def constant(text: str) -> Any:
     """Return the value of an expression that reads nothing, NOT_CONSTANT for every other."""
     whole = _WHOLE.fullmatch(text)

@@ -203,6 +203,9 @@ class LlmNode(NodeBase):
     temperature: float | None = Field(None, ge=0, le=2)
     response_schema: dict[str, Any] | None = None
     requires: Requires | None = None
+    prefill: bool = False
+    """Have the beginning of the prompt that is known before the node begins read by the model's server
+    while the steps before it run; for long prompts that begin with the run's own input."""
 
 
 class PythonNode(NodeBase):

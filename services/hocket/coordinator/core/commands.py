@@ -7,7 +7,13 @@ from typing import Any
 
 from hocket.coordinator.core.replacing import maker
 from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.messages import RunAccepted, RunFinished, StepChanged, StepRequested
+from hocket.schemas.messages import (
+    PromptExpected,
+    RunAccepted,
+    RunFinished,
+    StepChanged,
+    StepRequested,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,13 @@ class Announce:
 
 
 @dataclass(frozen=True, slots=True)
+class ForetellPrompt:
+    """Tell the gateways how the prompt of a node begins that is next."""
+
+    expected: PromptExpected
+
+
+@dataclass(frozen=True, slots=True)
 class EndRun:
     """After the commit: publish the fact, answer the caller, tell the parent run."""
 
@@ -134,6 +147,7 @@ Command = (
     | Wake
     | RecordAttempt
     | Announce
+    | ForetellPrompt
     | LookUpCache
     | FillCache
     | ReleaseCache

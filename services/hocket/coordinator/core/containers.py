@@ -14,6 +14,7 @@ from hocket.coordinator.core.feasibility import TooSlow, give_up_at_ms, is_watch
 from hocket.coordinator.core.graph import open_scope
 from hocket.coordinator.core.layers import first_role
 from hocket.coordinator.core.moments import nearest
+from hocket.coordinator.core.prefixes import foretell
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.retries import matches
 from hocket.coordinator.core.reuse import edited_input
@@ -68,6 +69,8 @@ def start(u: Unfolding, work: Start) -> None:
     )
     if role is not Role.LEAF:
         step = _with_deadline(u, step)
+    if work.plan.dependents:
+        foretell(u, step, work.plan)
     try:
         if len(u.steps) > MAX_STEPS:
             raise TooManySteps(limit=MAX_STEPS)
