@@ -102,7 +102,7 @@ class Calls:
         """Ask for one chat after the other."""
         question = (ChatMessage(role="user", content="How high is the tide?"),)
         while True:
-            await self._made(model="writer", messages=question, priority=Priority.INTERACTIVE)
+            await self._made(model="writer", messages=question, priority=Priority.STANDARD)
             self.chats += 1
 
     async def _made(self, **fields: Any) -> None:
@@ -157,8 +157,8 @@ async def flooded(calls: Calls, options: argparse.Namespace) -> dict[str, Any]:
     while time.perf_counter() < until:
         await asyncio.sleep(dice.expovariate(options.rate))
         asking.append(asyncio.create_task(calls.embedding()))
-    latencies = sorted(await asyncio.gather(*asking))
     chats = calls.chats - before
+    latencies = sorted(await asyncio.gather(*asking))
     for one in flood:
         if one.done():
             one.result()  # it only ends with an error

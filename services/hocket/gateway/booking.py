@@ -81,6 +81,7 @@ class Booking:
         self._announced: weakref.WeakSet[Announcement] = weakref.WeakSet()
         """Those whose call still holds them, because it is not booked."""
         bus.on_reconnect.append(self._announce_again)
+        metrics.unbooked.set_function(lambda: len(self._waiting) + len(self._under_way))
 
     async def open(self, opened: CallOpened) -> Announcement:
         """Announce a call; when this returns the announcement is on its way."""
@@ -97,13 +98,9 @@ class Booking:
         loop = asyncio.get_running_loop()
         stored: asyncio.Future[None] = loop.create_future()
         self._waiting.append((record.model_dump_json().encode(), stored))
-        self._metrics.unbooked.inc()
         if len(self._waiting) == 1 and not self._under_way:
             loop.call_soon(self._send)  # what else ends in this turn of the loop comes along
-        try:
-            await stored
-        finally:
-            self._metrics.unbooked.dec()
+        await stored
 
     def refuse(self, refused: CallRefused) -> None:
         """Tell that nobody was asked for a call. Nothing was spent, so nobody waits for it, and what is

@@ -53,6 +53,8 @@ class Ongoing:
         self._making: dict[str, tuple[asyncio.Task[CallReply], Cancellation]] = {}
         self._of_run: dict[str, dict[str, Attribution]] = {}
         self._replies: RecentReplies[CallReply] = RecentReplies()
+        metrics.in_flight.set_function(lambda: len(self._making))
+        metrics.waiting.set_function(lambda: calls.floor.waiting)
 
     @property
     def table(self) -> RoutingTable:
@@ -89,7 +91,6 @@ class Ongoing:
         if who.run_id is not None:
             self._of_run.setdefault(who.run_id, {})[request.call_id] = who
         task.add_done_callback(lambda _: self._ended(request.call_id, who.run_id))
-        self._count()
         return task
 
     def find(self, call_id: str) -> asyncio.Future[CallReply] | None:
@@ -143,11 +144,6 @@ class Ongoing:
             del calls[call_id]
             if not calls:
                 del self._of_run[run_id]
-        self._count()
-
-    def _count(self) -> None:
-        self._metrics.in_flight.set(len(self._making))
-        self._metrics.waiting.set(self._calls.floor.waiting)
 
     async def _made(
         self,
