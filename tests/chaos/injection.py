@@ -23,6 +23,8 @@ from hocket.cli.platform import Platform
 from hocket.schemas import subjects
 
 MAX_AT_ONCE = 2
+READY_S = 180.0
+"""How long a part may need until it is ready, on a crowded machine and beside another fault."""
 RECONNECT_S = 3.0
 """How long after an outage a process may need until it has sent what waited."""
 STOP_S = 2.0
@@ -97,7 +99,7 @@ class Injection:
         if target in SERVERS:
             server = getattr(self._platform.servers, target)
             await server.kill()
-            await server.wait_ready()
+            await server.wait_ready(timeout_s=READY_S)
             return
         mute_s = time.time()
         for outage in reversed(self._outages):
@@ -118,7 +120,7 @@ class Injection:
         process = self._platform.process(target)
         await process.stop()
         await process.start()
-        await process.wait_ready()
+        await process.wait_ready(timeout_s=READY_S)
 
     async def _rewind(self, tail_s: float) -> None:
         nats = self._platform.servers.nats
@@ -132,7 +134,7 @@ class Injection:
         await asyncio.sleep(tail_s)
         await nats.stop(timeout_s=STOP_S)
         await asyncio.to_thread(_set_back, store, copy)
-        await nats.start()
+        await nats.start(timeout_s=READY_S)
 
     def _pids(self, target: str) -> list[int]:
         if target not in SERVERS:

@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 
 from chaos import journal
-from chaos.injection import Injection
+from chaos.injection import READY_S, Injection
 from chaos.load import TENANT, Load, connected
 from chaos.pipelines import PIPELINES
 from chaos.plan import MAX_FREEZE_S, Fault, faults
@@ -26,7 +26,6 @@ COORDINATORS = 2
 WORKERS = 2
 PARTITIONS = 4
 ACK_WAIT_S = 2
-READY_S = 180.0
 SETTLE_S = 180.0
 """How long everything may take to end after the last fault."""
 LOOK_S = 0.25
