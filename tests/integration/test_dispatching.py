@@ -113,7 +113,7 @@ async def ended(platform: Platform, run_ids: list[str]) -> list[asyncpg.Record]:
 async def test_a_tenants_flood_does_not_delay_another_beyond_its_share(platform: Platform) -> None:
     flood = await apply(platform, "flood", ONE)
     other = await apply(platform, "other", ONE)
-    theirs = await asyncio.gather(*(submit(flood, "one", ms=50) for _ in range(300)))
+    theirs = await asyncio.gather(*(submit(flood, "one", ms=150) for _ in range(300)))
     ours = await asyncio.gather(*(submit(other, "one", ms=50) for _ in range(10)))
     rows = await ended(platform, [*theirs, *ours])
     assert {row["status"] for row in rows} == {"succeeded"}
