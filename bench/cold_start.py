@@ -29,6 +29,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -205,8 +206,8 @@ class Bench:
         return seconds | usd
 
 
-async def measure(bench: Bench, runs: int) -> dict[str, Any]:
-    """Measure every way; return the result."""
+async def measure(bench: Bench, runs: int, chosen: Sequence[str]) -> dict[str, Any]:
+    """Measure the chosen ways, hot and uncoordinated in any case; return the result."""
     for way in WAYS:
         await asyncio.to_thread(bench.api.post, "/v1/pipelines", pipeline(way))
     for _ in range(3):
@@ -218,6 +219,8 @@ async def measure(bench: Bench, runs: int) -> dict[str, Any]:
         await bench.unload("uncoordinated")
         took["uncoordinated"].append(await bench.run("uncoordinated"))
     for way, kept in (("coordinated", ""), ("pool", "writer")):
+        if way not in chosen:
+            continue
         since_s = time.time()
         for _ in range(runs):
             await bench.cold(way, but=kept)
@@ -225,8 +228,11 @@ async def measure(bench: Bench, runs: int) -> dict[str, Any]:
         if way == "coordinated":
             await bench.cold(way)
         spent[way] = per_run(await bench.spent(way, since_s), runs)
-    took["forecast"], spent["forecast"] = await forecast(bench, runs)
+    if "forecast" in chosen:
+        took["forecast"], spent["forecast"] = await forecast(bench, runs)
     for way in ("schedule", "critical"):
+        if way not in chosen:
+            continue
         took[way], spent[way] = await scheduled(bench, way, min(runs, 4))
     return report(took, spent)
 
@@ -274,12 +280,12 @@ def report(took: dict[str, list[float]], spent: dict[str, dict[str, float]]) -> 
     hot_usd = sum(float(usd) for _, _, usd in MODELS.values()) / 3600 * WINDOW_S * SPEED
     whole_s = statistics.median(took["uncoordinated"]) - warm_s
     ways: dict[str, Any] = {"hot": {"run_s": round(warm_s, 1), "runs": len(took["hot"])}}
-    for way in WAYS[1:]:
+    for way in (way for way in WAYS[1:] if took[way]):
         delays = [one - warm_s for one in took[way]]
         delay_s = statistics.median(delays)
         ways[way] = {
             "delay_s": round(delay_s, 1),
-            "max_s": round(max(delays), 1),
+            "delays_s": [round(one, 1) for one in delays],
             "gone": round(1 - delay_s / whole_s, 4),
             "runs": len(delays),
         }
@@ -326,7 +332,7 @@ async def main(arguments: argparse.Namespace) -> None:
                 connection = await asyncpg.connect(platform.database_url)
                 try:
                     bench = Bench(Api(platform.api_url, "default"), connection, urls)
-                    result = await measure(bench, arguments.runs)
+                    result = await measure(bench, arguments.runs, arguments.ways)
                 finally:
                     await connection.close()
         finally:
@@ -351,6 +357,7 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--ways", nargs="+", choices=WAYS[2:], default=WAYS[2:])
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     print(f"load {os.getloadavg()[0]:.2f} before the start", file=sys.stderr)
     try:

@@ -152,11 +152,15 @@ class WebhookDriver:
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
-            timeout = aiohttp.ClientTimeout(total=None)
-            self._session = aiohttp.ClientSession(headers=self._headers, timeout=timeout)
+            self._session = aiohttp.ClientSession(
+                headers=self._headers,
+                timeout=aiohttp.ClientTimeout(total=None),
+                connector=aiohttp.TCPConnector(keepalive_timeout=KEEPALIVE_S),
+            )
         return self._session
 
 
+KEEPALIVE_S = 60.0
 FIRST_POLL_S = 0.05
 POLL_FACTOR = 1.2
 MAX_POLL_S = 2.0

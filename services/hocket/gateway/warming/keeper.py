@@ -122,11 +122,15 @@ class Keeper:
         """Return when it must be started to be ready at a time."""
         return at_ms - self.startup.between(self.level, Level.READY)
 
-    def need(self, reason: str, at_ms: float) -> None:
-        """Be ready at a time, and for as long afterwards as an idle model is kept."""
-        now_ms = self._now_ms()
-        there_ms = max(at_ms, now_ms + self.startup.between(self.level, Level.READY))
-        self._lease(Lease(reason, Level.READY, at_ms, there_ms + self.rule.idle_ms), now_ms)
+    def there_ms(self, at_ms: float) -> float:
+        """Return when it can be ready that is to be ready at a time."""
+        return max(at_ms, self._now_ms() + self.startup.between(self.level, Level.READY))
+
+    def need(self, reason: str, at_ms: float, until_ms: float = 0.0) -> None:
+        """Be ready at a time, and for as long afterwards as an idle model is kept: after it can be
+        there, and after `until_ms`."""
+        until_ms = max(self.there_ms(at_ms), until_ms) + self.rule.idle_ms
+        self._lease(Lease(reason, Level.READY, at_ms, until_ms), self._now_ms())
         self.came(at_ms)
 
     def came(self, at_ms: float) -> None:

@@ -141,8 +141,10 @@ class Warming:
                 keeper = self._keeper_for(model)
                 if keeper is not None:
                     needs.append((keeper.start_by_ms(at_ms), keeper, at_ms))
+        # a node may wait for the models of those before it, so nothing goes before the last is there
+        last_ms = max((keeper.there_ms(at_ms) for _, keeper, at_ms in needs), default=0.0)
         for _, keeper, at_ms in sorted(needs, key=lambda need: need[0]):
-            keeper.need(reason, at_ms)
+            keeper.need(reason, at_ms, last_ms)
 
     def _models(self, runs: RunsExpected, node: NodeExpected) -> Sequence[str]:
         if node.model is not None:
