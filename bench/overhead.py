@@ -10,9 +10,10 @@ Tasks are published to JetStream with nats-py, each with an inbox of its own in 
 without an idempotency key: the run's identity is the message's place and time in TASKS, so intake needs
 no look-up in Postgres. A run's latency is from before its publish to its RunFinished, which the
 coordinator sends after the commit of its end. `--mode latency` has one run at a time, `throughput` has
-`--inflight` of them. Warm-up runs come first and are not measured. With `--rounds` the measurement is
-repeated on the same platform and the best round is printed (a shared machine only ever slows it down);
-every round is shown on stderr, and so is the machine.
+`--inflight` of them; `idle` has none, and tells what the processes use meanwhile. Warm-up runs come
+first and are not measured. With `--rounds` the measurement is repeated on the same platform and the
+best round is printed (a shared machine only ever slows it down); every round is shown on stderr, and
+so is the machine.
 
 `cpu_s_per_1000_steps` is user and system time of all processes of the platform, NATS, Postgres and what
 they start included, from /proc; the load generator (this process) is left out. `rss_mb` is the sum of
@@ -60,6 +61,9 @@ BODY_BYTES = 200
 RUN_TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 10.0
 QUERY_TIMEOUT_S = 60.0
+IDLE_FROM_S = 10.0
+"""After the last run, so that what follows it is over."""
+IDLE_S = 30.0
 MAX_INFLIGHT = 10_000
 MIN_WARMUP_RUNS = 20
 HERE = str(Path(__file__).resolve().parent)
@@ -217,7 +221,7 @@ class Load:
 async def main(arguments: argparse.Namespace) -> None:
     """Start a platform, measure, check, print."""
     workload = WORKLOADS[arguments.workload]
-    inflight = 1 if arguments.mode == "latency" else arguments.inflight
+    inflight = arguments.inflight if arguments.mode == "throughput" else 1
     print(machine_text(), file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
         path = os.pathsep.join(part for part in (HERE, os.environ.get("PYTHONPATH")) if part)
@@ -232,6 +236,9 @@ async def main(arguments: argparse.Namespace) -> None:
                 await load.start()
                 warmup = max(MIN_WARMUP_RUNS, arguments.runs // 5)
                 await load.run(warmup, inflight, os.getpid())
+                if arguments.mode == "idle":
+                    print(json.dumps(await idle(os.getpid())), flush=True)
+                    return
                 rounds: list[Round] = []
                 for number in range(arguments.rounds):
                     rounds.append(await load.run(arguments.runs, inflight, os.getpid()))
@@ -257,6 +264,16 @@ async def main(arguments: argparse.Namespace) -> None:
         "rss_mb": round(rss_mb, 1),
     }
     print(json.dumps(result), flush=True)
+
+
+async def idle(root: int) -> dict[str, Any]:
+    """Return what the platform uses while nobody asks anything of it, in per cent of a core."""
+    await asyncio.sleep(IDLE_FROM_S)
+    before = cpu_s(root)
+    await asyncio.sleep(IDLE_S)
+    used = {name: 100 * (s - before[name]) / IDLE_S for name, s in cpu_s(root).items()}
+    shares = {name: round(share, 2) for name, share in sorted(used.items())}
+    return {"mode": "idle", "percent_of_a_core": round(sum(used.values()), 2), "by_process": shares}
 
 
 async def check(database_url: str, pipeline: str, runs: int, steps: int) -> None:
@@ -380,7 +397,7 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--workload", choices=sorted(WORKLOADS), required=True)
-    parser.add_argument("--mode", choices=("latency", "throughput"), required=True)
+    parser.add_argument("--mode", choices=("latency", "throughput", "idle"), required=True)
     parser.add_argument("--runs", type=_whole(1, 10_000_000), default=1_000)
     parser.add_argument("--inflight", type=_whole(1, MAX_INFLIGHT), default=64)
     parser.add_argument("--rounds", type=_whole(1, 100), default=1)
