@@ -9,7 +9,7 @@ import pytest
 from hocket.kit.bus import BusUnavailable, PubAck
 from hocket.schemas.errors import PayloadTooLarge
 from hocket.schemas.messages import AttemptFinished, read_log
-from hocket.workers.runtime.outbox import MAX_RESULTS, Outbox
+from hocket.workers.runtime.outbox import MAX_RESULTS, MAX_UNACKNOWLEDGED, Outbox
 
 STORED = PubAck("LOG", 1, duplicate=False)
 
@@ -50,6 +50,12 @@ def steps_in(post: tuple[str, bytes, str | None, Any]) -> list[str]:
     return [event.step for event in events if isinstance(event, AttemptFinished)]
 
 
+async def posted_alone(box: Outbox, number: int) -> asyncio.Future[PubAck]:
+    future = box.post(0, result(number), f"id{number}")
+    await turn()
+    return future
+
+
 async def turn() -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -77,26 +83,25 @@ async def test_results_of_one_turn_go_together_by_partition_under_no_result_s_id
 
 async def test_what_ends_meanwhile_waits_for_the_acknowledgement_and_goes_together() -> None:
     bus, box = outbox()
-    first = box.post(0, result(1), "id1")
+    first = [await posted_alone(box, number) for number in range(MAX_UNACKNOWLEDGED)]
+    later = [box.post(0, result(number), f"id{number}") for number in (8, 9)]
     await turn()
-    later = [box.post(0, result(number), f"id{number}") for number in (2, 3)]
-    await turn()
-    assert len(bus.posts) == 1
+    assert len(bus.posts) == MAX_UNACKNOWLEDGED
     bus.posts[0][3].set_result(STORED)
     await turn()
-    assert await first == STORED
-    assert steps_in(bus.posts[1]) == ["s2", "s3"]
-    bus.posts[1][3].set_result(STORED)
+    assert await first[0] == STORED
+    assert steps_in(bus.posts[-1]) == ["s8", "s9"]
+    bus.posts[-1][3].set_result(STORED)
     assert await asyncio.gather(*later) == [STORED, STORED]
 
 
 async def test_as_many_as_fit_do_not_wait() -> None:
     bus, box = outbox()
-    box.post(0, result(0), "id0")
-    await turn()
-    for number in range(1, MAX_RESULTS + 1):
+    for number in range(MAX_UNACKNOWLEDGED):
+        await posted_alone(box, number)
+    for number in range(MAX_RESULTS):
         box.post(0, result(number), f"id{number}")
-    assert len(steps_in(bus.posts[1])) == MAX_RESULTS
+    assert len(steps_in(bus.posts[-1])) == MAX_RESULTS
 
 
 async def test_every_result_hears_that_its_message_failed() -> None:

@@ -1,9 +1,9 @@
 """Results on their way to the logs: those that end side by side go in one message.
 
 A message costs the server and the coordinator several times what one more result inside it costs. What
-ends in one turn of the event loop goes together, by partition; what ends while the partition's last
-message is not acknowledged waits for that, or for MAX_RESULTS, or MAX_BYTES. So a worker with little to
-do sends at once, and one with much to do sends fewer and larger messages.
+ends in one turn of the event loop goes together, by partition; what ends while MAX_UNACKNOWLEDGED
+messages of the partition are on their way waits for one of them, or for MAX_RESULTS, or MAX_BYTES. So a
+worker with little to do sends at once, and one with much to do sends fewer and larger messages.
 
 A message with one result has that result's id, so that the stream drops a repeat. One with several has
 an id of its own: it could else be taken for the repeat of one that held other results.
@@ -22,6 +22,8 @@ from hocket.workers.runtime.acks import Acks
 if TYPE_CHECKING:
     from hocket.kit.bus import PubAck
 
+MAX_UNACKNOWLEDGED = 2
+"""With one, the last of a few parallel steps would often wait for the first one's acknowledgement."""
 MAX_RESULTS = 32
 """Results of one message: the coordinator applies them without doing anything else between."""
 MAX_BYTES = 64 * 1024
@@ -63,7 +65,7 @@ class Outbox:
         lane.size_bytes += len(payload)
         if len(lane.payloads) >= MAX_RESULTS:
             self._send(lane)
-        elif not lane.scheduled and not lane.unacknowledged:
+        elif not lane.scheduled and lane.unacknowledged < MAX_UNACKNOWLEDGED:
             lane.scheduled = True
             self._loop.call_soon(self._turn_ended, lane)
         return future
@@ -113,5 +115,5 @@ class Outbox:
                 future.set_exception(error)
             else:
                 future.set_result(posted.result())
-        if not lane.unacknowledged:
+        if lane.unacknowledged < MAX_UNACKNOWLEDGED:
             self._send(lane)
