@@ -1,4 +1,4 @@
-"""What goes beyond one choice, on real gateways: experiments, cascades, hedges, all of it explained."""
+"""What goes beyond one choice, on real gateways: experiments, cascades, hedges, hooks, explained."""
 
 import asyncio
 import json
@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from nats.aio.msg import Msg
 from prometheus_client import CollectorRegistry
@@ -29,7 +30,7 @@ from hocket.schemas.messages import (
     ExperimentControl,
     ExperimentsTold,
 )
-from mock_upstream import Upstream, running_upstream
+from mock_upstream import Upstream, delta, running_upstream
 
 BOUND_S = 60.0
 ASKED = 12
@@ -206,3 +207,39 @@ async def test_a_hanging_replica_is_hedged_and_its_connection_closed(
         ("c99", "a", "speculation", "cancelled"),
         ("c99:h", "b", "call", "ok"),
     ]
+
+
+async def test_personal_data_stays_here_and_comes_back_in_the_stream(
+    bus: Bus, nats_url: str, upstreams: tuple[Upstream, Upstream], tmp_path: Path
+) -> None:
+    theirs, _ = upstreams
+    theirs.answer = theirs.streams(
+        delta(role="assistant", content=""),
+        delta(content="I wrote to <EM"),
+        delta(content="AIL_1> and"),
+        delta(content=" <b>"),
+        delta("stop"),
+    )
+    models = {"writer": {"backends": [backend("b", theirs)]}}
+    body = {
+        "model": "writer",
+        "stream": True,
+        "messages": [{"role": "user", "content": "Write to ada@example.org, +49 30 901820"}],
+    }
+    hooks = [{"use": "pii", "budget_ms": 10_000}]
+    async with (
+        running_gateway(nats_url, tmp_path, models, hooks=hooks) as gateway,
+        aiohttp.ClientSession() as client,
+    ):
+        async with client.post(f"{gateway.url}/chat/completions", json=body) as reply:
+            events = [line.removeprefix("data: ") for line in (await reply.text()).split("\n\n")]
+        theirs.answer = theirs.completes
+        plain = await call(
+            bus, request(1, messages=[ChatMessage(role="user", content="ada@x.org")])
+        )
+    chunks = [json.loads(event) for event in events if event.startswith("{")]
+    said = "".join(one["choices"][0]["delta"].get("content", "") for one in chunks)
+    assert said == "I wrote to ada@example.org and <b>"
+    sent = [one["messages"][0]["content"] for one in theirs.bodies]
+    assert sent == ["Write to <EMAIL_1>, <PHONE_1>", "<EMAIL_1>"]
+    assert plain.text == "tidal"

@@ -15,13 +15,13 @@ from typing import Protocol
 
 import structlog
 
-from hocket.gateway.backends.protocol import Backend, BackendError
+from hocket.gateway.backends.protocol import Backend, BackendError, Chunks
 from hocket.gateway.cancellation import Cancellation
 from hocket.gateway.contest import Announced, Contest, Lane
 from hocket.gateway.core import asked
 from hocket.gateway.core.budget import Reservation
 from hocket.gateway.core.decisions import kept
-from hocket.gateway.core.errors import CallStopped
+from hocket.gateway.core.errors import CallStopped, HookFailed
 from hocket.gateway.core.hedging import HedgeTokens
 from hocket.gateway.core.history import Kind
 from hocket.gateway.core.locality import NO_PROMPT, Prompt
@@ -29,6 +29,7 @@ from hocket.gateway.core.records import UsageKind, call_reply, usage_record
 from hocket.gateway.core.routing import CallFacts
 from hocket.gateway.core.table import ModelSpec
 from hocket.gateway.floor import Floor, Place, Wish
+from hocket.gateway.hooks import Listening, Prepared, hooks_for, prepared
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.gateway.relay import Relay
 from hocket.gateway.routes import Routes
@@ -81,6 +82,8 @@ class Call:
     """Whether an answer is good enough, where there is a better model to ask; None: any is."""
     experiment: str | None = None
     arm: str | None = None
+    prepared: dict[tuple[str, ...], Prepared] = field(default_factory=dict)
+    """What hooks made of the call, by the places of their rules."""
     tried: list[str] = field(default_factory=list)
     attempts: int = 0
     turn: int = 0
@@ -153,6 +156,7 @@ class Attempts:
             if place is None:
                 return None
             first = Lane(call.tail, call.turn, call.cancellation, call.relay, call.because, place)
+            await self._prepare(call, first, place)
             await self._announce(call, first, place, reservation)
             lane, other = await self._answered(call, model, kind, first)
             await self._stored(call, lane, other)
@@ -176,6 +180,26 @@ class Attempts:
         move_on = isinstance(lane.error, BackendError) and lane.error.may_move_on
         reply = call_reply(call.request, records[0], lane.completion, lane.error)
         return Made(reply, move_on and not call.began, accepted, records[0].latency_ms)
+
+    async def _prepare(self, call: Call, lane: Lane, place: Place) -> None:
+        """Let the hooks for a replica see the call; raise HookFailed where one does not let it go."""
+        routes = self._routes()
+        if not routes.hooks:
+            return
+        aliases = routes.table.aliases
+        names = {aliases.get(name, name) for name in (call.model, call.request.model)}
+        hooks = hooks_for(routes.hooks, place.spec, names)
+        if not hooks:
+            return
+        key = tuple(one.rule.where for one in hooks)
+        try:
+            lane.prepared = call.prepared.get(key)
+            if lane.prepared is None:
+                lane.prepared = await prepared(hooks, call.request, self._metrics)
+                call.prepared[key] = lane.prepared
+        except BaseException:
+            place.give_back(unused=True)
+            raise
 
     async def _announce(
         self, call: Call, lane: Lane, place: Place, reservation: Reservation | None
@@ -269,6 +293,7 @@ class Attempts:
             )
             if place is None:
                 return
+            await self._prepare(call, lane, place)
             await self._announce(call, lane, place, reservation)
             lane.place = place
             await self._ask(call, lane)
@@ -288,7 +313,12 @@ class Attempts:
         try:
             async with self._routes().served[spec.key] as backend:
                 timeout_ms = min(call.request.deadline_at_ms - lane.started_ms, spec.timeout_ms)
-                lane.completion, lane.error = await _asked(backend, call.request, lane, timeout_ms)
+                if lane.prepared is None:
+                    lane.completion, lane.error = await _asked(
+                        backend, call.request, lane, timeout_ms, lane.relay
+                    )
+                else:
+                    await self._ask_prepared(backend, lane, lane.prepared, timeout_ms)
         except BaseException:
             lane.error = CallStopped(reason="the gateway gave up")
             raise
@@ -297,6 +327,19 @@ class Attempts:
             if lane.error is not None:
                 self._note_rest(spec.key, lane.error)
             place.give_back(lane.error)
+
+    async def _ask_prepared(
+        self, backend: Backend, lane: Lane, call: Prepared, timeout_ms: float
+    ) -> None:
+        """Ask for a call as hooks left it, and let them see the answer."""
+        listening = Listening(call, self._metrics)
+        chunks = None if lane.relay is None else listening.relayed(lane.relay)
+        lane.completion, lane.error = await _asked(backend, call.request, lane, timeout_ms, chunks)
+        if lane.error is None:
+            try:
+                lane.completion = await listening.finished(lane.completion, lane.relay)
+            except HookFailed as error:
+                lane.error = error
 
     def _note_rest(self, key: str, error: HocketError) -> None:
         retry_at_ms = error.fields.get("retry_at_ms")
@@ -361,12 +404,16 @@ def _wish(call: Call, kind: Kind) -> Wish:
 
 
 async def _asked(
-    backend: Backend, request: CallRequest, lane: Lane, timeout_ms: float
+    backend: Backend,
+    request: CallRequest,
+    lane: Lane,
+    timeout_ms: float,
+    chunks: Chunks | None,
 ) -> tuple[Completion, HocketError | None]:
     """Return what the backend made, or what it metered together with its error."""
     try:
         lane.cancellation.check()
-        asking = asyncio.create_task(_completed(backend, request, lane, timeout_ms))
+        asking = asyncio.create_task(_completed(backend, request, timeout_ms, chunks))
         return await lane.cancellation.guard(asking), None
     except BackendError as error:
         return error.spent, error
@@ -375,9 +422,9 @@ async def _asked(
 
 
 async def _completed(
-    backend: Backend, request: CallRequest, lane: Lane, timeout_ms: float
+    backend: Backend, request: CallRequest, timeout_ms: float, chunks: Chunks | None
 ) -> Completion:
-    return await backend.call(request, timeout_ms=timeout_ms, chunks=lane.relay)
+    return await backend.call(request, timeout_ms=timeout_ms, chunks=chunks)
 
 
 def _log(lane: Lane | None, record: UsageRecord) -> None:

@@ -14,6 +14,7 @@ from typing import Protocol
 from hocket.gateway.backends.protocol import Chunk, Chunks
 from hocket.gateway.cancellation import Cancellation
 from hocket.gateway.floor import Place
+from hocket.gateway.hooks import Prepared
 from hocket.gateway.relay import Relay
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import Completion
@@ -40,6 +41,8 @@ class Lane:
     relay: Relay | None = None
     because: str = ""
     place: Place | None = None
+    prepared: Prepared | None = None
+    """The call as hooks leave it, where it goes through any."""
     announced: Announced | None = None
     started_ms: float = 0.0
     latency_ms: float = 0.0

@@ -88,6 +88,12 @@ class GatewayMetrics:
             ("experiment", "arm", "cause"),
             registry=registry,
         )
+        self.hook_failures = Counter(
+            "hocket_gateway_hook_failures",
+            "Hooks that failed or took too long, by what then became of the call.",
+            ("hook", "on_failure"),
+            registry=registry,
+        )
         self.breaker_open = Gauge(
             "hocket_gateway_breaker_open",
             "1 while a replica's breaker is open, 0.5 while it is tried.",

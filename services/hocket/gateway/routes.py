@@ -15,12 +15,14 @@ from typing import Any
 
 import structlog
 
-from hocket.gateway.core import budget_rules, experiments
+from hocket.gateway.core import budget_rules, experiments, hook_rules
 from hocket.gateway.core.access import Access, parse_access
 from hocket.gateway.core.budget_rules import NO_BUDGETS, BudgetRules
 from hocket.gateway.core.configuration import parse
 from hocket.gateway.core.experiments import Experiment
+from hocket.gateway.core.hook_rules import HookRule
 from hocket.gateway.core.table import RoutingTable
+from hocket.gateway.hooks import BuiltHook, build
 from hocket.gateway.list_prices import with_list_prices
 from hocket.gateway.served import ServedBackend, retire_missing, serve
 from hocket.kit import clock, config
@@ -34,14 +36,15 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """A routing table, its backends by replica key, the budgets, the keys of the HTTP door and the
-    experiments; replaced as a whole on reload."""
+    """A routing table, its backends by replica key, the budgets, the keys of the HTTP door, the
+    experiments and the hooks; replaced as a whole on reload."""
 
     table: RoutingTable
     served: Mapping[str, ServedBackend]
     budgets: BudgetRules = NO_BUDGETS
     access: Access = field(default_factory=Access)
     experiments: tuple[Experiment, ...] = ()
+    hooks: tuple[BuiltHook, ...] = ()
 
 
 async def read_routes(path: Path | None, before: Routes | None = None) -> Routes:
@@ -51,13 +54,22 @@ async def read_routes(path: Path | None, before: Routes | None = None) -> Routes
     budgets = budget_rules.read(content.get("budgets"), os.environ)
     access = parse_access(content.get("access"), os.environ)
     tried = experiments.read(content.get("experiments"), os.environ, table)
+    hooks = await _hooks(hook_rules.read(content.get("hooks"), os.environ, table), before)
     for name in table.without_effect:
         log.warning("routing_field_without_effect", field=name)
     for spec in table.backends():
         if not spec.prices.priced:
             log.warning("backend_unpriced", backend=spec.key)
     served = await serve(table, before.served if before else {}, clock.now_ms)
-    return Routes(table, served, budgets, access, tried)
+    return Routes(table, served, budgets, access, tried, hooks)
+
+
+async def _hooks(rules: tuple[HookRule, ...], before: Routes | None) -> tuple[BuiltHook, ...]:
+    """Return the hooks of some rules, those of before where the rules are the same; a hook may take long
+    to make, so a thread does it."""
+    if before is not None and tuple(one.rule for one in before.hooks) == rules:
+        return before.hooks
+    return await asyncio.to_thread(build, rules) if rules else ()
 
 
 class Reload:

@@ -48,6 +48,14 @@ class ExperimentNotTold(HocketError):
     retryable = True
 
 
+class HookFailed(HocketError):
+    """The hook `{hook}` failed: {reason}. The call was not let through; mend the hook, give it more
+    time (`budget_ms`), or let calls pass without it (`on_failure: open`)."""
+
+    code = "hook_failed"
+    error_class = ErrorClass.INVALID
+
+
 class CallMalformed(HocketError):
     """The call is not valid at `{field}`: {reason}. Send a CallRequest as JSON."""
 

@@ -1,0 +1,223 @@
+"""Personal data in texts: found by patterns, replaced by placeholders, and put back into answers.
+
+A placeholder names the kind and counts (`<EMAIL_1>`); within one call the same value has the same one,
+so that a model can still tell people apart. Patterns begin at a boundary, and have a bound or cannot
+fail, so that no text makes them slow. What only looks like a card, an account or an address is left
+alone: cards have Luhn's check digit, IBANs ISO 7064's, addresses must parse. Cards and accounts are
+looked for in every run of groups, for numbers stand beside numbers.
+"""
+
+import ipaddress
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+MAX_PATTERNS = 32
+MAX_VALUES = 10_000
+"""Different values in one call; further ones get the last placeholder, and cannot be put back."""
+_TAGS: tuple[str, ...] = ("", *"xyzabcdefghijklmnopqrstuvw")
+
+_GROUP = re.compile(r"[^ -]+")
+_DIGITS = re.compile(r"\D")
+_MIN_PHONE_DIGITS, _MAX_PHONE_DIGITS = 7, 15
+_IBAN_MIN, _IBAN_MAX = 15, 34
+_CARD_MIN, _CARD_MAX = 13, 19
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A kind of personal data: what looks like it, and whether it is. With `most_chars` the expression
+    finds a run of groups, which may hold values of up to so many characters."""
+
+    kind: str
+    regex: re.Pattern[str]
+    is_one: Callable[[str], bool] = field(default=bool, compare=False)
+    most_chars: int = 0
+
+
+def luhn(text: str) -> bool:
+    """Tell whether digits end with Luhn's check digit (ISO/IEC 7812-1)."""
+    if len(text) < _CARD_MIN:
+        return False
+    digits = [int(one) for one in _DIGITS.sub("", text)]
+    if not _CARD_MIN <= len(digits) <= _CARD_MAX:
+        return False
+    doubled = [sum(divmod(2 * digit, 10)) for digit in digits[-2::-2]]
+    return (sum(digits[::-2]) + sum(doubled)) % 10 == 0
+
+
+def iban(text: str) -> bool:
+    """Tell whether an account number has the right check digits (ISO 13616, ISO 7064 MOD 97-10)."""
+    if not (text[:2].isalpha() and text[2:4].isdigit()):
+        return False
+    plain = text.replace(" ", "")
+    if not _IBAN_MIN <= len(plain) <= _IBAN_MAX:
+        return False
+    return int("".join(str(int(char, 36)) for char in plain[4:] + plain[:4])) % 97 == 1
+
+
+def address(text: str) -> bool:
+    """Tell whether a text is an IPv4 or IPv6 address that is not just the unspecified one."""
+    try:
+        return not ipaddress.ip_address(text).is_unspecified
+    except ValueError:
+        return False
+
+
+def phone(text: str) -> bool:
+    """Tell whether a text has as many digits as a phone number (ITU-T E.164)."""
+    return _MIN_PHONE_DIGITS <= len(_DIGITS.sub("", text)) <= _MAX_PHONE_DIGITS
+
+
+PATTERNS: Mapping[str, Pattern] = {
+    pattern.kind: pattern
+    for pattern in (
+        Pattern(
+            "EMAIL",
+            re.compile(
+                r"(?<![\w.%+-])[\w.%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,63}(?![\w-])"
+            ),
+        ),
+        Pattern("IBAN", re.compile(r"(?<!\w)[A-Z0-9]+(?: [A-Z0-9]+)*"), iban, _IBAN_MAX + 8),
+        Pattern("CARD", re.compile(r"(?<![\w.])\d+(?:[ -]\d+)*"), luhn, _CARD_MAX + 6),
+        Pattern(
+            "IP",
+            re.compile(
+                r"(?<![\w.:])(?:\d{1,3}(?:\.\d{1,3}){3}"
+                r"|(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4})(?![\w:]|\.\d)"
+            ),
+            address,
+        ),
+        Pattern(
+            "PHONE",
+            re.compile(
+                r"(?<![\w.+-])(?:"
+                r"(?:\+|00)\d{1,3}[ ./-]?(?:\(\d{1,5}\)[ ./-]?)?\d(?:[ ./-]?\d){4,12}"
+                r"|\(\d{2,5}\)[ -]?\d{3,4}(?:[ -]?\d{2,4}){1,3}"
+                r"|\d{3}-\d{3}-\d{4}"
+                r"|0\d{1,4}[ /-]\d{3,8}(?:[ -]\d{2,5}){0,2}"
+                r")(?![\w-]|\.\d)"
+            ),
+            phone,
+        ),
+    )
+}
+"""By kind, in the order in which they are looked for: what is found is not looked at again."""
+
+
+class Masks:
+    """The placeholders of one call."""
+
+    def __init__(self, patterns: Iterable[Pattern], texts: Iterable[str]) -> None:
+        self._patterns = tuple(patterns)
+        self._placeholders: dict[tuple[str, str], str] = {}
+        self._counts: dict[str, int] = {}
+        self.values: dict[str, str] = {}
+        """What stands for what."""
+        self._tag = _free_tag([pattern.kind for pattern in self._patterns], texts)
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest placeholder."""
+        return max(map(len, self.values), default=0)
+
+    def mask(self, text: str) -> str:
+        """Return a text with what was found in it replaced."""
+        for pattern in self._patterns:
+
+            def replaced(found: re.Match[str], pattern: Pattern = pattern) -> str:
+                return self._replaced(found.group(), pattern)
+
+            text = pattern.regex.sub(replaced, text)
+        return text
+
+    def _replaced(self, found: str, pattern: Pattern) -> str:
+        """Return what was found with what it holds replaced: all of it, or the runs of its groups that
+        are values, the longest first, for numbers stand beside numbers."""
+        if not pattern.most_chars:
+            is_one = pattern.is_one(found)
+            return self.placeholder(pattern.kind, found) if is_one else found
+        groups = [one.span() for one in _GROUP.finditer(found)]
+        said: list[str] = []
+        first = told = 0
+        while first < len(groups):
+            begin = groups[first][0]
+            last = first
+            while last + 1 < len(groups) and groups[last + 1][1] - begin <= pattern.most_chars:
+                last += 1
+            while last >= first and not pattern.is_one(found[begin : groups[last][1]]):
+                last -= 1
+            if last >= first:
+                end = groups[last][1]
+                said += [found[told:begin], self.placeholder(pattern.kind, found[begin:end])]
+                told = end
+            first = max(last, first) + 1
+        return "".join([*said, found[told:]])
+
+    def placeholder(self, kind: str, value: str) -> str:
+        """Return what stands for a value."""
+        known = self._placeholders.get((kind, value))
+        if known is not None:
+            return known
+        if len(self.values) >= MAX_VALUES:
+            return f"<{kind}_{self._tag}{MAX_VALUES + 1}>"
+        self._counts[kind] = self._counts.get(kind, 0) + 1
+        made = f"<{kind}_{self._tag}{self._counts[kind]}>"
+        self._placeholders[kind, value] = made
+        self.values[made] = value
+        return made
+
+    def unmask(self, text: str) -> str:
+        """Return a text with the values put back."""
+        if "<" not in text or not self.values:
+            return text
+        return self._any().sub(lambda found: self.values[found.group()], text)
+
+    def unmask_json(self, text: str) -> str:
+        """Return JSON as text with the values put back into its strings."""
+        if "<" not in text or not self.values:
+            return text
+        return self._any().sub(lambda found: _in_json(self.values[found.group()]), text)
+
+    def _any(self) -> re.Pattern[str]:
+        return re.compile("|".join(map(re.escape, self.values)))
+
+
+class Unmasking:
+    """Values put back into a text that comes in pieces: what may be the beginning of a placeholder is
+    held back until it is clear."""
+
+    def __init__(self, masks: Masks, unmask: Callable[[str], str]) -> None:
+        self._longest = masks.longest
+        self._unmask = unmask
+        self._held = ""
+
+    def piece(self, text: str) -> str:
+        """Return what can be said after one more piece."""
+        text = self._held + text
+        begin = text.rfind("<")
+        if begin < 0 or ">" in text[begin:] or len(text) - begin >= self._longest:
+            self._held = ""
+            return self._unmask(text)
+        self._held = text[begin:]
+        return self._unmask(text[:begin])
+
+    def rest(self) -> str:
+        """Return what was held back at the end."""
+        held, self._held = self._held, ""
+        return held
+
+
+def _in_json(value: str) -> str:
+    text: str = json.dumps(value, ensure_ascii=False)
+    return text[1:-1]
+
+
+def _free_tag(kinds: Iterable[str], texts: Iterable[str]) -> str:
+    """Return what makes placeholders that stand nowhere in the texts already."""
+    kinds, texts = list(kinds), list(texts)
+    for tag in _TAGS:
+        if not any(f"<{kind}_{tag}" in text for kind in kinds for text in texts):
+            return tag
+    return "q0"

@@ -1,0 +1,106 @@
+"""Every text that a call carries, and every text of its answer, changed in place of where it stands.
+
+What cannot hold a person's words is left as it is: models, tools' definitions, schemas, token ids, and
+data URLs.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from hocket.schemas.messages import CallRequest, Completion
+
+Change = Callable[[str], str]
+
+_BODY_FIELDS = ("messages", "prompt", "input", "user", "metadata", "prediction", "suffix")
+_DATA_URL = "data:"
+
+
+def with_texts(request: CallRequest, change: Change) -> CallRequest:
+    """Return a call with each of its texts changed."""
+    updates: dict[str, Any] = {
+        "messages": tuple(
+            one.model_copy(
+                update={
+                    "content": change(one.content),
+                    "tool_calls": tuple(deep(call, change) for call in one.tool_calls),
+                }
+            )
+            for one in request.messages
+        ),
+        "documents": tuple(
+            one.model_copy(
+                update={
+                    "title": change(one.title),
+                    "source": change(one.source),
+                    "text": change(one.text),
+                    "rows": tuple(tuple(deep(row, change)) for row in one.rows),
+                }
+            )
+            for one in request.documents
+        ),
+        "embed": tuple(change(text) for text in request.embed),
+    }
+    if request.openai is not None:
+        body = request.openai.body
+        changed = {name: deep(body[name], change) for name in _BODY_FIELDS if name in body}
+        updates["openai"] = request.openai.model_copy(update={"body": {**body, **changed}})
+    return request.model_copy(update=updates)
+
+
+def answer_with_texts(answer: Completion, change: Change, in_json: Change) -> Completion:
+    """Return an answer with each of its texts changed; `in_json` changes those that are JSON."""
+    updates: dict[str, Any] = {"text": change(answer.text)}
+    if answer.data is not None:
+        updates["data"] = deep(answer.data, change)
+    if answer.tool_calls:
+        updates["tool_calls"] = tuple(calls_of(list(answer.tool_calls), in_json))
+    if answer.openai is not None:
+        updates["openai"] = _reply(answer.openai, change, in_json)
+    return answer.model_copy(update=updates)
+
+
+def deep(value: Any, change: Change) -> Any:
+    """Return a JSON value with every text in it changed, keys left alone."""
+    if isinstance(value, str):
+        return value if value.startswith(_DATA_URL) else change(value)
+    if isinstance(value, dict):
+        return {key: deep(one, change) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [deep(one, change) for one in value]
+    return value
+
+
+def calls_of(calls: list[Any], in_json: Change) -> list[Any]:
+    """Return OpenAI's tool calls with their arguments changed, which are JSON as text."""
+    return [_with_arguments(call, in_json) for call in calls]
+
+
+def _with_arguments(call: Any, in_json: Change) -> Any:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
+        return call
+    return {**call, "function": {**function, "arguments": in_json(function["arguments"])}}
+
+
+def _reply(reply: dict[str, Any], change: Change, in_json: Change) -> dict[str, Any]:
+    choices = reply.get("choices")
+    if not isinstance(choices, list):
+        return reply
+    return {**reply, "choices": [_choice(one, change, in_json) for one in choices]}
+
+
+def _choice(choice: Any, change: Change, in_json: Change) -> Any:
+    if not isinstance(choice, dict):
+        return choice
+    changed = dict(choice)
+    if isinstance(choice.get("text"), str):
+        changed["text"] = change(choice["text"])
+    message = choice.get("message")
+    if isinstance(message, dict):
+        told = dict(message)
+        if "content" in message:
+            told["content"] = deep(message["content"], change)
+        if isinstance(message.get("tool_calls"), list):
+            told["tool_calls"] = calls_of(message["tool_calls"], in_json)
+        changed["message"] = told
+    return changed
