@@ -93,7 +93,7 @@ class Generator:
                 node["retry"] = RETRY if not self._gentle else {**RETRY, "max_attempts": 20}
             long = node.get("handler") == "sim:long"
             patient = self._gentle and (node["type"] == "pipeline" or long)
-            if node.get("handler") == "sim:hang" or (dice.random() < 0.4 and not patient):
+            if dice.random() < 0.4 and not patient:
                 node["timeout_ms"] = dice.choice((300, 900, 2_000))
         if dice.random() < 0.15:
             node["optional"] = True
@@ -165,6 +165,8 @@ class Generator:
         else:
             kinds = GENTLE_KINDS if self._gentle else KINDS
             node = {"type": "python", "handler": f"sim:{dice.choice(kinds)}"}
+            if node["handler"] == "sim:hang" and dice.random() < 0.9:  # else until the run's end
+                node["timeout_ms"] = dice.choice((300, 900, 2_000))
         if dice.random() < 0.3:
             node["retry"] = RETRY
         return node

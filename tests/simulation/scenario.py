@@ -1,5 +1,6 @@
 """One play from a seed: a platform, pipelines, users, faults, and what is checked of it."""
 
+import gc
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -125,6 +126,16 @@ def play(
     verbose: bool = False,
 ) -> Outcome:
     """Play a seed to its end, or to the first violation."""
+    collecting = gc.isenabled()
+    gc.disable()  # what a collector closes would run code of dead processes at odd moments
+    try:
+        return _played(seed, bug, verbose=verbose)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _played(seed: str, bug: Callable[[], AbstractContextManager[Any]], *, verbose: bool) -> Outcome:
     world = World(seed, verbose=verbose)
     plan = plan_of(seed)
     platform = Platform(world, plan.layout)

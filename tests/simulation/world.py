@@ -8,7 +8,6 @@ Nothing here or in the processes reads real time, real dice, or the order of a s
 
 import asyncio
 import contextvars
-import gc
 import hashlib
 import heapq
 import logging
@@ -275,7 +274,6 @@ def replaced(world: World, transport: Callable[[], Any]) -> Iterator[None]:
     dice = world.dice("ids")
     time = SimpleNamespace(monotonic=world.monotonic_s, time=world.wall_s)
     logs = structlog.get_config()
-    collecting = gc.isenabled()
     sockets_and_dice = swapped(
         (nats.aio.client, "TcpTransport", transport),
         (nats.aio.client, "time", time),
@@ -286,14 +284,11 @@ def replaced(world: World, transport: Callable[[], Any]) -> Iterator[None]:
     )
     with sockets_and_dice, clock.source(world.wall_s, world.monotonic_s):
         _log_to(world)
-        gc.disable()  # what a collector closes would run code of dead processes at odd moments
         try:
             yield
         finally:
             world.close()
             structlog.configure(**logs)
-            if collecting:
-                gc.enable()
 
 
 def _log_to(world: World) -> None:
