@@ -66,7 +66,7 @@ def plan_of(seed: str) -> Plan:
 
 def _drawn(dice: Random) -> Plan:
     gentle = dice.random() < 0.5
-    slo_ms = GENEROUS_MS if gentle else dice.choice((2_000.0, 8_000.0, 30_000.0))
+    slo_ms = GENEROUS_MS if gentle else dice.choice((2_000.0, 8_000.0, 15_000.0))
     generator = Generator(dice, gentle=gentle)
     documents = [
         generator.pipeline(f"p{number}", slo_ms=slo_ms) for number in range(dice.randint(1, 2))
