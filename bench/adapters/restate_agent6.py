@@ -88,7 +88,7 @@ async def main(server: str, folder: Path) -> None:
             await serve(one_run)
     finally:
         for process in processes:
-            process.terminate()
+            process.kill()  # what they keep is thrown away with their folder
         await asyncio.gather(*(process.wait() for process in processes))
 
 
