@@ -69,8 +69,8 @@ def _ack_at_once(_original: Any) -> Any:
 
 def _always_new(original: Any) -> Any:
     async def accept(self: Any, event: Any, at_ms: float) -> None:
-        self._runs.pop(event.run_id, None)
-        self._ended.pop(event.run_id, None)
+        self._runs.in_flight.pop(event.run_id, None)
+        self._runs.forget(event.run_id)
         with mock.patch.object(type(self), "_may_be_old", return_value=False):
             await original(self, event, at_ms)
 
@@ -126,7 +126,7 @@ def _before_the_end_is_committed(original: Any) -> Any:
         if decision.run.ended and (before is None or not before.ended):
             for command in decision.commands:
                 if hasattr(command, "finished"):
-                    self._execute(command)
+                    self._ended_committed(decision.run, command.finished)
 
     return carry_out
 
@@ -170,6 +170,7 @@ def _resumed_with_all(original: Any) -> Any:
             attempts.redispatch(u, step)
             for _, step in sorted(run.steps.items())
             if step.state is StepState.SUCCEEDED and step.role == "leaf" and step.attempt
+            if step.link == "node" and step.parent in u.scopes
         ]
         return replace(decision, commands=(*decision.commands, *again))
 
