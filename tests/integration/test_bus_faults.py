@@ -296,7 +296,8 @@ async def test_a_cancellation_that_comes_with_the_answer_is_not_forgotten(nats_u
 
 
 async def test_closing_waits_for_acknowledgements(nats_url: str, bus: Bus) -> None:
-    await bus.api("STREAM.CREATE.IDS", {"name": "IDS", "subjects": ["ids"]}, timeout_ms=5_000)
+    in_memory = {"name": "IDS", "subjects": ["ids"], "storage": "memory"}  # 500 flushes take long
+    await bus.api("STREAM.CREATE.IDS", in_memory, timeout_ms=5_000)
     ending = await Bus.connect(nats_url, name="ending")
     posts = [ending.post("ids", b"x") for _ in range(500)]
     await ending.close()
