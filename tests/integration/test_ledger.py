@@ -17,6 +17,7 @@ import asyncpg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from nats.js.errors import NotFoundError
 from prometheus_client import CollectorRegistry
 
 from hocket.gateway.core.price import Prices, cost
@@ -122,7 +123,10 @@ async def heard(bus: Bus) -> None:
 
     async def all_of_them() -> bool:
         info = await bus.js.stream_info(subjects.CALLS)
-        consumer = await bus.js.consumer_info(subjects.CALLS, DURABLE)
+        try:
+            consumer = await bus.js.consumer_info(subjects.CALLS, DURABLE)
+        except NotFoundError:  # the ledger makes it when it begins
+            return False
         return consumer.ack_floor.stream_seq >= info.state.last_seq
 
     await until(all_of_them)

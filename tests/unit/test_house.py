@@ -23,6 +23,12 @@ def test_every_package_says_that_it_is_typed() -> None:
     assert not [p.name for p in named if not (p / "py.typed").exists()]
 
 
+def test_no_two_test_files_share_a_name() -> None:
+    """pytest imports them by their base names."""
+    names = [file.name for file in (ROOT / "tests").rglob("test_*.py")]
+    assert not {name for name in names if names.count(name) > 1}
+
+
 def test_a_core_imports_nothing_of_the_world() -> None:
     """The linter checks imports; this checks that the linter is told to."""
     text = (ROOT / "pyproject.toml").read_text()
