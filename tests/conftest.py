@@ -17,7 +17,9 @@ import nats
 import pytest
 from hypothesis import settings
 
+from hocket.kit.bus import Bus
 from hocket.kit.embedded import EmbeddedServers
+from hocket.kit.streams import ensure_streams
 
 settings.register_profile("house", deadline=None)  # a shared machine is slow at times, not wrong
 settings.load_profile("house")
@@ -53,6 +55,15 @@ async def nats_url(servers: EmbeddedServers) -> AsyncIterator[str]:
                 await jetstream.delete_stream(stream.config.name)
     finally:
         await connection.close()
+
+
+@pytest.fixture
+async def bus(nats_url: str) -> AsyncIterator[Bus]:
+    """A connection to that server, with the platform's streams."""
+    bus = await Bus.connect(nats_url, name="test")
+    await ensure_streams(bus)
+    yield bus
+    await bus.close()
 
 
 @pytest.fixture

@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 
 from simulation.nats_server import Server
 from simulation.nats_transport import SimulatedTransport
 from simulation.platform import URL
-from simulation.world import World, replaced
+from simulation.scenes import play_scene
+from simulation.world import Process, World
 
 LIMIT_S = 60.0
 Scene = Callable[[str], Awaitable[None]]
@@ -35,21 +35,7 @@ def _play_simulated(scene: Scene) -> None:
     class Transport(SimulatedTransport):
         server = Server(world)
 
-    ends: list[BaseException | None] = []
-
-    def ended(error: BaseException | None) -> None:
-        ends.append(error)
-        world.stop()
-
-    async def main() -> None:
+    async def main(_process: Process) -> None:
         await scene(URL)
 
-    with replaced(world, Transport):
-        process = world.process("scene")
-        process.on_exit = ended
-        process.start(main())
-        world.run(LIMIT_S)
-    assert ends, f"the scene has not ended after {LIMIT_S} s"
-    error: Any = ends[0]
-    if error is not None:
-        raise error
+    play_scene(world, Transport, main, LIMIT_S)

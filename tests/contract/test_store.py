@@ -20,7 +20,8 @@ from hocket.coordinator.store import Batch, PartitionLost, Store
 from hocket.schemas.messages import Priority
 from simulation.cache_tables import CacheTables, SimulatedCacheStore
 from simulation.database import Database, SimulatedStore
-from simulation.world import EPOCH_S, World, replaced
+from simulation.scenes import play_scene
+from simulation.world import EPOCH_S, Process, World
 
 LIMIT_S = 30.0
 NOW_MS = EPOCH_S * 1_000
@@ -67,16 +68,11 @@ async def _play_real(scene: Scene, url: str) -> None:
 def _play_simulated(scene: Scene) -> None:
     world = World("contract")
     database = Database(world)
-    ends: list[BaseException | None] = []
-
-    def ended(error: BaseException | None) -> None:
-        ends.append(error)
-        world.stop()
 
     async def apply(document: dict[str, Any]) -> None:
         database.apply("t", document)
 
-    async def main() -> None:
+    async def main(process: Process) -> None:
         tables = CacheTables(database)
         await scene(
             Parts(
@@ -86,15 +82,7 @@ def _play_simulated(scene: Scene) -> None:
             )
         )
 
-    with replaced(world, lambda: None):
-        process = world.process("scene")
-        process.on_exit = ended
-        process.start(main())
-        world.run(LIMIT_S)
-    assert ends, f"the scene has not ended after {LIMIT_S} s"
-    error: Any = ends[0]
-    if error is not None:
-        raise error
+    play_scene(world, lambda: None, main, LIMIT_S)
 
 
 def a_run(run_id: str = "r1", **fields: Any) -> Run:

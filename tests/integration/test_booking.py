@@ -1,7 +1,6 @@
 """Booking over real NATS: records share messages, none is lost, and each caller waits for its own."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -15,14 +14,6 @@ from hocket.schemas import subjects
 from hocket.schemas.messages import Attribution, CallOpened, UsageRecord
 
 BOUND_S = 60.0
-
-
-@pytest.fixture
-async def bus(nats_url: str) -> AsyncIterator[Bus]:
-    bus = await Bus.connect(nats_url, name="test")
-    await ensure_streams(bus)
-    yield bus
-    await bus.close()
 
 
 def booking(bus: Bus) -> Booking:

@@ -1,7 +1,6 @@
 """Messages that could not be handled: kept with their context, and out of the way of others."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,20 +18,11 @@ from hocket.kit import dead_letters
 from hocket.kit.bus import Bus
 from hocket.kit.dead_letters import DeadLetterSettled, DeadLetterUnknown
 from hocket.kit.lifecycle import Health
-from hocket.kit.streams import ensure_streams
 from hocket.schemas import subjects
 from hocket.schemas.errors import ErrorInfo
 
 BOUND_S = 60
 STEP = b'{"run_id": "r1", "step": "a", "attempt": 2, "pipeline": "p", "partition": 0, "input": {}}'
-
-
-@pytest.fixture
-async def bus(nats_url: str) -> AsyncIterator[Bus]:
-    bus = await Bus.connect(nats_url, name="letters")
-    await ensure_streams(bus)
-    yield bus
-    await bus.close()
 
 
 async def bury(bus: Bus, source: str, subject: str, payload: bytes, **details: Any) -> None:

@@ -15,7 +15,6 @@ from gateway_process import call, records, running_gateway
 from hocket.kit import clock
 from hocket.kit.bus import Bus
 from hocket.kit.embedded import EmbeddedServers
-from hocket.kit.streams import ensure_streams
 from hocket.schemas import subjects
 from hocket.schemas.messages import (
     Attribution,
@@ -30,14 +29,6 @@ from mock_upstream import Upstream, running_upstream
 
 BOUND_S = 60.0
 BOUND_MS = 60_000.0
-
-
-@pytest.fixture
-async def bus(nats_url: str) -> AsyncIterator[Bus]:
-    bus = await Bus.connect(nats_url, name="test")
-    await ensure_streams(bus)
-    yield bus
-    await bus.close()
 
 
 @pytest.fixture

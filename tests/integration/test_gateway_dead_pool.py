@@ -16,21 +16,12 @@ import pytest
 from gateway_process import call, records, running_gateway
 from hocket.kit import clock
 from hocket.kit.bus import Bus
-from hocket.kit.streams import ensure_streams
 from hocket.schemas.messages import Attribution, CallReply, CallRequest, ChatMessage
 from mock_upstream import Upstream, running_upstream
 
 BOUND_S = 60.0
 HOCKET = str(Path(sys.executable).with_name("hocket"))
 numbers = itertools.count(1)
-
-
-@pytest.fixture
-async def bus(nats_url: str) -> AsyncIterator[Bus]:
-    bus = await Bus.connect(nats_url, name="test")
-    await ensure_streams(bus)
-    yield bus
-    await bus.close()
 
 
 @pytest.fixture

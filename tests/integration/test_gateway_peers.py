@@ -24,14 +24,6 @@ ASKED = 24
 
 
 @pytest.fixture
-async def bus(nats_url: str) -> AsyncIterator[Bus]:
-    bus = await Bus.connect(nats_url, name="test")
-    await ensure_streams(bus)
-    yield bus
-    await bus.close()
-
-
-@pytest.fixture
 async def upstream() -> AsyncIterator[Upstream]:
     async with running_upstream() as running:
         running.answer = running.hangs

@@ -26,7 +26,6 @@ from hocket.kit.bus import Bus
 from hocket.kit.database import connect_pool
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.lifecycle import Health
-from hocket.kit.streams import ensure_streams
 from hocket.ledger.intake import ANNOUNCED, BOOKED, DURABLE, Intake
 from hocket.ledger.metrics import LedgerMetrics
 from hocket.ledger.store import sweep
@@ -42,14 +41,6 @@ from hocket.schemas.messages import (
 
 BOUND_S = 60.0
 STARTED_MS = 1_800_000_000_000.0
-
-
-@pytest.fixture
-async def bus(nats_url: str) -> AsyncIterator[Bus]:
-    bus = await Bus.connect(nats_url, name="test")
-    await ensure_streams(bus)
-    yield bus
-    await bus.close()
 
 
 @pytest.fixture

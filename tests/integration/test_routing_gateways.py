@@ -18,7 +18,6 @@ from hocket.kit import clock
 from hocket.kit.bus import Bus
 from hocket.kit.database import connect_pool
 from hocket.kit.lifecycle import Health
-from hocket.kit.streams import ensure_streams
 from hocket.ledger.intake import ANNOUNCED, BOOKED, Intake
 from hocket.ledger.metrics import LedgerMetrics
 from hocket.schemas import subjects
@@ -35,14 +34,6 @@ from mock_upstream import Upstream, delta, running_upstream
 BOUND_S = 60.0
 ASKED = 12
 """So often that both of two gateways are among those who answer, but for one time in two thousand."""
-
-
-@pytest.fixture
-async def bus(nats_url: str) -> AsyncIterator[Bus]:
-    bus = await Bus.connect(nats_url, name="test")
-    await ensure_streams(bus)
-    yield bus
-    await bus.close()
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from aiohttp import web
 from gateway_process import Gateway, call, running_gateway
 from hocket.kit import clock
 from hocket.kit.bus import Bus
-from hocket.kit.streams import ensure_streams
 from hocket.schemas.messages import CallRequest, ChatMessage
 from mock_upstream import Upstream, running_upstream
 
@@ -50,14 +49,6 @@ class Counted:
             while not holds(self.now):
                 self._changed.clear()
                 await self._changed.wait()
-
-
-@pytest.fixture
-async def bus(nats_url: str) -> AsyncIterator[Bus]:
-    bus = await Bus.connect(nats_url, name="test")
-    await ensure_streams(bus)
-    yield bus
-    await bus.close()
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from hocket.emulator.configuration import parse
 from hocket.emulator.running import RunningEngine, running
 from hocket.kit import clock
 from hocket.kit.bus import Bus
-from hocket.kit.streams import ensure_streams
 from hocket.schemas import subjects
 from hocket.schemas.messages import (
     CallReply,
@@ -89,14 +88,6 @@ async def engines() -> AsyncIterator[Engines]:
     ]
     async with running(parse({"speed": SPEED, "engines": groups})) as found:
         yield Engines({one.engine.profile.model: one for one in found})
-
-
-@pytest.fixture
-async def bus(nats_url: str) -> AsyncIterator[Bus]:
-    bus = await Bus.connect(nats_url, name="test")
-    await ensure_streams(bus)
-    yield bus
-    await bus.close()
 
 
 async def ask(bus: Bus, model: str, within_s: float = BOUND_S) -> CallReply:

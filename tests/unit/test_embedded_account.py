@@ -17,6 +17,7 @@ from hocket.kit.embedded.errors import NoUnprivilegedAccount
 ASKING = 8
 NAMESPACED = """
 set -e
+mkdir {copy} {told}
 cp -a /etc/. {copy}
 sed -i '/^pgserver:/d' {copy}/passwd {copy}/shadow {copy}/group {copy}/gshadow
 rm -f {copy}/*.lock
@@ -25,7 +26,7 @@ for number in $(seq {asking}); do {python} -c '
 from pathlib import Path
 from hocket.kit.embedded.account import account_for_postgres
 account = account_for_postgres(Path("/nonexistent/cluster"))
-print("account", account.uid, account.gid, flush=True)
+Path("{told}/'$number'").write_text(repr(account))
 ' & done
 wait
 """
@@ -72,12 +73,15 @@ def test_a_list_of_accounts_that_stays_locked_is_named(
 def test_processes_that_start_for_the_first_time_at_once_get_one_account(tmp_path: Path) -> None:
     if os.geteuid() != 0 or not (shutil.which("unshare") and shutil.which("useradd")):
         pytest.skip("only root makes accounts, and only in a namespace of its own is it tried")
-    script = NAMESPACED.format(copy=tmp_path, python=sys.executable, asking=ASKING)
+    told = tmp_path / "told"  # a file each: what eight processes print at once may be interleaved
+    script = NAMESPACED.format(
+        copy=tmp_path / "etc", told=told, python=sys.executable, asking=ASKING
+    )
     done = subprocess.run(
         ["unshare", "--mount", "bash", "-c", script],
         capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     if done.returncode and "mount" in done.stderr:
         pytest.skip(f"no mount namespace here: {done.stderr.strip()}")
-    told = [line for line in done.stdout.splitlines() if line.startswith("account ")]
-    assert (len(told), len(set(told))) == (ASKING, 1), done.stdout + done.stderr
+    accounts = [file.read_text() for file in told.iterdir()]
+    assert (len(accounts), len(set(accounts))) == (ASKING, 1), done.stdout + done.stderr

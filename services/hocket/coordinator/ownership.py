@@ -25,7 +25,7 @@ import structlog
 
 from hocket.coordinator.core.ownership import View, plan
 from hocket.coordinator.fullness import Fullness
-from hocket.kit.bucket import Entry, Leases, RevisionPassed
+from hocket.kit.bucket import Entry, Leases, RevisionPassed, until_changed
 from hocket.kit.bus import BusUnavailable
 from hocket.kit.lifecycle import Health
 from hocket.schemas.errors import HocketError
@@ -140,7 +140,7 @@ class Ownership:
             while True:
                 self._leases.changed.clear()
                 self._look()
-                await self._until_changed()
+                await until_changed(self._leases, TICK_S)
                 if self._failed.done():
                     self._failed.result()
         finally:
@@ -188,13 +188,6 @@ class Ownership:
             return None
 
     # ---- looking ----------------------------------------------------------------------------
-
-    async def _until_changed(self) -> None:
-        try:
-            async with asyncio.timeout(TICK_S):
-                await self._leases.changed.wait()
-        except TimeoutError:
-            return
 
     def _look(self) -> None:
         """Do what the rule says of what is known now."""

@@ -20,7 +20,7 @@ from typing import Any
 
 import structlog
 
-from hocket.kit.bucket import Bucket, Entry, RevisionPassed
+from hocket.kit.bucket import Bucket, Entry, RevisionPassed, until_changed
 from hocket.kit.bus import BusUnavailable
 from hocket.kit.lifecycle import Health
 
@@ -128,7 +128,7 @@ class Company:
             while True:
                 self._leases.changed.clear()
                 self._look()
-                await self._until_changed()
+                await until_changed(self._leases, TICK_S)
         finally:
             beating.cancel()
             await asyncio.wait({beating})
@@ -144,13 +144,6 @@ class Company:
                 self._beaten_at_s = sent_s
                 self._leases.changed.set()
             await asyncio.sleep(BEAT_S)
-
-    async def _until_changed(self) -> None:
-        try:
-            async with asyncio.timeout(TICK_S):
-                await self._leases.changed.wait()
-        except TimeoutError:
-            return
 
     def _look(self) -> None:
         now_s = asyncio.get_running_loop().time()

@@ -72,6 +72,15 @@ class Leases(Protocol):
     ) -> int: ...
 
 
+async def until_changed(leases: Leases, timeout_s: float) -> None:
+    """Wait until something changed, or the time is over."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await leases.changed.wait()
+    except TimeoutError:
+        return
+
+
 class Bucket:
     """See the module."""
 

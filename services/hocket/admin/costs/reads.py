@@ -1,6 +1,7 @@
 """What the report views say about cost."""
 
 from datetime import date, datetime
+from typing import Any
 
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.schemas.rest import (
@@ -74,57 +75,44 @@ async def by_pipeline(
     pool: Pool, tenant: str, first: date, last: date, pipeline: str | None
 ) -> PipelineCosts:
     """Return cost by pipeline and day, from the first to the last day, both included."""
-    rows = await pool.fetch(
-        BY_PIPELINE_DAY, tenant, first, last, pipeline, MAX_ROWS + 1, timeout=QUERY_TIMEOUT_S
-    )
-    return PipelineCosts(
-        costs=tuple(PipelineDayCost(**dict(row)) for row in rows[:MAX_ROWS]),
-        truncated=len(rows) > MAX_ROWS,
-    )
+    rows, more = await _rows(pool, BY_PIPELINE_DAY, tenant, first, last, pipeline)
+    return PipelineCosts(costs=tuple(PipelineDayCost(**row) for row in rows), truncated=more)
 
 
 async def by_node(pool: Pool, tenant: str, pipeline: str | None, version: int | None) -> NodeCosts:
     """Return cost by node, model and backend over all time."""
-    rows = await pool.fetch(
-        BY_NODE, tenant, pipeline, version, MAX_ROWS + 1, timeout=QUERY_TIMEOUT_S
-    )
-    return NodeCosts(
-        costs=tuple(PipelineNodeCost(**dict(row)) for row in rows[:MAX_ROWS]),
-        truncated=len(rows) > MAX_ROWS,
-    )
+    rows, more = await _rows(pool, BY_NODE, tenant, pipeline, version)
+    return NodeCosts(costs=tuple(PipelineNodeCost(**row) for row in rows), truncated=more)
 
 
 async def by_kind(
     pool: Pool, tenant: str, first: date, last: date, pipeline: str | None
 ) -> KindCosts:
     """Return cost by node, day and kind, from the first to the last day, both included."""
-    rows = await pool.fetch(
-        BY_KIND, tenant, first, last, pipeline, MAX_ROWS + 1, timeout=QUERY_TIMEOUT_S
-    )
-    return KindCosts(
-        costs=tuple(KindCost(**dict(row)) for row in rows[:MAX_ROWS]),
-        truncated=len(rows) > MAX_ROWS,
-    )
+    rows, more = await _rows(pool, BY_KIND, tenant, first, last, pipeline)
+    return KindCosts(costs=tuple(KindCost(**row) for row in rows), truncated=more)
 
 
 async def saved_by_cache(
     pool: Pool, tenant: str, first: date, last: date, pipeline: str | None
 ) -> CacheSavings:
     """Return what the step cache spared, from the first to the last day, both included."""
-    rows = await pool.fetch(
-        SAVED_BY_CACHE, tenant, first, last, pipeline, MAX_ROWS + 1, timeout=QUERY_TIMEOUT_S
-    )
-    return CacheSavings(
-        savings=tuple(CacheSaving(**dict(row)) for row in rows[:MAX_ROWS]),
-        truncated=len(rows) > MAX_ROWS,
-    )
+    rows, more = await _rows(pool, SAVED_BY_CACHE, tenant, first, last, pipeline)
+    return CacheSavings(savings=tuple(CacheSaving(**row) for row in rows), truncated=more)
 
 
 async def by_run(
     pool: Pool, tenant: str, since: datetime, pipeline: str | None, limit: int
 ) -> RunCosts:
     """Return cost by run since a moment, the dearest first."""
-    rows = await pool.fetch(BY_RUN, tenant, since, pipeline, limit + 1, timeout=QUERY_TIMEOUT_S)
-    return RunCosts(
-        costs=tuple(RunCostRow(**dict(row)) for row in rows[:limit]), truncated=len(rows) > limit
-    )
+    rows, more = await _rows(pool, BY_RUN, tenant, since, pipeline, limit=limit)
+    return RunCosts(costs=tuple(RunCostRow(**row) for row in rows), truncated=more)
+
+
+async def _rows(
+    pool: Pool, query: str, *arguments: Any, limit: int = MAX_ROWS
+) -> tuple[list[dict[str, Any]], bool]:
+    """Return at most `limit` rows of a query whose last argument is its LIMIT, and whether there are
+    more."""
+    rows = await pool.fetch(query, *arguments, limit + 1, timeout=QUERY_TIMEOUT_S)
+    return [dict(row) for row in rows[:limit]], len(rows) > limit

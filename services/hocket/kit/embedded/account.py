@@ -145,7 +145,7 @@ def _locked(folder: Path) -> Iterator[None]:
                 if time.monotonic() >= deadline:
                     reason = f"another process has {folder} locked for {LOCK_TIMEOUT_S:g} s"
                     raise NoUnprivilegedAccount(reason=reason) from None
-                time.sleep(LOCK_PAUSE_S)
+                time.sleep(LOCK_PAUSE_S)  # flock knows no timeout; this is a thread of its own
         yield
     finally:
         os.close(descriptor)
