@@ -349,6 +349,8 @@ def report(plays: Mapping[str, Sequence[Played]], arguments: argparse.Namespace)
     keys = ("seed", "seconds", "slots", "utilisation")
     settings = {key: getattr(arguments, key) for key in keys}
     print(json.dumps(settings | {"plays": figures}), flush=True)
+    if "fail" not in figures:
+        return
     fail, degrade = figures["fail"], figures["degrade"]
     if not fail["doomed"] or not missed:
         raise DoesNotHold("no run was doomed: raise --utilisation")

@@ -37,7 +37,7 @@ LEAVE_S = 5.0
 """For what a partition decided to be written and told before it is left all the same."""
 RETRY_S = 0.25
 DURATIONS_EVERY_S = 5.0
-OUTLOOKS_EVERY_S = 1.0
+OUTLOOKS_EVERY_S = 0.5
 """What was measured enters the logs at most this often."""
 
 log = structlog.get_logger(__name__)

@@ -9,7 +9,8 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hocket.coordinator.core.deadlines import Estimate, Outlook, observe, outlook
+from hocket.coordinator.core.deadlines import HOP, Estimate, Outlook, observe, outlook
+from hocket.coordinator.core.hops import observe_hop
 from hocket.coordinator.store import Store
 from hocket.kit.clock import monotonic_ms
 from hocket.schemas.pipeline.plan import Plan
@@ -44,7 +45,8 @@ class Durations:
     def measured(self, tenant: str, pipeline: str, path: str, duration_ms: float) -> None:
         """Take in how long a node took."""
         measured = self._measured.setdefault((tenant, pipeline), _Measured())
-        measured.estimates[path] = observe(measured.estimates.get(path), duration_ms)
+        observed = observe_hop if path == HOP else observe
+        measured.estimates[path] = observed(measured.estimates.get(path), duration_ms)
         measured.changed.add(path)
 
     def of(self, tenant: str, pipeline: str) -> Mapping[str, Estimate]:

@@ -11,7 +11,8 @@ from playing import START_MS, Play, python
 from test_restore import assert_same, read_back
 
 from hocket.coordinator.core.commands import CancelAttempt
-from hocket.coordinator.core.deadlines import TAIL_SD, Estimate, outlook
+from hocket.coordinator.core.deadlines import Estimate, outlook
+from hocket.coordinator.core.feasibility import LAST_MOMENT_SD
 from hocket.coordinator.core.state import RunStatus, StepState
 from hocket.schemas.errors import ErrorClass, ErrorInfo, InvalidInput
 from hocket.schemas.messages import SignalReceived, TimerFired
@@ -69,10 +70,19 @@ def test_the_fast_variant_serves_from_the_start_where_the_node_would_miss_the_de
     assert play.run.steps["draft"].degraded
 
 
+def test_a_node_that_would_most_likely_be_given_up_on_the_way_is_not_begun() -> None:
+    last_start_ms = 10_000 - (500 + 1_000 + LAST_MOMENT_SD * 100) - 4_000
+    for after_ms, begun in ((-1, ["draft"]), (1, ["draft!0"])):
+        play = Play(draft(), spec=DEGRADE)
+        pass_to(play, last_start_ms + after_ms)
+        play.finish("a")
+        assert play.waiting() == begun
+
+
 def test_a_node_that_takes_too_long_is_given_up_just_in_time_for_its_fast_variant() -> None:
     play = Play(draft(), spec=DEGRADE)
     play.finish("a")
-    instead_ms = 500 + 1_000 + TAIL_SD * 100
+    instead_ms = 500 + 1_000 + LAST_MOMENT_SD * 100
     pass_to(play, 10_000 - instead_ms - 1)
     assert play.waiting() == ["draft"]
     pass_to(play, 10_000 - instead_ms)
@@ -170,9 +180,9 @@ def test_an_optional_node_that_takes_too_long_is_left_out_just_in_time() -> None
     }
     play = Play(nodes, spec=DEGRADE)
     play.finish("a")
-    pass_to(play, 10_000 - 1_000 - TAIL_SD * 100 - 1)
+    pass_to(play, 10_000 - 1_000 - LAST_MOMENT_SD * 100 - 1)
     assert play.waiting() == ["extra"]
-    pass_to(play, 10_000 - 1_000 - TAIL_SD * 100)
+    pass_to(play, 10_000 - 1_000 - LAST_MOMENT_SD * 100)
     assert play.waiting() == ["end"]
     play.finish("end", "done")
     assert (play.run.status, play.run.output) == (RunStatus.DEGRADED, "done")

@@ -6,8 +6,9 @@ import pytest
 from playing import START_MS, Play, python
 from test_feasibility import DEGRADE, cancelled, draft, pass_to
 
-from hocket.coordinator.core.deadlines import HOP, TAIL_SD, Estimate, outlook
-from hocket.coordinator.core.hops import hop_ms
+from hocket.coordinator.core.deadlines import HOP, Estimate, outlook
+from hocket.coordinator.core.feasibility import LAST_MOMENT_SD
+from hocket.coordinator.core.hops import RISE, hop_ms, observe_hop
 from hocket.coordinator.core.state import Run, Step
 from hocket.schemas.messages import AttemptFinished, Priority
 from hocket.schemas.pipeline.plan import compile_pipeline
@@ -46,13 +47,27 @@ def test_an_attempt_that_no_worker_began_has_no_hop() -> None:
     assert hop_ms(*ended(), event(started_at_ms=0.0)) is None
 
 
+def test_a_long_hop_counts_at_once_and_short_ones_take_it_back_slowly() -> None:
+    estimate = None
+    for _ in range(100):
+        estimate = observe_hop(estimate, 10.0)
+    assert estimate == Estimate(pytest.approx(10.0), pytest.approx(0.0), estimate.weight)
+    risen = observe_hop(estimate, 210.0)
+    assert risen.mean_ms == pytest.approx(10.0 + RISE * 200.0)
+    assert risen.variance == pytest.approx(RISE * (1 - RISE) * 200.0**2)
+    falling = risen
+    for _ in range(10):
+        falling = observe_hop(falling, 10.0)
+    assert risen.mean_ms / 2 < falling.mean_ms < risen.mean_ms
+
+
 def test_a_node_is_given_up_early_enough_for_the_hops_of_what_comes_instead() -> None:
     plan = compile_pipeline({"pipeline": "p", "nodes": draft(), **DEGRADE})
     play = Play(draft(), spec=DEGRADE)
     play.outlook = outlook(plan, measured())
     play.finish("a")
     variance = 100**2 + 2 * HOP_SD_MS**2
-    instead_ms = 500 + 1_000 + 2 * HOP_MS + TAIL_SD * variance**0.5
+    instead_ms = 500 + 1_000 + 2 * HOP_MS + LAST_MOMENT_SD * variance**0.5
     pass_to(play, 10_000 - instead_ms - 1)
     assert play.waiting() == ["draft"]
     pass_to(play, 10_000 - instead_ms)

@@ -28,7 +28,7 @@ from hocket.coordinator.core.deadlines import (
     last_hope_of,
     slack_of,
 )
-from hocket.coordinator.core.feasibility import may_be_spared
+from hocket.coordinator.core.feasibility import may_be_spared, start_by_at_ms
 from hocket.coordinator.core.graph import open_scope
 from hocket.coordinator.core.moments import nearest
 from hocket.coordinator.core.replacing import replace
@@ -164,7 +164,6 @@ def _dispatch(
     assert step.slack_ms is not None
     assert step.dispatched_at_ms is not None
     left_ms = max(1.0, u.run.deadline_at_ms - step.dispatched_at_ms)
-    last_hope_at_ms = last_hope_of(expectation, u.run.deadline_at_ms)
     judged = judged and step.link is Link.NODE and may_be_spared(u, plan)
     request = StepRequested.model_construct(
         run_id=u.run.run_id,
@@ -187,13 +186,13 @@ def _dispatch(
         budget_usd=u.run.budget_usd,
         budget_left_usd=_budget_left(u.run),
         effects_external=plan.node.effects == "external",
-        start_by_at_ms=last_hope_at_ms if judged else None,
+        start_by_at_ms=start_by_at_ms(u, plan, expectation) if judged else None,
         dispatched_at_ms=step.dispatched_at_ms,
     )
     return new_dispatch(
         request,
         latest_start_at_ms=step.dispatched_at_ms + step.slack_ms,
-        last_hope_at_ms=last_hope_at_ms,
+        last_hope_at_ms=last_hope_of(expectation, u.run.deadline_at_ms),
         expected_ms=expectation.own.mean_ms,
         join_left=_join_left(u, step, plan),
         traceparent=u.run.traceparent,

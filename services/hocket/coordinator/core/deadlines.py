@@ -54,9 +54,10 @@ class Estimate:
     weight: float = 0.0
     sure_ms: float = 0.0
 
-    def tail_ms(self) -> float:
-        """Return the duration that is exceeded by 5 % of a normal distribution."""
-        return self.mean_ms + TAIL_SD * sqrt(self.variance)
+    def tail_ms(self, sd: float = TAIL_SD) -> float:
+        """Return the duration that is exceeded by 5 % of a normal distribution, or by what lies
+        beyond so many standard deviations."""
+        return self.mean_ms + sd * sqrt(self.variance)
 
     def then(self, other: "Estimate") -> "Estimate":
         """Return the duration of this and then the other."""

@@ -5,7 +5,7 @@ knows a run is never given up. A probe is not judged when its nodes start: it me
 estimates would else stand for ever, for what is given up measures nothing.
 """
 
-from hocket.coordinator.core.deadlines import Expectation
+from hocket.coordinator.core.deadlines import Estimate, Expectation
 from hocket.coordinator.core.moments import nearest
 from hocket.coordinator.core.state import Run, RunStatus
 from hocket.coordinator.core.unfolding import Unfolding
@@ -15,6 +15,10 @@ from hocket.schemas.pipeline.plan import NodePlan
 UNSURE_SHARE = 0.5
 """A node is left this share of the time at least, where what would come instead of it and behind it
 was never measured."""
+
+LAST_MOMENT_SD = 2.326
+"""Standard deviations of tail that are left free for what comes after a node is given up: 99 % of a
+normal distribution, for there is nothing left to be given up then."""
 
 
 class DeadlineInfeasible(HocketError):
@@ -60,13 +64,19 @@ def may_be_spared(u: Unfolding, plan: NodePlan) -> bool:
     return is_judged(u) and (plan.fast is not None or plan.node.optional)
 
 
-def is_infeasible(u: Unfolding, expectation: Expectation) -> bool:
-    """Tell whether what is sure of a node and the path behind it misses the deadline, if the node
-    starts now."""
-    if u.run.paused_at_ms is not None:
-        return False
-    sure_ms = expectation.own.sure_ms + expectation.after.sure_ms
-    return u.now_ms + sure_ms > u.run.deadline_at_ms
+def is_too_late(u: Unfolding, plan: NodePlan, expectation: Expectation) -> bool:
+    """Tell whether a node that starts now would miss the run's deadline, or be given up most likely."""
+    return u.run.paused_at_ms is None and u.now_ms > start_by_at_ms(u, plan, expectation)
+
+
+def start_by_at_ms(u: Unfolding, plan: NodePlan, expectation: Expectation) -> float:
+    """Return when a node must have started: so that what is sure of it ends by the moment at which what
+    is sure behind it still fits, and by that at which it is given up, where this is known."""
+    end_at_ms = u.run.deadline_at_ms - expectation.after.sure_ms
+    instead = _instead_of(plan, expectation) if is_watched(u) else None
+    if instead is not None and instead.sure_ms >= instead.mean_ms:
+        end_at_ms = min(end_at_ms, _last_moment_ms(u, instead))
+    return end_at_ms - expectation.own.sure_ms
 
 
 def give_up_at_ms(u: Unfolding, plan: NodePlan, expectation: Expectation) -> float | None:
@@ -77,14 +87,22 @@ def give_up_at_ms(u: Unfolding, plan: NodePlan, expectation: Expectation) -> flo
     if u.plan.pipeline.on_infeasible == "fail":
         sure_ms = expectation.after.sure_ms
         return nearest(deadline_at_ms - sure_ms) if sure_ms > 0 else None
-    if plan.fast is not None and expectation.fast is not None:
-        instead = expectation.fast.then(expectation.after_least)
-    elif plan.node.optional:
-        instead = expectation.after_least
-    else:
+    instead = _instead_of(plan, expectation)
+    if instead is None:
         return None
-    at_ms = deadline_at_ms - instead.tail_ms()
+    at_ms = _last_moment_ms(u, instead)
     if instead.sure_ms < instead.mean_ms:
         at_ms = max(at_ms, u.now_ms + UNSURE_SHARE * (deadline_at_ms - u.now_ms))
     at_ms = nearest(at_ms)
     return at_ms if at_ms > u.now_ms else None
+
+
+def _instead_of(plan: NodePlan, expectation: Expectation) -> Estimate | None:
+    """Return what comes instead of a node that is given up, to the run's end."""
+    if plan.fast is not None and expectation.fast is not None:
+        return expectation.fast.then(expectation.after_least)
+    return expectation.after_least if plan.node.optional else None
+
+
+def _last_moment_ms(u: Unfolding, instead: Estimate) -> float:
+    return u.run.deadline_at_ms - instead.tail_ms(LAST_MOMENT_SD)

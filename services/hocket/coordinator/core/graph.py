@@ -4,8 +4,8 @@ from hocket.coordinator.core.ending import cancel_below, end_run
 from hocket.coordinator.core.feasibility import (
     DeadlineInfeasible,
     TooSlow,
-    is_infeasible,
     is_judged,
+    is_too_late,
 )
 from hocket.coordinator.core.layers import first_role
 from hocket.coordinator.core.replacing import replace
@@ -52,7 +52,7 @@ def activate(u: Unfolding, work: Activate) -> None:
             _skip(u, key, Start(key, plan, home, Link.NODE, work.scope))
             return
     start = new_start(key, plan, home, Link.NODE, work.scope)
-    if is_judged(u) and is_infeasible(u, u.expected(home, plan.path)):
+    if is_judged(u) and is_too_late(u, plan, u.expected(home, plan.path)):
         if u.plan.pipeline.on_infeasible == "fail":
             end_run(u, RunStatus.FAILED, error=DeadlineInfeasible(node=plan.path).info())
             return

@@ -8,7 +8,7 @@ from hocket.coordinator.core.feasibility import (
     DeadlineInfeasible,
     TooSlow,
     give_up_at_ms,
-    is_infeasible,
+    is_too_late,
     may_be_spared,
 )
 from hocket.coordinator.core.replacing import replace
@@ -53,7 +53,7 @@ def turn_came(u: Unfolding, event: AttemptFinished) -> None:
     if step is None or step.state is not StepState.DISPATCHED or step.attempt != event.attempt:
         return
     plan = u.node_plan(step)
-    if may_be_spared(u, plan) and is_infeasible(u, u.expectation(step)):
+    if may_be_spared(u, plan) and is_too_late(u, plan, u.expectation(step)):
         give_up(u, step)
     elif event.started_at_ms:
         dispatch(u, step, step.attempt + 1, judged=False)

@@ -1,5 +1,6 @@
 """Moments as Postgres keeps them: whole microseconds. What a run's state says of time is the same
-before it was written and after it was read back, and so is all that is worked out of it."""
+before it was written and after it was read back, and so is all that is worked out of it (until 2**41 ms
+of the epoch, in 2039, when a float of milliseconds gets too coarse)."""
 
 US_PER_MS = 1_000
 
