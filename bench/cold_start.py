@@ -36,6 +36,7 @@ from typing import Any
 import asyncpg
 import structlog
 import yaml
+from emulators import NotStarted, emulated
 
 from hocket.cli.api import Api
 from hocket.cli.platform import Platform
@@ -295,35 +296,12 @@ def report(took: dict[str, list[float]], spent: dict[str, dict[str, float]]) -> 
     return {"speed": SPEED, "hot_usd": round(hot_usd, 4), "ways": ways}
 
 
-async def emulate(folder: Path) -> tuple[asyncio.subprocess.Process, dict[str, str]]:
-    """Start the emulator; return it and the URL of each model."""
-    config = folder / "engines.yaml"
-    config.write_text(yaml.safe_dump(engines()), "utf-8")
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "hocket.cli",
-        "emulate",
-        "--config",
-        str(config),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    urls: dict[str, str] = {}
-    while len(urls) < len(WAYS) * len(MODELS):
-        line = (await process.stdout.readline()).decode().split()
-        if not line:
-            raise NoFigure("the emulator did not start")
-        urls[line[0]] = line[1]
-    return process, urls
-
-
 async def main(arguments: argparse.Namespace) -> None:
     """Start everything, measure, print."""
     with tempfile.TemporaryDirectory(prefix="hkt-") as name:
         folder = Path(name)
-        emulator, urls = await emulate(folder)
-        try:
+        async with emulated(folder, engines()) as found:
+            urls = {model: url for model, (url,) in found.items()}
             config = folder / "hocket.yaml"
             config.write_text(yaml.safe_dump({"models": models(urls)}), "utf-8")
             async with Platform(
@@ -335,9 +313,6 @@ async def main(arguments: argparse.Namespace) -> None:
                     result = await measure(bench, arguments.runs, arguments.ways)
                 finally:
                     await connection.close()
-        finally:
-            emulator.terminate()
-            await emulator.wait()
     print(json.dumps(result, indent=2), flush=True)
 
 
@@ -362,6 +337,6 @@ if __name__ == "__main__":
     print(f"load {os.getloadavg()[0]:.2f} before the start", file=sys.stderr)
     try:
         asyncio.run(main(parser.parse_args()))
-    except NoFigure as error:
+    except (NoFigure, NotStarted) as error:
         print(f"no figure: {error}", file=sys.stderr)
         sys.exit(1)

@@ -16,12 +16,14 @@ import os
 import statistics
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import structlog
 import yaml
+from emulators import NotStarted, emulated
 
 from hocket.cli.api import Api
 from hocket.cli.platform import Platform
@@ -57,7 +59,7 @@ def engines() -> dict[str, Any]:
     }
 
 
-def models(urls: dict[str, list[str]]) -> dict[str, Any]:
+def models(urls: Mapping[str, list[str]]) -> dict[str, Any]:
     """Return the gateway's models."""
     cache = {
         "tokens": 2_000 * 128,
@@ -103,8 +105,7 @@ async def main(arguments: argparse.Namespace) -> None:
     """Start everything, measure, print."""
     with tempfile.TemporaryDirectory(prefix="hkt-") as name:
         folder = Path(name)
-        emulator, urls = await emulate(folder)
-        try:
+        async with emulated(folder, engines()) as urls:
             config = folder / "hocket.yaml"
             config.write_text(yaml.safe_dump({"models": models(urls)}), "utf-8")
             async with Platform(
@@ -123,9 +124,6 @@ async def main(arguments: argparse.Namespace) -> None:
                         result[way] = await figures(connection, way)
                 finally:
                     await connection.close()
-        finally:
-            emulator.terminate()
-            await emulator.wait()
     print(json.dumps(result), flush=True)
 
 
@@ -158,29 +156,6 @@ async def figures(connection: asyncpg.Connection, way: str) -> dict[str, float]:
     }
 
 
-async def emulate(folder: Path) -> tuple[asyncio.subprocess.Process, dict[str, list[str]]]:
-    """Start the emulator; return it and the URLs of each model."""
-    config = folder / "engines.yaml"
-    config.write_text(yaml.safe_dump(engines()), "utf-8")
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "hocket.cli",
-        "emulate",
-        "--config",
-        str(config),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    urls: dict[str, list[str]] = {"writer": [], "first": []}
-    for _ in range(REPLICAS + 1):
-        line = (await process.stdout.readline()).decode().split()
-        if not line:
-            raise NoFigure("the emulator did not start")
-        urls[line[0]].append(line[1])
-    return process, urls
-
-
 _CALLS = """
 SELECT call_id LIKE '%:prefill' AS prefill, latency_ms, input_tokens AS tokens,
        cached_tokens AS cached, cost_usd AS usd
@@ -196,6 +171,6 @@ if __name__ == "__main__":
     print(f"load {os.getloadavg()[0]:.2f} before the start", file=sys.stderr)
     try:
         asyncio.run(main(parser.parse_args()))
-    except NoFigure as error:
+    except (NoFigure, NotStarted) as error:
         print(f"no figure: {error}", file=sys.stderr)
         sys.exit(1)
