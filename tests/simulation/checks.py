@@ -404,7 +404,7 @@ class Checks:
         self, run_id: str, row: dict[str, Any], key: str, step: dict[str, Any], origin: str
     ) -> None:
         """A step that a retry ran had not succeeded before, or had another input."""
-        steps, before = self._database.steps[origin], self._database.runs[origin]
+        steps, before = self._database.steps.get(origin, {}), self._database.runs[origin]
         known = steps.get(key)
         if known is None or known["state"] != "succeeded" or before["version"] != row["version"]:
             return
