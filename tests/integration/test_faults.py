@@ -12,6 +12,7 @@ import asyncpg
 import nats
 import pytest
 import yaml
+from nats.js.errors import NotFoundError
 
 from hocket.cli.api import Api
 from hocket.cli.platform import Platform
@@ -97,16 +98,19 @@ async def ends(platform: Platform, run_ids: list[str]) -> dict[str, str]:
     return found
 
 
-async def events_of(platform: Platform) -> list[str]:
-    """Return the ids of the runs whose end was told, once per telling."""
+async def events_of(platform: Platform) -> list[tuple[int, str]]:
+    """Return where the end of which run stands in EVENTS, once per telling."""
     client = await nats.connect(platform.nats_url)
     jetstream = client.jetstream()
     info = await jetstream.stream_info(subjects.EVENTS)
     told = []
     for seq in range(max(1, info.state.first_seq), info.state.last_seq + 1):
-        message = await jetstream.get_msg(subjects.EVENTS, seq)
+        try:
+            message = await jetstream.get_msg(subjects.EVENTS, seq)
+        except NotFoundError:
+            continue  # a gap
         if (message.subject or "").endswith(".run-finished"):
-            told.append((message.headers or {})["ce-subject"])
+            told.append((seq, (message.headers or {})["ce-subject"]))
     await client.close()
     return told
 
@@ -140,7 +144,7 @@ async def test_runs_survive_the_kill_of(target: str, platform: Platform, journal
         await platform.wait_ready()
     found = await ends(platform, run_ids)
     assert found == dict.fromkeys(run_ids, "succeeded")
-    told = [run_id for run_id in await events_of(platform) if run_id in found]
+    told = [run_id for _, run_id in await events_of(platform) if run_id in found]
     assert len(told) == len(set(told)), "a run's end was told twice"
     lines = await asyncio.to_thread(journal.read_text)
     metered = [call for call in lines.split() if call.split(":")[0] in found]
@@ -152,3 +156,32 @@ async def test_runs_survive_the_kill_of(target: str, platform: Platform, journal
         assert set(booked) == set(metered)
     else:
         assert sorted(booked) == sorted(metered)
+
+
+@pytest.mark.timeout(ENDS_WITHIN_S * 2)
+async def test_an_end_that_the_server_lost_when_it_crashed_is_told_again(
+    platform: Platform,
+) -> None:
+    keys = [f"lost-{n}" for n in range(RUNS)]
+    run_ids = {ids.run_id("default", key) for key in keys}
+    await publish(platform, keys)
+    await ends(platform, sorted(run_ids))
+    told = await told_of(platform, run_ids)
+    client = await nats.connect(platform.nats_url)
+    for seq in told.values():
+        await client.jetstream().delete_msg(subjects.EVENTS, seq)
+    await client.close()
+    await platform.servers.nats.stop()  # with it goes what it remembers of message ids
+    await platform.servers.nats.start()
+    again = await told_of(platform, run_ids)
+    assert min(again.values()) > max(told.values())
+
+
+async def told_of(platform: Platform, run_ids: set[str]) -> dict[str, int]:
+    """Wait until the end of every run stands in EVENTS, and return where."""
+    async with asyncio.timeout(ENDS_WITHIN_S):
+        while True:
+            told = {run_id: seq for seq, run_id in await events_of(platform) if run_id in run_ids}
+            if told.keys() == run_ids:
+                return told
+            await asyncio.sleep(0.1)

@@ -7,7 +7,7 @@ import pytest
 
 from hocket.coordinator.core.state import RunStatus
 from hocket.coordinator.partition import Partition
-from hocket.coordinator.untold import CLOCKS_MS, Untold
+from hocket.coordinator.untold import CLOCKS_MS, SETTLED_MS, Untold
 from hocket.schemas.messages import Priority, RunAccepted
 
 ENDED_MS = 1_000_000.0
@@ -68,13 +68,13 @@ def test_an_end_is_known_to_be_told_once_clocks_cannot_differ_about_it(
 ) -> None:
     untold = Untold(0.0)
     untold.ended("r1", ENDED_MS, 1)
-    untold.told("r1")
-    untold.news(ENDED_MS + later_ms)
+    untold.told("r1", 0.0)
+    untold.news(ENDED_MS + later_ms, SETTLED_MS)
     assert untold.has_told(ENDED_MS) is told
 
 
 def test_an_end_without_its_acknowledgement_is_not_known_to_be_told() -> None:
     untold = Untold(0.0)
     untold.ended("r1", ENDED_MS, 1)
-    untold.news(ENDED_MS + 10 * CLOCKS_MS)
+    untold.news(ENDED_MS + 10 * CLOCKS_MS, SETTLED_MS)
     assert not untold.has_told(ENDED_MS)

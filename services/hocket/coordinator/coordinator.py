@@ -224,6 +224,7 @@ class Coordinator:
     def _came_back(self) -> None:
         for owned in self._owned.values():
             owned.partition.redispatch()
+            owned.partition.retell()
 
     def _in_flight(self) -> int:
         return sum(owned.partition.in_flight for owned in self._owned.values())

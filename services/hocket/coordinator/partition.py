@@ -138,6 +138,7 @@ class Partition:
         self._orphans = Orphans()
         self._timers = Timers(self._fire, is_wanted=self._is_awaited)
         self._redispatching: asyncio.Task[None] | None = None
+        self._retelling: asyncio.Task[None] | None = None
         self._reader: LogReader | None = None
         self._tenure: Tenure | None = None
 
@@ -219,8 +220,9 @@ class Partition:
         if self._tenure is not None:
             self._tenure.end()
             self._dispatcher.lost(self.number)
-        if self._redispatching is not None:
-            self._redispatching.cancel()
+        for task in (self._redispatching, self._retelling):
+            if task is not None:
+                task.cancel()
         self._timers.clear()
         self._runs = Runs()
 
@@ -250,10 +252,28 @@ class Partition:
                     self._resume(run, entry)
                     break
 
+    def retell(self) -> None:
+        """Tell the ends of the last seconds again: the server came back and may have lost them."""
+        if self._retelling is not None:
+            self._retelling.cancel()
+        self._retelling = asyncio.create_task(self._retell())
+
+    async def _retell(self) -> None:
+        while True:
+            try:
+                ended = await self._store.ended_since(self.number, self._untold.kept_ms)
+                break
+            except AWAY as error:
+                log.warning("ends_not_retold", partition=self.number, reason=str(error))
+                await asyncio.sleep(PAUSE_S)
+        for run in ended:
+            await self._bus.room()
+            self._tell_end(run, finished_of(run))
+
     def keep_told(self) -> None:
         """Keep up to when the ends of runs are known to be told, where that is news."""
         assert self._reader is not None, "own the partition first"
-        told_ms = self._untold.news(min(now_ms(), self._reader.applied_ms))
+        told_ms = self._untold.news(min(now_ms(), self._reader.applied_ms), monotonic_ms())
         if told_ms is not None:
             self._decisions.told(told_ms)
 
@@ -612,7 +632,7 @@ class Partition:
         self._told(run_id)
 
     def _told(self, run_id: str) -> None:
-        self._untold.told(run_id)
+        self._untold.told(run_id, monotonic_ms())
         if not self._untold:
             self._all_told.set()
 

@@ -1,56 +1,77 @@
 """Up to when the ends of runs are known to be told."""
 
-from hocket.coordinator.untold import CLOCKS_MS, Untold
+from hocket.coordinator.untold import CLOCKS_MS, SETTLED_MS, Untold
 
 NOW_MS = 1_000_000.0
+TOLD_MS = 5_000.0
+"""Monotonic, as are SETTLED and those below."""
+SETTLED = TOLD_MS + SETTLED_MS
 
 
 def test_nothing_is_news_where_nothing_ended() -> None:
-    assert Untold(NOW_MS).news(NOW_MS + 60_000) is None
+    assert Untold(NOW_MS).news(NOW_MS + 60_000, SETTLED) is None
 
 
 def test_what_is_told_is_news_once_the_clocks_allow_it() -> None:
     untold = Untold(0.0)
     untold.ended("r1", NOW_MS, 1)
-    untold.told("r1")
-    assert untold.news(NOW_MS + CLOCKS_MS + 1) == NOW_MS + 1
-    assert untold.news(NOW_MS + 2 * CLOCKS_MS) is None, "there is no later end to tell of"
+    untold.told("r1", TOLD_MS)
+    assert untold.news(NOW_MS + CLOCKS_MS + 1, SETTLED) == NOW_MS + 1
+    assert untold.news(NOW_MS + 2 * CLOCKS_MS, SETTLED) is None, "there is no later end to tell of"
+
+
+def test_an_end_that_was_told_a_moment_ago_is_not_known_to_be_kept() -> None:
+    untold = Untold(0.0)
+    untold.ended("r1", NOW_MS, 1)
+    untold.told("r1", TOLD_MS)
+    assert len(untold) == 0, "nobody need wait for it"
+    assert untold.news(NOW_MS + 60_000, SETTLED - 1) == NOW_MS
+    assert untold.news(NOW_MS + 60_000, SETTLED) == NOW_MS + 60_000 - CLOCKS_MS
+
+
+def test_an_end_that_was_told_again_settles_anew() -> None:
+    untold = Untold(0.0)
+    for at_ms in (TOLD_MS, SETTLED):
+        untold.ended("r1", NOW_MS, 1)
+        untold.told("r1", at_ms)
+    assert untold.news(NOW_MS + 60_000, SETTLED) == NOW_MS
+    assert untold.kept_ms == NOW_MS
 
 
 def test_an_end_that_is_not_told_holds_the_time_back() -> None:
     untold = Untold(0.0)
     untold.ended("r1", NOW_MS, 1)
     untold.ended("r2", NOW_MS + 10, 1)
-    untold.told("r2")
-    assert untold.news(NOW_MS + 60_000) == NOW_MS
+    untold.told("r2", TOLD_MS)
+    assert untold.news(NOW_MS + 60_000, SETTLED) == NOW_MS
 
 
 def test_an_end_that_takes_two_posts_is_told_with_the_second() -> None:
     untold = Untold(0.0)
     untold.ended("r1", NOW_MS, 2)
-    untold.told("r1")
+    untold.told("r1", TOLD_MS)
     assert len(untold) == 1
-    untold.told("r1")
+    untold.told("r1", TOLD_MS)
     assert len(untold) == 0
 
 
 def test_an_end_that_waits_for_its_commit_holds_the_time_back_however_long() -> None:
     untold = Untold(0.0)
     untold.decided("r1", NOW_MS)
-    assert untold.news(NOW_MS + 12 * CLOCKS_MS) == NOW_MS
+    assert untold.news(NOW_MS + 12 * CLOCKS_MS, SETTLED) == NOW_MS
     untold.ended("r1", NOW_MS, 1)
-    untold.told("r1")  # it is committed
-    assert untold.news(NOW_MS + 12 * CLOCKS_MS) is None
-    untold.told("r1")  # and its stream has it
-    assert untold.news(NOW_MS + 12 * CLOCKS_MS) == NOW_MS + 11 * CLOCKS_MS
+    untold.told("r1", TOLD_MS)  # it is committed
+    assert untold.news(NOW_MS + 12 * CLOCKS_MS, SETTLED) is None
+    untold.told("r1", TOLD_MS)  # and its stream has it
+    assert untold.news(NOW_MS + 12 * CLOCKS_MS, SETTLED) == NOW_MS + 11 * CLOCKS_MS
 
 
 def test_an_end_that_is_told_twice_is_told_when_all_posts_are_in() -> None:
     untold = Untold(0.0)
     untold.ended("r1", NOW_MS, 2)
     untold.ended("r1", NOW_MS, 1)
-    untold.told("r1")
-    untold.told("r1")
+    untold.told("r1", TOLD_MS)
+    untold.told("r1", TOLD_MS)
     assert len(untold) == 1
-    untold.told("r1")
+    untold.told("r1", TOLD_MS)
     assert len(untold) == 0
