@@ -59,6 +59,8 @@ LITELLM_VERSION = "1.106.2"
 MEASURED_CORE, LOAD_CORE = 1, 0
 START_TIMEOUT_S = 90
 FETCH = 500
+BOOKED_WITHIN_S = 5.0
+"""How long the stream may have nothing new for us before no more is expected."""
 FLUSH_EVERY_S, FLUSHED_BYTES = 0.02, 600
 CALL_TIMEOUT_MS = 30_000.0
 TEXT = "tidal"
@@ -302,7 +304,7 @@ def install_litellm() -> None:
     subprocess.run([LITELLM / "bin" / "pip", "install", "--quiet", wanted], check=True)
 
 
-async def targets(stack: AsyncExitStack, folder: Path, with_litellm: bool) -> list[Target]:
+async def targets(stack: AsyncExitStack, folder: Path, options: argparse.Namespace) -> list[Target]:
     """Start everything and return what is called, `direct` first."""
     upstream_port = free_port()
     python = sys.executable
@@ -313,13 +315,15 @@ async def targets(stack: AsyncExitStack, folder: Path, with_litellm: bool) -> li
     await answering(upstream_port, upstream, log)
     direct = HttpCaller(upstream_port, "/v1/chat/completions", "m-1")
     found = [Target("direct", direct)]
-    found += await gateway_targets(stack, folder, upstream_port)
-    if with_litellm:
+    found += await gateway_targets(stack, folder, upstream_port, options.answers_after)
+    if not options.without_litellm:
         found.append(await litellm_target(stack, folder, upstream_port))
     return found
 
 
-async def gateway_targets(stack: AsyncExitStack, folder: Path, upstream_port: int) -> list[Target]:
+async def gateway_targets(
+    stack: AsyncExitStack, folder: Path, upstream_port: int, answers_after: str
+) -> list[Target]:
     servers = await stack.enter_async_context(EmbeddedServers(folder / "servers", postgres=False))
     os.sched_setaffinity(servers.nats.pid, {MEASURED_CORE})
     config, log, port = folder / "hocket.yaml", folder / "gateway.log", free_port()
@@ -335,6 +339,7 @@ async def gateway_targets(stack: AsyncExitStack, folder: Path, upstream_port: in
             HOCKET_CONFIG=str(config),
             HOCKET_DATA_DIR=str(folder),
             HOCKET_GATEWAY_PORT=str(port),
+            HOCKET_GATEWAY_ANSWERS_AFTER=answers_after,
         )
     )
     await answering(port, gateway, log)
@@ -369,14 +374,16 @@ async def litellm_target(stack: AsyncExitStack, folder: Path, upstream_port: int
     return Target("litellm", HttpCaller(port, "/v1/chat/completions", "writer"), (running.pid,))
 
 
-async def booked(bus: Bus) -> int:
-    """Return how many different calls the stream USAGE holds."""
-    left = (await bus.js.stream_info(subjects.USAGE)).state.messages
+async def booked(bus: Bus, made: int) -> int:
+    """Return how many different calls the stream USAGE holds, when it has as many as were made or gets
+    no more."""
     reading = await bus.js.pull_subscribe(subjects.USAGE_SUBJECT, "bench", stream=subjects.USAGE)
     calls: set[str] = set()
-    while left > 0:
-        messages = await reading.fetch(min(left, FETCH), timeout=START_TIMEOUT_S)
-        left -= len(messages)
+    while len(calls) < made:
+        try:
+            messages = await reading.fetch(FETCH, timeout=BOOKED_WITHIN_S)
+        except TimeoutError:
+            break
         for message in messages:
             bus.ack(message.reply)  # or the server gives no more
             calls |= {json.loads(line)["call_id"] for line in message.data.splitlines()}
@@ -390,7 +397,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
     os.sched_setaffinity(0, {LOAD_CORE})
     with tempfile.TemporaryDirectory(prefix="hocket-bench-", dir=options.folder) as temporary:
         async with AsyncExitStack() as stack:
-            found = await targets(stack, Path(temporary), not options.without_litellm)
+            found = await targets(stack, Path(temporary), options)
             for target in found:
                 say(f"warm-up: {target.name:<8}{await target.saturate(8, 1.0):8.0f} calls/s")
                 target.best_rate, target.cpu_us = 0.0, float("inf")
@@ -404,7 +411,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
             nats_caller = by_name["nats"].call
             assert isinstance(nats_caller, NatsCaller)
             made = by_name["http"].calls + by_name["nats"].calls
-            if (stored := await booked(nats_caller._bus)) != made:
+            if (stored := await booked(nats_caller._bus, made)) != made:
                 raise BenchFailed(f"{made} calls were made and {stored} booked")
     return report(by_name, paced, made, sorted(flushes))
 
@@ -508,6 +515,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--without-litellm", action="store_true")
+    parser.add_argument("--answers-after", choices=("journal", "flush"), default="journal")
     parser.add_argument("--folder", help="where the store of NATS is; a temporary folder as a rule")
     try:
         result = uvloop.run(run(parser.parse_args()))

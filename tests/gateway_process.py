@@ -51,11 +51,22 @@ class Gateway:
 
 @asynccontextmanager
 async def running_gateway(
-    nats_url: str, folder: Path, section: dict[str, Any] | None, **sections: Any
+    nats_url: str,
+    folder: Path,
+    section: dict[str, Any] | None,
+    *,
+    answers_after: str = "flush",
+    **sections: Any,
 ) -> AsyncIterator[Gateway]:
-    """Run a gateway with a `models:` section, and others, until the block ends."""
+    """Run a gateway with a `models:` section, and others, until the block ends. Its answers come when
+    their records are stored, for tests that look at those next."""
     config = folder / "hocket.yaml"
-    environment = {**os.environ, "NATS_URL": nats_url, "HOCKET_DATA_DIR": str(folder)}
+    environment = {
+        **os.environ,
+        "NATS_URL": nats_url,
+        "HOCKET_DATA_DIR": str(folder),
+        "HOCKET_GATEWAY_ANSWERS_AFTER": answers_after,
+    }
     if section is not None:
         config.write_text(yaml.safe_dump({"models": section, **sections}))
         environment["HOCKET_CONFIG"] = str(config)

@@ -1,6 +1,7 @@
 """Booking over real NATS: records share messages, none is lost, and each caller waits for its own."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -8,6 +9,8 @@ from prometheus_client import CollectorRegistry
 from gateway_process import opened, records
 from hocket.gateway.booking import MAX_RECORDS, Booking
 from hocket.gateway.metrics import GatewayMetrics
+from hocket.gateway.salvage import Salvage
+from hocket.gateway.usage_journal import UsageJournal
 from hocket.kit.bus import Bus, BusUnavailable
 from hocket.kit.streams import ensure_streams
 from hocket.schemas import subjects
@@ -16,8 +19,8 @@ from hocket.schemas.messages import Attribution, CallOpened, UsageRecord
 BOUND_S = 60.0
 
 
-def booking(bus: Bus) -> Booking:
-    return Booking(bus, GatewayMetrics(CollectorRegistry()))
+def booking(bus: Bus, journal: UsageJournal | None = None) -> Booking:
+    return Booking(bus, GatewayMetrics(CollectorRegistry()), journal)
 
 
 def record(number: int) -> UsageRecord:
@@ -93,3 +96,48 @@ async def test_only_the_first_to_announce_a_call_is_told_so(bus: Bus) -> None:
     first, second = await one.open(opening("c1")), await other.open(opening("c1"))
     assert (await first.first(), await second.first()) == (True, False)
     assert await opened(bus) == ["c1"]
+
+
+async def test_records_in_a_journal_are_not_waited_for_and_share_a_message(
+    bus: Bus, tmp_path: Path
+) -> None:
+    journal = UsageJournal.create(tmp_path)
+    books = booking(bus, journal)
+    for number in range(20):
+        await books.book(record(number))
+    assert journal.unsettled == 20
+    await books.close(BOUND_S * 1000)
+    assert (journal.unsettled, len(await booked(bus)), await messages(bus)) == (0, 20, 1)
+
+
+async def test_a_record_without_room_in_the_journal_is_stored_when_book_returns(
+    bus: Bus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = UsageJournal.create(tmp_path)
+    books = booking(bus, journal)
+    monkeypatch.setattr(journal, "keep", lambda record: None)
+    await books.book(record(1))
+    assert await booked(bus) == ["c001"]
+
+
+async def test_what_could_not_be_stored_before_the_end_is_left_and_salvaged_once(
+    bus: Bus, tmp_path: Path
+) -> None:
+    await bus.js.delete_stream(subjects.USAGE)
+    books = booking(bus, UsageJournal.create(tmp_path))
+    for number in range(3):
+        await books.book(record(number))
+    await books.close(1.0)
+    await ensure_streams(bus)
+    salvage = Salvage(tmp_path, booking(bus))
+    assert (await salvage.look(), await salvage.look()) == (3, 0)
+    assert sorted(set(await booked(bus))) == ["c000", "c001", "c002"]
+    assert not any(tmp_path.iterdir())  # noqa: ASYNC240 - a temporary folder
+
+
+async def test_only_the_journal_of_a_dead_gateway_is_salvaged(bus: Bus, tmp_path: Path) -> None:
+    living = UsageJournal.create(tmp_path)
+    books = booking(bus, living)
+    await books.book(record(1))
+    assert await Salvage(tmp_path, books).look() == 0
+    await books.close(BOUND_S * 1000)

@@ -4,7 +4,7 @@ States: starting (routes are read; a bad configuration ends the process with its
 serving, draining (SIGTERM: no new calls, those in flight end within a bound, their records are
 acknowledged), stopped. The configuration is read again on SIGHUP and when its file changes; a bad one
 is reported and the old one stays. While NATS is away calls at backends go on, and replies wait until
-their record is acknowledged.
+their record is acknowledged. Where no usage journal can be made, every reply waits for that.
 """
 
 import asyncio
@@ -28,8 +28,10 @@ from hocket.gateway.nats_door import NatsDoor
 from hocket.gateway.ongoing import MAX_CALLS, Ongoing
 from hocket.gateway.prefilling import Prefilling
 from hocket.gateway.routes import Reload, Routes, read_routes
+from hocket.gateway.salvage import Salvage
 from hocket.gateway.served import retire_missing
 from hocket.gateway.shared_limits import SharedLimits
+from hocket.gateway.usage_journal import UsageJournal
 from hocket.gateway.warming.book import WarmBook
 from hocket.gateway.warming.warming import Warming
 from hocket.kit import clock
@@ -44,6 +46,10 @@ DRAIN_MS = 15_000.0
 FLUSH_MS = 5_000.0
 """Both together stay below the time that `kit.lifecycle` gives a stopping process."""
 WARM_FLUSH_S = 2.0
+BOOKING_MS = 2_000.0
+"""How long records that the journal has may still be stored."""
+JOURNALS = "usage"
+"""The folder of usage journals in the data folder."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 WATCH_MS = 1_000.0
 
@@ -57,10 +63,12 @@ async def main(service: Service) -> None:
     bus = await service.bus()
     await ensure_streams(bus, replicas=settings.stream_replicas)
     routes = await read_routes(settings.config)
+    books = Booking(bus, metrics, _journal(settings))
+    salvage = Salvage(settings.data_dir / JOURNALS, books)
     calls = Calls(
         routes,
         now_ms=clock.now_ms,
-        books=Booking(bus, metrics),
+        books=books,
         gateway=f"{socket.gethostname()}:{os.getpid()}",
         metrics=metrics,
     )
@@ -92,7 +100,7 @@ async def main(service: Service) -> None:
 
     reload = Reload(settings.config, routes, use, service.health)
     with reload.on_hangup():
-        async with company.kept(service.stopping):
+        async with company.kept(service.stopping), salvage.kept():
             warming.use(routes)
             await warming.open()
             await prefilling.open()
@@ -115,7 +123,21 @@ async def main(service: Service) -> None:
             await book.flush(WARM_FLUSH_S)
             await trials.close()
             await limits.close()
+    await books.close(BOOKING_MS)
     await retire_missing(calls.routes.served, {})
+
+
+def _journal(settings: Settings) -> UsageJournal | None:
+    """Return a journal for usage records; None where answers wait for the disk."""
+    if settings.gateway_answers_after == "flush":
+        return None
+    folder = settings.data_dir / JOURNALS
+    try:
+        return UsageJournal.create(folder)
+    except OSError as error:
+        cure = "Mend the data folder; until then every answer waits for a flush."
+        log.warning("usage_journal_missing", folder=str(folder), reason=str(error), cure=cure)
+        return None
 
 
 def _bucket(bus: Bus, settings: Settings) -> Bucket:

@@ -54,5 +54,8 @@ class Settings(BaseSettings):
     """Where the gateway's HTTP door listens."""
     gateway_port: int = Field(0, ge=-1, le=65_535)
     """0: any free port; -1: no HTTP door."""
+    gateway_answers_after: Literal["journal", "flush"] = "journal"
+    """What an answer of the gateway waits for: its usage record in the gateway's journal, which outlives
+    every process and not the loss of power, or flushed to the disk by NATS."""
     api_host: str = "127.0.0.1"
     api_port: int = Field(8_080, ge=0, le=65_535)
