@@ -1,4 +1,7 @@
-"""An HTTP endpoint behind a backend: one connection pool, bounded replies, typed errors.
+"""An HTTP endpoint behind a backend: bounded replies, typed errors.
+
+Whole replies over plain HTTP are read by `http_connections.py`, streams and TLS by aiohttp, which costs
+more.
 
 An upstream error becomes the typed error of its status; a cancelled call closes its connection, which
 is how such servers learn that nobody waits any more. Redirects are not followed: they would carry the
@@ -16,6 +19,13 @@ from typing import Any
 import aiohttp
 from pydantic_core import from_json
 
+from hocket.gateway.backends.http_connections import (
+    ConnectingTimedOut,
+    HttpConnections,
+    ReplyBroken,
+    ReplyTooLarge,
+)
+from hocket.gateway.backends.http_origin import Origin, is_plain
 from hocket.gateway.backends.protocol import (
     BackendBroken,
     BackendDenied,
@@ -43,6 +53,7 @@ class Reply:
     """A whole reply with status 200."""
 
     headers: Mapping[str, str]
+    """Names may be written anyhow in aiohttp's, and are in lower case otherwise: ask for lower case."""
     content: bytes
 
 
@@ -66,10 +77,18 @@ class HttpEndpoint:
             headers=headers,
             cookie_jar=aiohttp.DummyCookieJar(),
         )
+        origin = Origin.of(base_url)
+        self._plain = (
+            None
+            if origin is None
+            else HttpConnections(origin, headers=headers, max_bytes=MAX_REPLY_BYTES)
+        )
 
     async def close(self) -> None:
-        """Close the connection pool."""
+        """Close the connections."""
         await self._session.close()
+        if self._plain is not None:
+            await self._plain.close()
 
     async def send(
         self,
@@ -81,11 +100,13 @@ class HttpEndpoint:
         timeout_ms: float,
     ) -> Reply:
         """Make a request and return its reply, or raise a BackendError within `timeout_ms`."""
+        if self._plain is not None and is_plain(path):
+            return await self._sent(self._plain, method, path, content, headers or {}, timeout_ms)
         try:
             async with self._asked(method, path, content, headers, timeout_ms) as response:
                 received = await self.bounded(response)
                 if response.status != 200:
-                    raise self._failure(response, received)
+                    raise self._failure(response.status, response.headers, received)
                 return Reply(response.headers, received)
         except (TimeoutError, aiohttp.ClientError) as error:
             raise self._unanswered(error, timeout_ms) from error
@@ -105,7 +126,8 @@ class HttpEndpoint:
         try:
             async with self._asked(method, path, content, headers, timeout_ms) as response:
                 if response.status != 200:
-                    raise self._failure(response, await self.bounded(response))
+                    received = await self.bounded(response)
+                    raise self._failure(response.status, response.headers, received)
                 yield response
         except (TimeoutError, aiohttp.ClientError) as error:
             raise self._unanswered(error, timeout_ms) from error
@@ -152,6 +174,36 @@ class HttpEndpoint:
                 raise self.malformed(f"it has more than {MAX_REPLY_BYTES} bytes")
         return bytes(content)
 
+    async def _sent(
+        self,
+        connections: HttpConnections,
+        method: str,
+        path: str,
+        content: bytes | None,
+        headers: Mapping[str, str],
+        timeout_ms: float,
+    ) -> Reply:
+        try:
+            response = await connections.ask(
+                method,
+                path,
+                content,
+                headers,
+                timeout_ms=timeout_ms,
+                connect_ms=min(timeout_ms, CONNECT_TIMEOUT_MS),
+            )
+        except ReplyTooLarge:
+            raise self.malformed(f"it has more than {MAX_REPLY_BYTES} bytes") from None
+        except (TimeoutError, ConnectingTimedOut, OSError, ReplyBroken) as error:
+            raise self._unanswered(error, timeout_ms) from error
+        except ValueError as error:
+            raise BackendRefused(
+                component=self._component, status="request", reason=str(error)
+            ) from error
+        if response.status != 200:
+            raise self._failure(response.status, response.headers, response.content)
+        return Reply(response.headers, response.content)
+
     def _asked(
         self,
         method: str,
@@ -173,15 +225,14 @@ class HttpEndpoint:
         )
 
     def _unanswered(self, error: Exception, timeout_ms: float) -> BackendError:
-        if isinstance(error, aiohttp.ConnectionTimeoutError):
+        if isinstance(error, aiohttp.ConnectionTimeoutError | ConnectingTimedOut):
             return BackendUnreachable(component=self._component, reason="the connection timed out")
         if isinstance(error, TimeoutError):
             return BackendTimedOut(component=self._component, timeout_ms=round(timeout_ms))
         reason = str(error) or type(error).__name__
         return BackendUnreachable(component=self._component, reason=reason)
 
-    def _failure(self, response: aiohttp.ClientResponse, content: bytes) -> BackendError:
-        status = response.status
+    def _failure(self, status: int, headers: Mapping[str, str], content: bytes) -> BackendError:
         fields: dict[str, Any] = {
             "component": self._component,
             "status": status,
@@ -189,7 +240,7 @@ class HttpEndpoint:
         }
         if status == 429:
             now_ms = self._now_ms()
-            rest_ms = _rest_ms(response.headers.get("Retry-After"), now_ms)
+            rest_ms = _rest_ms(headers.get("retry-after"), now_ms)
             return BackendRateLimited(**fields, retry_at_ms=now_ms + rest_ms)
         if status in (401, 403):
             return BackendDenied(**fields)

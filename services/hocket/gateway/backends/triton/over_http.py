@@ -118,7 +118,7 @@ class OverHttp:
         await self._endpoint.send("POST", path, b"{}", timeout_ms=timeout_ms)
 
     def _tensors(self, reply: Reply) -> Iterator[Tensor]:
-        length = reply.headers.get(HEADER_LENGTH, "")
+        length = reply.headers.get(HEADER_LENGTH.lower(), "")
         at = int(length) if length.isdigit() else len(reply.content)
         head = self._endpoint.object_of(reply.content[:at])
         try:

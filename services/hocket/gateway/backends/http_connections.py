@@ -1,0 +1,266 @@
+"""Plain HTTP/1.1 to one server, for whole replies: connections that stay open, one request at a time.
+
+For what a gateway does most: post a body, read a body. TLS, proxies and streams go through aiohttp,
+which does much more for each request than is needed here (docs/performance.md).
+
+A connection is connecting, busy, idle (kept KEEP_ALIVE_S) or gone. It is kept after a reply that was
+read to its end and allows it; one that failed, timed out, was cancelled, or talks unasked is closed.
+Bodies come with a length, in chunks, or end with the connection. No request is sent twice. Fails with
+TimeoutError, ConnectingTimedOut, OSError (no connection), ReplyBroken, and ReplyTooLarge.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+from hocket.gateway.backends.http_origin import Origin
+
+KEEP_ALIVE_S = 30.0
+MAX_HEAD_BYTES = 64 * 1024
+"""What the headers of one reply may have."""
+_INFORMATIONAL = range(100, 200)
+
+
+class ReplyBroken(Exception):
+    """The server's reply is not HTTP, or not whole; the text says why."""
+
+
+class ReplyTooLarge(Exception):
+    """The reply is larger than was allowed."""
+
+
+class ConnectingTimedOut(Exception):
+    """No connection came about in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A whole reply; names of headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
+class HttpConnections:
+    """Makes requests of one server; must be used on one event loop."""
+
+    def __init__(self, origin: Origin, *, headers: Mapping[str, str], max_bytes: int) -> None:
+        self._origin = origin
+        self._head = _lines({"Host": origin.authority, "Accept-Encoding": "identity", **headers})
+        self._max_bytes = max_bytes
+        self._idle: deque[_Connection] = deque()
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None,
+        headers: Mapping[str, str],
+        *,
+        timeout_ms: float,
+        connect_ms: float,
+    ) -> Response:
+        """Make a request below the origin's path and return its reply. Raises ValueError for headers
+        that cannot be sent."""
+        size = "" if content is None else f"Content-Length: {len(content)}\r\n"
+        head = f"{method} {self._origin.path}/{path} HTTP/1.1\r\n{self._head}{_lines(headers)}{size}\r\n"
+        async with asyncio.timeout(timeout_ms / 1000):
+            connection = self._kept() or await self._connected(connect_ms)
+            try:
+                response = await connection.ask(head.encode() + (content or b""))
+            except BaseException:
+                connection.abort()
+                raise
+        self._keep(connection)
+        return response
+
+    async def close(self) -> None:
+        """Close what is idle; what is busy closes when it is done."""
+        self._closed = True
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        while self._idle:
+            self._idle.pop().abort()
+
+    def _kept(self) -> "_Connection | None":
+        """Return the idle connection that was used last, if there is one."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable:
+                return connection
+        return None
+
+    async def _connected(self, connect_ms: float) -> "_Connection":
+        loop = asyncio.get_running_loop()
+        making = loop.create_connection(
+            lambda: _Connection(self._max_bytes), self._origin.host, self._origin.port
+        )
+        limit = asyncio.timeout(connect_ms / 1000)
+        try:
+            async with limit:
+                _, connection = await making
+        except TimeoutError:
+            if limit.expired():
+                raise ConnectingTimedOut from None
+            raise
+        return connection
+
+    def _keep(self, connection: "_Connection") -> None:
+        if not connection.usable or self._closed:
+            connection.abort()
+            return
+        loop = asyncio.get_running_loop()
+        connection.idle_since_s = loop.time()
+        self._idle.append(connection)
+        if self._sweeping is None:
+            self._sweeping = loop.call_later(KEEP_ALIVE_S, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close connections that nobody has used for KEEP_ALIVE_S."""
+        self._sweeping = None
+        loop = asyncio.get_running_loop()
+        while self._idle and self._idle[0].idle_since_s <= loop.time() - KEEP_ALIVE_S:
+            self._idle.popleft().abort()
+        if self._idle:
+            at_s = self._idle[0].idle_since_s + KEEP_ALIVE_S
+            self._sweeping = loop.call_at(at_s, self._sweep)
+
+
+class _Connection(asyncio.Protocol):
+    """One connection; also what the parser calls while it reads a reply."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.idle_since_s = 0.0
+        self._max_bytes = max_bytes
+        self._loop = asyncio.get_running_loop()
+        self._parser: Any = HttpResponseParser(self)
+        self._transport: Any = None
+        self._waiting: asyncio.Future[Response] | None = None
+        self._gone = False
+        self._kept_alive = False
+        self._begin_reply()
+
+    @property
+    def usable(self) -> bool:
+        """Whether another request can be made."""
+        return self._kept_alive and not self._gone and not self._transport.is_closing()
+
+    def ask(self, request: bytes) -> "asyncio.Future[Response]":
+        """Send a request and return the future reply."""
+        self._waiting = self._loop.create_future()
+        self._kept_alive = False
+        self._begin_reply()
+        if self._gone:
+            self._fail(ReplyBroken("the server closed the connection"))
+        else:
+            self._transport.write(request)
+        return self._waiting
+
+    def abort(self) -> None:
+        """Close the connection at once; doing so twice does nothing."""
+        if not self._gone and self._transport is not None:
+            self._transport.abort()
+
+    # ---- the connection -----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if self._waiting is None or self._waiting.done():
+            self.abort()  # nobody asked for anything
+            return
+        try:
+            self._parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            self._unkept = True
+            if not self._whole:
+                self._fail(self._fault or ReplyBroken(f"it is not HTTP: {error}"))
+        if self._whole and not self._waiting.done():
+            self._kept_alive = self._persists and not self._unkept
+            self._end()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._gone = True
+        if self._waiting is None or self._waiting.done():
+            return
+        if self._read_head and not self._bounded and exc is None:
+            self._end()
+        else:
+            self._fail(exc or ReplyBroken("the server closed the connection"))
+
+    def _end(self) -> None:
+        assert self._waiting is not None
+        encoding = self._headers.get("content-encoding", "identity")
+        if encoding != "identity":
+            self._fail(ReplyBroken(f"it is encoded as {encoding[:40]}, which was not asked for"))
+            return
+        response = Response(self._status, self._headers, b"".join(self._body))
+        self._waiting.set_result(response)
+
+    def _fail(self, error: Exception) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(error)
+
+    # ---- the reply, as the parser reads it ----------------------------------------------------
+
+    def _begin_reply(self) -> None:
+        self._status = 0
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+        self._head_bytes = self._body_bytes = 0
+        self._read_head = self._bounded = self._whole = False
+        self._persists = self._unkept = False
+        self._fault: Exception | None = None
+
+    def on_message_begin(self) -> None:
+        if self._whole:
+            self._unkept = True  # a second reply to one request
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self._refuse(ReplyBroken(f"its headers have more than {MAX_HEAD_BYTES} bytes"))
+        if not self._whole:
+            self._headers[name.decode("latin-1").lower()] = value.decode("utf-8", "replace")
+
+    def on_headers_complete(self) -> None:
+        if self._whole:
+            return
+        self._status = self._parser.get_status_code()
+        self._read_head = self._status not in _INFORMATIONAL
+        self._bounded = "content-length" in self._headers or "transfer-encoding" in self._headers
+
+    def on_body(self, body: bytes) -> None:
+        if self._whole:
+            return
+        self._body_bytes += len(body)
+        if self._body_bytes > self._max_bytes:
+            self._refuse(ReplyTooLarge())
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        if self._read_head:
+            self._persists = self._parser.should_keep_alive()
+            self._whole = True
+        else:  # "100 Continue" and such: the reply is yet to come
+            self._headers = {}
+
+    def _refuse(self, fault: Exception) -> None:
+        self._fault = fault
+        raise fault  # the parser stops
+
+
+def _lines(headers: Mapping[str, str]) -> str:
+    """Return headers as they are sent, or raise ValueError."""
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    if lines.count("\n") != len(headers) or lines.count("\r") != len(headers) or "\0" in lines:
+        raise ValueError("a header has a line break")
+    return lines
