@@ -1,5 +1,6 @@
 """`python -m chaos --minutes 5 --seed 1`: exit code 0 where nothing was violated, 1 where something
-was. `--faults N` plays the first N faults of the plan instead."""
+was. `--faults N` plays the first N faults of the plan instead; `--at-once N`
+lets so many be under way at a time."""
 
 import argparse
 import asyncio
@@ -8,6 +9,7 @@ import sys
 
 import structlog
 
+from chaos.injection import MAX_AT_ONCE
 from chaos.play import play
 
 
@@ -17,10 +19,13 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--faults", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--at-once", type=int, default=MAX_AT_ONCE)
     given = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     seconds = 0.0 if given.faults else given.minutes * 60
-    played = asyncio.run(play(given.seed, seconds=seconds, number=given.faults))
+    played = asyncio.run(
+        play(given.seed, seconds=seconds, number=given.faults, at_once=given.at_once)
+    )
     for line in played.report():
         print(line)
     return 0 if played.ok else 1

@@ -47,7 +47,8 @@ class Injection:
     they had: the kill, or the begin of an outage of NATS (or of a freeze) that it came upon.
     """
 
-    def __init__(self, platform: Platform) -> None:
+    def __init__(self, platform: Platform, *, at_once: int = MAX_AT_ONCE) -> None:
+        self._at_once = at_once
         self.counts: Counter[str] = Counter()
         self.dead: dict[int, float] = {}
         self._outages: list[_Outage] = []
@@ -55,9 +56,9 @@ class Injection:
         self._platform = platform
 
     async def begin(self, fault: Fault) -> None:
-        """Begin a fault when its target has none and fewer than MAX_AT_ONCE are under way; raise what
+        """Begin a fault when its target has none and there is room for one more at once; raise what
         one that has ended raised."""
-        while fault.target in self._running or len(self._running) >= MAX_AT_ONCE:
+        while fault.target in self._running or len(self._running) >= self._at_once:
             await asyncio.wait(self._running.values(), return_when=asyncio.FIRST_COMPLETED)
             self._clear()
         self._running[fault.target] = asyncio.create_task(self._inject(fault), name=fault.name)

@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 
 from chaos import journal
-from chaos.injection import READY_S, Injection
+from chaos.injection import MAX_AT_ONCE, READY_S, Injection
 from chaos.load import TENANT, Load, connected
 from chaos.pipelines import PIPELINES
 from chaos.plan import MAX_FREEZE_S, Fault, faults
@@ -68,7 +68,12 @@ class Play:
 
 
 async def play(
-    seed: int, *, seconds: float = 0.0, number: int = 0, max_freeze_s: float = MAX_FREEZE_S
+    seed: int,
+    *,
+    seconds: float = 0.0,
+    number: int = 0,
+    max_freeze_s: float = MAX_FREEZE_S,
+    at_once: int = MAX_AT_ONCE,
 ) -> Play:
     """Play the plan of a seed for so many seconds, or its first faults; where something was violated,
     the platform's folder is kept."""
@@ -95,7 +100,9 @@ async def play(
         ready_timeout_s=READY_S,
     ) as platform:
         plan = faults(seed, max_freeze_s=max_freeze_s)
-        played = await _played(platform, seed, journals, islice(plan, number or None), seconds)
+        injection = Injection(platform, at_once=at_once)
+        chosen = islice(plan, number or None)
+        played = await _played(platform, seed, journals, injection, chosen, seconds)
     if played.ok:
         await asyncio.to_thread(shutil.rmtree, folder)
     else:
@@ -104,12 +111,17 @@ async def play(
 
 
 async def _played(
-    platform: Platform, seed: int, journals: Path, plan: Iterator[Fault], seconds: float
+    platform: Platform,
+    seed: int,
+    journals: Path,
+    injection: Injection,
+    plan: Iterator[Fault],
+    seconds: float,
 ) -> Play:
     api = Api(platform.api_url, TENANT)
     for name, mixed in PIPELINES.items():
         await asyncio.to_thread(api.post, "/v1/pipelines", mixed.spec(name))
-    load, injection, stopping = Load(platform, seed), Injection(platform), asyncio.Event()
+    load, stopping = Load(platform, seed), asyncio.Event()
     await load.listen()
     publishing = asyncio.create_task(load.publish(stopping))
     tending = asyncio.create_task(load.tend())
