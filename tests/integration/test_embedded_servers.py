@@ -102,6 +102,19 @@ async def test_jetstream_syncs_every_write(servers: EmbeddedServers, nats_url: s
     assert any(servers.nats.store_dir.rglob("*.blk"))
 
 
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
+@pytest.mark.parametrize("given", [None, "300MiB"])
+async def test_nats_is_lazy_in_collecting_garbage_only_up_to_a_limit(
+    given: str | None, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if given is not None:
+        monkeypatch.setenv("GOMEMLIMIT", given)
+    async with EmbeddedServers(folder, postgres=False) as servers:
+        path = Path(f"/proc/{servers.nats.pid}/environ")
+        environment = (await asyncio.to_thread(path.read_bytes)).split(b"\0")
+    assert f"GOMEMLIMIT={given or '1GiB'}".encode() in environment
+
+
 async def test_data_and_urls_survive_a_restart_of_the_whole(folder: Path) -> None:
     async with EmbeddedServers(folder) as servers:
         urls = servers.nats_url, servers.database_url

@@ -5,6 +5,9 @@ log, the port and the pid file. It listens on 127.0.0.1 only and asks for no cre
 write is synced before it is acknowledged (`sync_interval: always`), unless a stream chooses
 `persist_mode: async` for itself. The port opens only after JetStream has recovered its streams, and
 the first line the server sends names it, so a stranger on our port is never taken for it.
+
+Its memory: what it remembers of message ids (docs/limits.md) and as much again of garbage that Go has
+not collected yet, the latter only up to GOMEMLIMIT: MEMORY_LIMIT, unless the environment says otherwise.
 """
 
 import asyncio
@@ -27,6 +30,8 @@ MAX_PAYLOAD_BYTES = 1024 * 1024
 MAX_CONNECTIONS = 1_024
 WRITE_DEADLINE_S = 10
 MEMORY_STORE_MAX_BYTES = 256 * 1024 * 1024
+MEMORY_LIMIT = "1GiB"
+"""From here on Go collects its garbage as often as it must; live data may still need more."""
 FILE_STORE_MIN_BYTES = 1024 * 1024 * 1024
 FILE_STORE_DISK_SHARE = 0.5
 
@@ -62,6 +67,9 @@ class NatsServer(SupervisedServer):
 
     def _command(self) -> Sequence[str]:
         return [str(nats_program()), "--config", str(self._config_file)]
+
+    def _environment(self) -> dict[str, str]:
+        return {"GOMEMLIMIT": MEMORY_LIMIT, **super()._environment()}
 
     async def _probe(self) -> None:
         reader, writer = await asyncio.open_connection(LOOPBACK, self.port)

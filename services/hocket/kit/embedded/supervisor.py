@@ -135,6 +135,9 @@ class SupervisedServer(ABC):
     def _command(self) -> Sequence[str]:
         """Return the program, by absolute path, and its arguments."""
 
+    def _environment(self) -> dict[str, str]:
+        return server_environment()
+
     @abstractmethod
     async def _probe(self) -> None:
         """Return when the server answers; raise `OSError` or `NotAnswering` if it does not."""
@@ -181,7 +184,7 @@ class SupervisedServer(ABC):
                 stdin=DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=server_environment(),
+                env=self._environment(),
             )
 
     async def _until_ready(self, process: Process, timeout_s: float) -> None:
