@@ -39,10 +39,10 @@ class Placed(str):
 
 
 class History:
-    """The applied logs of all partitions."""
+    """The applied logs of all partitions; None where another owner went on."""
 
     def __init__(self) -> None:
-        self.committed: dict[int, list[LogMessage]] = {}
+        self.committed: dict[int, list[LogMessage | None]] = {}
         self._applied: dict[tuple[int, int], list[LogMessage]] = {}
         self._places: dict[tuple[int, int], int] = {}
 
@@ -67,8 +67,10 @@ class History:
             place = getattr(msg_id, "place", 0)
             begin = self._places.get((partition, epoch), 0)
             if place > begin:
-                applied = self._applied[partition, epoch]
-                self.committed.setdefault(partition, []).extend(applied[begin:place])
+                committed = self.committed.setdefault(partition, [])
+                if not begin:
+                    committed.append(None)
+                committed += self._applied[partition, epoch][begin:place]
                 self._places[partition, epoch] = place
 
 
@@ -82,6 +84,10 @@ class Replay:
         self._database = database
         self._outlooks = Outlooks()
         self._orphans: dict[str, list[AttemptFinished]] = {}
+
+    def another_owner(self) -> None:
+        """Forget the results that were held for runs to come: they are an owner's own."""
+        self._orphans.clear()
 
     def apply(self, message: LogMessage) -> None:
         for event in read_log(message.kind, message.body):
@@ -132,14 +138,17 @@ class Replay:
         self.runs[decision.run.run_id] = decision.run
 
 
-def differences(database: Database, committed: dict[int, list[LogMessage]]) -> list[str]:
+def differences(database: Database, committed: dict[int, list[LogMessage | None]]) -> list[str]:
     """Return where the rows in Postgres are not what the log gives."""
     found: list[str] = []
     replayed: dict[str, Run] = {}
     for number, messages in sorted(committed.items()):
         replay = Replay(number, database)
         for message in messages:
-            replay.apply(message)
+            if message is None:
+                replay.another_owner()
+            else:
+                replay.apply(message)
         replayed |= replay.runs
     for run_id in sorted(database.runs.keys() | replayed.keys()):
         if run_id not in replayed or run_id not in database.runs:

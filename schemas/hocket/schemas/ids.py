@@ -20,8 +20,21 @@ def child_run_id(parent_run_id: str, step: str, attempt: int) -> str:
 
 
 def attempt_id(run_id: str, step: str, attempt: int) -> str:
-    """Return the id of an attempt; it is also the `Nats-Msg-Id` of its dispatch."""
+    """Return the id of an attempt."""
     return f"{run_id}:{step}:{attempt}"
+
+
+def dispatch_id(attempt_id: str, dispatched_at_ms: float | None) -> str:
+    """Return the `Nats-Msg-Id` of an attempt's dispatch. What was decided anew, after a log lost its
+    tail, goes out anew: streams still know what came before, and would drop it."""
+    if dispatched_at_ms is None:
+        return attempt_id
+    return f"{attempt_id}:{round(dispatched_at_ms * 1_000)}"
+
+
+def result_id(attempt_id: str, dispatched_at_ms: float | None) -> str:
+    """Return the `Nats-Msg-Id` of what an attempt that was handed out at that time came to."""
+    return dispatch_id(attempt_id, dispatched_at_ms) + ":f"
 
 
 def call_id(attempt_id: str, delivery: int, ordinal: int) -> str:

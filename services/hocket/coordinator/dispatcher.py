@@ -132,7 +132,7 @@ class Dispatcher:
             self._metrics.released(ready.type, ready.priority, held_ms)
             start_by_at_ms = command.request.start_by_at_ms
             if start_by_at_ms is not None and start_by_at_ms < now_ms():
-                self._end(command.request, HeldTooLong().info(), f"h:{at_ms}")
+                self._end(command.request, HeldTooLong().info(), f"{ready.attempt_id}:h:{at_ms}")
                 continue
             slack_ms = ready.latest_start_at_ms - now_ms()
             request = command.request.model_copy(update={"slack_ms": slack_ms, "held_ms": held_ms})
@@ -186,11 +186,12 @@ class Dispatcher:
         subject = subjects.step(request.type, lane_of(request.priority, slack_ms))
         headers = {"traceparent": traceparent} if traceparent else None
         try:
-            self._bus.post(subject, _bytes(request), msg_id=attempt_id, headers=headers)
+            msg_id = ids.dispatch_id(attempt_id, request.dispatched_at_ms)
+            self._bus.post(subject, _bytes(request), msg_id=msg_id, headers=headers)
         except PayloadTooLarge as error:  # it fails, like one that its worker refuses
-            self._end(request, error.info(), "f")
+            self._end(request, error.info(), ids.result_id(attempt_id, request.dispatched_at_ms))
 
-    def _end(self, request: StepRequested, error: ErrorInfo, mark: str) -> None:
+    def _end(self, request: StepRequested, error: ErrorInfo, msg_id: str) -> None:
         """Post the end of an attempt that does not go out."""
         result = AttemptFinished(
             run_id=request.run_id,
@@ -202,7 +203,7 @@ class Dispatcher:
         self._bus.post(
             subjects.log(request.partition, AttemptFinished.kind),
             _bytes(result),
-            msg_id=f"{request.run_id}:{request.step}:{request.attempt}:{mark}",
+            msg_id=msg_id,
         )
 
 

@@ -8,15 +8,15 @@ is not, the server has lost the tail of its log and counts again (power loss, a 
 """
 
 import asyncio
+from base64 import b64decode
 from collections import deque
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import structlog
 from nats.aio.subscription import Subscription
 from nats.js.errors import Error as JetStreamError
-from nats.js.errors import NotFoundError
 
 from hocket.kit.bus import Bus, BusUnavailable
 from hocket.kit.clock import now_ms
@@ -28,7 +28,10 @@ SILENCE_S = 5.0
 RETRY_S = 0.25
 API_TIMEOUT_MS = 5_000.0
 INACTIVE_S = 30
+NOT_FOUND = 404
 _NS = 1_000_000_000
+_MSG_ID = b"Nats-Msg-Id"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ACK_PREFIX = "$JS.ACK."
 _ACK_TOKENS = 9
 
@@ -36,7 +39,9 @@ log = structlog.get_logger(__name__)
 
 
 class LogMessage(NamedTuple):
-    """An event of the log: its place, its time (epoch ms, the server's clock), kind and body."""
+    """An event of the log: its place, its time (epoch ms, the server's clock), kind and body. `msg_id`
+    is its message id and its time: a log that lost its tail may come to have the same message at the
+    same place again, with others before it."""
 
     seq: int
     msg_id: str
@@ -182,7 +187,7 @@ class LogReader:
         first_seq: int = info["state"]["first_seq"]
         if self.applied_seq < first_seq:
             return first_seq  # aged out since; nothing of it is missing
-        found = await self._message_id_at(self.applied_seq)
+        found = await self._identity_at(self.applied_seq)
         if found == self.applied_msg_id:
             return self.applied_seq + 1
         log.error(
@@ -196,13 +201,18 @@ class LogReader:
         await self._rewound()
         return max(1, first_seq)
 
-    async def _message_id_at(self, seq: int) -> str | None:
-        try:
-            message = await self._bus.js.get_msg(subjects.LOG, seq)
-        except NotFoundError:
-            return None
-        found: str = (message.headers or {}).get("Nats-Msg-Id", "")
-        return found
+    async def _identity_at(self, seq: int) -> str | None:
+        answer = await self._bus.api(
+            f"STREAM.MSG.GET.{subjects.LOG}", {"seq": seq}, timeout_ms=API_TIMEOUT_MS
+        )
+        if "error" in answer:
+            if answer["error"].get("code") == NOT_FOUND:
+                return None
+            raise BusUnavailable(reason=answer["error"].get("description", "no message"))
+        message = answer["message"]
+        msg_id = header_of(b64decode(message.get("hdrs", "")), _MSG_ID)
+        stored = datetime.fromisoformat(message["time"]) - _EPOCH
+        return _identity(msg_id, stored // timedelta(microseconds=1))
 
     async def _received(self, message: Frame) -> None:
         self._heard_at_s = asyncio.get_running_loop().time()
@@ -221,18 +231,18 @@ class LogReader:
             self._generation += 1
             return
         self._consumer_seq += 1
-        msg_id = header_of(message.head, b"Nats-Msg-Id")
+        at_us = int(time_ns) // 1_000
         event = LogMessage(
             seq=int(seq),
-            msg_id=msg_id,
-            at_ms=int(time_ns) // 1_000 / 1_000,
+            msg_id=_identity(header_of(message.head, _MSG_ID), at_us),
+            at_ms=at_us / 1_000,
             kind=message.subject.rsplit(".", 1)[1],
             body=message.data,
         )
         self._quiet_since_ms = 0.0
         await self._handle(event)
         self.applied_seq = event.seq
-        self.applied_msg_id = msg_id
+        self.applied_msg_id = event.msg_id
         self.applied_ms = max(self.applied_ms, event.at_ms)
 
     def _control(self, message: Frame) -> None:
@@ -293,3 +303,7 @@ def stored_at_ms(ack_subject: str) -> float:
     tokens = ack_subject.split(".")
     time_ns = tokens[7] if len(tokens) == _ACK_TOKENS else tokens[9]
     return int(time_ns) // 1_000 / 1_000
+
+
+def _identity(msg_id: str, at_us: int) -> str:
+    return f"{msg_id}@{at_us}"

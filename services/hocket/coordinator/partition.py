@@ -387,7 +387,8 @@ class Partition:
             self._runs.forget(event.run_id)
         if known is not None:
             if known.ended:  # its end may be waiting for its commit still
-                self._decisions.after(partial(self._tell_again, known))
+                asked = known if event.parent is None else replace(known, parent=event.parent)
+                self._decisions.after(partial(self._tell_again, asked))
             self._ack_after_commit(event)
             return
         if event.rejected is not None:
@@ -637,7 +638,8 @@ class Partition:
             self._all_told.set()
 
     def _tell_parent(self, parent: RunParent, result: AttemptFinished) -> "asyncio.Future[PubAck]":
-        msg_id = ids.attempt_id(parent.run_id, parent.step, parent.attempt) + ":f"
+        attempt_id = ids.attempt_id(parent.run_id, parent.step, parent.attempt)
+        msg_id = ids.result_id(attempt_id, parent.dispatched_at_ms)
         subject = subjects.log(parent.partition, AttemptFinished.kind)
         try:
             return self._bus.post(subject, _bytes(result), msg_id=msg_id)
@@ -647,7 +649,8 @@ class Partition:
 
     def _start_sub_run(self, accepted: RunAccepted) -> None:
         try:
-            self._post_log(accepted, f"{accepted.run_id}:accepted")
+            again = "" if accepted.parent is None else accepted.parent.dispatched_at_ms
+            self._post_log(accepted, f"{accepted.run_id}:accepted:{again}")
         except PayloadTooLarge as error:
             assert accepted.parent is not None, accepted.run_id
             result = _result_for(accepted.parent, error=error.info())

@@ -21,8 +21,10 @@ from hocket.schemas.messages import AttemptFinished
 def give_up(u: Unfolding, step: Step) -> None:
     """Act on a node whose time has come, by what the pipeline wants."""
     plan = u.node_plan(step)
+    step = u.put(
+        replace(step, give_up_at_ms=None)
+    )  # else it would be due again at this very moment
     if u.run.paused_at_ms is not None:  # the deadline stands still; it is watched again after that
-        u.put(replace(step, give_up_at_ms=None))
         return
     if u.plan.pipeline.on_infeasible == "fail":
         end_run(u, RunStatus.FAILED, error=DeadlineInfeasible(node=plan.path).info())
@@ -34,7 +36,7 @@ def give_up(u: Unfolding, step: Step) -> None:
     u.tallies.pop(step.key, None)
     replaced = any(f"{step.key}!{n}" in u.steps for n in range(len(plan.fallbacks) + 1))
     if plan.fast is not None and not replaced:
-        open_fast(u, replace(step, give_up_at_ms=None), plan, error)
+        open_fast(u, step, plan, error)
     else:
         u.put(replace(step, state=StepState.OPEN, wake_at_ms=None))
         u.settle(step.key, StepState.FAILED, error=error)

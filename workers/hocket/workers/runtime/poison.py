@@ -44,6 +44,7 @@ class Name(BaseModel):
     step: str
     attempt: int
     partition: int = Field(ge=0)
+    dispatched_at_ms: float | None = None
 
 
 class Advisory(BaseModel):
@@ -116,7 +117,9 @@ async def _bury(
         await bus.publish(
             subjects.log(name.partition, AttemptFinished.kind),
             finished.model_dump_json().encode(),
-            msg_id=f"{ids.attempt_id(name.run_id, name.step, name.attempt)}:f",
+            msg_id=ids.result_id(
+                ids.attempt_id(name.run_id, name.step, name.attempt), name.dispatched_at_ms
+            ),
         )
 
 

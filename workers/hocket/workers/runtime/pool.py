@@ -359,7 +359,8 @@ class Pool:
         if info is not None:
             _log_failure(attempt, context, info)
         await self._bus.room()
-        posted = self._outbox.post(step.partition, payload, f"{attempt.id}:f")
+        msg_id = ids.result_id(attempt.id, step.dispatched_at_ms)
+        posted = self._outbox.post(step.partition, payload, msg_id)
         self._posted.add(posted)
         posted.add_done_callback(lambda ack: self._acknowledged(attempt, ack))
 
