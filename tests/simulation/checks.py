@@ -225,8 +225,9 @@ class Checks:
         name = _attempt(request)
         if name not in self._dispatches:  # what is handed out again was granted before
             self._dispatches.add(name)
-            left, row = request.budget_left_usd, self._database.runs.get(run_id)
-            if left is not None and left <= 0 and row is not None and row["spent_usd"] > 0:
+            left, run = request.budget_left_usd, self._database.runs.get(run_id)
+            overdrawn = left is not None and left <= 0 and run is not None and run["spent_usd"] > 0
+            if overdrawn and not _was_granted(row, request):
                 self.fail("budget", f"{name} is dispatched and nothing is left of the budget")
 
     def _execution_ended(self, execution: Execution) -> None:
@@ -476,7 +477,10 @@ class Checks:
         begun = [
             execution.begun_s
             for execution in self._journal.executions
-            if execution.run_id == run_id and _is_under(execution.step, key)
+            if execution.run_id == run_id
+            and _is_under(execution.step, key)
+            # of what was decided before the end of a log was lost, only what counts still
+            and (not self._tail_lost or execution.attempt == _number(steps, execution.step))
         ]
         for need in node.needs:
             need_key = f"{scope}/{need}" if scope else need
@@ -495,9 +499,12 @@ class Checks:
                     continue
                 if f"{other_key}!0" in steps:  # its fast variant served, and is looked at itself
                     continue
-                name = ids.attempt_id(run_id, other_key, other["attempt"])
-                if self._posted.get(name, float("inf")) > min(begun):
-                    self.fail("order", f"{run_id} {key} began before {name} had ended")
+                # what was decided before the end of a log was lost may have rested on a former attempt
+                first = 1 if self._tail_lost else other["attempt"]
+                attempts = range(first, other["attempt"] + 1)
+                names = [ids.attempt_id(run_id, other_key, number) for number in attempts]
+                if min(self._posted.get(name, float("inf")) for name in names) > min(begun):
+                    self.fail("order", f"{run_id} {key} began before {names[-1]} had ended")
 
     def _is_beyond(self, run_id: str, deadline_at_ms: float) -> bool:
         """Tell whether a deadline is later than the one a run was accepted with."""
@@ -565,3 +572,16 @@ def _is_under(key: str, top: str) -> bool:
 
 def _json(text: str | None) -> Any:
     return None if text is None else as_jsonb(from_json(text))
+
+
+def _number(steps: dict[str, Any], key: str) -> int | None:
+    """Return the number of a step's last attempt, where the run has the step."""
+    step = steps.get(key)
+    return None if step is None else int(step["attempt"])
+
+
+def _was_granted(row: dict[str, Any] | None, request: _Request) -> bool:
+    """Tell whether a step is dispatched by what is committed, and waited for a slot since."""
+    if row is None or request.effects_external:  # these go out after their commit only
+        return False
+    return bool(row["state"] == "dispatched" and row["attempt"] == request.attempt)

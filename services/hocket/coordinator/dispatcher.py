@@ -97,6 +97,7 @@ class Dispatcher:
             expected_ms=command.expected_ms,
             join_left=command.join_left,
             item=(command, monotonic_ms()),
+            again=command.again,
         )
         self._load.dispatched(request, command.expected_ms)
         if self._gate.offer(ready):

@@ -153,11 +153,11 @@ def dispatch(u: Unfolding, step: Step, attempt: int, *, judged: bool = True) -> 
 def redispatch(u: Unfolding, step: Step, *, judged: bool = True) -> Dispatch:
     """Return the dispatch of a step's present attempt once more; `judged`: whether its run is asked
     where it cannot begin in time."""
-    return _dispatch(u, step, u.expectation(step), judged=judged)
+    return _dispatch(u, step, u.expectation(step), judged=judged, again=True)
 
 
 def _dispatch(
-    u: Unfolding, step: Step, expectation: Expectation, *, judged: bool = True
+    u: Unfolding, step: Step, expectation: Expectation, *, judged: bool = True, again: bool = False
 ) -> Dispatch:
     plan = u.node_plan(step)
     assert step.deadline_at_ms is not None
@@ -196,6 +196,7 @@ def _dispatch(
         expected_ms=expectation.own.mean_ms,
         join_left=_join_left(u, step, plan),
         traceparent=u.run.traceparent,
+        again=again,
     )
 
 

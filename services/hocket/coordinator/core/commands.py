@@ -22,7 +22,8 @@ class Dispatch:
 
     Its turn depends on when it must start to keep the run's deadline (`latest_start_at_ms`) or to
     just make it (`last_hope_at_ms`), on how long it is expected to run, and on how many steps, this
-    one included, the next join still waits for.
+    one included, the next join still waits for. `again`: whoever had the run before may have published
+    it.
     """
 
     request: StepRequested
@@ -31,6 +32,7 @@ class Dispatch:
     expected_ms: float
     join_left: int
     traceparent: str | None = None
+    again: bool = False
 
 
 new_dispatch = maker(Dispatch)

@@ -126,8 +126,9 @@ class Gate:
 
     def cancel(self, attempt_id: str, now_ms: float) -> bool:
         """Give up an attempt; tell whether a worker may have it and must hear of it."""
-        if self._drop(attempt_id) is not None:
-            return False
+        held = self._drop(attempt_id)
+        if held is not None:
+            return held.again
         if attempt_id in self._out:
             self._leaving.append((now_ms + LEAVING_MS, attempt_id))
         return True

@@ -55,6 +55,8 @@ class Ready:
     join_left: int
     item: Any
     """What the caller wants back when the step goes out."""
+    again: bool = False
+    """Whether a former owner of its run may have sent it to a worker."""
 
 
 new_ready = maker(Ready)

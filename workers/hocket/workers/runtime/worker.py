@@ -96,10 +96,10 @@ class Worker:
                 poison.ADVISORIES, self._on_advisory, queue=poison.ADVISORY_QUEUE
             ),
         ]
+        self._bus.on_reconnect.append(self._on_reconnect)  # the bus may go away while they start
         for pool in self._pools:
             await pool.start()
         await self._announcements.start()
-        self._bus.on_reconnect.append(self._on_reconnect)
         self._sweeping = asyncio.create_task(self._sweep(), name="keep-alive")
         log.info(
             "worker_started",
