@@ -501,7 +501,7 @@ class Checks:
                     continue
                 # what was decided before the end of a log was lost may have rested on a former attempt
                 first = 1 if self._tail_lost else other["attempt"]
-                attempts = range(first, other["attempt"] + 1)
+                attempts = range(min(first, other["attempt"]), other["attempt"] + 1)
                 names = [ids.attempt_id(run_id, other_key, number) for number in attempts]
                 if min(self._posted.get(name, float("inf")) for name in names) > min(begun):
                     self.fail("order", f"{run_id} {key} began before {names[-1]} had ended")
