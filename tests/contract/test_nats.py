@@ -271,11 +271,11 @@ def test_a_log_is_read_in_order_from_any_place(play: Play) -> None:
         async def rewound() -> None:
             again.set()
 
-        async def reading(seq: int, msg_id: str) -> asyncio.Task[None]:
+        async def reading(seq: int, msg_id: str, inbox: Inbox = read) -> asyncio.Task[None]:
             reader = LogReader(
                 bus,
                 0,
-                handle=read.take,
+                handle=inbox.take,
                 rewound=rewound,
                 applied_seq=seq,
                 applied_msg_id=msg_id,
@@ -297,7 +297,14 @@ def test_a_log_is_read_in_order_from_any_place(play: Play) -> None:
         assert (await read.next()).body == b"0"
         assert again.is_set()
         third.cancel()
-        await asyncio.wait({first, second, third})
+        again.clear()
+        msg_id, at_us = got[2].msg_id.split("@")
+        last = Inbox()
+        fourth = await reading(got[2].seq, f"{msg_id}@{int(at_us) - 1}", last)
+        assert (await last.next()).body == b"0"
+        assert again.is_set(), "the same message came to that place at another time"
+        fourth.cancel()
+        await asyncio.wait({first, second, third, fourth})
         await bus.close()
 
     play(scene)

@@ -310,10 +310,6 @@ BUGS: dict[str, Bug] = {
         "a result that comes before its step is dispatched is dropped",
         _replaced(attempts, "_hold", _nothing),
     ),
-    "orphan-result-dropped": Bug(
-        "a result that comes before its run is accepted is dropped",
-        _replaced(partition.Partition, "_hold", _nothing),
-    ),
     "double-dispatch-on-takeover": Bug(
         "a new owner also hands out the steps that have succeeded",
         _replaced(partition, "resume", _resumed_with_all),

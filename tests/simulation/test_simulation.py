@@ -11,6 +11,8 @@ from simulation.bugs import BUGS
 from simulation.scenario import play
 
 FIRST, SEEDS, CHUNK = 1, 1_000, 20
+FOUND_FAULTS = (3405, 4263, 4985, 5567, 6330, 10293, 14303, 15663)
+"""What each of them once showed stands in docs/simulation.md."""
 HASHES = """
 import sys
 from simulation.scenario import play
@@ -25,8 +27,13 @@ def test_no_seed_shows_a_violation(first: int) -> None:
         assert violation is None, f"{violation}: replay it with `make sim SEED={seed} SEEDS=1`"
 
 
+@pytest.mark.parametrize("seed", FOUND_FAULTS)
+def test_seeds_that_found_a_fault_show_none(seed: int) -> None:
+    assert play(str(seed)).violation is None
+
+
 def test_a_seed_is_the_same_play_twice() -> None:
-    for seed in ("3", "7", "11"):
+    for seed in ("3", "7", "11", "19", "23"):
         first, second = play(seed), play(seed, verbose=True)
         assert (first.trace_hash, first.steps) == (second.trace_hash, second.steps)
 

@@ -271,13 +271,14 @@ class Process:
 @contextmanager
 def replaced(world: World, transport: Callable[[], Any]) -> Iterator[None]:
     """Give the product's code the world's time, dice and sockets for the time of the `with`."""
-    dice = world.dice("ids")
+    dice, tokens = world.dice("ids"), world.dice("tokens")
     time = SimpleNamespace(monotonic=world.monotonic_s, time=world.wall_s)
     logs = structlog.get_config()
     sockets_and_dice = swapped(
         (nats.aio.client, "TcpTransport", transport),
         (nats.aio.client, "time", time),
         (nats.aio.client, "shuffle", lambda servers: None),
+        (nats.aio.client, "token_hex", lambda count: tokens.randbytes(count).hex()),
         (nats.js.client, "time", time),
         (nats.nuid, "randbelow", lambda limit: dice.randrange(limit)),
         (nats.nuid, "token_bytes", lambda count: dice.randbytes(count)),

@@ -188,6 +188,18 @@ def test_an_optional_node_that_takes_too_long_is_left_out_just_in_time() -> None
     assert (play.run.status, play.run.output) == (RunStatus.DEGRADED, "done")
 
 
+def test_a_run_that_gave_a_node_up_asks_to_be_woken_later_and_not_at_that_moment_again() -> None:
+    """The log drops a second timer of one moment, and a run that waits for it is never woken again."""
+    nodes = {"extra": takes(3_000, optional=True), "end": takes(1_000, 100, needs=["extra"])}
+    play = Play(nodes, spec=DEGRADE)
+    due_ms = min(play.wakes)
+    play.wakes.clear()
+    play.now_ms = due_ms
+    play.send(TimerFired(run_id="r1", due_at_ms=due_ms))
+    assert play.waiting() == ["end"]
+    assert [wake for wake in play.wakes if wake > due_ms] == list(play.wakes) != []
+
+
 def test_later_nodes_that_can_be_left_out_do_not_hurry_earlier_ones() -> None:
     """What a node must leave time for is the path at its shortest."""
     nodes = {

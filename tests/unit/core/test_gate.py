@@ -108,6 +108,13 @@ def test_a_held_attempt_that_is_cancelled_never_goes_and_no_worker_need_hear_of_
     assert order(gate, out) == []
 
 
+def test_a_worker_hears_of_a_held_attempt_that_a_former_owner_may_have_sent() -> None:
+    gate, _ = full_gate()
+    assert not gate.offer(ready("held", again=True))
+    assert gate.cancel("held:s:1", NOW) is True
+    assert gate.release(NOW) == []
+
+
 def test_a_cancelled_attempt_counts_until_its_end_is_heard_or_long_enough_ago() -> None:
     gate, out = full_gate()
     gate.offer(ready("held"))
