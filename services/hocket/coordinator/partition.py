@@ -550,7 +550,7 @@ class Partition:
             self._start_sub_run(command.accepted)
         elif isinstance(command, CancelSubRun):
             cancel = CancelRequested(run_id=command.run_id, reason=command.reason, by="parent run")
-            self._post_log(cancel, f"{command.run_id}:cancel:parent")
+            self._post_log(cancel)
         else:
             raise AssertionError(f"no rule for {type(command).__name__}")
 
@@ -656,7 +656,7 @@ class Partition:
             result = _result_for(accepted.parent, error=error.info())
             self._tell_parent(accepted.parent, result)
 
-    def _post_log(self, event: RunEvent, msg_id: str) -> None:
+    def _post_log(self, event: RunEvent, msg_id: str | None = None) -> None:
         partition = ids.partition_of(event.run_id, self._partitions)
         self._bus.post(subjects.log(partition, event.kind), _bytes(event), msg_id=msg_id)
 
@@ -695,7 +695,7 @@ class Partition:
     # ---- parking ----------------------------------------------------------------------------
 
     def park(self) -> None:
-        """Let runs that rest leave the memory; call it about once a second."""
+        """Let runs that rest leave the memory; call it now and then."""
         for run, until_ms in self._runs.resting(now_ms()):
             self._runs.marked.add(run.run_id)
             self._decisions.add(
