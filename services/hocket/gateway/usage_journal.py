@@ -51,15 +51,18 @@ class UsageJournal:
         """Make a journal in a folder; raises OSError where there is no room for it."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{os.getpid()}-{os.urandom(4).hex()}-{next(_numbers)}{SUFFIX}"
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        unnamed = path.with_suffix(".new")  # until it is locked: else another might salvage it
+        file = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
             os.posix_fallocate(file, 0, _FILE_BYTES)  # a full disk is found out here, not later
             os.pwrite(file, bytes(2 * SEGMENT_BYTES), len(_MAGIC))
             os.pwrite(file, _MAGIC, 0)
+            unnamed.rename(path)
             return cls(file, path)
         except BaseException:
             os.close(file)
+            unnamed.unlink(missing_ok=True)
             path.unlink(missing_ok=True)
             raise
 
