@@ -183,9 +183,11 @@ def test_a_pool_reserves_an_eighth_for_fast_calls_where_nobody_says() -> None:
             {"max_concurrency": 24},
             {"max_concurrency": 3},
             {"max_concurrency": 8, "reserved_fast": 2, "fast_ms": 50, "max_waiting": 10},
+            {"max_concurrency": 8, "interactive_share": 0.5},
         )
     ]
-    assert pools == [PoolSpec(24, 3), PoolSpec(3, 0), PoolSpec(8, 2, 50.0, 10)]
+    assert pools[:3] == [PoolSpec(24, 3), PoolSpec(3, 0), PoolSpec(8, 2, 50.0, 10)]
+    assert pools[3] == PoolSpec(8, 1, interactive_share=0.5)
 
 
 def test_a_backend_without_a_pool_has_one_of_its_own_over_its_replicas() -> None:
@@ -390,6 +392,7 @@ def test_a_mistake_in_what_goes_beyond_litellm_is_refused_too(
     [
         ({"p": {}}, "pools.p.max_concurrency", "Set"),
         ({"p": {"max_concurrency": 2, "reserved_fast": 2}}, "pools.p.reserved_fast", "0 to 1"),
+        ({"p": {"max_concurrency": 8, "interactive_share": 0.6}}, "interactive_share", "0 to 0.5"),
         ({"p": {"max_concurrency": 2, "places": 2}}, "pools.p.places", "max_waiting"),
         ({"q": {"max_concurrency": 2}}, "pools.q", "`pool: q`"),
         ([], "pools", "field: value"),

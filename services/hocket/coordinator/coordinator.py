@@ -17,7 +17,7 @@ from hocket.coordinator.cache_store import CacheStore
 from hocket.coordinator.catalog import Catalog
 from hocket.coordinator.committer import AWAY, Committer
 from hocket.coordinator.core.backlog import Backlog
-from hocket.coordinator.core.gate import Gate, Order
+from hocket.coordinator.core.gate import INTERACTIVE_SHARE, Gate, Order
 from hocket.coordinator.dispatcher import Dispatcher
 from hocket.coordinator.durations import Durations
 from hocket.coordinator.fullness import MAX_RUNS, Fullness
@@ -67,13 +67,14 @@ class Coordinator:
         tenant_weights: Mapping[str, float] | None = None,
         gated: bool = True,
         order: Order = "slack",
+        interactive_share: float = INTERACTIVE_SHARE,
         max_runs: int = MAX_RUNS,
     ) -> None:
         self._durations = Durations(store)
         self._catalog = Catalog(store, self._durations)
         self._committer = Committer(store, health, metrics)
         self._step_cache = StepCache(bus, cache_store, metrics, partitions=partitions)
-        gate = Gate(tenant_weights, order=order)
+        gate = Gate(tenant_weights, order=order, interactive_share=interactive_share)
         load = Load(Backlog(tenant_weights), gate)
         self._dispatcher = Dispatcher(
             bus,

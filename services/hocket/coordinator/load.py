@@ -98,7 +98,7 @@ class Load:
                 priority=event.priority,
                 tenant=event.tenant,
                 deadline_at_ms=event.deadline_at_ms,
-                capacity=self._gate.capacity(node_type),
+                capacity=self._gate.capacity(node_type, event.priority),
             )
 
         return predict(plan, outlook, clear_ms)

@@ -45,6 +45,7 @@ async def main(service: Service) -> None:
         max_runs=settings.max_runs,
         gated=settings.dispatch_gate,
         order=settings.dispatch_order,
+        interactive_share=settings.interactive_share,
     )
     async with leases.watching():
         serving = asyncio.create_task(_say_when_settled(service, coordinator))

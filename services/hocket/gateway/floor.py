@@ -3,7 +3,9 @@
 A call gets a place at once where routing finds one; else it waits in its pools' lines, and whoever
 gives a place back hands it to the next in line that it suits, in the same turn of the event loop, so
 that no newcomer slips in between. What else changes who can be asked (a rest that ends, a breaker that
-opens, a reload) looks through the lines again. A waiting call ends with a place, with its deadline, or
+opens, a reload) looks through the lines again. While interactive calls come, some places are kept free
+for them (`PoolSpec.interactive_share`), so that a long call of another class does not have the last one;
+where calls spill none is kept. A waiting call ends with a place, with its deadline, or
 with an error that says why it had to go; where every breaker is open nobody waits at all. All of it
 runs on one event loop, so that no count is ever off.
 
@@ -13,8 +15,9 @@ The floor also keeps what it sees: a breaker per replica, and how long calls tak
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Protocol
 
 import structlog
@@ -31,7 +34,7 @@ from hocket.gateway.core.errors import (
 from hocket.gateway.core.history import Durations, Kind
 from hocket.gateway.core.locality import Prompt, ReplicaCache
 from hocket.gateway.core.outcomes import outcome_of
-from hocket.gateway.core.queue import Room, Ticket
+from hocket.gateway.core.queue import Room, Row, Ticket
 from hocket.gateway.core.routing import (
     CallFacts,
     Decision,
@@ -52,6 +55,8 @@ BUSY_RETRY_MS = 1_000.0
 """What a caller is told to wait where no backend says how long it rests."""
 MAX_LOOKED_AT = 64
 """Waiting calls that are offered a free place, before it is left free."""
+KEPT_FOR_MS = 10_000.0
+"""For so long after an interactive call places are kept free for the next one."""
 _USUALLY = 0.5
 """The quantile of durations that says how long a call is expected to take."""
 _GONE = PoolSpec(0)
@@ -144,7 +149,11 @@ class Floor:
         self._waiters: dict[int, _Waiter] = {}
         self._arrivals = itertools.count()
         self._look_again: asyncio.TimerHandle | None = None
+        self._look_at_ms = inf
         self._fast_ms_of: dict[str, float] = {}
+        self._keeping: dict[str, tuple[str, ...]] = {}
+        """By model: the pools that keep places for its interactive calls."""
+        self._kept_until_ms: dict[str, float] = {}
         self._caps: Mapping[str, int] = {}
         self._cold: Mapping[str, ColdStart] = {}
         self.missed: Callable[[Sequence[str]], None] = lambda cold: None
@@ -204,6 +213,7 @@ class Floor:
         """Go on with another routing table; those who wait are looked at again."""
         self._table = table
         self._fast_ms_of = {}
+        self._keeping = {}
         before = self._breakers
         self._breakers = {
             spec.key: kept
@@ -242,6 +252,8 @@ class Floor:
             raise DeadlinePassed(late_ms=round(now_ms - wish.deadline_at_ms))
         wish = self._judged(wish)
         decision = self._choose(wish, now_ms)
+        if wish.facts.urgent:
+            self._keep(wish.facts.model, now_ms)
         if decision.chosen is not None:
             return self._taken(wish, decision, now_ms, 0.0)
         if decision.hopeless and wish.facts.tried:
@@ -258,10 +270,14 @@ class Floor:
         return self._taken(wish, decision, now_ms, 0.0)
 
     def _judged(self, wish: Wish) -> Wish:
-        """Return a wish that knows whether its call is a fast one in every pool that it may use."""
+        """Return a wish that knows which of the places that are kept for some its call may have: a fast
+        one is so in every pool that it may use."""
         usual_ms = self.durations.of_kind(wish.kind, _USUALLY)
         fast = wish.guess_fast if usual_ms is None else usual_ms <= self._fast_ms(wish.facts.model)
-        return replace(wish, facts=replace(wish.facts, fast=True)) if fast else wish
+        urgent = wish.priority is Priority.INTERACTIVE
+        if not (fast or urgent):
+            return wish
+        return replace(wish, facts=replace(wish.facts, fast=fast, urgent=urgent))
 
     def _fast_ms(self, model: str) -> float:
         known = self._fast_ms_of.get(model)
@@ -270,6 +286,19 @@ class Floor:
             known = min(self._table.pools[pool].fast_ms for pool in pools)
             self._fast_ms_of[model] = known
         return known
+
+    def _keep(self, model: str, now_ms: float) -> None:
+        """Keep places free for the interactive calls of a model, one of which has come."""
+        pools = self._keeping.get(model)
+        if pools is None:
+            found = self._table.model(model)
+            pools = () if found.spills else tuple({spec.pool for spec in found.backends})
+            self._keeping[model] = pools
+        for pool in pools:
+            begins = self._kept_until_ms.get(pool, -inf) <= now_ms
+            self._kept_until_ms[pool] = now_ms + KEPT_FOR_MS
+            if begins and self._room.waiting(pool):
+                self._expect(now_ms + KEPT_FOR_MS)
 
     def _choose(self, wish: Wish, now_ms: float) -> Decision:
         view = View(
@@ -283,6 +312,7 @@ class Floor:
             self._caches,
             self._caps,
             self._cold,
+            self._kept_until_ms,
         )
         decision = choose(self._table, wish.facts, view)
         if self._cold and (missed := cold_of(decision)):
@@ -312,6 +342,7 @@ class Floor:
         spec, now_ms = place.spec, self._now_ms()
         if place.timer is not None:
             place.timer.cancel()
+        was_full = self._leaves_few(spec.pool)
         _less(self._in_flight, spec.key)
         if self.usage is not None and spec.key not in self._in_flight:
             self.usage.ended(spec.key, now_ms)
@@ -334,7 +365,7 @@ class Floor:
             before = breaker.state
             breaker.ended(outcome, now_ms, began_ms=place.began_ms)
             self._watch(spec.key, breaker, before)
-        self._offer(spec.pool, 1)
+        self._offer(spec.pool, 1, kept=not was_full and self._is_kept(spec))
         if spec.key in self.owed or spec.pool in self.owed:
             self.pressed()
 
@@ -390,6 +421,7 @@ class Floor:
         self._waiters[ticket.order] = waiter
         self.pressed()
         self._expect(decision.retry_at_ms)
+        self._expect_no_keeping(ticket.pools, now_ms)
         return waiter
 
     def _in_vain(self, wish: Wish, decision: Decision) -> HocketError | None:
@@ -461,21 +493,54 @@ class Floor:
         for pool in self._room.pools():
             self._offer(pool, MAX_LOOKED_AT)
 
-    def _offer(self, pool: str, most: int) -> None:
-        """Give up to `most` places of a pool to those who wait for them, the most urgent first."""
+    def _offer(self, pool: str, most: int, *, kept: bool = False) -> None:
+        """Give up to `most` places of a pool to those who wait for them, the most urgent first. `kept`
+        places are at a replica that has no others free."""
         if not len(self._room):
             return
-        spec = self._table.pools.get(pool, _GONE)
-        _, slow_limit = View(0.0, caps=self._caps).places(pool, spec)
-        only_fast = self._pool_slow.get(pool, 0) >= slow_limit > 0
-        for ticket in self._room.line(pool, MAX_LOOKED_AT, fast_only=only_fast):
+        for ticket in self._next(pool, kept):
             most -= self._offer_to(self._waiters[ticket.order])
             if most <= 0:
                 return
 
+    def _next(self, pool: str, kept: bool) -> list[Ticket]:
+        """Return the calls that may have a place of a pool as it is filled now."""
+        now_ms = self._now_ms()
+        if pool not in self._table.pools:
+            return self._room.line(pool, MAX_LOOKED_AT)
+        if self._pool_slow.get(pool, 0) >= self._slow_limit(pool) > 0:
+            return self._room.line(pool, MAX_LOOKED_AT, (Row.FAST,))
+        keeps = self._kept_until_ms.get(pool, -inf) > now_ms
+        if keeps and (kept or self._leaves_few(pool)):
+            line = self._room.line(pool, MAX_LOOKED_AT, (Row.FAST, Row.INTERACTIVE))
+            return sorted([*line, *self._room.due(pool, now_ms, MAX_LOOKED_AT)])[:MAX_LOOKED_AT]
+        return self._room.line(pool, MAX_LOOKED_AT)
+
+    def _slow_limit(self, pool: str) -> int:
+        spec = self._table.pools.get(pool, _GONE)
+        return View(0.0, caps=self._caps).places(pool, spec)[1]
+
+    def _leaves_few(self, pool: str) -> bool:
+        """Return whether a pool has no more places than it keeps, where it keeps any, or none at all."""
+        spec = self._table.pools.get(pool, _GONE)
+        limit, slow_limit = View(0.0, caps=self._caps).places(pool, spec)
+        slow = self._pool_slow.get(pool, 0)
+        return (
+            slow >= slow_limit - spec.kept_of(slow_limit)
+            or self._pool_in_flight.get(pool, 0) >= limit
+        )
+
+    def _is_kept(self, spec: BackendSpec) -> bool:
+        """Return whether a replica has no more places than it keeps for interactive calls."""
+        limit = self._caps.get(spec.key, spec.limit)
+        kept = self._table.pools.get(spec.pool, _GONE).kept_of(limit)
+        return kept > 0 and self._in_flight.get(spec.key, 0) >= limit - kept
+
     def _offer_to(self, waiter: _Waiter) -> bool:
         """Choose again for a waiting call; tell whether it has a place now."""
         now_ms = self._now_ms()
+        if waiter.ticket.due_ms <= now_ms and not waiter.wish.facts.urgent:
+            waiter.wish = replace(waiter.wish, facts=replace(waiter.wish.facts, urgent=True))
         try:
             decision = self._choose(waiter.wish, now_ms)
         except HocketError as error:  # its model left with a reload
@@ -505,17 +570,25 @@ class Floor:
         """Look at those who wait again at a time, or earlier."""
         if at_ms is None:
             return
-        loop = asyncio.get_running_loop()
-        at_s = loop.time() + max(at_ms - self._now_ms(), 0.0) / 1000
         if self._look_again is not None:
-            if self._look_again.when() <= at_s and not self._look_again.cancelled():
+            if self._look_at_ms <= at_ms:
                 return
             self._look_again.cancel()
-        self._look_again = loop.call_at(at_s, self._look)
+        self._look_at_ms = at_ms
+        left_ms = max(at_ms - self._now_ms(), 0.0)
+        self._look_again = asyncio.get_running_loop().call_later(left_ms / 1000, self._look)
+
+    def _expect_no_keeping(self, pools: Iterable[str], now_ms: float) -> None:
+        """Look again when places are not kept any more: who waits may have them then."""
+        for pool in pools:
+            until_ms = self._kept_until_ms.get(pool, -inf)
+            if until_ms > now_ms:
+                self._expect(until_ms)
 
     def _look(self) -> None:
         self._look_again = None
         self._offer_all()
+        self._expect_no_keeping(self._room.pools(), self._now_ms())
 
     def _busy(self, wish: Wish, reason: str, retry_at_ms: float | None) -> BackendsBusy:
         return BackendsBusy(

@@ -50,6 +50,8 @@ class Settings(BaseSettings):
     dispatch_order: Literal["slack", "arrival"] = "slack"
     """How steps that wait for a slot are ordered: by class, tenant and slack, or as they came, to see
     what that would be like."""
+    interactive_share: float = Field(0.125, ge=0, le=0.5)
+    """The part of a node type's slots that other classes leave free while interactive steps come."""
     gateway_host: str = "127.0.0.1"
     """Where the gateway's HTTP door listens."""
     gateway_port: int = Field(0, ge=-1, le=65_535)

@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hocket.coordinator.core.gate import (
+    KEPT_FOR_MS,
     LEAD_MS,
+    LEAST_TO_KEEP,
     LEAVING_MS,
     LINGER_MS,
     RATE_MEMORY,
@@ -194,6 +196,109 @@ def test_a_coordinator_uses_its_share_of_the_slots() -> None:
     assert [gate.offer(ready(f"r{i}")) for i in range(20)].count(True) == 5 + SPARE_STEPS
 
 
+# ---- slots for interactive steps -----------------------------------------------------------------
+
+
+def interactive(name: str) -> Ready:
+    return ready(name, priority=Priority.INTERACTIVE)
+
+
+def out_beside_interactive(gate: Gate) -> tuple[int, int]:
+    """How many others go out after an interactive step, and how many more interactive ones then."""
+    assert gate.offer(interactive("first"))
+    others = [gate.offer(ready(f"other{i}")) for i in range(100)].count(True)
+    for i in range(100):
+        gate.offer(interactive(f"i{i}"))
+    return others, len(gate.release(NOW))
+
+
+def test_while_interactive_steps_come_others_leave_them_an_eighth_of_the_slots() -> None:
+    assert out_beside_interactive(gate_with(16)) == (14 - 1, 2 + SPARE_STEPS)
+
+
+def test_one_of_a_few_slots_is_left_and_none_of_very_few() -> None:
+    assert out_beside_interactive(gate_with(LEAST_TO_KEEP)) == (3 - 1, 1 + SPARE_STEPS)
+    for slots in range(1, LEAST_TO_KEEP):
+        others, _ = out_beside_interactive(gate_with(slots))
+        assert others == slots + SPARE_STEPS - 1
+
+
+def test_nothing_is_kept_where_it_is_switched_off() -> None:
+    gate = Gate(interactive_share=0.0)
+    gate.announced("w1", {"python": 16}, NOW)
+    assert out_beside_interactive(gate) == (16 + SPARE_STEPS - 1, 0)
+
+
+def test_the_kept_slots_are_for_all_again_when_no_interactive_step_has_come_for_a_while() -> None:
+    gate = gate_with(8)
+    gate.offer(interactive("first"))
+    gate.tick(NOW)
+    for i in range(20):
+        gate.offer(ready(f"r{i}"))
+    later = NOW + KEPT_FOR_MS
+    gate.announced("w1", {"python": 8}, later)
+    gate.tick(later - 1)
+    assert gate.release(later - 1) == []
+    gate.tick(later)
+    assert len(gate.release(later)) == 1 + SPARE_STEPS
+
+
+def test_what_is_kept_follows_the_slots() -> None:
+    gate = gate_with(8)
+    gate.offer(interactive("first"))
+    for i in range(100):
+        gate.offer(ready(f"r{i}"))
+    gate.announced("w2", {"python": 24}, NOW)
+    assert 1 + 6 + len(gate.release(NOW)) == 32 - 4
+    gate.announced("w2", {}, NOW)
+    gate.finished("first:s:1")
+    assert gate.release(NOW) == []
+
+
+def test_where_slots_become_free_all_the_time_none_is_kept() -> None:
+    gate = gate_with(8)
+    gate.tick(NOW)
+    for i in range(500):
+        gate.offer(step := interactive(f"short{i}"))
+        gate.finished(step.attempt_id)
+    gate.tick(NOW + 1_000)
+    went = [gate.offer(ready(f"r{i}")) for i in range(100)].count(True)
+    assert went == gate.loads()["python"].window
+
+
+def test_interactive_steps_that_fill_all_slots_do_not_starve_the_others() -> None:
+    gate = gate_with(8)
+    out = [interactive(f"i{i}") for i in range(8 + SPARE_STEPS)]
+    assert all(gate.offer(step) for step in out)
+    gate.offer(ready("standard"))
+    gate.offer(ready("batch", priority=Priority.BATCH))
+    for i in range(100):
+        gate.offer(interactive(f"more{i}"))
+    went = order(gate, out)
+    assert went.index("standard") == TURN_AFTER[Priority.STANDARD]
+    assert went.index("batch") <= TURN_AFTER[Priority.BATCH] + 1
+
+
+def test_interactive_steps_that_never_wait_do_not_starve_the_others_either() -> None:
+    gate = gate_with(8)
+    busy = [interactive(f"i{i}") for i in range(7)]
+    assert all(gate.offer(step) for step in busy)
+    gate.offer(ready("standard"))
+    went: list[str] = []
+    for i in range(10):  # each takes the kept slot at once and ends
+        gate.offer(step := interactive(f"more{i}"))
+        went += [released.item for released in gate.release(NOW)]
+        gate.finished(step.attempt_id)
+    assert went.index("standard") == TURN_AFTER[Priority.STANDARD]
+
+
+def test_a_task_that_is_not_interactive_is_predicted_without_the_kept_slots() -> None:
+    gate = gate_with(16)
+    gate.offer(interactive("first"))
+    slots = [gate.capacity("python", priority).slots for priority in CLASSES]
+    assert slots == [16, 14, 14]
+
+
 # ---- order ---------------------------------------------------------------------------------------
 
 
@@ -312,7 +417,7 @@ def test_nothing_is_lost_doubled_or_let_out_beyond_the_window(
     operations: list[tuple[str, int]], slots: int
 ) -> None:
     gate = gate_with(slots) if slots else Gate()
-    now_ms, offered = NOW, 0
+    now_ms, offered, came = NOW, 0, False
     out: dict[str, Ready] = {}
     held: dict[str, Ready] = {}
     gone: Counter[str] = Counter()
@@ -332,6 +437,7 @@ def test_nothing_is_lost_doubled_or_let_out_beyond_the_window(
                 expected_ms=float(number % 400),
                 run_id=f"r{number % 3}-{number % 7 % 3}",
             )
+            came |= step.priority is Priority.INTERACTIVE
             (out if gate.offer(step) else held)[step.attempt_id] = step
         elif name == "finish" and names:
             ended = names[number % len(names)]
@@ -352,7 +458,9 @@ def test_nothing_is_lost_doubled_or_let_out_beyond_the_window(
         load = gate.loads().get("python")
         if load is not None:
             assert (load.held, load.out) == (len(held), len(out))
-            assert not held or len(out) >= slots + SPARE_STEPS
+            interactive = any(s.priority is Priority.INTERACTIVE for s in held.values())
+            keeps = came and slots >= LEAST_TO_KEEP and not interactive
+            assert not held or len(out) >= (slots - 1 if keeps else slots + SPARE_STEPS)
     while out:
         ended = min(out)
         gate.finished(ended)

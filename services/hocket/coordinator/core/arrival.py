@@ -28,6 +28,11 @@ class InTurn:
         """How many runs have steps here."""
         return len(self._by_run)
 
+    @property
+    def has_right_of_way(self) -> bool:
+        """Nobody has."""
+        return False
+
     def push(self, step: Ready) -> None:
         """Let a step wait; one that waits already is left where it is."""
         if step.attempt_id not in self._held:

@@ -3,7 +3,9 @@
 A step that is in a stream cannot be overtaken any more, so only as many are handed out as keep the
 workers busy: per node type a *window* of the slots that workers announced, a spare few, and what
 finishes in `LEAD_MS`. A ready step goes out at once while fewer are *out* (handed out and not
-finished); beyond it waits, and goes in the order of `precedence.py` as steps finish. A node type that
+finished); beyond it waits, and goes in the order of `precedence.py` as steps finish. While interactive
+steps come, steps of other classes leave a share of the slots free for them, where slots become free so
+seldom that the wait for one counts: a slot is not taken back from a step that has it. A node type that
 no worker announced is not gated: its steps wait in the stream, where autoscalers see them.
 
 States of an attempt here: unknown -> (held ->) out -> unknown. A cancelled one that is held is
@@ -19,6 +21,7 @@ from typing import Literal
 
 from hocket.coordinator.core.arrival import InTurn
 from hocket.coordinator.core.precedence import Ready, Waiting
+from hocket.schemas.messages import Priority
 
 Order = Literal["slack", "arrival"]
 
@@ -34,6 +37,14 @@ SILENT_MS = 7_000.0
 """A worker that has not announced itself for so long is not counted any more."""
 LINGER_MS = 10_000.0
 """When the last worker of a type has gone, its steps are held for so long: it may be restarting."""
+INTERACTIVE_SHARE = 0.125
+"""The part of the slots that is kept free while interactive steps come ..."""
+LEAST_TO_KEEP = 4
+"""... of no fewer slots than this ..."""
+KEPT_FOR_MS = 10_000.0
+"""... and for so long after the last of them ..."""
+SELDOM_PER_MS = 0.1
+"""... where fewer steps finish than this: else one waits for a slot for a few milliseconds only."""
 MAX_HELD = 500_000
 """Steps of one type held here; further ones go to the stream, which is on disk."""
 
@@ -69,6 +80,13 @@ class _Type:
     """Steps that are out, by run."""
     slots: int = 0
     window: float = inf
+    others: float = inf
+    """The window of steps that are not interactive."""
+    interactive: bool = False
+    """Whether an interactive step came since the last tick."""
+    keeps: bool = False
+    """Whether slots are kept free for interactive steps."""
+    keeps_until_ms: float = -inf
     gone_at_ms: float | None = None
     """Since when there are no slots any more."""
     finished: int = 0
@@ -78,13 +96,19 @@ class _Type:
 
 class Gate:
     """See the module. `weights`: of tenants; 1 for those without. `order`: what waits goes by
-    `precedence.py`, or as it came (`arrival.py`)."""
+    `precedence.py`, or as it came (`arrival.py`; nothing is kept free then). `interactive_share`: of the
+    slots, to be kept free while interactive steps come."""
 
     def __init__(
-        self, weights: Mapping[str, float] | None = None, *, order: Order = "slack"
+        self,
+        weights: Mapping[str, float] | None = None,
+        *,
+        order: Order = "slack",
+        interactive_share: float = INTERACTIVE_SHARE,
     ) -> None:
         self._weights = dict(weights or {})
         self._order = order
+        self._interactive_share = 0.0 if order == "arrival" else interactive_share
         self._types: dict[str, _Type] = {}
         self._out: dict[str, Ready] = {}
         self._held: dict[str, _Type] = {}
@@ -105,8 +129,13 @@ class Gate:
         kind = self._types.get(step.type)
         if kind is None:
             kind = self._types[step.type] = self._new_type()
+        if step.priority is Priority.INTERACTIVE:
+            kind.interactive = True
+            if not kind.keeps:
+                self._keep(kind)
         held = len(kind.waiting)
-        if (held or kind.out >= kind.window) and held < MAX_HELD:
+        window = kind.window if step.priority is Priority.INTERACTIVE else kind.others
+        if (held or kind.out >= window) and held < MAX_HELD:
             kind.waiting.push(step)
             self._held[step.attempt_id] = kind
             self._to_release.add(step.type)
@@ -141,6 +170,8 @@ class Gate:
         for node_type in sorted(self._to_release):
             kind = self._types[node_type]
             while len(kind.waiting) and kind.out < kind.window:
+                if kind.out >= kind.others and not kind.waiting.has_right_of_way:
+                    break
                 step = kind.waiting.pop(now_ms, kind.runs_out, self._run_share(kind))
                 del self._held[step.attempt_id]
                 self._goes_out(kind, step)
@@ -195,6 +226,10 @@ class Gate:
                 kind.finished = 0
                 if kind.rate_per_ms or measured:
                     kind.rate_per_ms += (1 - RATE_MEMORY) * (measured - kind.rate_per_ms)
+        for kind in self._types.values():
+            if kind.interactive:
+                kind.interactive, kind.keeps_until_ms = False, now_ms + KEPT_FOR_MS
+            kind.keeps = kind.keeps_until_ms > now_ms
         self._set_windows()
         while self._leaving and self._leaving[0][0] <= now_ms:
             _, attempt_id = self._leaving.popleft()
@@ -202,12 +237,15 @@ class Gate:
             if step is not None:
                 self._gave_back(self._types[step.type], step)
 
-    def capacity(self, node_type: str) -> Capacity:
-        """Return what a node type can do now for the partitions of this coordinator."""
+    def capacity(self, node_type: str, priority: Priority) -> Capacity:
+        """Return what a node type can do now for a class, in the partitions of this coordinator."""
         kind = self._types.get(node_type)
         if kind is None or kind.window == inf:
             return Capacity(0.0, 0.0)
-        return Capacity(kind.slots * self._share, kind.out_ms)
+        slots = kind.slots * self._share
+        return Capacity(
+            slots if priority is Priority.INTERACTIVE else min(slots, kind.others), kind.out_ms
+        )
 
     def loads(self) -> dict[str, Load]:
         """Return how every node type is doing."""
@@ -271,14 +309,23 @@ class Gate:
 
     def _set_windows(self) -> None:
         for node_type, kind in self._types.items():
-            before = kind.window
+            before = kind.window, kind.others
             if kind.slots:
                 own = max(1.0, kind.slots * self._share)
-                kind.window = own + SPARE_STEPS + kind.rate_per_ms * LEAD_MS
+                kind.window = kind.others = own + SPARE_STEPS + kind.rate_per_ms * LEAD_MS
+                if kind.keeps:
+                    self._keep(kind)
             else:
-                kind.window = inf
-            if kind.window > before and len(kind.waiting):
+                kind.window = kind.others = inf
+            if (kind.window > before[0] or kind.others > before[1]) and len(kind.waiting):
                 self._to_release.add(node_type)
+
+    def _keep(self, kind: _Type) -> None:
+        """Keep slots free for interactive steps, where there are enough and they are long in use."""
+        kind.keeps = True
+        own = kind.slots * self._share
+        if own >= LEAST_TO_KEEP and self._interactive_share and kind.rate_per_ms < SELDOM_PER_MS:
+            kind.others = min(kind.others, own - max(1, int(own * self._interactive_share)))
 
 
 def _sum(announcements: Iterable[Mapping[str, int]]) -> dict[str, int]:

@@ -84,6 +84,12 @@ class Waiting:
         """How many runs have steps here."""
         return len(self._by_run)
 
+    @property
+    def has_right_of_way(self) -> bool:
+        """Whether the step that goes next may have a slot that is kept for interactive ones: it is one,
+        or its class has been passed over often enough."""
+        return self._classes[Priority.INTERACTIVE].count > 0 or self._class_due() is not None
+
     def push(self, step: Ready) -> None:
         """Let a step wait; one that waits already is left where it is."""
         if step.attempt_id in self._held:
@@ -127,15 +133,19 @@ class Waiting:
 
     def _class_to_serve(self) -> Priority:
         waiting = [priority for priority in CLASSES if self._classes[priority].count]
-        chosen = waiting[0]
-        for priority in reversed(waiting[1:]):
-            if self._passed_over[priority] >= TURN_AFTER[priority]:
-                chosen = priority
-                break
+        chosen = self._class_due() or waiting[0]
         for priority in waiting:
             self._passed_over[priority] += 1
         self._passed_over[chosen] = 0
         return chosen
+
+    def _class_due(self) -> Priority | None:
+        """Return the class that has its turn, because it has been passed over."""
+        for priority in (Priority.BATCH, Priority.STANDARD):
+            due = self._passed_over[priority] >= TURN_AFTER[priority]
+            if due and self._classes[priority].count:
+                return priority
+        return None
 
 
 class _Class:

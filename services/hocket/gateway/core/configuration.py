@@ -34,6 +34,7 @@ from hocket.gateway.core.table import (
     DEFAULT_LIMIT,
     DEFAULT_TIMEOUT_MS,
     FAST_MS,
+    INTERACTIVE_SHARE,
     MAX_WAITING,
     BackendKind,
     BackendSpec,
@@ -48,6 +49,7 @@ from hocket.schemas.errors import InvalidInput
 __all__ = ["EXTRACTIVE", "built_in_table", "parse"]
 
 MAX_RETRIES = 10
+MOST_INTERACTIVE_SHARE = 0.5
 MAX_REPLICAS = 1_000
 MAX_CACHED_TOKENS = 10**9
 MIN_BLOCK_TOKENS = 16
@@ -94,7 +96,9 @@ _BACKEND_FIELDS = frozenset(
     }
 )
 _REPLICA_FIELDS = frozenset({"name", "base_url", "api_key", "limit", "max_concurrency"})
-_POOL_FIELDS = frozenset({"max_concurrency", "reserved_fast", "fast_ms", "max_waiting"})
+_POOL_FIELDS = frozenset(
+    {"max_concurrency", "reserved_fast", "fast_ms", "max_waiting", "interactive_share"}
+)
 _CACHE_FIELDS = frozenset({"tokens", "block_tokens", "prefill_tokens_per_s"})
 _BREAKER_FIELDS = frozenset(
     {
@@ -387,6 +391,7 @@ def _read_pools(pools: Fields, draft: Draft) -> None:
             reserved,
             pool.duration_ms("fast_ms", FAST_MS),
             pool.count("max_waiting", MAX_WAITING, "calls", least=0),
+            pool.number("interactive_share", INTERACTIVE_SHARE, 0.0, MOST_INTERACTIVE_SHARE),
         )
 
 

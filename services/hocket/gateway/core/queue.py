@@ -3,12 +3,15 @@
 One rule orders them: whoever is *due* first. A call is due when it must start to make its deadline
 (deadline less expected duration, so that the least slack goes first), later by the handicap of its
 class, and at the latest when its class's patience is over: nobody waits for ever behind calls that came
-after. A room is bounded; when it is full the last in line of the lowest class goes, if that is not the
+after. Places that are kept free for interactive calls are also for those that are due already. A room
+is bounded; when it is full the last in line of the lowest class goes, if that is not the
 newcomer itself.
 """
 
 import bisect
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from hocket.schemas.messages import Priority
 
@@ -25,6 +28,14 @@ PATIENCE_MS = {
 }
 """How long a call of a class waits at most behind later ones."""
 _RANK = {Priority.INTERACTIVE: 0, Priority.STANDARD: 1, Priority.BATCH: 2}
+
+
+class Row(StrEnum):
+    """Where a call stands in line: which of the places that are kept for some it may have."""
+
+    FAST = "fast"
+    INTERACTIVE = "interactive"
+    OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +60,24 @@ class Ticket:
         return (self.due_ms, self.order) < (other.due_ms, other.order)
 
     @property
+    def row(self) -> Row:
+        """Where it stands in line; a fast call of any class stands with the fast ones."""
+        if self.fast:
+            return Row.FAST
+        return Row.INTERACTIVE if self.priority is Priority.INTERACTIVE else Row.OTHER
+
+    @property
     def dispensable(self) -> tuple[int, float, int]:
         """The larger, the sooner it has to go: the lowest class, then the latest due."""
         return (_RANK[self.priority], self.due_ms, self.order)
 
 
 class Room:
-    """The calls that wait: per pool a line of the fast ones and a line of the others, the most urgent
-    first. A call stands in the lines of each pool that can serve it."""
+    """The calls that wait: per pool a line of the fast ones, of the interactive ones and of the others,
+    the most urgent first. A call stands in a line of each pool that can serve it."""
 
     def __init__(self) -> None:
-        self._lines: dict[tuple[str, bool], list[Ticket]] = {}
+        self._lines: dict[tuple[str, Row], list[Ticket]] = {}
         self._tickets = 0
 
     def __len__(self) -> int:
@@ -67,36 +85,39 @@ class Room:
 
     def waiting(self, pool: str) -> int:
         """Return how many calls wait for a place of a pool."""
-        return sum(len(self._lines.get((pool, fast), ())) for fast in (True, False))
+        return sum(len(self._lines.get((pool, row), ())) for row in Row)
 
     def pools(self) -> frozenset[str]:
         """Return the pools that somebody waits for."""
         return frozenset(pool for pool, _ in self._lines)
 
-    def line(self, pool: str, most: int, *, fast_only: bool = False) -> list[Ticket]:
-        """Return the first `most` calls in a pool's line, or of its fast ones alone."""
-        line = self._lines.get((pool, True), [])[:most]
-        if not fast_only:
-            line = sorted([*line, *self._lines.get((pool, False), [])[:most]])[:most]
-        return line
+    def line(self, pool: str, most: int, rows: Sequence[Row] = tuple(Row)) -> list[Ticket]:
+        """Return the first `most` calls in a pool's line, or in some rows of it."""
+        lines = [self._lines.get((pool, row), [])[:most] for row in rows]
+        return sorted(ticket for line in lines for ticket in line)[:most]
+
+    def due(self, pool: str, now_ms: float, most: int) -> list[Ticket]:
+        """Return the first `most` calls that are neither fast nor interactive and are due already."""
+        line = self._lines.get((pool, Row.OTHER), [])[:most]
+        return line[: bisect.bisect_right(line, now_ms, key=lambda ticket: ticket.due_ms)]
 
     def enter(self, ticket: Ticket) -> None:
         """Put a call in line."""
         for pool in ticket.pools:
-            bisect.insort(self._lines.setdefault((pool, ticket.fast), []), ticket)
+            bisect.insort(self._lines.setdefault((pool, ticket.row), []), ticket)
         self._tickets += 1
 
     def leave(self, ticket: Ticket) -> bool:
         """Take a call out of line; tell whether it was still there."""
         found = False
         for pool in ticket.pools:
-            line = self._lines.get((pool, ticket.fast), [])
+            line = self._lines.get((pool, ticket.row), [])
             index = bisect.bisect_left(line, ticket)
             if index < len(line) and line[index] is ticket:
                 found = True
                 del line[index]
                 if not line:
-                    del self._lines[pool, ticket.fast]
+                    del self._lines[pool, ticket.row]
         self._tickets -= found
         return found
 
@@ -104,10 +125,7 @@ class Room:
         """Return who has to go where a pool's room is full: the newcomer, or a lesser one."""
         return max(
             newcomer,
-            *(
-                self._least_of(self._lines.get((pool, fast), [])) or newcomer
-                for fast in (True, False)
-            ),
+            *(self._least_of(self._lines.get((pool, row), [])) or newcomer for row in Row),
             key=lambda ticket: ticket.dispensable,
         )
 

@@ -24,11 +24,13 @@ _TYPICAL = 0.5
 @dataclass(frozen=True, slots=True)
 class CallFacts:
     """What routing knows about a call: `tried` are the replicas that it failed on already; a `fast`
-    call may use the places that pools reserve; a replica must have at least `min_quality`, each of the
-    `labels`, and keep the data inside `residency` where that is given."""
+    call may use the places that pools reserve, an `urgent` one (interactive, or overdue) those that are
+    kept free for it; a replica must have at least `min_quality`, each of the `labels`, and keep the data
+    inside `residency` where that is given."""
 
     model: str
     fast: bool = False
+    urgent: bool = False
     tried: tuple[str, ...] = ()
     min_quality: float = 0.0
     labels: tuple[tuple[str, str], ...] = ()
@@ -55,6 +57,12 @@ class View:
     """By replica key and by pool (`pool_cap`): this gateway's part of a limit that several share."""
     cold: Mapping[str, ColdStart] = field(default_factory=dict)
     """Replicas that have to be started first."""
+    kept_until_ms: Mapping[str, float] = field(default_factory=dict)
+    """By pool: until when places are kept free for interactive calls, which come to it."""
+
+    def keeps(self, pool: str) -> bool:
+        """Return whether places of a pool are kept free for interactive calls now."""
+        return self.kept_until_ms.get(pool, -inf) > self.now_ms
 
     def limit_of(self, spec: BackendSpec) -> int:
         """Return how many calls a replica may have from here."""
@@ -269,6 +277,14 @@ def _refusal(
     if not call.fast and view.pool_slow.get(spec.pool, 0) >= slow_limit:
         reserved = f"{limit - slow_limit} of {limit} places of `{spec.pool}`"
         return Obstacle.FULL, f"waits: {reserved} are for fast calls"
+    if not (call.urgent or call.fast) and view.keeps(spec.pool):
+        kept = pool.kept_of(view.limit_of(spec))
+        if calls >= view.limit_of(spec) - kept:
+            return Obstacle.FULL, f"waits: {kept} of its places are kept for interactive calls"
+        kept = pool.kept_of(slow_limit)
+        if view.pool_slow.get(spec.pool, 0) >= slow_limit - kept:
+            its = f"{kept} of {limit} places of `{spec.pool}`"
+            return Obstacle.FULL, f"waits: {its} are kept for interactive calls"
     return None, ""
 
 

@@ -27,6 +27,10 @@ DEFAULT_TIMEOUT_MS = 600_000.0
 """How long one call to a backend may take where its configuration does not say."""
 MAX_WAITING = 1_024
 """Calls that wait for a place of one pool."""
+INTERACTIVE_SHARE = 0.125
+"""The part of a pool's places, and of each of its replicas', that is kept free for interactive calls."""
+LEAST_TO_KEEP = 4
+"""Of fewer places none is kept."""
 FAST_MS = 200.0
 """A call that is expected to take less is a fast one."""
 
@@ -101,6 +105,11 @@ class ModelSpec:
     cascade: Cascade | None = None
 
     @property
+    def spills(self) -> bool:
+        """Return whether calls that find our own machines full go to somebody else's."""
+        return self.mode == "auto" and len({one.hosting for one in self.backends}) > 1
+
+    @property
     def block_tokens(self) -> int:
         """Return the tokens of a block of the prefix caches; 1 where there is none."""
         return next((one.prefix_cache.block_tokens for one in self.backends if one.prefix_cache), 1)
@@ -109,12 +118,19 @@ class ModelSpec:
 @dataclass(frozen=True, slots=True)
 class PoolSpec:
     """Places that backends share. `reserved_fast` of them only serve fast calls, those expected to
-    take less than `fast_ms`."""
+    take less than `fast_ms`. While interactive calls come, others leave `interactive_share` free."""
 
     limit: int
     reserved_fast: int = 0
     fast_ms: float = FAST_MS
     max_waiting: int = MAX_WAITING
+    interactive_share: float = INTERACTIVE_SHARE
+
+    def kept_of(self, places: int) -> int:
+        """Return how many of so many places are kept free for interactive calls."""
+        if places < LEAST_TO_KEEP or not self.interactive_share:
+            return 0
+        return max(1, int(places * self.interactive_share))
 
 
 @dataclass(frozen=True, slots=True)

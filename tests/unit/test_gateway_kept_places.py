@@ -1,0 +1,211 @@
+"""Places that are kept free for interactive calls: who may have them, and for how long."""
+
+import asyncio
+
+import pytest
+
+from hocket.gateway import floor as module
+from hocket.gateway.cancellation import Cancellation
+from hocket.gateway.core.queue import PATIENCE_MS
+from hocket.gateway.core.routing import CallFacts
+from hocket.gateway.core.table import BackendSpec, Hosting, ModelSpec, PoolSpec, RoutingTable
+from hocket.gateway.floor import KEPT_FOR_MS, Floor, Place, Wish
+from hocket.schemas.messages import Priority
+
+NOW_MS = 1_000_000.0
+BOUND_S = 10.0
+PLACES = 16
+KEPT = 2
+"""An eighth of them."""
+
+
+class Clock:
+    now_ms = NOW_MS
+
+    def __call__(self) -> float:
+        return self.now_ms
+
+
+def backend(
+    name: str, limit: int, *, pool: str = "", hosting: Hosting = "dedicated"
+) -> BackendSpec:
+    return BackendSpec(
+        name, "openai", "m", base_url="http://x", limit=limit, pool=pool, hosting=hosting
+    )
+
+
+def table(*backends: BackendSpec, **pools: PoolSpec) -> RoutingTable:
+    return RoutingTable({"writer": ModelSpec(backends)}, pools=pools)
+
+
+def wish(priority: Priority = Priority.BATCH, *, fast: bool = False) -> Wish:
+    kind = ("writer", "p", "n")
+    return Wish(CallFacts("writer"), kind, priority, NOW_MS + 3_600_000, guess_fast=fast)
+
+
+async def takes(floor: Floor, wanted: Wish) -> Place:
+    place = await asyncio.wait_for(floor.place(wanted, Cancellation()), BOUND_S)
+    assert place is not None
+    return place
+
+
+async def interactive_comes(floor: Floor) -> None:
+    (await takes(floor, wish(Priority.INTERACTIVE))).give_back(unused=True)
+
+
+def fill(floor: Floor, wanted: Wish) -> list[Place]:
+    """Take what can be had at once."""
+    places = []
+    while (place := floor.place_now(wanted, floor.breakers.keys())) is not None:
+        places.append(place)
+    return places
+
+
+async def lines_up(floor: Floor, wanted: Wish) -> "asyncio.Task[Place]":
+    before = floor.waiting
+    waiting = asyncio.create_task(takes(floor, wanted))
+    await settles()
+    assert floor.waiting == before + 1
+    return waiting
+
+
+async def settles() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_without_interactive_calls_every_place_is_everybodys() -> None:
+    assert len(fill(Floor(table(backend("a", PLACES)), Clock()), wish())) == PLACES
+
+
+async def test_while_interactive_calls_come_the_others_leave_some_places_free() -> None:
+    floor = Floor(table(backend("a", PLACES)), Clock())
+    await interactive_comes(floor)
+    assert len(fill(floor, wish(Priority.STANDARD))) == PLACES - KEPT
+    assert len(fill(floor, wish(Priority.INTERACTIVE))) == KEPT
+
+
+async def test_they_are_everybodys_again_when_no_interactive_call_has_come_for_a_while() -> None:
+    clock = Clock()
+    floor = Floor(table(backend("a", PLACES)), clock)
+    await interactive_comes(floor)
+    clock.now_ms += KEPT_FOR_MS - 1
+    assert len(fill(floor, wish())) == PLACES - KEPT
+    clock.now_ms += 1
+    assert len(fill(floor, wish())) == KEPT
+
+
+async def test_who_waits_has_them_then_although_no_call_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "KEPT_FOR_MS", 10.0)
+    clock = Clock()
+    floor = Floor(table(backend("a", PLACES)), clock)
+    await interactive_comes(floor)
+    fill(floor, wish())
+    waiting = await lines_up(floor, wish())
+    assert not waiting.done()
+    clock.now_ms += 10.0
+    await waiting
+
+
+async def test_who_waited_before_the_interactive_call_came_has_them_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "KEPT_FOR_MS", 10.0)
+    clock = Clock()
+    floor = Floor(table(backend("a", PLACES)), clock)
+    taken = fill(floor, wish())
+    waiting = await lines_up(floor, wish())
+    interactive = await lines_up(floor, wish(Priority.INTERACTIVE))
+    for _ in range(KEPT):
+        taken.pop().give_back(unused=True)
+    await interactive
+    assert not waiting.done()
+    clock.now_ms += 10.0
+    await waiting
+
+
+async def test_a_replica_keeps_its_share_where_others_of_its_pool_are_cold_or_full() -> None:
+    two = table(backend("a", 8, pool="gpus"), backend("b", 8, pool="gpus"), gpus=PoolSpec(64))
+    floor = Floor(two, Clock())
+    await interactive_comes(floor)
+    assert len(fill(floor, wish())) == 7 + 7
+
+
+async def test_a_pool_of_small_replicas_keeps_its_share_of_them_all() -> None:
+    small = [backend(f"gpu{i}", 1, pool="gpus") for i in range(PLACES)]
+    floor = Floor(table(*small, gpus=PoolSpec(PLACES)), Clock())
+    await interactive_comes(floor)
+    assert len(fill(floor, wish())) == PLACES - KEPT
+
+
+@pytest.mark.parametrize("places", [1, 2, 3])
+async def test_of_very_few_places_none_is_kept(places: int) -> None:
+    floor = Floor(table(backend("a", places)), Clock())
+    await interactive_comes(floor)
+    assert len(fill(floor, wish())) == places
+
+
+async def test_a_pool_may_keep_another_share_or_none() -> None:
+    for share, kept in ((0.5, 8), (0.0, 0)):
+        pool = PoolSpec(PLACES, interactive_share=share)
+        floor = Floor(table(backend("a", PLACES, pool="p"), p=pool), Clock())
+        await interactive_comes(floor)
+        assert len(fill(floor, wish())) == PLACES - kept
+
+
+async def test_fast_calls_of_any_class_have_them_too() -> None:
+    floor = Floor(table(backend("a", PLACES)), Clock())
+    await interactive_comes(floor)
+    fill(floor, wish())
+    assert len(fill(floor, wish(fast=True))) == KEPT
+
+
+async def test_where_calls_spill_to_somebody_elses_machines_nothing_is_kept() -> None:
+    floor = Floor(table(backend("ours", 8), backend("cloud", 8, hosting="serverless")), Clock())
+    await interactive_comes(floor)
+    assert len(fill(floor, wish())) == 16
+
+
+async def test_a_place_that_comes_back_goes_to_who_may_have_it() -> None:
+    floor = Floor(table(backend("a", PLACES)), Clock())
+    await interactive_comes(floor)
+    taken = fill(floor, wish()) + fill(floor, wish(Priority.INTERACTIVE))
+    batch = await lines_up(floor, wish())
+    interactive = await lines_up(floor, wish(Priority.INTERACTIVE))
+    taken.pop().give_back(unused=True)
+    await interactive
+    for _ in range(KEPT):
+        taken.pop().give_back(unused=True)
+    await settles()
+    assert not batch.done()
+    taken.pop().give_back(unused=True)
+    await batch
+
+
+async def test_interactive_calls_without_end_do_not_starve_one_that_is_out_of_patience() -> None:
+    clock = Clock()
+    floor = Floor(table(backend("a", PLACES)), clock)
+    await interactive_comes(floor)
+    taken = fill(floor, wish(Priority.INTERACTIVE))
+    batch = await lines_up(floor, wish())
+    clock.now_ms += PATIENCE_MS[Priority.BATCH] - 1
+    await lines_up(floor, wish(Priority.INTERACTIVE))
+    taken.pop().give_back(unused=True)
+    await settles()
+    assert not batch.done()
+    clock.now_ms += 1
+    await lines_up(floor, wish(Priority.INTERACTIVE))
+    taken.pop().give_back(unused=True)
+    await batch
+
+
+async def test_who_waits_for_a_pool_that_left_is_told() -> None:
+    floor = Floor(table(backend("a", PLACES)), Clock())
+    await interactive_comes(floor)
+    fill(floor, wish())
+    waiting = await lines_up(floor, wish())
+    floor.replace(RoutingTable({"other": ModelSpec((backend("b", 1),))}))
+    with pytest.raises(Exception, match="writer"):
+        await waiting
