@@ -382,7 +382,11 @@ def report(
     refusals = Counter(
         f"{t.kind} {(t.error or {}).get('code')}" for t in told if t.status == "rejected"
     )
-    ends = Counter(f"{t.kind} {t.status}" for t in told if t.status != "rejected")
+    ends = Counter(
+        f"{t.kind} {t.status} {(t.error or {}).get('code', '')}".strip()
+        for t in told
+        if t.status != "rejected"
+    )
     begun_s = scaler.asked[0][0]
     asked = [(round(at_s - begun_s, 1), count) for at_s, count in scaler.asked]
     settings = {"seed": arguments.seed, "rate": arguments.rate, "replicas": arguments.replicas}

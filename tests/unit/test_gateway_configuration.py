@@ -392,7 +392,11 @@ def test_a_mistake_in_what_goes_beyond_litellm_is_refused_too(
     [
         ({"p": {}}, "pools.p.max_concurrency", "Set"),
         ({"p": {"max_concurrency": 2, "reserved_fast": 2}}, "pools.p.reserved_fast", "0 to 1"),
-        ({"p": {"max_concurrency": 8, "interactive_share": 0.6}}, "interactive_share", "0 to 0.5"),
+        (
+            {"p": {"max_concurrency": 8, "interactive_share": 0.6}},
+            "pools.p.interactive_share",
+            "0 to 0.5",
+        ),
         ({"p": {"max_concurrency": 2, "places": 2}}, "pools.p.places", "max_waiting"),
         ({"q": {"max_concurrency": 2}}, "pools.q", "`pool: q`"),
         ([], "pools", "field: value"),
