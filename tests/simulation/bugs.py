@@ -429,6 +429,10 @@ BUGS: dict[str, Bug] = {
         "a new owner does not tell the ends that the former one may not have told",
         _replaced(Database, "ended_since", _no_bound),
     ),
+    "lost-end-not-told-again": Bug(
+        "after NATS came back, ends that it may have lost are not told again",
+        _replaced(partition.Partition, "retell", _nothing),
+    ),
     "timeout-not-armed": Bug(
         "a worker does not stop an attempt whose time is over",
         _replaced(pool.Pool, "_arm", _nothing),
