@@ -94,6 +94,11 @@ class Tenure:
         self.batches = 0
         self.applying = False
         """An event is half applied: what it changed and the offset behind it are written together."""
+        self.passed_over = False
+        """The committer came while an event was half applied, and takes what is whole behind it."""
+        self.whole: _Pending | None = None
+        """What was pending when that event was applied: the next one may begin at once, and wait for
+        Postgres, so that the committer would never find the partition between two events."""
         self.lost = lost
         self.written = asyncio.Event()
         """Set while nothing is decided that is not written."""
@@ -147,7 +152,11 @@ class Tenure:
         pending.size_bytes += size_bytes
         pending.seq, pending.msg_id = self._offset = seq, msg_id
         self._committer.grew(1, size_bytes)
-        self._committer.some()  # the part was passed over while the event was applied
+        self._committer.some()
+        if self.passed_over and self.whole is None:
+            self.passed_over = False
+            self.whole, self.pending = pending, None
+            self._committer.hurry()
 
     def after(self, action: Callable[[], None], *, urgent: bool = False) -> None:
         """Do something after the commit of what was decided until now."""
@@ -208,9 +217,10 @@ class Committer:
         """Forget a tenure that is over."""
         if self._tenures.get(tenure.partition) is tenure:
             del self._tenures[tenure.partition]
-        if tenure.pending is not None:
-            self._shrank(tenure.pending)
-            tenure.pending = None
+        for part in (tenure.whole, tenure.pending):
+            if part is not None:
+                self._shrank(part)
+        tenure.whole = tenure.pending = None
         tenure.written.set()
 
     async def room(self) -> None:
@@ -256,9 +266,18 @@ class Committer:
     def _taken(self) -> dict[Tenure, _Pending]:
         taken = {}
         for tenure in self._tenures.values():
-            if tenure.pending is not None and not tenure.applying:
-                taken[tenure], tenure.pending = tenure.pending, None
-                tenure.batches = taken[tenure].number = tenure.batches + 1
+            if tenure.whole is not None:
+                part, tenure.whole = tenure.whole, None
+            elif tenure.pending is not None and not tenure.applying:
+                part, tenure.pending = tenure.pending, None
+            else:
+                tenure.passed_over = tenure.pending is not None
+                continue
+            tenure.batches = part.number = tenure.batches + 1
+            taken[tenure] = part
+            if tenure.pending is not None:  # who hurried meant what came later, too
+                self.some()
+                self.hurry()
         return taken
 
     async def _gather(self) -> None:
@@ -291,7 +310,7 @@ class Committer:
         for tenure, part in parts.items():
             for action in part.after:
                 action()
-            if tenure.pending is None:
+            if tenure.pending is None and tenure.whole is None:
                 tenure.written.set()
 
     def _lost(self, parts: Iterable[Tenure], error: PartitionLost) -> None:

@@ -135,6 +135,25 @@ async def test_an_event_that_is_half_applied_is_not_written(
     assert run_ids(epochs.batches) == ["other", "half"]
 
 
+async def test_a_partition_that_always_applies_an_event_is_written_up_to_the_one_before(
+    committer: Committer, epochs: Epochs
+) -> None:
+    busy, other, written = tenure(committer, 0), tenure(committer, 1), asyncio.Event()
+    busy.applying = True
+    add(busy, "r1")
+    add(other, "other")
+    await flushed(other)  # and the busy one was passed over
+    busy.after(written.set)
+    busy.applied(1, "first", 10)
+    add(busy, "r2")  # the next event began in the same turn of the loop
+    await asyncio.wait_for(written.wait(), BOUND_S)
+    assert run_ids(epochs.batches) == ["other", "r1"]
+    assert epochs.batches[-1].offsets == {0: (1, 1, "first")}
+    busy.applied(2, "second", 10)
+    await flushed(busy)
+    assert run_ids(epochs.batches) == ["other", "r1", "r2"]
+
+
 async def test_the_batch_waits_while_postgres_is_away_and_its_offset_stays_what_it_was(
     committer: Committer, epochs: Epochs
 ) -> None:
