@@ -324,6 +324,7 @@ async def targets(stack: AsyncExitStack, folder: Path, options: argparse.Namespa
 async def gateway_targets(
     stack: AsyncExitStack, folder: Path, upstream_port: int, answers_after: str
 ) -> list[Target]:
+    os.environ["GOMAXPROCS"] = "1"  # the server is to know that it has one core, as in a container
     servers = await stack.enter_async_context(EmbeddedServers(folder / "servers", postgres=False))
     os.sched_setaffinity(servers.nats.pid, {MEASURED_CORE})
     config, log, port = folder / "hocket.yaml", folder / "gateway.log", free_port()

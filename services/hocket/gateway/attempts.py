@@ -428,9 +428,11 @@ async def _completed(
 
 
 def _log(lane: Lane | None, record: UsageRecord) -> None:
+    """Log an attempt; one that went well at the level `debug` only, for its record says all of it."""
     if lane is None or lane.place is None:
         return
-    log.info(
+    tell = log.debug if record.status == "ok" else log.info
+    tell(
         "call_finished",
         call_id=record.call_id,
         kind=record.kind,
