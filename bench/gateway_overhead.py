@@ -1,21 +1,20 @@
 """What the gateway adds to a model call, by NATS and by HTTP, and beside it the LiteLLM proxy.
 
 One upstream that answers at once (`upstream.py`) and the load generator share core 0; what is measured
-has core 1: a gateway process with its NATS server (every call's usage record is stored in the stream
-USAGE before its answer goes out), or a LiteLLM proxy (one worker, no database, no callbacks). Each call
-is the same chat completion of 400 bytes, over connections that stay open.
+has core 1: a gateway process with its NATS server, or a LiteLLM proxy (one worker, no database, no
+callbacks). Each call is the same chat completion of 400 bytes, over connections that stay open.
+`--answers-after flush` has every answer wait until its usage record is flushed to disk.
 
 Three things are measured, in rounds that take turns so that a slow moment hits everybody:
 
 - `direct`, `http`, `nats`, `litellm`: calls a second with `--connections` callers, each with one call at
   a time.
-- the same at half of what the HTTP door was seen to do (LiteLLM: at half of its own): calls begin on a
-  schedule, and a latency counts from the time at which its call should have begun. `added` is the
-  difference to `direct` at the same rate.
+- the same at half of what each was seen to do: calls begin on a schedule, and a latency counts from the
+  time at which its call should have begun. `added` is the difference to `direct` at the same rate.
 
 Beside each of these rounds a thread writes and flushes 600 bytes in the folder of NATS' store, 50 times
-a second: `flush` is what the disk alone takes; every answer of the gateway waits for one or two of them.
-`--folder /dev/shm` has the store in memory, which shows what the gateway adds without a disk.
+a second: `flush` is what the disk alone takes. `--folder /dev/shm` has the store in memory, which shows
+what the gateway adds without a disk.
 
 Every answer must be a completion with the upstream's text, and USAGE must hold a record for each call
 through the gateway, or no figure is printed and the exit code is 1.
@@ -471,6 +470,9 @@ def report(
     def best(name: str, which: int) -> float:
         return min(one[which] for one in paced[name])
 
+    def median(name: str, which: int) -> float:
+        return statistics.median(one[which] for one in paced[name])
+
     added = {}
     for name, base in (
         ("http", "direct"),
@@ -481,11 +483,8 @@ def report(
             added[name] = {
                 "p50_ms": round(best(name, 0) - best(base, 0), 3),
                 "p99_ms": round(best(name, 1) - best(base, 1), 3),
-                "median_p50_ms": round(
-                    statistics.median(one[0] for one in paced[name])
-                    - statistics.median(one[0] for one in paced[base]),
-                    3,
-                ),
+                "median_p50_ms": round(median(name, 0) - median(base, 0), 3),
+                "median_p99_ms": round(median(name, 1) - median(base, 1), 3),
             }
     rates = {name: round(target.best_rate) for name, target in targets.items()}
     result: dict[str, Any] = {
