@@ -23,6 +23,15 @@ class AttemptTimeout(HocketError):
     retryable = True
 
 
+class ModelTooSlow(HocketError):
+    """Model `{model}` had not answered when the step's time was over. Give the node a longer
+    `timeout_ms` or the pipeline a longer `slo_ms`; where the call waited tells `hocket runs show`."""
+
+    code = "model_too_slow"
+    error_class = ErrorClass.TIMEOUT
+    retryable = True
+
+
 class DeadlinePassed(HocketError):
     """The step came {late_ms} ms after its latest useful finish and was not run."""
 

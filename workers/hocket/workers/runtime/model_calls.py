@@ -15,7 +15,7 @@ from hocket.kit.bus import Bus, BusUnavailable
 from hocket.kit.clock import now_ms
 from hocket.schemas import subjects
 from hocket.schemas.messages import CallCancelled, CallReply, CallRequest
-from hocket.workers.errors import GatewayUnavailable
+from hocket.workers.errors import GatewayUnavailable, ModelTooSlow
 
 ASK_AGAIN_MS = 15_000.0
 NO_GATEWAY_MS = 10_000.0
@@ -31,8 +31,8 @@ class ModelCalls:
         bus.on_reconnect.append(self._ask_again)
 
     async def make(self, request: CallRequest, headers: dict[str, str] | None = None) -> CallReply:
-        """Return the gateway's reply, which may hold a typed error; raise GatewayUnavailable where
-        there is none before the request's deadline."""
+        """Return the gateway's reply, which may hold a typed error; before the request's deadline raise
+        GatewayUnavailable where there is no gateway, at it ModelTooSlow where one works on the call."""
         payload = request.model_dump_json().encode()
         try:
             return await self._until_answered(request, payload, headers)
@@ -47,8 +47,10 @@ class ModelCalls:
         silent_since_ms: float | None = None
         while True:
             left_ms = request.deadline_at_ms - now_ms()
+            if left_ms <= 0 and silent_since_ms is None:
+                raise ModelTooSlow(model=request.model)
             if left_ms <= 0:
-                raise GatewayUnavailable(reason="the step's time is over", component="gateway")
+                raise GatewayUnavailable(reason="nobody answered in time", component="gateway")
             asking = asyncio.create_task(
                 self._ask(payload, min(left_ms, ASK_AGAIN_MS), headers), name="model-call"
             )
