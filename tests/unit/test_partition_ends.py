@@ -70,11 +70,11 @@ def test_an_end_is_known_to_be_told_once_clocks_cannot_differ_about_it(
     untold.ended("r1", ENDED_MS, 1)
     untold.told("r1", 0.0)
     untold.news(ENDED_MS + later_ms, SETTLED_MS)
-    assert untold.has_told(ENDED_MS) is told
+    assert untold.has_told("of a former owner", ENDED_MS) is told
 
 
 def test_an_end_without_its_acknowledgement_is_not_known_to_be_told() -> None:
     untold = Untold(0.0)
     untold.ended("r1", ENDED_MS, 1)
     untold.news(ENDED_MS + 10 * CLOCKS_MS, SETTLED_MS)
-    assert not untold.has_told(ENDED_MS)
+    assert not untold.has_told("r1", ENDED_MS)

@@ -267,8 +267,10 @@ class Partition:
                 log.warning("ends_not_retold", partition=self.number, reason=str(error))
                 await asyncio.sleep(PAUSE_S)
         for run in ended:
-            await self._bus.room()
-            self._tell_end(run, finished_of(run))
+            finished = finished_of(run)
+            if not self._untold.has_told(run.run_id, finished.finished_at_ms):
+                await self._bus.room()
+                self._tell_end(run, finished)
 
     def keep_told(self) -> None:
         """Keep up to when the ends of runs are known to be told, where that is news."""
@@ -564,7 +566,9 @@ class Partition:
         """Answer a repeated task. The public fact is posted again only where it may not be in its
         stream: that drops repeats for two minutes, and a rewound log has the tasks of a whole day."""
         finished = finished_of(run)
-        if run.status is RunStatus.REJECTED or not self._untold.has_told(finished.finished_at_ms):
+        if run.status is RunStatus.REJECTED or not self._untold.has_told(
+            run.run_id, finished.finished_at_ms
+        ):
             self._tell_end(run, finished)
             return
         try:

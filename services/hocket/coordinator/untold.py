@@ -30,6 +30,10 @@ class Untold:
         self._settling: dict[str, float] = {}
         """When the ends were acknowledged that the server may still lose (monotonic)."""
         self._acknowledged: deque[tuple[float, str]] = deque()
+        self._settled: set[str] = set()
+        """Runs that ended after `kept_ms`, whose ends the server does not lose any more."""
+        self._passed: deque[tuple[float, str]] = deque()
+        """What left the heap and may not be before `kept_ms` yet."""
 
     @property
     def kept_ms(self) -> float:
@@ -57,9 +61,9 @@ class Untold:
             self._settling[run_id] = at_ms
             self._acknowledged.append((at_ms, run_id))
 
-    def has_told(self, finished_at_ms: float) -> bool:
+    def has_told(self, run_id: str, finished_at_ms: float) -> bool:
         """Tell whether the end of a run that finished then is known to be told."""
-        return finished_at_ms < self._kept_ms
+        return finished_at_ms < self._kept_ms or run_id in self._settled
 
     def __len__(self) -> int:
         """Return how many ends no stream has acknowledged yet."""
@@ -72,14 +76,17 @@ class Untold:
             told_at_ms, run_id = self._acknowledged.popleft()
             if self._settling.get(run_id) == told_at_ms:
                 del self._settling[run_id]
+                self._settled.add(run_id)
         while self._heap and not self._is_awaited(self._heap[0][1]):
-            heapq.heappop(self._heap)
+            self._passed.append(heapq.heappop(self._heap))
         told_ms = applied_ms - CLOCKS_MS
         if self._heap:
             told_ms = min(told_ms, self._heap[0][0])
         if told_ms <= self._kept_ms or self._latest_ms < self._kept_ms:
             return None
         self._kept_ms = told_ms
+        while self._passed and self._passed[0][0] < told_ms:
+            self._settled.discard(self._passed.popleft()[1])
         return told_ms
 
     def _is_awaited(self, run_id: str) -> bool:

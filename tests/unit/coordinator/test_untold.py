@@ -75,3 +75,28 @@ def test_an_end_that_is_told_twice_is_told_when_all_posts_are_in() -> None:
     assert len(untold) == 1
     untold.told("r1", TOLD_MS)
     assert len(untold) == 0
+
+
+def test_an_end_that_has_settled_is_told_though_an_earlier_one_is_not() -> None:
+    """Else every return of the server tells it again, for as long as the earlier one waits."""
+    untold = Untold(0.0)
+    untold.ended("r1", NOW_MS, 1)
+    untold.ended("r2", NOW_MS + 10, 1)
+    untold.told("r2", TOLD_MS)
+    untold.news(NOW_MS + 60_000, SETTLED - 1)
+    assert not untold.has_told("r2", NOW_MS + 10), "the server may lose it still"
+    untold.news(NOW_MS + 60_000, SETTLED)
+    assert untold.has_told("r2", NOW_MS + 10)
+    assert not untold.has_told("r1", NOW_MS)
+
+
+def test_what_is_before_the_time_that_is_kept_needs_no_place_in_memory() -> None:
+    untold = Untold(0.0)
+    for number in range(100):
+        untold.ended(f"r{number}", NOW_MS + number, 1)
+        untold.told(f"r{number}", TOLD_MS)
+    assert untold.news(NOW_MS + CLOCKS_MS + 50, SETTLED) == NOW_MS + 50
+    assert all(untold.has_told(f"r{number}", NOW_MS + number) for number in range(100))
+    assert len(untold._settled) == 50
+    untold.news(NOW_MS + 60_000, SETTLED)
+    assert not untold._settled
