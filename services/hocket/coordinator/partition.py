@@ -270,7 +270,7 @@ class Partition:
             finished = finished_of(run)
             if not self._untold.has_told(run.run_id, finished.finished_at_ms):
                 await self._bus.room()
-                self._tell_end(run, finished)
+                self._tell_end(run, finished, returned=True)
 
     def keep_told(self) -> None:
         """Keep up to when the ends of runs are known to be told, where that is news."""
@@ -560,7 +560,7 @@ class Partition:
         duration_ms = finished.finished_at_ms - finished.accepted_at_ms
         self._metrics.ended(finished.status, run.priority, duration_ms)
         self._tell_end(run, finished)
-        self._told(run.run_id)
+        self._told(run.run_id, lasting=True)  # Postgres loses nothing
 
     def _tell_again(self, run: Run) -> None:
         """Answer a repeated task. The public fact is posted again only where it may not be in its
@@ -576,14 +576,16 @@ class Partition:
         except PayloadTooLarge:
             self._answer(run, _bytes(finished.model_copy(update={"output": None})))
 
-    def _tell_end(self, run: Run, finished: RunFinished) -> None:
+    def _tell_end(self, run: Run, finished: RunFinished, *, returned: bool = False) -> None:
+        """Tell everybody of a run's end; `returned`: the server came back, and what it has already it
+        has from its disk."""
         if run.status is RunStatus.REJECTED:
             told = [self._tell_rejection(run)]
         else:
             told = self._tell_finish(run, finished)
         self._untold.ended(run.run_id, finished.finished_at_ms, len(told))
         for post in told:
-            post.add_done_callback(partial(self._end_told, run.run_id))
+            post.add_done_callback(partial(self._end_told, run.run_id, returned))
 
     def _tell_finish(self, run: Run, finished: RunFinished) -> "list[asyncio.Future[PubAck]]":
         payload = _bytes(finished)
@@ -633,11 +635,12 @@ class Partition:
             self._bus.tell(run.reply_to, payload)
         return self._bus.post(subject, payload, msg_id=identity, headers=headers)
 
-    def _end_told(self, run_id: str, _told: "asyncio.Future[PubAck]") -> None:
-        self._told(run_id)
+    def _end_told(self, run_id: str, returned: bool, told: "asyncio.Future[PubAck]") -> None:
+        is_kept = returned and not told.cancelled() and told.exception() is None
+        self._told(run_id, lasting=is_kept and told.result().duplicate)
 
-    def _told(self, run_id: str) -> None:
-        self._untold.told(run_id, monotonic_ms())
+    def _told(self, run_id: str, *, lasting: bool) -> None:
+        self._untold.told(run_id, monotonic_ms(), lasting=lasting)
         if not self._untold:
             self._all_told.set()
 

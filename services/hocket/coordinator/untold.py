@@ -27,6 +27,8 @@ class Untold:
         self._latest_ms = 0.0
         self._heap: list[tuple[float, str]] = []
         self._open: dict[str, int] = {}
+        self._fresh: set[str] = set()
+        """Of those that are told now, what a server may lose."""
         self._settling: dict[str, float] = {}
         """When the ends were acknowledged that the server may still lose (monotonic)."""
         self._acknowledged: deque[tuple[float, str]] = deque()
@@ -51,15 +53,26 @@ class Untold:
             heapq.heappush(self._heap, (finished_at_ms, run_id))
         self._open[run_id] = self._open.get(run_id, 0) + posts
 
-    def told(self, run_id: str, at_ms: float) -> None:
+    def told(self, run_id: str, at_ms: float, *, lasting: bool = False) -> None:
         """A stream has one of the posts of a run's end, or Postgres has the end, since `at_ms`
-        (monotonic)."""
-        left = self._open.get(run_id, 0) - 1
+        (monotonic). `lasting`: and does not lose it any more; a server that came back with a message has
+        it from its disk."""
+        if run_id not in self._open:
+            return
+        if not lasting:
+            self._fresh.add(run_id)
+        left = self._open[run_id] - 1
         if left > 0:
             self._open[run_id] = left
-        elif self._open.pop(run_id, None) is not None:
+            return
+        del self._open[run_id]
+        if run_id in self._fresh:
+            self._fresh.discard(run_id)
             self._settling[run_id] = at_ms
             self._acknowledged.append((at_ms, run_id))
+        else:
+            self._settling.pop(run_id, None)
+            self._settled.add(run_id)
 
     def has_told(self, run_id: str, finished_at_ms: float) -> bool:
         """Tell whether the end of a run that finished then is known to be told."""

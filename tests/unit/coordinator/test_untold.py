@@ -100,3 +100,21 @@ def test_what_is_before_the_time_that_is_kept_needs_no_place_in_memory() -> None
     assert len(untold._settled) == 50
     untold.news(NOW_MS + 60_000, SETTLED)
     assert not untold._settled
+
+
+def test_what_a_server_that_came_back_has_already_is_settled_at_once() -> None:
+    untold = Untold(0.0)
+    untold.ended("r1", NOW_MS, 1)
+    untold.told("r1", TOLD_MS)
+    untold.ended("r1", NOW_MS, 1)
+    untold.told("r1", TOLD_MS + 1, lasting=True)
+    assert untold.news(NOW_MS + 60_000, TOLD_MS + 1) == NOW_MS + 60_000 - CLOCKS_MS
+
+
+def test_an_end_of_which_one_post_may_be_lost_settles_in_its_time() -> None:
+    untold = Untold(0.0)
+    untold.ended("r1", NOW_MS, 2)
+    untold.told("r1", TOLD_MS)
+    untold.told("r1", TOLD_MS, lasting=True)
+    assert untold.news(NOW_MS + 60_000, SETTLED - 1) == NOW_MS
+    assert untold.news(NOW_MS + 60_000, SETTLED) == NOW_MS + 60_000 - CLOCKS_MS
