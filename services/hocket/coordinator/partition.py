@@ -578,7 +578,7 @@ class Partition:
 
     def _tell_end(self, run: Run, finished: RunFinished, *, returned: bool = False) -> None:
         """Tell everybody of a run's end; `returned`: the server came back, and what it has already it
-        has from its disk."""
+        kept."""
         if run.status is RunStatus.REJECTED:
             told = [self._tell_rejection(run)]
         else:

@@ -28,7 +28,9 @@ class Untold:
         self._heap: list[tuple[float, str]] = []
         self._open: dict[str, int] = {}
         self._fresh: set[str] = set()
-        """Of those that are told now, what a server may lose."""
+        """Of those that are told now, what a stream had not before."""
+        self._since: dict[str, float] = {}
+        """When those that are told again were acknowledged before."""
         self._settling: dict[str, float] = {}
         """When the ends were acknowledged that the server may still lose (monotonic)."""
         self._acknowledged: deque[tuple[float, str]] = deque()
@@ -52,11 +54,13 @@ class Untold:
         if run_id not in self._open:
             heapq.heappush(self._heap, (finished_at_ms, run_id))
         self._open[run_id] = self._open.get(run_id, 0) + posts
+        since_ms = self._settling.pop(run_id, None)
+        if since_ms is not None:
+            self._since[run_id] = since_ms
 
     def told(self, run_id: str, at_ms: float, *, lasting: bool = False) -> None:
         """A stream has one of the posts of a run's end, or Postgres has the end, since `at_ms`
-        (monotonic). `lasting`: and does not lose it any more; a server that came back with a message has
-        it from its disk."""
+        (monotonic). `lasting`: it had it before the server came back, or does not lose it."""
         if run_id not in self._open:
             return
         if not lasting:
@@ -66,13 +70,15 @@ class Untold:
             self._open[run_id] = left
             return
         del self._open[run_id]
-        if run_id in self._fresh:
+        since_ms = self._since.pop(run_id, None)
+        if run_id in self._fresh or since_ms is None:
             self._fresh.discard(run_id)
+            self._settled.discard(run_id)
             self._settling[run_id] = at_ms
             self._acknowledged.append((at_ms, run_id))
         else:
-            self._settling.pop(run_id, None)
-            self._settled.add(run_id)
+            self._settling[run_id] = since_ms
+            self._acknowledged.appendleft((since_ms, run_id))
 
     def has_told(self, run_id: str, finished_at_ms: float) -> bool:
         """Tell whether the end of a run that finished then is known to be told."""

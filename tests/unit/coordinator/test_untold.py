@@ -102,13 +102,24 @@ def test_what_is_before_the_time_that_is_kept_needs_no_place_in_memory() -> None
     assert not untold._settled
 
 
-def test_what_a_server_that_came_back_has_already_is_settled_at_once() -> None:
+def test_what_a_server_that_came_back_has_still_settles_as_if_it_was_not_told_again() -> None:
     untold = Untold(0.0)
     untold.ended("r1", NOW_MS, 1)
     untold.told("r1", TOLD_MS)
     untold.ended("r1", NOW_MS, 1)
-    untold.told("r1", TOLD_MS + 1, lasting=True)
-    assert untold.news(NOW_MS + 60_000, TOLD_MS + 1) == NOW_MS + 60_000 - CLOCKS_MS
+    untold.told("r1", SETTLED - 1, lasting=True)
+    assert untold.news(NOW_MS + 60_000, SETTLED - 1) == NOW_MS
+    assert untold.news(NOW_MS + 60_000, SETTLED) == NOW_MS + 60_000 - CLOCKS_MS
+
+
+def test_what_a_server_lost_settles_anew_however_long_it_had_it() -> None:
+    untold = Untold(0.0)
+    untold.ended("r1", NOW_MS, 1)
+    untold.told("r1", TOLD_MS)
+    untold.ended("r1", NOW_MS, 1)
+    untold.told("r1", SETTLED)
+    untold.news(NOW_MS + 60_000, SETTLED + 1)
+    assert not untold.has_told("r1", NOW_MS)
 
 
 def test_an_end_of_which_one_post_may_be_lost_settles_in_its_time() -> None:
