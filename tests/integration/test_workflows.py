@@ -49,10 +49,14 @@ BEGINS = {"a": [0.0], "b": [0.1], "c": [0.11], "d": [0.5]}
 ENDS = {"a": [0.1], "b": [0.31], "c": [0.45], "d": [0.5]}
 
 
+BESIDE = 3.0
+"""Other tests run beside this one, and how a level of 300 tasks shares two cores with them is not
+what is tested here: `make workflows` runs alone, and allows nothing."""
+
+
 def crowding() -> float:
-    """Return how many others want each core, ourselves included: where the machine is shared, a level
-    may take so many times as long (`make workflows` allows nothing)."""
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    """Return how many times as long a level may take, where others want the cores too."""
+    return BESIDE * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 @pytest.mark.skipif(not FOLDER.is_dir(), reason=f"the workflows are not in {FOLDER}")
