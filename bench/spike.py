@@ -35,8 +35,7 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +45,7 @@ import nats
 import structlog
 import uvloop
 import yaml
+from emulators import NotStarted, emulated
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from overhead import HERE, machine_text
@@ -53,7 +53,6 @@ from overhead import HERE, machine_text
 from hocket.cli.api import Api
 from hocket.cli.platform import Platform
 from hocket.cli.processes import health_url
-from hocket.kit.embedded.ports import port_is_free
 from hocket.kit.events import REPLY_TO
 from hocket.schemas import subjects
 
@@ -95,9 +94,7 @@ PIECES = """
     WHERE run_id = ANY($1) GROUP BY node, kind ORDER BY ms DESC
 """
 CONNECT_TIMEOUT_S = 10.0
-READY_TIMEOUT_S = 30.0
 END_TIMEOUT_S = 120.0
-POLL_S = 0.1
 
 
 class DoesNotHold(Exception):
@@ -138,47 +135,15 @@ def pipeline(kind: str, service: Mapping[str, Any]) -> dict[str, Any]:
 # ---- the engines ----------------------------------------------------------------------------
 
 
-@asynccontextmanager
-async def engines(folder: Path, replicas: int) -> AsyncIterator[list[str]]:
-    """Run the emulator; yield the engines' addresses."""
-    port = _free_ports(replicas)
-    document = {
+def engines(replicas: int) -> dict[str, Any]:
+    """Return the emulator's configuration: one engine that is warm, and others that are not."""
+    return {
         "speed": SPEED,
         "engines": [
-            {"port": port, "profile": PROFILE},
-            {"port": port + 1, "replicas": replicas - 1, "profile": PROFILE | {"warm": False}},
+            {"port": 0, "profile": PROFILE},
+            {"port": 0, "replicas": replicas - 1, "profile": PROFILE | {"warm": False}},
         ],
     }
-    path = folder / "engines.yaml"
-    path.write_text(yaml.safe_dump(document), "utf-8")
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "hocket.cli",
-        "emulate",
-        "--config",
-        str(path),
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    urls = [f"http://127.0.0.1:{port + number}" for number in range(replicas)]
-    try:
-        async with asyncio.timeout(READY_TIMEOUT_S):
-            for url in urls:
-                while await _get(f"{url}/emulator") is None:  # noqa: ASYNC110 - not our process
-                    await asyncio.sleep(POLL_S)
-        yield urls
-    finally:
-        process.terminate()
-        await process.wait()
-
-
-def _free_ports(count: int) -> int:
-    """Return the first of so many free ports in a row."""
-    for port in range(21_000, 60_000, count):
-        if all(port_is_free(port + number) for number in range(count)):
-            return port
-    raise DoesNotHold("no ports are free for the engines")
 
 
 class Autoscaler:
@@ -290,7 +255,8 @@ async def main(arguments: argparse.Namespace) -> None:
     """Start everything, play, print, judge."""
     print(machine_text(), file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
-        async with engines(Path(folder), arguments.replicas) as urls:
+        async with emulated(Path(folder), engines(arguments.replicas)) as found:
+            urls = [url.removesuffix("/v1") for url in found[PROFILE["model"]]]
             config = Path(folder) / "hocket.yaml"
             replicas = [{"base_url": f"{url}/v1", "limit": MAX_RUNNING} for url in urls]
             backends = [
@@ -458,6 +424,6 @@ if __name__ == "__main__":
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
         uvloop.run(main(parser.parse_args()))
-    except DoesNotHold as error:
+    except (DoesNotHold, NotStarted) as error:
         print(f"does not hold: {error}", file=sys.stderr)
         sys.exit(1)
