@@ -1,7 +1,8 @@
 """The routes: a routing table with its backends built, read from the configuration and read again.
 
-A file is read on start (a bad one ends the process), on SIGHUP, and when it changes on disk; then a
-bad one changes nothing, and is reported with the field and its cure.
+A file is read on start (a bad one ends the process), on SIGHUP, and when it has changed on disk and
+changes no more (one that is being written may be empty, or half of itself); then a bad one changes
+nothing, and is reported with the field and its cure.
 """
 
 import asyncio
@@ -83,7 +84,7 @@ class Reload:
         self._use = use
         self._health = health
         self._reading: asyncio.Task[None] | None = None
-        self._read_as = _version(path)
+        self._read_as = self._seen_as = _version(path)
         self._report()
 
     @contextmanager
@@ -97,9 +98,11 @@ class Reload:
             loop.remove_signal_handler(signal.SIGHUP)
 
     def look(self) -> None:
-        """Read the file again if it is not as it was read last."""
-        if _version(self._path) != self._read_as:
+        """Read the file again if it is not as it was read last, and is as it was at the last look."""
+        version = _version(self._path)
+        if version == self._seen_as and version != self._read_as:
             self._start()
+        self._seen_as = version
 
     def _start(self) -> None:
         if self._reading is None or self._reading.done():
