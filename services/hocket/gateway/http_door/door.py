@@ -330,10 +330,10 @@ def _call_request(
     path: str, body: dict[str, Any], headers: Mapping[str, str], key: Key | None, *, stream: bool
 ) -> CallRequest:
     who = identity.attribution(headers, key)
-    return CallRequest.model_construct(
+    return CallRequest(
         call_id=identity.call_id(headers, who.tenant, os.urandom(CALL_ID_BYTES).hex()),
         model=body["model"],
-        openai=OpenAIBody.model_construct(path=cast(Any, path), body=body),
+        openai=OpenAIBody(path=cast(Any, path), body=body),
         max_tokens=body.get("max_completion_tokens", body.get("max_tokens")),
         deadline_at_ms=clock.now_ms() + identity.timeout_ms(headers, stream=stream),
         priority=identity.priority(headers),
