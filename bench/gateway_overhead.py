@@ -5,16 +5,16 @@ has core 1: a gateway process with its NATS server, or a LiteLLM proxy (one work
 callbacks). Each call is the same chat completion of 400 bytes, over connections that stay open.
 `--answers-after flush` has every answer wait until its usage record is flushed to disk.
 
-Three things are measured, in rounds that take turns so that a slow moment hits everybody:
+Two things are measured of each, in rounds that take turns so that a slow moment hits everybody:
 
 - `direct`, `http`, `nats`, `litellm`: calls a second with `--connections` callers, each with one call at
   a time.
-- the same at half of what each was seen to do: calls begin on a schedule, and a latency counts from the
-  time at which its call should have begun. `added` is the difference to `direct` at the same rate.
+- right after it, half of that rate: calls begin on a schedule, and a latency counts from the time at
+  which its call should have begun. `added` is the difference to `direct` at the same rate, just before.
 
-Beside each of these rounds a thread writes and flushes 600 bytes in the folder of NATS' store, 50 times
-a second: `flush` is what the disk alone takes. `--folder /dev/shm` has the store in memory, which shows
-what the gateway adds without a disk.
+Beside the calls at half load a thread writes and flushes 600 bytes in the folder of NATS' store, 50
+times a second: `flush` is what the disk alone takes. `--folder /dev/shm` has the store in memory, which
+shows what the gateway adds without a disk.
 
 Every answer must be a completion with the upstream's text, and USAGE must hold a record for each call
 through the gateway, or no figure is printed and the exit code is 1.
@@ -401,19 +401,26 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
             for target in found:
                 say(f"warm-up: {target.name:<8}{await target.saturate(8, 1.0):8.0f} calls/s")
                 target.best_rate, target.cpu_us = 0.0, float("inf")
-            for number in range(options.rounds):
-                for target in found:
-                    rate = await target.saturate(options.connections, options.seconds)
-                    say(f"round {number + 1}: {target.name:<8}{rate:8.0f} calls/s")
             by_name = {target.name: target for target in found}
             flushes: list[float] = []
-            paced = await paced_rounds(by_name, options, Path(temporary), flushes)
+            added: dict[str, list[Added]] = {}
+            for number in range(options.rounds):
+                say(f"round {number + 1}")
+                for target in found:
+                    rate = await target.saturate(options.connections, options.seconds)
+                    say(f"  {target.name:<8}{rate:8.0f} calls/s")
+                    if target.name != "direct":
+                        with flushing(Path(temporary), flushes):
+                            seen = await at_half_load(
+                                target, by_name["direct"], rate / 2, options.seconds
+                            )
+                        added.setdefault(target.name, []).append(seen)
             nats_caller = by_name["nats"].call
             assert isinstance(nats_caller, NatsCaller)
             made = by_name["http"].calls + by_name["nats"].calls
             if (stored := await booked(nats_caller._bus, made)) != made:
                 raise BenchFailed(f"{made} calls were made and {stored} booked")
-    return report(by_name, paced, made, sorted(flushes))
+    return report(by_name, added, made, sorted(flushes))
 
 
 @contextmanager
@@ -438,59 +445,34 @@ def flushing(folder: Path, took_ms: list[float]) -> Iterator[None]:
         thread.join()
 
 
-async def paced_rounds(
-    targets: dict[str, Target], options: argparse.Namespace, folder: Path, flushes: list[float]
-) -> dict[str, list[tuple[float, float]]]:
-    """Return p50 and p99 (ms) of each target, round by round, at half load."""
-    half = targets["http"].best_rate / 2
-    rates = dict.fromkeys(targets, half)
-    if "litellm" in targets:
-        rates["litellm"] = targets["litellm"].best_rate / 2
-        rates["direct for litellm"] = rates["litellm"]
-    rates["nats"] = targets["nats"].best_rate / 2
-    rates["direct for nats"] = rates["nats"]
-    seen: dict[str, list[tuple[float, float]]] = {name: [] for name in rates}
-    for number in range(options.rounds):
-        for name, rate in rates.items():
-            target = targets["direct" if name.startswith("direct") else name]
-            with flushing(folder, flushes):
-                latencies = await target.paced(rate, options.seconds)
-            p50, p99 = percentile(latencies, 0.5), percentile(latencies, 0.99)
-            seen[name].append((p50, p99))
-            say(f"round {number + 1}: {name:<19}{rate:6.0f}/s  p50 {p50:6.2f}  p99 {p99:6.2f} ms")
-    return seen
+@dataclass(frozen=True)
+class Added:
+    """What a round saw a target add to a direct call, at half load."""
+
+    p50_ms: float
+    p99_ms: float
+
+
+async def at_half_load(target: Target, direct: Target, rate: float, seconds: float) -> Added:
+    """Return what `target` adds at `rate` calls a second."""
+    p50s, p99s = [], []
+    for one in (direct, target):
+        latencies = await one.paced(rate, seconds)
+        p50, p99 = percentile(latencies, 0.5), percentile(latencies, 0.99)
+        p50s.append(p50)
+        p99s.append(p99)
+        say(f"    {one.name:<8}{rate:6.0f}/s  p50 {p50:6.2f}  p99 {p99:6.2f} ms")
+    return Added(p50s[1] - p50s[0], p99s[1] - p99s[0])
 
 
 def report(
-    targets: dict[str, Target],
-    paced: dict[str, list[tuple[float, float]]],
-    made: int,
-    flushes: list[float],
+    targets: dict[str, Target], added: dict[str, list[Added]], made: int, flushes: list[float]
 ) -> dict[str, Any]:
-    def best(name: str, which: int) -> float:
-        return min(one[which] for one in paced[name])
-
-    def median(name: str, which: int) -> float:
-        return statistics.median(one[which] for one in paced[name])
-
-    added = {}
-    for name, base in (
-        ("http", "direct"),
-        ("nats", "direct for nats"),
-        ("litellm", "direct for litellm"),
-    ):
-        if name in paced:
-            added[name] = {
-                "p50_ms": round(best(name, 0) - best(base, 0), 3),
-                "p99_ms": round(best(name, 1) - best(base, 1), 3),
-                "median_p50_ms": round(median(name, 0) - median(base, 0), 3),
-                "median_p99_ms": round(median(name, 1) - median(base, 1), 3),
-            }
     rates = {name: round(target.best_rate) for name, target in targets.items()}
     result: dict[str, Any] = {
         "calls_per_s": rates,
         "cpu_us_per_call": {name: round(t.cpu_us) for name, t in targets.items() if t.pids},
-        "added_at_half_load": added,
+        "added_at_half_load": {name: summary(rounds) for name, rounds in added.items()},
         "flush_ms": {
             "p50": round(percentile(flushes, 0.5), 3),
             "p99": round(percentile(flushes, 0.99), 3),
@@ -503,6 +485,19 @@ def report(
         }
     result["goals"] = {"p50_ms": GOAL_P50_MS, "p99_ms": GOAL_P99_MS, "ratio": GOAL_RATIO}
     return result
+
+
+def summary(rounds: list[Added]) -> dict[str, Any]:
+    """Return the median, the best and every round, in milliseconds."""
+    found: dict[str, Any] = {}
+    for name in ("p50_ms", "p99_ms"):
+        values = [round(getattr(one, name), 3) for one in rounds]
+        found[name] = {
+            "median": round(statistics.median(values), 3),
+            "best": min(values),
+            "rounds": values,
+        }
+    return found
 
 
 def say(text: str) -> None:
