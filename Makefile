@@ -47,8 +47,13 @@ $(DEV_STAMP): requirements-dev.lock $(STAMP)
 demo: $(STAMP)
 	@.venv/bin/hocket demo
 
+# Tests share the cores; one that fails is played once more with nothing beside it. A fault fails
+# twice; one that does not is named in what the first play printed.
 test: setup lint types
-	$(PY) -m pytest -q -n $(JOBS) $(TESTS)
+	@$(PY) -m pytest -q --cache-clear -n $(JOBS) $(TESTS) || { \
+		code=$$?; test $$code -eq 1 || exit $$code; \
+		echo; echo "Played again, alone: what failed above."; \
+		$(PY) -m pytest -q --last-failed --last-failed-no-failures none $(TESTS); }
 
 lint: setup
 	.venv/bin/ruff check .
