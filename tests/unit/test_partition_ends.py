@@ -46,7 +46,7 @@ async def accepted_again(*, told_ms: float) -> Notes:
     parts: dict[str, Any] = {**dict.fromkeys(names), "bus": notes, "committer": notes}
     partition = Partition(0, partitions=1, **parts)
     partition._tenure = notes  # type: ignore[assignment]
-    partition._untold = Untold(told_ms)
+    partition._ends = partition._telling(told_ms)
     partition._runs.remember(RUN)
     await partition._accept(EVENT, ENDED_MS + 60_000)
     return notes

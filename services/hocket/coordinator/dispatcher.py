@@ -26,10 +26,10 @@ from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorInfo, HeldTooLong, PayloadTooLarge
 from hocket.schemas.messages import (
     AttemptFinished,
-    Message,
     StepCancelled,
     StepRequested,
     WorkerAnnounced,
+    encoded,
 )
 
 TICK_S = 0.25
@@ -113,7 +113,7 @@ class Dispatcher:
                 attempt=command.attempt,
                 reason=command.reason,
             )
-            self._bus.tell(subjects.CANCEL_FILTER, _bytes(cancelled))
+            self._bus.tell(subjects.CANCEL_FILTER, encoded(cancelled))
 
     def finished(self, event: AttemptFinished) -> None:
         """Note that an attempt has ended, whatever its run makes of it."""
@@ -188,7 +188,7 @@ class Dispatcher:
         headers = {"traceparent": traceparent} if traceparent else None
         try:
             msg_id = ids.dispatch_id(attempt_id, request.dispatched_at_ms)
-            self._bus.post(subject, _bytes(request), msg_id=msg_id, headers=headers)
+            self._bus.post(subject, encoded(request), msg_id=msg_id, headers=headers)
         except PayloadTooLarge as error:  # it fails, like one that its worker refuses
             self._end(request, error.info(), ids.result_id(attempt_id, request.dispatched_at_ms))
 
@@ -203,10 +203,6 @@ class Dispatcher:
         )
         self._bus.post(
             subjects.log(request.partition, AttemptFinished.kind),
-            _bytes(result),
+            encoded(result),
             msg_id=msg_id,
         )
-
-
-def _bytes(message: Message) -> bytes:
-    return message.__pydantic_serializer__.to_json(message)

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 
-from hocket.schemas.messages import AttemptFinished
+from hocket.schemas.messages import AttemptFinished, encoded
 
 MAX_RUNS = 10_000
 MAX_BYTES = 16 * 1024 * 1024
@@ -31,4 +31,4 @@ class Orphans:
 
 
 def _size(event: AttemptFinished) -> int:
-    return len(event.__pydantic_serializer__.to_json(event))
+    return len(encoded(event))

@@ -11,7 +11,6 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import structlog
 from immutables import Map
@@ -34,10 +33,9 @@ from hocket.coordinator.core.commands import (
     StartSubRun,
     Wake,
 )
-from hocket.coordinator.core.critical_path import timing_of
 from hocket.coordinator.core.deadlines import HOP, UNIT, Outlook
 from hocket.coordinator.core.decide import Decision, accept, decide, reject, resume
-from hocket.coordinator.core.ending import finished_of, rejected_of
+from hocket.coordinator.core.ending import finished_of
 from hocket.coordinator.core.feasibility import was_given_up
 from hocket.coordinator.core.hops import hop_ms
 from hocket.coordinator.core.outlooks import Outlooks
@@ -46,6 +44,7 @@ from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.state import Link, Role, Run, RunStatus, Step, StepState
 from hocket.coordinator.dispatcher import Dispatcher
 from hocket.coordinator.durations import Durations
+from hocket.coordinator.ends import Ends, result_for
 from hocket.coordinator.foretelling import Foretelling
 from hocket.coordinator.load import Load
 from hocket.coordinator.log_reader import LogMessage, LogReader, stored_at_ms
@@ -56,27 +55,23 @@ from hocket.coordinator.runs import Runs
 from hocket.coordinator.step_cache import StepCache
 from hocket.coordinator.store import Store
 from hocket.coordinator.timers import Timers
-from hocket.coordinator.untold import Untold
 from hocket.kit import dead_letters
-from hocket.kit.bus import Bus, PubAck
+from hocket.kit.bus import Bus
 from hocket.kit.clock import monotonic_ms, now_ms
-from hocket.kit.events import IDEMPOTENCY_KEY, event_headers
+from hocket.kit.events import IDEMPOTENCY_KEY
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError, PayloadTooLarge
 from hocket.schemas.messages import (
     AttemptFinished,
     CancelRequested,
     LogEvent,
-    Message,
     OutlookChanged,
     RunAccepted,
     RunEvent,
     RunFinished,
-    RunParent,
-    Spend,
     StepRequested,
-    TaskRejected,
     TimerFired,
+    encoded,
     read_log,
 )
 from hocket.schemas.pipeline.plan import check_input
@@ -89,7 +84,6 @@ MAX_REJECTED = 5_000
 FORGOTTEN_MS = 15_000.0
 """A look-up of intake that is not later than this after a run was begun or ended may have missed it."""
 PAUSE_S = 0.2
-EVENT_SOURCE = "hocket/coordinator"
 
 log = structlog.get_logger(__name__)
 
@@ -126,8 +120,7 @@ class Partition:
         self._present_load = load
         self._metrics = metrics
         self._epoch = 0
-        self._untold = Untold(0.0)
-        self._all_told = asyncio.Event()
+        self._ends = self._telling(0.0)
         self._outlooks = Outlooks()
         self._in_use: set[tuple[str, str]] = set()
         self._runs = Runs()
@@ -138,9 +131,11 @@ class Partition:
         self._orphans = Orphans()
         self._timers = Timers(self._fire, is_wanted=self._is_awaited)
         self._redispatching: asyncio.Task[None] | None = None
-        self._retelling: asyncio.Task[None] | None = None
         self._reader: LogReader | None = None
         self._tenure: Tenure | None = None
+
+    def _telling(self, told_ms: float) -> Ends:
+        return Ends(self.number, bus=self._bus, store=self._store, told_ms=told_ms)
 
     @property
     def in_flight(self) -> int:
@@ -162,7 +157,7 @@ class Partition:
         fenced_ms = monotonic_ms()
         self._epoch = offset.epoch
         self._tenure = self._committer.open(self.number, offset, lost=lost)
-        self._untold = Untold(offset.told_ms)
+        self._ends = self._telling(offset.told_ms)
         self._reader = LogReader(
             self._bus,
             self.number,
@@ -182,7 +177,7 @@ class Partition:
             await self._load(run, steps)
         for run in ended:
             self._runs.remember(run)
-            self._tell_end(run, finished_of(run))
+            self._ends.tell(run, finished_of(run))
         took_ms = monotonic_ms() - begun_ms
         self._metrics.taken(cause, took_ms)
         log.info(
@@ -209,9 +204,7 @@ class Partition:
         Postgres. The log is not read any more when this is called."""
         assert self._tenure is not None, "own the partition first"
         await self._tenure.flushed()
-        self._all_told.clear()
-        if self._untold:
-            await self._all_told.wait()
+        await self._ends.all_told()
         self.keep_told()
         await self._tenure.flushed()
 
@@ -220,9 +213,9 @@ class Partition:
         if self._tenure is not None:
             self._tenure.end()
             self._dispatcher.lost(self.number)
-        for task in (self._redispatching, self._retelling):
-            if task is not None:
-                task.cancel()
+        self._ends.stop()
+        if self._redispatching is not None:
+            self._redispatching.cancel()
         self._timers.clear()
         self._runs = Runs()
 
@@ -254,28 +247,12 @@ class Partition:
 
     def retell(self) -> None:
         """Tell the ends of the last seconds again: the server came back and may have lost them."""
-        if self._retelling is not None:
-            self._retelling.cancel()
-        self._retelling = asyncio.create_task(self._retell())
-
-    async def _retell(self) -> None:
-        while True:
-            try:
-                ended = await self._store.ended_since(self.number, self._untold.kept_ms)
-                break
-            except AWAY as error:
-                log.warning("ends_not_retold", partition=self.number, reason=str(error))
-                await asyncio.sleep(PAUSE_S)
-        for run in ended:
-            finished = finished_of(run)
-            if not self._untold.has_told(run.run_id, finished.finished_at_ms):
-                await self._bus.room()
-                self._tell_end(run, finished, returned=True)
+        self._ends.retell()
 
     def keep_told(self) -> None:
         """Keep up to when the ends of runs are known to be told, where that is news."""
         assert self._reader is not None, "own the partition first"
-        told_ms = self._untold.news(min(now_ms(), self._reader.applied_ms), monotonic_ms())
+        told_ms = self._ends.news(self._reader.applied_ms)
         if told_ms is not None:
             self._decisions.told(told_ms)
 
@@ -286,7 +263,7 @@ class Partition:
             measured = self._durations.of(tenant, pipeline)
             event = self._outlooks.news(tenant, pipeline, measured)
             if event is not None:
-                self._bus.post(subjects.log(self.number, event.kind), _bytes(event))
+                self._bus.post(subjects.log(self.number, event.kind), encoded(event))
 
     async def handle(self, message: LogMessage) -> None:
         """Apply one message of the log."""
@@ -390,7 +367,7 @@ class Partition:
         if known is not None:
             if known.ended:  # its end may be waiting for its commit still
                 asked = known if event.parent is None else replace(known, parent=event.parent)
-                self._decisions.after(partial(self._tell_again, asked))
+                self._decisions.after(partial(self._ends.answer_again, asked))
             self._ack_after_commit(event)
             return
         if event.rejected is not None:
@@ -467,8 +444,7 @@ class Partition:
         task is kept as a dead letter, to be redriven when its pipeline is back."""
         log.error("run_refused", run_id=event.run_id, code=error.code, reason=str(error))
         if event.parent is not None:
-            result = _result_for(event.parent, error=error.info())
-            self._tell_parent(event.parent, result)
+            self._ends.tell_parent(event.parent, result_for(event.parent, error=error.info()))
             return
         key = event.idempotency_key
         await dead_letters.bury(
@@ -495,7 +471,7 @@ class Partition:
             if isinstance(command, RecordAttempt):
                 attempts.append(command)
             elif isinstance(command, EndRun):
-                self._untold.decided(run.run_id, command.finished.finished_at_ms)
+                self._ends.decided(run.run_id, command.finished.finished_at_ms)
                 self._decisions.after(
                     partial(self._ended_committed, run, command.finished), urgent=True
                 )
@@ -539,7 +515,7 @@ class Partition:
         elif isinstance(command, CancelAttempt):
             self._dispatcher.cancel(command)
         elif isinstance(command, Announce):
-            self._bus.tell(command.reply_to, _bytes(command.change))
+            self._bus.tell(command.reply_to, encoded(command.change))
         elif isinstance(command, ForetellPrompt):
             self._foretelling.prompt(command.expected)
         elif isinstance(command, LookUpCache):
@@ -559,100 +535,7 @@ class Partition:
     def _ended_committed(self, run: Run, finished: RunFinished) -> None:
         duration_ms = finished.finished_at_ms - finished.accepted_at_ms
         self._metrics.ended(finished.status, run.priority, duration_ms)
-        self._tell_end(run, finished)
-        self._told(run.run_id, lasting=True)  # Postgres loses nothing
-
-    def _tell_again(self, run: Run) -> None:
-        """Answer a repeated task. The public fact is posted again only where it may not be in its
-        stream: that drops repeats for two minutes, and a rewound log has the tasks of a whole day."""
-        finished = finished_of(run)
-        if run.status is RunStatus.REJECTED or not self._untold.has_told(
-            run.run_id, finished.finished_at_ms
-        ):
-            self._tell_end(run, finished)
-            return
-        try:
-            self._answer(run, _bytes(finished))
-        except PayloadTooLarge:
-            self._answer(run, _bytes(finished.model_copy(update={"output": None})))
-
-    def _tell_end(self, run: Run, finished: RunFinished, *, returned: bool = False) -> None:
-        """Tell everybody of a run's end; `returned`: the server came back, and what it has already it
-        kept."""
-        if run.status is RunStatus.REJECTED:
-            told = [self._tell_rejection(run)]
-        else:
-            told = self._tell_finish(run, finished)
-        self._untold.ended(run.run_id, finished.finished_at_ms, len(told))
-        for post in told:
-            post.add_done_callback(partial(self._end_told, run.run_id, returned))
-
-    def _tell_finish(self, run: Run, finished: RunFinished) -> "list[asyncio.Future[PubAck]]":
-        payload = _bytes(finished)
-        headers = event_headers(
-            "hocket.run.finished",
-            EVENT_SOURCE,
-            f"{run.run_id}:end",
-            subject=run.run_id,
-            time_ms=finished.finished_at_ms,
-            traceparent=run.traceparent,
-        )
-        subject = subjects.event(run.tenant, run.pipeline, RunFinished.kind)
-        try:
-            told = [self._bus.post(subject, payload, msg_id=f"{run.run_id}:end", headers=headers)]
-        except PayloadTooLarge:
-            slim = finished.model_copy(update={"output": None})
-            payload = _bytes(slim)
-            told = [self._bus.post(subject, payload, msg_id=f"{run.run_id}:end", headers=headers)]
-        return told + self._answer(run, payload)
-
-    def _answer(self, run: Run, payload: bytes) -> "list[asyncio.Future[PubAck]]":
-        if run.reply_to is not None:
-            self._bus.tell(run.reply_to, payload)
-        if run.parent is not None:
-            spend = Spend(cost_usd=run.spent_usd)
-            result = _result_for(
-                run.parent,
-                output=run.output,
-                error=run.error,
-                spend=spend,
-                timing=timing_of(run.critical_path),
-                degraded=run.status is RunStatus.DEGRADED,
-                dispatched_at_ms=run.parent.dispatched_at_ms,
-                input_digest=ids.input_digest(run.input),
-            )
-            return [self._tell_parent(run.parent, result)]
-        return []
-
-    def _tell_rejection(self, run: Run) -> "asyncio.Future[PubAck]":
-        payload = _bytes(rejected_of(run))
-        identity = f"{run.run_id}:rejected:{run.finished_at_ms}"
-        headers = event_headers(
-            "hocket.task.rejected", EVENT_SOURCE, identity, traceparent=run.traceparent
-        )
-        subject = subjects.event(run.tenant, run.pipeline, TaskRejected.kind)
-        if run.reply_to is not None:
-            self._bus.tell(run.reply_to, payload)
-        return self._bus.post(subject, payload, msg_id=identity, headers=headers)
-
-    def _end_told(self, run_id: str, returned: bool, told: "asyncio.Future[PubAck]") -> None:
-        is_kept = returned and not told.cancelled() and told.exception() is None
-        self._told(run_id, lasting=is_kept and told.result().duplicate)
-
-    def _told(self, run_id: str, *, lasting: bool) -> None:
-        self._untold.told(run_id, monotonic_ms(), lasting=lasting)
-        if not self._untold:
-            self._all_told.set()
-
-    def _tell_parent(self, parent: RunParent, result: AttemptFinished) -> "asyncio.Future[PubAck]":
-        attempt_id = ids.attempt_id(parent.run_id, parent.step, parent.attempt)
-        msg_id = ids.result_id(attempt_id, parent.dispatched_at_ms)
-        subject = subjects.log(parent.partition, AttemptFinished.kind)
-        try:
-            return self._bus.post(subject, _bytes(result), msg_id=msg_id)
-        except PayloadTooLarge as error:
-            refused = result.model_copy(update={"output": None, "error": error.info()})
-            return self._bus.post(subject, _bytes(refused), msg_id=msg_id)
+        self._ends.committed(run, finished)
 
     def _start_sub_run(self, accepted: RunAccepted) -> None:
         try:
@@ -660,12 +543,12 @@ class Partition:
             self._post_log(accepted, f"{accepted.run_id}:accepted:{again}")
         except PayloadTooLarge as error:
             assert accepted.parent is not None, accepted.run_id
-            result = _result_for(accepted.parent, error=error.info())
-            self._tell_parent(accepted.parent, result)
+            result = result_for(accepted.parent, error=error.info())
+            self._ends.tell_parent(accepted.parent, result)
 
     def _post_log(self, event: RunEvent, msg_id: str | None = None) -> None:
         partition = ids.partition_of(event.run_id, self._partitions)
-        self._bus.post(subjects.log(partition, event.kind), _bytes(event), msg_id=msg_id)
+        self._bus.post(subjects.log(partition, event.kind), encoded(event), msg_id=msg_id)
 
     def _fire(self, run_id: str, due_at_ms: float) -> None:
         self._waking.discard(run_id)
@@ -791,19 +674,5 @@ def _duration_ms(step: Step, event: RunEvent) -> float:
     return before_ms + max(0.0, event.finished_at_ms - event.started_at_ms)
 
 
-def _result_for(parent: RunParent, **end: Any) -> AttemptFinished:
-    return AttemptFinished(
-        run_id=parent.run_id,
-        step=parent.step,
-        attempt=parent.attempt,
-        worker="sub-run",
-        **end,
-    )
-
-
 def _has_effects(command: Command) -> bool:
     return isinstance(command, Dispatch) and command.request.effects_external
-
-
-def _bytes(message: Message) -> bytes:
-    return message.__pydantic_serializer__.to_json(message)
