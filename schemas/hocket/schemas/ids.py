@@ -37,6 +37,11 @@ def result_id(attempt_id: str, dispatched_at_ms: float | None) -> str:
     return dispatch_id(attempt_id, dispatched_at_ms) + ":f"
 
 
+def accepted_id(run_id: str, dispatched_at_ms: float | None) -> str:
+    """Return the `Nats-Msg-Id` of the beginning of a sub-run, whose step was handed out at that time."""
+    return dispatch_id(f"{run_id}:accepted", dispatched_at_ms)
+
+
 def call_id(attempt_id: str, delivery: int, ordinal: int) -> str:
     """Return the id of one model call: the `ordinal`-th of this delivery of the attempt.
 

@@ -538,13 +538,12 @@ class Partition:
         self._ends.committed(run, finished)
 
     def _start_sub_run(self, accepted: RunAccepted) -> None:
+        parent = accepted.parent
+        assert parent is not None, accepted.run_id
         try:
-            again = "" if accepted.parent is None else accepted.parent.dispatched_at_ms
-            self._post_log(accepted, f"{accepted.run_id}:accepted:{again}")
+            self._post_log(accepted, ids.accepted_id(accepted.run_id, parent.dispatched_at_ms))
         except PayloadTooLarge as error:
-            assert accepted.parent is not None, accepted.run_id
-            result = result_for(accepted.parent, error=error.info())
-            self._ends.tell_parent(accepted.parent, result)
+            self._ends.tell_parent(parent, result_for(parent, error=error.info()))
 
     def _post_log(self, event: RunEvent, msg_id: str | None = None) -> None:
         partition = ids.partition_of(event.run_id, self._partitions)
