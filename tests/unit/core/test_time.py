@@ -1,5 +1,6 @@
 """Retries, timeouts, deadlines, waits, cancellation."""
 
+import pytest
 from playing import START_MS, Play, python
 
 from hocket.coordinator.core.deadlines import TAIL_SD, Estimate, observe
@@ -8,6 +9,7 @@ from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import CancelRequested, SignalReceived, TimerFired
 
 BUSY = ErrorInfo(code="busy", message="busy", error_class=ErrorClass.TRANSIENT)
+TIMED_OUT = ErrorInfo(code="attempt_timeout", message="slow", error_class=ErrorClass.TIMEOUT)
 
 
 def fire(play: Play) -> None:
@@ -45,6 +47,22 @@ def test_a_run_that_misses_its_deadline_expires_and_stops_its_steps() -> None:
     assert play.now_ms == START_MS + 1_000
     assert play.run.status is RunStatus.EXPIRED
     assert play.waiting() == []
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "status"), [(-1.0, RunStatus.FAILED), (0.0, RunStatus.EXPIRED)]
+)
+def test_a_step_that_is_stopped_at_the_deadline_lets_the_run_expire(
+    late_ms: float, status: RunStatus
+) -> None:
+    play = Play({"a": python()}, spec={"slo_ms": 1_000})
+    play.now_ms = START_MS + 1_000 + late_ms
+    play.finish("a", error=TIMED_OUT)  # what its worker says is in the log before the timer
+    assert play.run.status is status
+    assert play.run.error is not None
+    assert play.run.error.code == (
+        "deadline_exceeded" if status is RunStatus.EXPIRED else "attempt_timeout"
+    )
 
 
 def test_cancelling_starts_nothing_new() -> None:

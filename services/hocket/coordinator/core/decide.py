@@ -27,7 +27,12 @@ from hocket.coordinator.core.commands import (
 )
 from hocket.coordinator.core.containers import child_settled, failing, start
 from hocket.coordinator.core.deadlines import Outlook
-from hocket.coordinator.core.ending import end_run, finished_of
+from hocket.coordinator.core.ending import (
+    deadline_has_come,
+    end_run,
+    expire_run,
+    finished_of,
+)
 from hocket.coordinator.core.feasibility import is_watched
 from hocket.coordinator.core.graph import activate, node_settled, open_scope
 from hocket.coordinator.core.hurrying import (
@@ -67,14 +72,6 @@ class RunCancelled(HocketError):
 
     code = "cancelled"
     error_class = ErrorClass.CANCELLED
-
-
-class DeadlineExceeded(HocketError):
-    """The run did not end by its deadline, {slo_ms} ms after it was accepted. Look at where the time
-    went: `hocket runs show {run_id}`."""
-
-    code = "deadline_exceeded"
-    error_class = ErrorClass.TIMEOUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,10 +247,8 @@ def _fail_if_live(u: Unfolding, work: Failing) -> None:
 
 def _time_passed(u: Unfolding) -> None:
     u.run = replace(u.run, armed_at_ms=None)
-    if u.run.paused_at_ms is None and u.run.deadline_at_ms <= u.now_ms:
-        slo_ms = round(u.run.deadline_at_ms - u.run.accepted_at_ms)
-        error = DeadlineExceeded(slo_ms=slo_ms, run_id=u.run.run_id)
-        end_run(u, RunStatus.EXPIRED, error=error.info())
+    if deadline_has_come(u):
+        expire_run(u)
         return
     for key in u.take_due():
         step: Step = u.steps[key]

@@ -9,9 +9,17 @@ from hocket.coordinator.core.critical_path import critical_path
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.state import Role, Run, RunStatus, Step, StepState
 from hocket.coordinator.core.unfolding import Unfolding
-from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.ids import child_run_id
 from hocket.schemas.messages import RunFinished, TaskRejected
+
+
+class DeadlineExceeded(HocketError):
+    """The run did not end by its deadline, {slo_ms} ms after it was accepted. Look at where the time
+    went: `hocket runs show {run_id}`."""
+
+    code = "deadline_exceeded"
+    error_class = ErrorClass.TIMEOUT
 
 
 def cancel_below(u: Unfolding, key: str, reason: str) -> None:
@@ -54,6 +62,27 @@ def end_run(
         reuse=None,
     )
     u.commands.append(EndRun(finished_of(u.run)))
+
+
+def fail_run(u: Unfolding, error: ErrorInfo) -> None:
+    """End the run for an error; one that fails when its deadline has come has expired: attempts are
+    stopped at that moment, and what they say may be in the log before the timer."""
+    if deadline_has_come(u):
+        expire_run(u)
+    else:
+        end_run(u, RunStatus.FAILED, error=error)
+
+
+def expire_run(u: Unfolding) -> None:
+    """End the run because its deadline has come."""
+    slo_ms = round(u.run.deadline_at_ms - u.run.accepted_at_ms)
+    error = DeadlineExceeded(slo_ms=slo_ms, run_id=u.run.run_id)
+    end_run(u, RunStatus.EXPIRED, error=error.info())
+
+
+def deadline_has_come(u: Unfolding) -> bool:
+    """Tell whether the run's time is over; it stands still while the run is paused."""
+    return u.run.paused_at_ms is None and u.run.deadline_at_ms <= u.now_ms
 
 
 def rejected_of(run: Run) -> TaskRejected:

@@ -1,6 +1,6 @@
 """Scopes: which nodes may start, what a finished node sets free, when a scope is done."""
 
-from hocket.coordinator.core.ending import cancel_below, end_run
+from hocket.coordinator.core.ending import cancel_below, end_run, fail_run
 from hocket.coordinator.core.feasibility import (
     DeadlineInfeasible,
     TooSlow,
@@ -99,7 +99,7 @@ def fail_scope(u: Unfolding, scope: str, error: ErrorInfo) -> None:
     if scope:
         u.todo.append(Failing(scope, error))
     else:
-        end_run(u, RunStatus.FAILED, error=error)
+        fail_run(u, error)
 
 
 def _finish_scope(u: Unfolding, scope: str, plan: ScopePlan) -> None:
