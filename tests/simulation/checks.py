@@ -26,6 +26,7 @@ from hocket.schemas.messages import (
     CacheAnswered,
     RunAccepted,
     RunFinished,
+    TaskRejected,
 )
 from simulation.compiled import plan_of
 from simulation.database import as_jsonb
@@ -196,13 +197,19 @@ class Checks:
             told = from_json(stored.data)
             self._told[told["run_id"]] += 1
             self._compare_end("told-before-commit", told)
+        elif stored.subject.endswith(TaskRejected.kind):
+            self._told[from_json(stored.data)["task_id"]] += 1
 
     def _events_lost(self, stored: Stored, why: str) -> None:
         """The end of the stream is lost by number; what is older than a moment no real crash takes."""
         jetstream = self._platform.server.jetstream
         age_s = jetstream.epoch_s + jetstream.now_s - stored.time_ns / NS
-        if stored.subject.endswith(RunFinished.kind) and age_s < MAX_LOST_S:
+        if age_s >= MAX_LOST_S:
+            return
+        if stored.subject.endswith(RunFinished.kind):
             self._told[from_json(stored.data)["run_id"]] -= 1
+        elif stored.subject.endswith(TaskRejected.kind):
+            self._told[from_json(stored.data)["task_id"]] -= 1
 
     def _compare_end(self, check: str, told: dict[str, Any]) -> None:
         row = self._ends.get(told["run_id"])
@@ -503,7 +510,9 @@ class Checks:
                 first = 1 if self._tail_lost else other["attempt"]
                 attempts = range(min(first, other["attempt"]), other["attempt"] + 1)
                 names = [ids.attempt_id(run_id, other_key, number) for number in attempts]
-                if min(self._posted.get(name, float("inf")) for name in names) > min(begun):
+                # and the step that needs it may have begun in both histories
+                latest = max(begun) if self._tail_lost else min(begun)
+                if min(self._posted.get(name, float("inf")) for name in names) > latest:
                     self.fail("order", f"{run_id} {key} began before {names[-1]} had ended")
 
     def _is_beyond(self, run_id: str, deadline_at_ms: float) -> bool:

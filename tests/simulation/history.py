@@ -11,16 +11,18 @@ from typing import Any
 from pydantic_core import from_json
 
 from hocket.coordinator.core.commands import RecordAttempt
-from hocket.coordinator.core.decide import Decision, accept, decide
+from hocket.coordinator.core.decide import Decision, accept, decide, reject
 from hocket.coordinator.core.outlooks import Outlooks
 from hocket.coordinator.core.records import RUN_COLUMNS, STEP_COLUMNS, restore, run_row, step_row
 from hocket.coordinator.core.reuse import Reuse, reuse_of
-from hocket.coordinator.core.state import Run
-from hocket.coordinator.log_reader import LogMessage
+from hocket.coordinator.core.state import Run, RunStatus
+from hocket.coordinator.log_reader import LogMessage, stored_at_ms
+from hocket.coordinator.orphans import Orphan
 from hocket.coordinator.partition import Partition
 from hocket.coordinator.store import Batch
 from hocket.schemas.messages import (
     AttemptFinished,
+    CancelRequested,
     LogEvent,
     OutlookChanged,
     RunAccepted,
@@ -83,10 +85,12 @@ class Replay:
         self._number = number
         self._database = database
         self._outlooks = Outlooks()
-        self._orphans: dict[str, list[AttemptFinished]] = {}
+        self._rejected: dict[str, float | None] = {}
+        """When the tasks of rejected runs were stored."""
+        self._orphans: dict[str, list[Orphan]] = {}
 
     def another_owner(self) -> None:
-        """Forget the results that were held for runs to come: they are an owner's own."""
+        """Forget the events that were held for runs to come: they are an owner's own."""
         self._orphans.clear()
 
     def apply(self, message: LogMessage) -> None:
@@ -101,21 +105,33 @@ class Replay:
         elif event.run_id in self.runs:
             run = self.runs[event.run_id]
             self._keep(decide(run, event, now_ms=at_ms, epoch=0, **self._known(run)))
-        elif isinstance(event, AttemptFinished):
+        elif isinstance(event, AttemptFinished | CancelRequested):
             self._orphans.setdefault(event.run_id, []).append(event)
 
     def _accept(self, event: RunAccepted, at_ms: float) -> None:
         row = self._database.runs.get(event.run_id)
-        if event.run_id in self.runs or row is None:
+        known = self.runs.get(event.run_id)
+        if row is None or (known is not None and not self._comes_again(known, event)):
             return  # seen before, or refused: the comparison notices one that is missing
+        if event.rejected is not None:
+            self._rejected[event.run_id] = _task_of(event)
+            self._keep(reject(event, partition=self._number, now_ms=at_ms))
+            return
         event = event.model_copy(update={"version": row["version"]})
         known = self._known(event)
-        reuse = self._reuse(event, known["plan"])
+        # a sub-run whose origin had no end when it was accepted has none
+        has_origin = bool(row["facts"]) and "origin" in from_json(row["facts"])
+        reuse = self._reuse(event, known["plan"]) if has_origin else None
         self._keep(
             accept(event, partition=self._number, now_ms=at_ms, epoch=0, reuse=reuse, **known)
         )
-        for result in self._orphans.pop(event.run_id, ()):
-            self._event(result, at_ms)
+        for early in self._orphans.pop(event.run_id, ()):
+            self._event(early, at_ms)
+
+    def _comes_again(self, known: Run, event: RunAccepted) -> bool:
+        """Tell whether another task came with the key of a run that was rejected."""
+        before = self._rejected.get(event.run_id)
+        return known.status is RunStatus.REJECTED and (before is None or before != _task_of(event))
 
     def _reuse(self, event: RunAccepted, plan: Plan) -> Reuse | None:
         """Return what a run takes over, out of the rows of the run that it repeats: those of a run that
@@ -136,6 +152,10 @@ class Replay:
 
     def _keep(self, decision: Decision) -> None:
         self.runs[decision.run.run_id] = decision.run
+
+
+def _task_of(event: RunAccepted) -> float | None:
+    return None if event.task_ack is None else stored_at_ms(event.task_ack)
 
 
 def differences(database: Database, committed: dict[int, list[LogMessage | None]]) -> list[str]:

@@ -724,12 +724,13 @@ class JetStream:
             stored = stream.messages.get(body.get("seq", 0))
         if stored is None:
             raise Refused(404, 10037, "no message found")
-        moment = datetime.fromtimestamp(stored.time_ns / NS, UTC)
+        second, nanoseconds = divmod(stored.time_ns, NS)
+        moment = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         message = {
             "subject": stored.subject,
             "seq": stored.seq,
             "data": b64encode(stored.data).decode(),
-            "time": moment.isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            "time": f"{moment}.{nanoseconds:09d}Z",
         }
         if stored.headers:
             message["hdrs"] = b64encode(stored.headers).decode()

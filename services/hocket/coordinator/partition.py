@@ -340,7 +340,7 @@ class Partition:
             self._dispatcher.finished(event)
         run = self._runs.get(event.run_id) or await self._read(event.run_id)
         if run is None:
-            if isinstance(event, AttemptFinished):
+            if isinstance(event, AttemptFinished | CancelRequested):
                 self._orphans.hold(event)
             return
         entry = await self._catalog.entry(run.tenant, run.pipeline, run.version)
@@ -395,8 +395,8 @@ class Partition:
         self._foretelling.accepted(decision.run, entry, outlook)
         self._carry_out(None, decision)
         self._ack_after_commit(event)
-        for result in self._orphans.take(event.run_id):
-            await self._apply(result, at_ms)
+        for early in self._orphans.take(event.run_id):
+            await self._apply(early, at_ms)
 
     def _reject(self, event: RunAccepted, at_ms: float) -> None:
         """End a run that intake rejected: recorded, told and acknowledged like any other end."""

@@ -310,6 +310,27 @@ def test_while_a_person_is_waited_for_nothing_is_given_up_and_then_by_the_new_de
     assert play.waiting() == ["draft!0"]
 
 
+def test_a_backoff_that_ends_with_a_give_up_while_a_person_is_waited_for_is_over() -> None:
+    """Nobody listened for a while: both moments have passed when the first timer comes."""
+    retried = {"retry": {"max_attempts": 2, "backoff_ms": 50}}
+    nodes = {
+        "draft": {**takes(4_000, fast=takes(500)), **retried},
+        "ask": python(),
+        "ok": {"type": "approval", "needs": ["ask"]},
+        "end": takes(1_000, needs=["draft", "ok"]),
+    }
+    play = Play(nodes, spec=DEGRADE)
+    play.finish("ask")
+    play.finish("draft", error=BROKEN.model_copy(update={"error_class": ErrorClass.TRANSIENT}))
+    step = play.run.steps["draft"]
+    assert (step.state, play.run.paused_at_ms) == (StepState.BACKOFF, START_MS)
+    assert step.give_up_at_ms is not None
+    play.now_ms = START_MS + 9_900
+    play.send(TimerFired(run_id="r1", due_at_ms=step.give_up_at_ms))
+    assert play.waiting() == ["draft"]
+    assert play.take("draft").attempt == 2
+
+
 # ---- what may not be written ---------------------------------------------------------------------
 
 

@@ -14,6 +14,8 @@ from hocket.schemas.ids import child_run_id
 from hocket.schemas.messages import (
     AttemptFinished,
     CacheAnswered,
+    RunOrigin,
+    RunParent,
     SignalReceived,
     Spend,
     StepRequested,
@@ -333,6 +335,15 @@ def test_a_sub_run_that_failed_takes_over_from_its_own_origin() -> None:
     assert child.accepted.run_id == child_run_id("r1+", "c", 1)
     (fresh,) = first.repeat("rerun", from_step="c").subruns()
     assert fresh.accepted.origin is None
+
+
+def test_a_sub_run_whose_origin_has_no_end_takes_nothing_over_then_or_later() -> None:
+    """Else its next owner, who finds the end, would decide otherwise than the one before."""
+    parent = RunParent(run_id="p", step="a", attempt=1, partition=0)
+    asked = RunOrigin(run_id="r0", operation="retry")
+    play = Play({"a": python()}, parent=parent, asked=asked)
+    assert play.run.origin is None
+    assert play.waiting() == ["a"]
 
 
 def test_a_sub_run_that_succeeded_is_kept_whole() -> None:

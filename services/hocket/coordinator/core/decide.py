@@ -97,6 +97,8 @@ def accept(
     """Return the first decision of a run that was admitted; `reuse` is what it takes over from the
     run that it repeats."""
     run = _run_of(event, partition, now_ms, reuse)
+    if run.parent is not None and reuse is None:
+        run = replace(run, origin=None)  # it had no end yet, and what it comes to is not taken over
     u = begin(run, plan=plan, outlook=outlook, now_ms=now_ms, epoch=epoch)
     u.run_changed = True
     u.arm(run.deadline_at_ms)
@@ -257,8 +259,16 @@ def _time_passed(u: Unfolding) -> None:
         if key not in u.live:
             continue  # it was withdrawn with what it stands in, whose time came at this moment too
         if step.give_up_at_ms is not None and step.give_up_at_ms <= u.now_ms:
-            give_up(u, step)
-        elif step.state is StepState.WAITING:
+            if u.run.paused_at_ms is None:
+                give_up(u, step)
+                continue
+            # the deadline stands still: the node is watched again when it does not
+            step = replace(step, give_up_at_ms=None)
+            if step.wake_at_ms is None or step.wake_at_ms > u.now_ms:
+                u.put(step)
+                continue
+            u.note(step)
+        if step.state is StepState.WAITING:
             wait_timed_out(u, step)
         else:
             woken(u, step)

@@ -24,8 +24,6 @@ def give_up(u: Unfolding, step: Step) -> None:
     step = u.put(
         replace(step, give_up_at_ms=None)
     )  # else it would be due again at this very moment
-    if u.run.paused_at_ms is not None:  # the deadline stands still; it is watched again after that
-        return
     if u.plan.pipeline.on_infeasible == "fail":
         end_run(u, RunStatus.FAILED, error=DeadlineInfeasible(node=plan.path).info())
         return

@@ -200,9 +200,9 @@ class Pool:
             self._nak(attempt)
             return
         held = self.attempts.get(attempt.id)
-        if held is not None:
+        if held is not None:  # its calls have the first delivery's count in their ids
             held.ack_subject, held.touched_s = attempt.ack_subject, attempt.touched_s
-            held.delivery, held.losses = attempt.delivery, attempt.losses
+            held.losses = attempt.losses
             return
         if delivery.count >= MAX_DELIVERIES:
             self._spawn(poison.bury_undeliverable(self._bus, msg, delivery, self._worker))
