@@ -1,8 +1,12 @@
-"""Results that nobody waits for yet, within bounds."""
+"""What comes for runs that are not there yet, within bounds."""
+
+from types import SimpleNamespace
+from typing import Any
 
 from hocket.coordinator import orphans as module
 from hocket.coordinator.orphans import Orphans
-from hocket.schemas.messages import AttemptFinished
+from hocket.coordinator.partition import Partition
+from hocket.schemas.messages import AttemptFinished, CancelRequested
 
 
 def result(run_id: str, attempt: int = 1, size: int = 0) -> AttemptFinished:
@@ -13,7 +17,7 @@ def test_results_are_held_in_their_order_until_they_are_taken() -> None:
     orphans = Orphans()
     for attempt in (1, 2):
         orphans.hold(result("r1", attempt))
-    assert [event.attempt for event in orphans.take("r1")] == [1, 2]
+    assert orphans.take("r1") == [result("r1", 1), result("r1", 2)]
     assert orphans.take("r1") == []
 
 
@@ -25,3 +29,15 @@ def test_the_oldest_go_when_there_are_too_many_bytes() -> None:
     assert orphans.take("r1") == []
     assert orphans.take("r2") == []
     assert len(orphans.take("r3")) == 1
+
+
+async def test_a_cancellation_that_overtakes_its_run_is_held() -> None:
+    async def known(run_ids: list[str]) -> dict[str, Any]:
+        return {}
+
+    names = ("catalog", "durations", "load", "step_cache", "dispatcher", "metrics", "bus")
+    parts: dict[str, Any] = {**dict.fromkeys(names), "committer": None}
+    partition = Partition(0, partitions=1, store=SimpleNamespace(known=known), **parts)  # type: ignore[arg-type]
+    cancel = CancelRequested(run_id="r1", reason="parent")
+    await partition._apply(cancel, 1.0)
+    assert partition._orphans.take("r1") == [cancel]
