@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chaos.plan import FREEZE, KILL, REWIND, SERVERS, TERM, Fault
+from hocket.cli.errors import ProcessNotReady
 from hocket.cli.platform import Platform
 from hocket.schemas import subjects
 
@@ -118,10 +119,20 @@ class Injection:
             _signal(pids, signal.SIGCONT)
 
     async def _term(self, target: str) -> None:
+        """Stop a process and start it, again and again where a server that it needs goes away meanwhile:
+        nobody supervises a process that has never been ready."""
         process = self._platform.process(target)
-        await process.stop()
-        await process.start()
-        await process.wait_ready(timeout_s=READY_S)
+        deadline_s = time.monotonic() + READY_S
+        while True:
+            await process.stop()
+            await process.start()
+            try:
+                await process.wait_ready(timeout_s=READY_S)
+            except ProcessNotReady:
+                if time.monotonic() > deadline_s:
+                    raise
+            else:
+                return
 
     async def _rewind(self, tail_s: float) -> None:
         nats = self._platform.servers.nats
