@@ -45,6 +45,8 @@ FORGET_S = 60.0
 """After this the last sign of life of a dead coordinator is removed."""
 MEMBER = "member."
 PARTITION = "partition."
+_UNSURE = 1
+"""The revision of a lease that may be another's by now: below that of any."""
 
 log = structlog.get_logger(__name__)
 
@@ -67,6 +69,8 @@ class _Holding:
     phase: _Phase
     revision: int
     """Of our lease."""
+    leased_at_s: float = float("inf")
+    """When the bucket had it (the loop's clock)."""
     task: asyncio.Task[None] | None = None
 
 
@@ -206,7 +210,7 @@ class Ownership:
         seen = self._seen()
         self._check_name(seen)
         self._drop_taken(seen)
-        self._lease_again()
+        self._lease_again(seen)
         view = self._view(seen, now_s)
         wanted = plan(self._name, view)
         for number in wanted.release:
@@ -268,7 +272,10 @@ class Ownership:
             entry = self._leases.entries.get(_lease_of(number))
             if entry is None or entry.revision <= holding.revision or not holding.revision:
                 continue
-            if seen.owners.get(number) != (self._name, self._incarnation):
+            if seen.owners.get(number) == (self._name, self._incarnation):
+                if holding.revision == _UNSURE:
+                    holding.revision = entry.revision
+            else:
                 owner = seen.owners.get(number, ("nobody", ""))[0]
                 log.warning("partition_taken_away", partition=number, owner=owner)
                 del self._holdings[number]
@@ -355,6 +362,7 @@ class Ownership:
             holding.revision = await self._leases.put(
                 _lease_of(number), lease, revision=revision, timeout_ms=PUT_TIMEOUT_MS
             )
+            holding.leased_at_s = asyncio.get_running_loop().time()
         except (RevisionPassed, BusUnavailable) as error:
             log.info("partition_not_leased", partition=number, reason=str(error))
             self._holdings.pop(number, None)
@@ -363,21 +371,38 @@ class Ownership:
             holding.phase = _Phase.OWNED
         self._leases.changed.set()
 
-    def _lease_again(self) -> None:
+    def _lease_again(self, seen: _Seen) -> None:
         """Write leases anew that the bucket does not have any more."""
         for number, holding in self._holdings.items():
-            gone = holding.phase is _Phase.OWNED and _lease_of(number) not in self._leases.entries
-            if gone and (holding.task is None or holding.task.done()):
+            if holding.phase is not _Phase.OWNED or not self._has_lost(number, holding, seen):
+                continue
+            if holding.task is None or holding.task.done():
                 holding.task = self._run(self._lease_anew(number, holding))
+
+    def _has_lost(self, number: int, holding: _Holding, seen: _Seen) -> bool:
+        """Tell whether the bucket has lost a lease: it is not there, or is again what it was before, of
+        nobody or of somebody who is not there. Where it says another one's who lives, that one gives it
+        back, or has taken the partition, and the fence tells us."""
+        entry = self._leases.entries.get(_lease_of(number))
+        if entry is None:
+            return True
+        if entry.revision >= holding.revision or self._current_since_s <= holding.leased_at_s:
+            return False
+        name, incarnation = seen.owners.get(number, ("", ""))
+        member = seen.members.get(name)
+        return name == self._name or member is None or member.incarnation != incarnation
 
     async def _lease_anew(self, number: int, holding: _Holding) -> None:
         lease = _json(owner=self._name, incarnation=self._incarnation)
+        entry = self._leases.entries.get(_lease_of(number))
+        revision = 0 if entry is None else entry.revision
         try:
             holding.revision = await self._leases.put(
-                _lease_of(number), lease, revision=0, timeout_ms=PUT_TIMEOUT_MS
+                _lease_of(number), lease, revision=revision, timeout_ms=PUT_TIMEOUT_MS
             )
+            holding.leased_at_s = asyncio.get_running_loop().time()
         except RevisionPassed:
-            holding.revision = 1  # whose it is stands in the bucket
+            holding.revision = _UNSURE  # whose it is stands in the bucket
         except BusUnavailable as error:
             log.info("partition_not_leased", partition=number, reason=str(error))
 

@@ -1,0 +1,134 @@
+"""What becomes of leases that their bucket loses: NATS came back without the end of its store."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hocket.coordinator.ownership import MEMBER, PARTITION, Ownership
+from hocket.kit.bucket import Entry, RevisionPassed
+from hocket.kit.lifecycle import Health
+
+BOUND_S = 30.0
+LEASE = PARTITION + "0"
+
+
+class Bucket:
+    """A bucket that tells every change at once."""
+
+    def __init__(self) -> None:
+        self.changed = asyncio.Event()
+        self.written = asyncio.Event()
+        self.current_since_s = 0.0
+        self.entries: dict[str, Entry] = {}
+        self._revision = 10
+
+    async def put(
+        self, key: str, value: bytes | None, *, revision: int | None, timeout_ms: float
+    ) -> int:
+        known = self.entries.get(key)
+        if revision is not None and revision != (known.revision if known else 0):
+            raise RevisionPassed(key=key)
+        self._revision += 1
+        self.write(key, value, self._revision)
+        return self._revision
+
+    def write(self, key: str, value: bytes | None, revision: int) -> None:
+        now_s = asyncio.get_running_loop().time()
+        self.entries[key] = Entry(key, value, revision, now_s)
+        self.changed.set()
+        self.written.set()
+
+    def came_back(self) -> None:
+        """Its watch began anew, with what it holds now."""
+        self.current_since_s = asyncio.get_running_loop().time()
+        self.changed.set()
+
+    def owner(self) -> str:
+        entry = self.entries.get(LEASE)
+        return "" if entry is None else json.loads(entry.value or b"{}").get("owner", "")
+
+
+def lease(owner: str, incarnation: str) -> bytes:
+    return json.dumps({"owner": owner, "incarnation": incarnation}).encode()
+
+
+@asynccontextmanager
+async def owning(bucket: Bucket) -> AsyncIterator[list[int]]:
+    """One coordinator that has the only partition; yields what it took, dropped and left."""
+    taken: list[int] = []
+
+    async def take(number: int, cause: str) -> None:
+        taken.append(number)
+
+    async def leave(number: int) -> None:
+        taken.remove(number)
+
+    fullness: Any = SimpleNamespace(here=lambda: False, others=False)
+    ownership = Ownership(
+        bucket,
+        Health(),
+        name="me",
+        incarnation="now",
+        partitions=1,
+        take=take,
+        leave=leave,
+        drop=taken.remove,
+        fullness=fullness,
+    )
+    running = asyncio.create_task(ownership.run())
+    try:
+        async with asyncio.timeout(BOUND_S):
+            await ownership.settled.wait()
+        yield taken
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
+async def until_owner(bucket: Bucket, owner: str) -> None:
+    async with asyncio.timeout(BOUND_S):
+        while bucket.owner() != owner:
+            bucket.written.clear()
+            await bucket.written.wait()
+
+
+@pytest.mark.parametrize(
+    "before", [None, lease("", ""), lease("me", "before"), lease("other", "gone")]
+)
+async def test_a_lease_that_is_again_what_it_was_before_is_written_anew(
+    before: bytes | None,
+) -> None:
+    bucket = Bucket()
+    async with owning(bucket) as taken:
+        if before is None:
+            del bucket.entries[LEASE]
+        else:
+            bucket.write(LEASE, before, 5)
+        bucket.came_back()
+        await until_owner(bucket, "me")
+        assert taken == [0]
+
+
+async def test_the_lease_of_another_who_lives_is_left_alone() -> None:
+    bucket = Bucket()
+    async with owning(bucket) as taken:
+        sign = json.dumps({"incarnation": "there", "state": "serving"}).encode()
+        bucket.write(MEMBER + "other", sign, 6)
+        bucket.write(LEASE, lease("other", "there"), 5)
+        bucket.came_back()
+        await asyncio.sleep(0.6)
+        assert (bucket.owner(), taken) == ("other", [0])  # the fence in Postgres decides
+
+
+async def test_a_lease_that_is_not_heard_yet_is_not_written_twice() -> None:
+    bucket = Bucket()
+    async with owning(bucket):
+        entry = bucket.entries[LEASE]
+        bucket.write(LEASE, lease("", ""), entry.revision - 1)  # what was heard before it
+        await asyncio.sleep(0.6)
+        assert bucket.owner() == ""
