@@ -193,23 +193,19 @@ class Checks:
             self.fail("acked-before-posted", f"{_attempt(request)} has no result in the log")
 
     def _events_stored(self, stored: Stored, why: str) -> None:
+        run_id = _told_of(stored)
+        if run_id is not None:
+            self._told[run_id] += 1
         if stored.subject.endswith(RunFinished.kind):
-            told = from_json(stored.data)
-            self._told[told["run_id"]] += 1
-            self._compare_end("told-before-commit", told)
-        elif stored.subject.endswith(TaskRejected.kind):
-            self._told[from_json(stored.data)["task_id"]] += 1
+            self._compare_end("told-before-commit", from_json(stored.data))
 
     def _events_lost(self, stored: Stored, why: str) -> None:
         """The end of the stream is lost by number; what is older than a moment no real crash takes."""
         jetstream = self._platform.server.jetstream
         age_s = jetstream.epoch_s + jetstream.now_s - stored.time_ns / NS
-        if age_s >= MAX_LOST_S:
-            return
-        if stored.subject.endswith(RunFinished.kind):
-            self._told[from_json(stored.data)["run_id"]] -= 1
-        elif stored.subject.endswith(TaskRejected.kind):
-            self._told[from_json(stored.data)["task_id"]] -= 1
+        run_id = _told_of(stored)
+        if run_id is not None and age_s < MAX_LOST_S:
+            self._told[run_id] -= 1
 
     def _compare_end(self, check: str, told: dict[str, Any]) -> None:
         row = self._ends.get(told["run_id"])
@@ -535,6 +531,15 @@ class Checks:
         from simulation.nats_server import parse_headers
 
         return parse_headers(stored.headers) if stored.headers else {}
+
+
+def _told_of(stored: Stored) -> str | None:
+    """Return the run whose end an event tells."""
+    if stored.subject.endswith(RunFinished.kind):
+        return str(from_json(stored.data)["run_id"])
+    if stored.subject.endswith(TaskRejected.kind):
+        return str(from_json(stored.data)["task_id"])
+    return None
 
 
 @dataclass(slots=True)

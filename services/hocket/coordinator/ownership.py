@@ -357,12 +357,8 @@ class Ownership:
         holding.task = self._run(self._take_it(number, holding, revision, cause))
 
     async def _take_it(self, number: int, holding: _Holding, revision: int, cause: str) -> None:
-        lease = _json(owner=self._name, incarnation=self._incarnation)
         try:
-            holding.revision = await self._leases.put(
-                _lease_of(number), lease, revision=revision, timeout_ms=PUT_TIMEOUT_MS
-            )
-            holding.leased_at_s = asyncio.get_running_loop().time()
+            await self._lease(number, holding, revision)
         except (RevisionPassed, BusUnavailable) as error:
             log.info("partition_not_leased", partition=number, reason=str(error))
             self._holdings.pop(number, None)
@@ -370,6 +366,14 @@ class Ownership:
             await self._take(number, cause)
             holding.phase = _Phase.OWNED
         self._leases.changed.set()
+
+    async def _lease(self, number: int, holding: _Holding, revision: int) -> None:
+        """Write our lease over that revision of it; raises RevisionPassed and BusUnavailable."""
+        lease = _json(owner=self._name, incarnation=self._incarnation)
+        holding.revision = await self._leases.put(
+            _lease_of(number), lease, revision=revision, timeout_ms=PUT_TIMEOUT_MS
+        )
+        holding.leased_at_s = asyncio.get_running_loop().time()
 
     def _lease_again(self, seen: _Seen) -> None:
         """Write leases anew that the bucket does not have any more."""
@@ -393,14 +397,9 @@ class Ownership:
         return name == self._name or member is None or member.incarnation != incarnation
 
     async def _lease_anew(self, number: int, holding: _Holding) -> None:
-        lease = _json(owner=self._name, incarnation=self._incarnation)
         entry = self._leases.entries.get(_lease_of(number))
-        revision = 0 if entry is None else entry.revision
         try:
-            holding.revision = await self._leases.put(
-                _lease_of(number), lease, revision=revision, timeout_ms=PUT_TIMEOUT_MS
-            )
-            holding.leased_at_s = asyncio.get_running_loop().time()
+            await self._lease(number, holding, 0 if entry is None else entry.revision)
         except RevisionPassed:
             holding.revision = _UNSURE  # whose it is stands in the bucket
         except BusUnavailable as error:

@@ -21,9 +21,8 @@ from hocket.schemas.messages import AttemptFinished
 def give_up(u: Unfolding, step: Step) -> None:
     """Act on a node whose time has come, by what the pipeline wants."""
     plan = u.node_plan(step)
-    step = u.put(
-        replace(step, give_up_at_ms=None)
-    )  # else it would be due again at this very moment
+    # else it would be due again at this very moment
+    step = u.put(replace(step, give_up_at_ms=None))
     if u.plan.pipeline.on_infeasible == "fail":
         end_run(u, RunStatus.FAILED, error=DeadlineInfeasible(node=plan.path).info())
         return
