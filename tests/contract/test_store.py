@@ -17,6 +17,7 @@ from hocket.coordinator.core.deadlines import Estimate
 from hocket.coordinator.core.records import attempt_row, run_row, step_row
 from hocket.coordinator.core.state import Link, Role, Run, RunStatus, Step, StepState
 from hocket.coordinator.store import Batch, PartitionLost, Store
+from hocket.coordinator.untold import Told
 from hocket.schemas.messages import Priority
 from simulation.cache_tables import CacheTables, SimulatedCacheStore
 from simulation.database import Database, SimulatedStore
@@ -122,12 +123,14 @@ def a_step(key: str = "a", **fields: Any) -> Step:
     )
 
 
-def batch_of(epoch: int, seq: int, *runs: Run, told: float | None = None, number: int = 0) -> Batch:
+def batch_of(
+    epoch: int, seq: int, *runs: Run, told: float | Told | None = None, number: int = 0
+) -> Batch:
     batch = Batch(offsets={0: (epoch, seq, f"m{seq}")}, numbers={0: number})
     batch.runs = [run_row(run) for run in runs]
     batch.steps = [step_row(run.run_id, step) for run in runs for step in run.steps.values()]
     if told is not None:
-        batch.told = {0: told}
+        batch.told = {0: told if isinstance(told, Told) else Told(told)}
     return batch
 
 
@@ -144,7 +147,7 @@ def test_an_owner_goes_on_where_the_former_one_committed(play: Play) -> None:
         await store.commit(batch_of(1, 7, told=NOW_MS + 5))
         second = await store.own(0, "b")
         assert (second.epoch, second.applied_seq, second.applied_msg_id) == (2, 7, "m7")
-        assert second.told_ms == NOW_MS + 5
+        assert second.told.told_ms == NOW_MS + 5
         assert (await store.own(1, "b")).epoch == 1
 
     play(scene)
@@ -156,7 +159,35 @@ def test_what_is_told_never_goes_back(play: Play) -> None:
         await store.own(0, "a")
         await store.commit(batch_of(1, 1, told=NOW_MS + 50))
         await store.commit(batch_of(1, 2, told=NOW_MS + 20))
-        assert (await store.own(0, "a")).told_ms == NOW_MS + 50
+        assert (await store.own(0, "a")).told.told_ms == NOW_MS + 50
+
+    play(scene)
+
+
+def test_the_next_owner_gets_the_mark_of_what_was_acknowledged(play: Play) -> None:
+    async def scene(parts: Parts) -> None:
+        store, marked = parts.store, Told(NOW_MS, NOW_MS + 50, NOW_MS + 60)
+        await store.own(0, "a")
+        await store.commit(batch_of(1, 1, told=marked))
+        await store.commit(batch_of(1, 2))
+        assert (await store.own(0, "b")).told == marked
+
+    play(scene)
+
+
+@pytest.mark.parametrize("second_told", [None, Told(NOW_MS)])
+def test_the_mark_of_an_owner_before_the_last_one_is_void(
+    play: Play, second_told: Told | None
+) -> None:
+    """The last one may have told an end anew that the server had lost, and kept no mark of its own."""
+
+    async def scene(parts: Parts) -> None:
+        store = parts.store
+        await store.own(0, "a")
+        await store.commit(batch_of(1, 1, told=Told(NOW_MS, NOW_MS + 50, NOW_MS + 60)))
+        await store.own(0, "b")
+        await store.commit(batch_of(2, 2, told=second_told))
+        assert (await store.own(0, "c")).told == Told(NOW_MS)
 
     play(scene)
 

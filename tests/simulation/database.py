@@ -8,7 +8,7 @@ microseconds and JSON as `jsonb` keeps it, as from the real tables.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -26,6 +26,7 @@ from hocket.coordinator.core.records import (
 )
 from hocket.coordinator.core.state import Run, Step
 from hocket.coordinator.store import Batch, Offset, PartitionLost
+from hocket.coordinator.untold import NOTHING, Told
 from hocket.schemas.repeats import StepPlace
 from simulation.world import Process, World
 
@@ -50,7 +51,8 @@ class PartitionRow:
     owner: str = ""
     applied_seq: int = 0
     applied_msg_id: str = ""
-    told_ms: float = 0.0
+    told: Told = NOTHING
+    marked_in: int = 0
     batch: int = 0
 
 
@@ -94,7 +96,8 @@ class Database:
         row.batch = 0
         self.world.note("postgres", f"partition {partition} epoch {row.epoch} is {owner}'s")
         self.tell("owned", (partition, row.epoch, owner))
-        return Offset(row.epoch, row.applied_seq, row.applied_msg_id, row.told_ms)
+        told = row.told if row.marked_in == row.epoch - 1 else Told(row.told.told_ms)
+        return Offset(row.epoch, row.applied_seq, row.applied_msg_id, told)
 
     def commit(self, batch: Batch) -> None:
         for partition, (epoch, _, _) in sorted(batch.offsets.items()):
@@ -116,7 +119,10 @@ class Database:
             row = self.partitions[partition]
             row.applied_seq, row.applied_msg_id = seq, str(msg_id)
             row.batch = batch.numbers.get(partition, 0)
-            row.told_ms = max(row.told_ms, round(batch.told.get(partition, 0.0) * 1_000) / 1_000)
+            if (told := batch.told.get(partition)) is not None:
+                told_ms, acked_ms, acked_at_ms = (round(t * 1_000) / 1_000 for t in astuple(told))
+                row.told = Told(max(row.told.told_ms, told_ms), acked_ms, acked_at_ms)
+                row.marked_in = row.epoch
         for values in batch.runs:
             self._write_run(_row(RUN_COLUMNS, values))
         for values in batch.steps:

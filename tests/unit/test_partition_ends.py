@@ -1,13 +1,18 @@
 """What a task tells whose run has ended: it is delivered again, or a rewound log is read again."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from hocket.coordinator.core.ending import finished_of
 from hocket.coordinator.core.state import RunStatus
+from hocket.coordinator.ends import Ends
 from hocket.coordinator.partition import Partition
-from hocket.coordinator.untold import CLOCKS_MS, SETTLED_MS, Untold
+from hocket.coordinator.untold import CLOCKS_MS, SETTLED_MS, Told, Untold
+from hocket.kit.bus import PubAck
+from hocket.kit.clock import now_ms
 from hocket.schemas.messages import Priority, RunAccepted
 
 ENDED_MS = 1_000_000.0
@@ -46,7 +51,7 @@ async def accepted_again(*, told_ms: float) -> Notes:
     parts: dict[str, Any] = {**dict.fromkeys(names), "bus": notes, "committer": notes}
     partition = Partition(0, partitions=1, **parts)
     partition._tenure = notes  # type: ignore[assignment]
-    partition._ends = partition._telling(told_ms)
+    partition._ends = partition._telling(Told(told_ms))
     partition._runs.remember(RUN)
     await partition._accept(EVENT, ENDED_MS + 60_000)
     return notes
@@ -66,7 +71,7 @@ async def test_an_end_that_was_told_long_ago_is_told_to_the_caller_alone() -> No
 def test_an_end_is_known_to_be_told_once_clocks_cannot_differ_about_it(
     later_ms: float, told: bool
 ) -> None:
-    untold = Untold(0.0)
+    untold = Untold(Told())
     untold.ended("r1", ENDED_MS, 1)
     untold.told("r1", 0.0)
     untold.news(ENDED_MS + later_ms, SETTLED_MS)
@@ -74,7 +79,119 @@ def test_an_end_is_known_to_be_told_once_clocks_cannot_differ_about_it(
 
 
 def test_an_end_without_its_acknowledgement_is_not_known_to_be_told() -> None:
-    untold = Untold(0.0)
+    untold = Untold(Told())
     untold.ended("r1", ENDED_MS, 1)
     untold.news(ENDED_MS + 10 * CLOCKS_MS, SETTLED_MS)
     assert not untold.has_told("r1", ENDED_MS)
+
+
+# ---- the server goes and comes back ---------------------------------------------------------
+
+
+class Server:
+    """Stands for the bus, Postgres and the committer; says in which order they were asked."""
+
+    def __init__(self) -> None:
+        self.connected = True
+        self.asked: list[str] = []
+        self.kept: list[Told] = []
+        self.posts: list[asyncio.Future[PubAck]] = []
+        self.written = asyncio.Event()
+        self.written.set()
+
+    def tell(self, subject: str, payload: bytes) -> None:
+        return
+
+    def post(self, subject: str, payload: bytes, **rest: Any) -> "asyncio.Future[PubAck]":
+        self.asked.append("post")
+        self.posts.append(asyncio.get_running_loop().create_future())
+        return self.posts[-1]
+
+    async def room(self) -> None:
+        return
+
+    async def ended_since(self, partition: int, since_ms: float) -> list[Any]:
+        self.asked.append("read")
+        return [RUN]
+
+    async def keep(self, told: Told) -> None:
+        await self.written.wait()
+        self.asked.append("keep")
+        self.kept.append(told)
+
+    async def acknowledge(self, *, duplicate: bool = False) -> None:
+        self.posts.pop().set_result(PubAck("EVENTS", 1, duplicate))
+        await asyncio.sleep(0)
+
+
+def ends_at(server: Any) -> Ends:
+    return Ends(0, bus=server, store=server, told=Told(), keep=server.keep)
+
+
+async def told_to(server: Server) -> Ends:
+    ends = ends_at(server)
+    ends.tell(RUN, finished_of(RUN))
+    await server.acknowledge()
+    return ends
+
+
+async def test_while_the_server_is_away_nothing_settles() -> None:
+    server = Server()
+    ends = await told_to(server)
+    server.connected = False
+    assert ends.news(now_ms()) is None
+    server.connected = True
+    assert ends.news(now_ms()) is not None
+
+
+async def test_the_mark_is_taken_back_before_an_end_is_told_again() -> None:
+    server = Server()
+    ends = await told_to(server)
+    told = ends.news(now_ms())
+    assert told is not None
+    assert told.acked_ms > ENDED_MS
+    server.written.clear()
+    ends.retell()
+    await asyncio.sleep(0.01)
+    assert server.asked == ["post"], "it was told once, and waits now until the mark is gone"
+    assert ends.news(now_ms()) is None
+    server.written.set()
+    await asyncio.sleep(0.01)
+    assert server.asked == ["post", "keep", "read", "post"]
+    assert server.kept == [Told(told.told_ms)]
+
+
+async def test_a_server_that_lost_nothing_leaves_the_mark_as_it_was() -> None:
+    server = Server()
+    ends = await told_to(server)
+    before = ends.news(now_ms())
+    ends.retell()
+    await asyncio.sleep(0.01)
+    await server.acknowledge(duplicate=True)
+    after = ends.news(now_ms())
+    assert before is not None
+    assert after is not None
+    assert (after.told_ms, after.acked_ms) == (before.told_ms, before.acked_ms)
+    assert after.acked_at_ms == pytest.approx(before.acked_at_ms, abs=5)
+
+
+async def test_where_nothing_was_marked_nothing_is_taken_back() -> None:
+    server = Server()
+    ends = await told_to(server)
+    ends.retell()
+    await asyncio.sleep(0.01)
+    assert server.asked == ["post", "read", "post"]
+
+
+async def test_the_clocks_of_two_owners_may_differ_about_a_mark() -> None:
+    """What the former one saw 9 s ago by its clock may be as little as 4 s old."""
+    server = Server()
+    marked = Told(0.0, ENDED_MS + 1, now_ms() - SETTLED_MS - CLOCKS_MS + 1_000)
+    for margin_ms, settled in ((0.0, False), (1_000.0, True)):
+        told = Told(0.0, marked.acked_ms, marked.acked_at_ms - margin_ms)
+        ends = Ends(0, bus=server, store=server, told=told, keep=server.keep)  # type: ignore[arg-type]
+        ends.tell(RUN, finished_of(RUN))
+        await server.acknowledge(duplicate=True)
+        news = ends.news(now_ms())
+        assert news is not None
+        assert (news.told_ms > ENDED_MS) is settled

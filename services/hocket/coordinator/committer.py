@@ -25,6 +25,7 @@ from hocket.coordinator.core.records import attempt_row, run_row, step_row
 from hocket.coordinator.core.state import Run
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.store import Batch, Offset, PartitionLost, Store
+from hocket.coordinator.untold import Told
 from hocket.kit.clock import monotonic_ms
 from hocket.kit.lifecycle import Health
 
@@ -73,7 +74,7 @@ class _Pending:
     attempts: dict[tuple[str, str, int, str], tuple[str, RecordAttempt]] = field(
         default_factory=dict
     )
-    told_ms: float | None = None
+    told: Told | None = None
     outlooks: dict[tuple[str, str, str], Estimate] = field(default_factory=dict)
     after: list[Callable[[], None]] = field(default_factory=list)
     events: int = 0
@@ -166,9 +167,9 @@ class Tenure:
         else:
             self._committer.stir()
 
-    def told(self, told_ms: float) -> None:
+    def told(self, told: Told) -> None:
         """Keep up to when the ends of runs are known to be told."""
-        (self.pending or self._begin()).told_ms = told_ms
+        (self.pending or self._begin()).told = told
 
     async def flushed(self) -> None:
         """Wait until all that was decided is written, or the tenure is over."""
@@ -345,8 +346,8 @@ def _batch_of(parts: Mapping[Tenure, _Pending]) -> Batch:
         number = tenure.partition
         batch.offsets[number] = (tenure.epoch, part.seq, part.msg_id)
         batch.numbers[number] = part.number
-        if part.told_ms is not None:
-            batch.told[number] = part.told_ms
+        if part.told is not None:
+            batch.told[number] = part.told
         for run_id, dirty in part.dirty.items():
             if dirty.run_changed:
                 batch.runs.append(

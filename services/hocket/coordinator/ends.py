@@ -5,6 +5,8 @@ told again by the partition's next owner and when the server comes back. Streams
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +17,7 @@ from hocket.coordinator.core.critical_path import timing_of
 from hocket.coordinator.core.ending import finished_of, rejected_of
 from hocket.coordinator.core.state import Run, RunStatus
 from hocket.coordinator.store import Store
-from hocket.coordinator.untold import Untold
+from hocket.coordinator.untold import CLOCKS_MS, Told, Untold
 from hocket.kit.bus import Bus, PubAck
 from hocket.kit.clock import monotonic_ms, now_ms
 from hocket.kit.events import event_headers
@@ -37,14 +39,23 @@ log = structlog.get_logger(__name__)
 
 
 class Ends:
-    """Tells the ends of one partition's runs, in one tenure. `told_ms`: up to when the former owner
-    told all (epoch ms)."""
+    """Tells the ends of one partition's runs, in one tenure. `told` is what the former owner kept;
+    `keep` writes what is to be kept instead, and returns when it is written."""
 
-    def __init__(self, number: int, *, bus: Bus, store: Store, told_ms: float) -> None:
+    def __init__(
+        self,
+        number: int,
+        *,
+        bus: Bus,
+        store: Store,
+        told: Told,
+        keep: Callable[[Told], Awaitable[None]],
+    ) -> None:
         self._number = number
         self._bus = bus
         self._store = store
-        self._untold = Untold(told_ms)
+        self._keep = keep
+        self._untold = Untold(_seen_here(told))
         self._all_told = asyncio.Event()
         self._retelling: asyncio.Task[None] | None = None
 
@@ -57,16 +68,15 @@ class Ends:
         self.tell(run, finished)
         self._told(run.run_id, lasting=True)  # Postgres loses nothing
 
-    def tell(self, run: Run, finished: RunFinished, *, returned: bool = False) -> None:
-        """Tell everybody of a run's end; `returned`: the server came back, and what it has already it
-        kept."""
+    def tell(self, run: Run, finished: RunFinished) -> None:
+        """Tell everybody of a run's end."""
         if run.status is RunStatus.REJECTED:
             told = [self._rejection(run)]
         else:
             told = self._finish(run, finished)
         self._untold.ended(run.run_id, finished.finished_at_ms, len(told))
         for post in told:
-            post.add_done_callback(partial(self._post_ended, run.run_id, returned))
+            post.add_done_callback(partial(self._post_ended, run.run_id))
 
     def answer_again(self, run: Run) -> None:
         """Answer a repeated task. The public fact is posted again only where it may not be in its
@@ -95,8 +105,8 @@ class Ends:
 
     def retell(self) -> None:
         """Tell the ends of the last seconds again: the server came back and may have lost them."""
-        if self._retelling is not None:
-            self._retelling.cancel()
+        self.stop()
+        self._untold.returned()
         self._retelling = asyncio.create_task(self._retell())
 
     async def all_told(self) -> None:
@@ -105,10 +115,13 @@ class Ends:
         if self._untold:
             await self._all_told.wait()
 
-    def news(self, applied_ms: float) -> float | None:
-        """Return the time before which all ends are known to be told, where that is news; up to
-        `applied_ms` the log is applied."""
-        return self._untold.news(min(now_ms(), applied_ms), monotonic_ms())
+    def news(self, applied_ms: float) -> Told | None:
+        """Return what is to be kept of what was told, where that is news; up to `applied_ms` the log is
+        applied."""
+        if not self._bus.connected or (self._retelling is not None and not self._retelling.done()):
+            return None  # what it acknowledged last may be lost
+        news = self._untold.news(min(now_ms(), applied_ms), monotonic_ms())
+        return None if news is None else _by_the_clock(news)
 
     def stop(self) -> None:
         """Tell nothing again any more."""
@@ -116,6 +129,11 @@ class Ends:
             self._retelling.cancel()
 
     async def _retell(self) -> None:
+        if (
+            self._untold.marked
+        ):  # before what was lost is stored anew: the next owner must not go by it
+            await self._keep(Told(self._untold.kept_ms))
+            self._untold.unmarked()
         while True:
             try:
                 ended = await self._store.ended_since(self._number, self._untold.kept_ms)
@@ -127,7 +145,7 @@ class Ends:
             finished = finished_of(run)
             if not self._untold.has_told(run.run_id, finished.finished_at_ms):
                 await self._bus.room()
-                self.tell(run, finished, returned=True)
+                self.tell(run, finished)
 
     def _finish(self, run: Run, finished: RunFinished) -> "list[asyncio.Future[PubAck]]":
         payload = encoded(finished)
@@ -175,14 +193,27 @@ class Ends:
             self._bus.tell(run.reply_to, payload)
         return self._bus.post(subject, payload, msg_id=identity, headers=headers)
 
-    def _post_ended(self, run_id: str, returned: bool, told: "asyncio.Future[PubAck]") -> None:
-        is_kept = returned and not told.cancelled() and told.exception() is None
-        self._told(run_id, lasting=is_kept and told.result().duplicate)
+    def _post_ended(self, run_id: str, told: "asyncio.Future[PubAck]") -> None:
+        is_stored = not told.cancelled() and told.exception() is None
+        self._told(run_id, lasting=is_stored and told.result().duplicate)
 
     def _told(self, run_id: str, *, lasting: bool) -> None:
         self._untold.told(run_id, monotonic_ms(), lasting=lasting)
         if not self._untold:
             self._all_told.set()
+
+
+def _by_the_clock(told: Told) -> Told:
+    """Return what is kept, with the time of its mark by the clock that coordinators share (epoch ms)."""
+    if not told.acked_ms:
+        return told
+    return replace(told, acked_at_ms=now_ms() - (monotonic_ms() - told.acked_at_ms))
+
+
+def _seen_here(told: Told) -> Told:
+    """Return what a former owner kept, with the time of its mark by our own clock (monotonic)."""
+    age_ms = max(now_ms() - CLOCKS_MS - told.acked_at_ms, 0.0)
+    return replace(told, acked_at_ms=monotonic_ms() - age_ms)
 
 
 def result_for(parent: RunParent, **end: Any) -> AttemptFinished:

@@ -55,6 +55,7 @@ from hocket.coordinator.runs import Runs
 from hocket.coordinator.step_cache import StepCache
 from hocket.coordinator.store import Store
 from hocket.coordinator.timers import Timers
+from hocket.coordinator.untold import NOTHING, Told
 from hocket.kit import dead_letters
 from hocket.kit.bus import Bus
 from hocket.kit.clock import monotonic_ms, now_ms
@@ -120,7 +121,7 @@ class Partition:
         self._present_load = load
         self._metrics = metrics
         self._epoch = 0
-        self._ends = self._telling(0.0)
+        self._ends = self._telling(NOTHING)
         self._outlooks = Outlooks()
         self._in_use: set[tuple[str, str]] = set()
         self._runs = Runs()
@@ -134,8 +135,8 @@ class Partition:
         self._reader: LogReader | None = None
         self._tenure: Tenure | None = None
 
-    def _telling(self, told_ms: float) -> Ends:
-        return Ends(self.number, bus=self._bus, store=self._store, told_ms=told_ms)
+    def _telling(self, told: Told) -> Ends:
+        return Ends(self.number, bus=self._bus, store=self._store, told=told, keep=self._keep_told)
 
     @property
     def in_flight(self) -> int:
@@ -157,7 +158,7 @@ class Partition:
         fenced_ms = monotonic_ms()
         self._epoch = offset.epoch
         self._tenure = self._committer.open(self.number, offset, lost=lost)
-        self._ends = self._telling(offset.told_ms)
+        self._ends = self._telling(offset.told)
         self._reader = LogReader(
             self._bus,
             self.number,
@@ -169,7 +170,7 @@ class Partition:
         kept, in_flight, ended = await asyncio.gather(
             self._store.outlook(self.number),
             self._store.in_flight(self.number),
-            self._store.ended_since(self.number, offset.told_ms),
+            self._store.ended_since(self.number, offset.told.told_ms),
         )
         self._outlooks = Outlooks(kept)
         self._dispatcher.took(self.number)
@@ -252,9 +253,13 @@ class Partition:
     def keep_told(self) -> None:
         """Keep up to when the ends of runs are known to be told, where that is news."""
         assert self._reader is not None, "own the partition first"
-        told_ms = self._ends.news(self._reader.applied_ms)
-        if told_ms is not None:
-            self._decisions.told(told_ms)
+        told = self._ends.news(self._reader.applied_ms)
+        if told is not None:
+            self._decisions.told(told)
+
+    async def _keep_told(self, told: Told) -> None:
+        self._decisions.told(told)
+        await self._decisions.flushed()
 
     def tell_durations(self) -> None:
         """Post what was measured of the pipelines in use since the last time, where it is news."""

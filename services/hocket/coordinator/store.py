@@ -18,6 +18,7 @@ from hocket.coordinator.core.records import (
     step_of,
 )
 from hocket.coordinator.core.state import Run, Step
+from hocket.coordinator.untold import NOTHING, Told
 from hocket.schemas.errors import HocketError
 from hocket.schemas.repeats import StepPlace
 
@@ -38,11 +39,11 @@ class PartitionLost(HocketError):
 class Batch:
     """What one commit writes. `offsets`: partition -> (epoch, applied_seq, applied_msg_id); `numbers`:
     partition -> which of its epoch's batches this is; `told`: partition -> up to when the ends of its
-    runs were told (epoch ms), where that is news."""
+    runs were told, where that is news."""
 
     offsets: dict[int, tuple[int, int, str]] = field(default_factory=dict)
     numbers: dict[int, int] = field(default_factory=dict)
-    told: dict[int, float] = field(default_factory=dict)
+    told: dict[int, Told] = field(default_factory=dict)
     runs: list[Row] = field(default_factory=list)
     steps: list[Row] = field(default_factory=list)
     attempts: list[Row] = field(default_factory=list)
@@ -53,12 +54,12 @@ class Batch:
 @dataclass(frozen=True, slots=True)
 class Offset:
     """How far the log of a partition is applied, the id of the message there, and up to when the ends
-    of its runs were told (epoch ms)."""
+    of its runs were told; a mark is there only where the owner before this one kept it."""
 
     epoch: int
     applied_seq: int
     applied_msg_id: str
-    told_ms: float = 0.0
+    told: Told = NOTHING
 
 
 class Store:
@@ -70,13 +71,15 @@ class Store:
     async def own(self, partition: int, owner: str) -> Offset:
         """Take a partition: from now on every commit with an older epoch is refused."""
         row = await self._pool.fetchrow(_OWN, partition, owner)
-        return Offset(row["epoch"], row["applied_seq"], row["applied_msg_id"], row["told_ms"])
+        mark = (row["acked_ms"], row["acked_at_ms"]) if row["marked"] else ()
+        told = Told(row["told_ms"], *mark)
+        return Offset(row["epoch"], row["applied_seq"], row["applied_msg_id"], told)
 
     async def commit(self, batch: Batch) -> None:
         """Write a batch, or raise PartitionLost for the first partition that has another owner now and
         write nothing. The same batch may be written again; after a later one it is refused."""
         fences = [
-            (p, *o, batch.told.get(p), batch.numbers.get(p, 0))
+            (p, *o, batch.numbers.get(p, 0), *_told_row(batch.told.get(p)))
             for p, o in sorted(batch.offsets.items())
         ]
         arguments = [
@@ -162,6 +165,10 @@ class Store:
         await self._pool.executemany(_KEEP_DURATION, rows)
 
 
+def _told_row(told: Told | None) -> tuple[float | None, ...]:
+    return (None,) * 3 if told is None else (told.told_ms, told.acked_ms, told.acked_at_ms)
+
+
 def _columns(rows: Sequence[Row], width: int) -> list[tuple[Any, ...]]:
     return list(zip(*rows, strict=True)) if rows else [() for _ in range(width)]
 
@@ -201,7 +208,10 @@ INSERT INTO hocket.partition (partition, epoch, owner) VALUES ($1, 1, $2)
 ON CONFLICT (partition) DO UPDATE
 SET epoch = hocket.partition.epoch + 1, batch = 0, owner = excluded.owner, updated_at = now()
 RETURNING epoch, applied_seq, applied_msg_id,
-    (extract(epoch FROM told_at) * 1000)::double precision AS told_ms
+    (extract(epoch FROM told_at) * 1000)::double precision AS told_ms,
+    marked_in = epoch - 1 AS marked,
+    (extract(epoch FROM acked_to) * 1000)::double precision AS acked_ms,
+    (extract(epoch FROM acked_at) * 1000)::double precision AS acked_at_ms
 """
 _LOST = """
 SELECT f.partition, f.epoch FROM unnest($1::integer[], $2::bigint[]) AS f(partition, epoch)
@@ -219,7 +229,7 @@ OUTLOOK_COLUMNS: Mapping[str, str] = {
     "mean_ms": "double precision",
     "variance": "double precision",
 }
-FENCE_WIDTH = 6
+FENCE_WIDTH = 8
 _RUN_FIRST = FENCE_WIDTH + 1
 _STEP_FIRST = _RUN_FIRST + len(RUN_COLUMNS)
 _ATTEMPT_FIRST = _STEP_FIRST + len(STEP_COLUMNS)
@@ -231,10 +241,14 @@ _WRITES = f"""
 WITH fence AS (
     UPDATE hocket.partition p
     SET applied_seq = f.seq, applied_msg_id = f.msg_id, batch = f.batch, updated_at = now(),
-        told_at = greatest(p.told_at, to_timestamp(f.told_ms / 1000))
+        told_at = greatest(p.told_at, to_timestamp(f.told_ms / 1000)),
+        acked_to = coalesce(to_timestamp(f.acked_ms / 1000), p.acked_to),
+        acked_at = coalesce(to_timestamp(f.acked_at_ms / 1000), p.acked_at),
+        marked_in = CASE WHEN f.told_ms IS NULL THEN p.marked_in ELSE f.epoch END
     FROM unnest(
-        $1::integer[], $2::bigint[], $3::bigint[], $4::text[], $5::double precision[], $6::bigint[]
-    ) AS f(partition, epoch, seq, msg_id, told_ms, batch)
+        $1::integer[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[],
+        $6::double precision[], $7::double precision[], $8::double precision[]
+    ) AS f(partition, epoch, seq, msg_id, batch, told_ms, acked_ms, acked_at_ms)
     WHERE p.partition = f.partition AND p.epoch = f.epoch AND p.batch <= f.batch
     RETURNING 1
 ), run AS (

@@ -7,23 +7,45 @@ next owner tells only what came after that once more (the streams drop repeats),
 when the server comes back. That time never passes an end that is decided and not told, however long its
 commit waits; and it stays CLOCKS_MS behind the time up to which the log is known to be applied: what
 ends later must finish later by the log's time, whichever server gives it.
+
+Where owners and servers come and go faster than that, no owner would see an end settle. So one mark is
+kept beside that time: before when all ends were acknowledged, and since when (`Told`). What the next
+owner tells again and the stream drops as a repeat was there all along, and settles as of then. A mark
+holds until its ends have settled, then the next one is set; it is void where the server lost an end.
 """
 
 import heapq
 from collections import deque
+from dataclasses import dataclass
+from math import inf
 
 CLOCKS_MS = 5_000.0
 """More than the clocks of NATS' servers and of coordinators differ by."""
 SETTLED_MS = 10_000.0
 """How old an acknowledged message is that no crash of the server takes away any more."""
+_VOID = (0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is kept of a partition: the ends of runs that finished before `told_ms` are known to be told,
+    those before `acked_ms` were acknowledged by `acked_at_ms` (epoch ms; 0: none are known to be)."""
+
+    told_ms: float = 0.0
+    acked_ms: float = 0.0
+    acked_at_ms: float = 0.0
+
+
+NOTHING = Told()
 
 
 class Untold:
-    """See the module. `told_ms`: up to when the former owner told all; times are when runs finished
-    (epoch ms)."""
+    """See the module. `told` is what the former owner kept, its `acked_at_ms` as the times of
+    acknowledgements below (monotonic); other times are when runs finished (epoch ms)."""
 
-    def __init__(self, told_ms: float) -> None:
-        self._kept_ms = told_ms
+    def __init__(self, told: Told) -> None:
+        self._kept = Told(told.told_ms)  # its mark is the former owner's until it is kept anew
+        self._mark = (told.acked_ms, told.acked_at_ms)
         self._latest_ms = 0.0
         self._heap: list[tuple[float, str]] = []
         self._open: dict[str, int] = {}
@@ -42,7 +64,12 @@ class Untold:
     @property
     def kept_ms(self) -> float:
         """The time before which all ends are known to be told."""
-        return self._kept_ms
+        return self._kept.told_ms
+
+    @property
+    def marked(self) -> bool:
+        """Whether a mark is kept."""
+        return self._kept.acked_ms > 0
 
     def decided(self, run_id: str, finished_at_ms: float) -> None:
         """A run's end waits for its commit, for which `told` is called, too."""
@@ -55,12 +82,15 @@ class Untold:
             heapq.heappush(self._heap, (finished_at_ms, run_id))
         self._open[run_id] = self._open.get(run_id, 0) + posts
         since_ms = self._settling.pop(run_id, None)
+        acked_ms, acked_at_ms = self._mark
+        if since_ms is None and finished_at_ms < acked_ms:
+            since_ms = acked_at_ms
         if since_ms is not None:
-            self._since[run_id] = since_ms
+            self._since.setdefault(run_id, since_ms)
 
     def told(self, run_id: str, at_ms: float, *, lasting: bool = False) -> None:
         """A stream has one of the posts of a run's end, or Postgres has the end, since `at_ms`
-        (monotonic). `lasting`: it had it before the server came back, or does not lose it."""
+        (monotonic). `lasting`: it had it before, or does not lose it."""
         if run_id not in self._open:
             return
         if not lasting:
@@ -71,26 +101,39 @@ class Untold:
             return
         del self._open[run_id]
         since_ms = self._since.pop(run_id, None)
-        if run_id in self._fresh or since_ms is None:
-            self._fresh.discard(run_id)
-            self._settled.discard(run_id)
-            self._settling[run_id] = at_ms
-            self._acknowledged.append((at_ms, run_id))
-        else:
+        if run_id not in self._fresh and since_ms is not None:
             self._settling[run_id] = since_ms
             self._acknowledged.appendleft((since_ms, run_id))
+            return
+        if since_ms is not None:
+            self._mark = _VOID  # the server had lost it
+        self._fresh.discard(run_id)
+        self._settled.discard(run_id)
+        self._settling[run_id] = at_ms
+        self._acknowledged.append((at_ms, run_id))
+
+    def returned(self) -> None:
+        """The server came back. Whether what is told again at the moment was stored anew before it went,
+        nobody knows."""
+        if self._since:
+            self._since.clear()
+            self._mark = _VOID
+
+    def unmarked(self) -> None:
+        """No mark is kept any more."""
+        self._kept = Told(self.kept_ms)
 
     def has_told(self, run_id: str, finished_at_ms: float) -> bool:
         """Tell whether the end of a run that finished then is known to be told."""
-        return finished_at_ms < self._kept_ms or run_id in self._settled
+        return finished_at_ms < self.kept_ms or run_id in self._settled
 
     def __len__(self) -> int:
         """Return how many ends no stream has acknowledged yet."""
         return len(self._open)
 
-    def news(self, applied_ms: float, at_ms: float) -> float | None:
-        """Return the time before which all ends are told, where that should be kept anew; up to
-        `applied_ms` the log is applied, and `at_ms` it is (monotonic)."""
+    def news(self, applied_ms: float, at_ms: float) -> Told | None:
+        """Return what should be kept anew, if anything; up to `applied_ms` the log is applied, and
+        `at_ms` it is (monotonic). Not to be asked while the server is away."""
         while self._acknowledged and self._acknowledged[0][0] <= at_ms - SETTLED_MS:
             told_at_ms, run_id = self._acknowledged.popleft()
             if self._settling.get(run_id) == told_at_ms:
@@ -98,15 +141,27 @@ class Untold:
                 self._settled.add(run_id)
         while self._heap and not self._is_awaited(self._heap[0][1]):
             self._passed.append(heapq.heappop(self._heap))
-        told_ms = applied_ms - CLOCKS_MS
-        if self._heap:
-            told_ms = min(told_ms, self._heap[0][0])
-        if told_ms <= self._kept_ms or self._latest_ms < self._kept_ms:
+        if self._latest_ms < self.kept_ms:
             return None
-        self._kept_ms = told_ms
+        bound_ms = applied_ms - CLOCKS_MS
+        earliest_ms = self._heap[0][0] if self._heap else inf
+        told_ms = max(min(bound_ms, earliest_ms), self.kept_ms)
+        kept = Told(told_ms, *self._marked_anew(told_ms, bound_ms, at_ms))
+        if kept == self._kept:
+            return None
+        self._kept = kept
         while self._passed and self._passed[0][0] < told_ms:
             self._settled.discard(self._passed.popleft()[1])
-        return told_ms
+        return kept
+
+    def _marked_anew(self, told_ms: float, bound_ms: float, at_ms: float) -> tuple[float, float]:
+        """Return the mark, a new one where the last has settled; a void one while what it says is told
+        again and not acknowledged yet."""
+        waiting = (finished_at_ms for finished_at_ms, run_id in self._heap if run_id in self._open)
+        acked_ms = min(bound_ms, min(waiting, default=inf))
+        if self._mark[0] <= told_ms:
+            self._mark = (acked_ms, at_ms) if acked_ms > told_ms else _VOID
+        return self._mark if self._mark[0] <= acked_ms else _VOID
 
     def _is_awaited(self, run_id: str) -> bool:
         return run_id in self._open or run_id in self._settling

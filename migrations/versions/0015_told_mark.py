@@ -1,0 +1,14 @@
+"""told mark: see migrations/sql/0015_told_mark.up.sql."""
+
+from hocket.kit.migrations import run_sql as run
+
+revision = "0015"
+down_revision = "0014"
+
+
+def upgrade() -> None:
+    run("0015_told_mark.up.sql")
+
+
+def downgrade() -> None:
+    run("0015_told_mark.down.sql")
