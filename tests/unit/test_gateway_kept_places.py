@@ -39,8 +39,8 @@ def table(*backends: BackendSpec, **pools: PoolSpec) -> RoutingTable:
 
 
 def wish(priority: Priority = Priority.BATCH, *, fast: bool = False) -> Wish:
-    kind = ("writer", "p", "n")
-    return Wish(CallFacts("writer"), kind, priority, NOW_MS + 3_600_000, guess_fast=fast)
+    facts = CallFacts("writer", fast=fast, urgent=priority is Priority.INTERACTIVE)
+    return Wish(facts, ("writer", "p", "n"), priority, NOW_MS + 3_600_000)
 
 
 async def takes(floor: Floor, wanted: Wish) -> Place:

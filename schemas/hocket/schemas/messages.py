@@ -447,7 +447,7 @@ class CallRequest(Message):
     """When the answer is of use at the latest; the call's place in queues goes by it. Without it, the
     deadline."""
     priority: Priority = Priority.STANDARD
-    requires: Requirements = NO_REQUIREMENTS
+    requires: Requirements = Field(default_factory=lambda: NO_REQUIREMENTS)
     budget_usd: Decimal | None = None
     """What the run may spend in all, and what was left of it when the caller last heard."""
     budget_left_usd: Decimal | None = None

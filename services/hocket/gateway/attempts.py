@@ -8,6 +8,7 @@ in between where a gateway was killed on the way.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -41,6 +42,7 @@ from hocket.schemas.messages import (
     CallReply,
     CallRequest,
     Completion,
+    Priority,
     UsageRecord,
 )
 
@@ -152,7 +154,7 @@ class Attempts:
         reservation = await self._spending.reserve(call.request, kind, prices, call.cancellation)
         cost_usd = NOT_SPENT
         try:
-            place = await self._floor.place(_wish(call, kind), call.cancellation)
+            place = await self._floor.place(self._wish(call, kind), call.cancellation)
             if place is None:
                 return None
             first = Lane(call.tail, call.turn, call.cancellation, call.relay, call.because, place)
@@ -289,7 +291,7 @@ class Attempts:
                 call.request, kind, prices, lane.cancellation
             )
             place = self._floor.place_now(
-                _wish(call, kind), frozenset(spec.key for spec in model.backends)
+                self._wish(call, kind), frozenset(spec.key for spec in model.backends)
             )
             if place is None:
                 return
@@ -346,6 +348,26 @@ class Attempts:
         if error.error_class is ErrorClass.RATE_LIMITED and retry_at_ms is not None:
             self._floor.rest(key, retry_at_ms)
 
+    def _wish(self, call: Call, kind: Kind) -> Wish:
+        request, requires = call.request, call.request.requires
+        return Wish(
+            CallFacts(
+                kind[0],
+                fast=self._floor.is_fast(kind, asked.embeds(request)),
+                urgent=request.priority is Priority.INTERACTIVE,
+                tried=tuple(call.tried),
+                min_quality=requires.min_quality,
+                labels=tuple(requires.labels.items()),
+                residency=requires.residency,
+                prompt=call.prompt,
+                until_ms=request.deadline_at_ms,
+            ),
+            kind,
+            request.priority,
+            request.deadline_at_ms,
+            useful_until_ms=request.useful_until_ms,
+        )
+
     # ---- what is left of it -------------------------------------------------------------------
 
     def _learn(self, call: Call, kind: Kind, lane: Lane, cost_usd: Decimal) -> None:
@@ -383,26 +405,6 @@ class Attempts:
             await asyncio.gather(*map(self._books.book, records))
 
 
-def _wish(call: Call, kind: Kind) -> Wish:
-    request, requires = call.request, call.request.requires
-    return Wish(
-        CallFacts(
-            kind[0],
-            tried=tuple(call.tried),
-            min_quality=requires.min_quality,
-            labels=tuple(requires.labels.items()),
-            residency=requires.residency,
-            prompt=call.prompt,
-            until_ms=request.deadline_at_ms,
-        ),
-        kind,
-        request.priority,
-        request.deadline_at_ms,
-        guess_fast=asked.embeds(request),
-        useful_until_ms=request.useful_until_ms,
-    )
-
-
 async def _asked(
     backend: Backend,
     request: CallRequest,
@@ -413,26 +415,21 @@ async def _asked(
     """Return what the backend made, or what it metered together with its error."""
     try:
         lane.cancellation.check()
-        asking = asyncio.create_task(_completed(backend, request, timeout_ms, chunks))
-        return await lane.cancellation.guard(asking), None
+        made = backend.call(request, timeout_ms=timeout_ms, chunks=chunks)
+        return await lane.cancellation.run(made), None
     except BackendError as error:
         return error.spent, error
     except HocketError as error:
         return lane.relay.spent if lane.relay is not None else Completion(), error
 
 
-async def _completed(
-    backend: Backend, request: CallRequest, timeout_ms: float, chunks: Chunks | None
-) -> Completion:
-    return await backend.call(request, timeout_ms=timeout_ms, chunks=chunks)
-
-
 def _log(lane: Lane | None, record: UsageRecord) -> None:
     """Log an attempt; one that went well at the level `debug` only, for its record says all of it."""
-    if lane is None or lane.place is None:
+    level = logging.DEBUG if record.status == "ok" else logging.INFO
+    if lane is None or lane.place is None or not log.is_enabled_for(level):
         return
-    tell = log.debug if record.status == "ok" else log.info
-    tell(
+    log.log(
+        level,
         "call_finished",
         call_id=record.call_id,
         kind=record.kind,

@@ -74,8 +74,6 @@ class Wish:
     kind: Kind
     priority: Priority
     deadline_at_ms: float
-    guess_fast: bool = False
-    """Whether it is a fast call, as far as one can tell that has never been seen."""
     useful_until_ms: float | None = None
     """When its answer is of use at the latest, if before the deadline; its turn goes by it."""
 
@@ -250,7 +248,6 @@ class Floor:
         cancellation.check()
         if now_ms >= wish.deadline_at_ms:
             raise DeadlinePassed(late_ms=round(now_ms - wish.deadline_at_ms))
-        wish = self._judged(wish)
         decision = self._choose(wish, now_ms)
         if wish.facts.urgent:
             self._keep(wish.facts.model, now_ms)
@@ -263,21 +260,16 @@ class Floor:
     def place_now(self, wish: Wish, among: Set[str]) -> Place | None:
         """Return a place at one of some replicas, None where none of them has one to give at once."""
         now_ms = self._now_ms()
-        wish = self._judged(wish)
         decision = self._choose(wish, now_ms)
         if decision.chosen is None or decision.chosen.key not in among:
             return None
         return self._taken(wish, decision, now_ms, 0.0)
 
-    def _judged(self, wish: Wish) -> Wish:
-        """Return a wish that knows which of the places that are kept for some its call may have: a fast
-        one is so in every pool that it may use."""
-        usual_ms = self.durations.of_kind(wish.kind, _USUALLY)
-        fast = wish.guess_fast if usual_ms is None else usual_ms <= self._fast_ms(wish.facts.model)
-        urgent = wish.priority is Priority.INTERACTIVE
-        if not (fast or urgent):
-            return wish
-        return replace(wish, facts=replace(wish.facts, fast=fast, urgent=urgent))
+    def is_fast(self, kind: Kind, guess: bool) -> bool:
+        """Return whether calls of a kind are fast in every pool that they may use, and may so have the
+        places that are kept for such; `guess` tells of a kind that was never seen."""
+        usual_ms = self.durations.of_kind(kind, _USUALLY)
+        return guess if usual_ms is None else usual_ms <= self._fast_ms(kind[0])
 
     def _fast_ms(self, model: str) -> float:
         known = self._fast_ms_of.get(model)
@@ -538,6 +530,11 @@ class Floor:
 
     def _offer_to(self, waiter: _Waiter) -> bool:
         """Choose again for a waiting call; tell whether it has a place now."""
+        if (
+            waiter.place.done()
+        ):  # it was stopped in this turn of the loop, and has not heard of it yet
+            self._room.leave(waiter.ticket)
+            return False
         now_ms = self._now_ms()
         if waiter.ticket.due_ms <= now_ms and not waiter.wish.facts.urgent:
             waiter.wish = replace(waiter.wish, facts=replace(waiter.wish.facts, urgent=True))
