@@ -30,6 +30,8 @@ EVENT = RunAccepted(
 class Notes:
     """Stands for the bus and for the partition's tenure at a committer that commits at once."""
 
+    losses = 0
+
     def __init__(self) -> None:
         self.answered: list[str] = []
         self.posted: list[str] = []
@@ -92,7 +94,7 @@ class Server:
     """Stands for the bus, Postgres and the committer; says in which order they were asked."""
 
     def __init__(self) -> None:
-        self.connected = True
+        self.losses = 0
         self.asked: list[str] = []
         self.kept: list[Told] = []
         self.posts: list[asyncio.Future[PubAck]] = []
@@ -135,12 +137,13 @@ async def told_to(server: Server) -> Ends:
     return ends
 
 
-async def test_while_the_server_is_away_nothing_settles() -> None:
+async def test_from_when_the_server_went_until_all_is_told_again_nothing_settles() -> None:
     server = Server()
     ends = await told_to(server)
-    server.connected = False
+    server.losses += 1
     assert ends.news(now_ms()) is None
-    server.connected = True
+    ends.retell()
+    await asyncio.sleep(0.01)
     assert ends.news(now_ms()) is not None
 
 

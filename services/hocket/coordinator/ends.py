@@ -58,6 +58,8 @@ class Ends:
         self._untold = Untold(_seen_here(told))
         self._all_told = asyncio.Event()
         self._retelling: asyncio.Task[None] | None = None
+        self._losses = bus.losses
+        """How often the connection had been lost when all was told that may have been lost with it."""
 
     def decided(self, run_id: str, finished_at_ms: float) -> None:
         """A run's end waits for its commit, after which `committed` is to be called."""
@@ -106,6 +108,7 @@ class Ends:
     def retell(self) -> None:
         """Tell the ends of the last seconds again: the server came back and may have lost them."""
         self.stop()
+        self._losses = self._bus.losses
         self._untold.returned()
         self._retelling = asyncio.create_task(self._retell())
 
@@ -118,8 +121,9 @@ class Ends:
     def news(self, applied_ms: float) -> Told | None:
         """Return what is to be kept of what was told, where that is news; up to `applied_ms` the log is
         applied."""
-        if not self._bus.connected or (self._retelling is not None and not self._retelling.done()):
-            return None  # what it acknowledged last may be lost
+        retold = self._retelling is None or self._retelling.done()
+        if not retold or self._bus.losses != self._losses:
+            return None  # the server may have lost what it acknowledged last
         news = self._untold.news(min(now_ms(), applied_ms), monotonic_ms())
         return None if news is None else _by_the_clock(news)
 
@@ -129,9 +133,8 @@ class Ends:
             self._retelling.cancel()
 
     async def _retell(self) -> None:
-        if (
-            self._untold.marked
-        ):  # before what was lost is stored anew: the next owner must not go by it
+        if self._untold.marked:
+            # before what was lost is stored anew: the next owner must not go by the mark
             await self._keep(Told(self._untold.kept_ms))
             self._untold.unmarked()
         while True:

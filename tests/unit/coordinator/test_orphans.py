@@ -35,8 +35,8 @@ async def test_a_cancellation_that_overtakes_its_run_is_held() -> None:
     async def known(run_ids: list[str]) -> dict[str, Any]:
         return {}
 
-    names = ("catalog", "durations", "load", "step_cache", "dispatcher", "metrics", "bus")
-    parts: dict[str, Any] = {**dict.fromkeys(names), "committer": None}
+    names = ("catalog", "durations", "load", "step_cache", "dispatcher", "metrics", "committer")
+    parts: dict[str, Any] = {**dict.fromkeys(names), "bus": SimpleNamespace(losses=0)}
     partition = Partition(0, partitions=1, store=SimpleNamespace(known=known), **parts)  # type: ignore[arg-type]
     cancel = CancelRequested(run_id="r1", reason="parent")
     await partition._apply(cancel, 1.0)

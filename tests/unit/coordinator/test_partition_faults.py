@@ -15,6 +15,8 @@ class Notes:
     """Stands for the committer, the partition's tenure there, and the bus: writes down what was
     applied."""
 
+    losses = 0
+
     def __init__(self) -> None:
         self.applied_seqs: list[int] = []
         self.applying = False
