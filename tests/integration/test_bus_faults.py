@@ -152,7 +152,8 @@ async def test_a_post_made_while_the_server_is_away_is_stored_when_it_is_back(
     monkeypatch.setattr(bus_module, "ACK_TIMEOUT_S", 3_600)
     os.kill(servers.nats.pid, signal.SIGKILL)
     await until(lambda: not bus.connected)
-    assert (await asyncio.wait_for(bus.post(stream, b"x"), BOUND_S)).seq == 1
+    stored = await asyncio.wait_for(bus.post(stream, b"x"), BOUND_S)
+    assert (stored.seq, stored.repeated) == (1, False)
     await servers.nats.wait_ready()
 
 
@@ -208,7 +209,8 @@ async def test_a_post_is_kept_until_its_stream_is_there(bus: Bus) -> None:
         "STREAM.CREATE.LATER", {"name": "LATER", "subjects": ["later.*"]}, timeout_ms=5_000
     )
     assert "error" not in answer
-    assert (await asyncio.wait_for(post, BOUND_S)).stream == "LATER"
+    stored = await asyncio.wait_for(post, BOUND_S)
+    assert (stored.stream, stored.repeated) == ("LATER", True)
 
 
 async def test_what_a_stream_can_never_take_ends_with_the_reason(bus: Bus) -> None:
@@ -223,7 +225,7 @@ async def test_the_same_message_id_is_stored_once(bus: Bus) -> None:
     first = await bus.publish("ids", b"x", msg_id="m")
     again = await bus.publish("ids", b"y", msg_id="m")
     other, another = await asyncio.gather(bus.post("ids", b"x"), bus.post("ids", b"x"))
-    assert (again.seq, again.duplicate) == (first.seq, True)
+    assert (again.seq, again.duplicate, again.repeated) == (first.seq, True, False)
     assert not other.duplicate
     assert not another.duplicate
 

@@ -121,8 +121,8 @@ class Server:
         self.asked.append("keep")
         self.kept.append(told)
 
-    async def acknowledge(self, *, duplicate: bool = False) -> None:
-        self.posts.pop().set_result(PubAck("EVENTS", 1, duplicate))
+    async def acknowledge(self, *, duplicate: bool = False, repeated: bool = False) -> None:
+        self.posts.pop().set_result(PubAck("EVENTS", 1, duplicate, repeated))
         await asyncio.sleep(0)
 
 
@@ -176,6 +176,19 @@ async def test_a_server_that_lost_nothing_leaves_the_mark_as_it_was() -> None:
     assert after is not None
     assert (after.told_ms, after.acked_ms) == (before.told_ms, before.acked_ms)
     assert after.acked_at_ms == pytest.approx(before.acked_at_ms, abs=5)
+
+
+async def test_a_repeat_of_ones_own_does_not_tell_that_a_server_had_lost_nothing() -> None:
+    server = Server()
+    ends = await told_to(server)
+    ends.news(now_ms())
+    ends.retell()
+    await asyncio.sleep(0.01)
+    before_ms = now_ms()
+    await server.acknowledge(duplicate=True, repeated=True)
+    after = ends.news(now_ms())
+    assert after is not None
+    assert after.acked_at_ms >= before_ms - 1
 
 
 async def test_where_nothing_was_marked_nothing_is_taken_back() -> None:

@@ -109,7 +109,6 @@ class Ends:
         """Tell the ends of the last seconds again: the server came back and may have lost them."""
         self.stop()
         self._losses = self._bus.losses
-        self._untold.returned()
         self._retelling = asyncio.create_task(self._retell())
 
     async def all_told(self) -> None:
@@ -197,8 +196,11 @@ class Ends:
         return self._bus.post(subject, payload, msg_id=identity, headers=headers)
 
     def _post_ended(self, run_id: str, told: "asyncio.Future[PubAck]") -> None:
-        is_stored = not told.cancelled() and told.exception() is None
-        self._told(run_id, lasting=is_stored and told.result().duplicate)
+        lasting = False
+        if not told.cancelled() and told.exception() is None:
+            acknowledged = told.result()
+            lasting = acknowledged.duplicate and not acknowledged.repeated
+        self._told(run_id, lasting=lasting)
 
     def _told(self, run_id: str, *, lasting: bool) -> None:
         self._untold.told(run_id, monotonic_ms(), lasting=lasting)

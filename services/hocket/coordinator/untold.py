@@ -11,7 +11,7 @@ ends later must finish later by the log's time, whichever server gives it.
 Where owners and servers come and go faster than that, no owner would see an end settle. So one mark is
 kept beside that time: before when all ends were acknowledged, and since when (`Told`). What the next
 owner tells again and the stream drops as a repeat was there all along, and settles as of then. A mark
-holds until its ends have settled, then the next one is set; it is void where the server lost an end.
+holds until its ends have settled, then the next one is set; where the server lost an end it goes back.
 """
 
 import heapq
@@ -51,8 +51,8 @@ class Untold:
         self._open: dict[str, int] = {}
         self._fresh: set[str] = set()
         """Of those that are told now, what a stream had not before."""
-        self._since: dict[str, float] = {}
-        """When those that are told again were acknowledged before."""
+        self._since: dict[str, tuple[float, float]] = {}
+        """When those that are told again were acknowledged before, and when they finished."""
         self._settling: dict[str, float] = {}
         """When the ends were acknowledged that the server may still lose (monotonic)."""
         self._acknowledged: deque[tuple[float, str]] = deque()
@@ -86,7 +86,7 @@ class Untold:
         if since_ms is None and finished_at_ms < acked_ms:
             since_ms = acked_at_ms
         if since_ms is not None:
-            self._since.setdefault(run_id, since_ms)
+            self._since.setdefault(run_id, (since_ms, finished_at_ms))
 
     def told(self, run_id: str, at_ms: float, *, lasting: bool = False) -> None:
         """A stream has one of the posts of a run's end, or Postgres has the end, since `at_ms`
@@ -100,24 +100,17 @@ class Untold:
             self._open[run_id] = left
             return
         del self._open[run_id]
-        since_ms = self._since.pop(run_id, None)
-        if run_id not in self._fresh and since_ms is not None:
-            self._settling[run_id] = since_ms
-            self._acknowledged.appendleft((since_ms, run_id))
+        before = self._since.pop(run_id, None)
+        if before is not None and run_id not in self._fresh:
+            self._settling[run_id] = before[0]
+            self._acknowledged.appendleft((before[0], run_id))
             return
-        if since_ms is not None:
-            self._mark = _VOID  # the server had lost it
+        if before is not None:
+            self._lost(before[1])
         self._fresh.discard(run_id)
         self._settled.discard(run_id)
         self._settling[run_id] = at_ms
         self._acknowledged.append((at_ms, run_id))
-
-    def returned(self) -> None:
-        """The server came back. Whether what is told again at the moment was stored anew before it went,
-        nobody knows."""
-        if self._since:
-            self._since.clear()
-            self._mark = _VOID
 
     def unmarked(self) -> None:
         """No mark is kept any more."""
@@ -162,6 +155,12 @@ class Untold:
         if self._mark[0] <= told_ms:
             self._mark = (acked_ms, at_ms) if acked_ms > told_ms else _VOID
         return self._mark if self._mark[0] <= acked_ms else _VOID
+
+    def _lost(self, finished_at_ms: float) -> None:
+        """The server lost an end that it had acknowledged, or may have: the mark is good for those only
+        that finished before."""
+        if finished_at_ms < self._mark[0]:
+            self._mark = (finished_at_ms, self._mark[1])
 
     def _is_awaited(self, run_id: str) -> bool:
         return run_id in self._open or run_id in self._settling

@@ -82,11 +82,13 @@ class PublishRefused(HocketError):
 
 @dataclass(frozen=True, slots=True)
 class PubAck:
-    """Where a stream keeps a message; `duplicate` where it had the message id already."""
+    """Where a stream keeps a message; `duplicate` where it had the message id already, though where the
+    post was `repeated` it may have had it from an earlier try of the same post."""
 
     stream: str
     seq: int
     duplicate: bool
+    repeated: bool = False
 
 
 @dataclass(slots=True)
@@ -95,6 +97,8 @@ class _Post:
     subject: str
     future: asyncio.Future[PubAck]
     due_at: float
+    sent: bool
+    repeated: bool = False
     refusal: str = ""
 
 
@@ -279,12 +283,13 @@ class Bus:
         command = _command(subject, payload, reply, headers, self.nc.max_payload - reserve_bytes)
         future: asyncio.Future[PubAck] = self._loop.create_future()
         due_at = self._loop.time() + ACK_TIMEOUT_S
-        self._posts[token] = _Post(command, subject, future, due_at)
+        connected = self.nc.is_connected
+        self._posts[token] = _Post(command, subject, future, due_at, sent=connected)
         if len(self._posts) >= self._window:
             self._has_room.clear()
         if self._sweeping is None:
             self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
-        if self.nc.is_connected:
+        if connected:
             self._send(command)
         return future
 
@@ -476,8 +481,10 @@ class Bus:
             )
             post.future.set_exception(refused)
         else:
-            ack = PubAck(answer["stream"], answer["seq"], answer.get("duplicate", False))
-            post.future.set_result(ack)
+            duplicate = answer.get("duplicate", False)
+            post.future.set_result(
+                PubAck(answer["stream"], answer["seq"], duplicate, post.repeated)
+            )
 
     def _refused_for_now(self, post: _Post, reason: str) -> None:
         post.due_at = self._loop.time() + REFUSED_RETRY_S
@@ -516,7 +523,7 @@ class Bus:
     def _publish_again(self, posts: list[_Post]) -> None:
         due_at = self._loop.time() + ACK_TIMEOUT_S
         for post in posts:
-            post.due_at = due_at
+            post.due_at, post.sent, post.repeated = due_at, True, post.sent
             self._send(post.command)
 
 

@@ -221,15 +221,15 @@ def test_what_ended_after_the_mark_settles_anew_though_it_is_stored() -> None:
     assert not second.has_told("r1", NOW_MS)
 
 
-def test_what_is_under_way_when_the_server_comes_back_settles_anew_though_it_is_a_repeat() -> None:
-    """It may have been stored anew before the server went."""
-    second = Untold(left_by(owned(), TOLD_MS))
-    second.ended("r1", NOW_MS, 1)
-    second.returned()
-    second.told("r1", TOLD_MS + 4_000, lasting=True)
-    assert left_by(second, TOLD_MS + 4_100) == Told(NOW_MS, AHEAD_MS, TOLD_MS + 4_100)
-    second.news(LATER_MS, SETTLED)
-    assert not second.has_told("r1", NOW_MS)
+def test_a_mark_goes_back_to_before_what_was_lost() -> None:
+    first = owned()
+    first.ended("r2", NOW_MS + 10, 1)
+    first.told("r2", TOLD_MS)
+    second = Untold(left_by(first, TOLD_MS))
+    second.ended("r2", NOW_MS + 10, 1)
+    told_again(second, TOLD_MS + 4_000)
+    second.told("r2", TOLD_MS + 4_000)
+    assert left_by(second, TOLD_MS + 4_100) == Told(NOW_MS, NOW_MS + 10, TOLD_MS)
 
 
 def test_a_mark_that_was_taken_back_is_kept_again_once_it_holds() -> None:
