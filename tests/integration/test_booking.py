@@ -98,6 +98,28 @@ async def test_only_the_first_to_announce_a_call_is_told_so(bus: Bus) -> None:
     assert await opened(bus) == ["c1"]
 
 
+@pytest.mark.parametrize("ours", [True, False])
+async def test_an_announcement_that_was_repeated_is_the_first_unless_somebody_else_made_it(
+    nats_url: str, ours: bool
+) -> None:
+    """Its acknowledgement is lost; sent again, it is a repeat, of its own or of the other one."""
+    bus = await Bus.connect(nats_url, name="announcer")
+    await ensure_streams(bus)
+    if not ours:
+        other = opening("c1").model_copy(update={"gateway": "another"})
+        assert await (await booking(bus).open(other)).first()
+    direct, lost = bus.nc.wire.direct, asyncio.Event()
+    (inbox,) = (sid for sid, take in direct.items() if take == bus._acknowledged)
+    direct[inbox] = lambda frame: lost.set()
+    announced = await booking(bus).open(opening("c1"))
+    await asyncio.wait_for(lost.wait(), BOUND_S)
+    direct[inbox] = bus._acknowledged
+    bus._publish_again(list(bus._posts.values()))
+    assert await asyncio.wait_for(announced.first(), BOUND_S) is ours
+    assert await opened(bus) == ["c1"]
+    await bus.close()
+
+
 async def test_records_in_a_journal_are_not_waited_for_and_share_a_message(
     bus: Bus, tmp_path: Path
 ) -> None:

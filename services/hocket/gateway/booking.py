@@ -18,6 +18,7 @@ not be announced.
 
 import asyncio
 import weakref
+from base64 import b64decode
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ import structlog
 
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.gateway.usage_journal import UsageJournal
-from hocket.kit.bus import Bus, PubAck, PublishRefused
+from hocket.kit.bus import Bus, BusUnavailable, PubAck, PublishRefused
 from hocket.schemas import subjects
 from hocket.schemas.messages import CallOpened, CallRefused, UsageRecord
 
@@ -35,6 +36,7 @@ MAX_RECORDS = 128
 """Records in one message."""
 MAX_BYTES = 256 * 1024
 """What one message holds, but for a single record that is larger; well below the server's limit."""
+LOOK_TIMEOUT_MS = 5_000.0
 GATHER_MS = 5.0
 """How long a record that nobody waits for waits for others."""
 
@@ -63,7 +65,22 @@ class Announcement:
     async def first(self) -> bool:
         """Wait until the announcement is stored; tell whether nobody made it before, within what the
         stream remembers (two minutes)."""
-        return not (await self._acknowledged()).duplicate
+        stored = await self._acknowledged()
+        if stored.duplicate and stored.repeated:
+            return await self._is_ours(stored.seq)
+        return not stored.duplicate
+
+    async def _is_ours(self, seq: int) -> bool:
+        """Tell whether the announcement that the stream has is an earlier try of this one; where the
+        stream does not say, it is somebody else's, for then nothing is billed under one id twice."""
+        try:
+            found = await self._bus.api(
+                f"STREAM.MSG.GET.{subjects.CALLS}", {"seq": seq}, timeout_ms=LOOK_TIMEOUT_MS
+            )
+        except BusUnavailable as error:
+            log.warning("announcement_not_found", msg_id=self._msg_id, reason=str(error))
+            return False
+        return "message" in found and b64decode(found["message"]["data"]) == self._payload
 
     def _tell(self) -> asyncio.Future[PubAck]:
         return self._bus.post(subjects.CALL_OPENED, self._payload, msg_id=self._msg_id)
