@@ -17,7 +17,7 @@ from hocket.coordinator.core.critical_path import timing_of
 from hocket.coordinator.core.ending import finished_of, rejected_of
 from hocket.coordinator.core.state import Run, RunStatus
 from hocket.coordinator.store import Store
-from hocket.coordinator.untold import CLOCKS_MS, Told, Untold
+from hocket.coordinator.untold import Told, Untold
 from hocket.kit.bus import Bus, PubAck
 from hocket.kit.clock import monotonic_ms, now_ms
 from hocket.kit.events import event_headers
@@ -217,8 +217,7 @@ def _by_the_clock(told: Told) -> Told:
 
 def _seen_here(told: Told) -> Told:
     """Return what a former owner kept, with the time of its mark by our own clock (monotonic)."""
-    age_ms = max(now_ms() - CLOCKS_MS - told.acked_at_ms, 0.0)
-    return replace(told, acked_at_ms=monotonic_ms() - age_ms)
+    return replace(told, acked_at_ms=monotonic_ms() - (now_ms() - told.acked_at_ms))
 
 
 def result_for(parent: RunParent, **end: Any) -> AttemptFinished:

@@ -84,7 +84,7 @@ class Untold:
         since_ms = self._settling.pop(run_id, None)
         acked_ms, acked_at_ms = self._mark
         if since_ms is None and finished_at_ms < acked_ms:
-            since_ms = acked_at_ms
+            since_ms = acked_at_ms + CLOCKS_MS  # it was read off another clock
         if since_ms is not None:
             self._since.setdefault(run_id, (since_ms, finished_at_ms))
 
@@ -137,6 +137,10 @@ class Untold:
         if self._latest_ms < self.kept_ms:
             return None
         bound_ms = applied_ms - CLOCKS_MS
+        if self._mark[1] <= at_ms - SETTLED_MS - CLOCKS_MS:
+            bound_ms = max(
+                bound_ms, self._mark[0]
+            )  # so far it was applied, if it is read again now
         earliest_ms = self._heap[0][0] if self._heap else inf
         told_ms = max(min(bound_ms, earliest_ms), self.kept_ms)
         kept = Told(told_ms, *self._marked_anew(told_ms, bound_ms, at_ms))
@@ -151,10 +155,11 @@ class Untold:
         """Return the mark, a new one where the last has settled; a void one while what it says is told
         again and not acknowledged yet."""
         waiting = (finished_at_ms for finished_at_ms, run_id in self._heap if run_id in self._open)
-        acked_ms = min(bound_ms, min(waiting, default=inf))
+        open_ms = min(waiting, default=inf)
         if self._mark[0] <= told_ms:
+            acked_ms = min(bound_ms, open_ms)
             self._mark = (acked_ms, at_ms) if acked_ms > told_ms else _VOID
-        return self._mark if self._mark[0] <= acked_ms else _VOID
+        return self._mark if self._mark[0] <= open_ms else _VOID
 
     def _lost(self, finished_at_ms: float) -> None:
         """The server lost an end that it had acknowledged, or may have: the mark is good for those only
