@@ -82,7 +82,7 @@ class Ends:
 
     def answer_again(self, run: Run) -> None:
         """Answer a repeated task. The public fact is posted again only where it may not be in its
-        stream: that drops repeats for two minutes, and a rewound log has the tasks of a whole day."""
+        stream: that drops repeats for five minutes, and a rewound log has the tasks of a whole day."""
         finished = finished_of(run)
         if run.status is RunStatus.REJECTED or not self._untold.has_told(
             run.run_id, finished.finished_at_ms

@@ -20,6 +20,8 @@ from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
 
 DEDUP_WINDOW_S = 120
+EVENTS_DEDUP_WINDOW_S = 300
+"""Where owners and servers change every few seconds, an end is told again for two minutes and more."""
 LOG_MAX_AGE_S = 24 * 3_600
 """How far back a log can be read again; applied events are in Postgres long before."""
 CALLS_MAX_AGE_S = 24 * 3_600
@@ -83,6 +85,7 @@ def stream_configs(*, replicas: int = 1) -> list[dict[str, Any]]:
             fast=True,
             max_bytes=GIB,
             max_age_s=EVENTS_MAX_AGE_S,
+            window_s=EVENTS_DEDUP_WINDOW_S,
         ),
         _stream(
             subjects.DLQ, subjects.DLQ_FILTER, replicas, max_bytes=GIB, max_age_s=DLQ_MAX_AGE_S
@@ -157,6 +160,7 @@ def _stream(
     fast: bool = False,
     max_bytes: int,
     max_age_s: int = 0,
+    window_s: int = DEDUP_WINDOW_S,
 ) -> dict[str, Any]:
     config: dict[str, Any] = {
         "name": name,
@@ -167,7 +171,7 @@ def _stream(
         "num_replicas": replicas,
         "max_bytes": max_bytes,
         "max_age": max_age_s * _SECOND_NS,
-        "duplicate_window": DEDUP_WINDOW_S * _SECOND_NS,
+        "duplicate_window": window_s * _SECOND_NS,
         "allow_direct": True,
     }
     if fast and replicas == 1:  # NATS knows the asynchronous mode for unreplicated streams only
