@@ -530,9 +530,8 @@ class Floor:
 
     def _offer_to(self, waiter: _Waiter) -> bool:
         """Choose again for a waiting call; tell whether it has a place now."""
-        if (
-            waiter.place.done()
-        ):  # it was stopped in this turn of the loop, and has not heard of it yet
+        if waiter.place.done():
+            # it was stopped in this turn of the loop, and has not heard of it yet
             self._room.leave(waiter.ticket)
             return False
         now_ms = self._now_ms()
