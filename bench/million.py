@@ -33,7 +33,7 @@ from nats.aio.msg import Msg
 
 from hocket.cli.api import Api
 from hocket.cli.platform import Platform
-from hocket.kit.streams import DEDUP_WINDOW_S
+from hocket.kit.streams import EVENTS_DEDUP_WINDOW_S
 from hocket.schemas import subjects
 
 TENANT = "default"
@@ -47,7 +47,7 @@ SPEC = {"pipeline": PIPELINE, "slo_ms": 3_600_000, "nodes": {"a": STEP}}
 BATCH = 100
 PER = 100_000
 WARM_UP = 0.25
-WARM_UP_S = 3.0 * DEDUP_WINDOW_S
+WARM_UP_S = 3.0 * EVENTS_DEDUP_WINDOW_S
 MIN_WARM = 10
 """Samples after the warm-up without which nothing is said of growth."""
 FLAT_SHARE = 0.1
