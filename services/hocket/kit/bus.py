@@ -10,7 +10,8 @@ PublishRefused. No error of the server and no server that hangs ends the connect
 The hot path writes the protocol line itself into the client's buffer: a post with its acknowledgement
 costs 9 us of CPU, `publish_async` of nats-py 21 us and no second try. What was written in one turn of
 the event loop goes to the socket at its end, without the client's flusher as long as the socket takes
-it. Acknowledgements, and messages for `take`, are handed over where they are read (`wire.py`).
+it; where little is written, the first message goes there at once. Acknowledgements, and messages for
+`take`, are handed over where they arrive (`wire.py`).
 Of the client it uses `_ps`, `_pending`, `_pending_data_size`, `_flush_queue`, `_process_err`,
 `_process_op_err`, `_attempt_reconnect`, `_send_ping`, `_process_pong`, `_pongs`, `_remove_sub` and
 `_transport`, hence the pin on nats-py; `test_bus.py` and `test_bus_faults.py` in `tests/integration`
@@ -55,6 +56,9 @@ RESERVE_BYTES = 16 * 1024
 """What a message leaves free of the server's limit, so that it can become a dead letter."""
 SUBSCRIPTION_MESSAGES = 1_000_000
 SUBSCRIPTION_BYTES = 512 * 1024 * 1024
+QUIET = 3
+"""Messages that a turn of the loop may write after its first one for the next turn's first to go to the
+socket at once."""
 MAX_REPORTS = 64
 ACK_PREFIX = b"PUB $JS.ACK."
 ACK_PREFIX_END = len(ACK_PREFIX)
@@ -114,6 +118,12 @@ class _Client(Client):
     def _remove_sub(self, sid: int, max_msgs: int = 0) -> None:
         self.wire.direct.pop(sid, None)
         super()._remove_sub(sid, max_msgs)
+
+    async def _read_loop(self) -> None:
+        reader = getattr(self._transport, "_io_reader", None)
+        if reader is not None:
+            self.wire.listen(reader)
+        await super()._read_loop()
 
     async def _process_err(self, err_msg: str) -> None:
         # the client's own would close for good; the server closes the connection, so come back
@@ -186,6 +196,7 @@ class Bus:
         self._loop = asyncio.get_running_loop()
         self._sweeping: asyncio.TimerHandle | None = None
         self._flushing = False
+        self._quiet = True
         self._closing = False
         self._has_room = asyncio.Event()
         self._has_room.set()
@@ -382,10 +393,12 @@ class Bus:
             await self._until_read(subject)
         return subscription
 
-    async def take(self, subject: str, take: Take, *, confirmed: bool = True) -> Subscription:
+    async def take(
+        self, subject: str, take: Take, *, queue: str = "", confirmed: bool = True
+    ) -> Subscription:
         """Subscribe like `subscribe`, with a function that gets each message where it is read, in
         order: it must not wait, and what it raises is logged."""
-        subscription = await self.nc.subscribe(subject)
+        subscription = await self.nc.subscribe(subject, queue=queue)
         self.nc.wire.direct[subscription._id] = take
         if confirmed:
             await self._until_read(subject)
@@ -436,26 +449,39 @@ class Bus:
         self._has_room.set()
 
     def _send(self, command: bytes) -> None:
+        """Write at once where little is written, for then nothing would share the write; else at the end
+        of this turn of the loop."""
         client: Any = self.nc
-        client._pending.append(command)
-        client._pending_data_size += len(command)
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
+            writer = self._quiet and not client._pending and self._ready_writer()
+            if writer:
+                writer.write(command)
+                return
+        client._pending.append(command)
+        client._pending_data_size += len(command)
 
     def _flush(self) -> None:
         """Give to the socket what waits, or to the client's flusher where the socket is behind."""
         self._flushing = False
         client: Any = self.nc
+        self._quiet = len(client._pending) < QUIET
         if not client._pending or not client.is_connected:
             return
-        writer: Any = getattr(client._transport, "_io_writer", None)
-        ready = writer is not None and not writer.is_closing()
-        if ready and not writer.transport.get_write_buffer_size():
+        writer = self._ready_writer()
+        if writer is not None:
             waiting, client._pending, client._pending_data_size = client._pending, [], 0
             writer.writelines(waiting)
         elif client._flush_queue is not None and client._flush_queue.empty():
             client._flush_queue.put_nowait(self._loop.create_future())
+
+    def _ready_writer(self) -> Any:
+        """Return where to write, None while the socket is behind or gone."""
+        client: Any = self.nc
+        writer: Any = getattr(client._transport, "_io_writer", None)
+        ready = writer is not None and not writer.is_closing()
+        return writer if ready and not writer.transport.get_write_buffer_size() else None
 
     def _acknowledged(self, frame: Frame) -> None:
         token, data = frame.subject.rsplit(".", 1)[1], frame.data

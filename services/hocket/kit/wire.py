@@ -10,8 +10,9 @@ States: between lines, or waiting for the rest of a message whose length is know
 with a new connection. It fails with nats-py's ProtocolError, which makes the client reconnect.
 """
 
+import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import structlog
@@ -61,14 +62,40 @@ class Wire:
         self._parts: list[bytes] = []
         self._missing = 0
         self._resets = 0
+        self._parsing = False
 
     def reset(self) -> None:
         """Forget what is half read, and what is read and not yet looked at."""
         self._parts, self._missing = [], 0
         self._resets += 1
 
+    def listen(self, reader: asyncio.StreamReader) -> None:
+        """Take what `direct` may have out of what comes in on the spot, where it arrives; the reader
+        gets the rest, from the first byte on that is for somebody else or not complete. Without it the
+        reading task is woken for every chunk: another turn of the event loop."""
+        feed = reader.feed_data
+
+        def arrived(chunk: bytes) -> None:
+            buffered = reader._buffer  # type: ignore[attr-defined]
+            if self._parts or self._parsing or buffered or not self._client.is_connected:
+                feed(chunk)
+                return
+            chunk = bytes(chunk)
+            at = self._taken(chunk, 0)
+            if at < len(chunk):
+                feed(chunk[at:])
+
+        reader.feed_data = arrived  # type: ignore[method-assign,assignment]
+
     async def parse(self, chunk: bytes) -> None:
         """Read what came, and keep what is not complete for the next time."""
+        self._parsing = True
+        try:
+            await self._parse(chunk)
+        finally:
+            self._parsing = False
+
+    async def _parse(self, chunk: bytes) -> None:
         if self._parts:
             self._parts.append(chunk)
             self._missing -= len(chunk)
@@ -77,7 +104,7 @@ class Wire:
             chunk = b"".join(self._parts)
             self._parts = []
         at, end, resets = 0, len(chunk), self._resets
-        while at < end and resets == self._resets:
+        while resets == self._resets and (at := self._taken(chunk, at)) < end:
             line_end = chunk.find(_CRLF, at)
             if line_end < 0:
                 if end - at > MAX_LINE_BYTES:
@@ -90,29 +117,44 @@ class Wire:
                 await self._control(verb, chunk[at:line_end])
                 at = line_end + 2
                 continue
+            sid, headed, size = _numbers(words)
             body = line_end + 2
-            try:
-                size = int(words[-1])
-                with_reply = len(words) == _WITH_REPLY[verb]
-                headed = int(words[-2]) if verb == _HMSG else 0
-                sid = int(words[2])
-            except (ValueError, IndexError):
-                raise ProtocolError("nats: malformed MSG") from None
             after = body + size + 2
             if after > end:
                 self._keep(chunk[at:], after - end)
                 return
-            at = after
-            reply = words[3] if with_reply else b""
+            reply = words[3] if len(words) == _WITH_REPLY[verb] else b""
             head, data = chunk[body : body + headed], chunk[body + headed : body + size]
-            take = self.direct.get(sid)
-            if take is None:
-                await self._client._process_msg(sid, words[1], reply, data, head or None)
-                continue
+            await self._client._process_msg(sid, words[1], reply, data, head or None)
+            at = after
+
+    def _taken(self, chunk: bytes, at: int) -> int:
+        """Hand over the messages for `direct` from a place on; return where that ends: at the end, or at
+        what is for somebody else, not complete, or unreadable."""
+        end, direct = len(chunk), self.direct
+        while at < end:
+            line_end = chunk.find(_CRLF, at)
+            words = chunk[at:line_end].split() if line_end >= 0 else []
+            with_reply = _WITH_REPLY.get(words[0]) if words else None
+            if with_reply is None:
+                break
             try:
-                take(Frame(words[1].decode(), reply.decode(), data, head))
+                sid, headed, size = _numbers(words)
+            except ProtocolError:
+                break
+            take = direct.get(sid)
+            body = line_end + 2
+            after = body + size + 2
+            if take is None or after > end:
+                break
+            at = after
+            reply = words[3].decode() if len(words) == with_reply else ""
+            head, data = chunk[body : body + headed], chunk[body + headed : body + size]
+            try:
+                take(Frame(words[1].decode(), reply, data, head))
             except Exception:  # it would end the client's reading
                 log.exception("bus_message_unreadable", subject=words[1], data=data[:200])
+        return at
 
     def _keep(self, rest: bytes, missing: int) -> None:
         self._parts, self._missing = [rest], missing
@@ -130,6 +172,14 @@ class Wire:
             await client._process_err(line[len(b"-ERR") :].strip().decode().lower())
         elif verb != b"+OK":
             raise ProtocolError("nats: unknown protocol")
+
+
+def _numbers(words: Sequence[bytes]) -> tuple[int, int, int]:
+    """Return subscription, bytes of headers and of all, as the line of a message has them."""
+    try:
+        return int(words[2]), int(words[-2]) if words[0] == _HMSG else 0, int(words[-1])
+    except (ValueError, IndexError):
+        raise ProtocolError("nats: malformed MSG") from None
 
 
 def header_of(head: bytes, name: bytes) -> str:
