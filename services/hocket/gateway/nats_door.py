@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import json
 import re
+from functools import partial
 
 import structlog
 from nats.aio.msg import Msg
@@ -23,6 +24,7 @@ from hocket.gateway.core.errors import CallMalformed, GatewayFull, ReplyTooLarge
 from hocket.gateway.ongoing import Ongoing
 from hocket.gateway.peers import Peers
 from hocket.kit.bus import Bus
+from hocket.kit.wire import Frame
 from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import (
@@ -59,7 +61,7 @@ class NatsDoor:
         """Subscribe; when it returns, the server sends calls here."""
         subscribe = self._bus.subscribe
         self._subscriptions = [
-            await subscribe(subjects.GATEWAY_CALL, self._on_call, queue=QUEUE),
+            await self._bus.take(subjects.GATEWAY_CALL, self._on_call, queue=QUEUE),
             await subscribe(subjects.GATEWAY_MODELS, self._on_models, queue=QUEUE),
         ]
         self._cancels = [
@@ -89,7 +91,7 @@ class NatsDoor:
         except (NatsError, TimeoutError) as error:
             log.warning("drain_incomplete", subject=subscription.subject, reason=repr(error))
 
-    async def _on_call(self, message: Msg) -> None:
+    def _on_call(self, message: Frame) -> None:
         try:
             request = _checked(message.data)
         except CallMalformed as error:
@@ -103,20 +105,19 @@ class NatsDoor:
         else:
             self._begin(message, request)
 
-    async def _begin_if_lost(self, message: Msg, request: CallRequest) -> None:
+    async def _begin_if_lost(self, message: Frame, request: CallRequest) -> None:
         """Make a call that was asked for before, unless another gateway holds it."""
         if await self._peers.hold(request.call_id, message.reply):
             log.info("call_held_elsewhere", call_id=request.call_id)
         else:
             self._begin(message, request)
 
-    def _begin(self, message: Msg, request: CallRequest) -> None:
+    def _begin(self, message: Frame, request: CallRequest) -> None:
+        tell = partial(self._tell, message.reply)
         try:
-            reply = self._ongoing.begin(request, message.headers, self._chunks(request))
+            self._ongoing.begin(request, message.headers, self._chunks(request), tell)
         except GatewayFull as error:
             self._refuse(message, request.call_id, request.model, error)
-            return
-        reply.add_done_callback(lambda made: self._tell(message.reply, made.result()))
 
     def _tell(self, reply_to: str, reply: CallReply) -> None:
         if reply_to:
@@ -147,13 +148,13 @@ class NatsDoor:
         )
         return bare.model_dump_json().encode()
 
-    def _refuse(self, message: Msg, call_id: str, model: str, error: HocketError) -> None:
+    def _refuse(self, message: Frame, call_id: str, model: str, error: HocketError) -> None:
         self._ongoing.refused(error.code)
         log.info("call_refused", call_id=call_id, model=model, code=error.code)
         reply = CallReply(call_id=call_id, model=model, error=error.info())
         self._answer(message, reply.model_dump_json().encode())
 
-    def _answer(self, message: Msg, reply: bytes) -> None:
+    def _answer(self, message: Msg | Frame, reply: bytes) -> None:
         if message.reply:
             self._bus.tell(message.reply, reply)
 

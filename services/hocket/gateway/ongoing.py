@@ -29,6 +29,8 @@ _OPERATIONS = {CHAT: "chat", COMPLETIONS: "text_completion", EMBEDDINGS: "embedd
 _BYTES_PER_NUMBER = 32
 _BYTES_PER_REPLY = 2_048
 
+Tell = Callable[[CallReply], None]
+
 log = structlog.get_logger()
 tracer = trace.get_tracer("hocket.gateway")
 
@@ -66,14 +68,18 @@ class Ongoing:
         request: CallRequest,
         headers: Mapping[str, str] | None = None,
         chunks: Chunks | None = None,
+        tell: Tell | None = None,
     ) -> asyncio.Future[CallReply]:
         """Return the future reply of a call, made now or already; never cancel it, call `cancel`.
 
         `headers` may carry the caller's trace context. `chunks` gets the answer while it is made; a
-        call that was begun before has no more chunks to give. The future never fails: errors are
-        typed errors of the reply. Raises GatewayFull.
+        call that was begun before has no more chunks to give. `tell` gets the reply as soon as there is
+        one, and must not fail. The future never fails: errors are typed errors of the reply. Raises
+        GatewayFull.
         """
         if (known := self.find(request.call_id)) is not None:
+            if tell is not None:
+                known.add_done_callback(lambda made: tell(made.result()))
             return known
         if len(self._making) >= self._max_calls:
             raise GatewayFull(
@@ -83,7 +89,8 @@ class Ongoing:
             )
         cancellation = Cancellation()
         task = asyncio.create_task(
-            self._made(request, cancellation, headers or {}, chunks), name=f"call {request.call_id}"
+            self._made(request, cancellation, headers or {}, chunks, tell),
+            name=f"call {request.call_id}",
         )
         self._making[request.call_id] = (task, cancellation)
         who = request.attribution
@@ -151,8 +158,9 @@ class Ongoing:
         cancellation: Cancellation,
         headers: Mapping[str, str],
         chunks: Chunks | None,
+        tell: Tell | None,
     ) -> CallReply:
-        """Make the call and return its reply, remembered where a backend was asked."""
+        """Make the call, tell and return its reply, remembered where a backend was asked."""
         traced = _trace_context(headers)
         token = context.attach(telemetry.extract(traced)) if traced else None
         try:
@@ -167,6 +175,8 @@ class Ongoing:
         finally:
             if token is not None:
                 context.detach(token)
+        if tell is not None:
+            tell(reply)
         if not reply.backend:
             self.refused(reply.error.code if reply.error else "")
         elif reply.openai is None:  # a client of OpenAI's API does not ask for the same call again

@@ -47,12 +47,13 @@ class Response:
 
 
 class HttpConnections:
-    """Makes requests of one server; must be used on one event loop."""
+    """Makes requests of one server; must be made and used on one running event loop."""
 
     def __init__(self, origin: Origin, *, headers: Mapping[str, str], max_bytes: int) -> None:
         self._origin = origin
         self._head = _lines({"Host": origin.authority, "Accept-Encoding": "identity", **headers})
         self._max_bytes = max_bytes
+        self._loop = asyncio.get_running_loop()
         self._idle: deque[_Connection] = deque()
         self._sweeping: asyncio.TimerHandle | None = None
         self._closed = False
@@ -71,13 +72,16 @@ class HttpConnections:
         that cannot be sent."""
         size = "" if content is None else f"Content-Length: {len(content)}\r\n"
         head = f"{method} {self._origin.path}/{path} HTTP/1.1\r\n{self._head}{_lines(headers)}{size}\r\n"
-        async with asyncio.timeout(timeout_ms / 1000):
-            connection = self._kept() or await self._connected(connect_ms)
-            try:
-                response = await connection.ask(head.encode() + (content or b""))
-            except BaseException:
-                connection.abort()
-                raise
+        until_s = self._loop.time() + timeout_ms / 1000
+        connection = self._kept() or await self._connected(min(connect_ms, timeout_ms))
+        limit = self._loop.call_at(until_s, connection.time_out)
+        try:
+            response = await connection.ask(head.encode() + (content or b""))
+        except BaseException:
+            connection.abort()
+            raise
+        finally:
+            limit.cancel()
         self._keep(connection)
         return response
 
@@ -162,6 +166,10 @@ class _Connection(asyncio.Protocol):
         else:
             self._transport.write(request)
         return self._waiting
+
+    def time_out(self) -> None:
+        """Fail the request that waits for its reply."""
+        self._fail(TimeoutError())
 
     def abort(self) -> None:
         """Close the connection at once; doing so twice does nothing."""
