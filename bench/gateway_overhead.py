@@ -1,7 +1,7 @@
 """What the gateway adds to a model call, by NATS and by HTTP, and beside it the LiteLLM proxy.
 
-One upstream that answers at once (`upstream.py`) and the load generator share core 0; what is measured
-has core 1: a gateway process with its NATS server, or a LiteLLM proxy (one worker, no database, no
+One upstream that answers at once (`upstream.py`), the load generator and the NATS server share core 0;
+what is measured has core 1 to itself: a gateway process, or a LiteLLM proxy (one worker, no database, no
 callbacks). Each call is the same chat completion of 400 bytes, over connections that stay open.
 `--answers-after flush` has every answer wait until its usage record is flushed to disk.
 
@@ -9,10 +9,13 @@ Two things are measured of each, in rounds that take turns so that a slow moment
 
 - `direct`, `http`, `nats`, `litellm`: calls a second with `--connections` callers, each with one call at
   a time.
-- right after it, half of that rate: calls begin on a schedule, and a latency counts from the time at
-  which its call should have begun. `added` is the difference to `direct` at the same rate, just before.
+- right after it, calls that begin on a schedule, where a latency counts from the time at which its call
+  should have begun. `added` is the difference to `direct` at the same rate, just before. `at_half_load`:
+  the rate at which core 1 is busy half of the time, which is found first. `at_half_rate`: half of the
+  calls a second that `--connections` callers got, which is more: callers who come together share turns
+  of the loop and warm caches; of calls that come one by one such a rate takes nearly the whole core.
 
-Beside the calls at half load a thread writes and flushes 600 bytes in the folder of NATS' store, 50
+Beside these calls a thread writes and flushes 600 bytes in the folder of NATS' store, 50
 times a second: `flush` is what the disk alone takes. `--folder /dev/shm` has the store in memory, which
 shows what the gateway adds without a disk.
 
@@ -50,7 +53,7 @@ from hocket.kit.bus import Bus
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.streams import ensure_streams
 from hocket.schemas import subjects
-from hocket.schemas.messages import CallReply, CallRequest, ChatMessage
+from hocket.schemas.messages import CallRequest, ChatMessage
 
 HERE = Path(__file__).resolve().parent
 LITELLM = HERE / ".venvs" / "litellm"
@@ -62,8 +65,12 @@ BOOKED_WITHIN_S = 5.0
 """How long the stream may have nothing new for us before no more is expected."""
 FLUSH_EVERY_S, FLUSHED_BYTES = 0.02, 600
 CALL_TIMEOUT_MS = 30_000.0
+CALL_ID, DEADLINE_MS = "call-id", 123_456_789.0
+"""Of the request that the NATS caller fills in for each call."""
 TEXT = "tidal"
 QUESTION = "How high is the tide in Brest at noon, and when does it turn again? " * 4
+HALF, HALVINGS, HALVING_S = 0.5, 2, 1.0
+"""How busy a core is at half load, and how its rate is found."""
 GOAL_P50_MS, GOAL_P99_MS, GOAL_RATIO = 1.0, 5.0, 3.0
 
 Call = Callable[[int], Awaitable[None]]
@@ -117,25 +124,30 @@ class HttpCaller:
 
 
 class NatsCaller:
-    """Makes calls as workers do."""
+    """Makes calls as workers do, with plain bytes like the other caller."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._messages = (ChatMessage(role="user", content=QUESTION),)
+        request = CallRequest(
+            call_id=CALL_ID,
+            model="writer",
+            messages=(ChatMessage(role="user", content=QUESTION),),
+            max_tokens=64,
+            deadline_at_ms=DEADLINE_MS,
+        )
+        head, *rest = request.model_dump_json().split(CALL_ID)
+        middle, tail = "".join(rest).split(str(DEADLINE_MS))
+        self._parts = head.encode(), middle.encode(), tail.encode()
 
     async def __call__(self, number: int) -> None:
-        request = CallRequest(
-            call_id=f"bench:{number}",
-            model="writer",
-            messages=self._messages,
-            max_tokens=64,
-            deadline_at_ms=clock.now_ms() + CALL_TIMEOUT_MS,
-        )
+        head, middle, tail = self._parts
+        deadline_at_ms = clock.now_ms() + CALL_TIMEOUT_MS
+        request = b"%sbench:%d%s%.1f%s" % (head, number, middle, deadline_at_ms, tail)
         message = await self._bus.request(
-            subjects.GATEWAY_CALL, request.model_dump_json().encode(), timeout_ms=CALL_TIMEOUT_MS
+            subjects.GATEWAY_CALL, request, timeout_ms=CALL_TIMEOUT_MS
         )
-        reply = CallReply.model_validate_json(message.data)
-        if reply.error is not None or reply.text != TEXT:
+        reply = json.loads(message.data)
+        if reply["error"] is not None or reply["text"] != TEXT:
             raise BenchFailed(str(reply))
 
 
@@ -325,7 +337,6 @@ async def gateway_targets(
 ) -> list[Target]:
     os.environ["GOMAXPROCS"] = "1"  # the server is to know that it has one core, as in a container
     servers = await stack.enter_async_context(EmbeddedServers(folder / "servers", postgres=False))
-    os.sched_setaffinity(servers.nats.pid, {MEASURED_CORE})
     config, log, port = folder / "hocket.yaml", folder / "gateway.log", free_port()
     config.write_text(yaml.safe_dump(gateway_config(upstream_port)))
     gateway = await stack.enter_async_context(
@@ -403,23 +414,27 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
                 target.best_rate, target.cpu_us = 0.0, float("inf")
             by_name = {target.name: target for target in found}
             flushes: list[float] = []
-            added: dict[str, list[Added]] = {}
+            at_half_load: dict[str, list[Added]] = {}
+            at_half_rate: dict[str, list[Added]] = {}
             for number in range(options.rounds):
                 say(f"round {number + 1}")
                 for target in found:
                     rate = await target.saturate(options.connections, options.seconds)
                     say(f"  {target.name:<8}{rate:8.0f} calls/s")
                     if target.name != "direct":
+                        half = await half_busy_rate(target, rate)
                         with flushing(Path(temporary), flushes):
-                            seen = await at_half_load(
-                                target, by_name["direct"], rate / 2, options.seconds
-                            )
-                        added.setdefault(target.name, []).append(seen)
+                            for rounds, wanted in ((at_half_load, half), (at_half_rate, rate / 2)):
+                                seen = await added_at(
+                                    target, by_name["direct"], wanted, options.seconds
+                                )
+                                rounds.setdefault(target.name, []).append(seen)
             nats_caller = by_name["nats"].call
             assert isinstance(nats_caller, NatsCaller)
             made = by_name["http"].calls + by_name["nats"].calls
             if (stored := await booked(nats_caller._bus, made)) != made:
                 raise BenchFailed(f"{made} calls were made and {stored} booked")
+    added = {"at_half_load": at_half_load, "at_half_rate": at_half_rate}
     return report(by_name, added, made, sorted(flushes))
 
 
@@ -447,32 +462,61 @@ def flushing(folder: Path, took_ms: list[float]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Added:
-    """What a round saw a target add to a direct call, at half load."""
+    """What a round saw a target add to a direct call, at a rate (calls/s) that took so much (0 to 1) of
+    its core."""
 
+    rate: float
+    busy: float
     p50_ms: float
     p99_ms: float
 
 
-async def at_half_load(target: Target, direct: Target, rate: float, seconds: float) -> Added:
+async def half_busy_rate(target: Target, rate: float) -> float:
+    """Return about the calls a second that take half of the core; `rate` takes all of it."""
+    wanted = rate / 4
+    for _ in range(HALVINGS):
+        busy = (await busy_at(target, wanted, HALVING_S))[1]
+        wanted = min(wanted * HALF / max(busy, 0.1), rate / 2)
+    return wanted
+
+
+async def busy_at(target: Target, rate: float, seconds: float) -> tuple[list[float], float]:
+    """Return the latencies (ms, sorted) at a rate and how much of its core the target used."""
+    pid = target.pids[0]
+    began, cpu_s = time.perf_counter(), cpu_of(pid)
+    latencies = await target.paced(rate, seconds)
+    return latencies, (cpu_of(pid) - cpu_s) / (time.perf_counter() - began)
+
+
+async def added_at(target: Target, direct: Target, rate: float, seconds: float) -> Added:
     """Return what `target` adds at `rate` calls a second."""
-    p50s, p99s = [], []
+    p50s, p99s, busy = [], [], 0.0
     for one in (direct, target):
-        latencies = await one.paced(rate, seconds)
+        if one is direct:
+            latencies = await one.paced(rate, seconds)
+        else:
+            latencies, busy = await busy_at(one, rate, seconds)
         p50, p99 = percentile(latencies, 0.5), percentile(latencies, 0.99)
         p50s.append(p50)
         p99s.append(p99)
-        say(f"    {one.name:<8}{rate:6.0f}/s  p50 {p50:6.2f}  p99 {p99:6.2f} ms")
-    return Added(p50s[1] - p50s[0], p99s[1] - p99s[0])
+        say(f"    {one.name:<8}{rate:6.0f}/s  p50 {p50:6.2f}  p99 {p99:6.2f} ms  busy {busy:4.0%}")
+    return Added(rate, busy, p50s[1] - p50s[0], p99s[1] - p99s[0])
 
 
 def report(
-    targets: dict[str, Target], added: dict[str, list[Added]], made: int, flushes: list[float]
+    targets: dict[str, Target],
+    added: dict[str, dict[str, list[Added]]],
+    made: int,
+    flushes: list[float],
 ) -> dict[str, Any]:
     rates = {name: round(target.best_rate) for name, target in targets.items()}
     result: dict[str, Any] = {
         "calls_per_s": rates,
         "cpu_us_per_call": {name: round(t.cpu_us) for name, t in targets.items() if t.pids},
-        "added_at_half_load": {name: summary(rounds) for name, rounds in added.items()},
+        **{
+            f"added_{where}": {name: summary(rounds) for name, rounds in seen.items()}
+            for where, seen in added.items()
+        },
         "flush_ms": {
             "p50": round(percentile(flushes, 0.5), 3),
             "p99": round(percentile(flushes, 0.99), 3),
@@ -488,8 +532,12 @@ def report(
 
 
 def summary(rounds: list[Added]) -> dict[str, Any]:
-    """Return the median, the best and every round, in milliseconds."""
-    found: dict[str, Any] = {}
+    """Return the median, the best and every round, in milliseconds, with the median rate and how much
+    of the core it took."""
+    found: dict[str, Any] = {
+        "rate": round(statistics.median(one.rate for one in rounds)),
+        "core_busy": round(statistics.median(one.busy for one in rounds), 2),
+    }
     for name in ("p50_ms", "p99_ms"):
         values = [round(getattr(one, name), 3) for one in rounds]
         found[name] = {
