@@ -33,9 +33,12 @@ MODULES = {
     "ledger": "hocket.ledger",
     "admin": "hocket.admin",
 }
+INLINE_GATEWAY = "hocket.cli.inline_gateway"
+"""What a worker process runs that has a gateway in it."""
 SERVICES = tuple(MODULES)
 STOP_ORDER = (("admin",), ("worker",), ("coordinator", "gateway"), ("ledger",))
 MAX_WORKERS = 64
+NO_PORT = "-1"
 MAX_COORDINATORS = 16
 
 log = structlog.get_logger(__name__)
@@ -49,8 +52,9 @@ class Platform:
     `worker_types` are the node types that they run; all where none is named.
     `services` chooses which kinds of process run. `env` adds to the processes' environment.
     `nats_url` and `database_url` replace the embedded servers. `api_port` and `gateway_port`: 0
-    means any free port; a port that is taken is replaced by a free one. `ready_timeout_s` bounds the
-    start of each part.
+    means any free port; a port that is taken is replaced by a free one. `inline_gateway`: each worker
+    process has a gateway in it, and there is none beside them; the first has the HTTP door.
+    `ready_timeout_s` bounds the start of each part.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class Platform:
         api_host: str = LOOPBACK,
         api_port: int = 0,
         gateway_port: int = 0,
+        inline_gateway: bool = False,
         config: Path | None = None,
         log_level: str = "info",
         ready_timeout_s: float = READY_TIMEOUT_S,
@@ -80,11 +85,13 @@ class Platform:
         self.processes: dict[str, PlatformProcess] = {}
         self._numbers = {"worker": workers, "coordinator": coordinators}
         self._worker_types = tuple(worker_types)
-        self._services = tuple(service for service in SERVICES if service in services)
+        wanted = set(services) - ({"gateway"} if inline_gateway else set())
+        self._services = tuple(service for service in SERVICES if service in wanted)
         self._extra_env = dict(env or {})
         self._given_nats, self._given_database = nats_url, database_url
         self._api_host, self._api_port = api_host, api_port
         self._gateway_port = gateway_port
+        self._modules = {**MODULES, "worker": INLINE_GATEWAY} if inline_gateway else MODULES
         self._config = config
         self._log_level = log_level
         self._ready_timeout_s = ready_timeout_s
@@ -116,7 +123,8 @@ class Platform:
     @property
     def gateway_url(self) -> str:
         """The base URL of the gateway's OpenAI-compatible API."""
-        assert "gateway" in self._services, "the gateway is not among the services that run"
+        has_one = "gateway" in self._services or self._modules["worker"] == INLINE_GATEWAY
+        assert has_one, "the gateway is not among the services that run"
         host = LOOPBACK if self._api_host in ("", "0.0.0.0", "::") else self._api_host
         return f"http://{host}:{self._gateway_port}/v1"
 
@@ -168,9 +176,9 @@ class Platform:
         for name, service in self._names():
             self.processes[name] = PlatformProcess(
                 name,
-                MODULES[service],
+                self._modules[service],
                 *self._arguments(service),
-                env={**env, "HOCKET_INSTANCE": name},
+                env={**env, **self._own_environment(name)},
                 run_dir=run_dir,
                 log_path=self.log_dir / f"{name}.log",
             )
@@ -231,6 +239,12 @@ class Platform:
         if self._config is not None:
             env["HOCKET_CONFIG"] = str(self._config.absolute())
         return {**env, **self._extra_env}
+
+    def _own_environment(self, name: str) -> dict[str, str]:
+        own = {"HOCKET_INSTANCE": name}
+        if name.startswith("worker-"):  # only the first has the HTTP door, if any has one
+            own["HOCKET_GATEWAY_PORT"] = NO_PORT
+        return own
 
     def _names(self) -> Iterator[tuple[str, str]]:
         for service in self._services:

@@ -10,6 +10,7 @@ their record is acknowledged. Where no usage journal can be made, every reply wa
 import asyncio
 import os
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
@@ -58,6 +59,12 @@ log = structlog.get_logger()
 
 async def main(service: Service) -> None:
     """Serve calls until the service is asked to stop."""
+    await serve(service, lambda ongoing: None)
+
+
+async def serve(service: Service, opened: Callable[[Ongoing], None]) -> None:
+    """Serve calls until the service is asked to stop; once calls can be made, `opened` is told where
+    those of this process begin."""
     settings = service.settings
     metrics = GatewayMetrics(service.telemetry.registry)
     bus = await service.bus()
@@ -109,6 +116,7 @@ async def main(service: Service) -> None:
             await trials.open()
             await door.open()
             url = await _open_http(http, settings, routes.access)
+            opened(ongoing)
             service.started()
             log.info("gateway_serving", models=calls.routes.table.names(), url=url)
             await _watched(service, bus, reload)

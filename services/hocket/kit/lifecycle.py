@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,19 +61,18 @@ class Service:
     stopping: asyncio.Event
     health: Health
     log: Any
-    well: Gauge = field(init=False)
+    start: str = "started"
+    """The component that says whether it does its work."""
     _closers: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
     _buses: list[Bus] = field(default_factory=list)
     _pulses: list[asyncio.Task[None]] = field(default_factory=list)
-    _started: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def __post_init__(self) -> None:
-        self.well = Gauge(
-            "hocket_component_ok",
-            "Whether a component of this process is well, as `/readyz` says: 1 or 0.",
-            ["component"],
-            registry=self.telemetry.registry,
-        )
+    def part(self, name: str) -> "Service":
+        """Return what one of several services in this process gets: everything is shared but its name,
+        its start and its `stopping`, which whoever made it sets."""
+        start = f"{name} started"
+        self.health.report(start, False, "starting")
+        return replace(self, name=name, start=start, stopping=asyncio.Event())
 
     async def bus(self, *, window: int = 4096) -> Bus:
         """Connect to NATS; its health is reported by itself."""
@@ -100,7 +99,7 @@ class Service:
     def started(self) -> None:
         """Say that the process does its work now; only then is it ready."""
         garbage.settle()
-        self.health.report("started", True)
+        self.health.report(self.start, True)
 
     def look(self) -> None:
         """Report what is known without asking anybody: whether the connections stand."""
@@ -182,10 +181,16 @@ class _HealthServer:
             return cls(None, None)
         from aiohttp import web  # only processes that serve health pay for it
 
+        well = Gauge(
+            "hocket_component_ok",
+            "Whether a component of this process is well, as `/readyz` says: 1 or 0.",
+            ["component"],
+            registry=service.telemetry.registry,
+        )
         application = web.Application()
         application.router.add_get("/healthz", _healthz)
         application.router.add_get("/readyz", lambda request: _readyz(service))
-        application.router.add_get("/metrics", lambda request: _metrics(service))
+        application.router.add_get("/metrics", lambda request: _metrics(service, well))
         runner = web.AppRunner(application, access_log=None)
         await runner.setup()
         await web.TCPSite(runner, settings.health_host, settings.health_port).start()
@@ -221,12 +226,12 @@ async def _readyz(service: Service) -> Any:
     return web.json_response(health.as_json(), status=200 if health.ready else 503)
 
 
-async def _metrics(service: Service) -> Any:
+async def _metrics(service: Service, well: Gauge) -> Any:
     from aiohttp import web
     from prometheus_client import generate_latest
 
     service.look()
     for component, (ok, _) in service.health.components.items():
-        service.well.labels(component).set(ok)
+        well.labels(component).set(ok)
     body = generate_latest(service.telemetry.registry)
     return web.Response(body=body, content_type="text/plain", charset="utf-8")

@@ -15,6 +15,7 @@ from hocket.kit.lifecycle import Service
 from hocket.workers.configuration import Configuration, parse
 from hocket.workers.nodes.registry import handlers
 from hocket.workers.nodes.resources import Resources
+from hocket.workers.runtime.context import Calls
 from hocket.workers.runtime.meters import Meters
 from hocket.workers.runtime.spans import Spans
 from hocket.workers.runtime.worker import Worker
@@ -24,8 +25,9 @@ BLOB_POOL_SIZE = 4
 INDEX_POOL_SIZE = 8
 
 
-def serve(types: Sequence[str]) -> Callable[[Service], Awaitable[None]]:
-    """Return the main function of a worker process for these node types."""
+def serve(types: Sequence[str], calls: Calls | None = None) -> Callable[[Service], Awaitable[None]]:
+    """Return the main function of a worker process for these node types. Model calls go over NATS to
+    whichever gateway takes them, or to `calls`."""
 
     async def main(service: Service) -> None:
         configuration = parse(config.load(service.settings.config))
@@ -48,6 +50,7 @@ def serve(types: Sequence[str]) -> Callable[[Service], Awaitable[None]]:
             spans=Spans(exporting=service.telemetry.exporting, tracer=service.telemetry.tracer),
             blobs=await _blobs(service, configuration),
             ack_wait_s=configuration.workers.ack_wait_s,
+            calls=calls,
         )
         try:
             await worker.start()

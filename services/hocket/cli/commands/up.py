@@ -31,6 +31,12 @@ def up(
         int,
         typer.Option(min=0, max=65_535, help="Port of the OpenAI-compatible API; 0 is any."),
     ] = DEFAULT_GATEWAY_PORT,
+    inline_gateway: Annotated[
+        bool,
+        typer.Option(
+            help="A gateway in each worker process instead of one of its own: cheaper calls."
+        ),
+    ] = False,
     api_host: Annotated[str, typer.Option(help="Address both APIs listen on.")] = "127.0.0.1",
     config: Annotated[
         Path | None,
@@ -66,6 +72,7 @@ def up(
         api_host=api_host,
         api_port=api_port,
         gateway_port=gateway_port,
+        inline_gateway=inline_gateway,
         config=config,
         log_level=log_level,
     )

@@ -29,13 +29,12 @@ from hocket.workers.runtime.acks import Acks
 from hocket.workers.runtime.attempt import Attempt, State
 from hocket.workers.runtime.cancellations import Cancellations
 from hocket.workers.runtime.consumers import MAX_DELIVERIES, ensure_consumers
-from hocket.workers.runtime.context import NOTHING_SPENT, Context
+from hocket.workers.runtime.context import NOTHING_SPENT, Calls, Context
 from hocket.workers.runtime.delivery import parse_ack_subject
 from hocket.workers.runtime.failures import error_info
 from hocket.workers.runtime.lanes import ReadyQueue, allot, latest_start_ms
 from hocket.workers.runtime.large_values import LargeValues
 from hocket.workers.runtime.meters import TypeMeters
-from hocket.workers.runtime.model_calls import ModelCalls
 from hocket.workers.runtime.outbox import Outbox
 from hocket.workers.runtime.pull import LanePull
 from hocket.workers.runtime.spans import Spans
@@ -73,7 +72,7 @@ class Pool:
         worker: str,
         acks: Acks,
         outbox: Outbox,
-        calls: ModelCalls,
+        calls: Calls,
         cancellations: Cancellations,
         large_values: LargeValues,
         spans: Spans,

@@ -21,6 +21,7 @@ from hocket.workers.runtime.acks import Acks
 from hocket.workers.runtime.announcements import Announcements
 from hocket.workers.runtime.cancellations import Cancellations
 from hocket.workers.runtime.consumers import ACK_WAIT_S
+from hocket.workers.runtime.context import Calls
 from hocket.workers.runtime.large_values import LargeValues
 from hocket.workers.runtime.meters import Meters
 from hocket.workers.runtime.model_calls import ModelCalls
@@ -57,12 +58,13 @@ class Worker:
         spans: Spans,
         blobs: BlobStore | None = None,
         ack_wait_s: float = ACK_WAIT_S,
+        calls: Calls | None = None,
     ) -> None:
         self._bus = bus
         self._name = name
         self._ack_wait_s = ack_wait_s
         self._acks = Acks(bus)
-        self._calls = ModelCalls(bus)
+        self._over_nats = ModelCalls(bus)
         self._cancellations = Cancellations()
         large_values = LargeValues(blobs)
         outbox = Outbox(bus, self._acks)
@@ -76,7 +78,7 @@ class Worker:
                 worker=name,
                 acks=self._acks,
                 outbox=outbox,
-                calls=self._calls,
+                calls=calls or self._over_nats,
                 cancellations=self._cancellations,
                 large_values=large_values,
                 spans=spans,
@@ -121,7 +123,7 @@ class Worker:
             self._sweeping.cancel()
         for subscription in self._subscriptions:
             await subscription.unsubscribe()
-        self._calls.close()
+        self._over_nats.close()
         log.info("worker_drained", worker=self._name, given_back=given_back)
 
     async def _settled(self, within_s: float) -> bool:

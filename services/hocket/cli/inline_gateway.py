@@ -1,0 +1,70 @@
+"""`python -m hocket.cli.inline_gateway [--types llm]`: a worker and a gateway in one process.
+
+The worker's model calls go to the gateway beside it, without a message; everybody else's come over NATS
+and HTTP as to any other gateway, and what all gateways share (limits, warmth, experiments) it shares.
+On the way down the worker drains first, then the gateway.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from hocket.gateway import service as gateway
+from hocket.gateway.inline import InlineCalls
+from hocket.gateway.ongoing import Ongoing
+from hocket.kit.lifecycle import Service, run
+from hocket.schemas.errors import HocketError
+from hocket.workers import process as worker
+from hocket.workers.configuration import parse_types
+
+
+def main() -> None:
+    """Read the command line and run until SIGTERM."""
+    parser = argparse.ArgumentParser(
+        prog="python -m hocket.cli.inline_gateway", description=__doc__
+    )
+    parser.add_argument("--types", default="", help="node types to run, comma-separated")
+    try:
+        types = parse_types(parser.parse_args().types)
+    except HocketError as error:
+        sys.exit(str(error))
+    run("worker", serve(types))
+
+
+def serve(types: Sequence[str]) -> Callable[[Service], Awaitable[None]]:
+    """Return the main function of such a process for these node types."""
+
+    async def both(service: Service) -> None:
+        gates, works = service.part("gateway"), service.part("worker")
+        service.started()  # as far as there is more to it than its parts
+        opened: asyncio.Future[Ongoing] = asyncio.get_running_loop().create_future()
+        stop = asyncio.create_task(service.stopping.wait())
+        answering = asyncio.create_task(gateway.serve(gates, opened.set_result))
+        ends: list[BaseException | None] = []
+        try:
+            await _any(answering, opened, stop)
+            if opened.done():
+                work = worker.serve(types, InlineCalls(opened.result()))(works)
+                working = asyncio.ensure_future(work)
+                await _any(answering, working, stop)
+                works.stopping.set()
+                ends += await asyncio.gather(working, return_exceptions=True)
+            gates.stopping.set()
+            ends += await asyncio.gather(answering, return_exceptions=True)
+        finally:
+            stop.cancel()
+            answering.cancel()
+        for error in filter(None, ends):
+            raise error
+
+    return both
+
+
+async def _any(*futures: asyncio.Future[Any]) -> None:
+    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+
+
+if __name__ == "__main__":
+    main()

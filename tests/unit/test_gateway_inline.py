@@ -1,0 +1,61 @@
+"""Calls within the gateway's own process: what comes back, and what stops them."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from hocket.gateway.core.errors import GatewayFull
+from hocket.gateway.inline import InlineCalls
+from hocket.schemas.messages import CallReply, CallRequest, ChatMessage
+
+REQUEST = CallRequest(
+    call_id="c1", model="m", messages=(ChatMessage(role="user", content="?"),), deadline_at_ms=1e15
+)
+
+
+class Ongoing:
+    """Stands for the gateway's: one call, whose reply the test gives."""
+
+    def __init__(self, *, full: bool = False) -> None:
+        self.reply: asyncio.Future[CallReply] = asyncio.get_running_loop().create_future()
+        self.cancelled: list[str] = []
+        self.refusals: list[str] = []
+        self._full = full
+
+    def begin(self, request: CallRequest, headers: Any = None) -> asyncio.Future[CallReply]:
+        if self._full:
+            raise GatewayFull(limit=1, component="gateway", retry_at_ms=5.0)
+        return self.reply
+
+    def cancel(self, call_id: str, reason: str) -> None:
+        self.cancelled.append(call_id)
+
+    def refused(self, code: str) -> None:
+        self.refusals.append(code)
+
+
+async def test_the_reply_is_the_gateways() -> None:
+    ongoing = Ongoing()
+    reply = CallReply(call_id="c1", model="m", text="yes")
+    ongoing.reply.set_result(reply)
+    assert await InlineCalls(ongoing).make(REQUEST) is reply  # type: ignore[arg-type]
+
+
+async def test_a_cancelled_caller_stops_its_call_and_leaves_it_to_be_booked() -> None:
+    ongoing = Ongoing()
+    asking = asyncio.create_task(InlineCalls(ongoing).make(REQUEST))  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert ongoing.cancelled == ["c1"]
+    assert not ongoing.reply.cancelled()
+
+
+async def test_a_full_gateway_is_a_typed_error() -> None:
+    ongoing = Ongoing(full=True)
+    reply = await InlineCalls(ongoing).make(REQUEST)  # type: ignore[arg-type]
+    assert reply.error is not None
+    assert reply.error.code == "gateway_full"
+    assert ongoing.refusals == ["gateway_full"]
