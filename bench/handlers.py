@@ -44,6 +44,14 @@ async def call_model(value: dict[str, Any], context: Context) -> str:
     return reply.text
 
 
+async def call_in_turn(value: dict[str, Any], context: Context) -> str:
+    """Call a model so many times, one after the other, and return its last answer."""
+    text = ""
+    for _ in range(value["calls"]):
+        text = (await context.model(value["model"], value["text"], max_tokens=16)).text
+    return text
+
+
 def _write(run_id: str, task: str, what: str, at_s: float) -> None:
     line = json.dumps([run_id, task, what, at_s]) + "\n"
     os.write(

@@ -3,11 +3,12 @@ answers at once, ledger.
 
 A platform of its own in a temporary folder (embedded NATS and Postgres with fsync on, everything else as
 processes). Each run has `--width` llm nodes side by side; `--inflight` runs are under way all the time,
-for `--seconds` after a warm-up. A figure is printed only if
+for `--seconds` after a warm-up. With `--calls-per-step` the nodes are python nodes instead, whose
+handler makes so many calls one after the other, as an agent in a loop does. A figure is printed only if
 
 - every run that was published succeeded with all its steps, and its caller heard so;
-- the model's own count of calls (a file in shared memory), the ledger's rows and the steps are the same
-  number, each row with a call id of its own;
+- the model's own count of calls (a file in shared memory) and the ledger's rows are the same number, the
+  calls of all steps, each row with a call id of its own, and each step has rows;
 - what the rows cost together is the number of calls times the price of one, to the last digit.
 
 The load generator (this process) shares the cores. CPU is that of all other processes, by what they are.
@@ -96,14 +97,17 @@ class Load:
         self.latencies_ms.append((time.perf_counter() - began_s) * 1000)
 
 
-def pipeline(width: int) -> dict[str, Any]:
-    node = {
+def pipeline(width: int, calls_per_step: int | None) -> dict[str, Any]:
+    node: dict[str, Any] = {
         "type": "llm",
         "model": "quick",
         "prompt": "{{ input.text }}",
         "with": {"text": "{{ input.text }}"},
         "max_tokens": 16,
     }
+    if calls_per_step is not None:
+        given = {"model": "quick", "text": "{{ input.text }}", "calls": calls_per_step}
+        node = {"type": "python", "handler": "handlers:call_in_turn", "with": given}
     return {
         "pipeline": PIPELINE,
         "input": {"type": "object", "properties": {"text": {"type": "string"}}},
@@ -127,10 +131,18 @@ async def main(options: argparse.Namespace) -> None:
         config, counter = written(Path(folder))
         path = os.pathsep.join(part for part in (HERE, os.environ.get("PYTHONPATH")) if part)
         env = {"PYTHONPATH": path, CALLS_FILE: str(counter)}
-        platform = Platform(Path(folder), env=env, config=config, log_level="warning")
+        platform = Platform(
+            Path(folder),
+            env=env,
+            config=config,
+            log_level="warning",
+            inline_gateway=options.inline_gateway,
+        )
         async with platform:
             api = Api(platform.api_url, TENANT)
-            await asyncio.to_thread(api.post, "/v1/pipelines", pipeline(options.width))
+            await asyncio.to_thread(
+                api.post, "/v1/pipelines", pipeline(options.width, options.calls_per_step)
+            )
             result = await measured(platform, options, counter)
     print(json.dumps(result, indent=2), flush=True)
 
@@ -147,6 +159,7 @@ async def measured(
     platform: Platform, options: argparse.Namespace, counter: Path
 ) -> dict[str, Any]:
     client = await nats.connect(platform.nats_url, connect_timeout=CONNECT_TIMEOUT_S)
+    calls_of_a_run = options.width * (options.calls_per_step or 1)
     try:
         load = Load(client)
         await load.start()
@@ -156,20 +169,24 @@ async def measured(
         runs = await load.until(time.perf_counter() + options.seconds, options.inflight)
         used = {name: after - before[name] for name, after in cpu_s(os.getpid()).items()}
         made = count_of(counter) - metered
-        lag_s = await booked(platform.database_url, load.published * options.width)
+        lag_s = await booked(platform.database_url, load.published * calls_of_a_run)
         rss_mib = {name: round(size) for name, size in rss(os.getpid()).items()}
     finally:
         await client.close()
     await check(platform.database_url, PIPELINE, load.published, options.width)
-    await check_ledger(platform.database_url, load.published * options.width, count_of(counter))
+    steps = load.published * options.width
+    calls = load.published * calls_of_a_run
+    await check_ledger(platform.database_url, calls, steps, count_of(counter))
     latencies = sorted(load.latencies_ms)
     return {
-        "calls_per_s": round(runs * options.width / options.seconds),
+        "calls_per_s": round(runs * calls_of_a_run / options.seconds),
         "goal_calls_per_s": GOAL_CALLS_PER_S,
         "seconds": options.seconds,
         "runs_in_flight": options.inflight,
-        "calls_of_a_run": options.width,
-        "calls_booked": load.published * options.width,
+        "steps_of_a_run": options.width,
+        "calls_of_a_run": calls_of_a_run,
+        "inline_gateway": options.inline_gateway,
+        "calls_booked": calls,
         "run_p50_ms": round(statistics.median(latencies), 1),
         "run_p99_ms": round(latencies[int(len(latencies) * 0.99)], 1),
         "cpu_us_per_call": {name: round(1e6 * s / made) for name, s in used.items() if s > 0.01},
@@ -199,7 +216,7 @@ async def booked(database_url: str, calls: int) -> float:
     return time.perf_counter() - began_s
 
 
-async def check_ledger(database_url: str, calls: int, metered: int) -> None:
+async def check_ledger(database_url: str, calls: int, steps: int, metered: int) -> None:
     """Raise RunsMissing unless ledger, model and steps agree."""
     connection = await asyncpg.connect(database_url, timeout=CONNECT_TIMEOUT_S)
     try:
@@ -208,10 +225,10 @@ async def check_ledger(database_url: str, calls: int, metered: int) -> None:
         await connection.close()
     assert row is not None
     million = INPUT_TOKENS * INPUT_USD_PER_MTOK + OUTPUT_TOKENS * OUTPUT_USD_PER_MTOK
-    expected = (calls, calls, calls, calls * million / 1_000_000)
+    expected = (calls, calls, steps, calls * million / 1_000_000)
     if metered != calls or tuple(row) != expected:
         raise RunsMissing(
-            f"{calls} calls of steps, {metered} metered; ledger {tuple(row)} not {expected}"
+            f"{calls} calls of {steps} steps, {metered} metered; ledger {tuple(row)} not {expected}"
         )
 
 
@@ -245,6 +262,10 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--inflight", type=int, default=48)
     parser.add_argument("--width", type=int, default=8)
+    parser.add_argument("--calls-per-step", type=int, help="python nodes that call so often each")
+    parser.add_argument(
+        "--inline-gateway", action="store_true", help="the gateway in the worker's process"
+    )
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
         uvloop.run(main(parser.parse_args()))
