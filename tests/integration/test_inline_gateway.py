@@ -144,8 +144,8 @@ async def test_a_worker_that_stops_finishes_its_calls_and_says_so(
     metered, booked = await calls_of(platform, journal, run_ids, 2 * RUNS)
     assert booked == metered
     log = await asyncio.to_thread((platform.log_dir / "worker.log").read_text)
-    drained, stopped = log.rindex("worker_drained"), log.rindex("gateway_draining")
-    assert drained < stopped < log.rindex("service_stopped")
+    closed, drained = log.rindex("gateway_draining"), log.rindex("worker_drained")
+    assert closed < drained < log.rindex("service_stopped")
 
 
 @pytest.mark.timeout(ENDS_WITHIN_S * 2)

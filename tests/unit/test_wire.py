@@ -89,6 +89,14 @@ async def test_a_message_that_is_whole_waits_for_no_task() -> None:
     assert await reader.read(100) == b"MSG a.b 1 9\r\nhal"
 
 
+async def test_a_message_that_cannot_be_read_does_not_end_the_reading() -> None:
+    wire, _, taken = reading()
+    reader = asyncio.StreamReader()
+    wire.listen(reader)
+    reader.feed_data(b"MSG a.b 1 \xff\xfe 1\r\nx\r\nMSG a.\xff 1 1\r\ny\r\nMSG a.b 1 1\r\nz\r\n")
+    assert [data for _, _, data, _ in taken] == [b"z"]
+
+
 async def test_what_comes_while_nobody_is_connected_is_left_to_the_reading_task() -> None:
     wire, client, taken = reading()
     client.is_connected = False

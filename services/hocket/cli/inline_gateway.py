@@ -2,7 +2,7 @@
 
 The worker's model calls go to the gateway beside it, without a message; everybody else's come over NATS
 and HTTP as to any other gateway, and what all gateways share (limits, warmth, experiments) it shares.
-On the way down the worker drains first, then the gateway.
+On the way down the gateway's doors close at once, the worker drains, and then the gateway.
 """
 
 import argparse
@@ -40,24 +40,30 @@ def serve(types: Sequence[str]) -> Callable[[Service], Awaitable[None]]:
         gates, works = service.part("gateway"), service.part("worker")
         service.started()  # as far as there is more to it than its parts
         opened: asyncio.Future[Ongoing] = asyncio.get_running_loop().create_future()
+        drained = asyncio.Event()
         stop = asyncio.create_task(service.stopping.wait())
-        answering = asyncio.create_task(gateway.serve(gates, opened.set_result))
-        ends: list[BaseException | None] = []
+        serving = gateway.serve(gates, opened.set_result, drained.wait)
+        tasks: list[asyncio.Future[None]] = [asyncio.create_task(serving)]
         try:
-            await _any(answering, opened, stop)
+            await _any(*tasks, opened, stop)
             if opened.done():
                 work = worker.serve(types, InlineCalls(opened.result()))(works)
-                working = asyncio.ensure_future(work)
-                await _any(answering, working, stop)
-                works.stopping.set()
-                ends += await asyncio.gather(working, return_exceptions=True)
+                tasks.append(asyncio.ensure_future(work))
+                tasks[-1].add_done_callback(lambda _: drained.set())
+                await _any(*tasks, stop)
+            else:
+                drained.set()
             gates.stopping.set()
-            ends += await asyncio.gather(answering, return_exceptions=True)
+            works.stopping.set()
+            await asyncio.wait(tasks)
         finally:
             stop.cancel()
-            answering.cancel()
-        for error in filter(None, ends):
-            raise error
+            for task in tasks:
+                task.cancel()
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
 
     return both
 

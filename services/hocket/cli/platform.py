@@ -123,8 +123,8 @@ class Platform:
     @property
     def gateway_url(self) -> str:
         """The base URL of the gateway's OpenAI-compatible API."""
-        has_one = "gateway" in self._services or self._modules["worker"] == INLINE_GATEWAY
-        assert has_one, "the gateway is not among the services that run"
+        host_service = "worker" if self._modules["worker"] == INLINE_GATEWAY else "gateway"
+        assert host_service in self._services, "the gateway is not among the services that run"
         host = LOOPBACK if self._api_host in ("", "0.0.0.0", "::") else self._api_host
         return f"http://{host}:{self._gateway_port}/v1"
 

@@ -20,7 +20,12 @@ from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
 from hocket.gateway.backends.protocol import Chunk, Chunks
-from hocket.gateway.core.errors import CallMalformed, GatewayFull, ReplyTooLarge
+from hocket.gateway.core.errors import (
+    CallMalformed,
+    GatewayFull,
+    ReplyTooLarge,
+    ReplyUnsendable,
+)
 from hocket.gateway.ongoing import Ongoing
 from hocket.gateway.peers import Peers
 from hocket.kit.bus import Bus
@@ -39,6 +44,7 @@ QUEUE = "gateway"
 OPEN_TIMEOUT_S = 10
 CLOSE_TIMEOUT_MS = 5_000.0
 MAX_ID_CHARS = 512
+MAX_REASON_CHARS = 300
 INBOX = re.compile(r"_INBOX(\.[A-Za-z0-9_-]{1,64}){1,4}")
 """Where chunks may go: nowhere else would a caller be the one who listens."""
 MAX_ATTRIBUTION_CHARS = 16_384
@@ -138,13 +144,26 @@ class NatsDoor:
         return tell
 
     def _encoded(self, reply: CallReply) -> bytes:
-        encoded = reply.model_dump_json().encode()
+        """Return a reply's message: one that is too large, or that is no JSON, becomes its error."""
         limit_bytes = self._bus.nc.max_payload
-        if len(encoded) <= limit_bytes:
-            return encoded
-        error = ReplyTooLarge(size_bytes=len(encoded), limit_bytes=limit_bytes)
+        error: HocketError
+        try:
+            encoded = reply.model_dump_json().encode()
+        except ValueError as failure:  # half a character, for example
+            error = ReplyUnsendable(reason=str(failure)[:MAX_REASON_CHARS])
+        else:
+            if len(encoded) <= limit_bytes:
+                return encoded
+            error = ReplyTooLarge(size_bytes=len(encoded), limit_bytes=limit_bytes)
         bare = reply.model_copy(
-            update={"text": "", "data": None, "embeddings": (), "error": error.info()}
+            update={
+                "text": "",
+                "data": None,
+                "embeddings": (),
+                "tool_calls": (),
+                "openai": None,
+                "error": error.info(),
+            }
         )
         return bare.model_dump_json().encode()
 

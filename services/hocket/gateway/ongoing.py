@@ -74,8 +74,8 @@ class Ongoing:
 
         `headers` may carry the caller's trace context. `chunks` gets the answer while it is made; a
         call that was begun before has no more chunks to give. `tell` gets the reply as soon as there is
-        one, and must not fail. The future never fails: errors are typed errors of the reply. Raises
-        GatewayFull.
+        one; what it raises is logged. The future never fails: errors are typed errors of the reply.
+        Raises GatewayFull.
         """
         if (known := self.find(request.call_id)) is not None:
             if tell is not None:
@@ -175,12 +175,15 @@ class Ongoing:
         finally:
             if token is not None:
                 context.detach(token)
-        if tell is not None:
-            tell(reply)
         if not reply.backend:
             self.refused(reply.error.code if reply.error else "")
         elif reply.openai is None:  # a client of OpenAI's API does not ask for the same call again
             self._replies.keep(request.call_id, reply, _size_bytes(reply), clock.now_ms())
+        if tell is not None:
+            try:
+                tell(reply)
+            except Exception:  # the caller asks again, and gets what is remembered
+                log.exception("reply_not_told", call_id=request.call_id)
         return reply
 
     async def _traced(

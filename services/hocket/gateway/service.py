@@ -10,7 +10,7 @@ their record is acknowledged. Where no usage journal can be made, every reply wa
 import asyncio
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
@@ -59,12 +59,16 @@ log = structlog.get_logger()
 
 async def main(service: Service) -> None:
     """Serve calls until the service is asked to stop."""
-    await serve(service, lambda ongoing: None)
+    await serve(service)
 
 
-async def serve(service: Service, opened: Callable[[Ongoing], None]) -> None:
-    """Serve calls until the service is asked to stop; once calls can be made, `opened` is told where
-    those of this process begin."""
+async def serve(
+    service: Service,
+    opened: Callable[[Ongoing], None] | None = None,
+    quiet: Callable[[], Awaitable[object]] | None = None,
+) -> None:
+    """Serve calls until the service is asked to stop. Once calls can be made, `opened` is told where
+    those of this process begin; on the way down, `quiet` is awaited, after which it begins no more."""
     settings = service.settings
     metrics = GatewayMetrics(service.telemetry.registry)
     bus = await service.bus()
@@ -116,14 +120,19 @@ async def serve(service: Service, opened: Callable[[Ongoing], None]) -> None:
             await trials.open()
             await door.open()
             url = await _open_http(http, settings, routes.access)
-            opened(ongoing)
+            if opened is not None:
+                opened(ongoing)
             service.started()
             log.info("gateway_serving", models=calls.routes.table.names(), url=url)
             await _watched(service, bus, reload)
             log.info("gateway_draining", drain_ms=DRAIN_MS)
+            until_ms = clock.monotonic_ms() + DRAIN_MS
             await prefilling.close()
             await asyncio.gather(door.take_no_more(), http.take_no_more())
-            await ongoing.drain(drain_ms=DRAIN_MS, flush_ms=FLUSH_MS)
+            if quiet is not None:
+                await quiet()
+            left_ms = max(until_ms - clock.monotonic_ms(), 0.0)
+            await ongoing.drain(drain_ms=left_ms, flush_ms=FLUSH_MS)
             await http.close()
             await door.close()
             await control.close()

@@ -57,8 +57,8 @@ RESERVE_BYTES = 16 * 1024
 SUBSCRIPTION_MESSAGES = 1_000_000
 SUBSCRIPTION_BYTES = 512 * 1024 * 1024
 QUIET = 3
-"""Messages that a turn of the loop may write after its first one for the next turn's first to go to the
-socket at once."""
+"""Where fewer messages than this wait at the end of a turn of the loop, the first one of the next turn
+goes to the socket at once."""
 MAX_REPORTS = 64
 ACK_PREFIX = b"PUB $JS.ACK."
 ACK_PREFIX_END = len(ACK_PREFIX)
@@ -120,6 +120,7 @@ class _Client(Client):
         super()._remove_sub(sid, max_msgs)
 
     async def _read_loop(self) -> None:
+        self.wire.reset()  # what was half read came from the connection before
         reader = getattr(self._transport, "_io_reader", None)
         if reader is not None:
             self.wire.listen(reader)

@@ -148,10 +148,10 @@ class Wire:
             if take is None or after > end:
                 break
             at = after
-            reply = words[3].decode() if len(words) == with_reply else ""
+            reply = words[3] if len(words) == with_reply else b""
             head, data = chunk[body : body + headed], chunk[body + headed : body + size]
             try:
-                take(Frame(words[1].decode(), reply, data, head))
+                take(Frame(words[1].decode(), reply.decode(), data, head))
             except Exception:  # it would end the client's reading
                 log.exception("bus_message_unreadable", subject=words[1], data=data[:200])
         return at

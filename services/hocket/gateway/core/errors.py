@@ -145,6 +145,14 @@ class ReplyTooLarge(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class ReplyUnsendable(HocketError):
+    """The reply cannot be sent as JSON: {reason}. Ask again, or have the model write less freely. The
+    call is booked."""
+
+    code = "reply_unsendable"
+    error_class = ErrorClass.PERMANENT
+
+
 class GatewayBroken(HocketError):
     """The gateway met an error of its own: {reason}. Its log has the details; please report it."""
 
