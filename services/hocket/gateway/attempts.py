@@ -169,7 +169,8 @@ class Attempts:
             if other is not None:
                 records.append(self._record(call, other, "speculation" if other.lost else "call"))
             cost_usd = records[0 if lane is first else 1].cost_usd
-            self._learn(call, kind, lane, records[0].cost_usd)
+            learning = (call, kind, lane, records[0].cost_usd)
+            asyncio.get_running_loop().call_soon(self._learn, *learning)  # the answer goes first
         finally:
             self._spending.settle(reservation, cost_usd)
         call.attempts += 1

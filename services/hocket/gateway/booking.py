@@ -138,7 +138,7 @@ class Booking:
     async def book(self, record: UsageRecord) -> None:
         """Keep what a call used in the journal and return; else publish it and wait for its
         acknowledgement, through outages, for as long as we live."""
-        self._metrics.observe(record)
+        self._loop.call_soon(self._metrics.observe, record)  # the answer goes first
         line = record.model_dump_json().encode()
         if self._journal is not None and self._bus.connected and len(line) <= MAX_BYTES:
             kept_at = self._journal.keep(line)

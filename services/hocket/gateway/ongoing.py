@@ -175,15 +175,15 @@ class Ongoing:
         finally:
             if token is not None:
                 context.detach(token)
-        if not reply.backend:
-            self.refused(reply.error.code if reply.error else "")
-        elif reply.openai is None:  # a client of OpenAI's API does not ask for the same call again
-            self._replies.keep(request.call_id, reply, _size_bytes(reply), clock.now_ms())
         if tell is not None:
             try:
                 tell(reply)
             except Exception:  # the caller asks again, and gets what is remembered
                 log.exception("reply_not_told", call_id=request.call_id)
+        if not reply.backend:
+            self.refused(reply.error.code if reply.error else "")
+        elif reply.openai is None:  # a client of OpenAI's API does not ask for the same call again
+            self._replies.keep(request.call_id, reply, _size_bytes(reply), clock.now_ms())
         return reply
 
     async def _traced(
