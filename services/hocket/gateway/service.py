@@ -71,7 +71,7 @@ async def serve(
     those of this process begin; on the way down, `quiet` is awaited, after which it begins no more."""
     settings = service.settings
     metrics = GatewayMetrics(service.telemetry.registry)
-    bus = await service.bus()
+    bus = await service.bus(prompt=True)
     await ensure_streams(bus, replicas=settings.stream_replicas)
     routes = await read_routes(settings.config)
     books = Booking(bus, metrics, _journal(settings))

@@ -10,8 +10,8 @@ PublishRefused. No error of the server and no server that hangs ends the connect
 The hot path writes the protocol line itself into the client's buffer: a post with its acknowledgement
 costs 9 us of CPU, `publish_async` of nats-py 21 us and no second try. What was written in one turn of
 the event loop goes to the socket at its end, without the client's flusher as long as the socket takes
-it; where little is written, the first message goes there at once. Acknowledgements, and messages for
-`take`, are handed over where they arrive (`wire.py`).
+it; on a `prompt` bus, where little was written in the turn before, it goes there at once.
+Acknowledgements, and messages for `take`, are handed over where they arrive (`wire.py`).
 Of the client it uses `_ps`, `_pending`, `_pending_data_size`, `_flush_queue`, `_process_err`,
 `_process_op_err`, `_attempt_reconnect`, `_send_ping`, `_process_pong`, `_pongs`, `_remove_sub` and
 `_transport`, hence the pin on nats-py; `test_bus.py` and `test_bus_faults.py` in `tests/integration`
@@ -57,8 +57,9 @@ RESERVE_BYTES = 16 * 1024
 SUBSCRIPTION_MESSAGES = 1_000_000
 SUBSCRIPTION_BYTES = 512 * 1024 * 1024
 QUIET = 3
-"""Where fewer messages than this wait at the end of a turn of the loop, the first one of the next turn
-goes to the socket at once."""
+"""Where no more messages than this were sent in a turn of the loop, those of the next one go to the
+socket at once, up to MAX_AT_ONCE."""
+MAX_AT_ONCE = 64
 MAX_REPORTS = 64
 ACK_PREFIX = b"PUB $JS.ACK."
 ACK_PREFIX_END = len(ACK_PREFIX)
@@ -184,7 +185,7 @@ class _Client(Client):
 class Bus:
     """See the module. Made by `connect`."""
 
-    def __init__(self, client: _Client, *, window: int) -> None:
+    def __init__(self, client: _Client, *, window: int, prompt: bool) -> None:
         self.nc = client
         self.js: JetStreamContext = client.jetstream(timeout=10)
         self.on_reconnect: list[Callable[[], None]] = []
@@ -197,15 +198,21 @@ class Bus:
         self._loop = asyncio.get_running_loop()
         self._sweeping: asyncio.TimerHandle | None = None
         self._flushing = False
-        self._quiet = True
+        self._prompt = self._quiet = prompt
+        self._sent = 0
+        self._writing: Any = None
+        """Where what is sent in this turn goes at once, if it does."""
         self._closing = False
         self._has_room = asyncio.Event()
         self._has_room.set()
         self._reports = _Reports()
 
     @classmethod
-    async def connect(cls, url: str, *, name: str, window: int = 4096) -> Self:
-        """Connect within CONNECT_TIMEOUT_S, or raise BusUnavailable; later losses heal themselves."""
+    async def connect(
+        cls, url: str, *, name: str, window: int = 4096, prompt: bool = False
+    ) -> Self:
+        """Connect within CONNECT_TIMEOUT_S, or raise BusUnavailable; later losses heal themselves. A
+        `prompt` bus does not wait for the end of a turn of the loop where little is sent."""
         client = _Client()
         holder: list[Self] = []
         last: list[str] = ["no answer"]
@@ -257,7 +264,7 @@ class Bus:
             await client.close()
             reason = last[0] if isinstance(error, TimeoutError) else str(error)
             raise BusUnavailable(reason=f"{_without_secrets(url)}: {reason}") from error
-        bus = cls(client, window=window)
+        bus = cls(client, window=window, prompt=prompt)
         bus._reports = reports
         holder.append(bus)
         acks = await client.subscribe(bus._inbox + ".*")
@@ -451,23 +458,28 @@ class Bus:
 
     def _send(self, command: bytes) -> None:
         """Write at once where little is written, for then nothing would share the write; else at the end
-        of this turn of the loop."""
+        of this turn of the loop. What is sent side by side arrives side by side either way."""
         client: Any = self.nc
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
-            writer = self._quiet and not client._pending and self._ready_writer()
-            if writer:
-                writer.write(command)
-                return
+            self._writing = None if client._pending or not self._quiet else self._ready_writer()
+            self._sent = 0
+        self._sent += 1
+        if self._writing is not None:
+            self._writing.write(command)
+            if self._sent >= MAX_AT_ONCE:
+                self._writing = None
+            return
         client._pending.append(command)
         client._pending_data_size += len(command)
 
     def _flush(self) -> None:
         """Give to the socket what waits, or to the client's flusher where the socket is behind."""
         self._flushing = False
+        self._writing = None
+        self._quiet = self._prompt and self._sent <= QUIET
         client: Any = self.nc
-        self._quiet = len(client._pending) < QUIET
         if not client._pending or not client.is_connected:
             return
         writer = self._ready_writer()

@@ -74,9 +74,11 @@ class Service:
         self.health.report(start, False, "starting")
         return replace(self, name=name, start=start, stopping=asyncio.Event())
 
-    async def bus(self, *, window: int = 4096) -> Bus:
+    async def bus(self, *, window: int = 4096, prompt: bool = False) -> Bus:
         """Connect to NATS; its health is reported by itself."""
-        bus = await Bus.connect(self.settings.nats_url, name=f"hocket {self.name}", window=window)
+        bus = await Bus.connect(
+            self.settings.nats_url, name=f"hocket {self.name}", window=window, prompt=prompt
+        )
         self._closers.append(bus.close)
         self._buses.append(bus)
         return bus
