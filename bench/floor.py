@@ -9,7 +9,8 @@ pulls steps and gives back what is in them, results that come together in one me
 once; Hocket writes some of them twice. Both use the bus of `hocket.kit`, the fastest way to NATS that we
 know in Python (9 us for a post with its acknowledgement).
 
-What Hocket needs beyond this is what its decisions cost; what is here already it cannot do without.
+What Hocket needs beyond this is what its decisions cost; what is here it cannot do without as long as
+it has these streams and messages.
 
     .venv/bin/python bench/floor.py --mode throughput --runs 4000 --inflight 256 --rounds 3
 """

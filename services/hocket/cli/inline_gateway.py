@@ -5,9 +5,7 @@ and HTTP as to any other gateway, and what all gateways share (limits, warmth, e
 On the way down the gateway's doors close at once, the worker drains, and then the gateway.
 """
 
-import argparse
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -15,22 +13,13 @@ from hocket.gateway import service as gateway
 from hocket.gateway.inline import InlineCalls
 from hocket.gateway.ongoing import Ongoing
 from hocket.kit.lifecycle import Service, run
-from hocket.schemas.errors import HocketError
 from hocket.workers import process as worker
-from hocket.workers.configuration import parse_types
+from hocket.workers.__main__ import types_asked_for
 
 
 def main() -> None:
     """Read the command line and run until SIGTERM."""
-    parser = argparse.ArgumentParser(
-        prog="python -m hocket.cli.inline_gateway", description=__doc__
-    )
-    parser.add_argument("--types", default="", help="node types to run, comma-separated")
-    try:
-        types = parse_types(parser.parse_args().types)
-    except HocketError as error:
-        sys.exit(str(error))
-    run("worker", serve(types))
+    run("worker", serve(types_asked_for("python -m hocket.cli.inline_gateway", __doc__)))
 
 
 def serve(types: Sequence[str]) -> Callable[[Service], Awaitable[None]]:

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 
 from hocket.kit.lifecycle import run
 from hocket.schemas.errors import HocketError
@@ -11,13 +12,17 @@ from hocket.workers.process import serve
 
 def main() -> None:
     """Read the command line and run until SIGTERM."""
-    parser = argparse.ArgumentParser(prog="python -m hocket.workers", description=__doc__)
+    run("worker", serve(types_asked_for("python -m hocket.workers", __doc__)))
+
+
+def types_asked_for(prog: str, description: str | None) -> Sequence[str]:
+    """Return the node types that the command line of a worker names, or end with what is wrong."""
+    parser = argparse.ArgumentParser(prog=prog, description=description)
     parser.add_argument("--types", default="", help="node types to run, comma-separated")
     try:
-        types = parse_types(parser.parse_args().types)
+        return parse_types(parser.parse_args().types)
     except HocketError as error:
         sys.exit(str(error))
-    run("worker", serve(types))
 
 
 if __name__ == "__main__":
