@@ -353,10 +353,11 @@ def machine_text() -> str:
     ]
     memory_gib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1024**3
     load = os.getloadavg()[0]
+    batch = os.sched_getscheduler(0) == os.SCHED_BATCH
     return (
         f"machine: {os.cpu_count()} x {cpus[0] if cpus else machine.machine()}, "
         f"{memory_gib:.0f} GiB, Linux {machine.release()}, Python {machine.python_version()}; "
-        f"load {load:.2f} before the start"
+        f"load {load:.2f} before the start{', SCHED_BATCH' if batch else ''}"
     )
 
 

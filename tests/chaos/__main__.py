@@ -1,6 +1,6 @@
 """`python -m chaos --minutes 5 --seed 1`: exit code 0 where nothing was violated, 1 where something
 was. `--faults N` plays the first N faults of the plan instead; `--at-once N`
-lets so many be under way at a time."""
+lets so many be under way at a time; `--inline-gateway` has the gateways in the workers' processes."""
 
 import argparse
 import asyncio
@@ -20,11 +20,18 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--at-once", type=int, default=MAX_AT_ONCE)
+    parser.add_argument("--inline-gateway", action="store_true")
     given = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     seconds = 0.0 if given.faults else given.minutes * 60
     played = asyncio.run(
-        play(given.seed, seconds=seconds, number=given.faults, at_once=given.at_once)
+        play(
+            given.seed,
+            seconds=seconds,
+            number=given.faults,
+            at_once=given.at_once,
+            inline_gateway=given.inline_gateway,
+        )
     )
     for line in played.report():
         print(line)

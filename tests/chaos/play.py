@@ -74,9 +74,11 @@ async def play(
     number: int = 0,
     max_freeze_s: float = MAX_FREEZE_S,
     at_once: int = MAX_AT_ONCE,
+    inline_gateway: bool = False,
 ) -> Play:
     """Play the plan of a seed for so many seconds, or its first faults; where something was violated,
-    the platform's folder is kept."""
+    the platform's folder is kept. With `inline_gateway` the gateways are in the workers, and share their
+    faults."""
     folder = Path(tempfile.mkdtemp(prefix="hkt-"))
     journals = folder / "j"
     journals.mkdir()
@@ -97,9 +99,12 @@ async def play(
         coordinators=COORDINATORS,
         env=env,
         config=config,
+        inline_gateway=inline_gateway,
         ready_timeout_s=READY_S,
     ) as platform:
         plan = faults(seed, max_freeze_s=max_freeze_s)
+        if inline_gateway:
+            plan = (fault for fault in plan if fault.target != "gateway")
         injection = Injection(platform, at_once=at_once)
         chosen = islice(plan, number or None)
         played = await _played(platform, seed, journals, injection, chosen, seconds)

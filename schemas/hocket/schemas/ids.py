@@ -7,6 +7,7 @@ from typing import Any
 RUN_ID_HEX = 24
 """Hex digits of a run id: 96 bits, so that 10^12 runs collide with a chance of 10^-5."""
 _INPUT_DIGEST_BYTES = 8
+_plain_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 def run_id(tenant: str, key: str) -> str:
@@ -79,7 +80,7 @@ def content_hash(value: Any) -> str:
 def input_digest(value: Any) -> str:
     """Return a short digest of an attempt's input, a JSON value; the order of an object's keys does not
     matter, for Postgres does not keep it."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    text = _plain_json(value)
     return hashlib.blake2b(text.encode(), digest_size=_INPUT_DIGEST_BYTES).hexdigest()
 
 

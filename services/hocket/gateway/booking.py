@@ -249,6 +249,6 @@ class Booking:
     def _go_on(self) -> None:
         self._under_way = []
         if self._waiting:
-            self._send()
+            self._schedule(urgent=any(entry.stored is not None for entry in self._waiting))
         else:
             self._idle.set()

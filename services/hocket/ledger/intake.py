@@ -45,8 +45,8 @@ IDLE_FETCH_MS = 2_000.0
 GATHER_MS = 20.0
 """How long the first record of a batch waits for others."""
 BUSY_GATHER_MS = 100.0
-BUSY_BATCH = 25
-"""After a batch of this size the next one gathers for BUSY_GATHER_MS: fewer, fuller transactions."""
+BUSY_RECORDS = 25
+"""After a batch of so many records the next gathers for BUSY_GATHER_MS: fewer, fuller transactions."""
 FIRST_PAUSE_MS = 100.0
 MAX_PAUSE_MS = 5_000.0
 DRAIN_MS = 5_000.0
@@ -134,8 +134,10 @@ class Intake:
             others = await self._records.fetch(MAX_BATCH - 1, timeout=self._gather_ms / 1000)
         except (TimeoutError, NatsError, JetStreamError):
             others = []  # whatever was lost with the request comes again after ack_wait
-        self._gather_ms = BUSY_GATHER_MS if len(others) >= BUSY_BATCH else GATHER_MS
-        return [*first, *others]
+        batch = [*first, *others]
+        records = sum(message.data.count(SEPARATOR) + 1 for message in batch)
+        self._gather_ms = BUSY_GATHER_MS if records >= BUSY_RECORDS else GATHER_MS
+        return batch
 
     async def _subscribed(self) -> JetStreamContext.PullSubscription:
         """Subscribe to the durable consumer; it is made where it is missing."""

@@ -1,11 +1,13 @@
 """What a partition keeps in memory, and what it forgets."""
 
+from dataclasses import replace
+
 from playing import START_MS, Play, python
 
 from hocket.coordinator import runs as module
 from hocket.coordinator.core.parking import PERSON_QUIET_MS
 from hocket.coordinator.core.state import Run
-from hocket.coordinator.runs import RUN_BYTES, Runs
+from hocket.coordinator.runs import EVENT_BYTES, RUN_BYTES, Runs
 
 DAY = {"slo_ms": 86_400_000}
 LATER_MS = START_MS + PERSON_QUIET_MS + 1
@@ -60,6 +62,19 @@ def test_large_ended_runs_are_forgotten_sooner() -> None:
     assert [n for n in range(5) if runs.get(f"r{n}") is None] == [0, 1]
 
 
+def test_ended_runs_of_many_steps_are_forgotten_sooner() -> None:
+    runs = Runs()
+    play = Play({f"n{number}": python() for number in range(500)}, run_id="wide")
+    for number in range(500):
+        play.finish(f"n{number}")
+    runs.put(play.run)  # 1.5 MB by its steps, whatever of its events is known
+    kept = module.MAX_ENDED_BYTES // (500 * EVENT_BYTES)
+    for n in range(kept):
+        runs.put(replace(play.run, run_id=f"r{n}"))
+    assert runs.get("wide") is None
+    assert runs.get("r0") is not None
+
+
 def test_what_is_in_flight_counts_its_events_until_it_leaves() -> None:
     runs = Runs()
     one, other = waiting("r1"), waiting("r2")
@@ -67,7 +82,7 @@ def test_what_is_in_flight_counts_its_events_until_it_leaves() -> None:
     runs.put(other)
     runs.grew("r1", 500)
     runs.grew("unknown", 10_000)
-    assert runs.in_flight_bytes == 2 * RUN_BYTES + 500
+    assert runs.in_flight_bytes == 2 * RUN_BYTES + EVENT_BYTES + 500
     assert runs.park(one)
     assert runs.in_flight_bytes == RUN_BYTES
 

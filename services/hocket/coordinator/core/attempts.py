@@ -165,7 +165,7 @@ def _dispatch(
     assert step.dispatched_at_ms is not None
     left_ms = max(1.0, u.run.deadline_at_ms - step.dispatched_at_ms)
     judged = judged and step.link is Link.NODE and may_be_spared(u, plan)
-    request = StepRequested.model_construct(
+    request = StepRequested(
         run_id=u.run.run_id,
         tenant=u.run.tenant,
         pipeline=u.run.pipeline,
