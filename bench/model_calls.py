@@ -115,20 +115,24 @@ def pipeline(width: int, calls_per_step: int | None) -> dict[str, Any]:
     }
 
 
-def models() -> dict[str, Any]:
+def configuration(concurrency: int | None) -> dict[str, Any]:
     prices = {
         "input_usd_per_mtok": str(INPUT_USD_PER_MTOK),
         "output_usd_per_mtok": str(OUTPUT_USD_PER_MTOK),
     }
     backend = {"function": "quick_model:answer", "limit": 4_096, "prices": prices}
-    return {"models": {"quick": {"backends": [backend]}}}
+    config: dict[str, Any] = {"models": {"quick": {"backends": [backend]}}}
+    if concurrency is not None:
+        given = {"concurrency": concurrency}
+        config["node_types"] = {"llm": given, "python": given}
+    return config
 
 
 async def main(options: argparse.Namespace) -> None:
     """Start a platform, measure, check, print."""
     print(machine_text(), file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
-        config, counter = written(Path(folder))
+        config, counter = written(Path(folder), options.concurrency)
         path = os.pathsep.join(part for part in (HERE, os.environ.get("PYTHONPATH")) if part)
         env = {"PYTHONPATH": path, CALLS_FILE: str(counter)}
         platform = Platform(
@@ -147,10 +151,10 @@ async def main(options: argparse.Namespace) -> None:
     print(json.dumps(result, indent=2), flush=True)
 
 
-def written(folder: Path) -> tuple[Path, Path]:
+def written(folder: Path, concurrency: int | None) -> tuple[Path, Path]:
     """Write the configuration and the model's count into a folder."""
     config, counter = folder / "hocket.yaml", folder / "calls"
-    config.write_text(yaml.safe_dump(models()))
+    config.write_text(yaml.safe_dump(configuration(concurrency)))
     counter.write_bytes(COUNTER.pack(0))
     return config, counter
 
@@ -186,6 +190,7 @@ async def measured(
         "steps_of_a_run": options.width,
         "calls_of_a_run": calls_of_a_run,
         "inline_gateway": options.inline_gateway,
+        "concurrency": options.concurrency,
         "calls_booked": calls,
         "run_p50_ms": round(statistics.median(latencies), 1),
         "run_p99_ms": round(latencies[int(len(latencies) * 0.99)], 1),
@@ -263,6 +268,9 @@ if __name__ == "__main__":
     parser.add_argument("--inflight", type=int, default=48)
     parser.add_argument("--width", type=int, default=8)
     parser.add_argument("--calls-per-step", type=int, help="python nodes that call so often each")
+    parser.add_argument(
+        "--concurrency", type=int, help="steps of a type that the worker runs at once"
+    )
     parser.add_argument(
         "--inline-gateway", action="store_true", help="the gateway in the worker's process"
     )

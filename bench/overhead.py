@@ -65,6 +65,7 @@ IDLE_FROM_S = 10.0
 """After the last run, so that what follows it is over."""
 IDLE_S = 30.0
 MAX_INFLIGHT = 10_000
+SPEED_ROUNDS = 50
 MIN_WARMUP_RUNS = 20
 HERE = str(Path(__file__).resolve().parent)
 MIB = 1024 * 1024
@@ -225,7 +226,12 @@ async def main(arguments: argparse.Namespace) -> None:
     print(machine_text(), file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
         path = os.pathsep.join(part for part in (HERE, os.environ.get("PYTHONPATH")) if part)
-        platform = Platform(Path(folder), env={"PYTHONPATH": path}, log_level="warning")
+        platform = Platform(
+            Path(folder),
+            env={"PYTHONPATH": path},
+            config=written(Path(folder), arguments.concurrency),
+            log_level="warning",
+        )
         async with platform:
             name = arguments.workload
             api = Api(platform.api_url, TENANT)
@@ -344,6 +350,15 @@ def _rss_bytes(pid: int) -> int:
     return int(resident) * os.sysconf("SC_PAGE_SIZE")
 
 
+def written(folder: Path, concurrency: int | None) -> Path | None:
+    """Write the configuration file, where the default does not do, and return it."""
+    if concurrency is None:
+        return None
+    config = folder / "hocket.yaml"
+    config.write_text(json.dumps({"node_types": {"python": {"concurrency": concurrency}}}))
+    return config
+
+
 def machine_text() -> str:
     """Say what machine this is, and how busy."""
     cpus = [
@@ -357,8 +372,18 @@ def machine_text() -> str:
     return (
         f"machine: {os.cpu_count()} x {cpus[0] if cpus else machine.machine()}, "
         f"{memory_gib:.0f} GiB, Linux {machine.release()}, Python {machine.python_version()}; "
-        f"load {load:.2f} before the start{', SCHED_BATCH' if batch else ''}"
+        f"load {load:.2f} before the start{', SCHED_BATCH' if batch else ''}; {speed_text()}"
     )
+
+
+def speed_text() -> str:
+    """Say how fast this machine runs Python at the moment: a guest of a crowded host is slower."""
+    times_ms = []
+    for _ in range(SPEED_ROUNDS):
+        begin_s = time.perf_counter()
+        sum(number * number for number in range(100_000))
+        times_ms.append((time.perf_counter() - begin_s) * 1000)
+    return f"100,000 squares take {min(times_ms):.1f} to {max(times_ms):.1f} ms"
 
 
 def _show(name: str, measured: Round, workload: Workload) -> None:
@@ -402,6 +427,11 @@ if __name__ == "__main__":
     parser.add_argument("--runs", type=_whole(1, 10_000_000), default=1_000)
     parser.add_argument("--inflight", type=_whole(1, MAX_INFLIGHT), default=64)
     parser.add_argument("--rounds", type=_whole(1, 100), default=1)
+    parser.add_argument(
+        "--concurrency",
+        type=_whole(1, 4_096),
+        help="steps that the worker runs at once, else its default",
+    )
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
         uvloop.run(main(parser.parse_args()))

@@ -42,11 +42,13 @@ ACK_WAIT_MS = 10_000.0
 MAX_ACK_PENDING = 4 * MAX_BATCH
 IDLE_FETCH_MS = 2_000.0
 """How long one request for records waits; also how soon reading goes on after NATS was away."""
-GATHER_MS = 20.0
-"""How long the first record of a batch waits for others."""
-BUSY_GATHER_MS = 100.0
+GATHER_MS = 10.0
+"""How long the first record of a batch waits for others, before they are fetched together."""
+BUSY_GATHER_MS = 90.0
 BUSY_RECORDS = 25
 """After a batch of so many records the next gathers for BUSY_GATHER_MS: fewer, fuller transactions."""
+FETCH_MS = 10.0
+"""How long what waits in the stream may take to come."""
 FIRST_PAUSE_MS = 100.0
 MAX_PAUSE_MS = 5_000.0
 DRAIN_MS = 5_000.0
@@ -130,13 +132,16 @@ class Intake:
             await asyncio.sleep(FIRST_PAUSE_MS / 1000)
             return ()
         self._health.report(self._component, True, "reading")
+        await asyncio.sleep(self._gather_ms / 1000)  # one by one they would wake us each
         try:
-            others = await self._records.fetch(MAX_BATCH - 1, timeout=self._gather_ms / 1000)
+            others = await self._records.fetch(MAX_BATCH - 1, timeout=FETCH_MS / 1000)
         except (TimeoutError, NatsError, JetStreamError):
             others = []  # whatever was lost with the request comes again after ack_wait
         batch = [*first, *others]
         records = sum(message.data.count(SEPARATOR) + 1 for message in batch)
         self._gather_ms = BUSY_GATHER_MS if records >= BUSY_RECORDS else GATHER_MS
+        if len(batch) == MAX_BATCH:
+            self._gather_ms = 0.0  # there is a backlog
         return batch
 
     async def _subscribed(self) -> JetStreamContext.PullSubscription:
