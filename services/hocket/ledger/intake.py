@@ -47,6 +47,8 @@ GATHER_MS = 10.0
 BUSY_GATHER_MS = 90.0
 BUSY_RECORDS = 25
 """After a batch of so many records the next gathers for BUSY_GATHER_MS: fewer, fuller transactions."""
+BACKLOG_BATCH = 100
+"""After a batch of so many messages the next does not gather: more than enough are there."""
 FETCH_MS = 10.0
 """How long what waits in the stream may take to come."""
 FIRST_PAUSE_MS = 100.0
@@ -140,8 +142,8 @@ class Intake:
         batch = [*first, *others]
         records = sum(message.data.count(SEPARATOR) + 1 for message in batch)
         self._gather_ms = BUSY_GATHER_MS if records >= BUSY_RECORDS else GATHER_MS
-        if len(batch) == MAX_BATCH:
-            self._gather_ms = 0.0  # there is a backlog
+        if len(batch) >= BACKLOG_BATCH:
+            self._gather_ms = 0.0
         return batch
 
     async def _subscribed(self) -> JetStreamContext.PullSubscription:
