@@ -113,7 +113,7 @@ class Intake:
             await self._move(await _until(stopping, self._fetch(IDLE_FETCH_MS)), stopping)
         try:
             async with asyncio.timeout(DRAIN_MS / 1000):
-                while batch := await self._fetch(GATHER_MS):
+                while batch := await self._fetch(BUSY_GATHER_MS):
                     await self._move(batch, stopping)
         except TimeoutError:
             log.warning("ledger_drain_incomplete", drain_ms=DRAIN_MS)
