@@ -12,7 +12,7 @@ from collections.abc import Callable
 MAX_RUNS = 20_000
 """In one coordinator, unless its settings say otherwise."""
 MAX_RUN_BYTES = 256 * 1024 * 1024
-"""In one coordinator, as `runs.py` estimates it."""
+"""Of the events that the runs were made of, in one coordinator."""
 ROOM_SHARE = 0.9
 
 

@@ -1,8 +1,8 @@
 """The runs that a partition has in memory: those in flight, and those that ended lately.
 
-How much memory they take is estimated from the events they were made of: an event's message, and
-EVENT_BYTES for the step that it makes or changes. What ended is kept to know a repeated task or a late
-result, up to MAX_ENDED runs and MAX_ENDED_BYTES; what is beyond that, or parked, stands in Postgres.
+How much runs in flight are is counted in bytes of the events they were made of. What ended is kept to
+know a repeated task or a late result, up to MAX_ENDED runs and MAX_ENDED_BYTES of memory; what is beyond
+that, or parked, stands in Postgres.
 """
 
 from collections import OrderedDict
@@ -15,8 +15,8 @@ MAX_ENDED = 4_000
 MAX_ENDED_BYTES = 16 * 1024 * 1024
 RUN_BYTES = 1_000
 """What a run counts at least."""
-EVENT_BYTES = 3_000
-"""What an event counts beside its message; a run of eight steps that call a model was 31 kB in all."""
+STEP_BYTES = 3_000
+"""What a step of an ended run counts beside its events: eight that call a model were 31 kB in all."""
 MAX_RESTING = 2_000
 """Runs that are found to rest at a time: their rows are written in one batch."""
 
@@ -65,7 +65,7 @@ class Runs:
 
     def remember(self, run: Run, size_bytes: int = 0) -> None:
         """Keep a run that has ended, for a while; `size_bytes` are those of its events, where known."""
-        size_bytes = RUN_BYTES + max(size_bytes, EVENT_BYTES * len(run.steps))
+        size_bytes += RUN_BYTES + STEP_BYTES * len(run.steps)
         self.forget(run.run_id)
         self._ended[run.run_id] = (run, size_bytes)
         self._ended_bytes += size_bytes
@@ -84,9 +84,8 @@ class Runs:
     def grew(self, run_id: str, size_bytes: int) -> None:
         """Count an event of so many bytes for a run in flight."""
         if run_id in self.in_flight:
-            counted = EVENT_BYTES + size_bytes
-            self._sizes[run_id] = self._sizes.get(run_id, 0) + counted
-            self._in_flight_bytes += counted
+            self._sizes[run_id] = self._sizes.get(run_id, 0) + size_bytes
+            self._in_flight_bytes += size_bytes
 
     def resting(self, now_ms: float) -> list[tuple[Run, float]]:
         """Return the runs that rest, and until when; call it about once a second."""

@@ -7,7 +7,7 @@ from playing import START_MS, Play, python
 from hocket.coordinator import runs as module
 from hocket.coordinator.core.parking import PERSON_QUIET_MS
 from hocket.coordinator.core.state import Run
-from hocket.coordinator.runs import EVENT_BYTES, RUN_BYTES, Runs
+from hocket.coordinator.runs import RUN_BYTES, STEP_BYTES, Runs
 
 DAY = {"slo_ms": 86_400_000}
 LATER_MS = START_MS + PERSON_QUIET_MS + 1
@@ -68,7 +68,7 @@ def test_ended_runs_of_many_steps_are_forgotten_sooner() -> None:
     for number in range(500):
         play.finish(f"n{number}")
     runs.put(play.run)  # 1.5 MB by its steps, whatever of its events is known
-    kept = module.MAX_ENDED_BYTES // (500 * EVENT_BYTES)
+    kept = module.MAX_ENDED_BYTES // (500 * STEP_BYTES)
     for n in range(kept):
         runs.put(replace(play.run, run_id=f"r{n}"))
     assert runs.get("wide") is None
@@ -82,7 +82,7 @@ def test_what_is_in_flight_counts_its_events_until_it_leaves() -> None:
     runs.put(other)
     runs.grew("r1", 500)
     runs.grew("unknown", 10_000)
-    assert runs.in_flight_bytes == 2 * RUN_BYTES + EVENT_BYTES + 500
+    assert runs.in_flight_bytes == 2 * RUN_BYTES + 500
     assert runs.park(one)
     assert runs.in_flight_bytes == RUN_BYTES
 
