@@ -35,7 +35,7 @@ import structlog
 import uvloop
 import yaml
 from nats.aio.client import Client
-from overhead import HERE, TENANT, RunsMissing, check, children, cpu_s, machine_text
+from overhead import HERE, TENANT, RunsMissing, check, children, cpu_s, machine_text, slots
 from quick_model import CALLS_FILE, COUNTER, INPUT_TOKENS, OUTPUT_TOKENS
 
 from hocket.cli.api import Api
@@ -123,8 +123,7 @@ def configuration(concurrency: int | None) -> dict[str, Any]:
     backend = {"function": "quick_model:answer", "limit": 4_096, "prices": prices}
     config: dict[str, Any] = {"models": {"quick": {"backends": [backend]}}}
     if concurrency is not None:
-        given = {"concurrency": concurrency}
-        config["node_types"] = {"llm": given, "python": given}
+        config |= slots(concurrency, "llm", "python")
     return config
 
 

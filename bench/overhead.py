@@ -53,6 +53,7 @@ from hocket.cli.api import Api
 from hocket.cli.platform import Platform
 from hocket.kit.events import REPLY_TO
 from hocket.schemas import subjects
+from hocket.workers.configuration import MAX_CONCURRENCY
 
 TENANT = "default"
 TEXT = "{{ %s.text }}"
@@ -355,8 +356,13 @@ def written(folder: Path, concurrency: int | None) -> Path | None:
     if concurrency is None:
         return None
     config = folder / "hocket.yaml"
-    config.write_text(json.dumps({"node_types": {"python": {"concurrency": concurrency}}}))
+    config.write_text(json.dumps(slots(concurrency, "python")))
     return config
+
+
+def slots(concurrency: int, *types: str) -> dict[str, Any]:
+    """Return the configuration of a worker that runs so many steps of each type at once."""
+    return {"node_types": {name: {"concurrency": concurrency} for name in types}}
 
 
 def machine_text() -> str:
@@ -429,7 +435,7 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=_whole(1, 100), default=1)
     parser.add_argument(
         "--concurrency",
-        type=_whole(1, 4_096),
+        type=_whole(1, MAX_CONCURRENCY),
         help="steps that the worker runs at once, else its default",
     )
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))

@@ -8,6 +8,7 @@ RUN_ID_HEX = 24
 """Hex digits of a run id: 96 bits, so that 10^12 runs collide with a chance of 10^-5."""
 _INPUT_DIGEST_BYTES = 8
 _plain_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+"""One for all: `json.dumps` would make an encoder for each step."""
 
 
 def run_id(tenant: str, key: str) -> str:

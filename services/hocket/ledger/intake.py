@@ -139,12 +139,7 @@ class Intake:
             others = await self._records.fetch(MAX_BATCH - 1, timeout=FETCH_MS / 1000)
         except (TimeoutError, NatsError, JetStreamError):
             others = []  # whatever was lost with the request comes again after ack_wait
-        batch = [*first, *others]
-        records = sum(message.data.count(SEPARATOR) + 1 for message in batch)
-        self._gather_ms = BUSY_GATHER_MS if records >= BUSY_RECORDS else GATHER_MS
-        if len(batch) >= BACKLOG_BATCH:
-            self._gather_ms = 0.0
-        return batch
+        return [*first, *others]
 
     async def _subscribed(self) -> JetStreamContext.PullSubscription:
         """Subscribe to the durable consumer; it is made where it is missing."""
@@ -176,6 +171,8 @@ class Intake:
                     entries.append(Entry(message, line, record_of(line)))
                 except HocketError as error:
                     await self._bury(message, line, error)
+        if batch:
+            self._gather_ms = _gather_ms(len(batch), len(entries))
         for begin in range(0, len(entries), MAX_ROWS):
             if not await self._written(entries[begin : begin + MAX_ROWS], stopping):
                 return
@@ -230,6 +227,13 @@ class Intake:
         )
         self._metrics.buried.inc()
         log.error("usage_buried", code=error.code, reason=str(error))
+
+
+def _gather_ms(messages: int, records: int) -> float:
+    """Return how long the batch after one of that size gathers."""
+    if messages >= BACKLOG_BATCH:
+        return 0.0
+    return BUSY_GATHER_MS if records >= BUSY_RECORDS else GATHER_MS
 
 
 async def _until(
