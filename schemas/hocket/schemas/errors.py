@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from hocket.schemas.bounded import Milliseconds, StoredText
+
 
 class ErrorClass(StrEnum):
     """The coarse kind of an error; `retry.on` and `fallback.on` name these or exact codes."""
@@ -38,17 +40,17 @@ class ErrorInfo(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    code: str
-    message: str
+    code: StoredText
+    message: StoredText
     error_class: ErrorClass = ErrorClass.PERMANENT
     retryable: bool = False
-    field: str | None = None
-    component: str | None = None
-    state: str | None = None
-    retry_at_ms: float | None = None
+    field: StoredText | None = None
+    component: StoredText | None = None
+    state: StoredText | None = None
+    retry_at_ms: Milliseconds | None = None
     alternatives: tuple[str, ...] = ()
-    slack_ms: float | None = None
-    budget_left_usd: str | None = None
+    slack_ms: Milliseconds | None = None
+    budget_left_usd: StoredText | None = None
     details: dict[str, Any] = Field(default_factory=dict)
 
 

@@ -11,6 +11,17 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from hocket.schemas.bounded import (
+    Balance,
+    Count,
+    Int32,
+    Milliseconds,
+    Money,
+    Name,
+    Number,
+    StepKey,
+    StoredText,
+)
 from hocket.schemas.errors import ErrorInfo
 
 
@@ -39,12 +50,12 @@ class Priority(StrEnum):
 class RunParent(Message):
     """The step of another run that waits for this one. `depth` counts the runs above this one."""
 
-    run_id: str
-    step: str
-    attempt: int
-    partition: int
-    depth: int = 1
-    dispatched_at_ms: float | None = None
+    run_id: Name
+    step: StepKey
+    attempt: Int32
+    partition: Int32
+    depth: Int32 = 1
+    dispatched_at_ms: Milliseconds | None = None
     """When the step was handed out; goes back with the result."""
 
 
@@ -54,9 +65,9 @@ class RunOrigin(Message):
     then gets `step_input`, where given, instead of its own), or all that a new input or another
     version changes."""
 
-    run_id: str
+    run_id: Name
     operation: Literal["retry", "rerun"]
-    from_step: str | None = None
+    from_step: StepKey | None = None
     step_input: dict[str, Any] | None = None
 
 
@@ -69,23 +80,23 @@ class RunAccepted(Message):
 
     kind: ClassVar[str] = "accepted"
 
-    run_id: str
-    tenant: str
-    pipeline: str
-    version: int
+    run_id: Name
+    tenant: Name
+    pipeline: Name
+    version: Int32
     input: dict[str, Any]
     priority: Priority
-    deadline_at_ms: float
-    budget_usd: Decimal | None = None
-    idempotency_key: str | None = None
+    deadline_at_ms: Milliseconds
+    budget_usd: Money | None = None
+    idempotency_key: Name | None = None
     rejected: ErrorInfo | None = None
     probe: bool = False
     """The run is not given up as infeasible: it measures a pipeline whose runs are."""
-    task_ack: str | None = None
-    checked_at_ms: float | None = None
-    reply_to: str | None = None
+    task_ack: Name | None = None
+    checked_at_ms: Milliseconds | None = None
+    reply_to: Name | None = None
     progress: bool = False
-    traceparent: str | None = None
+    traceparent: Name | None = None
     parent: RunParent | None = None
     origin: RunOrigin | None = None
 
@@ -93,10 +104,10 @@ class RunAccepted(Message):
 class Spend(Message):
     """What an attempt's model calls used in sum."""
 
-    calls: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost_usd: Decimal = Decimal(0)
+    calls: Count = 0
+    input_tokens: Count = 0
+    output_tokens: Count = 0
+    cost_usd: Money = Decimal(0)
 
 
 class Timing(Message):
@@ -107,14 +118,14 @@ class Timing(Message):
     sub-run tells every kind of its critical path.
     """
 
-    coordinator_ms: float = 0.0
-    queue_ms: float = 0.0
-    execution_ms: float = 0.0
-    gateway_queue_ms: float = 0.0
-    model_ms: float = 0.0
-    backoff_ms: float = 0.0
-    cache_ms: float = 0.0
-    waiting_ms: float = 0.0
+    coordinator_ms: Milliseconds = 0.0
+    queue_ms: Milliseconds = 0.0
+    execution_ms: Milliseconds = 0.0
+    gateway_queue_ms: Milliseconds = 0.0
+    model_ms: Milliseconds = 0.0
+    backoff_ms: Milliseconds = 0.0
+    cache_ms: Milliseconds = 0.0
+    waiting_ms: Milliseconds = 0.0
 
 
 class AttemptFinished(Message):
@@ -129,24 +140,24 @@ class AttemptFinished(Message):
 
     kind: ClassVar[str] = "finished"
 
-    run_id: str
-    step: str
-    attempt: int
+    run_id: Name
+    step: StepKey
+    attempt: Int32
     output: Any = None
     error: ErrorInfo | None = None
-    started_at_ms: float = 0.0
-    finished_at_ms: float = 0.0
-    queued_at_ms: float = 0.0
-    delivery: int = 0
+    started_at_ms: Milliseconds = 0.0
+    finished_at_ms: Milliseconds = 0.0
+    queued_at_ms: Milliseconds = 0.0
+    delivery: Int32 = 0
     """How often the attempt had come to a worker when this one had it; part of its calls' ids."""
-    worker: str = ""
+    worker: Name = ""
     spend: Spend = Spend()
     timing: Timing | None = None
     """None where all of it was execution."""
     degraded: bool = False
     """Of a sub-run: it ended `degraded`."""
-    dispatched_at_ms: float | None = None
-    input_digest: str = ""
+    dispatched_at_ms: Milliseconds | None = None
+    input_digest: Name = ""
 
 
 class AttemptsFinished(Message):
@@ -162,11 +173,11 @@ class SignalReceived(Message):
 
     kind: ClassVar[str] = "signal"
 
-    run_id: str
-    signal_id: str
-    name: str
+    run_id: Name
+    signal_id: Name
+    name: Name
     payload: Any = None
-    by: str = ""
+    by: Name = ""
 
 
 class CancelRequested(Message):
@@ -174,9 +185,9 @@ class CancelRequested(Message):
 
     kind: ClassVar[str] = "cancel"
 
-    run_id: str
-    reason: str = ""
-    by: str = ""
+    run_id: Name
+    reason: StoredText = ""
+    by: Name = ""
 
 
 class TimerFired(Message):
@@ -184,17 +195,17 @@ class TimerFired(Message):
 
     kind: ClassVar[str] = "timer"
 
-    run_id: str
-    due_at_ms: float
+    run_id: Name
+    due_at_ms: Milliseconds
 
 
 class NodeDuration(Message):
     """How long a node takes: decayed mean and variance (ms, ms^2), and the weight they rest on."""
 
-    path: str
-    mean_ms: float
-    variance: float
-    weight: float
+    path: StepKey
+    mean_ms: Milliseconds
+    variance: Number
+    weight: Number
 
 
 class OutlookChanged(Message):
@@ -202,8 +213,8 @@ class OutlookChanged(Message):
 
     kind: ClassVar[str] = "outlook"
 
-    tenant: str
-    pipeline: str
+    tenant: Name
+    pipeline: Name
     nodes: tuple[NodeDuration, ...]
 
 
@@ -213,14 +224,14 @@ class CacheAnswered(Message):
 
     kind: ClassVar[str] = "cache"
 
-    run_id: str
-    step: str
-    key: str
+    run_id: Name
+    step: StepKey
+    key: Name
     hit: bool
     output: Any = None
-    computed_by_run: str = ""
-    computed_by_step: str = ""
-    saved_usd: Decimal = Decimal(0)
+    computed_by_run: Name = ""
+    computed_by_step: StepKey = ""
+    saved_usd: Money = Decimal(0)
 
 
 RunEvent = (
@@ -269,44 +280,44 @@ class StepRequested(Message):
     log's clock) goes back with the result.
     """
 
-    run_id: str
-    tenant: str
-    pipeline: str
-    version: int
-    step: str
-    node: str
-    type: str
-    attempt: int
+    run_id: Name
+    tenant: Name
+    pipeline: Name
+    version: Int32
+    step: StepKey
+    node: StepKey
+    type: Name
+    attempt: Int32
     input: Any
     config: dict[str, Any]
-    deadline_at_ms: float
-    run_deadline_at_ms: float | None = None
-    slack_ms: float
-    timeout_ms: float
+    deadline_at_ms: Milliseconds
+    run_deadline_at_ms: Milliseconds | None = None
+    slack_ms: Milliseconds
+    timeout_ms: Milliseconds
     priority: Priority
-    partition: int
-    epoch: int
-    budget_usd: Decimal | None = None
-    budget_left_usd: Decimal | None = None
+    partition: Int32
+    epoch: Count
+    budget_usd: Money | None = None
+    budget_left_usd: Balance | None = None
     effects_external: bool = False
-    held_ms: float = 0.0
-    start_by_at_ms: float | None = None
-    dispatched_at_ms: float | None = None
+    held_ms: Milliseconds = 0.0
+    start_by_at_ms: Milliseconds | None = None
+    dispatched_at_ms: Milliseconds | None = None
 
 
 class StepCancelled(Message):
     """Stop an attempt (or with `step` None every attempt of the run) wherever it runs."""
 
-    run_id: str
-    step: str | None = None
-    attempt: int | None = None
-    reason: str = ""
+    run_id: Name
+    step: StepKey | None = None
+    attempt: Int32 | None = None
+    reason: StoredText = ""
 
 
 class WorkerAnnounced(Message):
     """A worker lives and can run so many steps of each type at once; none, where it stops."""
 
-    worker: str
+    worker: Name
     slots: dict[str, int]
 
 
@@ -318,16 +329,16 @@ class StepChanged(Message):
 
     kind: ClassVar[str] = "step-changed"
 
-    run_id: str
-    step: str
-    node: str
-    type: str
-    state: str
-    attempt: int
-    at_ms: float
-    deadline_at_ms: float | None = None
-    slack_ms: float | None = None
-    duration_ms: float | None = None
+    run_id: Name
+    step: StepKey
+    node: StepKey
+    type: Name
+    state: Name
+    attempt: Int32
+    at_ms: Milliseconds
+    deadline_at_ms: Milliseconds | None = None
+    slack_ms: Milliseconds | None = None
+    duration_ms: Milliseconds | None = None
     error: ErrorInfo | None = None
 
 
@@ -336,16 +347,16 @@ class RunFinished(Message):
 
     kind: ClassVar[str] = "run-finished"
 
-    run_id: str
-    tenant: str
-    pipeline: str
-    version: int
-    status: str
+    run_id: Name
+    tenant: Name
+    pipeline: Name
+    version: Int32
+    status: Name
     output: Any = None
     error: ErrorInfo | None = None
-    accepted_at_ms: float
-    finished_at_ms: float
-    deadline_at_ms: float
+    accepted_at_ms: Milliseconds
+    finished_at_ms: Milliseconds
+    deadline_at_ms: Milliseconds
 
 
 class TaskRejected(Message):
@@ -353,10 +364,10 @@ class TaskRejected(Message):
 
     kind: ClassVar[str] = "task-rejected"
 
-    tenant: str
-    pipeline: str
+    tenant: Name
+    pipeline: Name
     error: ErrorInfo
-    task_id: str | None = None
+    task_id: Name | None = None
     status: Literal["rejected"] = "rejected"
 
 
@@ -366,13 +377,13 @@ class TaskRejected(Message):
 class Attribution(Message):
     """Who a call is for; every field stands in the usage record."""
 
-    tenant: str = "default"
-    pipeline: str | None = None
-    version: int | None = None
-    run_id: str | None = None
-    node: str | None = None
-    step: str | None = None
-    attempt: int | None = None
+    tenant: Name = "default"
+    pipeline: Name | None = None
+    version: Int32 | None = None
+    run_id: Name | None = None
+    node: StepKey | None = None
+    step: StepKey | None = None
+    attempt: Int32 | None = None
 
 
 class ChatMessage(Message):
@@ -398,7 +409,7 @@ class Document(Message):
     `id` is the citation marker (`P1`, `S1`); a passage has `text`, a table `columns` and `rows`.
     """
 
-    id: str
+    id: Name
     kind: Literal["passage", "table"] = "passage"
     title: str = ""
     source: str = ""
@@ -428,29 +439,29 @@ class CallRequest(Message):
     speak OpenAI's API send it on as it is. `chunks_to` is an inbox of the caller's that gets a CallChunk
     for each piece of the answer as it is made."""
 
-    call_id: str
-    model: str
+    call_id: StepKey
+    model: Name
     messages: tuple[ChatMessage, ...] = ()
     documents: tuple[Document, ...] = ()
     task: str = "chat"
     context: dict[str, Any] = Field(default_factory=dict)
     embed: tuple[str, ...] = ()
-    max_tokens: int | None = None
-    temperature: float | None = None
+    max_tokens: Count | None = None
+    temperature: Number | None = None
     response_schema: dict[str, Any] | None = None
     tools: tuple[dict[str, Any], ...] = ()
     tool_choice: str | dict[str, Any] | None = None
     openai: OpenAIBody | None = None
-    chunks_to: str | None = None
-    deadline_at_ms: float
-    useful_until_ms: float | None = None
+    chunks_to: Name | None = None
+    deadline_at_ms: Milliseconds
+    useful_until_ms: Milliseconds | None = None
     """When the answer is of use at the latest; the call's place in queues goes by it. Without it, the
     deadline."""
     priority: Priority = Priority.STANDARD
     requires: Requirements = Field(default_factory=lambda: NO_REQUIREMENTS)
-    budget_usd: Decimal | None = None
+    budget_usd: Money | None = None
     """What the run may spend in all, and what was left of it when the caller last heard."""
-    budget_left_usd: Decimal | None = None
+    budget_left_usd: Balance | None = None
     attribution: Attribution = Attribution()
 
 
@@ -465,43 +476,43 @@ class Completion(Message):
     embeddings: tuple[tuple[float, ...], ...] = ()
     tool_calls: tuple[dict[str, Any], ...] = ()
     openai: dict[str, Any] | None = None
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
+    input_tokens: Count = 0
+    output_tokens: Count = 0
+    cached_tokens: Count = 0
     finish_reason: str = ""
 
 
 class HeldCall(Message):
     """Who holds this call? Whoever does answers `reply_to` when it is made."""
 
-    call_id: str
-    reply_to: str
+    call_id: StepKey
+    reply_to: Name
 
 
 class CallCancelled(Message):
     """Stop a model call wherever it runs; what it used is booked all the same."""
 
-    call_id: str
+    call_id: StepKey
 
 
 class CallReply(Message):
     """The gateway's answer: text (or `embeddings`) with its usage, or a typed error. `latency_ms` is
     the gateway's time for the call, of which it waited `queue_ms` for a backend to have room."""
 
-    call_id: str
+    call_id: StepKey
     text: str = ""
     data: Any = None
     embeddings: tuple[tuple[float, ...], ...] = ()
     tool_calls: tuple[dict[str, Any], ...] = ()
     openai: dict[str, Any] | None = None
-    model: str = ""
-    backend: str = ""
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    cost_usd: Decimal = Decimal(0)
-    latency_ms: float = 0.0
-    queue_ms: float = 0.0
+    model: Name = ""
+    backend: Name = ""
+    input_tokens: Count = 0
+    output_tokens: Count = 0
+    cached_tokens: Count = 0
+    cost_usd: Money = Decimal(0)
+    latency_ms: Milliseconds = 0.0
+    queue_ms: Milliseconds = 0.0
     finish_reason: str = ""
     error: ErrorInfo | None = None
 
@@ -510,8 +521,8 @@ class CallChunk(Message):
     """A piece of a call's answer while it is made, numbered from 0. The CallReply has the whole; a
     piece that is missed is missed (core NATS)."""
 
-    call_id: str
-    number: int
+    call_id: StepKey
+    number: Int32
     text: str
 
 
@@ -522,14 +533,14 @@ class BackendControl(Message):
     """
 
     action: Literal["load", "unload", "status"]
-    backend: str
-    timeout_ms: float = Field(60_000, gt=0, le=3_600_000)
+    backend: Name
+    timeout_ms: Milliseconds = Field(60_000, gt=0, le=3_600_000)
 
 
 class BackendControlled(Message):
     """What came of it: whether the model is ready, and for `status` what its server counted."""
 
-    backend: str
+    backend: Name
     ready: bool | None = None
     statistics: dict[str, Any] | None = None
     error: ErrorInfo | None = None
@@ -539,19 +550,19 @@ class NodeExpected(Message):
     """A node that will need a model: which one (None where its handler decides), and how long after its
     run's acceptance it is expected to begin."""
 
-    node: str
-    model: str | None = None
-    after_ms: float
+    node: StepKey
+    model: Name | None = None
+    after_ms: Milliseconds
 
 
 class RunsExpected(Message):
     """So many runs of a pipeline were accepted; the models of their nodes can be made ready."""
 
-    tenant: str
-    pipeline: str
-    version: int
-    runs: int = 1
-    accepted_at_ms: float
+    tenant: Name
+    pipeline: Name
+    version: Int32
+    runs: Int32 = 1
+    accepted_at_ms: Milliseconds
     nodes: tuple[NodeExpected, ...]
 
 
@@ -559,24 +570,24 @@ class PromptExpected(Message):
     """A node of a run is next, and the beginning of its prompt is known: its server may read that while
     the steps before it still run."""
 
-    tenant: str
-    pipeline: str
-    version: int
-    run_id: str
-    node: str
-    model: str
+    tenant: Name
+    pipeline: Name
+    version: Int32
+    run_id: Name
+    node: StepKey
+    model: Name
     messages: tuple[ChatMessage, ...]
     requires: Requirements = NO_REQUIREMENTS
-    deadline_at_ms: float
-    budget_usd: Decimal | None = None
-    budget_left_usd: Decimal | None = None
+    deadline_at_ms: Milliseconds
+    budget_usd: Money | None = None
+    budget_left_usd: Balance | None = None
 
 
 class ReplicasUsed(Message):
     """What one gateway did with replicas that are started and stopped: for how long each had calls since
     the last time (those that have one now are `in_use`), and which cold ones its calls wait for."""
 
-    gateway: str
+    gateway: Name
     busy_ms: dict[str, float] = Field(default_factory=dict)
     in_use: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
@@ -587,62 +598,62 @@ class WarmRecord(Message):
     busy with calls, idle, or provisioned without the model; and what it cost. `reason`: why it was
     warm at the end of it."""
 
-    call_id: str
+    call_id: StepKey
     """The record's own id; the ledger keeps one row for each."""
     kind: Literal["warm"] = "warm"
-    backend: str
-    replica: str = ""
-    model: str
-    reason: str = ""
-    from_at_ms: float
-    to_at_ms: float
-    starting_ms: float = 0.0
-    busy_ms: float = 0.0
-    idle_ms: float = 0.0
-    provisioned_ms: float = 0.0
-    usd_per_hour: Decimal = Decimal(0)
-    cost_usd: Decimal = Decimal(0)
-    wasted_usd: Decimal = Decimal(0)
+    backend: Name
+    replica: Name = ""
+    model: Name
+    reason: StoredText = ""
+    from_at_ms: Milliseconds
+    to_at_ms: Milliseconds
+    starting_ms: Milliseconds = 0.0
+    busy_ms: Milliseconds = 0.0
+    idle_ms: Milliseconds = 0.0
+    provisioned_ms: Milliseconds = 0.0
+    usd_per_hour: Money = Decimal(0)
+    cost_usd: Money = Decimal(0)
+    wasted_usd: Money = Decimal(0)
 
 
 class CallOpened(Message):
     """A call is about to be made: stored before its backend is asked, so that a call whose gateway is
     killed is known. `expected_usd` is what such a call is expected to cost."""
 
-    call_id: str
+    call_id: StepKey
     kind: Literal["opened"] = "opened"
     attribution: Attribution
-    model: str
-    backend: str
-    replica: str = ""
-    gateway: str = ""
-    expected_usd: Decimal = Decimal(0)
-    started_at_ms: float
-    deadline_at_ms: float
+    model: Name
+    backend: Name
+    replica: Name = ""
+    gateway: Name = ""
+    expected_usd: Money = Decimal(0)
+    started_at_ms: Milliseconds
+    deadline_at_ms: Milliseconds
 
 
 class ExperimentControl(Message):
     """Look at the experiments, or switch an arm off (`rollback`) or on again (`restore`) by hand."""
 
     action: Literal["list", "rollback", "restore"]
-    experiment: str = ""
-    arm: str = ""
-    by: str = ""
+    experiment: Name = ""
+    arm: Name = ""
+    by: Name = ""
 
 
 class ArmState(Message):
     """An arm of an experiment as a gateway knows it: calls in all, and of the last ones how many failed,
     were slow, or belonged to runs that did not succeed, each with their number."""
 
-    arm: str
-    model: str
-    weight: float
+    arm: Name
+    model: Name
+    weight: Number
     control: bool = False
     off: bool = False
-    reason: str = ""
-    since_ms: float | None = None
-    by: str = ""
-    calls: int = 0
+    reason: StoredText = ""
+    since_ms: Milliseconds | None = None
+    by: Name = ""
+    calls: Count = 0
     errors: tuple[int, int] = (0, 0)
     slow: tuple[int, int] = (0, 0)
     outcomes: tuple[int, int] = (0, 0)
@@ -651,11 +662,11 @@ class ArmState(Message):
 class ExperimentState(Message):
     """An experiment with its arms, the control first."""
 
-    experiment: str
-    model: str
-    tenant: str | None = None
-    pipeline: str | None = None
-    node: str | None = None
+    experiment: Name
+    model: Name
+    tenant: Name | None = None
+    pipeline: Name | None = None
+    node: StepKey | None = None
     judged: bool = True
     """Whether a bad arm is rolled back without a hand."""
     arms: tuple[ArmState, ...] = ()
@@ -674,20 +685,20 @@ class ArmRolledBack(Message):
 
     kind: ClassVar[str] = "arm-rolled-back"
 
-    experiment: str
-    arm: str
-    model: str
-    cause: str
-    reason: str
-    by: str = ""
-    at_ms: float
+    experiment: Name
+    arm: Name
+    model: Name
+    cause: Name
+    reason: StoredText
+    by: Name = ""
+    at_ms: Milliseconds
 
 
 class OutcomeTold(Message):
     """Somebody judges a run: whether its result was good. For callers whose runs are not Hocket's, or
     who know better than the run's status."""
 
-    run_id: str
+    run_id: Name
     good: bool
 
 
@@ -695,7 +706,7 @@ class CandidateSeen(Message):
     """A replica that routing looked at: the lower score wins; `refused` says why it could not take the
     call."""
 
-    backend: str
+    backend: Name
     score: tuple[float, ...] = ()
     refused: str = ""
 
@@ -705,27 +716,27 @@ class CallDecision(Message):
     `left_out`), why the first one won, what had been tried before, and why the attempt was made at all
     (`because`: a retry, a stage of a cascade, a hedge)."""
 
-    model: str
-    reason: str
-    because: str = ""
-    queue_ms: float = 0.0
+    model: Name
+    reason: StoredText
+    because: StoredText = ""
+    queue_ms: Milliseconds = 0.0
     tried: tuple[str, ...] = ()
     candidates: tuple[CandidateSeen, ...] = ()
-    left_out: int = 0
+    left_out: Int32 = 0
 
 
 class CallRefused(Message):
     """A call that no backend was asked for, and why: nothing was spent. Told as well as can be, and
     kept for a week."""
 
-    call_id: str
+    call_id: StepKey
     kind: Literal["refused"] = "refused"
     attribution: Attribution
-    model: str
-    error_code: str
-    reason: str
-    gateway: str = ""
-    refused_at_ms: float
+    model: Name
+    error_code: Name
+    reason: StoredText
+    gateway: Name = ""
+    refused_at_ms: Milliseconds
 
 
 class UsageRecord(Message):
@@ -736,24 +747,24 @@ class UsageRecord(Message):
     lost. `experiment` and `arm` stand where the call was part of one.
     """
 
-    call_id: str
+    call_id: StepKey
     kind: Literal["call", "cascade", "speculation"] = "call"
     attribution: Attribution
-    model: str
-    backend: str
-    replica: str = ""
+    model: Name
+    backend: Name
+    replica: Name = ""
     status: Literal["ok", "error", "cancelled"]
-    error_code: str | None = None
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    input_usd_per_mtok: Decimal = Decimal(0)
-    output_usd_per_mtok: Decimal = Decimal(0)
-    cached_usd_per_mtok: Decimal | None = None
-    request_usd: Decimal = Decimal(0)
-    cost_usd: Decimal = Decimal(0)
-    started_at_ms: float
-    latency_ms: float
-    experiment: str | None = None
-    arm: str | None = None
+    error_code: Name | None = None
+    input_tokens: Count = 0
+    output_tokens: Count = 0
+    cached_tokens: Count = 0
+    input_usd_per_mtok: Money = Decimal(0)
+    output_usd_per_mtok: Money = Decimal(0)
+    cached_usd_per_mtok: Money | None = None
+    request_usd: Money = Decimal(0)
+    cost_usd: Money = Decimal(0)
+    started_at_ms: Milliseconds
+    latency_ms: Milliseconds
+    experiment: Name | None = None
+    arm: Name | None = None
     decision: CallDecision | None = None

@@ -1,0 +1,68 @@
+"""Field types of messages whose values Postgres, NATS and JSON can all carry.
+
+A message from outside is parsed with these, so that a number that overflows, a character that cannot be
+stored or a name of six thousand characters is refused where it comes in and names its field. The
+bounds fit the columns and indexes of the schema `hocket`; docs/limits.md lists them.
+"""
+
+from decimal import Decimal
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+MAX_NAME_CHARS = 256
+MAX_STEP_CHARS = 2_400
+"""With its run's id a step's key must fit into one entry of an index (2,704 bytes)."""
+MAX_TEXT_CHARS = 20_000
+MAX_INT32 = 2**31 - 1
+MAX_COUNT = 2**53
+"""Integers up to here are the same in every language's JSON."""
+MAX_MILLISECONDS = 1e15
+"""The year 33658, as a moment; both signs, since slack is negative when a run is late."""
+MAX_USD = 10**12
+MAX_USD_PLACES = 40
+"""Decimal places of an amount: a price per million tokens times tokens needs far fewer."""
+REPLACEMENT = "\ufffd"
+
+_PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
+
+
+def stored_text(value: object, *, limit: int = MAX_TEXT_CHARS) -> object:
+    """Return text as it can be stored: U+0000 and halves of surrogate pairs become U+FFFD, and what
+    goes beyond `limit` characters is cut. Other values come back as they are."""
+    if not isinstance(value, str):
+        return value
+    text = value if len(value) <= limit else value[: limit - 1] + "…"
+    if "\x00" in text:
+        text = text.replace("\x00", REPLACEMENT)
+    if not text.isascii():
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+Name = Annotated[str, Field(max_length=MAX_NAME_CHARS, pattern=_PRINTABLE)]
+"""A name or an identifier: at most 256 characters, no control characters."""
+StepKey = Annotated[str, Field(max_length=MAX_STEP_CHARS, pattern=_PRINTABLE)]
+"""The key of a step inside its run, or what is derived from it: at most 2,400 characters."""
+StoredText = Annotated[str, BeforeValidator(stored_text)]
+"""Text for people: what cannot be stored is replaced, what is too long is cut (20,000 characters)."""
+Int32 = Annotated[int, Field(ge=0, le=MAX_INT32)]
+"""A small count or number: 0 to 2^31 - 1."""
+Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+"""A count of tokens, calls or bytes: 0 to 2^53."""
+Milliseconds = Annotated[
+    float, Field(ge=-MAX_MILLISECONDS, le=MAX_MILLISECONDS, allow_inf_nan=False)
+]
+"""A moment since the Unix epoch or a duration, in milliseconds; finite."""
+Number = Annotated[float, Field(allow_inf_nan=False)]
+"""A finite number."""
+Money = Annotated[
+    Decimal,
+    Field(ge=0, le=MAX_USD, decimal_places=MAX_USD_PLACES, allow_inf_nan=False),
+]
+"""US dollars: 0 to 10^12, at most 40 decimal places."""
+Balance = Annotated[
+    Decimal,
+    Field(ge=-MAX_USD, le=MAX_USD, decimal_places=MAX_USD_PLACES, allow_inf_nan=False),
+]
+"""What is left of an amount of US dollars; negative where more was spent."""
