@@ -73,7 +73,7 @@ class Wire:
     async def to(cls, nats_url: str) -> AsyncIterator["Wire"]:
         wire = cls(int(nats_url.rsplit(":", 1)[1]))
         server = await asyncio.start_server(wire._connected, LOOPBACK, 0)
-        wire.url = f"nats://{LOOPBACK}:{server.sockets[0].getsockname()[1]}"
+        wire.url = f"{nats_url.rsplit(':', 1)[0]}:{server.sockets[0].getsockname()[1]}"
         try:
             yield wire
         finally:

@@ -1,7 +1,7 @@
 """Where a running platform can be reached: `run/platform.json` in its data folder.
 
 Written when everything is ready, removed at the end. A file left behind by a killed process is
-recognised by its process id. It holds the database's password, so only its user may read it.
+recognised by its process id. It holds the passwords of NATS and Postgres, so only its user may read it.
 """
 
 import json

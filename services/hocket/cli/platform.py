@@ -109,6 +109,11 @@ class Platform:
         return self._given_nats or self.servers.nats_url
 
     @property
+    def nats_url_file(self) -> Path | None:
+        """The file with the embedded server's URL and password; None where NATS is the user's own."""
+        return None if self._given_nats else self.servers.nats.url_file
+
+    @property
     def database_url(self) -> str:
         """The URL of the platform's database."""
         return self._given_database or self.servers.database_url

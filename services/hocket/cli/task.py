@@ -113,10 +113,10 @@ async def _publish(connection: Client, nats_url: str, task: Task, reply: dict[st
         )
     except NoStreamResponseError as error:
         reason = f"it has no stream {subjects.TASKS}, so no Hocket uses it"
-        raise BrokerUnreachable(url=nats_url, reason=reason) from error
+        raise BrokerUnreachable(url=_without_secrets(nats_url), reason=reason) from error
     except (NatsTimeout, TimeoutError) as error:
         reason = f"it did not confirm the task within {PUBLISH_TIMEOUT_S:g} s"
-        raise BrokerUnreachable(url=nats_url, reason=reason) from error
+        raise BrokerUnreachable(url=_without_secrets(nats_url), reason=reason) from error
 
 
 async def _keep_looking(look: Look, end: asyncio.Future[dict[str, Any]]) -> None:

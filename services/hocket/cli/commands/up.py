@@ -117,20 +117,24 @@ def _print_summary(platform: "Platform", took_s: float) -> None:
     from hocket.cli.console import out
     from hocket.cli.folders import default_data_dir
 
+    url_file = platform.nats_url_file
+    any_client = "or publish a JSON object on hocket.task.default.NAME with any NATS client"
     rows = [
         ("REST API", f"{platform.api_url}  (docs: {platform.api_url}/docs)"),
         ("models", f"{platform.gateway_url}  (OpenAI's API)"),
-        ("NATS", platform.nats_url),
+        ("NATS", _without_password(platform.nats_url)),
         ("Postgres", _without_password(platform.database_url)),
         ("data, logs", f"{platform.data_dir}, {platform.log_dir.name}/"),
     ]
+    if url_file is not None:
+        rows.insert(3, ("", f"URL with its password: {url_file}"))
     if platform.data_dir != default_data_dir():
         rows.append(("other shells", f"export HOCKET_DATA_DIR={platform.data_dir}"))
     rows += [
         ("", ""),
         ("apply", "hocket pipeline apply FILE"),
         ("run", "hocket run NAME -i question='...'"),
-        ("", "or publish a JSON object on hocket.task.default.NAME with any NATS client"),
+        ("", any_client),
         ("look", "hocket runs list, hocket cost, hocket doctor"),
         ("stop", "Ctrl-C"),
     ]

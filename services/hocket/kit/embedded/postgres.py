@@ -18,7 +18,6 @@ restarts. As root the server runs under an account of its own (see account.py).
 
 import asyncio
 import os
-import secrets
 import shutil
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
@@ -33,6 +32,7 @@ from hocket.kit.embedded.account import account_for_postgres, let_account_reach,
 from hocket.kit.embedded.errors import ClusterNotMade, ServerBinaryMissing
 from hocket.kit.embedded.launcher import identity, is_zombie
 from hocket.kit.embedded.ports import LOOPBACK
+from hocket.kit.embedded.secret_files import stored_password, write_private
 from hocket.kit.embedded.supervisor import (
     NotAnswering,
     SupervisedServer,
@@ -46,7 +46,6 @@ INSTALL_FOLDER = "pginstall18"
 ROLE = "hocket"
 DATABASE = "hocket"
 MAINTENANCE_DATABASE = "postgres"
-PASSWORD_BYTES = 24
 CONNECT_TIMEOUT_S = 2.0
 STATEMENT_TIMEOUT_S = 30.0
 INITDB_TIMEOUT_S = 60.0
@@ -111,7 +110,7 @@ class PostgresServer(SupervisedServer):
             install = postgres_install()
             let_account_read(install, install.parent.with_name(f"{MODULE}.libs"))
             let_account_reach(self._account, install, self.folder)
-        self._password = self._stored_password()
+        self._password = stored_password(self.folder / "password")
         if not self.data_dir.exists():
             await self._make_cluster()
         self._write_settings()
@@ -152,21 +151,12 @@ class PostgresServer(SupervisedServer):
         finally:
             await connection.close(timeout=CONNECT_TIMEOUT_S)
 
-    def _stored_password(self) -> str:
-        file = self.folder / "password"
-        try:
-            return file.read_text("ascii").strip()
-        except FileNotFoundError:
-            password = secrets.token_hex(PASSWORD_BYTES)
-            _write_private(file, password)
-            return password
-
     async def _make_cluster(self) -> None:
         workshop = self.folder / "cluster.new"
         shutil.rmtree(workshop, ignore_errors=True)
         workshop.mkdir(mode=0o700)
         cluster, password_file = workshop / "cluster", workshop / "password"
-        _write_private(password_file, self._password)
+        write_private(password_file, self._password)
         if self._account is not None:
             for path in (workshop, password_file):
                 os.chown(path, self._account.uid, self._account.gid)
@@ -247,14 +237,6 @@ def _end_processes_in(cluster: Path) -> None:
                 os.kill(int(entry.name), signal.SIGKILL)
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue  # it ended meanwhile, or it belongs to somebody else
-
-
-def _write_private(file: Path, text: str) -> None:
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as opened:
-        opened.write(text + "\n")
-        opened.flush()
-        os.fsync(opened.fileno())
 
 
 def _sync_folder(folder: Path) -> None:

@@ -55,7 +55,7 @@ class EmbeddedServers:
 
     @property
     def nats_url(self) -> str:
-        """The URL for NATS clients."""
+        """The URL for NATS clients, with user and password."""
         return self.nats.url
 
     @property

@@ -1,0 +1,29 @@
+"""Files of the data folder that only their owner may read: passwords, and what holds them."""
+
+import os
+import secrets
+from pathlib import Path
+
+PASSWORD_BYTES = 24
+
+
+def stored_password(file: Path) -> str:
+    """Return the password that `file` holds, at the first time a new one."""
+    try:
+        return file.read_text("ascii").strip()
+    except FileNotFoundError:
+        password = secrets.token_hex(PASSWORD_BYTES)
+        write_private(file, password)
+        return password
+
+
+def write_private(file: Path, text: str) -> None:
+    """Replace `file` by `text` and a line end, synced and with mode 0600 from its first byte on."""
+    draft = file.with_name(f"{file.name}.new")
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+        opened.write(text.rstrip("\n") + "\n")
+        opened.flush()
+        os.fsync(opened.fileno())
+    draft.replace(file)
