@@ -22,7 +22,8 @@ from sqlglot.errors import OptimizeError, SqlglotError
 from sqlglot.optimizer.scope import traverse_scope
 from sqlglot.tokenizer_core import TokenType
 
-from hocket.workers.sql import functions
+from hocket.workers.sql import casts, functions
+from hocket.workers.sql.attributes import check_attributes
 from hocket.workers.sql.errors import (
     SqlConstructRefused,
     SqlFunctionRefused,
@@ -80,6 +81,8 @@ _FUNCTION_MODULES = frozenset(
         "temporal",
     )
 )
+_OBJECTS_ALLOWED: Final = ("OID", "REGCONFIG")
+_SAMPLE_METHODS: Final = ("BERNOULLI", "SYSTEM")
 _CORE_REFUSED = (
     exp.Cache,
     exp.CombinedAggFunc,
@@ -191,6 +194,7 @@ def check_query(
     within: Sequence[str] | None = None,
     default_schema: str | None = None,
     functions_allowed: Iterable[str] = (),
+    types_allowed: Iterable[str] = (),
     max_rows: int,
 ) -> CheckedQuery:
     """Check that `sql` is one SELECT over allowed tables, and return the statement to run instead.
@@ -210,6 +214,7 @@ def check_query(
         ),
         default_schema=default_schema or _DEFAULT_SCHEMA.get(dialect),
         functions_allowed=frozenset(name.lower() for name in functions_allowed),
+        types_allowed=frozenset(types_allowed),
     )
     for count, node in enumerate(tree.walk()):
         if count == MAX_NODES:
@@ -217,6 +222,8 @@ def check_query(
         if node.error_messages():  # the parser takes a few that it cannot make sense of itself
             raise SqlUnreadable(dialect=dialect, reason=f"a {node.key} in it is not complete")
         rules.check_node(node)
+    if dialect == "postgres":
+        check_attributes(tree)
     found = rules.resolve_tables(tree)
     columns = _columns(tree, dialect)
     _number_of_parameters(tree)
@@ -289,6 +296,7 @@ class _Rules:
     lists: tuple[tuple[TablePattern, ...], ...]
     default_schema: str | None
     functions_allowed: frozenset[str]
+    types_allowed: frozenset[str]
 
     def check_node(self, node: exp.Expr) -> None:
         """Refuse a node that no reading query needs."""
@@ -300,11 +308,13 @@ class _Rules:
             )
         if isinstance(node, exp.DML | exp.DDL | exp.Command) and not isinstance(node, exp.Query):
             raise SqlNotOneSelect(found=f"{_article(_name_of(node))} inside")
-        if isinstance(node, exp.ObjectIdentifier):
+        if isinstance(node, exp.ObjectIdentifier) and node.this not in _OBJECTS_ALLOWED:
             raise SqlConstructRefused(
                 construct=f"a cast to {node.this}, which reads the system catalog",
                 cure="Name the object in the text instead.",
             )
+        if isinstance(node, exp.DataType) and self.dialect == "postgres":
+            casts.check_type(node, self.types_allowed)
         if isinstance(node, exp.Placeholder):
             self._check_placeholder(node)
         if not self._is_allowed_class(node):
@@ -318,6 +328,8 @@ class _Rules:
             self._check_args(node, _SELECT_ARGS)
         if isinstance(node, exp.Table):
             self._check_args(node, _TABLE_ARGS)
+        if isinstance(node, exp.TableSample) and self.dialect == "postgres":
+            self._check_sample(node)
         if isinstance(node, exp.CTE) and not isinstance(node.this, exp.Query | exp.Values):
             raise SqlNotOneSelect(found=f"{_article(_name_of(node.this))} in WITH")
 
@@ -336,6 +348,13 @@ class _Rules:
                     construct=f"`{key.strip('_')}` in {_excerpt(node, self.dialect)}",
                     cure="Write the query without it.",
                 )
+
+    def _check_sample(self, node: exp.TableSample) -> None:
+        if node.text("method").upper() not in _SAMPLE_METHODS:
+            raise SqlConstructRefused(
+                construct=f"a sampling method of its own (`{node.text('method')}`)",
+                cure="Use SYSTEM or BERNOULLI.",
+            )
 
     def _check_placeholder(self, node: exp.Placeholder) -> None:
         if not isinstance(node.this, str) or not _PARAMETER_NAME.fullmatch(node.this):
