@@ -158,7 +158,7 @@ async def main(arguments: argparse.Namespace) -> None:
         config.write_text(yaml.safe_dump(sections), "utf-8")
         async with Platform(
             Path(folder) / "d",
-            env={"PYTHONPATH": HERE},
+            env={"HOCKET_HANDLERS": "handlers", "PYTHONPATH": HERE},
             worker_types=("python",),
             config=config,
             log_level="warning",

@@ -122,7 +122,7 @@ class Meter:
 async def main(arguments: argparse.Namespace) -> None:
     """Start a platform, run every shape, print."""
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
-        env = {"PYTHONPATH": HERE}
+        env = {"HOCKET_HANDLERS": "handlers", "PYTHONPATH": HERE}
         async with Platform(
             Path(folder), env=env, services=SERVICES, worker_types=("python",), log_level="warning"
         ) as platform:

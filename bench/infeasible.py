@@ -190,7 +190,12 @@ async def play(tasks: Sequence[Task], name: str, slots: int) -> list[Played]:
             "node_types": {"llm": {"concurrency": slots}},
         }
         config.write_text(yaml.safe_dump(sections), "utf-8")
-        env = {"PYTHONPATH": HERE, "HOCKET_DISPATCH_ORDER": order, METER: str(meter)}
+        env = {
+            "HOCKET_HANDLERS": "handlers",
+            "PYTHONPATH": HERE,
+            "HOCKET_DISPATCH_ORDER": order,
+            METER: str(meter),
+        }
         async with Platform(
             Path(folder) / "d",
             env=env,

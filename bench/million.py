@@ -40,7 +40,7 @@ TENANT = "default"
 PIPELINE = "one"
 STEP = {
     "type": "python",
-    "handler": "hocket.schemas.ids:content_hash",
+    "handler": "hocket.workers.builtin:echo",
     "with": {"value": "{{ input.n }}"},
 }
 SPEC = {"pipeline": PIPELINE, "slo_ms": 3_600_000, "nodes": {"a": STEP}}

@@ -133,7 +133,7 @@ async def main(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
         config, counter = written(Path(folder), options.concurrency)
         path = os.pathsep.join(part for part in (HERE, os.environ.get("PYTHONPATH")) if part)
-        env = {"PYTHONPATH": path, CALLS_FILE: str(counter)}
+        env = {"HOCKET_HANDLERS": "handlers", "PYTHONPATH": path, CALLS_FILE: str(counter)}
         platform = Platform(
             Path(folder),
             env=env,

@@ -151,7 +151,10 @@ async def _part(server: str, how: str, away_s: float, rate: float) -> dict[str, 
         config.write_text(yaml.safe_dump({"models": models}))
         path = os.pathsep.join(p for p in (HERE, os.environ.get("PYTHONPATH")) if p)
         async with Platform(
-            Path(folder) / "data", coordinators=2, env={"PYTHONPATH": path}, config=config
+            Path(folder) / "data",
+            coordinators=2,
+            env={"HOCKET_HANDLERS": "handlers", "PYTHONPATH": path},
+            config=config,
         ) as platform:
             api = Api(platform.api_url, TENANT)
             await asyncio.to_thread(api.post, "/v1/pipelines", SPEC)

@@ -229,7 +229,7 @@ async def main(arguments: argparse.Namespace) -> None:
         path = os.pathsep.join(part for part in (HERE, os.environ.get("PYTHONPATH")) if part)
         platform = Platform(
             Path(folder),
-            env={"PYTHONPATH": path},
+            env={"HOCKET_HANDLERS": "handlers", "PYTHONPATH": path},
             config=written(Path(folder), arguments.concurrency),
             log_level="warning",
         )

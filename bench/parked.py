@@ -32,7 +32,7 @@ from hocket.schemas import subjects
 from hocket.schemas.messages import SignalReceived
 
 TENANT = "default"
-STEP = {"type": "python", "handler": "hocket.schemas.ids:content_hash", "with": {"value": 1}}
+STEP = {"type": "python", "handler": "hocket.workers.builtin:echo", "with": {"value": 1}}
 WARM_SPEC = {"pipeline": "warm", "slo_ms": 3_600_000, "nodes": {"a": STEP}}
 PARKED_SPEC = {
     "pipeline": "asking",

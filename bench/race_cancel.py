@@ -111,7 +111,7 @@ async def measure(
     models = {name: {"backends": [backend | {"model": name}]} for name in BRANCHES}
     config, journal = folder / "hocket.yaml", folder / "journal"
     config.write_text(yaml.safe_dump({"models": models}), "utf-8")
-    env = {"PYTHONPATH": str(HERE), "WORKFLOW_JOURNAL": str(journal)}
+    env = {"HOCKET_HANDLERS": "handlers", "PYTHONPATH": str(HERE), "WORKFLOW_JOURNAL": str(journal)}
     async with Platform(
         folder / "d", env=env, worker_types=("python",), config=config, log_level="warning"
     ) as platform:

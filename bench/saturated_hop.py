@@ -212,7 +212,7 @@ async def _play(
         config.write_text(yaml.safe_dump(sections), "utf-8")
         async with Platform(
             Path(folder) / "d",
-            env={"PYTHONPATH": HERE, "HOCKET_DISPATCH_ORDER": order},
+            env={"HOCKET_HANDLERS": "handlers", "PYTHONPATH": HERE, "HOCKET_DISPATCH_ORDER": order},
             worker_types=("python", "llm"),
             config=config,
             log_level="warning",

@@ -45,7 +45,7 @@ async def measured(arguments: argparse.Namespace, coordinators: int, workers: in
             Path(folder),
             coordinators=coordinators,
             workers=workers,
-            env={"PYTHONPATH": HERE},
+            env={"HOCKET_HANDLERS": "handlers", "PYTHONPATH": HERE},
             log_level="warning",
         )
         async with platform:

@@ -124,7 +124,11 @@ async def main(arguments: argparse.Namespace) -> None:
         "throughput": (arguments.runs, arguments.inflight),
     }
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
-        platform = Platform(Path(folder) / "hocket", env={"PYTHONPATH": HERE}, log_level="warning")
+        platform = Platform(
+            Path(folder) / "hocket",
+            env={"HOCKET_HANDLERS": "handlers", "PYTHONPATH": HERE},
+            log_level="warning",
+        )
         async with platform:
             api = Api(platform.api_url, TENANT)
             spec = WORKLOADS[WORKLOAD].pipeline(WORKLOAD)

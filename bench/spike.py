@@ -276,6 +276,7 @@ async def main(arguments: argparse.Namespace) -> None:
             async with Platform(
                 Path(folder) / "d",
                 env={
+                    "HOCKET_HANDLERS": "handlers",
                     "PYTHONPATH": HERE,
                     "HOCKET_INTERACTIVE_SHARE": str(arguments.slots_share),
                 },

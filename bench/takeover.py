@@ -130,6 +130,7 @@ async def main(arguments: argparse.Namespace) -> None:
         config = Path(folder) / "hocket.yaml"
         config.write_text(yaml.safe_dump({"node_types": {"python": {"concurrency": 256}}}))
         environment = {
+            "HOCKET_HANDLERS": "handlers",
             "PYTHONPATH": os.pathsep.join(p for p in (HERE, os.environ.get("PYTHONPATH")) if p),
             "HOCKET_PARTITIONS": str(arguments.partitions),
         }

@@ -65,6 +65,7 @@ async def start_worker(nats_url: str, folder: str) -> asyncio.subprocess.Process
         "HOCKET_NATS_URL": nats_url,
         "HOCKET_DATA_DIR": folder,
         "HOCKET_LOG_LEVEL": "warning",
+        "HOCKET_HANDLERS": "worker_hop",
         "PYTHONPATH": os.pathsep.join(
             [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
         ),

@@ -229,7 +229,11 @@ async def run_all(
             workers=workers,
             worker_types=("python",),
             services=("coordinator", "worker", "admin"),
-            env={"PYTHONPATH": path, "WORKFLOW_JOURNAL": str(journal)},
+            env={
+                "HOCKET_HANDLERS": "handlers",
+                "PYTHONPATH": path,
+                "WORKFLOW_JOURNAL": str(journal),
+            },
             config=config,
             log_level="warning",
         )

@@ -89,6 +89,7 @@ async def play(
     }
     config.write_text(yaml.safe_dump({"models": models, "workers": {"ack_wait_s": ACK_WAIT_S}}))
     env = {
+        "HOCKET_HANDLERS": "chaos.chaos_handlers",
         "PYTHONPATH": str(TESTS),
         journal.FOLDER: str(journals),
         "HOCKET_PARTITIONS": str(PARTITIONS),

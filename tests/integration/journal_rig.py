@@ -110,6 +110,7 @@ async def journal_rig() -> AsyncIterator[Rig]:
     config = folder / "hocket.yaml"
     config.write_text(yaml.safe_dump({"models": models}))
     environment = {
+        "HOCKET_HANDLERS": "journal_handlers",
         "PYTHONPATH": str(Path(__file__).parent),
         "JOURNAL_FOLDER": str(folder),
         "FAULT_JOURNAL": str(folder / "calls"),

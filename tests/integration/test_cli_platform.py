@@ -44,7 +44,7 @@ nodes:
 async def platform() -> AsyncIterator[Platform]:
     folder = Path(tempfile.mkdtemp(prefix="hocket-"))
     try:
-        async with Platform(folder, services=("ledger", "admin")) as running:
+        async with Platform(folder, services=("ledger", "admin"), handlers=("greet",)) as running:
             yield running
     finally:
         shutil.rmtree(folder)

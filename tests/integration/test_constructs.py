@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hocket.cli.api import Api
+from hocket.cli.errors import ApiRefused
 from hocket.cli.platform import Platform
 
 ECHO = {"type": "python", "handler": "construct_handlers:echo"}
@@ -20,7 +21,10 @@ BOUND_S = 20
 @pytest.fixture(scope="module")
 async def api() -> AsyncIterator[Api]:
     folder = Path(tempfile.mkdtemp(prefix="hocket-"))
-    environment = {"PYTHONPATH": str(Path(__file__).parent)}
+    environment = {
+        "HOCKET_HANDLERS": "construct_handlers",
+        "PYTHONPATH": str(Path(__file__).parent),
+    }
     services = ("coordinator", "worker", "ledger", "admin")
     async with Platform(
         folder / "d", env=environment, services=services, worker_types=("python",)
@@ -125,3 +129,18 @@ async def test_a_run_that_is_too_slow_expires_and_a_cancelled_one_stops(api: Api
         while (found := await asyncio.to_thread(api.get, path))["status"] == "running":  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     assert found["status"] == "cancelled"
+
+
+async def test_a_pipeline_that_names_a_function_off_the_list_is_not_applied(api: Api) -> None:
+    shell = {"type": "python", "handler": "subprocess:getoutput"}
+    with pytest.raises(ApiRefused) as refused:
+        await run(api, "shell", {"a": ECHO | {"fallback": [{"node": shell}]}}, {})
+    info = refused.value.info()
+    assert info.field == "nodes.a.fallback.0.node.handler"
+    assert "HOCKET_HANDLERS" in info.message
+
+
+async def test_the_built_in_functions_run_without_being_listed(api: Api) -> None:
+    builtin = {"type": "python", "handler": "hocket.workers.builtin:echo", "with": {"v": 4}}
+    end = await run(api, "built-in", {"a": builtin}, {})
+    assert end["output"] == {"v": 4}

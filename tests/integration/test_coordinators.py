@@ -62,6 +62,7 @@ def folder() -> Iterator[Path]:
 async def platform(folder: Path) -> AsyncIterator[Platform]:
     environment = {
         "COORDINATOR_JOURNAL": str(folder / "journal"),
+        "HOCKET_HANDLERS": "coordinator_handlers",
         "PYTHONPATH": str(Path(__file__).parent),
         "HOCKET_PARTITIONS": str(PARTITIONS),
     }

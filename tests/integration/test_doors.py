@@ -22,7 +22,7 @@ from hocket.schemas import ids, subjects
 from hocket.schemas.errors import HocketError
 
 BOUND_S = 20
-HASH = {"type": "python", "handler": "hocket.schemas.ids:content_hash"}
+ECHO = {"type": "python", "handler": "hocket.workers.builtin:echo"}
 PIPELINE = {
     "pipeline": "doors",
     "input": {
@@ -31,7 +31,7 @@ PIPELINE = {
         "properties": {"text": {"type": "string"}},
         "additionalProperties": False,
     },
-    "nodes": {"a": {**HASH, "with": {"text": "{{ input.text }}"}}, "b": {**HASH, "needs": ["a"]}},
+    "nodes": {"a": {**ECHO, "with": {"text": "{{ input.text }}"}}, "b": {**ECHO, "needs": ["a"]}},
 }
 
 
@@ -138,11 +138,11 @@ async def test_a_key_by_rest_names_the_run_by_nats(platform: Platform) -> None:
 
 
 BAD_PIPELINES = {
-    "cycle": ({"a": HASH | {"needs": ["b"]}, "b": HASH | {"needs": ["a"]}}, "a -> b -> a"),
+    "cycle": ({"a": ECHO | {"needs": ["b"]}, "b": ECHO | {"needs": ["a"]}}, "a -> b -> a"),
     "unknown node type": ({"a": {"type": "magic"}}, "nodes.a.type"),
     "unknown model": ({"a": {"type": "llm", "model": "nobody", "prompt": "?"}}, "nodes.a.model"),
-    "template": ({"a": HASH | {"with": {"v": "{{ nodes.zz.output }}"}}}, "nodes.zz"),
-    "unknown field": ({"a": HASH | {"retires": 3}}, "nodes.a.retires"),
+    "template": ({"a": ECHO | {"with": {"v": "{{ nodes.zz.output }}"}}}, "nodes.zz"),
+    "unknown field": ({"a": ECHO | {"retires": 3}}, "nodes.a.retires"),
 }
 
 

@@ -51,7 +51,11 @@ async def platform(journal: Path) -> AsyncIterator[Platform]:
     config = journal.parent / "hocket.yaml"
     models = {"probe": {"backends": [{"function": "fault_handlers:complete"}]}}
     config.write_text(yaml.safe_dump({"models": models, "workers": {"ack_wait_s": 2}}))
-    environment = {"FAULT_JOURNAL": str(journal), "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {
+        "FAULT_JOURNAL": str(journal),
+        "HOCKET_HANDLERS": "fault_handlers",
+        "PYTHONPATH": str(Path(__file__).parent),
+    }
     async with Platform(journal.parent / "data", env=environment, config=config) as running:
         api = Api(running.api_url, "default")
         await asyncio.to_thread(api.post, "/v1/pipelines", PIPELINE)

@@ -19,7 +19,7 @@ BOUND_S = 90
 MAX_RUNS = 20
 NAMES = ("coordinator", "coordinator-2")
 ACCEPTED = 'hocket_tasks_total{outcome="accepted"}'
-STEP = {"type": "python", "handler": "hocket.schemas.ids:content_hash", "with": {"value": 1}}
+STEP = {"type": "python", "handler": "hocket.workers.builtin:echo", "with": {"value": 1}}
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ async def journal() -> AsyncIterator[Path]:
 @pytest.fixture(scope="module")
 async def api(journal: Path) -> AsyncIterator[Api]:
     environment = {
+        "HOCKET_HANDLERS": "dispatch_handlers",
         "PYTHONPATH": str(Path(__file__).parent),
         "DISPATCH_JOURNAL": str(journal),
     }

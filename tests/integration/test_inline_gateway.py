@@ -44,7 +44,11 @@ async def platform(journal: Path) -> AsyncIterator[Platform]:
     config = journal.parent / "hocket.yaml"
     models = {"probe": {"backends": [{"function": "fault_handlers:complete"}]}}
     config.write_text(yaml.safe_dump({"models": models, "workers": {"ack_wait_s": 2}}))
-    environment = {"FAULT_JOURNAL": str(journal), "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {
+        "FAULT_JOURNAL": str(journal),
+        "HOCKET_HANDLERS": "fault_handlers,journal_handlers",
+        "PYTHONPATH": str(Path(__file__).parent),
+    }
     data = journal.parent / "data"
     running = Platform(data, env=environment, config=config, inline_gateway=True, workers=2)
     async with running:

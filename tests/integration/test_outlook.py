@@ -30,7 +30,11 @@ BOUND_S = 20.0
 @pytest.fixture
 async def platform() -> AsyncIterator[Platform]:
     folder = Path(tempfile.mkdtemp(prefix="hocket-"))
-    environment = {"PYTHONPATH": str(Path(__file__).parent), "HOCKET_PARTITIONS": "1"}
+    environment = {
+        "HOCKET_HANDLERS": "construct_handlers",
+        "PYTHONPATH": str(Path(__file__).parent),
+        "HOCKET_PARTITIONS": "1",
+    }
     services = ("coordinator", "worker", "admin")
     async with Platform(
         folder / "d", env=environment, services=services, worker_types=("python",)

@@ -42,6 +42,7 @@ async def platform() -> AsyncIterator[Platform]:
     config = folder / "hocket.yaml"
     config.write_text(yaml.safe_dump({"node_types": {"python": {"concurrency": SLOTS}}}))
     environment = {
+        "HOCKET_HANDLERS": "dispatch_handlers",
         "PYTHONPATH": str(Path(__file__).parent),
         "DISPATCH_JOURNAL": str(folder / "journal"),
         "HOCKET_PARTITIONS": "2",

@@ -26,7 +26,10 @@ SOON_MS = 14_000
 async def platform() -> AsyncIterator[Platform]:
     folder = Path(tempfile.mkdtemp(prefix="hocket-"))
     services = ("coordinator", "worker", "admin")
-    environment = {"PYTHONPATH": str(Path(__file__).parent)}
+    environment = {
+        "HOCKET_HANDLERS": "construct_handlers",
+        "PYTHONPATH": str(Path(__file__).parent),
+    }
     async with Platform(folder / "data", services=services, env=environment) as running:
         yield running
     shutil.rmtree(folder)

@@ -32,7 +32,7 @@ async def platform() -> AsyncIterator[Platform]:
     config.write_text(yaml.safe_dump({"models": models}))
     async with Platform(
         folder / "d",
-        env={"PYTHONPATH": str(Path(__file__).parent)},
+        env={"HOCKET_HANDLERS": "path_handlers", "PYTHONPATH": str(Path(__file__).parent)},
         services=("coordinator", "worker", "gateway", "admin"),
         worker_types=("python", "llm"),
         config=config,

@@ -60,7 +60,7 @@ async def platform() -> AsyncIterator[Platform]:
         for name in ("bad", "good", "hang")
     }
     config.write_text(yaml.safe_dump({"models": models}))
-    environment = {"PYTHONPATH": str(Path(__file__).parent)}
+    environment = {"HOCKET_HANDLERS": "race_handlers", "PYTHONPATH": str(Path(__file__).parent)}
     async with Platform(
         folder / "d", env=environment, config=config, worker_types=("python",)
     ) as platform:

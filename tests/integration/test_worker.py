@@ -69,7 +69,7 @@ async def async_echo(value: Any) -> Any:
 
 
 async def test_a_step_gives_its_result_and_leaves_the_stream(rig: Rig) -> None:
-    async with rig.worker():
+    async with rig.worker(modules=[__name__]):
         step = await rig.send(input={"a": [1, "x"]}, config={"handler": f"{__name__}:async_echo"})
         result = await rig.result(step)
         assert (result.output, result.error, result.worker) == (
@@ -78,6 +78,19 @@ async def test_a_step_gives_its_result_and_leaves_the_stream(rig: Rig) -> None:
             "worker-under-test",
         )
         await rig.until_stream(subjects.STEPS, lambda messages: messages == 0)
+
+
+@pytest.mark.parametrize("handler", ["subprocess:getoutput", "os:system", "test_worker:eventually"])
+async def test_a_step_that_names_a_function_off_the_list_is_not_run(
+    rig: Rig, tmp_path: Path, handler: str
+) -> None:
+    mark = tmp_path / "mark"
+    async with rig.worker(modules=[__name__]):
+        step = await rig.send(input=f"touch {mark}", config={"handler": handler})
+        result = await rig.result(step)
+    assert result.error is not None
+    assert result.error.code == "handler_not_allowed"
+    assert not mark.exists()
 
 
 async def test_a_step_is_acknowledged_after_its_result_is_in_the_log(rig: Rig) -> None:
@@ -378,6 +391,7 @@ async def start_process(nats_url: str, folder: Path) -> asyncio.subprocess.Proce
         "NATS_URL": nats_url,
         "HOCKET_DATA_DIR": str(folder),
         "HOCKET_CONFIG": str(folder / "hocket.yaml"),
+        "HOCKET_HANDLERS": "worker_handlers",
         "PYTHONPATH": str(Path(__file__).parent),
     }
     return await asyncio.create_subprocess_exec(

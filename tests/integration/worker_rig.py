@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
@@ -24,6 +24,7 @@ from hocket.schemas.messages import (
     StepRequested,
     read_log,
 )
+from hocket.schemas.pipeline.handlers import AllowedHandlers
 from hocket.workers.nodes.python import PythonNode
 from hocket.workers.runtime.context import Context
 from hocket.workers.runtime.meters import Meters
@@ -91,6 +92,7 @@ class Rig:
         self,
         handlers: Mapping[str, Any] | None = None,
         *,
+        modules: Sequence[str] = (),
         slots: int = 8,
         blobs: BlobStore | None = None,
         name: str = "worker-under-test",
@@ -98,7 +100,7 @@ class Rig:
     ) -> AsyncIterator[Worker]:
         bus = await Bus.connect(self.nats_url, name=name)
         with ThreadPoolExecutor(2) as threads:
-            handlers = handlers or {"python": PythonNode(threads)}
+            handlers = handlers or {"python": PythonNode(threads, AllowedHandlers.of(modules))}
             worker = Worker(
                 bus,
                 handlers,

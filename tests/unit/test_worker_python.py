@@ -1,18 +1,21 @@
 """How `module:function` becomes a call, and what is refused."""
 
 import asyncio
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel, Field
 
-from hocket.schemas.errors import InvalidInput
+from hocket.schemas.errors import HocketError, InvalidInput
 from hocket.schemas.messages import CallReply, CallRequest, Priority, StepRequested
-from hocket.workers.errors import HandlerRefused, HandlerUnknown
-from hocket.workers.nodes.python import PythonNode, check_allowed, resolve
+from hocket.schemas.pipeline.handlers import AllowedHandlers, HandlerNotAllowed
+from hocket.workers.errors import HandlerUnknown
+from hocket.workers.nodes.python import PythonNode, resolve
 from hocket.workers.runtime.context import Context
 
 
@@ -77,6 +80,8 @@ async def unreadable(value: "Missing") -> None:  # type: ignore[name-defined]  #
 
 not_callable = 7
 
+ALLOWED = AllowedHandlers.of([__name__, "no.such"])
+
 
 class NoCalls:
     async def make(self, request: CallRequest, headers: dict[str, str] | None = None) -> CallReply:
@@ -86,7 +91,7 @@ class NoCalls:
 @pytest.fixture
 def node() -> Iterator[PythonNode]:
     with ThreadPoolExecutor(2) as threads:
-        yield PythonNode(threads)
+        yield PythonNode(threads, ALLOWED)
 
 
 def context_of(function: str, step_input: Any) -> Context:
@@ -159,15 +164,124 @@ async def test_a_function_is_resolved_once_for_all_that_wait_for_it(node: Python
 )
 def test_a_handler_that_cannot_be_called_is_a_typed_error(handler: str, reason: str) -> None:
     with pytest.raises(HandlerUnknown, match=reason):
-        resolve(handler)
+        resolve(handler, ALLOWED)
 
 
-@pytest.mark.parametrize("handler", ["acme:f", "acme.tools:f", "acme.tools.deep:f"])
-def test_a_listed_module_and_what_is_below_it_may_run(handler: str) -> None:
-    check_allowed(handler, ("acme",))
+BORROWED = """
+import os, subprocess, json
+from os import system
+from subprocess import getoutput
+from json import dumps
+from functools import partial
+from packaging.version import parse
+from hocket.workers.nodes.verify import verdict_of
+from .inner import inside
+
+__all__ = ["parse", "system", "verdict_of"]
+
+run = partial(system, "true")
+
+class Shell:
+    def __call__(self, given): return given
+
+def own(given): return given
+
+def _private(given): return given
+
+def __getattr__(name): return os.system
+"""
 
 
-@pytest.mark.parametrize("handler", ["os:system", "acmeish:f"])
-def test_a_module_that_is_not_listed_may_not_run(handler: str) -> None:
-    with pytest.raises(HandlerRefused, match=r"node_types\.python\.modules"):
-        check_allowed(handler, ("acme",))
+@pytest.fixture
+def borrowing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AllowedHandlers]:
+    """A package that imports what must not be called through it."""
+    package = tmp_path / "borrowing"
+    package.mkdir()
+    (package / "__init__.py").write_text(BORROWED)
+    (package / "inner.py").write_text("def inside(given): return given\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield AllowedHandlers.of(["borrowing"])
+    for name in [name for name in sys.modules if name.partition(".")[0] == "borrowing"]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("name", ["own", "inside", "parse"])
+def test_what_a_module_defines_or_exports_may_run(borrowing: AllowedHandlers, name: str) -> None:
+    assert callable(resolve(f"borrowing:{name}", borrowing).call)
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        "borrowing:subprocess",
+        "borrowing:system",
+        "borrowing:getoutput",
+        "borrowing:dumps",
+        "borrowing:run",
+        "borrowing:verdict_of",
+        "borrowing:partial",
+        "borrowing:Shell",
+        "borrowing:_private",
+        "borrowing:__getattr__",
+        "borrowing:popen",
+        "borrowing.os:system",
+        "borrowing.subprocess:run",
+        "borrowing:os.system",
+        "borrowing:own.__globals__",
+        "borrowing.__init__:own",
+        "os:system",
+        "subprocess:getoutput",
+        "builtins:eval",
+        "json:dumps",
+        "packaging.version:parse",
+        "hocket.schemas.ids:content_hash",
+        "hocket.workers.nodes.verify:verify_draft",
+        "hocket.workers.builtin:asyncio",
+        "hocket.workers.builtin:take",
+        ".os:system",
+        "os :system",
+        "borrowing:own\n",
+        "",
+        None,
+        {"a": 1},
+    ],
+)
+async def test_what_is_not_a_modules_own_does_not_run(
+    borrowing: AllowedHandlers, handler: Any
+) -> None:
+    context = context_of("echo", ["touch /tmp/never"])
+    step = context.step.model_copy(update={"config": {"handler": handler}})
+    with ThreadPoolExecutor(1) as threads:
+        context.step = step
+        with pytest.raises((HandlerNotAllowed, HandlerUnknown)):
+            await PythonNode(threads, borrowing)(context)
+
+
+async def test_a_handler_that_is_not_on_the_list_is_told_so_with_the_list_and_the_cure() -> None:
+    with pytest.raises(HandlerNotAllowed) as refused:
+        resolve("subprocess:getoutput", AllowedHandlers.of(["acme", "shop.steps:run"]))
+    info = refused.value.info()
+    assert info.code == "handler_not_allowed"
+    for part in ("subprocess:getoutput", "acme, shop.steps:run", "HOCKET_HANDLERS"):
+        assert part in info.message
+
+
+async def test_the_built_in_functions_run_in_every_worker() -> None:
+    allowed = AllowedHandlers()
+    with ThreadPoolExecutor(1) as threads:
+        node = PythonNode(threads, allowed)
+
+        async def run(name: str, given: Any) -> Any:
+            context = context_of("echo", given)
+            config = {"handler": f"hocket.workers.builtin:{name}"}
+            context.step = context.step.model_copy(update={"config": config})
+            return await node(context)
+
+        assert await run("echo", [1, {"a": 2}]) == [1, {"a": 2}]
+        slept = await run("sleep", {"seconds": 0.001, "tag": "x"})
+        assert slept["tag"] == "x"
+        assert slept["seconds"] >= 0.001
+        with pytest.raises(HocketError) as failed:
+            await run("fail", {"error_class": "transient", "reason": "so told"})
+    info = failed.value.info()
+    assert (info.code, info.error_class, info.retryable) == ("told_to_fail", "transient", True)

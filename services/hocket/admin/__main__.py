@@ -15,6 +15,8 @@ import uvicorn
 
 from hocket.admin.app import make_app
 from hocket.admin.context import Context
+from hocket.kit import config
+from hocket.kit.handlers import allowed_handlers
 from hocket.kit.installation import agree_on_partitions
 from hocket.kit.lifecycle import Service, run
 from hocket.schemas.errors import ErrorClass, HocketError
@@ -39,6 +41,7 @@ async def main(service: Service) -> None:
         partitions=settings.partitions,
         max_task_bytes=settings.max_task_bytes,
         stopping=service.stopping,
+        handlers=allowed_handlers(settings, config.load(settings.config)),
     )
     server = _Server(
         uvicorn.Config(

@@ -10,6 +10,7 @@ from hocket.admin.pipelines.versions import Plans
 from hocket.admin.queries import Pool
 from hocket.admin.runs.recent import RecentRuns
 from hocket.kit.bus import Bus
+from hocket.schemas.pipeline.handlers import AllowedHandlers
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,8 @@ class Context:
     partitions: int
     max_task_bytes: int
     stopping: asyncio.Event
+    handlers: AllowedHandlers | None = None
+    """What `python` nodes may name, where this process was told."""
     plans: Plans = field(default_factory=Plans)
     recent: RecentRuns = field(default_factory=RecentRuns)
 

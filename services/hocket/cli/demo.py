@@ -25,6 +25,8 @@ QUESTIONS = (
     "What is the market price of rhodium per ounce?",
 )
 COLLECTION = "elements"
+VERIFIER = "hocket.workers.nodes.verify:verify_draft"
+"""The one function that the demo's pipeline calls."""
 RUN_TIMEOUT_S = 30.0
 STATEMENT_TIMEOUT_MS = 20_000.0
 POOL_SIZE = 4
@@ -71,6 +73,7 @@ async def _demo(folder: Path, questions: tuple[str, ...], *, keep: bool) -> bool
             nats_url=servers.nats_url,
             database_url=servers.database_url,
             config=config,
+            handlers=(VERIFIER,),
             log_level="info",
         ) as platform:
             notes.print(f"Ready after {time.monotonic() - began:.1f} s.", style="dim")

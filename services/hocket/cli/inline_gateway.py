@@ -1,4 +1,5 @@
-"""`python -m hocket.cli.inline_gateway [--types llm]`: a worker and a gateway in one process.
+"""A worker and a gateway in one process: `python -m hocket.cli.inline_gateway`, with the options of
+`python -m hocket.workers`.
 
 The worker's model calls go to the gateway beside it, without a message; everybody else's come over NATS
 and HTTP as to any other gateway, and what all gateways share (limits, warmth, experiments) it shares.
@@ -14,15 +15,18 @@ from hocket.gateway.inline import InlineCalls
 from hocket.gateway.ongoing import Ongoing
 from hocket.kit.lifecycle import Service, run
 from hocket.workers import process as worker
-from hocket.workers.__main__ import types_asked_for
+from hocket.workers.__main__ import command_line
 
 
 def main() -> None:
     """Read the command line and run until SIGTERM."""
-    run("worker", serve(types_asked_for("python -m hocket.cli.inline_gateway", __doc__)))
+    asked = command_line("python -m hocket.cli.inline_gateway", __doc__)
+    run("worker", serve(asked.types, asked.handlers))
 
 
-def serve(types: Sequence[str]) -> Callable[[Service], Awaitable[None]]:
+def serve(
+    types: Sequence[str], handlers: str | None = None
+) -> Callable[[Service], Awaitable[None]]:
     """Return the main function of such a process for these node types."""
 
     async def both(service: Service) -> None:
@@ -36,7 +40,7 @@ def serve(types: Sequence[str]) -> Callable[[Service], Awaitable[None]]:
         try:
             await _any(*tasks, opened, stop)
             if opened.done():
-                work = worker.serve(types, InlineCalls(opened.result()))(works)
+                work = worker.serve(types, InlineCalls(opened.result()), handlers)(works)
                 tasks.append(asyncio.ensure_future(work))
                 tasks[-1].add_done_callback(lambda _: drained.set())
                 await _any(*tasks, stop)

@@ -25,6 +25,7 @@ from hocket.kit.bus import Bus
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.embedded.ports import LOOPBACK, port_is_free, remembered_port
 from hocket.kit.streams import ensure_streams
+from hocket.schemas.pipeline.handlers import AllowedHandlers
 
 MODULES = {
     "coordinator": "hocket.coordinator",
@@ -50,6 +51,7 @@ class Platform:
     `workers` processes take steps; the first is named `worker`, the others `worker-2` and so on;
     `coordinators` share the partitions likewise.
     `worker_types` are the node types that they run; all where none is named.
+    `handlers` are the modules and functions that `python` nodes may run, besides Hocket's own few.
     `services` chooses which kinds of process run. `env` adds to the processes' environment.
     `nats_url` and `database_url` replace the embedded servers. `api_port` and `gateway_port`: 0
     means any free port; a port that is taken is replaced by a free one. `inline_gateway`: each worker
@@ -64,6 +66,7 @@ class Platform:
         workers: int = 1,
         coordinators: int = 1,
         worker_types: Sequence[str] = (),
+        handlers: Sequence[str] = (),
         services: Collection[str] = SERVICES,
         env: Mapping[str, str] | None = None,
         nats_url: str | None = None,
@@ -86,6 +89,8 @@ class Platform:
         self._numbers = {"worker": workers, "coordinator": coordinators}
         self._worker_types = tuple(worker_types)
         wanted = set(services) - ({"gateway"} if inline_gateway else set())
+        AllowedHandlers.of(handlers, "--handlers")
+        self._handlers = tuple(handlers)
         self._services = tuple(service for service in SERVICES if service in wanted)
         self._extra_env = dict(env or {})
         self._given_nats, self._given_database = nats_url, database_url
@@ -237,6 +242,7 @@ class Platform:
             "HOCKET_GATEWAY_HOST": self._api_host,
             "HOCKET_GATEWAY_PORT": str(self._gateway_port),
             "HOCKET_HEALTH_PORT": "0",
+            "HOCKET_HANDLERS": ",".join(self._handlers),
             "HOCKET_LOG_FORMAT": "json",
             "HOCKET_LOG_LEVEL": self._log_level,
             "PYTHONUNBUFFERED": "1",

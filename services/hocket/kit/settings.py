@@ -25,6 +25,9 @@ class Settings(BaseSettings):
     data_dir: Path = Path("~/.local/share/hocket").expanduser()
     config: Path | None = None
     """One YAML file with the sections `models:` (routing) and `databases:` (SQL targets)."""
+    handlers: str | None = None
+    """What `python` nodes may run: modules (with what is below them) and single functions
+    (`module:function`), with commas between them."""
     partitions: int = Field(4, ge=1, le=1_024)
     """Shards of runs; fixed for the life of an installation."""
     instance: str | None = Field(None, pattern=r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")

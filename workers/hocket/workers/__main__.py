@@ -1,8 +1,9 @@
-"""`python -m hocket.workers [--types python,llm]`: a worker process, by default for every type."""
+"""`python -m hocket.workers [--types python,llm] [--handlers my_package]`: a worker process, by default
+for every type, and for `python` nodes with the functions of the packages that are named."""
 
 import argparse
 import sys
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 from hocket.kit.lifecycle import run
 from hocket.schemas.errors import HocketError
@@ -10,17 +11,31 @@ from hocket.workers.configuration import parse_types
 from hocket.workers.process import serve
 
 
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """What the command line of a worker says; `handlers` is None where it does not."""
+
+    types: tuple[str, ...]
+    handlers: str | None
+
+
 def main() -> None:
     """Read the command line and run until SIGTERM."""
-    run("worker", serve(types_asked_for("python -m hocket.workers", __doc__)))
+    asked = command_line("python -m hocket.workers", __doc__)
+    run("worker", serve(asked.types, handlers=asked.handlers))
 
 
-def types_asked_for(prog: str, description: str | None) -> Sequence[str]:
-    """Return the node types that the command line of a worker names, or end with what is wrong."""
+def command_line(prog: str, description: str | None) -> CommandLine:
+    """Return what the command line of a worker says, or end with what is wrong."""
     parser = argparse.ArgumentParser(prog=prog, description=description)
     parser.add_argument("--types", default="", help="node types to run, comma-separated")
+    parser.add_argument(
+        "--handlers",
+        help="modules whose functions `python` nodes may run, comma-separated; HOCKET_HANDLERS",
+    )
+    asked = parser.parse_args()
     try:
-        return parse_types(parser.parse_args().types)
+        return CommandLine(parse_types(asked.types), asked.handlers)
     except HocketError as error:
         sys.exit(str(error))
 

@@ -39,7 +39,8 @@ class NodeType(_Section):
 
     concurrency: int | None = Field(None, ge=1, le=MAX_CONCURRENCY)
     modules: tuple[str, ...] = ()
-    """For `python`: modules whose functions may run, with what is below them; empty: all."""
+    """For `python`: modules whose functions may run, with what is below them, and single functions
+    (`module:function`), beside those that `HOCKET_HANDLERS` names."""
 
 
 class Process(_Section):
@@ -71,11 +72,6 @@ class Configuration(_Section):
     def slots(self, types: Sequence[str]) -> dict[str, int]:
         """Return how many steps of each type run at once."""
         return {name: self._type(name).concurrency or CONCURRENCY[name] for name in types}
-
-    @property
-    def modules(self) -> tuple[str, ...]:
-        """The modules that `python` nodes may use; empty: all."""
-        return self._type("python").modules
 
     def _type(self, name: str) -> NodeType:
         return self.node_types.get(name, NodeType())

@@ -97,14 +97,6 @@ class HandlerUnknown(HocketError):
     error_class = ErrorClass.INVALID
 
 
-class HandlerRefused(HocketError):
-    """The handler `{handler}` is outside the modules this worker may run ({allowed}). Add its module to
-    `node_types.python.modules`."""
-
-    code = "handler_refused"
-    error_class = ErrorClass.INVALID
-
-
 class ModelReplyInvalid(HocketError):
     """The model's answer does not fit the response schema: {reason}."""
 

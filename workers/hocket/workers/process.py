@@ -11,9 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from hocket.kit import config
 from hocket.kit.blobs import BlobStore, FileBlobs, PostgresBlobs
+from hocket.kit.handlers import allowed_handlers
 from hocket.kit.lifecycle import Service
+from hocket.schemas.pipeline.handlers import AllowedHandlers
 from hocket.workers.configuration import Configuration, parse
-from hocket.workers.nodes.registry import handlers
+from hocket.workers.nodes.registry import handlers as node_handlers
 from hocket.workers.nodes.resources import Resources
 from hocket.workers.runtime.context import Calls
 from hocket.workers.runtime.meters import Meters
@@ -25,12 +27,18 @@ BLOB_POOL_SIZE = 4
 INDEX_POOL_SIZE = 8
 
 
-def serve(types: Sequence[str], calls: Calls | None = None) -> Callable[[Service], Awaitable[None]]:
+def serve(
+    types: Sequence[str], calls: Calls | None = None, handlers: str | None = None
+) -> Callable[[Service], Awaitable[None]]:
     """Return the main function of a worker process for these node types. Model calls go over NATS to
-    whichever gateway takes them, or to `calls`."""
+    whichever gateway takes them, or to `calls`. `handlers` stands in the place of HOCKET_HANDLERS."""
 
     async def main(service: Service) -> None:
-        configuration = parse(config.load(service.settings.config))
+        settings = service.settings
+        if handlers is not None:
+            settings = settings.model_copy(update={"handlers": handlers})
+        sections = config.load(settings.config)
+        configuration = parse(sections)
         slots = configuration.slots(types)
         bus = await service.bus()
         threads = ThreadPoolExecutor(max_workers=slots.get("python", 1), thread_name_prefix="step")
@@ -38,12 +46,12 @@ def serve(types: Sequence[str], calls: Calls | None = None) -> Callable[[Service
         resources = Resources(
             threads=threads,
             targets=targets,
-            modules=configuration.modules,
+            handlers=allowed_handlers(settings, sections) or AllowedHandlers(),
             index=await service.pool(INDEX_POOL_SIZE) if "retrieval" in types else None,
         )
         worker = Worker(
             bus,
-            handlers(types, resources),
+            node_handlers(types, resources),
             slots,
             name=f"{socket.gethostname()}-{os.getpid()}",
             meters=Meters(service.telemetry.registry),

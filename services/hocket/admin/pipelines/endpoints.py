@@ -11,6 +11,7 @@ from hocket.admin.pipelines import reads
 from hocket.admin.pipelines.known_models import UNCHECKED, known_models
 from hocket.admin.pipelines.versions import apply, compile_plan
 from hocket.schemas.pipeline.document import parse_document
+from hocket.schemas.pipeline.handlers import check_handlers
 from hocket.schemas.pipeline.plan import Plan
 from hocket.schemas.pipeline.spec import PipelineNode, pipeline_schema
 from hocket.schemas.rest import (
@@ -94,6 +95,8 @@ async def _checked(request: Request, context: Context, tenant: str) -> tuple[Pla
     document = parse_document(await request.body())
     models = await known_models(context.bus)
     plan = await compile_plan(document, models)
+    if context.handlers is not None:
+        check_handlers(plan.pipeline, context.handlers)
     warnings = [] if models is not None else [UNCHECKED]
     warnings += [
         f"There is no pipeline `{name}` yet; runs fail at the step that starts it."

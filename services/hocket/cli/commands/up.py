@@ -38,6 +38,13 @@ def up(
         ),
     ] = False,
     api_host: Annotated[str, typer.Option(help="Address both APIs listen on.")] = "127.0.0.1",
+    handlers: Annotated[
+        str,
+        typer.Option(
+            envvar="HOCKET_HANDLERS",
+            help="What `python` nodes may run: my_package,other.steps",
+        ),
+    ] = "",
     config: Annotated[
         Path | None,
         typer.Option(
@@ -61,6 +68,7 @@ def up(
     import asyncio
 
     from hocket.cli.platform import Platform
+    from hocket.schemas.pipeline.handlers import entries_of
 
     target = target_of(context)
     platform = Platform(
@@ -73,6 +81,7 @@ def up(
         api_port=api_port,
         gateway_port=gateway_port,
         inline_gateway=inline_gateway,
+        handlers=entries_of(handlers),
         config=config,
         log_level=log_level,
     )

@@ -5,28 +5,33 @@ which cannot be stopped: their step ends at its timeout, the thread when the fun
 the first parameter is annotated, the input is validated against the annotation, pydantic models
 included. A function is resolved once per process.
 
-Every importable function may be run unless `node_types.python.modules` lists the modules (with what
-is below them) that may be: who may apply pipelines then chooses among those.
+Only functions of allowed modules run (hocket.schemas.pipeline.handlers), and only those that are
+defined there: what a module imported from elsewhere is not its own.
 """
 
 import asyncio
 import contextvars
 import importlib
 import inspect
+import sys
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
 
 from hocket.schemas.errors import InvalidInput
-from hocket.workers.errors import HandlerRefused, HandlerUnknown
+from hocket.schemas.pipeline.handlers import AllowedHandlers, HandlerNotAllowed
+from hocket.workers.errors import HandlerUnknown
 from hocket.workers.runtime.context import Context
 
 MAX_PARAMETERS = 2
+NEVER = sys.stdlib_module_names | {"builtins", "hocket"}
+"""Packages whose functions no other module can make its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +69,20 @@ class Function:
 
 
 class PythonNode:
-    """Runs functions from the allowed modules, sync ones in `threads`."""
+    """Runs allowed functions, sync ones in `threads`."""
 
-    def __init__(self, threads: Executor, modules: Sequence[str] = ()) -> None:
+    def __init__(self, threads: Executor, allowed: AllowedHandlers) -> None:
         self._threads = threads
-        self._modules = tuple(modules)
+        self._allowed = allowed
         self._functions: dict[str, Function] = {}
         self._resolving: dict[str, asyncio.Future[Function]] = {}
 
     async def __call__(self, context: Context) -> Any:
         """Call the step's function and return what it gives."""
-        handler = context.config["handler"]
-        function = self._functions.get(handler) or await self._resolved(handler)
+        handler = context.config.get("handler")
+        function = self._functions.get(handler) if isinstance(handler, str) else None
+        if function is None:
+            function = await self._resolved(handler)
         arguments = function.arguments(context)
         if function.is_async:
             return await function.call(*arguments)
@@ -84,13 +91,13 @@ class PythonNode:
         result = await loop.run_in_executor(self._threads, frame.run, function.call, *arguments)
         return await result if inspect.isawaitable(result) else result
 
-    async def _resolved(self, handler: str) -> Function:
+    async def _resolved(self, named: object) -> Function:
         """Import the function, once for all that wait for it, in a thread: imports may take long."""
-        check_allowed(handler, self._modules)
+        handler = ":".join(self._allowed.check(named))
         resolving = self._resolving.get(handler)
         if resolving is None:
             loop = asyncio.get_running_loop()
-            resolving = loop.run_in_executor(self._threads, resolve, handler)
+            resolving = loop.run_in_executor(self._threads, resolve, handler, self._allowed)
             self._resolving[handler] = resolving
             resolving.add_done_callback(lambda _: self._resolving.pop(handler, None))
         function = await asyncio.shield(resolving)
@@ -98,27 +105,44 @@ class PythonNode:
         return function
 
 
-def check_allowed(handler: str, modules: Sequence[str]) -> None:
-    """Raise HandlerRefused where the handler's module is not one of `modules` nor below one."""
-    module = handler.partition(":")[0]
-    if modules and not any(module == name or module.startswith(f"{name}.") for name in modules):
-        raise HandlerRefused(handler=handler, allowed=", ".join(modules))
-
-
-def resolve(handler: str) -> Function:
-    """Import `module:function`; raise HandlerUnknown naming what is wrong with it."""
-    module_name, _, name = handler.partition(":")
+def resolve(handler: str, allowed: AllowedHandlers) -> Function:
+    """Import `module:function`; raise HandlerNotAllowed or HandlerUnknown naming what is wrong."""
+    module_name, name = allowed.check(handler)
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
         reason = f"importing `{module_name}` failed with {type(error).__name__}: {error}"
         raise HandlerUnknown(handler=handler, reason=reason) from error
-    call = getattr(module, name, None)
+    call = vars(module).get(name)
     if call is None:
         raise HandlerUnknown(handler=handler, reason=f"`{module_name}` has no `{name}`")
-    if not callable(call) or inspect.isasyncgenfunction(call):
+    if not callable(call) or isinstance(call, type) or inspect.isasyncgenfunction(call):
         raise HandlerUnknown(handler=handler, reason="it is not a function that returns a value")
+    _check_home(handler, call, module, allowed)
     return _described(handler, call)
+
+
+def _check_home(
+    handler: str, call: Callable[..., Any], module: ModuleType, allowed: AllowedHandlers
+) -> None:
+    """Raise HandlerNotAllowed where a module only imported the function from elsewhere.
+
+    It must be defined in an allowed module, or be what the module's author put into `__all__`, which
+    never makes the standard library's functions or ours his own."""
+    home = getattr(call, "__module__", None)
+    if not isinstance(home, str):
+        home = "builtins"
+    if home == module.__name__ or allowed.allows_module(home):
+        return
+    top = home.partition(".")[0]
+    exported = getattr(module, "__all__", ())
+    listed = isinstance(exported, list | tuple) and handler.partition(":")[2] in exported
+    if not listed or top in NEVER:
+        raise HandlerNotAllowed(
+            handler=handler,
+            reason=f"it is defined in `{home}`, which is not on the list ({allowed})",
+            cure=f"Write a function in `{module.__name__}` that calls it, and name that.",
+        )
 
 
 def _described(handler: str, call: Callable[..., Any]) -> Function:

@@ -27,5 +27,5 @@ _MAKERS: Mapping[str, Callable[[Resources], Handler]] = {
     "retrieval": _retrieval,
     "sql": lambda resources: SqlNode(resources.targets),
     "llm": lambda resources: run_llm,
-    "python": lambda resources: PythonNode(resources.threads, resources.modules),
+    "python": lambda resources: PythonNode(resources.threads, resources.handlers),
 }

@@ -1,19 +1,20 @@
 """What nodes share in a worker process; made at its start, closed at its end."""
 
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import asyncpg
 
+from hocket.schemas.pipeline.handlers import AllowedHandlers
 from hocket.workers.sql.targets import Targets
 
 
 @dataclass(frozen=True)
 class Resources:
-    """Threads for sync functions, the modules that `python` nodes may use, the databases of `sql`
+    """Threads for sync functions, the functions that `python` nodes may run, the databases of `sql`
     and `planning` nodes, and the pool of the index, where `retrieval` nodes run."""
 
     threads: Executor
     targets: Targets
-    modules: tuple[str, ...] = ()
+    handlers: AllowedHandlers = field(default_factory=AllowedHandlers)
     index: asyncpg.Pool | None = None

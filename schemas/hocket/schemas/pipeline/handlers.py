@@ -1,0 +1,165 @@
+"""Which functions `python` nodes may name. Pure.
+
+A worker runs functions of the modules that it was started for (`HOCKET_HANDLERS`, `hocket up
+--handlers`, `node_types.python.modules`), with what is below them, and Hocket's own few for examples
+and tests. Nothing else: neither the standard library nor what happens to be installed beside it.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
+from hocket.schemas.pipeline.spec import GraphNode, Node, Pipeline, PythonNode, RaceNode
+
+ALWAYS_ALLOWED = (
+    "hocket.workers.builtin:echo",
+    "hocket.workers.builtin:sleep",
+    "hocket.workers.builtin:fail",
+    "hocket.workers.replay:sleep",
+)
+"""Functions that every worker runs."""
+MAX_ENTRIES = 1_000
+SHOWN = 8
+"""Entries of the list that an error names."""
+
+_MODULE = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
+_ENTRY = re.compile(rf"{_MODULE}(?::[A-Za-z_]\w*)?", re.ASCII)
+_HANDLER = re.compile(rf"({_MODULE}):([A-Za-z_]\w*)", re.ASCII)
+_OWN = "hocket"
+_NOT_IMPORTED = frozenset({"__main__", "__init__"})
+
+
+class HandlerNotAllowed(HocketError):
+    """The handler `{handler}` may not be run: {reason}. {cure}"""
+
+    code = "handler_not_allowed"
+    error_class = ErrorClass.INVALID
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedHandlers:
+    """The modules and single functions (`module:function`) that may be named."""
+
+    modules: frozenset[str] = frozenset()
+    functions: frozenset[str] = frozenset(ALWAYS_ALLOWED)
+
+    @classmethod
+    def of(cls, entries: Iterable[str], field: str = "HOCKET_HANDLERS") -> "AllowedHandlers":
+        """Return the list of these entries, or raise InvalidInput for one that cannot be allowed."""
+        listed = tuple(entries)
+        if len(listed) > MAX_ENTRIES:
+            raise InvalidInput(
+                field=field,
+                reason=f"it has {len(listed)} entries, and {MAX_ENTRIES} are the limit",
+                cure="List the package that they are in.",
+            )
+        for entry in listed:
+            _check_entry(entry, field)
+        functions = {entry for entry in listed if ":" in entry}
+        return cls(
+            modules=frozenset(listed) - functions,
+            functions=frozenset(ALWAYS_ALLOWED) | functions,
+        )
+
+    def check(self, handler: object) -> tuple[str, str]:
+        """Return module and function of a handler, or raise HandlerNotAllowed."""
+        found = _HANDLER.fullmatch(handler) if isinstance(handler, str) else None
+        if found is None:
+            raise HandlerNotAllowed(
+                handler=str(handler)[:200],
+                reason="it is not of the form `module:function`",
+                cure="Name a function by its module.",
+            )
+        module, name = found.groups()
+        if self.allows_module(module):
+            if name.startswith("_") or _NOT_IMPORTED & set(module.split(".")):
+                raise HandlerNotAllowed(
+                    handler=handler,
+                    reason="names that begin with `_` are private to their module",
+                    cure="Give the function a name of its own.",
+                )
+        elif found[0] not in self.functions:
+            raise HandlerNotAllowed(
+                handler=handler, reason=f"`{module}` is not on the list ({self})", cure=_CURE
+            )
+        return module, name
+
+    def allows_module(self, module: str | None) -> bool:
+        """Tell whether all functions of a module may be run: it is listed, or is below one that is."""
+        while module:
+            if module in self.modules:
+                return True
+            module = module.rpartition(".")[0]
+        return False
+
+    def __str__(self) -> str:
+        own = sorted(self.functions.difference(ALWAYS_ALLOWED) | self.modules)
+        shown = own[:SHOWN] + (["..."] if len(own) > SHOWN else [])
+        return ", ".join([*shown, "hocket.workers.builtin"])
+
+
+def entries_of(text: str) -> tuple[str, ...]:
+    """Return the entries of a comma-separated list."""
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def check_handlers(pipeline: Pipeline, allowed: AllowedHandlers) -> None:
+    """Raise InvalidInput for the first node of a pipeline whose handler may not be run."""
+    for field, handler in _named(pipeline.nodes, "nodes"):
+        try:
+            allowed.check(handler)
+        except HandlerNotAllowed as error:
+            raise InvalidInput(
+                field=field,
+                reason=f"`{handler}` may not be run: {error.fields['reason']}",
+                cure=str(error.fields["cure"]),
+            ) from None
+
+
+def _named(nodes: Mapping[str, Node], field: str) -> Iterator[tuple[str, str]]:
+    for name, node in nodes.items():
+        yield from _named_by(node, f"{field}.{name}")
+
+
+def _named_by(node: Node, field: str) -> Iterator[tuple[str, str]]:
+    """Yield the handlers that a node names, with their fields."""
+    if isinstance(node, PythonNode):
+        yield f"{field}.handler", node.handler
+    if isinstance(node, GraphNode):
+        yield from _named(node.nodes, f"{field}.nodes")
+    if isinstance(node, RaceNode):
+        yield from _named(node.branches, f"{field}.branches")
+    for i, fallback in enumerate(node.fallback):
+        yield from _named_by(fallback.node, f"{field}.fallback.{i}.node")
+    if node.fast is not None:
+        yield from _named_by(node.fast, f"{field}.fast")
+
+
+def _check_entry(entry: str, field: str) -> None:
+    if not _ENTRY.fullmatch(entry):
+        raise InvalidInput(
+            field=field,
+            reason=f"`{entry[:100]}` is neither a module nor `module:function`",
+            cure="List modules as they are imported, with commas between them: `acme.steps,shop`.",
+        )
+    top = entry.partition(":")[0].partition(".")[0]
+    if top in sys.stdlib_module_names or top == "builtins":
+        raise InvalidInput(
+            field=field,
+            reason=f"`{entry}` is of Python's standard library, which no pipeline may call",
+            cure="Write a function that does what is needed, and list its module.",
+        )
+    if top == _OWN and ":" not in entry:
+        raise InvalidInput(
+            field=field,
+            reason=f"`{entry}` is a module of Hocket's own",
+            cure="List single functions of it: `module:function`.",
+        )
+
+
+_CURE = (
+    "Start the workers with its package: HOCKET_HANDLERS=my_package, `hocket up --handlers"
+    " my_package`, or `node_types.python.modules` in the configuration."
+)
