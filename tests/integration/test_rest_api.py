@@ -3,36 +3,24 @@ API publishes, answer in its place, and write the rows that it would have writte
 
 import asyncio
 import json
-import socket
-from collections.abc import AsyncIterator, Mapping
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from io import BytesIO
 from typing import Any
 
-import aiohttp
-import asyncpg
 import pytest
-import uvicorn
 from nats.aio.msg import Msg
 from openapi_spec_validator import validate as validate_openapi
-from prometheus_client import CollectorRegistry
+from rest_rig import Rest, running_rest
 
-from hocket.admin.app import MAX_BODY_BYTES, make_app
-from hocket.admin.context import Context
+from hocket.admin.app import MAX_BODY_BYTES
 from hocket.kit import dead_letters
-from hocket.kit.bus import Bus
-from hocket.kit.database import connect_pool
-from hocket.kit.streams import ensure_streams
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import CancelRequested, RunFinished, SignalReceived, TaskRejected
 
 WAIT_S = 10.0
-MAX_TASK_BYTES = 4_096
-PARTITIONS = 4
 NOW = datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
 
 GREET: dict[str, Any] = {
@@ -47,73 +35,10 @@ GREET: dict[str, Any] = {
 }
 
 
-@dataclass
-class Answer:
-    status: int
-    body: Any
-    headers: Mapping[str, str]
-
-    @property
-    def error(self) -> dict[str, Any]:
-        return dict(self.body["error"])
-
-
-@dataclass
-class Rest:
-    """The API under test, with its own connections for the tests to look behind it."""
-
-    bus: Bus
-    pool: "asyncpg.Pool[asyncpg.Record]"
-    session: aiohttp.ClientSession
-    url: str
-    registry: CollectorRegistry
-
-    async def ask(self, method: str, path: str, **options: Any) -> Answer:
-        async with self.session.request(method, self.url + path, **options) as reply:
-            text = await reply.text()
-            body = json.loads(text) if "json" in reply.content_type and text else text
-            return Answer(reply.status, body, dict(reply.headers))
-
-    async def get(self, path: str, **options: Any) -> Answer:
-        return await self.ask("GET", path, **options)
-
-    async def post(self, path: str, body: Any = None, **options: Any) -> Answer:
-        return await self.ask("POST", path, json=body, **options)
-
-    async def stored(self, stream: str) -> int:
-        info = await self.bus.js.stream_info(stream)
-        return info.state.messages
-
-
 @pytest.fixture
 async def rest(nats_url: str, database_url: str) -> AsyncIterator[Rest]:
-    bus = await Bus.connect(nats_url, name="rest-test")
-    await ensure_streams(bus)
-    pool = await connect_pool(database_url, size=8, name="rest-test")
-    stopping = asyncio.Event()
-    context = Context(
-        bus=bus,
-        pool=pool,
-        partitions=PARTITIONS,
-        max_task_bytes=MAX_TASK_BYTES,
-        stopping=stopping,
-    )
-    registry = CollectorRegistry()
-    listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(make_app(context, registry), log_config=None, lifespan="off", ws="none")
-    server = uvicorn.Server(config)
-    server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    port = listener.getsockname()[1]
-    try:
-        async with aiohttp.ClientSession() as session:
-            yield Rest(bus, pool, session, f"http://127.0.0.1:{port}", registry)
-    finally:
-        stopping.set()
-        server.should_exit = True
-        await serving
-        await pool.close()
-        await bus.close()
+    async with running_rest(nats_url, database_url) as rest:
+        yield rest
 
 
 @pytest.fixture

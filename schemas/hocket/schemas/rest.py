@@ -46,8 +46,16 @@ class Reply(BaseModel):
 
 
 class ErrorReply(Reply):
-    """Every answer that is not 2xx."""
+    """Every answer that is not 2xx: a problem (RFC 9457), of type `application/problem+json`. `field`
+    names what is wrong in the request, `cure` what to do; `error` is the typed error, whole."""
 
+    type: Literal["about:blank"] = "about:blank"
+    title: str
+    status: int
+    detail: str
+    code: str
+    field: str | None = None
+    cure: str | None = None
     error: ErrorInfo
 
 

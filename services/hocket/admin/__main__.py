@@ -19,6 +19,7 @@ from hocket.kit import config
 from hocket.kit.handlers import allowed_handlers
 from hocket.kit.installation import agree_on_partitions
 from hocket.kit.lifecycle import Service, run
+from hocket.kit.web_requests import WebRules
 from hocket.schemas.errors import ErrorClass, HocketError
 
 POOL_SIZE = 10
@@ -43,9 +44,10 @@ async def main(service: Service) -> None:
         stopping=service.stopping,
         handlers=allowed_handlers(settings, config.load(settings.config)),
     )
+    rules = WebRules.of(settings.api_host, settings.allowed_hosts, settings.allowed_origins)
     server = _Server(
         uvicorn.Config(
-            make_app(context, service.telemetry.registry),
+            make_app(context, service.telemetry.registry, rules),
             log_config=None,
             access_log=False,
             lifespan="off",

@@ -1,7 +1,7 @@
 """The API as an ASGI application: its routers, its errors, its limits."""
 
+from functools import partial
 from importlib.metadata import version
-from typing import Any
 
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
@@ -15,37 +15,39 @@ from hocket.admin.errors import add_error_handlers
 from hocket.admin.experiments.endpoints import router as experiments
 from hocket.admin.health.endpoints import router as health
 from hocket.admin.metrics import RequestMetrics
+from hocket.admin.openapi import document
 from hocket.admin.pipelines.endpoints import router as pipelines
+from hocket.admin.request_rules import RequestRules
 from hocket.admin.runs.endpoints import router as runs
-from hocket.schemas.rest import ErrorReply
+from hocket.kit.web_requests import WebRules
 
 MAX_BODY_BYTES = 1_048_576
 """Bytes in one request; larger values travel by reference."""
 
-ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorReply, "description": text}
-    for status, text in {
-        404: "There is no such thing.",
-        409: "It does not fit what is there.",
-        413: "The body is too large.",
-        422: "The request is not valid; the error names the field and the cure.",
-        503: "A part of the platform is away; try again.",
-    }.items()
-}
+DEFAULT_WEB_RULES = WebRules()
+"""Loopback names and addresses only."""
+ROUTERS = (runs, pipelines, costs, calls, experiments, dead_letters, health)
 
 
-def make_app(context: Context, registry: CollectorRegistry) -> FastAPI:
-    """Return the application over these connections; its metrics go to `registry`."""
+def make_app(
+    context: Context, registry: CollectorRegistry, web: WebRules = DEFAULT_WEB_RULES
+) -> FastAPI:
+    """Return the application over these connections; its metrics go to `registry`. `web` says
+    under which names it may be asked."""
     app = FastAPI(
         title="Hocket",
         version=version("hocket"),
         summary="Submit and read runs, apply pipelines, read costs.",
-        responses=ERRORS,
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
     )
     app.state.context = context
-    for router in (runs, pipelines, costs, calls, experiments, dead_letters, health):
+    for router in ROUTERS:
         app.include_router(router)
+    app.openapi = partial(document, app)  # type: ignore[method-assign]
     add_error_handlers(app)
+    routes = [route for router in (app.router, *ROUTERS) for route in router.routes]
     app.add_middleware(BodyLimit, limit_bytes=MAX_BODY_BYTES)
+    app.add_middleware(RequestRules, routes=routes, web=web)
     app.add_middleware(RequestMetrics, registry=registry)
     return app

@@ -1,12 +1,14 @@
 """What callers of the API can do wrong, and how every error becomes an HTTP answer.
 
-The body of every answer that is not 2xx is `{"error": ErrorInfo}`. This is the one place that knows
-HTTP statuses: an error's code decides, then its class. Our own faults are 500 with an id to look for
-in the log, and nothing else about them leaves the process.
+The body of every answer that is not 2xx is a problem (RFC 9457) with `code`, `field` and `cure`, and the
+typed error under `error`. This is the one place that knows HTTP statuses: an error's code decides, then
+its class. Our own faults are 500 with an id to look for in the log, and nothing else about them leaves
+the process.
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from math import ceil
 from typing import Any
 from uuid import uuid4
@@ -48,7 +50,15 @@ class ServerFault(HocketError):
     code = "internal_error"
 
 
+PROBLEM_TYPE = "application/problem+json"
 STATUS_BY_CODE: Mapping[str, int] = {
+    "address_malformed": 400,
+    "host_missing": 400,
+    "origin_refused": 403,
+    "no_such_address": 404,
+    "method_not_allowed": 405,
+    "unsupported_media_type": 415,
+    "host_not_served": 421,
     "payload_too_large": 413,
     "pipeline_unknown": 404,
     "run_unknown": 404,
@@ -113,12 +123,22 @@ def add_error_handlers(app: FastAPI) -> None:
 def error_response(error: ErrorInfo) -> Response:
     """Return the HTTP answer of an error."""
     status = status_of(error)
-    headers = {"Retry-After": str(_retry_after_s(error))} if status in (429, 503) else None
+    headers = {"Retry-After": str(_retry_after_s(error))} if status in (429, 503) else {}
+    return _problem(error, status, headers)
+
+
+def _problem(error: ErrorInfo, status: int, headers: Mapping[str, str]) -> Response:
+    body = ErrorReply(
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=error.message,
+        code=error.code,
+        field=error.field,
+        cure=str(error.details["cure"]) if "cure" in error.details else None,
+        error=error,
+    )
     return Response(
-        ErrorReply(error=error).model_dump_json(),
-        status_code=status,
-        media_type="application/json",
-        headers=headers,
+        body.model_dump_json(), status_code=status, media_type=PROBLEM_TYPE, headers=dict(headers)
     )
 
 
@@ -147,12 +167,7 @@ async def _http(_request: Request, error: Exception) -> Response:
         message=f"{error.detail}. The addresses are listed at /docs.",
         error_class=ErrorClass.INVALID,
     )
-    return Response(
-        ErrorReply(error=info).model_dump_json(),
-        status_code=error.status_code,
-        media_type="application/json",
-        headers=error.headers,
-    )
+    return _problem(info, error.status_code, error.headers or {})
 
 
 async def _unreachable(request: Request, error: Exception) -> Response:
@@ -188,5 +203,5 @@ def _first_fault(faults: Sequence[Any]) -> ErrorInfo:
         message=f"`{field}` is not valid: {reason}. {cure}",
         error_class=ErrorClass.INVALID,
         field=field,
-        details={"faults": len(faults)},
+        details={"faults": len(faults), "cure": cure},
     )

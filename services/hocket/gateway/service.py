@@ -41,6 +41,7 @@ from hocket.kit.bus import Bus
 from hocket.kit.lifecycle import Service
 from hocket.kit.settings import Settings
 from hocket.kit.streams import ensure_streams
+from hocket.kit.web_requests import WebRules
 from hocket.schemas import subjects
 
 DRAIN_MS = 15_000.0
@@ -86,7 +87,8 @@ async def serve(
     ongoing = Ongoing(calls, metrics, exporting=service.telemetry.exporting, max_calls=MAX_CALLS)
     door = NatsDoor(bus, ongoing)
     control = ControlDoor(bus, lambda: calls.routes)
-    http = HttpDoor(ongoing, lambda: calls.routes.access, metrics)
+    rules = WebRules.of(settings.gateway_host, settings.allowed_hosts, settings.allowed_origins)
+    http = HttpDoor(ongoing, lambda: calls.routes.access, metrics, rules)
     company = Company(_bucket(bus, settings), service.health, name=name_of(settings.instance))
     limits = SharedLimits(company, calls.floor, routes.table, clock.now_ms)
     book = WarmBook(bus)

@@ -6,8 +6,19 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AliasChoices, Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import AliasChoices, BeforeValidator, Field
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+
+def _listed(value: object) -> object:
+    """Return the parts of `a, b`."""
+    if not isinstance(value, str):
+        return value
+    return tuple(part.strip() for part in value.split(",") if part.strip())
+
+
+Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
+"""Several words in one variable, with commas between them."""
 
 
 class Settings(BaseSettings):
@@ -64,3 +75,9 @@ class Settings(BaseSettings):
     every process and not the loss of power, or flushed to the disk by NATS."""
     api_host: str = "127.0.0.1"
     api_port: int = Field(8_080, ge=0, le=65_535)
+    allowed_hosts: Listed = ()
+    """Names under which REST and the gateway's HTTP door may be asked, beside `localhost`, IP
+    addresses and the host they listen on: `hocket.example.com, *.svc.cluster.local`. See
+    docs/http-security.md."""
+    allowed_origins: Listed = ()
+    """Origins whose web pages may use them, such as `https://console.example.com`; by default none."""

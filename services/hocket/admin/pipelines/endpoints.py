@@ -37,7 +37,12 @@ DOCUMENT = {
 router = APIRouter(tags=["pipelines"])
 
 
-@router.post("/v1/pipelines", openapi_extra=DOCUMENT, status_code=201)
+@router.post(
+    "/v1/pipelines",
+    openapi_extra=DOCUMENT,
+    status_code=201,
+    responses={200: {"model": PipelineApplied, "description": "It is the latest version already."}},
+)
 async def apply_pipeline(
     request: Request, response: Response, context: Ctx, caller: CallerDep
 ) -> PipelineApplied:

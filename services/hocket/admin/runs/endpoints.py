@@ -1,7 +1,7 @@
 """`/v1/runs`: submit, read, cancel and signal runs."""
 
 import asyncio
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import asyncpg
 from fastapi import APIRouter, Header, Path, Query, Response
@@ -40,6 +40,13 @@ Traceparent = Annotated[str | None, Header(pattern=r"^[0-9a-f]{2}(-[0-9a-f]+)+$"
 Status = Literal[
     "running", "succeeded", "degraded", "failed", "cancelled", "expired", "rejected"
 ]  # fmt: skip
+
+EVENT_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The events.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 
@@ -104,7 +111,7 @@ async def show_cost(run_id: RunId, context: Ctx, caller: CallerDep) -> RunCost:
     return await reads.run_cost(context.pool, caller.tenant, run_id)
 
 
-@router.get("/{run_id}/events", response_class=StreamingResponse)
+@router.get("/{run_id}/events", response_class=StreamingResponse, responses=EVENT_STREAM)
 async def follow_run(run_id: RunId, context: Ctx, caller: CallerDep) -> StreamingResponse:
     """Follow a run as server-sent events: `step` whenever a step changes, `run` at its end."""
     await _run(context, caller.tenant, run_id)

@@ -29,6 +29,7 @@ from hocket.gateway.http_door.openapi import document
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.gateway.ongoing import Ongoing
 from hocket.kit import clock
+from hocket.kit.web_requests import WebRules, check_media_type
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import NO_REQUIREMENTS, CallReply, CallRequest, OpenAIBody
 
@@ -91,8 +92,13 @@ class HttpDoor:
     """Takes calls over HTTP: `open`, `take_no_more`, and `close` when those in flight are answered."""
 
     def __init__(
-        self, ongoing: Ongoing, access: Callable[[], Access], metrics: GatewayMetrics
+        self,
+        ongoing: Ongoing,
+        access: Callable[[], Access],
+        metrics: GatewayMetrics,
+        rules: WebRules,
     ) -> None:
+        self._rules = rules
         self._ongoing = ongoing
         self._access = access
         self._metrics = metrics
@@ -150,6 +156,15 @@ class HttpDoor:
             self._requests -= 1
 
     async def _answered(self, request: web.BaseRequest) -> web.StreamResponse:
+        headers = request.headers
+        self._rules.check(
+            request.method,
+            host=headers.getall("Host", ()),
+            origin=headers.getall("Origin", ()),
+            fetch_site=headers.get("Sec-Fetch-Site"),
+            fetch_mode=headers.get("Sec-Fetch-Mode"),
+            fetch_dest=headers.get("Sec-Fetch-Dest"),
+        )
         path = request.path.removeprefix(PREFIX).strip("/")
         if self._requests > MAX_REQUESTS or self._closing:
             raise GatewayFull(
@@ -158,6 +173,7 @@ class HttpDoor:
                 retry_at_ms=clock.now_ms() + BUSY_RETRY_MS,
             )
         if request.method == "POST" and path in self._posts:
+            check_media_type(headers.getall("Content-Type", ()))
             key = self._access().key(request.headers.get("Authorization", ""))
             return await self._posts[path](request, key)
         return self._read(request, path)

@@ -23,10 +23,13 @@ _STATUS_OF_CLASS = {
 _STATUS_OF_CODE = {
     "invalid_api_key": 401,
     "model_forbidden": 403,
+    "origin_refused": 403,
     "model_unknown": 404,
     "not_found": 404,
     "method_not_allowed": 405,
     "body_too_large": 413,
+    "unsupported_media_type": 415,
+    "host_not_served": 421,
     "function_failed": 500,
     "gateway_broken": 500,
 }

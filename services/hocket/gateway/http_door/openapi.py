@@ -18,10 +18,12 @@ _SUMMARIES = {
 _REFUSALS = {
     "400": "The request is not valid; `error.param` names the field.",
     "401": "There is no key, or it is not known.",
-    "403": "The key is not for this model.",
+    "403": "The key is not for this model, or a web page of another origin asks.",
     "404": "There is no such model.",
     "405": "The method is not for this path.",
     "413": "The body is too large.",
+    "415": "The body is not `application/json` in UTF-8.",
+    "421": "`Host` is not a name of this server.",
     "429": "Too many calls, or a budget is spent; see `retry-after`.",
     "499": "The call was cancelled.",
     "500": "A function failed, or the gateway.",

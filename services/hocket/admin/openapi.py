@@ -1,0 +1,110 @@
+"""The OpenAPI document: what FastAPI derives from the endpoints, and what it cannot know.
+
+Added here: the answers that the middlewares give to every request, each as a problem (RFC 9457), and the
+links from an answer to the requests that it makes possible.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from hocket.admin.errors import PROBLEM_TYPE
+from hocket.schemas.rest import ErrorReply
+
+Json = dict[str, Any]
+
+REFUSALS = {
+    400: "The request cannot be read: its address, its `Host`, or its body.",
+    403: "It comes from a web page of another origin.",
+    404: "There is no such thing.",
+    421: "`Host` is not a name of this server.",
+    422: "The request is not valid; `field` names the place and `cure` what to do.",
+    503: "A part of the platform is away; try again after `Retry-After`.",
+}
+"""Of every operation."""
+REFUSALS_OF_WRITES = {
+    402: "The budget does not allow it.",
+    409: "It does not fit what is there.",
+    413: "The body is too large.",
+    415: "The body is not of an accepted `Content-Type`.",
+    429: "There is too much to do; try again after `Retry-After`.",
+    504: "It took too long.",
+}
+WRITES = frozenset({"post", "put", "patch", "delete"})
+PROBLEM = {
+    "content": {PROBLEM_TYPE: {"schema": {"$ref": f"#/components/schemas/{ErrorReply.__name__}"}}}
+}
+RUN_ID = "run_id"
+RUN_LINKS = {
+    "show_run": "GET",
+    "list_steps": "GET",
+    "show_cost": "GET",
+    "cancel_run": "POST",
+    "signal_run": "POST",
+    "retry_run": "POST",
+    "rerun_run": "POST",
+}
+
+
+def document(app: FastAPI) -> Json:
+    """Return the document of an app, made once."""
+    if app.openapi_schema is None:
+        found = get_openapi(
+            title=app.title,
+            version=app.version,
+            summary=app.summary,
+            routes=app.routes,
+        )
+        _add_problem(found)
+        for method, operation in _operations(found):
+            _add_refusals(method, operation)
+        _add_links(found)
+        app.openapi_schema = found
+    return app.openapi_schema
+
+
+def _operations(found: Json) -> Iterator[tuple[str, Json]]:
+    for item in found["paths"].values():
+        yield from item.items()
+
+
+def _add_problem(found: Json) -> None:
+    schemas = found["components"]["schemas"]
+    schema = ErrorReply.model_json_schema(
+        mode="serialization", ref_template="#/components/schemas/{model}"
+    )
+    schemas |= schema.pop("$defs", {})
+    schemas[ErrorReply.__name__] = schema
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+
+
+def _add_refusals(method: str, operation: Json) -> None:
+    told = REFUSALS | (REFUSALS_OF_WRITES if method in WRITES else {})
+    responses = operation["responses"]
+    for status, text in told.items():
+        responses[str(status)] = {"description": text, **PROBLEM}
+    operation["responses"] = dict(sorted(responses.items()))
+
+
+def _add_links(found: Json) -> None:
+    by_id = {operation["operationId"]: operation for _, operation in _operations(found)}
+    for source in ("submit_run", "retry_run", "rerun_run"):
+        for status in ("200", "202"):
+            by_id[source]["responses"][status]["links"] = {
+                name: {"operationId": name, "parameters": {RUN_ID: f"$response.body#/{RUN_ID}"}}
+                for name in RUN_LINKS
+            }
+    for status in ("200", "201"):
+        by_id["apply_pipeline"]["responses"][status]["links"] = {
+            "show_pipeline": {
+                "operationId": "show_pipeline",
+                "parameters": {"name": "$response.body#/pipeline"},
+            },
+            "submit_run": {
+                "operationId": "submit_run",
+                "requestBody": {"pipeline": "$response.body#/pipeline"},
+            },
+        }

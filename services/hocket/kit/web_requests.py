@@ -1,0 +1,158 @@
+"""Which HTTP requests may come in at all, so that a web page cannot act through a user's browser.
+
+A page of any site can make the browsers of its visitors send requests to this machine. Three rules
+stop it, for every HTTP server of the platform:
+
+- `Host` must be a name of this server (DNS rebinding gives a page's own name our address). An IP
+  address is let in: no page can have been served under it but by this server.
+- `Origin`, where a browser sends it, must be this server's own or an allowed one. There is no CORS.
+- `Sec-Fetch-Site: cross-site` is refused, but for a person who follows a link.
+
+And a body must say what it is (`Content-Type`), because a form cannot say `application/json`.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from hocket.schemas.errors import ErrorClass, HocketError
+
+MAX_HOST_CHARS = 255
+MAX_SHOWN_CHARS = 100
+LOOPBACK_NAMES = frozenset({"localhost"})
+UNSPECIFIED = frozenset({"", "0.0.0.0", "::", "*"})
+ANY = "*"
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+JSON_TYPES = ("application/json",)
+FORM_TYPES = ("application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
+"""What a page of another origin may send without asking first."""
+
+
+class HostMissing(HocketError):
+    """The request has no valid `Host` header ({reason}). Send exactly one, with the server's name."""
+
+    code = "host_missing"
+    error_class = ErrorClass.INVALID
+
+
+class HostNotServed(HocketError):
+    """`Host: {host}` is not a name of this server. Use its address, or add the name to
+    HOCKET_ALLOWED_HOSTS."""
+
+    code = "host_not_served"
+    error_class = ErrorClass.INVALID
+
+
+class OriginRefused(HocketError):
+    """A web page of `{origin}` may not use this server. Add the origin to HOCKET_ALLOWED_ORIGINS if it
+    is yours."""
+
+    code = "origin_refused"
+    error_class = ErrorClass.INVALID
+
+
+class MediaTypeUnsupported(HocketError):
+    """`Content-Type: {given}` is not accepted here. Send {allowed} in UTF-8, and say so in
+    `Content-Type`."""
+
+    code = "unsupported_media_type"
+    error_class = ErrorClass.INVALID
+
+
+@dataclass(frozen=True, slots=True)
+class WebRules:
+    """The names that a server answers to, and the origins whose pages may use it."""
+
+    hosts: frozenset[str] = LOOPBACK_NAMES
+    origins: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, served: str, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> "WebRules":
+        """Return the rules of a server that listens on `served`, with what is configured."""
+        names = {name.lower().rstrip(".") for name in hosts}
+        own = set() if served in UNSPECIFIED else {served.lower()}
+        return cls(
+            hosts=LOOPBACK_NAMES | own | names,
+            origins=frozenset(origin.lower().rstrip("/") for origin in origins),
+        )
+
+    def check(
+        self,
+        method: str,
+        *,
+        host: Sequence[str],
+        origin: Sequence[str] = (),
+        fetch_site: str | None = None,
+        fetch_mode: str | None = None,
+        fetch_dest: str | None = None,
+    ) -> None:
+        """Let a request in by its headers, or raise HostMissing, HostNotServed or OriginRefused."""
+        if len(host) != 1:
+            raise HostMissing(field="Host", reason="none was sent" if not host else "two were sent")
+        name = _name_of(host[0])
+        if not self._serves(name):
+            raise HostNotServed(field="Host", host=host[0][:MAX_SHOWN_CHARS])
+        for one in origin:
+            if not self._trusts(one, host[0]):
+                raise OriginRefused(field="Origin", origin=one[:MAX_SHOWN_CHARS])
+        if fetch_site == "cross-site" and not origin:
+            follows_link = (method, fetch_mode, fetch_dest) == ("GET", "navigate", "document")
+            if not follows_link:
+                raise OriginRefused(field="Sec-Fetch-Site", origin="another site")
+
+    def _serves(self, name: str) -> bool:
+        if name in self.hosts or ANY in self.hosts or _is_address(name):
+            return True
+        return any(
+            pattern.startswith("*.") and name.endswith(pattern[1:]) for pattern in self.hosts
+        )
+
+    def _trusts(self, origin: str, host: str) -> bool:
+        given = origin.lower()
+        scheme, separator, place = given.partition("://")
+        own = bool(separator) and scheme in ("http", "https") and place == host.lower()
+        return own or given in self.origins
+
+
+def check_media_type(
+    given: Sequence[str], allowed: Collection[str] = JSON_TYPES, *, empty: bool = False
+) -> None:
+    """Accept the `Content-Type` of a body, or raise MediaTypeUnsupported. Where the body is empty, only
+    what a form could have sent is refused."""
+    if empty and not any(one.strip().lower().startswith(FORM_TYPES) for one in given):
+        return
+    value = given[0] if len(given) == 1 else ""
+    kind, *parameters = (part.strip() for part in value.split(";"))
+    accepted = kind.lower() in allowed
+    for parameter in parameters:
+        name, _, text = parameter.partition("=")
+        if name.strip().lower() == "charset":
+            accepted &= text.strip(" \"'").lower() in ("utf-8", "utf8", "us-ascii")
+    if not accepted:
+        raise MediaTypeUnsupported(
+            field="Content-Type",
+            given=", ".join(given)[:MAX_SHOWN_CHARS] or "(none)",
+            allowed=" or ".join(allowed),
+        )
+
+
+def _name_of(host: str) -> str:
+    """Return the name in a `Host` header, without its port; raises HostMissing."""
+    if not 0 < len(host) <= MAX_HOST_CHARS or not host.isascii():
+        raise HostMissing(field="Host", reason="it cannot be a name")
+    if host.startswith("["):
+        name, separator, port = host[1:].partition("]")
+        port = port.removeprefix(":") if separator and port[:1] in ("", ":") else "?"
+    else:
+        name, _, port = host.partition(":")
+    if not name or (port and not port.isdigit()):
+        raise HostMissing(field="Host", reason="it cannot be a name")
+    return name.lower().rstrip(".")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
