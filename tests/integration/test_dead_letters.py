@@ -16,7 +16,7 @@ from hocket.coordinator.load import Load
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.kit import dead_letters
 from hocket.kit.bus import Bus
-from hocket.kit.dead_letters import DeadLetterSettled, DeadLetterUnknown
+from hocket.kit.dead_letters import DeadLetterForeign, DeadLetterSettled, DeadLetterUnknown
 from hocket.kit.lifecycle import Health
 from hocket.schemas import subjects
 from hocket.schemas.errors import ErrorInfo
@@ -44,6 +44,51 @@ async def test_a_letter_says_whose_it_was_and_what_became_of_it(bus: Bus) -> Non
         "deliveries": 20,
     }
     assert task.context == {"tenant": "acme", "pipeline": "p"}
+
+
+async def test_a_tenant_sees_redrives_and_drops_its_own_letters_only(bus: Bus) -> None:
+    await bury(bus, "task", subjects.task("acme", "p"), b"{}")
+    await bury(bus, "task", subjects.task("globex", "p"), b"{}")
+    await bury(bus, "step", subjects.step("python", "normal"), b'{"tenant": "globex"}')
+    await bury(bus, "usage", "hocket.usage", b'{"attribution": {"tenant": "acme"}}')
+    await bury(bus, "step", subjects.step("python", "normal"), b'{"tenant": "acme.>"}')
+    await bury(bus, "log", "hocket.log.0.timer", b"not json")
+
+    async def seen(tenant: str) -> list[int]:
+        return [letter.seq for letter in await dead_letters.list_(bus, tenant=tenant)]
+
+    assert await seen("acme") == [4, 1]
+    assert await seen("globex") == [3, 2]
+    assert await seen(subjects.UNATTRIBUTED) == [6, 5]
+    assert await seen("nobody") == []
+    for refused in (dead_letters.show, dead_letters.redrive, dead_letters.drop):
+        with pytest.raises(DeadLetterUnknown):
+            await refused(bus, 2, tenant="acme")
+    assert (await dead_letters.show(bus, 2, tenant="globex")).tenant == "globex"
+    assert (await bus.js.stream_info(subjects.TASKS)).state.messages == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "subject"),
+    [
+        ("task", "hocket.log.0.finished"),
+        ("task", "hocket.task.globex.p"),
+        ("task", "hocket.task.acme.p.more"),
+        ("usage", "hocket.log.0.finished"),
+        ("log", "hocket.step.python.normal"),
+        ("other", "hocket.log.0.finished"),
+    ],
+)
+async def test_a_letter_that_we_did_not_write_is_published_nowhere(
+    bus: Bus, source: str, subject: str
+) -> None:
+    """Who can write to the stream DLQ must not be able to write, by our hand, to any other one."""
+    headers = {"Hocket-Dead-Subject": subject}
+    await bus.publish(subjects.dead_letter(source, "acme"), b"{}", headers=headers)
+    with pytest.raises(DeadLetterForeign, match=subject):
+        await dead_letters.redrive(bus, 1, tenant="acme")
+    for stream in (subjects.TASKS, subjects.LOG, subjects.STEPS):
+        assert (await bus.js.stream_info(stream)).state.messages == 0
 
 
 async def test_letters_of_one_source_are_found_among_others_and_gaps(bus: Bus) -> None:

@@ -455,7 +455,7 @@ async def test_an_unreadable_step_is_dead_lettered_and_does_not_hold_up_others(r
         assert (await rig.result(await rig.send(input=1))).output == 1
         await rig.until_stream(subjects.DLQ, lambda messages: messages == 1)
         await rig.until_stream(subjects.STEPS, lambda messages: messages == 0)
-    letter = await rig.bus.js.get_last_msg(subjects.DLQ, subjects.dead_letter("step"))
+    letter = await rig.bus.js.get_last_msg(subjects.DLQ, "hocket.dlq.step.>")
     assert letter.data == b"{not json"
 
 

@@ -19,7 +19,7 @@ from hocket.coordinator.core.records import RUN_COLUMNS, STEP_COLUMNS
 from hocket.coordinator.store import Batch
 from hocket.kit import events
 from hocket.kit.bus import ACK_TIMEOUT_S, BusUnavailable
-from hocket.schemas import ids, subjects
+from hocket.schemas import ids
 from hocket.schemas.messages import (
     AttemptFinished,
     AttemptsFinished,
@@ -151,7 +151,7 @@ class Checks:
 
     def _dlq_stored(self, stored: Stored, why: str) -> None:
         fields = self._fields(stored)
-        if stored.subject == subjects.dead_letter("task"):
+        if stored.subject.startswith("hocket.dlq.task."):
             key = fields.get(events.IDEMPOTENCY_KEY)
             if key is not None:
                 self._refused.add(ids.run_id(TENANT, key))

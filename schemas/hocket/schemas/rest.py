@@ -523,10 +523,11 @@ class ExperimentList(Reply):
 class DeadLetter(Reply):
     """A message that could not be handled. `context` says whose it was (run, step, attempt ...) and what
     became of it (deliveries, the worker that gave up); `payload` is its text; `payload_truncated` says
-    that only its beginning is shown."""
+    that only its beginning is shown. `tenant` is null where the message does not say whose it was."""
 
     seq: int
     source: str
+    tenant: str | None = None
     subject: str
     error: ErrorInfo
     context: dict[str, Any] = Field(default_factory=dict)

@@ -107,6 +107,11 @@ def event(tenant: str, pipeline: str, kind: str) -> str:
     return f"hocket.event.{tenant}.{pipeline}.{kind}"
 
 
-def dead_letter(source: str) -> str:
-    """Return the subject of what `source` (`task`, `log`, `step`, `usage`) could not handle."""
-    return f"hocket.dlq.{source}"
+UNATTRIBUTED = "_unattributed"
+"""Stands for the tenant of a dead letter that does not say whose it is; no tenant can be called so."""
+
+
+def dead_letter(source: str, tenant: str) -> str:
+    """Return the subject of what `source` (`task`, `log`, `step`, `usage`) could not handle of a
+    tenant's (UNATTRIBUTED where nobody knows whose it is)."""
+    return f"hocket.dlq.{source}.{tenant}"

@@ -66,6 +66,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "experiment_unknown": 404,
     "dead_letter_unknown": 404,
     "dead_letter_settled": 409,
+    "dead_letter_foreign": 409,
     "idempotency_key_reused": 409,
     "run_not_open": 409,
     "run_open": 409,

@@ -22,16 +22,16 @@ class Api:
 
     def get(self, path: str, **query: Any) -> Any:
         """Return what is at `path`; query values that are None are left out."""
-        given = {key: _text(value) for key, value in query.items() if value is not None}
-        return self._ask("GET", f"{path}?{urlencode(given)}" if given else path, None)
+        return self._ask("GET", _with_query(path, query), None)
 
-    def post(self, path: str, body: Any = None) -> Any:
+    def post(self, path: str, body: Any = None, **query: Any) -> Any:
         """Send a JSON body and return the answer."""
-        return self._ask("POST", path, json.dumps(body if body is not None else {}).encode())
+        content = json.dumps(body if body is not None else {}).encode()
+        return self._ask("POST", _with_query(path, query), content)
 
-    def delete(self, path: str) -> None:
+    def delete(self, path: str, **query: Any) -> None:
         """Delete what is at `path`."""
-        self._ask("DELETE", path, None)
+        self._ask("DELETE", _with_query(path, query), None)
 
     def _ask(self, method: str, path: str, body: bytes | None) -> Any:
         place = urlsplit(self.url)
@@ -73,6 +73,11 @@ class Api:
 def path(*parts: str) -> str:
     """Return a path below /v1 with its parts quoted."""
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def _with_query(path: str, query: dict[str, Any]) -> str:
+    given = {key: _text(value) for key, value in query.items() if value is not None}
+    return f"{path}?{urlencode(given)}" if given else path
 
 
 def _text(value: Any) -> str:

@@ -1,7 +1,12 @@
 """Dead letters: messages that could not be handled, kept byte for byte in the stream DLQ, with why.
 
+A letter belongs to a tenant, which is the last token of its subject: the one of the task, run or call
+that it was, or nobody (`subjects.UNATTRIBUTED`) where it does not say. Whoever acts for a tenant sees,
+redrives and drops that tenant's letters only.
+
 `redrive` publishes a letter again where it came from and then drops it. A step whose run was told of its
-failure is not redriven: its run has gone on without it.
+failure is not redriven: its run has gone on without it. A letter that names a subject which its source
+never reads was not written by us, and is not redriven either.
 """
 
 from collections.abc import Mapping
@@ -27,6 +32,13 @@ MAX_LOOKED_AT = 10_000
 MAX_NAME_CHARS = 200
 _NAMED = ("run_id", "step", "attempt", "call_id", "tenant", "pipeline", "type", "node", "worker")
 """What a message says about whose it is, where it says so."""
+_CAME_FROM = {
+    "task": "hocket.task.",
+    "log": "hocket.log.",
+    "step": "hocket.step.",
+    "usage": subjects.USAGE_SUBJECT,
+}
+"""How the subjects begin that each source reads."""
 _OWN_HEADERS = frozenset({SUBJECT, ERROR, "Nats-Msg-Id"})
 
 
@@ -45,12 +57,22 @@ class DeadLetterSettled(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class DeadLetterForeign(HocketError):
+    """Dead letter {seq} says that it came from `{subject}`, which `{source}` does not read. It was not
+    written by Hocket: look at its payload, then drop it."""
+
+    code = "dead_letter_foreign"
+    error_class = ErrorClass.INVALID
+
+
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message with the error that buried it; `seq` names it."""
+    """A message with the error that buried it; `seq` names it. `tenant` is UNATTRIBUTED where the
+    message does not say whose it was."""
 
     seq: int
     source: str
+    tenant: str
     subject: str
     payload: bytes
     headers: dict[str, str]
@@ -81,44 +103,60 @@ async def bury(
     payload: bytes,
     headers: Mapping[str, str] | None,
     error: ErrorInfo,
+    tenant: str | None = None,
 ) -> None:
     """Keep a message that `source` (`task`, `step`, `log`, `usage`) could not handle; what is known of
-    its way (deliveries, who had it) belongs into the error's details."""
+    its way (deliveries, who had it) belongs into the error's details. Without a `tenant` the letter is
+    the one's that the message names."""
     text = error.model_copy(update={"message": error.message[:MAX_ERROR_CHARS]}).model_dump_json()
     kept = {name: value for name, value in (headers or {}).items() if name.lower() != "nats-msg-id"}
     if msg_id := (headers or {}).get("Nats-Msg-Id"):
         kept[MSG_ID] = msg_id
+    owner = tenant or _tenant_of(source, subject, payload)
     await bus.publish(
-        subjects.dead_letter(source), payload, headers={**kept, SUBJECT: subject, ERROR: text}
+        subjects.dead_letter(source, owner),
+        payload,
+        headers={**kept, SUBJECT: subject, ERROR: text},
     )
 
 
-async def list_(bus: Bus, limit: int = 100, *, source: str | None = None) -> list[DeadLetter]:
-    """Return the newest dead letters (of one source), newest first."""
-    info = await bus.js.stream_info(subjects.DLQ)
+async def list_(
+    bus: Bus, limit: int = 100, *, source: str | None = None, tenant: str | None = None
+) -> list[DeadLetter]:
+    """Return the newest dead letters (of one source, of one tenant), newest first."""
+    info = await bus.js.stream_info(subjects.DLQ, subjects_filter=f"hocket.dlq.{source or '*'}.>")
+    there = sum(
+        messages
+        for subject, messages in (info.state.subjects or {}).items()
+        if tenant is None or subject.endswith(f".{tenant}")
+    )
     letters: list[DeadLetter] = []
-    last = info.state.last_seq if info.state.messages else 0
+    last = info.state.last_seq
     first = max(1, info.state.first_seq, last - MAX_LOOKED_AT + 1)
     for seq in range(last, first - 1, -1):
+        if len(letters) >= min(limit, MAX_LISTED, there):
+            break
         with suppress(DeadLetterUnknown):  # dropped or redriven: a hole in the stream
-            letter = await show(bus, seq)
+            letter = await show(bus, seq, tenant=tenant)
             if source is None or letter.source == source:
                 letters.append(letter)
-        if len(letters) >= min(limit, MAX_LISTED):
-            break
     return letters
 
 
-async def show(bus: Bus, seq: int) -> DeadLetter:
-    """Return one dead letter, or raise DeadLetterUnknown."""
+async def show(bus: Bus, seq: int, *, tenant: str | None = None) -> DeadLetter:
+    """Return one dead letter, or raise DeadLetterUnknown; also where it is another tenant's."""
     try:
         message = await bus.js.get_msg(subjects.DLQ, seq)
     except NotFoundError:
         raise DeadLetterUnknown(seq=seq) from None
     headers = dict(message.headers or {})
+    _, _, source, owner = ((message.subject or "").split(".", 3) + [""] * 4)[:4]
+    if tenant is not None and owner != tenant:
+        raise DeadLetterUnknown(seq=seq)
     return DeadLetter(
         seq=seq,
-        source=(message.subject or "").rsplit(".", 1)[-1],
+        source=source,
+        tenant=owner,
         subject=headers.get(SUBJECT, ""),
         payload=message.data or b"",
         headers={k: v for k, v in headers.items() if k not in _OWN_HEADERS},
@@ -127,10 +165,14 @@ async def show(bus: Bus, seq: int) -> DeadLetter:
     )
 
 
-async def redrive(bus: Bus, seq: int) -> None:
-    """Publish a dead letter where it came from, then drop it; raise DeadLetterSettled for a step whose
-    result would be too late."""
-    letter = await show(bus, seq)
+async def redrive(bus: Bus, seq: int, *, tenant: str | None = None) -> None:
+    """Publish a dead letter (of that tenant) where it came from, then drop it; raise DeadLetterSettled
+    for a step whose result would be too late, DeadLetterForeign for what came from nowhere."""
+    letter = await show(bus, seq, tenant=tenant)
+    if not _is_ours(letter):
+        raise DeadLetterForeign(
+            seq=seq, subject=letter.subject[:MAX_NAME_CHARS], source=letter.source
+        )
     context = letter.context
     if letter.source == "step" and {"run_id", "step", "attempt"} <= context.keys():
         raise DeadLetterSettled(run_id=context["run_id"], step=context["step"])
@@ -141,10 +183,33 @@ async def redrive(bus: Bus, seq: int) -> None:
     await drop(bus, seq)
 
 
-async def drop(bus: Bus, seq: int) -> None:
-    """Delete a dead letter, or raise DeadLetterUnknown."""
-    await show(bus, seq)
+async def drop(bus: Bus, seq: int, *, tenant: str | None = None) -> None:
+    """Delete a dead letter (of that tenant), or raise DeadLetterUnknown."""
+    await show(bus, seq, tenant=tenant)
     await bus.js.delete_msg(subjects.DLQ, seq)
+
+
+def _tenant_of(source: str, subject: str, payload: bytes) -> str:
+    """Return the tenant that a message names: a task in its subject, all others in their body."""
+    if source == "task":
+        tenant: Any = (subject.split(".") + [""] * 3)[2]
+    else:
+        body = _body(payload)
+        whose = body.get("attribution") if source == "usage" else body
+        tenant = whose.get("tenant") if isinstance(whose, dict) else None
+    if isinstance(tenant, str) and subjects.TOKEN.fullmatch(tenant):
+        return tenant
+    return subjects.UNATTRIBUTED
+
+
+def _is_ours(letter: DeadLetter) -> bool:
+    """Tell whether a letter can have come from where it says, and from its own tenant."""
+    if letter.source == "task":
+        tokens = letter.subject.split(".")
+        fits = len(tokens) == 4 and all(subjects.TOKEN.fullmatch(name) for name in tokens[2:])
+        return fits and letter.subject.startswith("hocket.task.") and tokens[2] == letter.tenant
+    start = _CAME_FROM.get(letter.source)
+    return start is not None and letter.subject.startswith(start) and "*" not in letter.subject
 
 
 def _body(payload: bytes) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""`/v1/dead-letters`: see, redrive and drop what could not be handled."""
+"""`/v1/dead-letters`: see, redrive and drop what could not be handled: the caller's tenant's letters, or
+those that say of no tenant that they are its own (`unattributed`)."""
 
 from typing import Annotated, Literal
 
@@ -6,9 +7,10 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 
 from hocket.admin.context import Ctx
 from hocket.admin.dead_letters import reads
-from hocket.admin.identity import resolve_caller
+from hocket.admin.identity import CallerDep
 from hocket.admin.pages import DEFAULT_PAGE, Limit
 from hocket.kit import dead_letters
+from hocket.schemas import subjects
 from hocket.schemas.rest import DeadLetter, DeadLetterList, Redriven
 
 MAX_SEQ = 2**63 - 1
@@ -19,37 +21,48 @@ Source = Annotated[
 ]
 Seq = Annotated[int, Path(ge=1, le=MAX_SEQ, description="The number of a dead letter.")]
 
-router = APIRouter(
-    prefix="/v1/dead-letters", tags=["dead letters"], dependencies=[Depends(resolve_caller)]
-)
+
+def _owner(
+    caller: CallerDep,
+    unattributed: Annotated[
+        bool,
+        Query(description="Those that do not say whose they are, instead of the tenant's own."),
+    ] = False,
+) -> str:
+    return subjects.UNATTRIBUTED if unattributed else caller.tenant
+
+
+Owner = Annotated[str, Depends(_owner)]
+
+router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"])
 
 
 @router.get("")
 async def list_dead_letters(
-    context: Ctx, limit: Limit = DEFAULT_PAGE, source: Source = None
+    context: Ctx, owner: Owner, limit: Limit = DEFAULT_PAGE, source: Source = None
 ) -> DeadLetterList:
-    """List dead letters, the latest first, with the beginning of each payload."""
-    return DeadLetterList(dead_letters=await reads.list_latest(context.bus, limit, source))
+    """List the tenant's dead letters, the latest first, with the beginning of each payload."""
+    found = await reads.list_latest(context.bus, owner, limit, source)
+    return DeadLetterList(dead_letters=found)
 
 
 @router.get("/{seq}")
-async def show_dead_letter(seq: Seq, context: Ctx) -> DeadLetter:
+async def show_dead_letter(seq: Seq, context: Ctx, owner: Owner) -> DeadLetter:
     """Show one dead letter with its whole payload and headers."""
-    return await reads.show(context.bus, seq)
+    return await reads.show(context.bus, owner, seq)
 
 
 @router.post("/{seq}/redrive")
-async def redrive_dead_letter(seq: Seq, context: Ctx) -> Redriven:
+async def redrive_dead_letter(seq: Seq, context: Ctx, owner: Owner) -> Redriven:
     """Publish a dead letter again on its own subject, then remove it here. A step whose run has gone on
     without it is refused (409): retry the run."""
-    letter = await reads.show(context.bus, seq)
-    await dead_letters.redrive(context.bus, seq)
+    letter = await reads.show(context.bus, owner, seq)
+    await dead_letters.redrive(context.bus, seq, tenant=owner)
     return Redriven(seq=seq, subject=letter.subject)
 
 
 @router.delete("/{seq}", status_code=204)
-async def drop_dead_letter(seq: Seq, context: Ctx) -> Response:
+async def drop_dead_letter(seq: Seq, context: Ctx, owner: Owner) -> Response:
     """Remove a dead letter for good."""
-    await reads.show(context.bus, seq)
-    await dead_letters.drop(context.bus, seq)
+    await dead_letters.drop(context.bus, seq, tenant=owner)
     return Response(status_code=204)

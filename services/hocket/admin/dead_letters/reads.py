@@ -3,20 +3,23 @@
 from hocket.kit import dead_letters
 from hocket.kit.bus import Bus
 from hocket.schemas.rest import DeadLetter
+from hocket.schemas.subjects import UNATTRIBUTED
 
 PAYLOAD_SHOWN_BYTES = 500
 """Of each payload in a list."""
 
 
-async def list_latest(bus: Bus, limit: int, source: str | None) -> tuple[DeadLetter, ...]:
-    """Return the latest dead letters (of one source), each with the beginning of its payload."""
-    letters = await dead_letters.list_(bus, limit, source=source)
+async def list_latest(
+    bus: Bus, tenant: str, limit: int, source: str | None
+) -> tuple[DeadLetter, ...]:
+    """Return a tenant's latest dead letters (of one source), each with the beginning of its payload."""
+    letters = await dead_letters.list_(bus, limit, source=source, tenant=tenant)
     return tuple(_shown(letter, PAYLOAD_SHOWN_BYTES) for letter in letters)
 
 
-async def show(bus: Bus, seq: int) -> DeadLetter:
-    """Return one dead letter whole, or raise DeadLetterUnknown."""
-    letter = await dead_letters.show(bus, seq)
+async def show(bus: Bus, tenant: str, seq: int) -> DeadLetter:
+    """Return one dead letter of a tenant whole, or raise DeadLetterUnknown."""
+    letter = await dead_letters.show(bus, seq, tenant=tenant)
     return _shown(letter, len(letter.payload))
 
 
@@ -24,6 +27,7 @@ def _shown(letter: dead_letters.DeadLetter, payload_bytes: int) -> DeadLetter:
     return DeadLetter(
         seq=letter.seq,
         source=letter.source,
+        tenant=None if letter.tenant == UNATTRIBUTED else letter.tenant,
         subject=letter.subject,
         error=letter.error,
         context=letter.context,

@@ -26,6 +26,10 @@ class Source(StrEnum):
 
 Seq = Annotated[int, typer.Argument(min=1, help="A dead letter's number.")]
 Seqs = Annotated[list[int], typer.Argument(min=1, help="Dead letters' numbers.")]
+Unattributed = Annotated[
+    bool,
+    typer.Option("--unattributed", help="Those of no tenant: they do not say whose they are."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
@@ -34,6 +38,7 @@ def list_(
     context: typer.Context,
     limit: Annotated[int, typer.Option(min=1, max=500, help="At most so many.")] = 20,
     source: Annotated[Source | None, typer.Option(help="Only those from there.")] = None,
+    unattributed: Unattributed = False,
     as_json: AsJson = False,
 ) -> None:
     """List dead letters, the latest first."""
@@ -41,7 +46,9 @@ def list_(
     from hocket.cli.drawing.amounts import local
 
     api = target_of(context).api()
-    letters = api.get("/v1/dead-letters", limit=limit, source=source)["dead_letters"]
+    letters = api.get(
+        "/v1/dead-letters", limit=limit, source=source, unattributed=unattributed or None
+    )["dead_letters"]
     if as_json:
         print_json(letters)
         return
@@ -65,11 +72,17 @@ def list_(
 
 
 @app.command("show")
-def show(context: typer.Context, seq: Seq, as_json: AsJson = False) -> None:
+def show(
+    context: typer.Context, seq: Seq, unattributed: Unattributed = False, as_json: AsJson = False
+) -> None:
     """Show one dead letter: why it could not be handled, whose it is, its headers and its payload."""
     from hocket.cli.console import out, print_json
 
-    letter = target_of(context).api().get(path("dead-letters", str(seq)))
+    letter = (
+        target_of(context)
+        .api()
+        .get(path("dead-letters", str(seq)), unattributed=unattributed or None)
+    )
     if as_json:
         print_json(letter)
         return
@@ -85,20 +98,22 @@ def show(context: typer.Context, seq: Seq, as_json: AsJson = False) -> None:
 
 
 @app.command("redrive")
-def redrive(context: typer.Context, seqs: Seqs) -> None:
+def redrive(context: typer.Context, seqs: Seqs, unattributed: Unattributed = False) -> None:
     """Publish dead letters again, each on its own subject, and remove them here."""
     api = target_of(context).api()
     for seq in seqs:
-        done = api.post(path("dead-letters", str(seq), "redrive"))
+        done = api.post(
+            path("dead-letters", str(seq), "redrive"), unattributed=unattributed or None
+        )
         typer.echo(f"dead letter {seq} was published again on {done['subject']}")
 
 
 @app.command("drop")
-def drop(context: typer.Context, seqs: Seqs) -> None:
+def drop(context: typer.Context, seqs: Seqs, unattributed: Unattributed = False) -> None:
     """Remove dead letters for good."""
     api = target_of(context).api()
     for seq in seqs:
-        api.delete(path("dead-letters", str(seq)))
+        api.delete(path("dead-letters", str(seq)), unattributed=unattributed or None)
         typer.echo(f"dead letter {seq} was removed")
 
 
