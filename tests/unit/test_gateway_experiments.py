@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -390,6 +391,29 @@ async def test_the_control_cannot_be_switched_off() -> None:
     gateway = Gateway(Town(), "one")
     with pytest.raises(ExperimentUnknown, match="next/canary"):
         await gateway.experiments.control("rollback", "next", "control", "api:me")
+
+
+async def test_a_run_is_judged_by_its_own_tenant_only() -> None:
+    gateway = Gateway(Town(), "one")
+    run = next(run for run in RUNS if gateway.call(run) == "canary")
+    for _ in range(2):
+        gateway.experiments.judged("globex", run, False)
+        gateway.experiments.ended(end(run, "failed").model_copy(update={"tenant": "globex"}))
+    assert gateway.experiments.states()[0].arms[1].outcomes == (0, 0)
+    assert gateway.experiments.knows("default", run)
+    assert not gateway.experiments.knows("globex", run)
+    gateway.experiments.judged("default", run, False)
+    assert gateway.experiments.states()[0].arms[1].outcomes == (1, 1)
+
+
+async def test_another_tenants_experiment_cannot_be_seen_nor_switched() -> None:
+    gateway = Gateway(Town(), "one", replace(experiment(50), tenant="acme"))
+    assert [one.experiment for one in gateway.experiments.states("acme")] == ["next"]
+    assert gateway.experiments.states("globex") == ()
+    with pytest.raises(ExperimentUnknown, match="none"):
+        await gateway.experiments.control("rollback", "next", "canary", "me", tenant="globex")
+    await gateway.experiments.control("rollback", "next", "canary", "me", tenant="acme")
+    assert gateway.off
 
 
 # ---- calls ----------------------------------------------------------------------------------

@@ -633,9 +633,11 @@ class CallOpened(Message):
 
 
 class ExperimentControl(Message):
-    """Look at the experiments, or switch an arm off (`rollback`) or on again (`restore`) by hand."""
+    """Look at the experiments, or switch an arm off (`rollback`) or on again (`restore`) by hand. With a
+    `tenant` other tenants' experiments are as if they were not there; those of all tenants are."""
 
     action: Literal["list", "rollback", "restore"]
+    tenant: Name | None = None
     experiment: Name = ""
     arm: Name = ""
     by: Name = ""
@@ -698,6 +700,7 @@ class OutcomeTold(Message):
     """Somebody judges a run: whether its result was good. For callers whose runs are not Hocket's, or
     who know better than the run's status."""
 
+    tenant: Name = "default"
     run_id: Name
     good: bool
 

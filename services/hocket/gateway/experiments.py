@@ -36,6 +36,8 @@ from hocket.schemas.messages import (
 )
 
 TELL_S = 0.25
+RunKey = tuple[str, str]
+"""The tenant of a run and its id: another tenant's run of the same name is another one."""
 MAX_RUNS = 50_000
 """Runs whose end is waited for; of the oldest ones beyond that nothing is learnt."""
 MAX_REASON_CHARS = 500
@@ -108,7 +110,7 @@ class Experiments:
         self._aliases: RoutingTable | None = None
         self._experiments: dict[str, Experiment] = {}
         self._arms: dict[tuple[str, str], _ArmKept] = {}
-        self._runs: OrderedDict[str, dict[str, str]] = OrderedDict()
+        self._runs: OrderedDict[RunKey, dict[str, str]] = OrderedDict()
         self._told: dict[str, Any] = {}
         self._forgetting: set[str] = set()
         self._told_at_s = float("-inf")
@@ -150,8 +152,9 @@ class Experiments:
         off = {arm.name for arm in experiment.arms if self._arms[experiment.name, arm.name].off}
         arm = experiment.arm_of(run_id or request.call_id, off)
         if run_id is not None:
-            self._runs.setdefault(run_id, {})[experiment.name] = arm.name
-            self._runs.move_to_end(run_id)
+            run = request.attribution.tenant, run_id
+            self._runs.setdefault(run, {})[experiment.name] = arm.name
+            self._runs.move_to_end(run)
             if len(self._runs) > MAX_RUNS:
                 self._runs.popitem(last=False)
         return Assigned(experiment, arm)
@@ -173,20 +176,20 @@ class Experiments:
             self._metrics.experiment_calls.labels(experiment.name, arm.name, result).inc()
         self._judge(experiment, arm)
 
-    def knows(self, run_id: str) -> bool:
+    def knows(self, tenant: str, run_id: str) -> bool:
         """Tell whether a run made calls here that were part of an experiment."""
-        return run_id in self._runs
+        return (tenant, run_id) in self._runs
 
     def ended(self, end: RunFinished) -> None:
         """Take in the end of a run."""
-        for name, arm in self._runs.pop(end.run_id, {}).items():
+        for name, arm in self._runs.pop((end.tenant, end.run_id), {}).items():
             experiment = self._experiments.get(name)
             if experiment is not None:
                 self._outcome(experiment, arm, experiment.success_of(end))
 
-    def judged(self, run_id: str, good: bool) -> None:
+    def judged(self, tenant: str, run_id: str, good: bool) -> None:
         """Take in what somebody says of a run; its end says nothing more."""
-        for name, arm in self._runs.pop(run_id, {}).items():
+        for name, arm in self._runs.pop((tenant, run_id), {}).items():
             experiment = self._experiments.get(name)
             if experiment is not None:
                 self._outcome(experiment, arm, good)
@@ -229,16 +232,18 @@ class Experiments:
             self._metrics.arm_rollbacks.labels(experiment.name, arm.name, cause).inc()
         self._write()
 
-    async def control(self, action: str, experiment: str, arm: str, by: str) -> None:
-        """Switch an arm off or on by hand; raise ExperimentUnknown, ExperimentNotTold."""
-        found = self._experiments.get(experiment)
+    async def control(
+        self, action: str, experiment: str, arm: str, by: str, *, tenant: str | None = None
+    ) -> None:
+        """Switch an arm off or on by hand, as far as `tenant` sees it; raise ExperimentUnknown,
+        ExperimentNotTold."""
+        seen = {one.name: one for one in self._seen_by(tenant)}
+        found = seen.get(experiment)
         others = found.arms[1:] if found is not None else ()
         wanted = next((one for one in others if one.name == arm), None)
         if found is None or wanted is None:
             known = ", ".join(
-                f"{one.name}/{arm.name}"
-                for one in self._experiments.values()
-                for arm in one.arms[1:]
+                f"{one.name}/{arm.name}" for one in seen.values() for arm in one.arms[1:]
             )
             raise ExperimentUnknown(experiment=experiment, arm=arm, known=known or "none")
         kept = self._arms[experiment, arm]
@@ -383,8 +388,16 @@ class Experiments:
         if self._metrics is not None:
             self._metrics.arm_off.labels(experiment, arm).set(float(kept.off))
 
-    def states(self) -> tuple[ExperimentState, ...]:
-        """Return the experiments as operators see them."""
+    def _seen_by(self, tenant: str | None) -> list[Experiment]:
+        """Return the experiments that a tenant may see: its own, and those of all; without one, all."""
+        return [
+            one
+            for one in self._experiments.values()
+            if tenant is None or one.tenant in (None, tenant)
+        ]
+
+    def states(self, tenant: str | None = None) -> tuple[ExperimentState, ...]:
+        """Return the experiments as operators see them: a tenant's, and those of all."""
         return tuple(
             ExperimentState(
                 experiment=one.name,
@@ -395,7 +408,7 @@ class Experiments:
                 judged=one.rollback is not None,
                 arms=tuple(self._state(one, arm) for arm in one.arms),
             )
-            for one in self._experiments.values()
+            for one in self._seen_by(tenant)
         )
 
     def _state(self, experiment: Experiment, arm: Arm) -> ArmState:

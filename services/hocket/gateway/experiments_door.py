@@ -95,9 +95,13 @@ class ExperimentsDoor:
         try:
             if wanted.action != "list":
                 await self._experiments.control(
-                    wanted.action, wanted.experiment, wanted.arm, wanted.by
+                    wanted.action,
+                    wanted.experiment,
+                    wanted.arm,
+                    wanted.by,
+                    tenant=wanted.tenant,
                 )
-            told = ExperimentsTold(experiments=self._experiments.states())
+            told = ExperimentsTold(experiments=self._experiments.states(wanted.tenant))
         except HocketError as error:
             told = ExperimentsTold(error=error.info())
         self._answer(message, told)
@@ -108,18 +112,20 @@ class ExperimentsDoor:
         except ValidationError as error:
             log.warning("outcome_malformed", reason=str(error))
             return
-        self._experiments.judged(told.run_id, told.good)
+        self._experiments.judged(told.tenant, told.run_id, told.good)
 
     async def _on_end(self, message: Msg) -> None:
         run_id = (message.headers or {}).get(SUBJECT_HEADER)
-        if run_id is not None and not self._experiments.knows(run_id):
+        tenant = message.subject.split(".")[2]
+        if run_id is not None and not self._experiments.knows(tenant, run_id):
             return
         try:
             end = RunFinished.model_validate_json(message.data)
         except ValidationError as error:
             log.warning("end_malformed", subject=message.subject, reason=str(error))
             return
-        self._experiments.ended(end)
+        if end.tenant == tenant:  # who may write a tenant's facts does not judge another's runs
+            self._experiments.ended(end)
 
     def _answer(self, message: Msg, told: ExperimentsTold) -> None:
         if message.reply:

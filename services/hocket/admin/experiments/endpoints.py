@@ -5,10 +5,10 @@ The gateways know; one of them is asked.
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Path
 
 from hocket.admin.context import Context, Ctx
-from hocket.admin.identity import Caller, CallerDep, resolve_caller
+from hocket.admin.identity import Caller, CallerDep
 from hocket.kit.bus import BusUnavailable
 from hocket.schemas import subjects
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
@@ -42,10 +42,11 @@ class GatewayRefused(HocketError):
         return self._error
 
 
-@router.get("", dependencies=[Depends(resolve_caller)])
-async def list_experiments(context: Ctx) -> ExperimentList:
-    """List the experiments, their arms, and what was seen of each lately."""
-    return await _asked(context, ExperimentControl(action="list"))
+@router.get("")
+async def list_experiments(context: Ctx, caller: CallerDep) -> ExperimentList:
+    """List the tenant's experiments and those of all tenants, their arms, and what was seen of each
+    lately."""
+    return await _asked(context, ExperimentControl(action="list", tenant=caller.tenant))
 
 
 @router.post("/{experiment}/arms/{arm}/rollback")
@@ -67,7 +68,9 @@ async def restore(
 def _control(
     action: Literal["rollback", "restore"], experiment: str, arm: str, caller: Caller
 ) -> ExperimentControl:
-    return ExperimentControl(action=action, experiment=experiment, arm=arm, by=caller.name)
+    return ExperimentControl(
+        action=action, tenant=caller.tenant, experiment=experiment, arm=arm, by=caller.name
+    )
 
 
 async def _asked(context: Context, wanted: ExperimentControl) -> ExperimentList:
