@@ -65,6 +65,11 @@ def check_type(node: exp.DataType, allowed: Iterable[str]) -> None:
     _check_length(node)
 
 
+def is_built_in(name: str) -> bool:
+    """Tell whether a name is that of a built-in type that a query may cast to."""
+    return name in _BUILT_IN
+
+
 def type_name(node: exp.DataType) -> str:
     """Return the name of a type as Postgres compares it, with its schema where the query says it."""
     if node.this != DType.USERDEFINED:

@@ -10,6 +10,21 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+MODULES: Final = frozenset(
+    f"sqlglot.expressions.{name}"
+    for name in (
+        "aggregate",
+        "array",
+        "datatypes",
+        "functions",
+        "json",
+        "math",
+        "string",
+        "temporal",
+    )
+)
+"""Where sqlglot defines ordinary functions."""
+
 DENIED: Final[Mapping[str, re.Pattern[str]]] = {
     "postgres": re.compile(
         r"pg_.*|dblink.*|postgres_fdw_.*|file_fdw_.*|lo_.*|loread|lowrite|be_lo.*|set_config"
@@ -90,7 +105,13 @@ KNOWN: Final[Mapping[str, frozenset[str]]] = {
         line lseg path polygon diagonal bound_box
         uuid_extract_timestamp uuid_extract_version uuidv4 uuidv7 gen_random_uuid crc32 crc32c
         percentile_cont percentile_disc mode cume_dist percent_rank dense_rank rank
-        grouping nullif width_bucket
+        grouping nullif width_bucket ltrim rtrim lpad rpad strpos textlen mod pow power log10 to_hex
+        to_bin date_part timezone now json_query json_exists json_value json_arrayagg json_objectagg
+        json_scalar json_serialize xmlconcat xmlcomment xmlagg xmlexists xmltext xml_is_well_formed
+        xml_is_well_formed_content xml_is_well_formed_document enum_first enum_last enum_range
+        datemultirange int4multirange int8multirange nummultirange tsmultirange tstzmultirange
+        multirange jsonb_to_tsvector json_to_tsvector tsquery_phrase regexp_like
+        erfc array_remove unicode_assigned
         """.split()
     ),
     "sqlite": frozenset(
@@ -148,6 +169,16 @@ KNOWN: Final[Mapping[str, frozenset[str]]] = {
 """Allowed beside those that sqlglot knows: built-in functions that only compute from their arguments."""
 
 
+_OF_EXTENSIONS: Final = frozenset(
+    """
+    similarity word_similarity strict_word_similarity show_trgm unaccent levenshtein
+    levenshtein_less_equal soundex difference metaphone dmetaphone daitch_mokotoff
+    cosine_distance l2_distance inner_product l1_distance vector_dims vector_norm
+    """.split()
+)
+"""Postgres: known functions that are in the schema where their extension was installed."""
+
+
 def is_denied(dialect: str, name: str) -> bool:
     """Tell whether a function is refused whatever the operator allows."""
     return DENIED[dialect].fullmatch(name.lower()) is not None
@@ -156,3 +187,8 @@ def is_denied(dialect: str, name: str) -> bool:
 def is_known(dialect: str, name: str) -> bool:
     """Tell whether a function that sqlglot does not know is a harmless built-in one."""
     return name.lower() in KNOWN[dialect]
+
+
+def is_of_extension(name: str) -> bool:
+    """Tell whether a known function of Postgres is an extension's."""
+    return name.lower() in _OF_EXTENSIONS

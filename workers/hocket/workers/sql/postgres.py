@@ -7,7 +7,7 @@ Python object of the inferred type, so these types travel as text.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, Final
@@ -33,6 +33,12 @@ def type_of(value: Any) -> str | None:
     if isinstance(value, float | Decimal):
         return "numeric"
     return None
+
+
+def search_path(schemas: Sequence[str]) -> str:
+    """Return the session's `search_path`: built-in names first, temporary ones last."""
+    quoted = ('"' + name.replace('"', '""') + '"' for name in schemas)
+    return ", ".join(["pg_catalog", *quoted, "pg_temp"])
 
 
 async def _set_codecs(connection: Any) -> None:

@@ -94,6 +94,7 @@ async def run_query(
         target.settings.tables,
         target.settings.default_schema,
         target.settings.functions,
+        target.settings.types,
         max_rows,
     )
     statement, bound = _statement(checked, params)
@@ -126,6 +127,7 @@ def _check(
     within: tuple[str, ...],
     default_schema: str | None,
     functions: tuple[str, ...],
+    types: tuple[str, ...],
     max_rows: int,
 ) -> CheckedQuery:
     """Check a query, once for as long as it is among the last MAX_CHECKED ones (3 ms each)."""
@@ -136,6 +138,7 @@ def _check(
         within=within,
         default_schema=default_schema,
         functions_allowed=functions,
+        types_allowed=types,
         max_rows=max_rows,
     )
 

@@ -1,9 +1,11 @@
 """The databases that queries may run on, by name: their connections, and the walls around a query.
 
 Whatever the guard let through runs read-only: on Postgres in a READ ONLY transaction with a statement
-timeout (and a role, where one is set), on SQLite on a connection opened `mode=ro` with `query_only`
-and an authorizer that only knows reading. On other dialects the guard and the database user's own
-rights are all there is. asyncpg runs in the loop, other drivers in THREADS threads.
+timeout, as a role (where one is set), and with names looked up in `pg_catalog` only, so that no
+operator, cast or field reaches a function that somebody else wrote; on SQLite on a connection opened
+`mode=ro` with `query_only` and an authorizer that only knows reading. On other dialects the guard and
+the database user's own rights are all there is. asyncpg runs in the loop, other drivers in THREADS
+threads.
 
 A cancelled caller stops its statement: asyncpg asks the server to, SQLite looks at a flag. A thread of
 another driver ends when its statement does.
@@ -18,7 +20,7 @@ from functools import cache, partial
 from pathlib import Path
 from threading import Event
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlalchemy import Connection, Engine, TextClause, create_engine, event, make_url, text
@@ -29,7 +31,8 @@ from sqlalchemy.pool import QueuePool
 
 from hocket.workers.sql import postgres, sqlite
 from hocket.workers.sql.errors import SqlRefused, TargetInvalid, TargetUnknown
-from hocket.workers.sql.guard import DIALECTS, TablePattern, parse_pattern
+from hocket.workers.sql.guard import DIALECTS
+from hocket.workers.sql.names import TablePattern, parse_pattern
 
 POOL_SIZE = 8
 POOL_TIMEOUT_S = 10
@@ -44,6 +47,7 @@ _DIALECTS = {
 }
 
 T = TypeVar("T")
+SchemaName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[^\x00]+$")]
 
 
 class TargetSettings(BaseModel):
@@ -56,6 +60,11 @@ class TargetSettings(BaseModel):
     """What queries may read: `schema.table` or `schema.*`; nothing without it."""
     functions: tuple[str, ...] = ()
     """Functions of the database's own that only compute from their arguments."""
+    types: tuple[str, ...] = ()
+    """Postgres: types of the database's own that a cast may name: `state`, `shop.state`."""
+    search_path: tuple[SchemaName, ...] = ()
+    """Postgres: schemas beside `pg_catalog` whose functions, operators and types names without a
+    schema reach, as those of an extension; all that is in them must be harmless."""
     role: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     """Postgres: the role that every query runs as."""
     default_schema: str | None = None
@@ -151,7 +160,11 @@ class Target:
         assert self._async is not None
         async with self._async.connect() as connection, connection.begin() as transaction:
             left_ms = max(1, int((deadline_s - monotonic()) * 1000))
-            walls = {"transaction_read_only": "on", "statement_timeout": str(left_ms)}
+            walls = {
+                "transaction_read_only": "on",
+                "statement_timeout": str(left_ms),
+                "search_path": postgres.search_path(self.settings.search_path),
+            }
             if self.settings.role is not None:
                 walls["role"] = self.settings.role
             await connection.execute(_walls(tuple(walls)), walls)
@@ -234,7 +247,8 @@ def _settings(name: str, value: Any) -> TargetSettings:
         raise TargetInvalid(
             database=name,
             reason=f"`{field}`: {fault['msg']}",
-            cure="Give `url`, and optionally `tables`, `role`, `functions`, `max_rows`.",
+            cure="Give `url`, and optionally `tables`, `role`, `functions`, `types`, `search_path`, "
+            "`default_schema`, `max_rows`.",
         ) from None
 
 
