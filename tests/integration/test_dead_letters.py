@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from forger import Forger, head_of
 from hocket.coordinator.catalog import PipelineUnknown
 from hocket.coordinator.core.backlog import Backlog
 from hocket.coordinator.core.gate import Gate
@@ -22,6 +23,8 @@ from hocket.schemas import subjects
 from hocket.schemas.errors import ErrorInfo
 
 BOUND_S = 60
+TAKEN = 3
+"""Of four forged tasks: the stream refuses the one that tells it to roll up."""
 STEP = b'{"run_id": "r1", "step": "a", "attempt": 2, "pipeline": "p", "partition": 0, "input": {}}'
 
 
@@ -146,3 +149,64 @@ async def test_a_task_that_meets_a_bug_of_intake_is_buried_and_others_are_taken(
     letters = await dead_letters.list_(bus)
     found = {letter.context["pipeline"]: letter.error.code for letter in letters}
     assert found == {"cursed": "task_not_taken", "unknown": "pipeline_unknown"}
+
+
+async def test_a_message_that_fills_the_limit_is_kept_without_its_end(bus: Bus) -> None:
+    whole = b"x" * bus.nc.max_payload
+    error = ErrorInfo(code="broken", message="It broke.")
+    headers = {"a": "b" * 40_000, "Nats-Rollup": "all", "Nats-Expected-Last-Sequence": "7"}
+    await dead_letters.bury(
+        bus, "task", subject="hocket.task.a.p", payload=whole, headers=headers, error=error
+    )
+    letter = await dead_letters.show(bus, 1)
+    assert len(letter.payload) == bus.nc.max_payload - dead_letters.LETTER_BYTES
+    assert letter.headers == {dead_letters.CUT: f"{len(whole)} bytes with 1 headers"}
+
+
+async def test_a_forged_letter_is_shown_and_goes_nowhere(bus: Bus, nats_url: str) -> None:
+    head = head_of(
+        dead_letters.SUBJECT.encode() + b": hocket.step.python.normal",
+        dead_letters.ERROR.encode() + b": \xff{",
+        b": nameless",
+        b"torn: a\nb\rc",
+    )
+    async with Forger(nats_url) as forger:
+        forger.write(b"hocket.dlq.task.acme", STEP, head)
+        await forger.flushed()
+    (letter,) = await dead_letters.list_(bus)
+    assert letter.error.code == "unknown"
+    assert letter.headers == {"torn": "a b c"}
+    with pytest.raises(DeadLetterForeign, match="not"):
+        await dead_letters.redrive(bus, 1)
+    assert (await bus.js.stream_info(subjects.STEPS)).state.messages == 0
+
+
+async def test_a_task_with_headers_that_cannot_be_sent_on_is_in_nobodys_way(
+    bus: Bus, nats_url: str
+) -> None:
+    async def entry(tenant: str, pipeline: str, version: int | None) -> Any:
+        raise PipelineUnknown(tenant=tenant, pipeline=pipeline)
+
+    store: Any = SimpleNamespace()
+    catalog: Any = SimpleNamespace(entry=entry)
+    intake = Intake(
+        bus, store, catalog, Health(), CoordinatorMetrics(CollectorRegistry()), Durations(store),
+        Load(Backlog(), Gate()), partitions=1, max_task_bytes=1_000,
+    )  # fmt: skip
+    heads = (head_of(b"x: a\nb"), head_of(b"y: a\rb", b"Nats-Rollup: all"), head_of(b"\xff: \xfe"))
+    async with Forger(nats_url) as forger:
+        for head in heads:
+            forger.write(b"hocket.task.acme.p", b"{}", head)
+        forger.write(b"hocket.task.acme.p", b"x" * (bus.nc.max_payload - 1_000))
+        await forger.flushed()
+    async with asyncio.timeout(BOUND_S):
+        while (await bus.js.stream_info(subjects.TASKS)).state.messages < TAKEN:  # noqa: ASYNC110 - the server tells nobody
+            await asyncio.sleep(0.02)
+    taking = asyncio.create_task(intake.run())
+    async with asyncio.timeout(BOUND_S):
+        while (await bus.js.stream_info(subjects.TASKS)).state.messages:
+            assert not taking.done(), taking.exception()
+            await asyncio.sleep(0.02)
+    taking.cancel()
+    await asyncio.wait({taking})
+    assert len(await dead_letters.list_(bus)) == TAKEN

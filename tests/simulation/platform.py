@@ -8,9 +8,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 
 from hocket.coordinator import dispatcher, overload, ownership
 from hocket.coordinator.coordinator import Coordinator
+from hocket.coordinator.core import lease_records
 from hocket.kit import bus
 from hocket.kit.bucket import Bucket
 from hocket.kit.bus import Bus
@@ -152,7 +154,11 @@ class Platform:
             SimulatedCacheStore(self.cache, self.database, process),  # type: ignore[arg-type]
             Health(),
             Silence(),  # type: ignore[arg-type]
-            leases := Bucket(bus, subjects.COORDINATORS),
+            leases := Bucket(
+                bus,
+                subjects.COORDINATORS,
+                expected=partial(lease_records.expected, partitions=self.layout.partitions),
+            ),
             name=process.name,
             partitions=self.layout.partitions,
             max_task_bytes=100_000,

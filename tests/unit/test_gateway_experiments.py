@@ -222,6 +222,9 @@ class FakeCompany:
             if key.startswith(prefix) and content is not None:
                 yield key.removeprefix(prefix), revision, content
 
+    def is_overwritten(self, key: str) -> bool:
+        return False
+
     async def put(self, key: str, content: Any, *, revision: int | None = None) -> int | None:
         before = self._town.entries.get(key, (0, None))[0]
         if self._town.away or (revision is not None and revision != before):

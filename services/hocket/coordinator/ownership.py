@@ -15,7 +15,6 @@ others get time to be heard before they count as dead.
 """
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -23,6 +22,17 @@ from typing import Any
 
 import structlog
 
+from hocket.coordinator.core.lease_records import (
+    MEMBER,
+    Lease,
+    Sign,
+    encoded,
+    lease_key,
+    lease_of,
+    member_in,
+    partition_in,
+    sign_of,
+)
 from hocket.coordinator.core.ownership import View, plan
 from hocket.coordinator.fullness import Fullness
 from hocket.kit.bucket import Entry, Leases, RevisionPassed, until_changed
@@ -43,8 +53,8 @@ RETRY_S = 0.25
 PUT_TIMEOUT_MS = 2_000.0
 FORGET_S = 60.0
 """After this the last sign of life of a dead coordinator is removed."""
-MEMBER = "member."
-PARTITION = "partition."
+_MAX_STALE = 100
+"""Keys that are read and not there any more, before all are read again."""
 _UNSURE = 1
 """The revision of a lease that may be another's by now: below that of any."""
 
@@ -121,7 +131,7 @@ class Ownership:
         self._holdings: dict[int, _Holding] = {}
         self._returning: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._contents: dict[str, tuple[int, dict[str, Any] | None]] = {}
+        self._contents: dict[str, tuple[bytes | None, Sign | Lease | None]] = {}
         self._leaving = False
         self._beaten_at = 0
         """The revision of our first sign of life."""
@@ -179,7 +189,7 @@ class Ownership:
 
     async def _beat(self) -> None:
         state = "leaving" if self._leaving else "full" if self._fullness.here() else "serving"
-        sign = _json(incarnation=self._incarnation, state=state)
+        sign = encoded(incarnation=self._incarnation, state=state)
         revision = await self._put_quietly(MEMBER + self._name, sign)
         if revision is not None and not self._beaten_at:
             self._beaten_at = revision
@@ -232,30 +242,32 @@ class Ownership:
             self._trusted_since_s = now_s
             self._no_takes_until_s = now_s + GRACE_S
 
-    def _content(self, entry: Entry) -> dict[str, Any] | None:
+    def _content(self, entry: Entry) -> Sign | Lease | None:
         known = self._contents.get(entry.key)
-        if known is None or known[0] != entry.revision:
-            known = self._contents[entry.key] = (entry.revision, _parsed(entry))
+        if known is None or known[0] is not entry.value:
+            read = lease_of if member_in(entry.key) is None else sign_of
+            known = self._contents[entry.key] = (entry.value, read(entry.value))
         return known[1]
 
     def _seen(self) -> _Seen:
         seen = _Seen()
         for key, entry in self._leases.entries.items():
-            content = self._content(entry)
-            if content is None:
+            name, number = member_in(key), partition_in(key, self._partitions)
+            if name is None and number is None:
                 continue
-            incarnation = str(content.get("incarnation", ""))
-            if key.startswith(MEMBER):
-                seen.members[key.removeprefix(MEMBER)] = _Member(
-                    incarnation,
-                    content.get("state") == "leaving",
-                    content.get("state") == "full",
+            content = self._content(entry)
+            if name is not None and isinstance(content, Sign):
+                seen.members[name] = _Member(
+                    content.incarnation,
+                    content.state == "leaving",
+                    content.state == "full",
                     entry.written_at_s,
                 )
-            elif key.startswith(PARTITION) and content.get("owner"):
-                number, owner = int(key.removeprefix(PARTITION)), str(content["owner"])
-                seen.owners[number] = (owner, incarnation)
-                seen.leased_at_s[owner] = entry.written_at_s
+            elif number is not None and isinstance(content, Lease) and content.owner:
+                seen.owners[number] = (content.owner, content.incarnation)
+                seen.leased_at_s[content.owner] = entry.written_at_s
+        if len(self._contents) > 2 * len(self._leases.entries) + _MAX_STALE:
+            self._contents.clear()
         return seen
 
     def _check_name(self, seen: _Seen) -> None:
@@ -269,11 +281,11 @@ class Ownership:
     def _drop_taken(self, seen: _Seen) -> None:
         """Forget what another coordinator has taken because it took us for dead."""
         for number, holding in list(self._holdings.items()):
-            entry = self._leases.entries.get(_lease_of(number))
+            entry = self._leases.entries.get(lease_key(number))
             if entry is None or entry.revision <= holding.revision or not holding.revision:
                 continue
             if seen.owners.get(number) == (self._name, self._incarnation):
-                if holding.revision == _UNSURE:
+                if holding.revision == _UNSURE or entry.overwritten:
                     holding.revision = entry.revision
             else:
                 owner = seen.owners.get(number, ("nobody", ""))[0]
@@ -338,7 +350,7 @@ class Ownership:
     # ---- taking -----------------------------------------------------------------------------
 
     def _start_taking(self, number: int, seen: _Seen, now_s: float) -> None:
-        entry = self._leases.entries.get(_lease_of(number))
+        entry = self._leases.entries.get(lease_key(number))
         owner, incarnation = seen.owners.get(number, ("", ""))
         member = seen.members.get(owner)
         if entry is None:
@@ -369,9 +381,9 @@ class Ownership:
 
     async def _lease(self, number: int, holding: _Holding, revision: int) -> None:
         """Write our lease over that revision of it; raises RevisionPassed and BusUnavailable."""
-        lease = _json(owner=self._name, incarnation=self._incarnation)
+        lease = encoded(owner=self._name, incarnation=self._incarnation)
         holding.revision = await self._leases.put(
-            _lease_of(number), lease, revision=revision, timeout_ms=PUT_TIMEOUT_MS
+            lease_key(number), lease, revision=revision, timeout_ms=PUT_TIMEOUT_MS
         )
         holding.leased_at_s = asyncio.get_running_loop().time()
 
@@ -387,8 +399,8 @@ class Ownership:
         """Tell whether the bucket has lost a lease: it is not there, or is again what it was before, of
         nobody or of somebody who is not there. Where it says another one's who lives, that one gives it
         back, or has taken the partition, and the fence tells us."""
-        entry = self._leases.entries.get(_lease_of(number))
-        if entry is None:
+        entry = self._leases.entries.get(lease_key(number))
+        if entry is None or entry.overwritten:
             return True
         if entry.revision >= holding.revision or self._current_since_s <= holding.leased_at_s:
             return False
@@ -397,7 +409,7 @@ class Ownership:
         return name == self._name or member is None or member.incarnation != incarnation
 
     async def _lease_anew(self, number: int, holding: _Holding) -> None:
-        entry = self._leases.entries.get(_lease_of(number))
+        entry = self._leases.entries.get(lease_key(number))
         try:
             await self._lease(number, holding, 0 if entry is None else entry.revision)
         except RevisionPassed:
@@ -416,7 +428,7 @@ class Ownership:
         while True:
             try:
                 await self._leases.put(
-                    _lease_of(number),
+                    lease_key(number),
                     _FREE,
                     revision=holding.revision,
                     timeout_ms=PUT_TIMEOUT_MS,
@@ -437,14 +449,14 @@ class Ownership:
         for number, owner in seen.owners.items():
             stale = owner == (self._name, self._incarnation) and number not in self._holdings
             if stale and number not in taking and number not in self._returning:
-                revision = self._leases.entries[_lease_of(number)].revision
+                revision = self._leases.entries[lease_key(number)].revision
                 self._returning.add(number)
                 self._run(self._give_back(number, revision))
 
     async def _give_back(self, number: int, revision: int) -> None:
         try:
             await self._leases.put(
-                _lease_of(number), _FREE, revision=revision, timeout_ms=PUT_TIMEOUT_MS
+                lease_key(number), _FREE, revision=revision, timeout_ms=PUT_TIMEOUT_MS
             )
         except (RevisionPassed, BusUnavailable) as error:
             log.info("lease_not_given_back", partition=number, reason=str(error))
@@ -473,22 +485,5 @@ class Ownership:
         self._leases.changed.set()
 
 
-def _lease_of(number: int) -> str:
-    return f"{PARTITION}{number}"
-
-
-def _json(**content: str) -> bytes:
-    return json.dumps(content).encode()
-
-
-_FREE = _json(owner="", incarnation="")
+_FREE = encoded(owner="", incarnation="")
 """The lease of a partition that was handed over."""
-
-
-def _parsed(entry: Entry) -> dict[str, Any] | None:
-    """Return what an entry says; nothing where it was deleted or is not ours to read."""
-    try:
-        content = json.loads(entry.value or b"null")
-    except ValueError:
-        return None
-    return content if isinstance(content, dict) else None

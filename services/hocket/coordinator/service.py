@@ -3,9 +3,11 @@
 import asyncio
 import os
 import socket
+from functools import partial
 
 from hocket.coordinator.cache_store import CacheStore
 from hocket.coordinator.coordinator import Coordinator
+from hocket.coordinator.core import lease_records
 from hocket.coordinator.leftovers import keep_removing
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.store import Store
@@ -29,7 +31,12 @@ async def main(service: Service) -> None:
     await wait_current(settings.database_url, TABLES_TIMEOUT_MS)
     pool = await service.pool(POOL_SIZE)
     await agree_on_partitions(pool, settings.partitions)
-    leases = Bucket(bus, subjects.COORDINATORS, replicas=settings.stream_replicas)
+    leases = Bucket(
+        bus,
+        subjects.COORDINATORS,
+        replicas=settings.stream_replicas,
+        expected=partial(lease_records.expected, partitions=settings.partitions),
+    )
     name = settings.instance or f"{socket.gethostname()}-{os.getpid()}"
     coordinator = Coordinator(
         bus,

@@ -20,6 +20,7 @@ from typing import Any
 
 import structlog
 
+from hocket.gateway.core.company_records import MEMBER, parsed
 from hocket.kit.bucket import Bucket, Entry, RevisionPassed, until_changed
 from hocket.kit.bus import BusUnavailable
 from hocket.kit.lifecycle import Health
@@ -34,8 +35,9 @@ STALL_S = LEASE_S / 2
 FIRST_BEAT_S = 0.02
 FORGET_S = 30.0
 PUT_TIMEOUT_MS = 2_000.0
-MEMBER = "member."
 MAX_NAME = 24
+_MAX_STALE = 100
+"""Keys that are read and not there any more, before all are read again."""
 _NAME = re.compile("[^A-Za-z0-9_-]")
 _NEVER = float("-inf")
 
@@ -58,7 +60,7 @@ class Company:
         self._leases = leases
         self._health = health
         self._observers: list[Callable[[], None]] = []
-        self._contents: dict[str, tuple[int, Any]] = {}
+        self._contents: dict[str, tuple[bytes | None, Any]] = {}
         self._forgetting: set[asyncio.Task[int | None]] = set()
         self._beaten_at_s = _NEVER
         """When our last sign of life that was stored was sent."""
@@ -90,10 +92,19 @@ class Company:
         self._observers.append(look)
 
     def told(self, prefix: str) -> Iterator[tuple[str, int, Any]]:
-        """Give what is under a prefix: the rest of each key, its revision, its content."""
+        """Give what is under a prefix: the rest of each key, its revision, its content (None where it is
+        not known, for something foreign stands there)."""
         for key, entry in self._leases.entries.items():
-            if key.startswith(prefix) and (content := self._content(entry)) is not None:
+            if not key.startswith(prefix):
+                continue
+            content = self._content(entry)
+            if content is not None or entry.overwritten:
                 yield key.removeprefix(prefix), entry.revision, content
+
+    def is_overwritten(self, key: str) -> bool:
+        """Tell whether something foreign stands under a key: who wrote it should write it again."""
+        entry = self._leases.entries.get(key)
+        return entry is not None and entry.overwritten
 
     async def put(self, key: str, content: Any, *, revision: int | None = None) -> int | None:
         """Write a key (None deletes it) and return its revision; None where somebody else wrote it
@@ -192,18 +203,12 @@ class Company:
 
     def _content(self, entry: Entry) -> Any:
         known = self._contents.get(entry.key)
-        if known is None or known[0] != entry.revision:
-            known = self._contents[entry.key] = (entry.revision, _parsed(entry))
+        if known is None or known[0] is not entry.value:
+            if len(self._contents) > 2 * len(self._leases.entries) + _MAX_STALE:
+                self._contents.clear()
+            known = self._contents[entry.key] = (entry.value, parsed(entry.value))
         return known[1]
 
 
 def _encoded(content: Any) -> bytes:
     return json.dumps(content, separators=(",", ":")).encode()
-
-
-def _parsed(entry: Entry) -> Any:
-    """Return what an entry says; None where it was deleted or is not ours to read."""
-    try:
-        return json.loads(entry.value or b"null")
-    except ValueError:
-        return None

@@ -21,6 +21,7 @@ from typing import Any
 import structlog
 
 from hocket.gateway.company import Company
+from hocket.gateway.core.company_records import ARM, TALLY
 from hocket.gateway.core.errors import ExperimentNotTold, ExperimentUnknown
 from hocket.gateway.core.experiments import Arm, Experiment
 from hocket.gateway.core.judgement import Rate, RollbackRule, Seen, Tally, fault_of
@@ -41,7 +42,6 @@ RunKey = tuple[str, str]
 MAX_RUNS = 50_000
 """Runs whose end is waited for; of the oldest ones beyond that nothing is learnt."""
 MAX_REASON_CHARS = 500
-ARM, TALLY = "arm.", "tally."
 _SAYS_NOTHING = (ErrorClass.CANCELLED, ErrorClass.BUDGET)
 _SAYS_NOTHING_UNASKED = (ErrorClass.TIMEOUT, ErrorClass.RATE_LIMITED)
 _UNJUDGED = RollbackRule()
@@ -297,8 +297,10 @@ class Experiments:
         self._shown(experiment.name, arm.name, kept)
 
     def _write(self) -> None:
-        """Write the arms that were switched off here and are not written yet."""
+        """Write the arms that were switched off and are not written yet, or not any more."""
         for (name, arm_name), kept in self._arms.items():
+            if kept.off and self._company.is_overwritten(_key(name, arm_name)):
+                kept.unwritten = True
             if kept.unwritten:
                 kept.unwritten = False
                 task = asyncio.create_task(self._written(name, arm_name, kept))
@@ -342,7 +344,8 @@ class Experiments:
             content = {
                 arm.name: _counts(self._arms[experiment.name, arm.name]) for arm in experiment.arms
             }
-            if self._told.get(experiment.name) != content:
+            key = f"{TALLY}{experiment.name}.{self._company.name}"
+            if self._told.get(experiment.name) != content or self._company.is_overwritten(key):
                 self._told[experiment.name] = content
                 self._told_at_s = now_s
                 task = asyncio.create_task(self._tell_counts(experiment.name, content))

@@ -20,6 +20,7 @@ from hocket.gateway.booking import Booking
 from hocket.gateway.calls import Calls
 from hocket.gateway.company import Company, name_of
 from hocket.gateway.control_door import ControlDoor
+from hocket.gateway.core import company_records
 from hocket.gateway.core.access import Access
 from hocket.gateway.experiments import Experiments
 from hocket.gateway.experiments_door import ExperimentsDoor, publish_fact
@@ -160,7 +161,12 @@ def _journal(settings: Settings) -> UsageJournal | None:
 
 
 def _bucket(bus: Bus, settings: Settings) -> Bucket:
-    return Bucket(bus, subjects.GATEWAYS, replicas=settings.stream_replicas)
+    return Bucket(
+        bus,
+        subjects.GATEWAYS,
+        replicas=settings.stream_replicas,
+        expected=company_records.expected,
+    )
 
 
 async def _open_http(http: HttpDoor, settings: Settings, access: Access) -> str:

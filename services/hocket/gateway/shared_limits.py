@@ -19,17 +19,19 @@ from typing import Any
 import structlog
 
 from hocket.gateway.company import Company
+from hocket.gateway.core.company_records import LIMIT
 from hocket.gateway.core.routing import pool_cap
 from hocket.gateway.core.shares import Line, cap, fair, is_short, next_line
 from hocket.gateway.core.table import BackendSpec, RoutingTable
 from hocket.gateway.floor import Floor
 
-PREFIX = "limit."
 TURN_MS = 1_000.0
 """How long one of several keeps the places that are too few for all."""
 PRESS_S = 0.01
 """How often the floor's wishes are looked at, at most."""
 RETRY_S = 0.1
+SPOILT_S = 0.5
+"""How long others get to write again what something foreign was written over, and we do not know."""
 MAX_SHARERS = 48
 """Gateways that share one limit; a value of the bucket holds no more lines."""
 MAX_WRITING = 64
@@ -51,6 +53,10 @@ class _Limit:
     lines: dict[str, Line] = field(default_factory=dict)
     writing: bool = False
     retry_at_s: float = 0.0
+    spoilt: bool = False
+    """Something foreign stands in the bucket: the lines are to be written again."""
+    waited: bool = False
+    """We know no lines of a spoilt limit, and gave those who do the time to write them."""
 
 
 class SharedLimits:
@@ -128,11 +134,14 @@ class SharedLimits:
             self._read_since_s = self._company.current_since_s
             for limit in self._limits.values():
                 limit.revision, limit.lines = 0, {}
-        told = {key: (revision, lines) for key, revision, lines in self._company.told(PREFIX)}
+        told = {key: (revision, lines) for key, revision, lines in self._company.told(LIMIT)}
         for limit in self._limits.values():
             revision, content = told.get(limit.key, (0, {}))
             if revision > limit.revision:
-                limit.revision, limit.lines = revision, _lines(content)
+                limit.revision = revision
+                if content is not None:
+                    limit.lines = _lines(content)
+            limit.spoilt = self._company.is_overwritten(LIMIT + limit.key)
             for name in [name for name in limit.lines if name not in self._company.live]:
                 if name != self._company.name:
                     del limit.lines[name]
@@ -150,9 +159,13 @@ class SharedLimits:
         me, loop = self._company.name, asyncio.get_running_loop()
         if limit.writing or loop.time() < limit.retry_at_s:
             return
+        if limit.spoilt and not limit.lines and not limit.waited:
+            limit.waited = True
+            limit.retry_at_s = loop.time() + SPOILT_S
+            return
         mine = limit.lines.get(me)
         line = next_line(me, limit.places, limit.lines, wish=wish, in_use=in_use, turn=turn)
-        if mine is not None and line.held == mine.held:
+        if mine is not None and line.held == mine.held and not limit.spoilt:
             wishes = {name: one.wish for name, one in limit.lines.items()} | {me: wish}
             short = is_short(line, fair(limit.places, wishes, turn)[me])
             if not short or wish == mine.wish:
@@ -169,7 +182,7 @@ class SharedLimits:
         try:
             async with self._places:
                 revision = await self._company.put(
-                    PREFIX + limit.key, content, revision=limit.revision
+                    LIMIT + limit.key, content, revision=limit.revision
                 )
         finally:
             limit.writing = False

@@ -5,21 +5,26 @@ as of `current_since_s`: an ephemeral push consumer tells them and every change,
 States of the watch: current, or behind (NATS is away, a message was missed, nothing was heard for
 SILENCE_S): then it is begun anew and the entries are replaced by what the bucket holds. The bucket is
 made where it is missing.
+
+Anybody who reaches NATS may write anything there. What `expected` does not take is not ours: such a key
+is not kept and is removed, such a value leaves the former one in force (`overwritten` tells its owner,
+who writes it again), and a warning says so now and then.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import structlog
-from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from hocket.kit.bus import Bus, BusUnavailable, PublishRefused
 from hocket.kit.streams import StreamRefused
+from hocket.kit.wire import Frame
 from hocket.schemas.errors import ErrorClass, HocketError
 
 HEARTBEAT_S = 1.0
@@ -29,12 +34,22 @@ API_TIMEOUT_MS = 5_000.0
 INACTIVE_S = 30
 DEDUP_WINDOW_S = 30
 MAX_VALUE_BYTES = 4_096
+MAX_KEYS = 10_000
+"""Keys that are kept; further ones are ignored until some are deleted."""
+MAX_LITTER = 1_000
+"""Foreign keys that wait for their removal; what is beyond is removed after it is seen again."""
+SWEEP_S = 0.05
+"""Between two removals of foreign keys."""
+REPORT_S = 10.0
+"""At most this often is it said that there was something foreign."""
 _NS = 1_000_000_000
 _NOT_FOUND = 404
 _EXISTS = 10_058
 _WRONG_REVISION = 10_071
 _ACK_TOKENS = 9
 _NEVER = float("-inf")
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_=/-]+(\.[A-Za-z0-9_=/-]+)*")
+"""A key that names itself only: a subject may have `*` and `>` in it, which a removal takes for many."""
 
 log = structlog.get_logger(__name__)
 
@@ -56,6 +71,8 @@ class Entry:
     value: bytes | None
     revision: int
     written_at_s: float
+    overwritten: bool = False
+    """Somebody wrote something foreign over it: `value` is the one before, `revision` the newest."""
 
 
 class Leases(Protocol):
@@ -81,10 +98,21 @@ async def until_changed(leases: Leases, timeout_s: float) -> None:
         return
 
 
+Expected = Callable[[str, bytes | None], bool]
+"""Whether a key may hold a value; with None, whether there may be such a key."""
+
+
 class Bucket:
     """See the module."""
 
-    def __init__(self, bus: Bus, name: str, *, replicas: int = 1) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        name: str,
+        *,
+        replicas: int = 1,
+        expected: Expected = lambda _key, _value: True,
+    ) -> None:
         self.changed = asyncio.Event()
         self.current_since_s = _NEVER
         """Since when every change was heard, on the loop's clock; -inf where the watch is behind."""
@@ -92,6 +120,11 @@ class Bucket:
         self._stream = f"KV_{name}"
         self._prefix = f"$KV.{name}."
         self._replicas = replicas
+        self._expected = expected
+        self._litter: dict[str, None] = {}
+        self._littered = asyncio.Event()
+        self._ignored = 0
+        self._reported_at_s = _NEVER
         self._entries: dict[str, Entry] = {}
         self._fresh: dict[str, Entry] = {}
         self._generation = 0
@@ -135,12 +168,16 @@ class Bucket:
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
         """Keep `entries` up to date inside the block."""
-        task = asyncio.create_task(self._watch(), name=f"watch {self._stream}")
+        tasks = {
+            asyncio.create_task(self._watch(), name=f"watch {self._stream}"),
+            asyncio.create_task(self._sweep(), name=f"sweep {self._stream}"),
+        }
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.wait({task})
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
 
     async def _watch(self) -> None:
         self._bus.on_reconnect.append(self._broken.set)
@@ -191,11 +228,11 @@ class Bucket:
         self._heard_at_s = loop.time()
         inbox = self._bus.nc.new_inbox()
 
-        async def received(message: Msg) -> None:
+        def received(message: Frame) -> None:
             if generation == self._generation:
                 self._received(message)
 
-        subscription = await self._bus.subscribe(inbox, received, confirmed=False)
+        subscription = await self._bus.take(inbox, received, confirmed=False)
         try:
             answer = await self._consume(inbox)
         except BaseException:
@@ -256,37 +293,87 @@ class Bucket:
         if error and error.get("err_code") != _EXISTS:
             raise StreamRefused(stream=self._stream, reason=error.get("description", ""))
 
-    def _received(self, message: Msg) -> None:
+    def _received(self, message: Frame) -> None:
         self._heard_at_s = asyncio.get_running_loop().time()
         if not message.reply.startswith("$JS.ACK."):
             self._control(message)
             return
-        tokens = message.reply.split(".")
-        shift = 0 if len(tokens) == _ACK_TOKENS else 2
-        revision, consumer_seq, time_ns, pending = map(int, tokens[5 + shift : 9 + shift])
-        if consumer_seq != self._consumer_seq + 1:
+        place = _place_of(message.reply)
+        if place is None or place.consumer_seq != self._consumer_seq + 1:
             self._broken.set()
             self._fall_behind()
             return
-        self._consumer_seq = consumer_seq
-        deleted = (message.headers or {}).get("KV-Operation") in ("DEL", "PURGE")
-        entry = Entry(
-            key=message.subject.removeprefix(self._prefix),
-            value=None if deleted else message.data,
-            revision=revision,
-            written_at_s=self._heard_at_s,
-        )
+        self._consumer_seq = place.consumer_seq
         if self.current_since_s != _NEVER:
-            self._entries[entry.key] = entry
+            self._keep(self._entries, message, place.revision, self._heard_at_s)
             self.changed.set()
             return
-        self._fresh[entry.key] = replace(
-            entry, written_at_s=time_ns / _NS
-        )  # the server's clock yet
-        if pending == 0:
+        # the server's clock yet
+        self._keep(self._fresh, message, place.revision, place.time_ns / _NS)
+        if place.pending == 0:
             self._all_told = True
             if self._server_ahead_s is not None:
                 self._current()
+
+    def _keep(
+        self, entries: dict[str, Entry], message: Frame, revision: int, written_at_s: float
+    ) -> None:
+        key = message.subject.removeprefix(self._prefix)
+        headers = message.headers or {}
+        deleted = headers.get("KV-Operation") in ("DEL", "PURGE")
+        value = None if deleted else message.data
+        if not self._expected(key, None):
+            self._ignore(key)
+            if not deleted:
+                self._litter_with(key)
+        elif key not in entries and len(entries) >= MAX_KEYS:
+            self._ignore(key)
+        elif value is None or (len(value) <= MAX_VALUE_BYTES and self._expected(key, value)):
+            entries[key] = Entry(key, value, revision, written_at_s)
+        else:
+            self._ignore(key)
+            known = entries.get(key)
+            entries[key] = (
+                Entry(key, None, revision, _NEVER, overwritten=True)
+                if known is None
+                else replace(known, revision=revision, overwritten=True)
+            )
+
+    def _ignore(self, key: str) -> None:
+        """Count what is not ours, and say so now and then."""
+        self._ignored += 1
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._reported_at_s >= REPORT_S:
+            log.warning(
+                "bucket_entry_ignored", stream=self._stream, key=key[:200], count=self._ignored
+            )
+            self._reported_at_s, self._ignored = now_s, 0
+
+    def _litter_with(self, key: str) -> None:
+        if _PLAIN_KEY.fullmatch(key) and len(self._litter) < MAX_LITTER:
+            self._litter[key] = None
+            self._littered.set()
+
+    async def _sweep(self) -> None:
+        """Remove foreign keys, one at a time."""
+        while True:
+            await self._littered.wait()
+            key = next(iter(self._litter), None)
+            if key is None:
+                self._littered.clear()
+                continue
+            try:
+                await self._bus.api(
+                    f"STREAM.PURGE.{self._stream}",
+                    {"filter": self._prefix + key},
+                    timeout_ms=API_TIMEOUT_MS,
+                )
+            except BusUnavailable as error:
+                log.debug("bucket_not_swept", stream=self._stream, reason=str(error))
+            except Exception:  # a server that answers otherwise than we know
+                log.exception("bucket_sweep_failed", stream=self._stream)
+            self._litter.pop(key, None)
+            await asyncio.sleep(SWEEP_S)
 
     def _current(self) -> None:
         """What was told since the watch began is all there is."""
@@ -300,7 +387,7 @@ class Bucket:
         self.current_since_s = now_s
         self.changed.set()
 
-    def _control(self, message: Msg) -> None:
+    def _control(self, message: Frame) -> None:
         """Answer the server's flow control; a heartbeat says that nothing was missed."""
         if message.reply:
             self._bus.tell(message.reply, b"")
@@ -312,6 +399,24 @@ class Bucket:
         last = headers.get("Nats-Last-Consumer")
         if last is not None and int(last) > self._consumer_seq:
             self._broken.set()
+
+
+class _Place(NamedTuple):
+    """Where a message stands in the bucket's stream and in what the watch was told."""
+
+    revision: int
+    consumer_seq: int
+    time_ns: int
+    pending: int
+
+
+def _place_of(ack_subject: str) -> _Place | None:
+    tokens = ack_subject.split(".")
+    shift = 0 if len(tokens) == _ACK_TOKENS else 2
+    try:
+        return _Place(*map(int, tokens[5 + shift : 9 + shift]))
+    except (ValueError, TypeError):  # none of the server's
+        return None
 
 
 async def _unsubscribe(subscription: Subscription | None) -> None:

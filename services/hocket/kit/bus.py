@@ -33,7 +33,7 @@ from nats.errors import NoRespondersError, SlowConsumerError
 from nats.js import JetStreamContext
 from pydantic_core import from_json
 
-from hocket.kit.wire import Frame, Take, Wire
+from hocket.kit.wire import Frame, Take, Wire, headers_of, text_of
 from hocket.schemas.errors import ErrorClass, HocketError, PayloadTooLarge
 
 ACK_TIMEOUT_S = 5.0
@@ -126,6 +126,22 @@ class _Client(Client):
         if reader is not None:
             self.wire.listen(reader)
         await super()._read_loop()
+
+    async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
+        # the client's own raises on bytes that are no UTF-8, and would read no more
+        return headers_of(headers) or None if headers else None
+
+    def _build_message(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
+    ) -> Msg:
+        return self.msg_class(
+            subject=text_of(subject),
+            reply=text_of(reply),
+            data=data,
+            headers=headers,
+            _client=self,
+            _sid=sid,
+        )
 
     async def _process_err(self, err_msg: str) -> None:
         # the client's own would close for good; the server closes the connection, so come back

@@ -9,18 +9,19 @@ failure is not redriven: its run has gone on without it. A letter that names a s
 never reads was not written by us, and is not redriven either.
 """
 
+from base64 import b64decode
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from nats.js.errors import NotFoundError
 from pydantic_core import from_json
 
-from hocket.kit.bus import Bus
+from hocket.kit.bus import Bus, BusUnavailable
 from hocket.kit.events import IDEMPOTENCY_KEY
+from hocket.kit.wire import headers_of
 from hocket.schemas import subjects
-from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError, PayloadTooLarge
 
 SUBJECT = "Hocket-Dead-Subject"
 ERROR = "Hocket-Dead-Error"
@@ -30,6 +31,12 @@ MAX_LISTED = 1_000
 MAX_LOOKED_AT = 10_000
 """Places of the stream that one list looks at: dropped letters and those of other sources leave gaps."""
 MAX_NAME_CHARS = 200
+MAX_SUBJECT_CHARS = 1_000
+LETTER_BYTES = 64 * 1024
+"""What our own headers of a letter may take: an error in JSON, a subject."""
+CUT = "Hocket-Dead-Cut"
+"""Says how large the message was whose end could not be kept."""
+API_TIMEOUT_MS = 5_000.0
 _NAMED = ("run_id", "step", "attempt", "call_id", "tenant", "pipeline", "type", "node", "worker")
 """What a message says about whose it is, where it says so."""
 _CAME_FROM = {
@@ -40,6 +47,9 @@ _CAME_FROM = {
 }
 """How the subjects begin that each source reads."""
 _OWN_HEADERS = frozenset({SUBJECT, ERROR, "Nats-Msg-Id"})
+_SERVERS = "nats-"
+"""Headers that tell the server what to do with a message begin so: a letter goes without them."""
+_NOT_FOUND = 404
 
 
 class DeadLetterUnknown(HocketError):
@@ -107,17 +117,20 @@ async def bury(
 ) -> None:
     """Keep a message that `source` (`task`, `step`, `log`, `usage`) could not handle; what is known of
     its way (deliveries, who had it) belongs into the error's details. Without a `tenant` the letter is
-    the one's that the message names."""
+    the one's that the message names. One that fills the server's limit loses its headers, and then its
+    end: the letter says so."""
     text = error.model_copy(update={"message": error.message[:MAX_ERROR_CHARS]}).model_dump_json()
-    kept = {name: value for name, value in (headers or {}).items() if name.lower() != "nats-msg-id"}
+    kept = {n: v for n, v in (headers or {}).items() if not n.lower().startswith(_SERVERS)}
     if msg_id := (headers or {}).get("Nats-Msg-Id"):
         kept[MSG_ID] = msg_id
-    owner = tenant or _tenant_of(source, subject, payload)
-    await bus.publish(
-        subjects.dead_letter(source, owner),
-        payload,
-        headers={**kept, SUBJECT: subject, ERROR: text},
-    )
+    letter = {SUBJECT: subject[:MAX_SUBJECT_CHARS], ERROR: text}
+    where = subjects.dead_letter(source, tenant or _tenant_of(source, subject, payload))
+    try:
+        await bus.publish(where, payload, headers={**kept, **letter}, reserve_bytes=0)
+    except PayloadTooLarge as too_large:
+        room = too_large.fields["limit_bytes"] - LETTER_BYTES
+        letter[CUT] = f"{len(payload)} bytes with {len(kept)} headers"
+        await bus.publish(where, payload[:room], headers=letter, reserve_bytes=0)
 
 
 async def list_(
@@ -145,12 +158,16 @@ async def list_(
 
 async def show(bus: Bus, seq: int, *, tenant: str | None = None) -> DeadLetter:
     """Return one dead letter, or raise DeadLetterUnknown; also where it is another tenant's."""
-    try:
-        message = await bus.js.get_msg(subjects.DLQ, seq)
-    except NotFoundError:
-        raise DeadLetterUnknown(seq=seq) from None
-    headers = dict(message.headers or {})
-    _, _, source, owner = ((message.subject or "").split(".", 3) + [""] * 4)[:4]
+    answer = await bus.api(
+        f"STREAM.MSG.GET.{subjects.DLQ}", {"seq": seq}, timeout_ms=API_TIMEOUT_MS
+    )
+    if "error" in answer:
+        if answer["error"].get("code") == _NOT_FOUND:
+            raise DeadLetterUnknown(seq=seq)
+        raise BusUnavailable(reason=answer["error"].get("description", "no message"))
+    message = answer["message"]
+    headers = headers_of(b64decode(message.get("hdrs", "")))
+    _, _, source, owner = (message["subject"].split(".", 3) + [""] * 4)[:4]
     if tenant is not None and owner != tenant:
         raise DeadLetterUnknown(seq=seq)
     return DeadLetter(
@@ -158,10 +175,10 @@ async def show(bus: Bus, seq: int, *, tenant: str | None = None) -> DeadLetter:
         source=source,
         tenant=owner,
         subject=headers.get(SUBJECT, ""),
-        payload=message.data or b"",
+        payload=b64decode(message.get("data", "")),
         headers={k: v for k, v in headers.items() if k not in _OWN_HEADERS},
         error=_error_of(headers),
-        buried_at=str(message.time or ""),
+        buried_at=message.get("time", ""),
     )
 
 
@@ -224,4 +241,7 @@ def _error_of(headers: Mapping[str, Any]) -> ErrorInfo:
     text = headers.get(ERROR)
     if text is None:
         return ErrorInfo(code="unknown", message="the letter carries no error")
-    return ErrorInfo.model_validate_json(text)
+    try:
+        return ErrorInfo.model_validate_json(text)
+    except ValueError:
+        return ErrorInfo(code="unknown", message="the letter's error cannot be read")

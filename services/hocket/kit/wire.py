@@ -13,13 +13,16 @@ with a new connection. It fails with nats-py's ProtocolError, which makes the cl
 import asyncio
 import json
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any
 
 import structlog
 from nats.errors import ProtocolError
 
-MAX_LINE_BYTES = 4_096
-"""What the server may send without the end of a line."""
+MAX_LINE_BYTES = 64 * 1024
+"""What the server may send without the end of a line: a subject may be 4 KiB long, and has company."""
+REPORT_S = 10.0
+"""At most this often is it logged that messages could not be taken."""
 _CRLF = b"\r\n"
 _MSG, _HMSG = b"MSG", b"HMSG"
 _WITH_REPLY = {_MSG: 5, _HMSG: 6}
@@ -63,6 +66,8 @@ class Wire:
         self._missing = 0
         self._resets = 0
         self._parsing = False
+        self._said_at_s = float("-inf")
+        self._left_unsaid = 0
 
     def reset(self) -> None:
         """Forget what is half read, and what is read and not yet looked at."""
@@ -111,7 +116,7 @@ class Wire:
                     raise ProtocolError("nats: unknown protocol")
                 self._keep(chunk[at:], 1)
                 return
-            words = chunk[at:line_end].split()
+            words = chunk[at:line_end].split(b" ")
             verb = words[0] if words else b""
             if verb != _MSG and verb != _HMSG:
                 await self._control(verb, chunk[at:line_end])
@@ -125,7 +130,10 @@ class Wire:
                 return
             reply = words[3] if len(words) == _WITH_REPLY[verb] else b""
             head, data = chunk[body : body + headed], chunk[body + headed : body + size]
-            await self._client._process_msg(sid, words[1], reply, data, head or None)
+            try:
+                await self._client._process_msg(sid, words[1], reply, data, head or None)
+            except Exception:  # it would end the client's reading
+                self._unreadable(words[1], data)
             at = after
 
     def _taken(self, chunk: bytes, at: int) -> int:
@@ -134,7 +142,7 @@ class Wire:
         end, direct = len(chunk), self.direct
         while at < end:
             line_end = chunk.find(_CRLF, at)
-            words = chunk[at:line_end].split() if line_end >= 0 else []
+            words = chunk[at:line_end].split(b" ") if line_end >= 0 else []
             with_reply = _WITH_REPLY.get(words[0]) if words else None
             if with_reply is None:
                 break
@@ -151,10 +159,24 @@ class Wire:
             reply = words[3] if len(words) == with_reply else b""
             head, data = chunk[body : body + headed], chunk[body + headed : body + size]
             try:
-                take(Frame(words[1].decode(), reply.decode(), data, head))
+                take(Frame(text_of(words[1]), text_of(reply), data, head))
             except Exception:  # it would end the client's reading
-                log.exception("bus_message_unreadable", subject=words[1], data=data[:200])
+                self._unreadable(words[1], data)
         return at
+
+    def _unreadable(self, subject: bytes, data: bytes) -> None:
+        """Log a message that somebody could not take, now and then: anybody may send many of them."""
+        now_s = monotonic()
+        self._left_unsaid += 1
+        if now_s - self._said_at_s < REPORT_S:
+            return
+        log.exception(
+            "bus_message_unreadable",
+            subject=subject[:200],
+            data=data[:200],
+            count=self._left_unsaid,
+        )
+        self._said_at_s, self._left_unsaid = now_s, 0
 
     def _keep(self, rest: bytes, missing: int) -> None:
         self._parts, self._missing = [rest], missing
@@ -182,17 +204,23 @@ def _numbers(words: Sequence[bytes]) -> tuple[int, int, int]:
         raise ProtocolError("nats: malformed MSG") from None
 
 
+def text_of(raw: bytes) -> str:
+    """Return what the server sent as text: a client may have written any bytes."""
+    return raw.decode(errors="replace")
+
+
 def header_of(head: bytes, name: bytes) -> str:
     """Return one header of a message ("" where it is not there); `name` as the sender wrote it."""
     at = head.find(b"\r\n%b:" % name)
     if at < 0:
         return ""
     start = at + len(name) + 3
-    return head[start : head.index(_CRLF, start)].decode().strip()
+    end = head.find(_CRLF, start)
+    return text_of(head[start : end if end >= 0 else None]).strip()
 
 
 def headers_of(head: bytes) -> dict[str, str]:
-    """Return the headers of a message; of those that come twice the last."""
+    """Return the headers of a message, each on one line; of those that come twice the last."""
     first, *lines = head.decode(errors="replace").split("\r\n")
     headers: dict[str, str] = {}
     if len(first) > _STATUS_FROM and ord(first[_STATUS_FROM - 1]) == _SPACE:
@@ -201,6 +229,13 @@ def headers_of(head: bytes) -> dict[str, str]:
             headers["Description"] = description
     for line in lines:
         name, colon, value = line.partition(":")
-        if colon:
-            headers[name] = value.strip()
+        if colon and name:
+            headers[_one_line(name)] = _one_line(value)
     return headers
+
+
+def _one_line(text: str) -> str:
+    """Return a part of a header so that it can be sent on: the protocol has lone CR and LF, too."""
+    if "\n" in text or "\r" in text:
+        text = text.replace("\n", " ").replace("\r", " ")
+    return text.strip()

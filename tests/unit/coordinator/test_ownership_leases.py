@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from hocket.coordinator.ownership import MEMBER, PARTITION, Ownership
+from hocket.coordinator.core.lease_records import MEMBER, PARTITION
+from hocket.coordinator.ownership import Ownership
 from hocket.kit.bucket import Entry, RevisionPassed
 from hocket.kit.lifecycle import Health
 

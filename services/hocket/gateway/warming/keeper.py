@@ -17,6 +17,7 @@ from typing import Any
 import structlog
 
 from hocket.gateway.company import Company
+from hocket.gateway.core.company_records import WARM
 from hocket.gateway.core.forecast import Forecast
 from hocket.gateway.core.table import BackendSpec
 from hocket.gateway.core.warm_leases import ColdStart, Lease, Level, Startup, Want, wanted
@@ -27,7 +28,6 @@ from hocket.gateway.warming.drivers import Driver, StartFailed
 from hocket.gateway.warming.usage import ReplicaUsage
 from hocket.schemas.messages import WarmRecord
 
-PREFIX = "warm."
 FIRST_PAUSE_MS = 1_000.0
 MAX_PAUSE_MS = 60_000.0
 PROBE_MS = 5_000.0
@@ -86,7 +86,7 @@ class Keeper:
         self._book = book
         self._metrics = metrics
         self._changed = changed
-        self._key = PREFIX + hashlib.blake2b(spec.key.encode(), digest_size=12).hexdigest()
+        self._key = WARM + hashlib.blake2b(spec.key.encode(), digest_size=12).hexdigest()
         self._leases: dict[str, Lease] = {}
         # a run that waits for its model uses it only when that has started
         quiet_ms = spec.warm.idle_ms + spec.warm.startup.between(Level.COLD, Level.READY)
@@ -147,6 +147,9 @@ class Keeper:
 
     def look(self) -> None:
         """Think again: something changed."""
+        if self._leading and self._company.is_overwritten(self._key):
+            self._told = _Told()
+            self._tell_soon()
         self._wake.set()
 
     async def close(self) -> None:
@@ -354,7 +357,7 @@ class Keeper:
         while self._leading:
             accounted_ms = self._recorded_ms if self._held else 0.0
             told = _Told(self.level, self.ready_at_ms, accounted_ms)
-            if told == self._told:
+            if told == self._told and not self._company.is_overwritten(self._key):
                 return
             content = {
                 "level": int(told.level),

@@ -1,0 +1,96 @@
+"""What coordinators write into their bucket: signs of life and leases, and what may stand there.
+
+Anybody who reaches NATS may write anything under any key. `sign_of` and `lease_of` read an entry, or
+tell that it is not a coordinator's: another key, no JSON of ours, a partition that there is not, a name
+too long.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+MEMBER = "member."
+PARTITION = "partition."
+MAX_NAME_CHARS = 200
+_MEMBER_KEY = re.compile(rf"{re.escape(MEMBER)}[A-Za-z0-9_.-]{{1,{MAX_NAME_CHARS}}}")
+_PARTITION_KEY = re.compile(rf"{re.escape(PARTITION)}(0|[1-9][0-9]{{0,3}})", re.ASCII)
+_STATES = ("serving", "full", "leaving")
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """A coordinator's sign of life."""
+
+    incarnation: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Whose a partition is; "" where it was handed over."""
+
+    owner: str
+    incarnation: str
+
+
+def encoded(**content: str) -> bytes:
+    """Return the value of an entry."""
+    return json.dumps(content).encode()
+
+
+def lease_key(number: int) -> str:
+    """Return the key of a partition's lease."""
+    return f"{PARTITION}{number}"
+
+
+def partition_in(key: str, partitions: int) -> int | None:
+    """Return the partition whose lease a key holds, None for any other key."""
+    if _PARTITION_KEY.fullmatch(key) is None:
+        return None
+    number = int(key.removeprefix(PARTITION))
+    return number if number < partitions else None
+
+
+def member_in(key: str) -> str | None:
+    """Return the coordinator whose sign of life a key holds, None for any other key."""
+    return None if _MEMBER_KEY.fullmatch(key) is None else key.removeprefix(MEMBER)
+
+
+def sign_of(value: bytes | None) -> Sign | None:
+    """Return the sign of life in a value, None where there is none."""
+    content = _content(value)
+    incarnation, state = content.get("incarnation"), content.get("state")
+    if not _is_name(incarnation) or state not in _STATES:
+        return None
+    return Sign(str(incarnation), str(state))
+
+
+def lease_of(value: bytes | None) -> Lease | None:
+    """Return the lease in a value, None where there is none."""
+    content = _content(value)
+    owner, incarnation = content.get("owner"), content.get("incarnation")
+    if (owner, incarnation) != ("", "") and not (_is_name(owner) and _is_name(incarnation)):
+        return None
+    return Lease(str(owner), str(incarnation))
+
+
+def expected(key: str, value: bytes | None, *, partitions: int) -> bool:
+    """Tell whether a key may hold a value; with None, whether there may be such a key."""
+    if member_in(key) is not None:
+        return value is None or sign_of(value) is not None
+    if partition_in(key, partitions) is not None:
+        return value is None or lease_of(value) is not None
+    return False
+
+
+def _content(value: bytes | None) -> dict[str, Any]:
+    try:
+        content = json.loads(value or b"null")
+    except (ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= MAX_NAME_CHARS and value.isprintable()

@@ -1,0 +1,116 @@
+"""What gateways write into their bucket, and what may stand there.
+
+Anybody who reaches NATS may write anything under any key. `expected` tells whether an entry is one that
+a gateway writes: signs of life, lines of shared limits, states of warm replicas, states and counts of
+the arms of experiments; within bounds, so that no number overflows and no moment is absurd.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+MEMBER = "member."
+LIMIT = "limit."
+WARM = "warm."
+ARM, TALLY = "arm.", "tally."
+MAX_NAME_CHARS = 200
+MAX_TEXT_CHARS = 4_000
+MAX_PLACES = 1_000_000
+"""Of one limit, held or wished for."""
+MAX_MS = 1e15
+MAX_COUNT = 2**53
+MAX_LEVEL = 2
+MAX_LINES = 64
+_PAIR = 2
+_COUNTS = 6
+_NAMES = rf"[A-Za-z0-9_=/.-]{{1,{MAX_NAME_CHARS}}}"
+_KEY = re.compile(rf"(member|limit|warm|arm|tally)\.{_NAMES}")
+
+
+def parsed(value: bytes | None) -> Any:
+    """Return the content of an entry; None where it was deleted or is no JSON."""
+    try:
+        return json.loads(value or b"null")
+    except (ValueError, RecursionError):
+        return None
+
+
+def expected(key: str, value: bytes | None) -> bool:
+    """Tell whether a key may hold a value; with None, whether there may be such a key."""
+    found = _KEY.fullmatch(key)
+    if found is None:
+        return False
+    if value is None:
+        return True
+    content = parsed(value)
+    return isinstance(content, dict) and _RULES[found[1]](content)
+
+
+def _is_limit(content: Mapping[str, Any]) -> bool:
+    return 0 < len(content) <= MAX_LINES and all(
+        len(name) <= MAX_NAME_CHARS
+        and isinstance(line, list)
+        and len(line) == _PAIR
+        and all(_is_whole(number, MAX_PLACES) for number in line)
+        for name, line in content.items()
+    )
+
+
+def _is_warm(content: Mapping[str, Any]) -> bool:
+    ready_at_ms = content.get("ready_at_ms")
+    return (
+        _is_whole(content.get("level"), MAX_LEVEL)
+        and (ready_at_ms is None or _is_number(ready_at_ms))
+        and all(
+            _is_number(content.get(name)) for name in ("provision_ms", "load_ms", "accounted_ms")
+        )
+    )
+
+
+def _is_arm(content: Mapping[str, Any]) -> bool:
+    at_ms = content.get("at_ms")
+    return (
+        _is_whole(content.get("epoch"), MAX_COUNT)
+        and isinstance(content.get("off"), bool)
+        and isinstance(content.get("identity"), str)
+        and (at_ms is None or _is_number(at_ms))
+        and all(
+            isinstance(content.get(name, ""), str) and len(content.get(name, "")) <= MAX_TEXT_CHARS
+            for name in ("cause", "reason", "by")
+        )
+    )
+
+
+def _is_tally(content: Mapping[str, Any]) -> bool:
+    return bool(content) and all(_is_count_of_arm(counts) for counts in content.values())
+
+
+def _is_count_of_arm(counts: Any) -> bool:
+    """Tell whether these are counts: identity, epoch, calls, and pairs of how many were bad of how
+    many."""
+    if not isinstance(counts, list) or len(counts) != _COUNTS or not isinstance(counts[0], str):
+        return False
+    return all(_is_whole(number, MAX_COUNT) for number in counts[1:3]) and all(
+        isinstance(pair, list)
+        and len(pair) == _PAIR
+        and all(_is_whole(number, MAX_COUNT) for number in pair)
+        for pair in counts[3:]
+    )
+
+
+def _is_whole(value: Any, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_MS
+
+
+_RULES: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
+    "member": lambda content: not content,
+    "limit": _is_limit,
+    "warm": _is_warm,
+    "arm": _is_arm,
+    "tally": _is_tally,
+}
