@@ -145,7 +145,11 @@ PIPELINES: dict[str, Mixed] = {
                 "retry": PATIENT,
                 "model": "planner",
                 "with": {"question": "one two {{ input.n }}x"},
-                "emit": {"types": ["python"], "max_steps": 5, "max_depth": 1},
+                "emit": {
+                    "types": ["python"],
+                    "handlers": ["chaos.chaos_handlers:note"],
+                    "max_steps": 5,
+                },
             },
             "report": NOTE | {"with": {"words": "{{ nodes.plan.output }}"}},
         },

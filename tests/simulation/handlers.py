@@ -115,6 +115,8 @@ def _emitted(die: Callable[[str], float]) -> dict[str, Any]:
         node: dict[str, Any] = {"type": "python", "handler": kind, "retry": {"backoff_ms": 50}}
         if number and die(f"needs{number}") < 0.5:
             node["needs"] = [f"e{number - 1}"]
+        if die(f"map{number}") < 0.25:  # three of them go beyond the steps of the policy
+            node["map"] = {"over": "input.xs"}
         nodes[f"e{number}"] = node
     return {"nodes": nodes, "output": f"{{{{ nodes.e{count - 1}.output }}}}"}
 

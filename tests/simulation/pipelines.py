@@ -5,6 +5,7 @@ from typing import Any
 
 from hocket.schemas.errors import InvalidInput
 from simulation.compiled import compiled
+from simulation.handlers import EMITTED
 
 KINDS = ("quick", "quick", "slow", "long", "flaky", "flaky", "failing", "hang", "stubborn")
 GENTLE_KINDS = ("quick", "slow", "long", "flaky", "stubborn")
@@ -129,8 +130,13 @@ class Generator:
             return {
                 "type": "planning",
                 "model": "m",
-                "with": {"q": 1},
-                "emit": {"types": ["python", "graph"], "max_steps": 6, "max_depth": 2},
+                "with": {"q": 1, "xs": [1, 2, 3]},
+                "emit": {
+                    "types": ["python", "graph"],
+                    "handlers": list(EMITTED),
+                    "max_steps": 6,
+                    "max_depth": 2,
+                },
             }
         if draw < 0.36:
             return {"type": "signal", "signal": "go", "wait_ms": dice.choice((800, 4_000, 20_000))}

@@ -6,7 +6,7 @@ import pytest
 
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import CallReply, CallRequest, Priority, StepRequested
-from hocket.schemas.pipeline.plan import PlanRefused
+from hocket.schemas.pipeline.policy import PlanRefused
 from hocket.workers.errors import ModelReplyInvalid
 from hocket.workers.nodes.planning import PlanningNode
 from hocket.workers.nodes.retrieval import queries_of

@@ -138,7 +138,7 @@ def test_what_a_planner_emits_runs_under_it_within_its_policy() -> None:
         "type": "planning",
         "model": "m",
         "with": {"question": "?"},
-        "emit": {"types": ["python"], "max_steps": 2},
+        "emit": {"types": ["python"], "handlers": ["m:f"], "max_steps": 2},
     }
     emitted = {"nodes": {"x": python(), "y": python(needs=["x"])}}
     play = Play({"p": planner, "z": python(needs=["p"])})
@@ -167,7 +167,7 @@ def test_a_map_of_many_items_and_a_loop_of_many_rounds_stay_flat() -> None:
 
 
 def test_an_emitted_node_may_have_a_fallback_within_the_policy() -> None:
-    emit = {"types": ["python"], "max_steps": 2, "max_depth": 1}
+    emit = {"types": ["python"], "handlers": ["m:f"], "max_steps": 2, "max_depth": 1}
     planner = {"type": "planning", "model": "m", "with": {"question": "?"}, "emit": emit}
     play = Play({"p": planner})
     play.finish("p", {"nodes": {"x": python(fallback=[{"node": python()}])}})

@@ -272,7 +272,7 @@ def test_what_a_planner_emitted_waits_for_the_planner() -> None:
     planner = {
         "type": "planning",
         "model": "m",
-        "emit": {"types": ["python"]},
+        "emit": {"types": ["python"], "handlers": ["m:f"]},
         "fallback": [{"node": python()}],
     }
     play = Play({"p": planner})
@@ -400,7 +400,7 @@ EVERYTHING = {
         "type": "planning",
         "model": "m",
         "with": {"q": 1},
-        "emit": {"types": ["python"]},
+        "emit": {"types": ["python"], "handlers": ["m:f"]},
         "fallback": [{"node": python()}],
     },
     "m": python(

@@ -223,7 +223,7 @@ def test_emitted_nodes_are_hurried_too() -> None:
         "type": "planning",
         "model": "m",
         "with": {"q": 1},
-        "emit": {"types": ["python"], "max_steps": 5},
+        "emit": {"types": ["python"], "handlers": ["m:f"], "max_steps": 5},
     }
     play = Play({"plan": planner, "end": takes(1_000, needs=["plan"])}, spec=DEGRADE)
     pass_to(play, 6_000)

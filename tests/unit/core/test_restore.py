@@ -28,7 +28,7 @@ EVERYTHING = {
         "type": "planning",
         "model": "m",
         "with": {"q": 1},
-        "emit": {"types": ["python", "graph"], "max_steps": 5, "max_depth": 2},
+        "emit": {"types": ["python", "graph"], "handlers": ["m:f"], "max_steps": 5, "max_depth": 2},
     },
     "m": python(
         needs=["plan"],

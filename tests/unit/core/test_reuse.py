@@ -283,7 +283,7 @@ def test_a_retry_of_a_degraded_run_tries_what_degraded_it() -> None:
 
 EMITTED = {"nodes": {"i": python(), "j": python(needs=["i"]), "k": python()}}
 PLANNED = {
-    "p": {"type": "planning", "model": "m", "emit": {"types": ["python"]}},
+    "p": {"type": "planning", "model": "m", "emit": {"types": ["python"], "handlers": ["m:f"]}},
     "z": needing("p"),
 }
 

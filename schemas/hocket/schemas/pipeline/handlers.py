@@ -11,7 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
-from hocket.schemas.pipeline.spec import GraphNode, Node, Pipeline, PythonNode, RaceNode
+from hocket.schemas.pipeline.spec import (
+    GraphNode,
+    Node,
+    Pipeline,
+    PlanningNode,
+    PythonNode,
+    RaceNode,
+)
 
 ALWAYS_ALLOWED = (
     "hocket.workers.builtin:echo",
@@ -127,6 +134,9 @@ def _named_by(node: Node, field: str) -> Iterator[tuple[str, str]]:
     """Yield the handlers that a node names, with their fields."""
     if isinstance(node, PythonNode):
         yield f"{field}.handler", node.handler
+    if isinstance(node, PlanningNode) and node.emit is not None:
+        for i, handler in enumerate(node.emit.handlers):
+            yield f"{field}.emit.handlers.{i}", handler
     if isinstance(node, GraphNode):
         yield from _named(node.nodes, f"{field}.nodes")
     if isinstance(node, RaceNode):

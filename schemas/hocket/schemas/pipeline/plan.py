@@ -5,7 +5,7 @@ field and the cure. Scopes are lexical: inside a `graph` node, `input` is that n
 `nodes` are its siblings; branches and fallbacks see what their node sees.
 """
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
@@ -16,14 +16,16 @@ from jsonschema.exceptions import SchemaError, best_match
 from pydantic import ValidationError
 from referencing import Registry
 
-from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
+from hocket.schemas.errors import InvalidInput
 from hocket.schemas.ids import content_hash
+from hocket.schemas.pipeline.emitted import disarmed
 from hocket.schemas.pipeline.expressions import (
     Evaluate,
     compile_expression,
     compile_value,
 )
 from hocket.schemas.pipeline.names import check_names, read_by
+from hocket.schemas.pipeline.policy import PlanRefused, check_policy
 from hocket.schemas.pipeline.refusals import check_pipeline, check_scope
 from hocket.schemas.pipeline.spec import (
     MAX_NESTING,
@@ -49,13 +51,6 @@ class PipelineHasCycle(InvalidInput):
         reason = f"the pipeline has a cycle, {cycle}"
         cure = "Remove one of these edges; what an expression reads is one too."
         super().__init__(field=field, cycle=cycle, reason=reason, cure=cure)
-
-
-class PlanRefused(HocketError):
-    """The planner's steps were refused: `{field}`: {reason}. {cure}"""
-
-    code = "plan_refused"
-    error_class = ErrorClass.INVALID
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,12 +149,15 @@ def compile_emitted(
     applied: bool = False,
 ) -> tuple[ScopePlan, dict[str, NodePlan]]:
     """Return the scope of the steps that a planner emitted (`{nodes, output}`) and its nodes by path,
-    or raise PlanRefused where they break the policy or could not run."""
+    or raise PlanRefused where they break the policy or could not run. Their texts are data
+    (see `emitted`). `applied` as in `compile_pipeline`."""
     try:
         spec = GraphNode.model_validate(
             {"type": "graph", "nodes": value["nodes"], "output": value.get("output")}
         )
-        _check_policy(spec.nodes, policy)
+        if not applied:
+            check_policy(spec.nodes, policy)
+        spec = disarmed(spec, applied=applied)
         if not applied:
             check_scope(spec.nodes, spec.output, field="nodes")
             check_names(spec.nodes, spec.output, schema={})
@@ -182,62 +180,6 @@ def compile_emitted(
             field="output", reason="it has no `nodes`", cure="Emit `{nodes: {...}, output: ...}`."
         ) from None
     return scope, by_path
-
-
-def _check_policy(
-    nodes: Mapping[str, Node], policy: PlanPolicy, *, field: str = "nodes", depth: int = 1
-) -> None:
-    """Hold emitted nodes to a policy. What is inside a graph or race lies one deeper; a fallback
-    stands in its node's place."""
-    if depth > policy.max_depth:
-        raise PlanRefused(
-            field=field,
-            reason=f"they nest {depth} deep and the policy allows {policy.max_depth}",
-            cure="Emit a flatter graph.",
-        )
-    if depth == 1 and (count := _count(nodes)) > policy.max_steps:
-        raise PlanRefused(
-            field=field,
-            reason=f"there are {count} and the policy allows {policy.max_steps}",
-            cure="Emit fewer steps.",
-        )
-    for name, node in nodes.items():
-        _check_type(node, policy, f"{field}.{name}")
-        for place, instead in _instead(node, f"{field}.{name}"):
-            _check_type(instead, policy, place)
-            if inside := _inside(instead):
-                _check_policy(inside, policy, field=place, depth=depth + 1)
-        if inside := _inside(node):
-            _check_policy(inside, policy, field=f"{field}.{name}", depth=depth + 1)
-
-
-def _check_type(node: Node, policy: PlanPolicy, field: str) -> None:
-    if node.type not in policy.types:
-        raise PlanRefused(
-            field=f"{field}.type",
-            reason=f"`{node.type}` is not among the allowed types",
-            cure=f"Use one of: {', '.join(policy.types)}.",
-        )
-
-
-def _count(nodes: Mapping[str, Node]) -> int:
-    instead = [other for node in nodes.values() for _, other in _instead(node, "")]
-    every = (*nodes.values(), *instead)
-    return len(every) + sum(_count(_inside(node)) for node in every)
-
-
-def _instead(node: Node, field: str) -> Iterator[tuple[str, Node]]:
-    """Yield the nodes that may stand in a node's place, with their fields."""
-    for i, fallback in enumerate(node.fallback):
-        yield f"{field}.fallback.{i}.node", fallback.node
-    if node.fast is not None:
-        yield f"{field}.fast", node.fast
-
-
-def _inside(node: Node) -> Mapping[str, Node]:
-    if isinstance(node, GraphNode):
-        return node.nodes
-    return node.branches if isinstance(node, RaceNode) else {}
 
 
 class _Compiler:
@@ -375,12 +317,17 @@ class _Compiler:
     def _check_model(self, node: Node, field: str) -> None:
         if self.known_models is None or not isinstance(node, LlmNode | PlanningNode):
             return
-        if node.model not in self.known_models:
+        named = [("model", node.model)]
+        if isinstance(node, PlanningNode) and node.emit is not None:
+            named += [(f"emit.models.{i}", name) for i, name in enumerate(node.emit.models)]
+        for place, model in named:
+            if model in self.known_models:
+                continue
             names = sorted(self.known_models) if isinstance(self.known_models, set | dict) else []
             known = f"known models: {', '.join(names)}" if names else "see the routing table"
             raise InvalidInput(
-                field=f"{field}.model",
-                reason=f"`{node.model}` is not a model that the gateway knows ({known})",
+                field=f"{field}.{place}",
+                reason=f"`{model}` is not a model that the gateway knows ({known})",
                 cure="Use one of them, or add it under `models:` in the configuration.",
             )
 

@@ -28,6 +28,15 @@ from hocket.schemas.pipeline.spec import (
 CLASSES = tuple(str(name) for name in ErrorClass)
 EVERY_ERROR = frozenset({"*", "all", "any", "error", "errors"})
 NESTING_TYPES = ("graph", "race")
+NAMED_BY_TYPE = {
+    "python": "handlers",
+    "llm": "models",
+    "planning": "models",
+    "sql": "databases",
+    "retrieval": "collections",
+    "pipeline": "pipelines",
+}
+"""The list of a planner's policy without which no node of a type can be emitted."""
 TAKEN = frozenset(
     {"input", "nodes", "run", "index", "round", "previous", "output", "error"}
     | {
@@ -340,6 +349,13 @@ def _check_planning(node: PlanningNode, field: str) -> None:
                 field=f"{field}.emit.max_depth",
                 reason=f"{_a(kind)} node holds others, and with depth 1 none may",
                 cure=f"Set `max_depth: 2` or more, or remove `{kind}` from `types`.",
+            )
+        named = NAMED_BY_TYPE.get(kind)
+        if named is not None and not getattr(node.emit, named):
+            raise InvalidInput(
+                field=f"{field}.emit.{named}",
+                reason=f"it is missing, so no `{kind}` node may be emitted",
+                cure=f"List the {named} that emitted nodes may use, or remove `{kind}` from `types`.",
             )
     if node.catalog:
         raise InvalidInput(

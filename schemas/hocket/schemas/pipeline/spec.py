@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from hocket.schemas.bounded import Money
 from hocket.schemas.errors import ErrorClass, InvalidInput
 from hocket.schemas.messages import Priority
 from hocket.schemas.pipeline.faults import fault_of, misuse
@@ -23,7 +24,11 @@ MAX_LOOP_ROUNDS = 10_000
 MAX_TIMEOUT_MS = 24 * 3_600_000
 MAX_WAIT_MS = 90 * 24 * 3_600_000
 
+MAX_NAMED = 200
+"""Handlers, models and so on that a planner's policy names."""
+
 Name = Annotated[str, Field(pattern=f"^{TOKEN.pattern}$")]
+HandlerName = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 
 
 class _Spec(BaseModel):
@@ -117,11 +122,29 @@ class NodeBase(_Spec):
 
 
 class PlanPolicy(_Spec):
-    """Bounds for the steps that a planner emits."""
+    """Bounds for the steps that a planner emits: they use nothing but what is named here."""
 
     types: tuple[str, ...] = Field(min_length=1)
+    handlers: tuple[HandlerName, ...] = Field((), max_length=MAX_NAMED)
+    """Functions that `python` nodes may run, of those that the workers allow."""
+    models: tuple[str, ...] = Field((), max_length=MAX_NAMED)
+    """Models that `llm` and `planning` nodes may call."""
+    databases: tuple[str, ...] = Field((), max_length=MAX_NAMED)
+    """Databases that `sql` and `planning` nodes may read."""
+    collections: tuple[str, ...] = Field((), max_length=MAX_NAMED)
+    """Collections that `retrieval` nodes may search."""
+    pipelines: tuple[Name, ...] = Field((), max_length=MAX_NAMED)
+    """Pipelines that `pipeline` nodes may run."""
     max_steps: int = Field(20, ge=1, le=MAX_NODES)
+    """Steps in all, both as they are written and as they run: every item of a map, round of a loop and
+    step of a nested planner counts."""
+    max_items: int = Field(20, ge=1, le=MAX_MAP_ITEMS)
+    """Items of one map."""
+    max_attempts: int = Field(3, ge=1, le=20)
+    """Attempts of one step."""
     max_depth: int = Field(1, ge=1, le=5)
+    budget_usd: Money | None = None
+    """What the emitted steps may spend in all."""
 
 
 class CatalogParam(_Spec):
@@ -212,7 +235,7 @@ class PythonNode(NodeBase):
     """Run an async function of the user's: `module:function`, called with the step's input."""
 
     type: Literal["python"]
-    handler: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+    handler: HandlerName
 
 
 class GraphNode(NodeBase):

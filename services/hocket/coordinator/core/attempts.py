@@ -28,6 +28,7 @@ from hocket.coordinator.core.deadlines import (
     last_hope_of,
     slack_of,
 )
+from hocket.coordinator.core.expansion import check_budget, count_cost
 from hocket.coordinator.core.feasibility import may_be_spared, start_by_at_ms
 from hocket.coordinator.core.graph import open_scope
 from hocket.coordinator.core.moments import nearest
@@ -123,6 +124,13 @@ def dispatch(u: Unfolding, step: Step, attempt: int, *, judged: bool = True) -> 
         error = BudgetExhausted(spent_usd=u.run.spent_usd, budget_usd=u.run.budget_usd)
         u.todo.append(Failing(step.key, error.info()))
         return
+    if held is None and step.home:
+        try:
+            check_budget(u, step)
+        except HocketError as over:
+            u.put(step)
+            u.todo.append(Failing(step.key, over.info()))
+            return
     expectation = u.expectation(step)
     deadline = u.run.deadline_at_ms
     step = u.put(
@@ -367,7 +375,8 @@ def _splice(u: Unfolding, step: Step, output: Any, policy: PlanPolicy, cost_usd:
     degrades = u.plan.pipeline.on_infeasible == "degrade"
     step = filled(u, step, output, cost_usd)
     u.put(replace(step, state=StepState.OPEN, emitted=output, wake_at_ms=None))
-    u.emitted[step.key] = Emitted(scope, by_path, emitted_outlook(scope, degrades=degrades))
+    outlook = emitted_outlook(scope, degrades=degrades)
+    u.emitted[step.key] = Emitted(scope, by_path, outlook, policy)
     open_scope(u, step.key)
 
 
@@ -395,6 +404,7 @@ def _count(u: Unfolding, step: Step, event: AttemptFinished) -> Step:
         return step
     counted[execution] = cost
     u.change(spent_usd=u.run.spent_usd + news)
+    count_cost(u, step, news)
     kept = tuple((attempt, delivery, known) for (attempt, delivery), known in counted.items())
     return u.note(replace(step, counted=kept[-MAX_COUNTED:]))
 

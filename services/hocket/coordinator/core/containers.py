@@ -10,6 +10,7 @@ from hocket.coordinator.core.attempts import begin_leaf
 from hocket.coordinator.core.caching import released
 from hocket.coordinator.core.deadlines import deadline_of, slack_of
 from hocket.coordinator.core.ending import cancel_below
+from hocket.coordinator.core.expansion import check_items, count_step
 from hocket.coordinator.core.feasibility import TooSlow, give_up_at_ms, is_watched
 from hocket.coordinator.core.graph import open_scope
 from hocket.coordinator.core.layers import first_role
@@ -72,6 +73,7 @@ def start(u: Unfolding, work: Start) -> None:
     if work.plan.dependents:
         foretell(u, step, work.plan)
     try:
+        count_step(u, step)
         if len(u.steps) > MAX_STEPS:
             raise TooManySteps(limit=MAX_STEPS)
         if work.fast:
@@ -214,6 +216,7 @@ def _open_map(u: Unfolding, step: Step, plan: NodePlan) -> None:
             reason=f"it gives {len(items)} items and max_items is {spec.max_items}",
             cure="Raise `max_items` or map over fewer.",
         )
+    check_items(u, step, len(items))
     step = u.put(replace(step, input=items))
     if not items:
         u.settle(step.key, StepState.SUCCEEDED, output=[])

@@ -1,6 +1,9 @@
 """Scopes: which nodes may start, what a finished node sets free, when a scope is done."""
 
+from contextlib import suppress
+
 from hocket.coordinator.core.ending import cancel_below, end_run, fail_run
+from hocket.coordinator.core.expansion import PlanExceeded, count_step
 from hocket.coordinator.core.feasibility import (
     DeadlineInfeasible,
     TooSlow,
@@ -144,7 +147,7 @@ def _skip(u: Unfolding, key: str, start: Start) -> None:
 
 def _placeholder(u: Unfolding, start: Start) -> None:
     """Give a node that never starts a step, so that its end can be told like any other."""
-    u.put(
+    step = u.put(
         Step(
             key=start.key,
             path=start.plan.path,
@@ -157,3 +160,7 @@ def _placeholder(u: Unfolding, start: Start) -> None:
             state=StepState.OPEN,
         )
     )
+    with suppress(
+        PlanExceeded
+    ):  # it counts, as it does when the run is read again; it does nothing
+        count_step(u, step)

@@ -14,6 +14,7 @@ from pydantic_core import from_json, to_json
 
 from hocket.coordinator.core.commands import RecordAttempt
 from hocket.coordinator.core.deadlines import emitted_outlook
+from hocket.coordinator.core.expansion import with_counts
 from hocket.coordinator.core.heap import Heap, push
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.state import (
@@ -322,8 +323,9 @@ def _emitted(steps: list[Step], plan: Plan) -> dict[str, Emitted]:
         scope, by_path_inside = compile_emitted(
             step.emitted, node.emit, path=step.path, applied=True
         )
-        found[step.key] = Emitted(scope, by_path_inside, emitted_outlook(scope, degrades=degrades))
-    return found
+        outlook = emitted_outlook(scope, degrades=degrades)
+        found[step.key] = Emitted(scope, by_path_inside, outlook, node.emit)
+    return with_counts(found, {step.key: step for step in steps})
 
 
 def _scope(plan: ScopePlan, steps: list[Step]) -> Scope:

@@ -19,6 +19,7 @@ from hocket.coordinator.core.replacing import maker
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import AttemptFinished, Priority, RunOrigin, RunParent, Timing
 from hocket.schemas.pipeline.plan import NodePlan, ScopePlan
+from hocket.schemas.pipeline.spec import PlanPolicy
 
 NONE: Map[Any, Any] = Map()
 """The empty map."""
@@ -184,6 +185,11 @@ class Emitted:
     by_path: dict[str, NodePlan] = field(hash=False)
     outlook: Mapping[str, Any] = field(hash=False)
     """What to expect of its nodes, up to the end of the scope."""
+    policy: PlanPolicy = field(hash=False)
+    begun: int = 0
+    """Steps under the planner so far that do work: items, rounds and those of planners inside it too."""
+    spent_usd: Decimal = Decimal(0)
+    """What they spent."""
 
 
 class Segment(NamedTuple):

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
 
-from hocket.schemas.pipeline.plan import PlanRefused
+from hocket.schemas.pipeline.policy import PlanRefused
 from hocket.schemas.pipeline.spec import CatalogParam, CatalogQuery
 
 MAX_TEXTS = 16

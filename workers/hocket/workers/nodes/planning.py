@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 
 from hocket.kit.clock import now_ms
 from hocket.schemas.errors import InvalidInput
+from hocket.schemas.pipeline.policy import LISTS
 from hocket.schemas.pipeline.spec import CatalogQuery, PlanPolicy
 from hocket.schemas.pipeline.spec import PlanningNode as PlanningSpec
 from hocket.workers.nodes import catalog as catalogs
@@ -118,13 +119,20 @@ async def _emit(context: Context, question: str) -> dict[str, Any]:
     reply = await context.model(
         context.config["model"],
         question,
-        system=_EMIT_TEXT.format(types=", ".join(policy.types), max_steps=policy.max_steps),
+        system=_EMIT_TEXT.format(max_steps=policy.max_steps, may=_allowed(policy)),
         task="plan",
         context={"question": question, "emit": policy.model_dump(mode="json")},
         response_schema=schema,
     )
     emitted = data_of(reply, schema)
     return {"nodes": emitted["nodes"], "output": emitted.get("output")}
+
+
+def _allowed(policy: PlanPolicy) -> str:
+    """Return what emitted nodes may use, a line each."""
+    return "\n".join(
+        f"  {kind}: {', '.join(getattr(policy, kind))}" for kind in LISTS if getattr(policy, kind)
+    )
 
 
 def question_of(prompt: str | None, step_input: Any) -> str:
@@ -171,6 +179,9 @@ Catalog:
 _EMIT_TEXT = """\
 You plan steps that answer the user's question; you do not answer it.
 Reply with one JSON object {{"nodes": {{NAME: NODE, ...}}, "output": VALUE}}, at most {max_steps} nodes.
-Each node has a `type` (one of: {types}), the fields of that type, and `with`: its input, whose values
-may be templates such as {{{{ nodes.NAME.output.FIELD }}}} or {{{{ input.FIELD }}}}.
+Each node has a `type`, the fields of that type, and `with`: its input. Nodes may use only
+{may}
+A text is taken as it is written. A value that is as a whole one reference, such as
+"{{{{ nodes.NAME.output.FIELD }}}}" or "{{{{ input.FIELD }}}}", stands for what it names: dotted names,
+nothing before or behind it, no filters and no expressions.
 """

@@ -1,0 +1,92 @@
+"""What a planner emits, taken as data: a model writes no programs. Pure.
+
+Text that a model emits is literal, whatever it looks like, with one exception: a value that is as a
+whole one reference, `{{ nodes.NAME.output.FIELD }}` or `{{ input.FIELD }}`: dotted names and nothing
+else. Where an expression stands (`when`, `map.over`, `until`, `valid`, `score`) it is one such path too.
+docs/decisions/0009-what-a-planner-emits.md
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hocket.schemas.pipeline.policy import PlanRefused
+from hocket.schemas.pipeline.spec import GraphNode
+
+_PATH = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
+_REFERENCE = re.compile(rf"\s*\{{\{{\s*{_PATH}\s*\}}\}}\s*", re.ASCII)
+_CONDITION = re.compile(rf"\s*(?:not\s+)?{_PATH}\s*", re.ASCII)
+_MARK = re.compile(r"\{[{%#]")
+_SPECIAL = re.compile(r"\{(?=[{%#])|\r|\n\Z")
+_ESCAPED = {"{": "{{ '{' }}", "\r": "{{ '\\r' }}", "\n": "{{ '\\n' }}"}
+
+VALUES = ("with", "output", "prompt", "system", "query", "params")
+"""Fields that hold templates; a `sql` node's query is none."""
+
+
+def literal(text: str) -> str:
+    """Return a template that gives just this text."""
+    if not _MARK.search(text):
+        return text
+    return _SPECIAL.sub(lambda found: _ESCAPED[found[0]], text)
+
+
+def as_data(value: Any) -> Any:
+    """Return a JSON value whose texts are literal, but for those that are one reference."""
+    if isinstance(value, str):
+        return value if _REFERENCE.fullmatch(value) else literal(value)
+    if isinstance(value, Mapping):
+        return {key: as_data(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_data(item) for item in value]
+    return value
+
+
+def disarmed(spec: GraphNode, *, applied: bool = False) -> GraphNode:
+    """Return emitted steps with nothing to evaluate but references; raise PlanRefused for an
+    expression that is more. `applied`: they run already, and are not judged."""
+    document = spec.model_dump(mode="python", by_alias=True, exclude_unset=True)
+    document["type"] = "graph"
+    _disarm(document, "", applied=applied)
+    return GraphNode.model_validate(document)
+
+
+def _disarm(node: dict[str, Any], field: str, *, applied: bool) -> None:
+    for name in VALUES:
+        if node.get(name) is not None and (name, node["type"]) != ("query", "sql"):
+            node[name] = as_data(node[name])
+    if not applied:
+        for place, text in _expressions(node):
+            _check_expression(text, f"{field}.{place}")
+    for place, inner in _inner(node):
+        _disarm(inner, f"{field}.{place}".lstrip("."), applied=applied)
+
+
+def _expressions(node: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name in ("when", "valid", "score"):
+        if isinstance(node.get(name), str):
+            yield name, node[name]
+    for holder, name in (("map", "over"), ("loop", "until"), ("cache", "key")):
+        held = node.get(holder)
+        if isinstance(held, Mapping) and isinstance(held.get(name), str):
+            yield f"{holder}.{name}", held[name]
+
+
+def _check_expression(text: str, field: str) -> None:
+    if _REFERENCE.fullmatch(text) or _CONDITION.fullmatch(text):
+        return
+    raise PlanRefused(
+        field=field,
+        reason=f"`{text.strip()[:100]}` is more than a reference, and a planner writes no programs",
+        cure="Emit a dotted path, e.g. `nodes.NAME.output.FIELD`; let a step work out what it needs.",
+    )
+
+
+def _inner(node: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for holder in ("nodes", "branches"):
+        for name, inner in (node.get(holder) or {}).items():
+            yield f"{holder}.{name}", inner
+    for i, fallback in enumerate(node.get("fallback") or ()):
+        yield f"fallback.{i}.node", fallback["node"]
+    if node.get("fast") is not None:
+        yield "fast", node["fast"]

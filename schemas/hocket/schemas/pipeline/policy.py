@@ -1,0 +1,147 @@
+"""Holds the steps that a planner emits to its policy: they use what it names and nothing else. Pure.
+
+What is inside a graph, a race or a nested planner lies one deeper; a fallback stands in its node's
+place. How many steps run in the end is counted while they do (`coordinator/core/expansion.py`).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.pipeline.spec import (
+    GraphNode,
+    LlmNode,
+    Node,
+    PipelineNode,
+    PlanningNode,
+    PlanPolicy,
+    PythonNode,
+    RaceNode,
+    RetrievalNode,
+    SqlNode,
+)
+
+
+class PlanRefused(HocketError):
+    """The planner's steps were refused: `{field}`: {reason}. {cure}"""
+
+    code = "plan_refused"
+    error_class = ErrorClass.INVALID
+
+
+LISTS = ("types", "handlers", "models", "databases", "collections", "pipelines")
+BOUNDS = ("max_steps", "max_items", "max_attempts", "max_depth")
+
+
+def check_policy(
+    nodes: Mapping[str, Node], policy: PlanPolicy, *, field: str = "nodes", depth: int = 1
+) -> None:
+    """Raise PlanRefused for the first emitted node that goes beyond the policy."""
+    if depth > policy.max_depth:
+        raise _too_deep(field, depth, policy)
+    if depth == 1 and (count := _count(nodes)) > policy.max_steps:
+        raise PlanRefused(
+            field=field,
+            reason=f"there are {count} and the policy allows {policy.max_steps}",
+            cure="Emit fewer steps.",
+        )
+    for name, node in nodes.items():
+        place = f"{field}.{name}"
+        for at, one in ((place, node), *_instead(node, place)):
+            _check_node(one, policy, at, depth)
+            if inside := _inside(one):
+                check_policy(inside, policy, field=at, depth=depth + 1)
+
+
+def named_by(node: Node) -> Iterator[tuple[str, str, str]]:
+    """Yield what a node uses from outside: the list of a policy, the node's field, and the name."""
+    if isinstance(node, PythonNode):
+        yield "handlers", "handler", node.handler
+    elif isinstance(node, LlmNode | PlanningNode):
+        yield "models", "model", node.model
+        if isinstance(node, PlanningNode) and node.database is not None:
+            yield "databases", "database", node.database
+    elif isinstance(node, SqlNode):
+        yield "databases", "database", node.database
+    elif isinstance(node, RetrievalNode):
+        yield "collections", "collection", node.collection
+    elif isinstance(node, PipelineNode):
+        yield "pipelines", "pipeline", node.pipeline
+
+
+def _check_node(node: Node, policy: PlanPolicy, field: str, depth: int) -> None:
+    if node.type not in policy.types:
+        raise _not_allowed(f"{field}.type", node.type, "types", policy.types)
+    for kind, place, name in named_by(node):
+        if name not in getattr(policy, kind):
+            raise _not_allowed(f"{field}.{place}", name, kind, getattr(policy, kind))
+    if node.retry is not None and node.retry.max_attempts > policy.max_attempts:
+        raise _beyond(f"{field}.retry.max_attempts", node.retry.max_attempts, policy.max_attempts)
+    if node.cache is not None and node.cache.key is not None:
+        raise PlanRefused(
+            field=f"{field}.cache.key",
+            reason="it would choose whose output the step's is kept as",
+            cure="Remove it: the key is the step's input then.",
+        )
+    if isinstance(node, PlanningNode) and node.emit is not None:
+        if depth + node.emit.max_depth > policy.max_depth:
+            raise _too_deep(f"{field}.emit.max_depth", depth + node.emit.max_depth, policy)
+        _check_narrower(node.emit, policy, f"{field}.emit")
+
+
+def _check_narrower(inner: PlanPolicy, outer: PlanPolicy, field: str) -> None:
+    """Hold the policy of an emitted planner to that of the planner that emitted it."""
+    for kind in LISTS:
+        for name in getattr(inner, kind):
+            if name not in getattr(outer, kind):
+                raise _not_allowed(f"{field}.{kind}", name, kind, getattr(outer, kind))
+    for bound in BOUNDS:
+        if getattr(inner, bound) > getattr(outer, bound):
+            raise _beyond(f"{field}.{bound}", getattr(inner, bound), getattr(outer, bound))
+    given, allowed = inner.budget_usd, outer.budget_usd
+    if given is not None and allowed is not None and given > allowed:
+        raise _beyond(f"{field}.budget_usd", given, allowed)
+
+
+def _not_allowed(field: str, name: str, kind: str, allowed: tuple[str, ...]) -> PlanRefused:
+    return PlanRefused(
+        field=field,
+        reason=f"`{name}` is not among the allowed {kind}",
+        cure=f"Use one of: {', '.join(allowed)}." if allowed else f"The policy allows no {kind}.",
+    )
+
+
+def _beyond(field: str, given: Any, allowed: Any) -> PlanRefused:
+    return PlanRefused(
+        field=field,
+        reason=f"it is {given} and the policy allows {allowed}",
+        cure=f"Use {allowed} or less.",
+    )
+
+
+def _too_deep(field: str, depth: int, policy: PlanPolicy) -> PlanRefused:
+    return PlanRefused(
+        field=field,
+        reason=f"they nest {depth} deep and the policy allows {policy.max_depth}",
+        cure="Emit a flatter graph.",
+    )
+
+
+def _count(nodes: Mapping[str, Node]) -> int:
+    instead = [other for node in nodes.values() for _, other in _instead(node, "")]
+    every = (*nodes.values(), *instead)
+    return len(every) + sum(_count(_inside(node)) for node in every)
+
+
+def _instead(node: Node, field: str) -> Iterator[tuple[str, Node]]:
+    """Yield the nodes that may stand in a node's place, with their fields."""
+    for i, fallback in enumerate(node.fallback):
+        yield f"{field}.fallback.{i}.node", fallback.node
+    if node.fast is not None:
+        yield f"{field}.fast", node.fast
+
+
+def _inside(node: Node) -> Mapping[str, Node]:
+    if isinstance(node, GraphNode):
+        return node.nodes
+    return node.branches if isinstance(node, RaceNode) else {}

@@ -1,0 +1,170 @@
+"""What a model that plans steps can make of them: nothing that its policy does not name, no program."""
+
+from typing import Any
+
+import pytest
+
+from hocket.schemas.pipeline.emitted import as_data, literal
+from hocket.schemas.pipeline.expressions import compile_value
+from hocket.schemas.pipeline.plan import compile_emitted
+from hocket.schemas.pipeline.policy import PlanRefused
+from hocket.schemas.pipeline.spec import PlanPolicy
+
+ALL: dict[str, Any] = {
+    "types": ["python", "llm", "sql", "retrieval", "pipeline", "planning", "graph", "race"],
+    "handlers": ["m:f"],
+    "models": ["small"],
+    "databases": ["shop"],
+    "collections": ["texts"],
+    "pipelines": ["child"],
+    "max_depth": 3,
+    "budget_usd": "0.5",
+}
+PYTHON = {"type": "python", "handler": "m:f"}
+PLANNER = {"type": "planning", "model": "small", "with": {"question": "?"}}
+
+
+def emit(node: dict[str, Any], **policy: Any) -> Any:
+    allowed = PlanPolicy.model_validate(ALL | policy)
+    return compile_emitted({"nodes": {"a": node}}, allowed, path="plan")
+
+
+def narrower(**fields: Any) -> dict[str, Any]:
+    policy = {"types": ["python"], "handlers": ["m:f"], "max_depth": 1}
+    return PLANNER | {"emit": policy | fields}
+
+
+@pytest.mark.parametrize(
+    ("node", "field"),
+    [
+        ({"type": "python", "handler": "subprocess:getoutput"}, "nodes.a.handler"),
+        ({"type": "python", "handler": "m:g"}, "nodes.a.handler"),
+        ({"type": "llm", "model": "large", "prompt": "x"}, "nodes.a.model"),
+        (PLANNER | {"model": "large"}, "nodes.a.model"),
+        (PLANNER | {"database": "private"}, "nodes.a.database"),
+        ({"type": "sql", "database": "private", "query": "SELECT 1"}, "nodes.a.database"),
+        ({"type": "retrieval", "collection": "secrets", "query": "x"}, "nodes.a.collection"),
+        ({"type": "pipeline", "pipeline": "other"}, "nodes.a.pipeline"),
+        ({"type": "approval"}, "nodes.a.type"),
+        ({"type": "graph", "nodes": {"x": PYTHON | {"handler": "m:g"}}}, "nodes.a.x.handler"),
+        (PYTHON | {"fallback": [{"node": PYTHON | {"handler": "os:system"}}]},
+         "nodes.a.fallback.0.node.handler"),
+        (PYTHON | {"fast": PYTHON | {"handler": "os:system"}}, "nodes.a.fast.handler"),
+        (PYTHON | {"retry": {"max_attempts": 20}}, "nodes.a.retry.max_attempts"),
+        (PYTHON | {"cache": {"ttl_ms": 1, "key": "input.x"}}, "nodes.a.cache.key"),
+        (narrower(types=["python", "approval"]), "nodes.a.emit.types"),
+        (narrower(handlers=["m:f", "os:system"]), "nodes.a.emit.handlers"),
+        (narrower(models=["large"]), "nodes.a.emit.models"),
+        (narrower(databases=["private"]), "nodes.a.emit.databases"),
+        (narrower(collections=["secrets"]), "nodes.a.emit.collections"),
+        (narrower(pipelines=["other"]), "nodes.a.emit.pipelines"),
+        (narrower(max_steps=21), "nodes.a.emit.max_steps"),
+        (narrower(max_items=21), "nodes.a.emit.max_items"),
+        (narrower(max_attempts=4), "nodes.a.emit.max_attempts"),
+        (narrower(max_depth=3), "nodes.a.emit.max_depth"),
+        (narrower(budget_usd="0.51"), "nodes.a.emit.budget_usd"),
+    ],
+)  # fmt: skip
+def test_what_the_policy_does_not_name_is_refused(node: dict[str, Any], field: str) -> None:
+    with pytest.raises(PlanRefused) as refused:
+        emit(node)
+    assert refused.value.fields["field"] == field
+
+
+def test_a_policy_without_names_allows_none() -> None:
+    for node in (PYTHON, PLANNER, {"type": "sql", "database": "shop", "query": "SELECT 1"}):
+        with pytest.raises(PlanRefused):
+            emit(node, handlers=[], models=[], databases=[])
+
+
+def test_what_the_policy_names_may_be_emitted() -> None:
+    emit(PYTHON)
+    emit(narrower())
+    emit(narrower(budget_usd="0.5", max_steps=20))
+    emit({"type": "graph", "nodes": {"x": narrower()}})
+    emit({"type": "llm", "model": "small", "prompt": "x"})
+    emit({"type": "retrieval", "collection": "texts", "query": "x"})
+
+
+PROGRAMS = [
+    "{{ 6 * 7 }}",
+    "{{ input.secret ~ input.other }}",
+    "Sum up: {{ input.text }}",
+    "{% for x in range(100000) %}{{ x }}{% endfor %}",
+    "{{ input | tojson }}",
+    "{{ input.__class__.__mro__ }} {{ 1 }}",
+    "{{ ''.__class__ }}",
+    "{{ nodes['a'].output }}",
+    "{{ input['x'] }}",
+    "{{ range(100000)|list }}",
+    "{# hidden #}",
+    "a{{{ 1 }}}b",
+    "{{", "{%", "{#", "{{{{", "}}", "{", "{ {", "{%%}", "{{}}",
+    "\r\n{{ 1 }}\r\n", "{{ 1 }}\n", "\n\n{{1}}\n\n", "{% raw %}{{ 1 }}{% endraw %}", "{{ '{' }}",
+    "{{ 1 }}\\n'\"", "-{%- if 1 -%} x {%- endif -%}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", PROGRAMS)
+def test_text_that_a_model_emits_is_taken_as_it_is_written(text: str) -> None:
+    scope = {"input": {"secret": "s", "other": "o", "text": "t", "x": 1}, "nodes": {}}
+    assert compile_value(literal(text), "f")(scope) == text
+    given = {"plain": text, "list": [text, {"deep": text}], "n": 1}
+    assert compile_value(as_data(given), "f")(scope) == given
+
+
+@pytest.mark.parametrize("text", PROGRAMS)
+def test_a_node_s_own_texts_are_literal_too(text: str) -> None:
+    prompts = {"type": "llm", "model": "small", "prompt": text, "system": text, "with": {"x": text}}
+    _, by_path = emit(prompts)
+    node = by_path["plan/a"]
+    for field in ("prompt", "system"):
+        assert compile_value(node.config[field], field)({"input": {"x": 1}}) == text
+    assert node.input is not None
+    assert node.input({"input": {}, "nodes": {}}) == {"x": text}
+    _, by_path = emit({"type": "sql", "database": "shop", "query": text, "params": {"p": text}})
+    assert by_path["plan/a"].config["query"] == text
+    assert compile_value(by_path["plan/a"].config["params"], "p")({"input": {}}) == {"p": text}
+    scope, _ = compile_emitted(
+        {"nodes": {"a": PYTHON}, "output": {"o": text}}, PlanPolicy.model_validate(ALL), path="p"
+    )
+    assert scope.output is not None
+    assert scope.output({"input": {}, "nodes": {}}) == {"o": text}
+
+
+def test_a_value_that_is_one_reference_stands_for_what_it_names() -> None:
+    _, by_path = emit(PYTHON | {"with": {"x": " {{ input.a.b }} ", "y": "{{input}}"}})
+    given = {"a": {"b": ["{{ 6 * 7 }}"]}}
+    node = by_path["plan/a"]
+    assert node.input is not None
+    assert node.input({"input": given, "nodes": {}}) == {"x": ["{{ 6 * 7 }}"], "y": given}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"when": "input.x > 3"},
+        {"when": "{{ input.x | length }}"},
+        {"map": {"over": "range(100000)"}},
+        {"map": {"over": "[1, 2]"}},
+        {"loop": {"until": "output.n + 1"}},
+        {"loop": {"until": "lipsum()"}},
+    ],
+)
+def test_a_condition_that_is_more_than_a_reference_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(PlanRefused, match="more than a reference"):
+        emit(PYTHON | fields)
+
+
+def test_a_race_s_tests_are_references() -> None:
+    race = {"type": "race", "branches": {"x": PYTHON, "y": PYTHON}}
+    emit(race | {"valid": "not output.failed"})
+    emit(race | {"pick": "best", "score": "output.points"})
+    for field in ("valid", "score"):
+        with pytest.raises(PlanRefused, match="more than a reference"):
+            emit(race | {"pick": "best", "score": "output.x", field: "output.x * 2"})
+
+
+def test_conditions_may_be_paths() -> None:
+    emit(PYTHON | {"when": "not input.x"})
+    emit(PYTHON | {"map": {"over": "{{ input.xs }}"}, "loop": {"until": "output.done"}})
