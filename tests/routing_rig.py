@@ -148,4 +148,11 @@ def request(call_id: str = "c", **fields: Any) -> CallRequest:
 def backend(name: str, **fields: Any) -> dict[str, Any]:
     """A backend of the configuration; its address is never asked."""
     prices = {"input_usd_per_mtok": "1", "output_usd_per_mtok": "1"}
-    return {"name": name, "base_url": "http://x", "model": "m", "prices": prices, **fields}
+    return {
+        "name": name,
+        "base_url": "http://x",
+        "model": "m",
+        "prices": prices,
+        "stops_on_disconnect": True,
+        **fields,
+    }

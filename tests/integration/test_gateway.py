@@ -42,6 +42,7 @@ def models(upstream: Upstream, **more: Any) -> dict[str, Any]:
         "name": "mock",
         "base_url": upstream.base_url,
         "model": "m-1",
+        "stops_on_disconnect": True,
         "prices": {
             "input_usd_per_mtok": "2",
             "cached_usd_per_mtok": "0.5",

@@ -91,7 +91,7 @@ def backend(url: str, name: str, **options: str) -> dict[str, Any]:
     prices = {"input_usd_per_mtok": "1", "output_usd_per_mtok": "2"}
     model = name.partition("-")[2]
     where = {"name": name, "kind": "triton", "base_url": url, "model": model}
-    return {**where, "prices": prices, "triton": options}
+    return {**where, "prices": prices, "triton": options, "stops_on_disconnect": True}
 
 
 def wanted(model: str, text: str = "", **fields: Any) -> CallRequest:

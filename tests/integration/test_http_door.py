@@ -30,6 +30,7 @@ from mock_upstream import Upstream, delta, running_upstream
 CANCEL_TRIALS = 20
 CANCEL_BOUND_MS = 50.0
 PRICES = {"input_usd_per_mtok": "1", "output_usd_per_mtok": "2"}
+STOPS: Any = {"prices": PRICES, "stops_on_disconnect": True}
 ASK: Any = [{"role": "user", "content": "How high is the tide in Brest?"}]
 TIDE: Any = {
     "type": "function",
@@ -73,8 +74,8 @@ class House:
 
 
 def models(upstream: Upstream, engine_url: str) -> dict[str, Any]:
-    scripted = {"name": "scripted", "base_url": upstream.base_url, "model": "m-1", "prices": PRICES}
-    engine = {"base_url": f"{engine_url}/v1", "model": "engine", "prices": PRICES}
+    scripted = {"name": "scripted", "base_url": upstream.base_url, "model": "m-1", **STOPS}
+    engine = {"base_url": f"{engine_url}/v1", "model": "engine", **STOPS}
     never = {"breaker": False, "retries": 0}
     return {
         "scripted": {"backends": [scripted], **never},

@@ -44,7 +44,13 @@ async def upstreams() -> AsyncIterator[tuple[Upstream, Upstream]]:
 
 def backend(name: str, upstream: Upstream) -> dict[str, Any]:
     prices = {"input_usd_per_mtok": "2", "output_usd_per_mtok": "8"}
-    return {"name": name, "base_url": upstream.base_url, "model": "m", "prices": prices}
+    return {
+        "name": name,
+        "base_url": upstream.base_url,
+        "model": "m",
+        "prices": prices,
+        "stops_on_disconnect": True,
+    }
 
 
 def request(number: int, **fields: Any) -> CallRequest:

@@ -118,6 +118,7 @@ class Desk:
                 limit=self.limit,
                 pool="pool",
                 prices=self.prices or Prices(Decimal(next(usd)), Decimal(1)),
+                stops_on_disconnect=True,
             )
             for name in self.backends
         )

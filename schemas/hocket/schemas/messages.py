@@ -469,7 +469,8 @@ class Completion(Message):
     """What one backend made of one call. An in-process model is an async function from CallRequest
     to Completion. `input_tokens` counts `cached_tokens` too; `data` is the JSON value in `text` where
     a `response_schema` asked for one. `tool_calls` are OpenAI's objects; `openai` is the whole reply
-    of a backend that speaks OpenAI's API to a call that came so."""
+    of a backend that speaks OpenAI's API to a call that came so. `estimated`: nobody metered the
+    tokens."""
 
     text: str = ""
     data: Any = None
@@ -480,6 +481,7 @@ class Completion(Message):
     output_tokens: Count = 0
     cached_tokens: Count = 0
     finish_reason: str = ""
+    estimated: bool = False
 
 
 class HeldCall(Message):
@@ -747,7 +749,8 @@ class UsageRecord(Message):
 
     `input_usd_per_mtok` and the like are the prices that were in force for this call. `kind` tells what
     was not of use: a `cascade`'s cheaper answer that was not accepted, the `speculation` of a hedge that
-    lost. `experiment` and `arm` stand where the call was part of one.
+    lost. `experiment` and `arm` stand where the call was part of one. `estimated`: the backend did not
+    say what it used (docs/costs.md).
     """
 
     call_id: StepKey
@@ -766,6 +769,7 @@ class UsageRecord(Message):
     cached_usd_per_mtok: Money | None = None
     request_usd: Money = Decimal(0)
     cost_usd: Money = Decimal(0)
+    estimated: bool = False
     started_at_ms: Milliseconds
     latency_ms: Milliseconds
     experiment: Name | None = None

@@ -10,38 +10,32 @@ in between where a gateway was killed on the way.
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Protocol
 
 import structlog
 
-from hocket.gateway.backends.protocol import Backend, BackendError, Chunks
+from hocket.gateway import asking
+from hocket.gateway.backends.protocol import Backend, BackendError
+from hocket.gateway.call import Books, Call, Made
 from hocket.gateway.cancellation import Cancellation
-from hocket.gateway.contest import Announced, Contest, Lane
+from hocket.gateway.contest import Contest, Lane
 from hocket.gateway.core import asked
 from hocket.gateway.core.budget import Reservation
 from hocket.gateway.core.decisions import kept
 from hocket.gateway.core.errors import CallStopped, HookFailed
 from hocket.gateway.core.hedging import HedgeTokens
 from hocket.gateway.core.history import Kind
-from hocket.gateway.core.locality import NO_PROMPT, Prompt
 from hocket.gateway.core.records import UsageKind, call_reply, usage_record
 from hocket.gateway.core.routing import CallFacts
 from hocket.gateway.core.table import ModelSpec
 from hocket.gateway.floor import Floor, Place, Wish
 from hocket.gateway.hooks import Listening, Prepared, hooks_for, prepared
 from hocket.gateway.metrics import GatewayMetrics
-from hocket.gateway.relay import Relay
 from hocket.gateway.routes import Routes
 from hocket.gateway.spending import NOT_SPENT, Spending
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.messages import (
     CallOpened,
-    CallRefused,
-    CallReply,
-    CallRequest,
-    Completion,
     Priority,
     UsageRecord,
 )
@@ -50,78 +44,6 @@ log = structlog.get_logger()
 
 MAX_TURNS = 8
 """Gateways that begin one call after each other, because the one before was killed."""
-
-
-class Books(Protocol):
-    """Where calls are booked."""
-
-    async def open(self, opened: CallOpened) -> Announced:
-        """Say that a call is about to be made; returns when that cannot be taken back."""
-        ...
-
-    async def book(self, record: UsageRecord) -> None:
-        """Store what a call used; returns when it is stored."""
-        ...
-
-    def refuse(self, refused: CallRefused) -> None:
-        """Tell that nobody was asked for a call, as well as can be."""
-        ...
-
-
-@dataclass(slots=True)
-class Call:
-    """A call on its way: which model is asked at the moment and why, which replicas of it failed, what
-    the call cost so far, how long it waited."""
-
-    request: CallRequest
-    cancellation: Cancellation
-    started_ms: float
-    model: str = ""
-    stage: str = ""
-    because: str = ""
-    """Why the present attempt is made, where it is not just the first."""
-    accepts: Callable[[Completion], bool] | None = None
-    """Whether an answer is good enough, where there is a better model to ask; None: any is."""
-    experiment: str | None = None
-    arm: str | None = None
-    prepared: dict[tuple[str, ...], Prepared] = field(default_factory=dict)
-    """What hooks made of the call, by the places of their rules."""
-    tried: list[str] = field(default_factory=list)
-    attempts: int = 0
-    turn: int = 0
-    """How many gateways had the call before."""
-    cost_usd: Decimal = Decimal(0)
-    queue_ms: float = 0.0
-    backend: str = ""
-    relay: Relay | None = None
-    prompt: Prompt = NO_PROMPT
-
-    @property
-    def tail(self) -> str:
-        """What tells this attempt's record from the others of the call that this gateway makes."""
-        return f":r{self.attempts}" if self.attempts else ""
-
-    @property
-    def began(self) -> bool:
-        """Whether the caller has seen a part of the answer."""
-        return self.relay is not None and self.relay.began
-
-    @property
-    def kind(self) -> Kind:
-        """What calls of its kind have in common."""
-        who = self.request.attribution
-        return (self.model or self.request.model, who.pipeline or "", who.node or "")
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """What came of an attempt: whether another replica may be asked, and whether the answer, if there
-    is one, was accepted."""
-
-    reply: CallReply
-    move_on: bool
-    accepted: bool
-    latency_ms: float
 
 
 class Attempts:
@@ -146,6 +68,8 @@ class Attempts:
         self._gateway = gateway
         self._metrics = metrics
         self._hedge_tokens: dict[str, HedgeTokens] = {}
+        self._behind: dict[asyncio.Task[None], Cancellation] = {}
+        """Requests that lost against another and are read on, with what they are booked by."""
 
     async def make(self, call: Call, model: ModelSpec) -> Made | None:
         """Make an attempt within the budgets of the call; None where every replica was tried."""
@@ -160,7 +84,12 @@ class Attempts:
             first = Lane(call.tail, call.turn, call.cancellation, call.relay, call.because, place)
             await self._prepare(call, first, place)
             await self._announce(call, first, place, reservation)
-            lane, other = await self._answered(call, model, kind, first)
+            lane, other, behind = await self._answered(call, model, kind, first)
+            if behind is not None and other is not None:
+                owed = reservation if other is first else None
+                self._book_behind(call, other, behind, owed)
+                reservation = None if other is first else reservation
+                other = None
             await self._stored(call, lane, other)
             accepted = (
                 lane.error is not None or call.accepts is None or call.accepts(lane.completion)
@@ -168,7 +97,8 @@ class Attempts:
             records = [self._record(call, lane, "call" if accepted else "cascade")]
             if other is not None:
                 records.append(self._record(call, other, "speculation" if other.lost else "call"))
-            cost_usd = records[0 if lane is first else 1].cost_usd
+            if reservation is not None:
+                cost_usd = records[0 if lane is first else 1].cost_usd
             learning = (call, kind, lane, records[0].cost_usd)
             asyncio.get_running_loop().call_soon(self._learn, *learning)  # the answer goes first
         finally:
@@ -181,8 +111,9 @@ class Attempts:
             _log(one, record)
         await self._book(records)
         move_on = isinstance(lane.error, BackendError) and lane.error.may_move_on
+        move_on = move_on and not call.began and not call.cancellation.asked
         reply = call_reply(call.request, records[0], lane.completion, lane.error)
-        return Made(reply, move_on and not call.began, accepted, records[0].latency_ms)
+        return Made(reply, move_on, accepted, records[0].latency_ms)
 
     async def _prepare(self, call: Call, lane: Lane, place: Place) -> None:
         """Let the hooks for a replica see the call; raise HookFailed where one does not let it go."""
@@ -245,12 +176,21 @@ class Attempts:
 
     async def _answered(
         self, call: Call, model: ModelSpec, kind: Kind, first: Lane
-    ) -> tuple[Lane, Lane | None]:
-        """Return the lane whose answer counts, and the other one where there was one."""
-        delay_ms = self._hedge_after_ms(call, model, kind, first)
-        if delay_ms is None:
+    ) -> tuple[Lane, Lane | None, "asyncio.Task[None] | None"]:
+        """Return the lane whose answer counts, the other one where there was one, and its request
+        where that goes on."""
+        assert first.place is not None
+        left_ms = call.request.deadline_at_ms - self._now_ms()
+        with asking.timed_out_at_deadline(call.cancellation, first.place.spec, left_ms):
+            delay_ms = self._hedge_after_ms(call, model, kind, first)
+            if delay_ms is not None:
+                return await self._hedged(call, model, kind, first, delay_ms)
             await self._ask(call, first)
-            return first, None
+            return first, None, None
+
+    async def _hedged(
+        self, call: Call, model: ModelSpec, kind: Kind, first: Lane, delay_ms: float
+    ) -> tuple[Lane, Lane | None, "asyncio.Task[None] | None"]:
         first.cancellation = Cancellation()
         because = f"hedge: no answer of {call.model} within {delay_ms:.0f} ms"
         second = Lane(first.tail + ":h", first.turn, because=because)
@@ -263,10 +203,52 @@ class Attempts:
             await self._join(call, model, kind, lane)
 
         racing = asyncio.ensure_future(contest.run(ask, join, delay_ms))
-        lane, other = await call.cancellation.guard(racing)
+        reads_on = any(spec.reads_on for spec in model.backends)
+        lane, other = await call.cancellation.guard(
+            racing,
+            reads_on_ms=asking.READ_ON_MS if reads_on else 0.0,
+            followers=(first.cancellation, second.cancellation),
+        )
         if other is not None and self._metrics is not None:
             self._metrics.hedges.labels(call.model, "won" if lane is second else "lost").inc()
-        return lane, other
+        return lane, other, contest.behind
+
+    def _book_behind(
+        self,
+        call: Call,
+        lane: Lane,
+        asked: "asyncio.Task[None]",
+        reservation: Reservation | None,
+    ) -> None:
+        """Book the request that lost when it has been read on."""
+
+        async def book() -> None:
+            cost_usd = NOT_SPENT
+            try:
+                await asked
+                await self._stored(call, lane)
+                record = self._record(call, lane, "speculation")
+                cost_usd = record.cost_usd
+            finally:
+                self._spending.settle(reservation, cost_usd)
+            _log(lane, record)
+            await self._books.book(record)
+
+        booking = asyncio.create_task(book(), name="request behind")
+        self._behind[booking] = lane.cancellation
+        booking.add_done_callback(self._booked_behind)
+
+    def _booked_behind(self, booking: "asyncio.Task[None]") -> None:
+        del self._behind[booking]
+        if not booking.cancelled() and (error := booking.exception()) is not None:
+            log.error("request_behind_not_booked", reason=repr(error))
+
+    async def settle_behind(self, timeout_ms: float) -> None:
+        """End what is still read on, and give it so long to be booked."""
+        for cancellation in self._behind.values():
+            cancellation.hurry()
+        if self._behind:
+            await asyncio.wait(set(self._behind), timeout=timeout_ms / 1000)
 
     def _hedge_after_ms(
         self, call: Call, model: ModelSpec, kind: Kind, first: Lane
@@ -311,13 +293,14 @@ class Attempts:
         place = lane.place
         assert place is not None
         spec = place.spec
+        lane.before = tuple(call.tried)
         call.tried.append(spec.key)
         lane.started_ms = self._now_ms()
         try:
             async with self._routes().served[spec.key] as backend:
                 timeout_ms = min(call.request.deadline_at_ms - lane.started_ms, spec.timeout_ms)
                 if lane.prepared is None:
-                    lane.completion, lane.error = await _asked(
+                    lane.completion, lane.error = await asking.asked(
                         backend, call.request, lane, timeout_ms, lane.relay
                     )
                 else:
@@ -327,6 +310,8 @@ class Attempts:
             raise
         finally:
             lane.latency_ms = self._now_ms() - lane.started_ms
+            if lane.completion.estimated:
+                lane.completion = asking.used(call.request, lane)
             if lane.error is not None:
                 self._note_rest(spec.key, lane.error)
             place.give_back(lane.error)
@@ -337,7 +322,9 @@ class Attempts:
         """Ask for a call as hooks left it, and let them see the answer."""
         listening = Listening(call, self._metrics)
         chunks = None if lane.relay is None else listening.relayed(lane.relay)
-        lane.completion, lane.error = await _asked(backend, call.request, lane, timeout_ms, chunks)
+        lane.completion, lane.error = await asking.asked(
+            backend, call.request, lane, timeout_ms, chunks
+        )
         if lane.error is None:
             try:
                 lane.completion = await listening.finished(lane.completion, lane.relay)
@@ -373,16 +360,17 @@ class Attempts:
 
     def _learn(self, call: Call, kind: Kind, lane: Lane, cost_usd: Decimal) -> None:
         """Take in what an answer tells of its replica, and of what such calls cost."""
-        if lane.error is not None or lane.place is None:
+        if lane.place is None:
             return
-        self._floor.metered(lane.place, lane.completion)
-        if cost_usd:
+        if lane.error is None:
+            self._floor.metered(lane.place, lane.completion)
+        read_on = lane.cancellation.asked and not lane.completion.estimated
+        if cost_usd and (lane.error is None or read_on):
             self._spending.learn(call.request, kind, lane.place.spec.prices, cost_usd)
 
     def _record(self, call: Call, lane: Lane, usage: UsageKind) -> UsageRecord:
         place = lane.place
         assert place is not None
-        before = tuple(call.tried[: call.tried.index(place.spec.key)])
         return usage_record(
             call.request,
             place.spec,
@@ -393,7 +381,7 @@ class Attempts:
             latency_ms=lane.latency_ms,
             kind=usage,
             decision=kept(
-                place.decision, queue_ms=place.queue_ms, tried=before, because=lane.because
+                place.decision, queue_ms=place.queue_ms, tried=lane.before, because=lane.because
             ),
             experiment=call.experiment,
             arm=call.arm,
@@ -404,24 +392,6 @@ class Attempts:
             await self._books.book(records[0])
         else:
             await asyncio.gather(*map(self._books.book, records))
-
-
-async def _asked(
-    backend: Backend,
-    request: CallRequest,
-    lane: Lane,
-    timeout_ms: float,
-    chunks: Chunks | None,
-) -> tuple[Completion, HocketError | None]:
-    """Return what the backend made, or what it metered together with its error."""
-    try:
-        lane.cancellation.check()
-        made = backend.call(request, timeout_ms=timeout_ms, chunks=chunks)
-        return await lane.cancellation.run(made), None
-    except BackendError as error:
-        return error.spent, error
-    except HocketError as error:
-        return lane.relay.spent if lane.relay is not None else Completion(), error
 
 
 def _log(lane: Lane | None, record: UsageRecord) -> None:

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from hocket.gateway.attempts import Attempts, Books, Call, Made
+from hocket.gateway.attempts import Attempts
 from hocket.gateway.backends.protocol import Chunks
+from hocket.gateway.call import Books, Call, Made
 from hocket.gateway.cancellation import Cancellation
 from hocket.gateway.core.errors import BudgetExceeded, CallStopped, DeadlinePassed, ModelUnpriced
 from hocket.gateway.core.locality import NO_PROMPT, prompt_of
@@ -86,7 +87,7 @@ class Calls:
         """Make a call and return its reply, with a typed error where it failed; `chunks` gets the
         answer while it is made."""
         call = Call(request, cancellation, self._now_ms())
-        relay = None if chunks is None else Relay(chunks)
+        relay = None if chunks is None else Relay(chunks, cancellation)
         assigned = self.experiments.assign(request) if self.experiments is not None else None
         if assigned is not None:
             call.model, call.stage = assigned.arm.model, assigned.because
@@ -104,6 +105,10 @@ class Calls:
                 assigned, reply.error, asked=call.attempts > 0, latency_ms=latency_ms
             )
         return reply
+
+    async def settle_behind(self, timeout_ms: float) -> None:
+        """End requests that are read on although another one won, within a bound."""
+        await self._attempts.settle_behind(timeout_ms)
 
     async def _by_stages(self, call: Call, relay: Relay | None) -> CallReply:
         """Ask the stages of the model, which has one unless it is a cascade, until an answer is

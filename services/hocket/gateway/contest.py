@@ -44,6 +44,8 @@ class Lane:
     prepared: Prepared | None = None
     """The call as hooks leave it, where it goes through any."""
     announced: Announced | None = None
+    before: tuple[str, ...] = ()
+    """The replicas that were asked before."""
     started_ms: float = 0.0
     latency_ms: float = 0.0
     completion: Completion = field(default_factory=Completion)
@@ -56,7 +58,7 @@ class Lane:
 
     @property
     def answered(self) -> bool:
-        """Whether the request was made and has an answer."""
+        """Whether the request was made and has an answer, where it is over."""
         return self.place is not None and self.error is None
 
     @property
@@ -70,7 +72,8 @@ Ask = Callable[[Lane], Awaitable[None]]
 
 
 class Contest:
-    """The race of two lanes; `speaker` is the one whose pieces the caller gets."""
+    """The race of two lanes; `speaker` is the one whose pieces the caller gets. `behind` is the request
+    that lost and goes on until its backend has said what it used, if there is one."""
 
     def __init__(
         self, first: Lane, second: Lane, stopped: Cancellation, taker: Chunks | None
@@ -80,9 +83,10 @@ class Contest:
         self._taker = taker
         self._speaker: Lane | None = None
         self._spoken = asyncio.Event()
+        self.behind: asyncio.Task[None] | None = None
         if taker is not None:
             for lane in self._lanes:
-                lane.relay = Relay(self._heard(lane))
+                lane.relay = Relay(self._heard(lane), lane.cancellation)
 
     async def run(self, ask: Ask, join: Ask, delay_ms: float) -> tuple[Lane, Lane | None]:
         """Ask the first lane, after `delay_ms` the second one too; return the one that counts, and the
@@ -95,13 +99,14 @@ class Contest:
                 asking.append(asyncio.create_task(_awaited(join(second)), name="second request"))
                 await self._decided(asking)
                 self._stop_loser(asking)
-            await asyncio.wait(asking)
+            await asyncio.wait(self._not_behind(asking))
         except asyncio.CancelledError:  # the call is stopped
             for lane in self._lanes:
                 lane.cancellation.cancel(self._stopped.reason or "the gateway gave up")
             await asyncio.wait(asking)
         for task in asking:
-            task.result()
+            if task is not self.behind:
+                task.result()
         return self._result()
 
     async def _decided(self, asking: list["asyncio.Task[None]"]) -> None:
@@ -128,11 +133,18 @@ class Contest:
             if lane is not ahead and lane not in failed:
                 lane.cancellation.cancel(LOST)
 
+    def _not_behind(self, asking: list["asyncio.Task[None]"]) -> list["asyncio.Task[None]"]:
+        """Return the requests to wait for: all but the loser that is only read on."""
+        for lane, task in zip(self._lanes, asking, strict=False):
+            if lane.lost and lane.cancellation.reads_on:
+                self.behind = task
+        return [task for task in asking if task is not self.behind]
+
     def _result(self) -> tuple[Lane, Lane | None]:
         first, second = self._lanes
         if second.place is None:
             return first, None
-        if second is self._speaker or (second.answered and not first.answered):
+        if second is self._speaker or (second.answered and (first.lost or not first.answered)):
             return second, first
         return first, second
 

@@ -7,6 +7,8 @@ is, and `drain` ends them all within a bound.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 
 import structlog
 from opentelemetry import context, trace
@@ -21,6 +23,7 @@ from hocket.gateway.core.table import RoutingTable
 from hocket.gateway.floor import BUSY_RETRY_MS
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.kit import clock, telemetry
+from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import Attribution, CallReply, CallRequest, StepCancelled
 
 MAX_CALLS = 1_024
@@ -33,6 +36,16 @@ Tell = Callable[[CallReply], None]
 
 log = structlog.get_logger()
 tracer = trace.get_tracer("hocket.gateway")
+
+
+@dataclass(frozen=True, slots=True)
+class _Making:
+    """A call that is made: its reply may come before its task ends, which then reads a reply on that
+    nobody waits for."""
+
+    task: asyncio.Task[None]
+    cancellation: Cancellation
+    reply: "asyncio.Future[CallReply]"
 
 
 class Ongoing:
@@ -52,7 +65,7 @@ class Ongoing:
         self._max_calls = max_calls
         self.learn: Callable[[str, Attribution], None] = lambda model, who: None
         """Told which model a call asks for, and who calls."""
-        self._making: dict[str, tuple[asyncio.Task[CallReply], Cancellation]] = {}
+        self._making: dict[str, _Making] = {}
         self._of_run: dict[str, dict[str, Attribution]] = {}
         self._replies: RecentReplies[CallReply] = RecentReplies()
         metrics.in_flight.set_function(lambda: len(self._making))
@@ -87,24 +100,25 @@ class Ongoing:
                 component="gateway",
                 retry_at_ms=clock.now_ms() + BUSY_RETRY_MS,
             )
-        cancellation = Cancellation()
+        reply: asyncio.Future[CallReply] = asyncio.get_running_loop().create_future()
+        cancellation = Cancellation(partial(_let_go, request, reply, tell))
         task = asyncio.create_task(
-            self._made(request, cancellation, headers or {}, chunks, tell),
+            self._made(request, cancellation, headers or {}, chunks, reply, tell),
             name=f"call {request.call_id}",
         )
-        self._making[request.call_id] = (task, cancellation)
+        self._making[request.call_id] = _Making(task, cancellation, reply)
         who = request.attribution
         self.learn(request.model, who)
         if who.run_id is not None:
             self._of_run.setdefault(who.run_id, {})[request.call_id] = who
         task.add_done_callback(lambda _: self._ended(request.call_id, who.run_id))
-        return task
+        return reply
 
     def find(self, call_id: str) -> asyncio.Future[CallReply] | None:
         """Return the future reply of a call that is made here or was lately, None of any other."""
         if (making := self._making.get(call_id)) is not None:
             self._metrics.repeated.inc()
-            return making[0]
+            return making.reply
         given = self._replies.find(call_id, clock.now_ms())
         if given is None:
             return None
@@ -117,7 +131,7 @@ class Ongoing:
         """Stop a call, if it is made here; its future ends with the typed error."""
         making = self._making.get(call_id)
         if making is not None:
-            making[1].cancel(reason)
+            making.cancellation.cancel(reason)
 
     def cancel_attempt(self, cancelled: StepCancelled) -> None:
         """Stop the calls of an attempt that is cancelled, without waiting for its worker to ask."""
@@ -133,19 +147,22 @@ class Ongoing:
     async def drain(self, *, drain_ms: float, flush_ms: float) -> None:
         """Let the calls end within `drain_ms`, then stop them and give `flush_ms` to book them."""
         await self._settle(drain_ms)
-        for _, cancellation in self._making.values():
-            cancellation.cancel("the gateway stops")
-        await self._settle(flush_ms)
+        for making in self._making.values():
+            making.cancellation.cancel("the gateway stops")
+            making.cancellation.hurry()
+        await asyncio.gather(self._settle(flush_ms), self._calls.settle_behind(flush_ms))
         if self._making:
             log.error("calls_abandoned", calls=len(self._making))
 
     async def _settle(self, timeout_ms: float) -> None:
-        making = {task for task, _ in self._making.values()}
+        making = {one.task for one in self._making.values()}
         if making:
             await asyncio.wait(making, timeout=timeout_ms / 1000)
 
     def _ended(self, call_id: str, run_id: str | None) -> None:
-        del self._making[call_id]
+        reply = self._making.pop(call_id).reply
+        if not reply.done():
+            reply.cancel()
         if run_id is not None:
             calls = self._of_run[run_id]
             del calls[call_id]
@@ -158,9 +175,10 @@ class Ongoing:
         cancellation: Cancellation,
         headers: Mapping[str, str],
         chunks: Chunks | None,
+        told: "asyncio.Future[CallReply]",
         tell: Tell | None,
-    ) -> CallReply:
-        """Make the call, tell and return its reply, remembered where a backend was asked."""
+    ) -> None:
+        """Make the call and tell its reply, remembered where a backend was asked."""
         traced = _trace_context(headers)
         token = context.attach(telemetry.extract(traced)) if traced else None
         try:
@@ -175,16 +193,11 @@ class Ongoing:
         finally:
             if token is not None:
                 context.detach(token)
-        if tell is not None:
-            try:
-                tell(reply)
-            except Exception:  # the caller asks again, and gets what is remembered
-                log.exception("reply_not_told", call_id=request.call_id)
+        _answer(told, reply, tell)
         if not reply.backend:
             self.refused(reply.error.code if reply.error else "")
         elif reply.openai is None:  # a client of OpenAI's API does not ask for the same call again
             self._replies.keep(request.call_id, reply, _size_bytes(reply), clock.now_ms())
-        return reply
 
     async def _traced(
         self, request: CallRequest, cancellation: Cancellation, chunks: Chunks | None
@@ -208,6 +221,31 @@ class Ongoing:
             if reply.error is not None:
                 span.set_status(trace.StatusCode.ERROR, reply.error.code)
             return reply
+
+
+def _answer(told: "asyncio.Future[CallReply]", reply: CallReply, tell: Tell | None) -> None:
+    """Give the caller a reply, if it has none yet."""
+    if told.done():
+        return
+    told.set_result(reply)
+    if tell is not None:
+        try:
+            tell(reply)
+        except Exception:  # the caller asks again, and gets what is remembered
+            log.exception("reply_not_told", call_id=reply.call_id)
+
+
+def _let_go(
+    request: CallRequest,
+    told: "asyncio.Future[CallReply]",
+    tell: Tell | None,
+    error: HocketError,
+) -> None:
+    """Answer the caller of a call that was stopped and is read on."""
+    if not told.done():
+        log.info("call_read_on", call_id=request.call_id, reason=str(error))
+    reply = CallReply(call_id=request.call_id, model=request.model, error=error.info())
+    _answer(told, reply, tell)
 
 
 def _trace_context(headers: Mapping[str, str]) -> dict[str, str]:

@@ -5,21 +5,25 @@ a call was stopped is what it is booked with, where its backend cannot say bette
 """
 
 from hocket.gateway.backends.protocol import Chunk, Chunks
+from hocket.gateway.cancellation import Cancellation
 from hocket.schemas.messages import Completion
 
 
 class Relay:
-    """Hands chunks on to `taker`, and remembers that it did."""
+    """Hands chunks on to `taker` until `stopped` is asked to, and remembers that it did."""
 
-    def __init__(self, taker: Chunks) -> None:
+    def __init__(self, taker: Chunks, stopped: Cancellation) -> None:
         self._taker = taker
+        self._stopped = stopped
         self._output_tokens = 0
         self.began = False
 
     async def __call__(self, chunk: Chunk) -> None:
+        self._output_tokens = max(self._output_tokens, chunk.output_tokens)
+        if self._stopped.asked:
+            return  # nobody listens; it is read for what it uses
         if chunk.text or chunk.openai is not None:
             self.began = True
-        self._output_tokens = max(self._output_tokens, chunk.output_tokens)
         await self._taker(chunk)
 
     @property

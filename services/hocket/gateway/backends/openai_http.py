@@ -76,16 +76,19 @@ class OpenAIBackend:
         usage = self._spec.usage_in_stream
         body = outgoing(request, self._spec.target, stream=True, usage_in_stream=usage)
         assembly = Assembly(request)
+        began = False
         try:
             async with self._endpoint.opened(
                 "POST", path, to_json(body), headers=headers, timeout_ms=timeout_ms
             ) as response:
+                began = True
                 if response.content_type != EVENT_STREAM:
                     return await self._at_once(request, response, chunks)
                 async for event in self._endpoint.events(response):
                     await chunks(self._chunk(request, event, assembly))
         except BackendError as error:
-            error.spent = assembly.spent
+            if began and not (error.spent.input_tokens or error.spent.output_tokens):
+                error.spent = assembly.spent
             raise
         if not assembly.ended:
             raise BackendBroken(

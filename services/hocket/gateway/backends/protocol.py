@@ -67,6 +67,8 @@ class BackendError(HocketError):
 
     code = "backend_error"
     may_move_on: ClassVar[bool] = False
+    may_be_charged: ClassVar[bool] = False
+    """Whether the backend may have done the work, and charge for it, although it failed."""
 
     def __init__(self, *, spent: Completion | None = None, **fields: Any) -> None:
         super().__init__(**fields)
@@ -108,6 +110,7 @@ class BackendTimedOut(BackendError):
     error_class = ErrorClass.TIMEOUT
     retryable = True
     may_move_on = True
+    may_be_charged = True
 
 
 class BackendDenied(BackendError):
@@ -138,6 +141,7 @@ class BackendReplyMalformed(BackendError):
     code = "backend_reply_malformed"
     error_class = ErrorClass.TRANSIENT
     retryable = True
+    may_be_charged = True
 
 
 class FunctionFailed(BackendError):

@@ -8,6 +8,9 @@ from hocket.schemas.messages import CallRequest
 
 CHARS_PER_TOKEN = 4
 CHARS_PER_CELL = 8
+MAX_CHOICES = 128
+"""More answers than this no call gets; the HTTP door refuses it."""
+MAX_OUTPUT_TOKENS = 10**9
 
 
 def embeds(request: CallRequest) -> bool:
@@ -25,8 +28,20 @@ def max_tokens(request: CallRequest) -> int | None:
     for name in ("max_completion_tokens", "max_tokens"):
         value = body.get(name)
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return value
+            return min(value, MAX_OUTPUT_TOKENS)
     return None
+
+
+def choices(request: CallRequest) -> int:
+    """Return how many answers a call wants."""
+    if request.openai is None:
+        return 1
+    counts = (request.openai.body.get(name) for name in ("n", "best_of"))
+    wanted = min(max((one for one in counts if isinstance(one, int)), default=1), MAX_CHOICES)
+    prompt = request.openai.body.get("prompt")
+    if not isinstance(prompt, list) or all(isinstance(one, int) for one in prompt):
+        return max(wanted, 1)
+    return max(wanted, 1) * len(prompt)
 
 
 def tokens(request: CallRequest) -> int:

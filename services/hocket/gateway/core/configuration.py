@@ -93,6 +93,7 @@ _BACKEND_FIELDS = frozenset(
         "prefix_cache",
         "triton",
         "usage_in_stream",
+        "stops_on_disconnect",
     }
 )
 _REPLICA_FIELDS = frozenset({"name", "base_url", "api_key", "limit", "max_concurrency"})
@@ -264,6 +265,7 @@ def _backends(entry: Fields, default_name: str, rule: BreakerRule) -> list[Backe
         "breaker": _breaker(entry, rule),
         "prefix_cache": _prefix_cache(entry),
         "usage_in_stream": entry.flag("usage_in_stream", True),
+        "stops_on_disconnect": entry.flag("stops_on_disconnect", False),
     }
     return _KINDS[kind](entry, common)
 

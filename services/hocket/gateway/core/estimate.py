@@ -126,11 +126,12 @@ class Estimator:
 
 def _seen_usd(request: CallRequest, input_tokens: int, prices: Prices) -> float:
     usual = 0 if asked.embeds(request) else USUAL_OUTPUT_TOKENS
-    return _usd(prices, input_tokens, min(usual, asked.max_tokens(request) or usual))
+    output_tokens = asked.choices(request) * min(usual, asked.max_tokens(request) or usual)
+    return _usd(prices, input_tokens, output_tokens)
 
 
 def _worst_usd(request: CallRequest, input_tokens: int, prices: Prices) -> float:
-    worst = asked.max_tokens(request) or WORST_OUTPUT_TOKENS
+    worst = asked.choices(request) * (asked.max_tokens(request) or WORST_OUTPUT_TOKENS)
     return _usd(prices, input_tokens, 0 if asked.embeds(request) else worst)
 
 

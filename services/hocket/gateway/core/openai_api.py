@@ -14,6 +14,7 @@ from hocket.gateway.core.prompt import chat_messages
 from hocket.schemas.messages import CallRequest, ChatMessage, Completion
 
 CHAT, COMPLETIONS, EMBEDDINGS = "chat/completions", "completions", "embeddings"
+BYTES_PER_TOKEN = 4
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
 
@@ -108,9 +109,10 @@ def completion(request: CallRequest, reply: dict[str, Any]) -> Completion:
 
 
 def usage(found: Any) -> Completion:
-    """Return the counts of a reply's `usage`, or raise ReplyUnreadable."""
+    """Return the counts of a reply's `usage`, or raise ReplyUnreadable. Without one they are still to
+    be estimated."""
     if found is None:
-        return Completion()
+        return Completion(estimated=True)
     if not isinstance(found, dict):
         raise ReplyUnreadable("`usage` is not an object")
     details = found.get("prompt_tokens_details")
@@ -163,7 +165,7 @@ class Assembly:
         self._calls: dict[int, dict[str, Any]] = {}
         self._reason = ""
         self._used: Completion | None = None
-        self._pieces = 0
+        self._pieces = self._bytes = 0
 
     @property
     def ended(self) -> bool:
@@ -172,8 +174,11 @@ class Assembly:
 
     @property
     def spent(self) -> Completion:
-        """What the stream used until now: as metered, else a token for each chunk with content."""
-        return self._used or Completion(output_tokens=self._pieces)
+        """What the stream used until now: as metered, else as many tokens as its text seems to have,
+        and at least one for each chunk with content."""
+        return self._used or Completion(
+            output_tokens=max(self._pieces, self._bytes // BYTES_PER_TOKEN), estimated=True
+        )
 
     def add(self, chunk: Mapping[str, Any]) -> Piece:
         """Take the next chunk, or raise ReplyUnreadable."""
@@ -211,6 +216,7 @@ class Assembly:
         if not isinstance(text, str):
             raise ReplyUnreadable("the content is not text", self.spent)
         self._pieces += bool(text or calls)
+        self._bytes += len(text) + (len(str(calls)) if calls else 0)
         if choice.get("index", 0) != 0:
             return ""
         for call in calls:

@@ -39,6 +39,11 @@ class Prices:
         )
 
     @property
+    def charged(self) -> bool:
+        """Whether a call can cost anything."""
+        return any((self.input_usd_per_mtok, self.output_usd_per_mtok, self.request_usd))
+
+    @property
     def rank_usd(self) -> Decimal:
         """One number to compare backends by: a million tokens in and a million out."""
         return _EXACT.add(self.input_usd_per_mtok or _ZERO, self.output_usd_per_mtok or _ZERO)

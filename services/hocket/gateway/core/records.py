@@ -54,6 +54,7 @@ def usage_record(
         cached_usd_per_mtok=prices.cached_usd_per_mtok,
         request_usd=prices.request_usd or _FREE,
         cost_usd=_cost_usd(spec, completion, error),
+        estimated=completion.estimated,
         started_at_ms=started_ms,
         latency_ms=max(latency_ms, 0.0),
         experiment=experiment,

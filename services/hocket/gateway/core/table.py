@@ -50,7 +50,8 @@ class BackendSpec:
 
     `target` is the model's name at its server, or `module:function`. `quality` (0 to 1) is what
     a floor is compared with, `residency` where the data of a call may go to by using it. `key` is
-    unique over all replicas of all backends.
+    unique over all replicas of all backends. `stops_on_disconnect`: its engine stops generating, and
+    charging, when its connection is closed.
     """
 
     name: str
@@ -72,8 +73,11 @@ class BackendSpec:
     breaker: BreakerRule = USUAL
     prefix_cache: PrefixCache | None = None
     usage_in_stream: bool = True
+    stops_on_disconnect: bool = False
     triton: TritonOptions = field(default_factory=TritonOptions)
     key: str = field(init=False)
+    reads_on: bool = field(init=False)
+    """Whether a reply whose caller has gone is read to its end, since it is charged for all the same."""
     rank_usd: float = field(init=False)
     """What backends are compared by where price counts."""
 
@@ -83,6 +87,8 @@ class BackendSpec:
             self, "key", f"{self.name}/{self.replica}" if self.replica else self.name
         )
         object.__setattr__(self, "pool", self.pool or self.name)
+        charged = self.kind != "function" and self.prices.charged
+        object.__setattr__(self, "reads_on", charged and not self.stops_on_disconnect)
 
 
 @dataclass(frozen=True, slots=True)
