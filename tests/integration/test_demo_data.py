@@ -194,7 +194,9 @@ class Report:
                     rows=result.rows,
                 )
             )
-        found = await search(self._pool, "elements", plan.searches, top_k=6, timeout_ms=TIMEOUT_MS)
+        found = await search(
+            self._pool, "elements", plan.searches, tenant="default", top_k=6, timeout_ms=TIMEOUT_MS
+        )
         passages = [
             Document(id=f"P{number}", title=one.title, source=one.source, text=one.text)
             for number, one in enumerate(found, 1)

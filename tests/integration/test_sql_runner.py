@@ -104,7 +104,19 @@ async def test_a_table_beyond_the_allowed_ones_is_refused(target: Target) -> Non
 
 async def test_a_database_nobody_configured_is_named_with_those_that_are() -> None:
     with pytest.raises(TargetUnknown, match="shop"):
-        Targets({"shop": "postgresql://localhost/x"}).get("stock")
+        Targets({"shop": "postgresql://localhost/x"}).get("stock", "acme")
+
+
+async def test_a_database_of_other_tenants_is_as_if_it_were_not_there() -> None:
+    url = "postgresql://localhost/x"
+    targets = Targets(
+        {"shop": {"url": url, "tenants": ["acme"]}, "stock": {"url": url}, "till": url}
+    )
+    assert targets.get("shop", "acme").name == "shop"
+    assert targets.get("stock", "globex").name == "stock"
+    with pytest.raises(TargetUnknown, match=r"`shop`; configured are: stock, till\."):
+        targets.get("shop", "globex")
+    await targets.close()
 
 
 async def test_sqlite_is_read_only_and_stopped_at_its_time(tmp_path: Path) -> None:

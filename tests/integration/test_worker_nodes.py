@@ -147,7 +147,7 @@ async def test_a_retrieval_step_gives_passages_with_their_places(
 ) -> None:
     (tmp_path / "rain.md").write_text("# Rain\n\nIn Bergen it rains on most days of the year.\n")
     (tmp_path / "sun.md").write_text("# Sun\n\nIn Seville the sun shines.\n")
-    await add_folder(pool, tmp_path, "weather")
+    await add_folder(pool, tmp_path, "weather", tenant="t")
     async with rig.worker(nodes):
         step = await rig.send(
             type="retrieval",

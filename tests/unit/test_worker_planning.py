@@ -47,7 +47,7 @@ class Cities:
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
 
-    async def load(self, database: str, sql: str, *, timeout_ms: float) -> list[Any]:
+    async def load(self, tenant: str, database: str, sql: str, *, timeout_ms: float) -> list[Any]:
         self.asked.append((database, sql))
         return ["Oslo", "Bergen"]
 

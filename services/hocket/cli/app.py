@@ -6,9 +6,7 @@ from typing import Annotated
 import typer
 
 from hocket.cli import commands
-from hocket.cli.target import API_ENV, NATS_ENV, Target
-
-DEFAULT_TENANT = "default"
+from hocket.cli.target import API_ENV, DEFAULT_TENANT, NATS_ENV, Target
 
 app = typer.Typer(
     name="hocket",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hocket.cli.target import target_of
+from hocket.cli.target import DEFAULT_TENANT, target_of
 
 if TYPE_CHECKING:
     from hocket.cli.platform import Platform
@@ -102,7 +102,7 @@ async def _load(folder: Path, database_url: str) -> Path:
                     connection, reader_password=password, timeout_ms=STATEMENT_TIMEOUT_MS
                 )
 
-        await asyncio.gather(tables(), add_folder(pool, texts, COLLECTION))
+        await asyncio.gather(tables(), add_folder(pool, texts, COLLECTION, tenant=DEFAULT_TENANT))
     return _write_config(folder, _as_reader(database_url, READER, password))
 
 
@@ -130,7 +130,7 @@ def _ask_all(platform: "Platform", questions: tuple[str, ...]) -> bool:
     from hocket.workers.demo.pipeline import pipeline
 
     assert platform.api_url is not None
-    api = Api(platform.api_url, "default")
+    api = Api(platform.api_url, DEFAULT_TENANT)
     applied = api.post("/v1/pipelines", pipeline())
     for warning in applied["warnings"]:
         typer.echo(f"warning: {warning}", err=True)

@@ -18,6 +18,7 @@ from hocket.cli.facts import PlatformFacts, read_facts
 if TYPE_CHECKING:
     from hocket.cli.errors import PlatformNotFound
 
+DEFAULT_TENANT = "default"
 API_ENV = "HOCKET_API_URL"
 NATS_ENV = "NATS_URL"
 DATABASE_ENV = "DATABASE_URL"

@@ -52,7 +52,7 @@ def add(
 
     async def work(pool: "asyncpg.Pool[asyncpg.Record]") -> Any:
         async with _embedder(target, model) as embedder:
-            return await add_folder(pool, folder, name, embedder=embedder)
+            return await add_folder(pool, folder, name, tenant=target.tenant, embedder=embedder)
 
     report = _with_database(target, work)
     out.print(
@@ -75,7 +75,12 @@ def list_(context: typer.Context, as_json: AsJson = False) -> None:
     from hocket.cli.drawing.amounts import count
     from hocket.workers.retrieval.index import collections
 
-    found = _with_database(target_of(context), collections)
+    target = target_of(context)
+
+    async def work(pool: "asyncpg.Pool[asyncpg.Record]") -> Any:
+        return await collections(pool, tenant=target.tenant)
+
+    found = _with_database(target, work)
     if as_json:
         print_json([asdict(info) for info in found])
         return
@@ -105,12 +110,14 @@ def search(
     target = target_of(context)
 
     async def work(pool: "asyncpg.Pool[asyncpg.Record]") -> Any:
-        models = {info.name: info.embedding_model for info in await collections(pool)}
+        known = await collections(pool, tenant=target.tenant)
+        models = {info.name: info.embedding_model for info in known}
         async with _embedder(target, models.get(collection) or None) as embedder:
             return await find(
                 pool,
                 collection,
                 [query],
+                tenant=target.tenant,
                 top_k=top,
                 timeout_ms=SEARCH_TIMEOUT_MS,
                 embedder=embedder,

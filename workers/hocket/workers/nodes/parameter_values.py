@@ -10,7 +10,7 @@ from typing import Any
 
 from hocket.schemas.errors import InvalidInput
 from hocket.workers.sql.runner import run_query
-from hocket.workers.sql.targets import Targets
+from hocket.workers.sql.targets import Target, Targets
 
 MAX_VALUES = 1_000
 """Values of one parameter; a list that is longer is no list to choose from."""
@@ -31,12 +31,14 @@ class ParameterValues:
         self._targets = targets
         self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
 
-    async def load(self, database: str, sql: str, *, timeout_ms: float) -> list[Any]:
-        """Return the values of a SELECT's one column, at most MAX_VALUES."""
+    async def load(self, tenant: str, database: str, sql: str, *, timeout_ms: float) -> list[Any]:
+        """Return the values of a SELECT's one column, at most MAX_VALUES; raise TargetUnknown where the
+        database is not for that tenant."""
+        target = self._targets.get(database, tenant)
         now_s = asyncio.get_running_loop().time()
         kept = self._kept.get((database, sql))
         if kept is None or now_s - kept.since_s > MAX_AGE_S or _has_failed(kept.loading):
-            loading = asyncio.create_task(self._select(database, sql, timeout_ms))
+            loading = asyncio.create_task(self._select(target, sql, timeout_ms))
             loading.add_done_callback(_note)
             kept = _Kept(loading, now_s)
             self._kept[database, sql] = kept
@@ -45,10 +47,8 @@ class ParameterValues:
                 self._kept.popitem(last=False)
         return await asyncio.shield(kept.loading)
 
-    async def _select(self, database: str, sql: str, timeout_ms: float) -> list[Any]:
-        result = await run_query(
-            self._targets.get(database), sql, {}, timeout_ms=timeout_ms, max_rows=MAX_VALUES
-        )
+    async def _select(self, target: Target, sql: str, timeout_ms: float) -> list[Any]:
+        result = await run_query(target, sql, {}, timeout_ms=timeout_ms, max_rows=MAX_VALUES)
         if len(result.columns) != 1 or result.truncated:
             reason = f"it has {len(result.columns)} columns"
             if result.truncated:

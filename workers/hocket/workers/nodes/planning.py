@@ -34,7 +34,7 @@ _CATALOG = TypeAdapter(tuple[CatalogQuery, ...])
 class LoadsValues(Protocol):
     """Lists what a parameter may be."""
 
-    async def load(self, database: str, sql: str, *, timeout_ms: float) -> list[Any]:
+    async def load(self, tenant: str, database: str, sql: str, *, timeout_ms: float) -> list[Any]:
         """Return the values of a SELECT's one column."""
         ...
 
@@ -93,6 +93,7 @@ class PlanningNode:
             for name, param in query.params.items():
                 if param.values is not None:
                     loaded = await self._values.load(
+                        context.step.tenant,
                         _database(context.config, query.name, name),
                         param.values,
                         timeout_ms=context.deadline_at_ms - now_ms(),

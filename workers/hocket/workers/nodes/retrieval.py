@@ -68,11 +68,14 @@ class RetrievalNode:
         queries = queries_of(context.config.get("query"), context.input)
         left_ms = max(context.deadline_at_ms - now_ms(), 1.0)
         with _typed_errors(left_ms):
-            model = await self._pool.fetchval(_MODEL, collection, timeout=left_ms / 1000)
+            model = await self._pool.fetchval(
+                _MODEL, context.step.tenant, collection, timeout=left_ms / 1000
+            )
             passages = await search(
                 self._pool,
                 collection,
                 queries,
+                tenant=context.step.tenant,
                 top_k=context.config.get("top_k") or RetrievalSpec.model_fields["top_k"].default,
                 timeout_ms=left_ms,
                 embedder=ContextEmbedder(context, model) if model else None,
@@ -128,6 +131,7 @@ def _typed_errors(timeout_ms: float) -> Iterator[None]:
         raise IndexUnavailable(reason=reason, component=COMPONENT) from error
 
 
-_MODEL = (
-    "SELECT embedding_model FROM retrieval.collection WHERE name = $1 AND dimension IS NOT NULL"
-)
+_MODEL = """
+SELECT embedding_model FROM retrieval.collection
+WHERE tenant = $1 AND name = $2 AND dimension IS NOT NULL
+"""

@@ -79,39 +79,46 @@ async def add_folder(
     folder: Path,
     collection: str,
     *,
+    tenant: str,
     embedder: Embedder | None = None,
     sizes: Sizes = DEFAULT_SIZES,
     statement_timeout_ms: float = STATEMENT_TIMEOUT_MS,
     lock_wait_ms: float = LOCK_WAIT_MS,
 ) -> IndexReport:
-    """Index the files of a folder and its subfolders; what it held before and holds no more is dropped.
+    """Index the files of a folder and its subfolders for a tenant; what it held before and holds no more
+    is dropped.
 
     The pool needs two connections: one holds the lock. Raises FolderUnusable, CollectionBusy,
     EmbeddingInvalid, EmbedderMissing (other folders in the collection have vectors of another model).
     """
     root, files = await asyncio.to_thread(_files_of, folder)
     timeout_s = statement_timeout_ms / 1000
-    collection_id = await pool.fetchval(_ADD_COLLECTION, collection, timeout=timeout_s)
+    collection_id = await pool.fetchval(_ADD_COLLECTION, tenant, collection, timeout=timeout_s)
     async with _sole_writer(pool, collection, collection_id, lock_wait_ms, timeout_s):
         run = _Run(pool, root, collection, collection_id, embedder, sizes, timeout_s)
         return await run.index(files)
 
 
 async def collections(
-    pool: asyncpg.Pool, *, timeout_ms: float = STATEMENT_TIMEOUT_MS
+    pool: asyncpg.Pool, *, tenant: str, timeout_ms: float = STATEMENT_TIMEOUT_MS
 ) -> list[CollectionInfo]:
-    """Return all collections by name."""
-    rows = await pool.fetch(_COLLECTIONS, timeout=timeout_ms / 1000)
+    """Return a tenant's collections by name."""
+    rows = await pool.fetch(_COLLECTIONS, tenant, timeout=timeout_ms / 1000)
     return [CollectionInfo(**row) for row in rows]
 
 
 async def drop_collection(
-    pool: asyncpg.Pool, collection: str, *, timeout_ms: float = STATEMENT_TIMEOUT_MS
+    pool: asyncpg.Pool,
+    collection: str,
+    *,
+    tenant: str,
+    timeout_ms: float = STATEMENT_TIMEOUT_MS,
 ) -> None:
-    """Delete a collection with all its documents; raises CollectionUnknown."""
+    """Delete a tenant's collection with all its documents; raises CollectionUnknown."""
     async with pool.acquire() as connection, connection.transaction():
         deleted = await connection.fetchval(
-            "DELETE FROM retrieval.collection WHERE name = $1 RETURNING collection_id",
+            _DROP_COLLECTION,
+            tenant,
             collection,
             timeout=timeout_ms / 1000,
         )
@@ -401,12 +408,16 @@ def _index_name(collection_id: int) -> str:
 
 _ADD_COLLECTION = """
 WITH new AS (
-    INSERT INTO retrieval.collection (name) VALUES ($1)
-    ON CONFLICT (name) DO NOTHING RETURNING collection_id
+    INSERT INTO retrieval.collection (tenant, name) VALUES ($1, $2)
+    ON CONFLICT (tenant, name) DO NOTHING RETURNING collection_id
 )
 SELECT collection_id FROM new
-UNION ALL SELECT collection_id FROM retrieval.collection WHERE name = $1
+UNION ALL SELECT collection_id FROM retrieval.collection WHERE tenant = $1 AND name = $2
 LIMIT 1
+"""
+
+_DROP_COLLECTION = """
+DELETE FROM retrieval.collection WHERE tenant = $1 AND name = $2 RETURNING collection_id
 """
 
 _MODEL_OF = """
@@ -455,5 +466,5 @@ _COLLECTIONS = """
 SELECT name, embedding_model, dimension,
        (SELECT count(*) FROM retrieval.document d WHERE d.collection_id = c.collection_id) AS documents,
        (SELECT count(*) FROM retrieval.chunk k WHERE k.collection_id = c.collection_id) AS chunks
-FROM retrieval.collection c ORDER BY name
+FROM retrieval.collection c WHERE tenant = $1 ORDER BY name
 """

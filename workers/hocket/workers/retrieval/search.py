@@ -68,11 +68,12 @@ async def search(
     collection: str,
     queries: Sequence[str],
     *,
+    tenant: str,
     top_k: int,
     timeout_ms: float,
     embedder: Embedder | None = None,
 ) -> list[Passage]:
-    """Return the `top_k` best chunks for one or several queries, best first.
+    """Return the `top_k` best chunks of a tenant's collection for one or several queries, best first.
 
     Of the queries, the first 16 are used and 2,000 characters of each. `timeout_ms` holds for each
     statement. Raises CollectionUnknown, EmbedderMissing (vectors of another model are stored).
@@ -80,7 +81,7 @@ async def search(
     asked = [query.strip()[:MAX_QUERY_CHARS] for query in queries if query.strip()][:MAX_QUERIES]
     wanted = min(max(4 * top_k, MIN_CANDIDATES), MAX_CANDIDATES)
     timeout_s = timeout_ms / 1000
-    row = await pool.fetchrow(_COLLECTION, collection, timeout=timeout_s)
+    row = await pool.fetchrow(_COLLECTION, tenant, collection, timeout=timeout_s)
     if row is None:
         raise CollectionUnknown(collection=collection)
     vectors = await _query_vectors(collection, row, embedder, asked)
@@ -107,10 +108,12 @@ async def search(
 
 
 async def document_text(
-    pool: asyncpg.Pool, collection: str, source: str, *, timeout_ms: float
+    pool: asyncpg.Pool, collection: str, source: str, *, tenant: str, timeout_ms: float
 ) -> str | None:
     """Return the extracted text that offsets of a source count in; None where it is not indexed."""
-    text: str | None = await pool.fetchval(_TEXT, collection, source, timeout=timeout_ms / 1000)
+    text: str | None = await pool.fetchval(
+        _TEXT, tenant, collection, source, timeout=timeout_ms / 1000
+    )
     return text
 
 
@@ -168,7 +171,8 @@ def _passage(fused: Fused[_Key], row: asyncpg.Record) -> Passage:
 
 
 _COLLECTION = """
-SELECT collection_id, embedding_model, dimension FROM retrieval.collection WHERE name = $1
+SELECT collection_id, embedding_model, dimension FROM retrieval.collection
+WHERE tenant = $1 AND name = $2
 """
 
 _ALL_WORDS = """
@@ -215,5 +219,5 @@ ORDER BY place
 
 _TEXT = """
 SELECT d.text FROM retrieval.document d JOIN retrieval.collection c USING (collection_id)
-WHERE c.name = $1 AND d.source = $2 ORDER BY d.root LIMIT 1
+WHERE c.tenant = $1 AND c.name = $2 AND d.source = $3 ORDER BY d.root LIMIT 1
 """

@@ -20,22 +20,22 @@ class LargeValues:
     def __init__(self, store: BlobStore | None) -> None:
         self._store = store
 
-    async def spilled(self, finished: AttemptFinished, payload: bytes) -> bytes:
-        """Return the message of a result that is too large, with its large parts in blobs; the
-        message unchanged where there is no store."""
+    async def spilled(self, tenant: str, finished: AttemptFinished, payload: bytes) -> bytes:
+        """Return the message of a result that is too large, with its large parts in the tenant's blobs;
+        the message unchanged where there is no store."""
         if self._store is None:
             return payload
         output = to_jsonable_python(finished.output, inf_nan_mode="null")
         excess_bytes = len(payload) - results.MAX_RESULT_BYTES + ENVELOPE_BYTES
         replacements: dict[references.Path, Any] = {}
         for part in references.large_parts(output, excess_bytes):
-            stored = await self._store.put(part.data)
+            stored = await self._store.put(tenant, part.data)
             replacements[part.path] = references.reference(stored.hash, stored.size, part.kind)
         lighter = references.replace(output, replacements)
         return results.encode(finished.model_copy(update={"output": lighter}))
 
-    async def resolved(self, value: Any) -> Any:
-        """Return an input with the blobs it refers to in their places."""
+    async def resolved(self, tenant: str, value: Any) -> Any:
+        """Return an input with the tenant's blobs that it refers to in their places."""
         found = list(references.find_references(value))
         if not found:
             return value
@@ -44,13 +44,13 @@ class LargeValues:
         references.check_resolved_size(found)
         replacements: dict[references.Path, Any] = {}
         for each in found:
-            replacements[each.path] = references.content(each, await self._loaded(each))
+            replacements[each.path] = references.content(each, await self._loaded(tenant, each))
         return references.replace(value, replacements)
 
-    async def _loaded(self, reference: references.Reference) -> bytes:
+    async def _loaded(self, tenant: str, reference: references.Reference) -> bytes:
         assert self._store is not None
         try:
-            data = await self._store.get(reference.blob)
+            data = await self._store.get(tenant, reference.blob)
         except HocketError as error:
             raise BlobUnresolved(blob=reference.blob, reason=str(error)) from error
         if len(data) != reference.size:

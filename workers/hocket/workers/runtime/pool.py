@@ -289,7 +289,7 @@ class Pool:
     async def _context(self, attempt: Attempt) -> Context:
         step, step_input = attempt.step, attempt.step.input
         if attempt.has_references:
-            step_input = await self._large_values.resolved(step_input)
+            step_input = await self._large_values.resolved(step.tenant, step_input)
         return Context(
             step,
             step_input,
@@ -353,7 +353,7 @@ class Pool:
             dispatched_at_ms=step.dispatched_at_ms,
             input_digest=ids.input_digest(step.input),
         )
-        payload, info = await self._encoded(finished)
+        payload, info = await self._encoded(step.tenant, finished)
         self._meters.finished(info, finished.finished_at_ms - finished.started_at_ms)
         if info is not None:
             _log_failure(attempt, context, info)
@@ -363,12 +363,14 @@ class Pool:
         self._posted.add(posted)
         posted.add_done_callback(lambda ack: self._acknowledged(attempt, ack))
 
-    async def _encoded(self, finished: AttemptFinished) -> tuple[bytes, ErrorInfo | None]:
+    async def _encoded(
+        self, tenant: str, finished: AttemptFinished
+    ) -> tuple[bytes, ErrorInfo | None]:
         """Return the result's message and its error, where it has one after all."""
         try:
             payload = results.encode(finished)
             if len(payload) > results.MAX_RESULT_BYTES and finished.error is None:
-                payload = await self._large_values.spilled(finished, payload)
+                payload = await self._large_values.spilled(tenant, finished, payload)
             results.check_size(payload)
         except OutputTooLarge as error:
             info = results.shortened(finished.error) if finished.error else error.info()

@@ -68,6 +68,8 @@ class TargetSettings(BaseModel):
     role: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     """Postgres: the role that every query runs as."""
     default_schema: str | None = None
+    tenants: tuple[str, ...] = ("*",)
+    """Whose queries may run here; `*` is everybody."""
     max_rows: int = Field(10_000, ge=1, le=100_000)
 
 
@@ -203,11 +205,15 @@ class Targets:
         self._settings = {name: _settings(name, value) for name, value in section.items()}
         self._targets: dict[str, Target] = {}
 
-    def get(self, name: str) -> Target:
-        """Return a database, or raise TargetUnknown."""
-        if name not in self._settings:
-            known = ", ".join(sorted(self._settings)) or "(none)"
-            raise TargetUnknown(database=name, known=known)
+    def get(self, name: str, tenant: str) -> Target:
+        """Return a database, or raise TargetUnknown; also where it is not for that tenant."""
+        known = {
+            known
+            for known, settings in self._settings.items()
+            if "*" in settings.tenants or tenant in settings.tenants
+        }
+        if name not in known:
+            raise TargetUnknown(database=name, known=", ".join(sorted(known)) or "(none)")
         if name not in self._targets:
             self._targets[name] = Target(name, self._settings[name])
         return self._targets[name]

@@ -1,0 +1,14 @@
+"""tenants: see migrations/sql/0016_tenants.up.sql."""
+
+from hocket.kit.migrations import run_sql as run
+
+revision = "0016"
+down_revision = "0015"
+
+
+def upgrade() -> None:
+    run("0016_tenants.up.sql")
+
+
+def downgrade() -> None:
+    run("0016_tenants.down.sql")

@@ -1,0 +1,67 @@
+"""What both stores of blobs promise: files of one machine, rows of Postgres."""
+
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from hocket.kit import blobs
+from hocket.kit.blobs import BlobStore, BlobTooLarge, BlobUnknown, FileBlobs, PostgresBlobs
+from hocket.kit.database import connect_pool
+
+DATA = b"\x00\xffa long value" * 1_000
+HASH = hashlib.sha256(DATA).hexdigest()
+
+
+@pytest.fixture
+async def pool(database_url: str) -> AsyncIterator[asyncpg.Pool]:
+    pool = await connect_pool(database_url, size=2, name="test")
+    yield pool
+    await pool.close()
+
+
+@pytest.fixture(params=["files", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, pool: asyncpg.Pool) -> BlobStore:
+    return FileBlobs(tmp_path) if request.param == "files" else PostgresBlobs(pool)
+
+
+async def test_what_is_put_comes_back_under_the_hash_of_its_bytes(store: BlobStore) -> None:
+    for _ in range(2):
+        ref = await store.put("acme", DATA)
+        assert (ref.hash, ref.size) == (HASH, len(DATA))
+    assert await store.get("acme", HASH) == DATA
+
+
+async def test_another_tenants_blob_is_unknown(store: BlobStore) -> None:
+    await store.put("acme", DATA)
+    for tenant in ("globex", "default", "acme-2"):
+        with pytest.raises(BlobUnknown):
+            await store.get(tenant, HASH)
+    await store.put("globex", DATA)
+    assert await store.get("globex", HASH) == DATA
+
+
+@pytest.mark.parametrize("name", ["", "../../etc/passwd", "A" * 64, "g" * 64, "0" * 64, "0" * 63])
+async def test_a_hash_that_names_nothing_is_unknown(store: BlobStore, name: str) -> None:
+    with pytest.raises(BlobUnknown):
+        await store.get("acme", name)
+
+
+async def test_a_blob_beyond_the_bound_is_refused(
+    store: BlobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blobs, "MAX_BLOB_BYTES", 10)
+    with pytest.raises(BlobTooLarge):
+        await store.put("acme", b"eleven byte")
+
+
+async def test_blobs_of_before_are_the_default_tenants(tmp_path: Path, pool: asyncpg.Pool) -> None:
+    (tmp_path / HASH[:2]).mkdir()
+    (tmp_path / HASH[:2] / HASH).write_bytes(DATA)
+    await pool.execute("INSERT INTO hocket.blob (hash, data) VALUES ($1, $2)", HASH, DATA)
+    for store in (FileBlobs(tmp_path), PostgresBlobs(pool)):
+        assert await store.get("default", HASH) == DATA
+        with pytest.raises(BlobUnknown):
+            await store.get("acme", HASH)
