@@ -7,6 +7,7 @@ microseconds and JSON as `jsonb` keeps it, as from the real tables.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from decimal import Decimal
@@ -15,15 +16,16 @@ from typing import Any
 import asyncpg
 from pydantic_core import from_json, to_json
 
+from hocket.coordinator.batch import MAX_STATEMENT_CHARS
 from hocket.coordinator.core.deadlines import Estimate
 from hocket.coordinator.core.outlooks import KeptEstimate
 from hocket.coordinator.core.records import (
     ATTEMPT_COLUMNS,
     RUN_COLUMNS,
     STEP_COLUMNS,
-    run_of,
     step_of,
 )
+from hocket.coordinator.core.remains import StoredRun, readable, steps_of
 from hocket.coordinator.core.state import Run, Step
 from hocket.coordinator.store import Batch, Offset, PartitionLost
 from hocket.coordinator.untold import NOTHING, Told
@@ -31,6 +33,8 @@ from hocket.schemas.repeats import StepPlace
 from simulation.world import Process, World
 
 Row = dict[str, Any]
+UNSTORABLE = "no-postgres-stores-this"
+"""A row that holds this text is refused."""
 _RUN_FIXED = frozenset({"run_id", "partition", "tenant", "pipeline", "accepted_at", "input"})
 _STEP_FIXED = frozenset({"run_id", "key", "path", "type"})
 
@@ -100,21 +104,32 @@ class Database:
         return Offset(row.epoch, row.applied_seq, row.applied_msg_id, told)
 
     def commit(self, batch: Batch) -> None:
+        self.check(batch)
+        self.write(batch)
+        self.tell("committed", batch)
+
+    def check(self, batch: Batch) -> None:
+        """Raise what the batch is refused for."""
         for partition, (epoch, _, _) in sorted(batch.offsets.items()):
             row = self.partitions.get(partition)
             if row is None or row.epoch != epoch:
                 self.world.note("postgres", f"refuses epoch {epoch} of partition {partition}")
                 raise PartitionLost(partition=partition, epoch=epoch)
             assert row.batch <= batch.numbers.get(partition, 0), "a batch comes late"
-        self.write(batch)
-        self.tell("committed", batch)
-
-    def write(self, batch: Batch) -> None:
-        """Write a batch whose fence holds."""
+        for columns, rows in (
+            (RUN_COLUMNS, batch.runs),
+            (STEP_COLUMNS, batch.steps),
+            (ATTEMPT_COLUMNS, batch.attempts),
+        ):
+            for values in rows:
+                _refuse_unstorable(columns, values)
         accepted = {values[0] for values in batch.runs} | self.runs.keys()
         for values in (*batch.steps, *batch.attempts):
             if values[0] not in accepted:
                 raise asyncpg.ForeignKeyViolationError(f"step of unknown run {values[0]}")
+
+    def write(self, batch: Batch) -> None:
+        """Write a batch whose fence holds."""
         for partition, (_, seq, msg_id) in batch.offsets.items():
             row = self.partitions[partition]
             row.applied_seq, row.applied_msg_id = seq, str(msg_id)
@@ -133,13 +148,15 @@ class Database:
             attempt = _row(ATTEMPT_COLUMNS, values)
             key = (attempt["run_id"], attempt["key"], attempt["attempt"], attempt["outcome"])
             self.attempts.setdefault(key, attempt)
+        for run_id in batch.closed:
+            self._close(run_id)
         self.world.note(
             "postgres",
             f"commits {dict(sorted(batch.offsets.items()))} runs={len(batch.runs)} "
             f"steps={len(batch.steps)}",
         )
 
-    def in_flight(self, partition: int) -> list[tuple[Run, list[Step]]]:
+    def in_flight(self, partition: int) -> list[StoredRun]:
         rows = [
             row
             for row in self.runs.values()
@@ -148,16 +165,16 @@ class Database:
             and row["parked_until"] is None
         ]
         rows.sort(key=lambda row: (row["accepted_at"], row["run_id"]))
-        return [
-            (
-                run_of(_read(RUN_COLUMNS, row)),
-                [
-                    step_of(_read(STEP_COLUMNS, step))
-                    for step in self.steps.get(row["run_id"], {}).values()
-                ],
-            )
-            for row in rows
-        ]
+        return [self._stored(row) for row in rows]
+
+    def stored(self, run_id: str) -> StoredRun | None:
+        row = self.runs.get(run_id)
+        return None if row is None else self._stored(row)
+
+    def _stored(self, row: Row) -> StoredRun:
+        run, fault = readable(_read(RUN_COLUMNS, row))
+        steps = self.steps.get(run.run_id, {}).values()
+        return run, fault or steps_of([_read(STEP_COLUMNS, step) for step in steps])
 
     def steps_of(self, run_id: str) -> list[Step]:
         return [step_of(_read(STEP_COLUMNS, row)) for row in self.steps.get(run_id, {}).values()]
@@ -179,11 +196,11 @@ class Database:
             and row["finished_at"] >= since_ms
         ]
         rows.sort(key=lambda row: (row["finished_at"], row["run_id"]))
-        return [run_of(_read(RUN_COLUMNS, row)) for row in rows]
+        return [readable(_read(RUN_COLUMNS, row))[0] for row in rows]
 
     def known(self, run_ids: Sequence[str]) -> dict[str, Run]:
         return {
-            run_id: run_of(_read(RUN_COLUMNS, self.runs[run_id]))
+            run_id: readable(_read(RUN_COLUMNS, self.runs[run_id]))[0]
             for run_id in run_ids
             if run_id in self.runs
         }
@@ -226,6 +243,12 @@ class Database:
         elif found["finished_at"] is None:
             found.update({name: row[name] for name in row if name not in _RUN_FIXED})
 
+    def _close(self, run_id: str) -> None:
+        ended_at = self.runs[run_id]["finished_at"] if run_id in self.runs else None
+        for step in self.steps.get(run_id, {}).values():
+            if ended_at is not None and step["finished_at"] is None:
+                step.update(state="cancelled", finished_at=ended_at, wake_at=None)
+
     def _write_step(self, row: Row) -> None:
         steps = self.steps.setdefault(row["run_id"], {})
         found = steps.get(row["key"])
@@ -245,14 +268,17 @@ class SimulatedStore:
     async def own(self, partition: int, owner: str) -> Offset:
         return await self._ask(lambda: self._database.own(partition, owner))
 
-    async def commit(self, batch: Batch) -> None:
+    async def commit(self, batch: Batch, max_chars: int = MAX_STATEMENT_CHARS) -> None:
         await self._ask(lambda: self._database.commit(batch))
 
-    async def in_flight(self, partition: int) -> list[tuple[Run, list[Step]]]:
+    async def rehearse(self, batch: Batch) -> None:
+        await self._ask(lambda: self._database.check(batch))
+
+    async def in_flight(self, partition: int) -> list[StoredRun]:
         return await self._ask(lambda: self._database.in_flight(partition))
 
-    async def steps(self, run_id: str) -> list[Step]:
-        return await self._ask(lambda: self._database.steps_of(run_id))
+    async def stored(self, run_id: str) -> StoredRun | None:
+        return await self._ask(lambda: self._database.stored(run_id))
 
     async def parked(self, partition: int, until_ms: float, limit: int) -> list[tuple[str, float]]:
         return await self._ask(lambda: self._database.parked(partition, until_ms, limit))
@@ -315,6 +341,19 @@ def _answered(answer: "asyncio.Future[Any]", result: Any, error: BaseException |
         answer.set_exception(error)
     else:
         answer.set_result(result)
+
+
+def _refuse_unstorable(columns: Mapping[str, str], values: Sequence[Any]) -> None:
+    """Raise what Postgres says of a row that it cannot store."""
+    for kind, value in zip(columns.values(), values, strict=True):
+        if isinstance(value, str):
+            if kind != "jsonb" and "\x00" in value:
+                raise asyncpg.CharacterNotInRepertoireError("invalid byte sequence: 0x00")
+            if UNSTORABLE in value:
+                raise asyncpg.UntranslatableCharacterError("unsupported Unicode escape sequence")
+            value.encode()
+        elif isinstance(value, float) and not math.isfinite(value) and kind == "timestamptz":
+            raise asyncpg.DatetimeFieldOverflowError(f"timestamp cannot be {value}")
 
 
 def _row(columns: Mapping[str, str], values: Sequence[Any]) -> Row:

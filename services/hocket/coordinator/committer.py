@@ -3,9 +3,10 @@
 A partition that is owned has a tenure here: what it decided under its epoch and what follows. States
 of the committer: idle, gathering (a run that ended is written at once, other state within GATHER_MS,
 mere offsets within IDLE_OFFSET_MS), writing, waiting (Postgres is away: the batch is kept and tried
-again). What must come after a commit (replies, acks, steps with effects outside) is done when the
-batch that holds its cause is in. At MAX_PENDING events or MAX_PENDING_BYTES the partitions stop
-reading their logs until a commit makes room.
+again), setting aside (Postgres refuses the batch: `refusals.py` finds the runs that it is refused
+for, they end with an error, and the others are written). What must come after a commit (replies, acks,
+steps with effects outside) is done when the batch that holds its cause is in. At MAX_PENDING events or
+MAX_PENDING_BYTES the partitions stop reading their logs until a commit makes room.
 
 Where another coordinator has taken a partition, its tenure is over: what it decided and what would
 have followed is dropped, and the batch is written without it.
@@ -13,18 +14,19 @@ have followed is dropped, and the batch is written without it.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 
-import asyncpg
 import structlog
 
+from hocket.coordinator.core.aborting import reason_of
 from hocket.coordinator.core.commands import RecordAttempt
-from hocket.coordinator.core.deadlines import Estimate
 from hocket.coordinator.core.outlooks import KeptEstimate
-from hocket.coordinator.core.records import attempt_row, run_row, step_row
 from hocket.coordinator.core.state import Run
+from hocket.coordinator.failures import AWAY as AWAY
+from hocket.coordinator.failures import is_refusal
 from hocket.coordinator.metrics import CoordinatorMetrics
-from hocket.coordinator.store import Batch, Offset, PartitionLost, Store
+from hocket.coordinator.pending import Dirty, Kept, Pending, Refused, batch_of, drop_outlook
+from hocket.coordinator.refusals import find_refusals
+from hocket.coordinator.store import Offset, PartitionLost, Store
 from hocket.coordinator.untold import Told
 from hocket.kit.clock import monotonic_ms
 from hocket.kit.lifecycle import Health
@@ -37,67 +39,32 @@ GATHER_MS = 10.0
 IDLE_OFFSET_MS = 1_000.0
 FIRST_PAUSE_S = 0.1
 MAX_PAUSE_S = 5.0
-AWAY = (
-    OSError,
-    TimeoutError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # what is left of a connection whose server was killed
-    asyncpg.OperatorInterventionError,
-    asyncpg.InsufficientResourcesError,
-    asyncpg.SerializationError,
-    asyncpg.DeadlockDetectedError,
-)
-
 log = structlog.get_logger(__name__)
-
-
-@dataclass(slots=True)
-class _Dirty:
-    run: Run
-    steps: dict[str, None] = field(default_factory=dict)
-    run_changed: bool = False
-    first: bool = False
-    """Its row is not in Postgres yet, as far as we know."""
-    parked_until_ms: float | None = None
-
-
-@dataclass(slots=True)
-class _Pending:
-    """What the next commit writes of a partition, up to which message of its log, and what follows."""
-
-    seq: int
-    msg_id: str
-    number: int = 0
-    """Which batch of its tenure it goes with."""
-    dirty: dict[str, _Dirty] = field(default_factory=dict)
-    attempts: dict[tuple[str, str, int, str], tuple[str, RecordAttempt]] = field(
-        default_factory=dict
-    )
-    told: Told | None = None
-    outlooks: dict[tuple[str, str, str], Estimate] = field(default_factory=dict)
-    after: list[Callable[[], None]] = field(default_factory=list)
-    events: int = 0
-    size_bytes: int = 0
 
 
 class Tenure:
     """What one partition decided under one epoch. Made by `Committer.open`."""
 
     def __init__(
-        self, committer: "Committer", partition: int, offset: Offset, lost: Callable[[], None]
+        self,
+        committer: "Committer",
+        partition: int,
+        offset: Offset,
+        lost: Callable[[], None],
+        refused: Refused,
     ) -> None:
+        self.refused = refused
         self.partition = partition
         self.epoch = offset.epoch
         self.over = False
         """Another coordinator has the partition, or this one let go of it."""
-        self.pending: _Pending | None = None
+        self.pending: Pending | None = None
         self.batches = 0
         self.applying = False
         """An event is half applied: what it changed and the offset behind it are written together."""
         self.passed_over = False
         """The committer came while an event was half applied, and takes what is whole behind it."""
-        self.whole: _Pending | None = None
+        self.whole: Pending | None = None
         """What was pending when that event was applied: the next one may begin at once, and wait for
         Postgres, so that the committer would never find the partition between two events."""
         self.lost = lost
@@ -117,17 +84,20 @@ class Tenure:
         attempts: list[RecordAttempt],
         urgent: bool,
         parked_until_ms: float | None = None,
+        closes: bool = False,
     ) -> None:
         """Write a run's new state with the next commit; `first` for a run that was accepted now,
-        `parked_until_ms` for one that leaves the memory."""
+        `parked_until_ms` for one that leaves the memory; `closes` for one that ended without all of its
+        steps being known here."""
         pending = self.pending or self._begin()
         dirty = pending.dirty.get(run.run_id)
         if dirty is None:
-            dirty = pending.dirty[run.run_id] = _Dirty(run)
+            dirty = pending.dirty[run.run_id] = Dirty(run)
         dirty.run = run
         dirty.run_changed = dirty.run_changed or run_changed
         dirty.first = dirty.first or first
         dirty.parked_until_ms = parked_until_ms
+        dirty.closes = dirty.closes or closes
         for key in changed:
             dirty.steps[key] = None
         for attempt in attempts:
@@ -159,9 +129,10 @@ class Tenure:
             self.whole, self.pending = pending, None
             self._committer.hurry()
 
-    def after(self, action: Callable[[], None], *, urgent: bool = False) -> None:
-        """Do something after the commit of what was decided until now."""
-        (self.pending or self._begin()).after.append(action)
+    def after(self, action: Callable[[], None], *, run_id: str = "", urgent: bool = False) -> None:
+        """Do something after the commit of what was decided until now; with a `run_id` only if that run
+        is written as it was decided."""
+        (self.pending or self._begin()).after.append((run_id, action))
         if urgent:
             self._committer.hurry()
         else:
@@ -181,8 +152,8 @@ class Tenure:
         self.over = True
         self._committer.close(self)
 
-    def _begin(self) -> _Pending:
-        pending = _Pending(*self._offset)
+    def _begin(self) -> Pending:
+        pending = Pending(*self._offset)
         if not self.over:
             self.pending = pending
             self.written.clear()
@@ -206,12 +177,20 @@ class Committer:
         self._room = asyncio.Event()
         self._room.set()
 
-    def open(self, partition: int, offset: Offset, *, lost: Callable[[], None]) -> Tenure:
-        """Begin a partition's tenure; `lost` is called when another coordinator has ended it."""
+    def open(
+        self,
+        partition: int,
+        offset: Offset,
+        *,
+        lost: Callable[[], None],
+        refused: Refused = lambda run, error, late: None,
+    ) -> Tenure:
+        """Begin a partition's tenure; `lost` is called when another coordinator has ended it, `refused`
+        for a run whose rows Postgres refuses."""
         former = self._tenures.get(partition)
         if former is not None:
             former.end()
-        tenure = self._tenures[partition] = Tenure(self, partition, offset, lost)
+        tenure = self._tenures[partition] = Tenure(self, partition, offset, lost, refused)
         return tenure
 
     def close(self, tenure: Tenure) -> None:
@@ -264,7 +243,7 @@ class Committer:
                 signal.clear()
             await self._write(self._taken())
 
-    def _taken(self) -> dict[Tenure, _Pending]:
+    def _taken(self) -> dict[Tenure, Pending]:
         taken = {}
         for tenure in self._tenures.values():
             if tenure.whole is not None:
@@ -285,20 +264,25 @@ class Committer:
         await _within(IDLE_OFFSET_MS, self._stirred)
         await _within(GATHER_MS, self._urgent)
 
-    async def _write(self, parts: dict[Tenure, _Pending]) -> None:
+    async def _write(self, parts: dict[Tenure, Pending]) -> None:
         """Write parts of one batch and do what follows; leave out those whose tenure is over."""
         taken = list(parts.values())
         pause_s = FIRST_PAUSE_S
         while parts := {tenure: part for tenure, part in parts.items() if not tenure.over}:
             begun_ms = monotonic_ms()
             try:
-                await self._store.commit(_batch_of(parts))
+                await self._commit(parts)
             except PartitionLost as error:
                 self._lost(parts, error)
-            except AWAY as error:
-                reason = str(error) or type(error).__name__
+            except Exception as error:
+                reason = reason_of(error)
                 self._health.report("postgres", False, reason)
-                log.warning("commit_waits", reason=reason, events=self._events)
+                away = isinstance(error, AWAY)
+                (log.warning if away else log.error)(
+                    "commit_waits" if away else "commit_refused",
+                    reason=reason,
+                    events=self._events,
+                )
                 await asyncio.sleep(pause_s)
                 pause_s = min(MAX_PAUSE_S, 2 * pause_s)
             else:
@@ -309,10 +293,66 @@ class Committer:
         for part in taken:
             self._shrank(part)
         for tenure, part in parts.items():
-            for action in part.after:
-                action()
+            for _, action in part.after:
+                _follow(action)
             if tenure.pending is None and tenure.whole is None:
                 tenure.written.set()
+
+    async def _commit(self, parts: Mapping[Tenure, Pending]) -> None:
+        """Write parts of one batch, without the rows that Postgres refuses. Raises PartitionLost, what
+        says that Postgres is away, and what it refuses a batch for that is of no run."""
+        by_partition = {tenure.partition: tenure for tenure in parts}
+        while True:
+            batch, unmade = batch_of(parts)
+            if unmade:
+                for tenure, run_id, fault in unmade:
+                    self._set_aside(tenure, parts[tenure], run_id, fault)
+                continue
+            try:
+                await self._store.commit(batch)
+                return
+            except PartitionLost:
+                raise
+            except Exception as error:
+                if not is_refusal(error):
+                    raise
+                log.error("batch_refused", reason=reason_of(error), size=batch.size_chars)
+                found = await find_refusals(self._store, batch)
+                if found.whole is not None:
+                    raise found.whole from error
+                if not found.by_key:
+                    await self._store.commit(batch, max_chars=0)  # each row by itself
+                    return
+            runs = {run_id: tenure for tenure in parts for run_id in parts[tenure].dirty}
+            for key, refusal in found.by_key.items():
+                if isinstance(key, str):
+                    self._set_aside(runs[key], parts[runs[key]], key, refusal)
+                else:
+                    partition, tenant, pipeline = key
+                    drop_outlook(parts[by_partition[partition]], tenant, pipeline, refusal)
+
+    def _set_aside(self, tenure: Tenure, part: Pending, run_id: str, error: Exception) -> None:
+        """Write less of a run than before: first what it came to when it was ended for being refused."""
+        dirty = part.dirty[run_id]
+        before = part.aside.get(run_id)
+        log.error("run_refused_by_postgres", run_id=run_id, reason=reason_of(error), kept=before)
+        if before is not None:
+            part.aside[run_id] = Kept(before + 1)
+            return
+        late = dirty.run.ended and not dirty.run_changed
+        ended = tenure.refused(dirty.run, error, late)
+        if late or ended is None:
+            part.aside[run_id] = Kept.NOTHING
+            return
+        part.aside[run_id] = Kept.BARE
+        for other in (tenure.whole, tenure.pending):
+            if other is not None and run_id in other.dirty:
+                dirty.steps |= other.dirty[run_id].steps
+                other.forget(run_id)
+        part.after = [one for one in part.after if one[0] != run_id]
+        part.after.append((run_id, ended.follows))
+        dirty.run, dirty.run_changed, dirty.parked_until_ms = ended.run, True, None
+        dirty.steps |= dict.fromkeys(ended.changed)
 
     def _lost(self, parts: Iterable[Tenure], error: PartitionLost) -> None:
         partition, epoch = error.fields["partition"], error.fields["epoch"]
@@ -322,7 +362,7 @@ class Committer:
                 tenure.end()
                 tenure.lost()
 
-    def _shrank(self, part: _Pending) -> None:
+    def _shrank(self, part: Pending) -> None:
         self._events -= part.events
         self._bytes -= part.size_bytes
         if self._events < MAX_PENDING and self._bytes < MAX_PENDING_BYTES:
@@ -340,23 +380,9 @@ async def _within(bound_ms: float, event: asyncio.Event) -> None:
         return
 
 
-def _batch_of(parts: Mapping[Tenure, _Pending]) -> Batch:
-    batch = Batch()
-    for tenure, part in parts.items():
-        number = tenure.partition
-        batch.offsets[number] = (tenure.epoch, part.seq, part.msg_id)
-        batch.numbers[number] = part.number
-        if part.told is not None:
-            batch.told[number] = part.told
-        for run_id, dirty in part.dirty.items():
-            if dirty.run_changed:
-                batch.runs.append(
-                    run_row(dirty.run, first=dirty.first, parked_until_ms=dirty.parked_until_ms)
-                )
-            batch.steps += [step_row(run_id, dirty.run.steps[key]) for key in dirty.steps]
-        batch.outlooks += [
-            (number, *key, estimate.weight, estimate.mean_ms, estimate.variance)
-            for key, estimate in part.outlooks.items()
-        ]
-        batch.attempts += [attempt_row(run_id, a) for run_id, a in part.attempts.values()]
-    return batch
+def _follow(action: Callable[[], None]) -> None:
+    """Do what follows a commit; what fails of it is its run's, and the others are told all the same."""
+    try:
+        action()
+    except Exception:
+        log.exception("after_commit_failed")

@@ -237,10 +237,13 @@ class Coordinator:
     async def _tell(self) -> None:
         while True:
             await asyncio.sleep(OUTLOOKS_EVERY_S)
-            for owned in self._owned.values():
-                owned.partition.tell_durations()
-                owned.partition.keep_told()
-                owned.partition.park()
+            for number, owned in list(self._owned.items()):
+                try:
+                    owned.partition.tell_durations()
+                    owned.partition.keep_told()
+                    owned.partition.park()
+                except Exception:  # the other partitions are not concerned, nor this one's log
+                    log.exception("partition_upkeep_failed", partition=number)
 
     async def _wake_parked(self) -> None:
         while True:
@@ -250,6 +253,8 @@ class Coordinator:
                 except AWAY as error:
                     log.warning("parked_not_woken", reason=str(error))
                     break
+                except Exception:  # asked again in a moment
+                    log.exception("parked_not_woken")
             await asyncio.sleep(WAKE_EVERY_S)
 
     async def _keep_durations(self) -> None:
@@ -259,3 +264,5 @@ class Coordinator:
                 await self._durations.keep()
             except AWAY as error:
                 log.warning("durations_not_kept", reason=str(error))
+            except Exception:  # an aid, not state
+                log.exception("durations_not_kept")

@@ -14,16 +14,17 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from pydantic import ValidationError
 
+from hocket.coordinator.core.aborting import unsendable
 from hocket.coordinator.core.commands import CancelAttempt, Dispatch
 from hocket.coordinator.core.deadlines import lane_of
 from hocket.coordinator.core.gate import Gate
-from hocket.coordinator.core.precedence import new_ready
+from hocket.coordinator.core.precedence import Ready, new_ready
 from hocket.coordinator.load import Load
 from hocket.coordinator.metrics import CoordinatorMetrics
-from hocket.kit.bus import Bus
+from hocket.kit.bus import Bus, BusUnavailable
 from hocket.kit.clock import monotonic_ms, now_ms
 from hocket.schemas import ids, subjects
-from hocket.schemas.errors import ErrorInfo, HeldTooLong, PayloadTooLarge
+from hocket.schemas.errors import ErrorInfo, HeldTooLong, HocketError
 from hocket.schemas.messages import (
     AttemptFinished,
     StepCancelled,
@@ -128,16 +129,24 @@ class Dispatcher:
             return
         at_ms = monotonic_ms()
         for ready in released:
-            command, held_at_ms = ready.item
-            held_ms = at_ms - held_at_ms
-            self._metrics.released(ready.type, ready.priority, held_ms)
-            start_by_at_ms = command.request.start_by_at_ms
-            if start_by_at_ms is not None and start_by_at_ms < now_ms():
-                self._end(command.request, HeldTooLong().info(), f"{ready.attempt_id}:h:{at_ms}")
-                continue
-            slack_ms = ready.latest_start_at_ms - now_ms()
-            request = command.request.model_copy(update={"slack_ms": slack_ms, "held_ms": held_ms})
-            self._publish(request, command.traceparent, ready.attempt_id)
+            try:
+                self._release(ready, at_ms)
+            except BusUnavailable:
+                raise
+            except Exception:  # its run's deadline ends it; the others' steps go out
+                log.exception("step_not_released", attempt=ready.attempt_id)
+
+    def _release(self, ready: Ready, at_ms: float) -> None:
+        command, held_at_ms = ready.item
+        held_ms = at_ms - held_at_ms
+        self._metrics.released(ready.type, ready.priority, held_ms)
+        start_by_at_ms = command.request.start_by_at_ms
+        if start_by_at_ms is not None and start_by_at_ms < now_ms():
+            self._end(command.request, HeldTooLong().info(), f"{ready.attempt_id}:h:{at_ms}")
+            return
+        slack_ms = ready.latest_start_at_ms - now_ms()
+        request = command.request.model_copy(update={"slack_ms": slack_ms, "held_ms": held_ms})
+        self._publish(request, command.traceparent, ready.attempt_id)
 
     # ---- capacity ---------------------------------------------------------------------------
 
@@ -189,8 +198,11 @@ class Dispatcher:
         try:
             msg_id = ids.dispatch_id(attempt_id, request.dispatched_at_ms)
             self._bus.post(subject, encoded(request), msg_id=msg_id, headers=headers)
-        except PayloadTooLarge as error:  # it fails, like one that its worker refuses
-            self._end(request, error.info(), ids.result_id(attempt_id, request.dispatched_at_ms))
+        except BusUnavailable:
+            raise
+        except (HocketError, ValueError) as error:  # it fails, like one that its worker refuses
+            msg_id = ids.result_id(attempt_id, request.dispatched_at_ms)
+            self._end(request, unsendable(error), msg_id)
 
     def _end(self, request: StepRequested, error: ErrorInfo, msg_id: str) -> None:
         """Post the end of an attempt that does not go out."""

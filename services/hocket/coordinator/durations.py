@@ -14,6 +14,7 @@ from hocket.coordinator.core.hops import observe_hop
 from hocket.coordinator.store import Store
 from hocket.kit.clock import monotonic_ms
 from hocket.schemas.pipeline.plan import Plan
+from hocket.schemas.pipeline.spec import MAX_WAIT_MS
 
 MAX_OUTLOOKS = 1_000
 OUTLOOK_FOR_MS = 1_000.0
@@ -43,7 +44,9 @@ class Durations:
             self._measured.setdefault((tenant, pipeline), _Measured(known))
 
     def measured(self, tenant: str, pipeline: str, path: str, duration_ms: float) -> None:
-        """Take in how long a node took."""
+        """Take in how long a node took; what no node can take (forged times) says nothing."""
+        if not abs(duration_ms) <= MAX_WAIT_MS:
+            return
         measured = self._measured.setdefault((tenant, pipeline), _Measured())
         observed = observe_hop if path == HOP else observe
         measured.estimates[path] = observed(measured.estimates.get(path), duration_ms)

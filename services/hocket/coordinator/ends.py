@@ -67,8 +67,10 @@ class Ends:
 
     def committed(self, run: Run, finished: RunFinished) -> None:
         """Tell an end that Postgres has now."""
-        self.tell(run, finished)
-        self._told(run.run_id, lasting=True)  # Postgres loses nothing
+        try:
+            self.tell(run, finished)
+        finally:  # one that cannot be told holds back no other
+            self._told(run.run_id, lasting=True)  # Postgres loses nothing
 
     def tell(self, run: Run, finished: RunFinished) -> None:
         """Tell everybody of a run's end."""

@@ -12,6 +12,7 @@ from base64 import b64decode
 from collections import deque
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import structlog
@@ -29,6 +30,8 @@ RETRY_S = 0.25
 API_TIMEOUT_MS = 5_000.0
 INACTIVE_S = 30
 NOT_FOUND = 404
+MAX_ID_CHARS = 1_000
+"""Ids of ours have fewer; a longer one is kept as its hash."""
 _NS = 1_000_000_000
 _MSG_ID = b"Nats-Msg-Id"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -306,4 +309,7 @@ def stored_at_ms(ack_subject: str) -> float:
 
 
 def _identity(msg_id: str, at_us: int) -> str:
+    """Return what a message is known by; an id that Postgres could not keep stands as its hash."""
+    if len(msg_id) > MAX_ID_CHARS or not msg_id.isprintable():
+        msg_id = sha256(msg_id.encode("utf-8", "replace")).hexdigest()
     return f"{msg_id}@{at_us}"

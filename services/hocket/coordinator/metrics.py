@@ -34,6 +34,12 @@ class CoordinatorMetrics:
             ["how"],
             registry=registry,
         )
+        self._aside = Counter(
+            "hocket_set_aside",
+            "Events that could not be applied, and runs whose rows could not be stored or read back.",
+            ["what"],
+            registry=registry,
+        )
         self._run_seconds = Histogram(
             "hocket_run_seconds",
             "From acceptance to end, by class.",
@@ -132,6 +138,9 @@ class CoordinatorMetrics:
 
     def parked(self) -> None:
         self._moved.labels("parked").inc()
+
+    def set_aside(self, what: str) -> None:
+        self._aside.labels(what).inc()
 
     def woken(self) -> None:
         self._moved.labels("woken").inc()

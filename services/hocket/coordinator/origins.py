@@ -4,6 +4,7 @@ read here is the same at every reading."""
 import structlog
 
 from hocket.coordinator.catalog import Catalog
+from hocket.coordinator.core.aborting import RunNotRestorable, reason_of
 from hocket.coordinator.core.records import restore
 from hocket.coordinator.core.reuse import Reuse, reuse_of
 from hocket.coordinator.core.state import Run
@@ -26,10 +27,12 @@ class Origins:
 
     async def run(self, tenant: str, asked: RunOrigin) -> Run:
         """Return the origin's own row, or raise RunUnknown."""
-        run = (await self._store.known([asked.run_id])).get(asked.run_id)
-        if run is None or run.tenant != tenant:
+        found = await self._store.stored(asked.run_id)
+        if found is None or found[0].tenant != tenant:
             raise RunUnknown(run_id=asked.run_id)
-        return run
+        if isinstance(found[1], Exception):
+            raise RunNotRestorable(run_id=asked.run_id, reason=reason_of(found[1]))
+        return found[0]
 
     async def place(self, asked: RunOrigin) -> StepPlace | None:
         """Return where the step stands that a re-run begins with, if it names one that there is."""
@@ -42,11 +45,15 @@ class Origins:
         (a sub-run's may), or where this release cannot read its pipeline any more."""
         if asked is None:
             return None
-        run = (await self._store.known([asked.run_id])).get(asked.run_id)
-        if run is None or run.tenant != tenant or not run.ended:
+        found = await self._store.stored(asked.run_id)
+        if found is None:
             return None
-        steps = await self._store.steps(run.run_id)
+        run, steps = found
+        if run.tenant != tenant or not run.ended:
+            return None
         try:
+            if isinstance(steps, Exception):
+                raise RunNotRestorable(run_id=run.run_id, reason=reason_of(steps))
             entry = await self._catalog.entry(run.tenant, run.pipeline, run.version)
             return reuse_of(restore(run, steps, entry.plan), entry.plan, plan, asked)
         except HocketError as error:

@@ -5,6 +5,9 @@ Commands are published at once, without waiting for the database; what must come
 (its runs in flight are loaded and handed out again), reading, leaving (nothing is read any more, what
 was decided is written and told), over: another coordinator owns it, or nobody. Each tenure is an
 object of its own; nothing of one is left in the next.
+
+A run that an event cannot be applied to, whose rows Postgres refuses, or that cannot be read back, ends
+with that error; the event is kept as a dead letter, and the partition goes on (docs/isolation.md).
 """
 
 import asyncio
@@ -18,6 +21,15 @@ from pydantic_core import to_json
 
 from hocket.coordinator.catalog import Catalog, Entry
 from hocket.coordinator.committer import AWAY, Committer, Tenure
+from hocket.coordinator.core.aborting import (
+    EventNotApplicable,
+    RunNotRestorable,
+    RunNotStorable,
+    aborted,
+    altered,
+    reason_of,
+    unsendable,
+)
 from hocket.coordinator.core.commands import (
     Announce,
     CancelAttempt,
@@ -34,7 +46,7 @@ from hocket.coordinator.core.commands import (
     Wake,
 )
 from hocket.coordinator.core.deadlines import HOP, UNIT, Outlook
-from hocket.coordinator.core.decide import Decision, accept, decide, reject, resume
+from hocket.coordinator.core.decide import Decision, accept, decide, refuse, reject, resume
 from hocket.coordinator.core.ending import finished_of
 from hocket.coordinator.core.feasibility import was_given_up
 from hocket.coordinator.core.hops import hop_ms
@@ -45,19 +57,21 @@ from hocket.coordinator.core.state import Link, Role, Run, RunStatus, Step, Step
 from hocket.coordinator.dispatcher import Dispatcher
 from hocket.coordinator.durations import Durations
 from hocket.coordinator.ends import Ends, result_for
+from hocket.coordinator.failures import is_of_the_question
 from hocket.coordinator.foretelling import Foretelling
 from hocket.coordinator.load import Load
 from hocket.coordinator.log_reader import LogMessage, LogReader, stored_at_ms
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.origins import Origins
 from hocket.coordinator.orphans import Orphans
+from hocket.coordinator.pending import Ended
 from hocket.coordinator.runs import Runs
 from hocket.coordinator.step_cache import StepCache
 from hocket.coordinator.store import Store
 from hocket.coordinator.timers import Timers
 from hocket.coordinator.untold import NOTHING, Told
 from hocket.kit import dead_letters
-from hocket.kit.bus import Bus
+from hocket.kit.bus import Bus, BusUnavailable
 from hocket.kit.clock import monotonic_ms, now_ms
 from hocket.kit.events import IDEMPOTENCY_KEY
 from hocket.schemas import ids, subjects
@@ -85,6 +99,8 @@ MAX_REJECTED = 5_000
 FORGOTTEN_MS = 15_000.0
 """A look-up of intake that is not later than this after a run was begun or ended may have missed it."""
 PAUSE_S = 0.2
+MAX_CUT_BYTES = 64 * 1024
+"""What is kept of an event that is too large for a dead letter."""
 
 log = structlog.get_logger(__name__)
 
@@ -157,7 +173,7 @@ class Partition:
         offset = await self._store.own(self.number, owner)
         fenced_ms = monotonic_ms()
         self._epoch = offset.epoch
-        self._tenure = self._committer.open(self.number, offset, lost=lost)
+        self._tenure = self._committer.open(self.number, offset, lost=lost, refused=self._refused)
         self._ends = self._telling(offset.told)
         self._reader = LogReader(
             self._bus,
@@ -178,7 +194,7 @@ class Partition:
             await self._load(run, steps)
         for run in ended:
             self._runs.remember(run)
-            self._ends.tell(run, finished_of(run))
+            self._tell_again(run)
         took_ms = monotonic_ms() - begun_ms
         self._metrics.taken(cause, took_ms)
         log.info(
@@ -311,28 +327,96 @@ class Partition:
             return ()
 
     async def _apply_surely(self, event: LogEvent, message: LogMessage) -> None:
-        """Apply an event; wait while Postgres is away; bury one that our rules cannot take, so that a
-        bug costs one run its deadline and not a partition its progress."""
+        """Apply an event; wait while Postgres is away; set one aside that our rules cannot take."""
         while True:
             try:
                 await self._apply(event, message.at_ms)
                 return
-            except AWAY as error:
+            except (*AWAY, BusUnavailable) as error:
+                if isinstance(error, BusUnavailable):
+                    raise  # the process ends
                 log.warning("log_waits", partition=self.number, seq=message.seq, reason=str(error))
                 await asyncio.sleep(PAUSE_S)
             except Exception as error:
                 log.exception("log_event_failed", partition=self.number, seq=message.seq)
-                info = ErrorInfo(
-                    code="log_event_failed", message=f"{type(error).__name__}: {error}"
-                )
-                await self._bury(message, info)
-                return
+                if await is_of_the_question(error, self._ask_postgres):
+                    await self._set_aside(event, message, error)
+                    return
+                await asyncio.sleep(PAUSE_S)
+
+    async def _ask_postgres(self) -> None:
+        await self._store.known(["-"])
+
+    async def _set_aside(self, event: LogEvent, message: LogMessage, error: Exception) -> None:
+        """Keep an event that cannot be applied as a dead letter, and end its run; others go on."""
+        info = EventNotApplicable(kind=event.kind, reason=reason_of(error)).info()
+        await self._bury(message, info)
+        self._metrics.set_aside("event")
+        if isinstance(event, OutlookChanged):
+            return
+        run = self._runs.get(event.run_id)
+        if run is not None and not run.ended:
+            self._give_up(run, info, message.at_ms)
+        if isinstance(event, RunAccepted):
+            if run is None:
+                decision = refuse(event, info, partition=self.number, now_ms=message.at_ms)
+                self._carry_out(None, decision, surely=True)
+            self._ack_after_commit(event)
+
+    def _give_up(self, run: Run, error: ErrorInfo, now_ms: float, *, closes: bool = False) -> None:
+        """End a run that cannot go on. `closes`: Postgres may have steps of it that are not here."""
+        entry = self._catalog.ready(run.tenant, run.pipeline, run.version)
+        plan = None if entry is None else entry.plan
+        decision = aborted(run, error, now_ms=now_ms, plan=plan, epoch=self._epoch)
+        self._carry_out(run, decision, surely=True, closes=closes)
+
+    def _refused(self, run: Run, error: Exception, late: bool) -> Ended | None:
+        """End a run whose rows Postgres refuses, as far as it came meanwhile."""
+        info = RunNotStorable(reason=reason_of(error)).info()
+        self._metrics.set_aside("run")
+        self._bury_run(run, info)
+        if late:
+            return None
+        run = self._runs.get(run.run_id) or run
+        if run.ended:
+            decision = altered(run, info)
+        else:
+            entry = self._catalog.ready(run.tenant, run.pipeline, run.version)
+            plan = None if entry is None else entry.plan
+            decision = aborted(run, info, now_ms=now_ms(), plan=plan, epoch=self._epoch)
+        ended, finished = decision.run, finished_of(decision.run)
+        if not run.ended:
+            self._ends.decided(ended.run_id, finished.finished_at_ms)
+        self._present_load.ended(ended.run_id)
+        self._runs.put(ended)
+        self._runs.remember(ended)
+        for command in decision.commands:
+            if not isinstance(command, EndRun | RecordAttempt):
+                self._execute_surely(command)
+        return Ended(ended, decision.changed, partial(self._ended_committed, ended, finished))
+
+    def _bury_run(self, run: Run, info: ErrorInfo) -> None:
+        """Keep what is known of a run that was set aside."""
+        try:
+            dead_letters.post_run(
+                self._bus, run_id=run.run_id, tenant=run.tenant, pipeline=run.pipeline, error=info
+            )
+        except Exception:
+            log.exception("dead_letter_not_kept", run_id=run.run_id)
 
     async def _bury(self, message: LogMessage, info: ErrorInfo) -> None:
+        """Keep an event as a dead letter; of one that does not fit beside its error the beginning."""
         subject = subjects.log(self.number, message.kind)
-        await dead_letters.bury(
-            self._bus, "log", subject=subject, payload=message.body, headers=None, error=info
-        )
+        for payload in (message.body, message.body[:MAX_CUT_BYTES]):
+            try:
+                await dead_letters.bury(
+                    self._bus, "log", subject=subject, payload=payload, headers=None, error=info
+                )
+                return
+            except BusUnavailable:
+                raise
+            except Exception:
+                log.exception("dead_letter_not_kept", partition=self.number, seq=message.seq)
 
     async def _apply(self, event: LogEvent, at_ms: float) -> None:
         if isinstance(event, RunAccepted):
@@ -349,6 +433,7 @@ class Partition:
                 self._orphans.hold(event)
             return
         entry = await self._catalog.entry(run.tenant, run.pipeline, run.version)
+        run = self._runs.get(run.run_id) or run  # it may have been set aside meanwhile
         decision = decide(
             run,
             event,
@@ -463,27 +548,20 @@ class Partition:
 
     # ---- decisions --------------------------------------------------------------------------
 
-    def _carry_out(self, before: Run | None, decision: Decision) -> None:
+    def _carry_out(
+        self, before: Run | None, decision: Decision, *, surely: bool = False, closes: bool = False
+    ) -> None:
+        """Keep a decision and do what it asks for; `surely`: where something of that fails, the rest is
+        done all the same. `closes`: see `_give_up`."""
         run = decision.run
         if run.ended:
             self._present_load.ended(run.run_id)
             if was_given_up(run):
                 self._durations.gave_up(run.tenant, run.pipeline)
         self._runs.put(run)
-        attempts: list[RecordAttempt] = []
-        after: list[Command] = []
-        for command in decision.commands:
-            if isinstance(command, RecordAttempt):
-                attempts.append(command)
-            elif isinstance(command, EndRun):
-                self._ends.decided(run.run_id, command.finished.finished_at_ms)
-                self._decisions.after(
-                    partial(self._ended_committed, run, command.finished), urgent=True
-                )
-            elif _has_effects(command):
-                after.append(command)
-            else:
-                self._execute(command)
+        attempts = [c for c in decision.commands if isinstance(c, RecordAttempt)]
+        after = [c for c in decision.commands if _has_effects(c)]
+        # first of all it is kept: what fails below finds the run as it is now
         if decision.changed or decision.run_changed or attempts:
             marked = run.run_id in self._runs.marked
             self._runs.marked.discard(run.run_id)
@@ -494,9 +572,25 @@ class Partition:
                 first=before is None,
                 attempts=attempts,
                 urgent=bool(after),
+                closes=closes,
             )
-        for command in after:
-            self._decisions.after(partial(self._execute_committed, command), urgent=True)
+        execute = self._execute_surely if surely else self._execute
+        for command in decision.commands:
+            if isinstance(command, EndRun):
+                self._ends.decided(run.run_id, command.finished.finished_at_ms)
+                ended = partial(self._ended_committed, run, command.finished)
+                self._decisions.after(ended, run_id=run.run_id, urgent=True)
+            elif _has_effects(command):
+                action = partial(self._execute_committed, command)
+                self._decisions.after(action, run_id=run.run_id, urgent=True)
+            elif not isinstance(command, RecordAttempt):
+                execute(command)
+
+    def _execute_surely(self, command: Command) -> None:
+        try:
+            self._execute(command)
+        except Exception:  # the run has ended; who is not told finds out by its time limit
+            log.exception("command_failed", command=type(command).__name__)
 
     def _execute_committed(self, command: Command) -> None:
         """Carry out what waited for its commit, unless the run has gone on without it by now."""
@@ -520,7 +614,7 @@ class Partition:
         elif isinstance(command, CancelAttempt):
             self._dispatcher.cancel(command)
         elif isinstance(command, Announce):
-            self._bus.tell(command.reply_to, encoded(command.change))
+            self._announce(command)
         elif isinstance(command, ForetellPrompt):
             self._foretelling.prompt(command.expected)
         elif isinstance(command, LookUpCache):
@@ -542,13 +636,20 @@ class Partition:
         self._metrics.ended(finished.status, run.priority, duration_ms)
         self._ends.committed(run, finished)
 
+    def _announce(self, command: Announce) -> None:
+        """Tell a caller of its run's progress; what cannot be said of it is left out."""
+        try:
+            self._bus.tell(command.reply_to, encoded(command.change))
+        except (HocketError, ValueError) as error:
+            log.warning("progress_not_told", run_id=command.change.run_id, reason=reason_of(error))
+
     def _start_sub_run(self, accepted: RunAccepted) -> None:
         parent = accepted.parent
         assert parent is not None, accepted.run_id
         try:
             self._post_log(accepted, ids.accepted_id(accepted.run_id, parent.dispatched_at_ms))
-        except PayloadTooLarge as error:
-            self._ends.tell_parent(parent, result_for(parent, error=error.info()))
+        except (PayloadTooLarge, ValueError) as error:
+            self._ends.tell_parent(parent, result_for(parent, error=unsendable(error)))
 
     def _post_log(self, event: RunEvent, msg_id: str | None = None) -> None:
         partition = ids.partition_of(event.run_id, self._partitions)
@@ -601,7 +702,7 @@ class Partition:
                 urgent=False,
                 parked_until_ms=until_ms,
             )
-            self._decisions.after(partial(self._parked, run))
+            self._decisions.after(partial(self._parked, run), run_id=run.run_id)
 
     def _parked(self, run: Run) -> None:
         if self._runs.park(run):
@@ -621,26 +722,56 @@ class Partition:
 
     async def _read(self, run_id: str) -> Run | None:
         """Return a run that is not in memory: it is parked, and comes back, or it ended before."""
-        found = (await self._store.known([run_id])).get(run_id)
-        if found is None:
+        stored = await self._store.stored(run_id)
+        if stored is None:
             return None
-        steps = await self._store.steps(run_id)
+        found, steps = stored
         if found.ended:
-            ended = replace(found, steps=Map({step.key: step for step in steps}))
+            kept = {} if isinstance(steps, Exception) else {step.key: step for step in steps}
+            ended = replace(found, steps=Map(kept))
             self._runs.remember(ended)
             return ended
         self._runs.marked.add(run_id)
         await self._load(found, steps)
         self._metrics.woken()
-        return self._runs.in_flight[run_id]
+        return self._runs.get(run_id)
 
     # ---- taking over ------------------------------------------------------------------------
 
-    async def _load(self, run: Run, steps: list[Step]) -> None:
+    async def _load(self, run: Run, steps: list[Step] | Exception) -> None:
+        """Go on with a run that Postgres has; one that cannot be read back ends with an error."""
+        try:
+            if isinstance(steps, Exception):
+                raise steps
+            await self._go_on(run, steps)
+        except (*AWAY, BusUnavailable):
+            raise
+        except Exception as error:
+            if not await is_of_the_question(error, self._ask_postgres):
+                raise
+            log.exception("run_not_restored", run_id=run.run_id)
+            self._not_restored(run, steps if isinstance(steps, list) else [], error)
+
+    async def _go_on(self, run: Run, steps: list[Step]) -> None:
         entry = await self._catalog.entry(run.tenant, run.pipeline, run.version)
         restored = restore(run, steps, entry.plan)
         reuse = await self._origins.reuse(run.tenant, run.origin, entry.plan)
         self._resume(replace(restored, reuse=reuse), entry)
+
+    def _not_restored(self, run: Run, steps: list[Step], error: Exception) -> None:
+        info = RunNotRestorable(run_id=run.run_id, reason=reason_of(error)).info()
+        self._metrics.set_aside("run")
+        self._bury_run(run, info)
+        known = replace(run, steps=Map({step.key: step for step in steps}))
+        self._give_up(known, info, now_ms(), closes=True)
+
+    def _tell_again(self, run: Run) -> None:
+        try:
+            self._ends.tell(run, finished_of(run))
+        except BusUnavailable:
+            raise
+        except Exception:
+            log.exception("end_not_told", run_id=run.run_id)
 
     async def _rewound(self) -> None:
         """The log lost its tail: hand out again what is in flight."""
@@ -648,16 +779,24 @@ class Partition:
         self.redispatch()
 
     def _resume(self, run: Run, entry: Entry) -> None:
-        outlook = self._outlook(run, entry)
-        self._present_load.resumed(run, entry.plan, outlook)
-        decision = resume(run, now_ms=now_ms(), plan=entry.plan, outlook=outlook, epoch=self._epoch)
+        """Hand out again what is in flight of a run; one whose rules cannot say what that is ends."""
+        try:
+            outlook = self._outlook(run, entry)
+            self._present_load.resumed(run, entry.plan, outlook)
+            decision = resume(
+                run, now_ms=now_ms(), plan=entry.plan, outlook=outlook, epoch=self._epoch
+            )
+        except Exception as error:
+            log.exception("run_not_resumed", run_id=run.run_id)
+            self._not_restored(run, list(run.steps.values()), error)
+            return
         self._runs.put(decision.run)
         for command in decision.commands:
             if _has_effects(command):  # what was decided last may not be committed yet
                 action = partial(self._execute_committed, command)
-                self._decisions.after(action, urgent=True)
+                self._decisions.after(action, run_id=run.run_id, urgent=True)
             else:
-                self._execute(command)
+                self._execute_surely(command)
 
 
 def _duration_ms(step: Step, event: RunEvent) -> float:

@@ -8,7 +8,7 @@ and those who wait for them compute. Expired entries are swept every SWEEP_S.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import structlog
@@ -16,6 +16,7 @@ from pydantic_core import from_json, to_json
 
 from hocket.coordinator.cache_store import Answer, CacheStore, Filling
 from hocket.coordinator.committer import AWAY
+from hocket.coordinator.core.aborting import reason_of
 from hocket.coordinator.core.commands import FillCache, LookUpCache, ReleaseCache
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.kit.bus import Bus
@@ -84,30 +85,40 @@ class StepCache:
             sweeping.cancel()
 
     async def _work(self) -> None:
-        """Do what is pending, a batch of each kind; what fails for a reason of its own is given up,
-        for those concerned ask again."""
-        fills, releases, asks = _first(self._fills), _first(self._releases), _first(self._asks)
-        while True:
-            try:
-                if fills:
-                    await self._tell(await self._store.fill([_filling(fill) for fill in fills]))
-                    fills = []
-                if releases:
-                    await self._tell(await self._store.release(releases))
-                    releases = []
-                if asks:
-                    answers = await self._store.look_up(asks)
-                    self._metrics.cache("wait", len(asks) - len(answers))
-                    await self._tell(answers)
-            except AWAY as error:
-                log.warning("cache_waits", reason=str(error) or type(error).__name__)
-                await asyncio.sleep(PAUSE_S)
-                continue
-            except Exception:
-                log.exception("cache_failed", questions=len(asks))
-            break
+        """Do what is pending, a batch of each kind. Of one that fails for a reason of its own each is
+        done by itself; what fails then is given up, for those concerned ask again."""
+        await self._surely(self._fill, _first(self._fills))
+        await self._surely(self._release, _first(self._releases))
+        await self._surely(self._ask, _first(self._asks))
         if self._asks or self._fills or self._releases:
             self._some.set()
+
+    async def _surely(self, work: Callable[[list[Any]], Awaitable[None]], items: list[Any]) -> None:
+        pending = [items] if items else []
+        while pending:
+            batch = pending.pop(0)
+            try:
+                await work(batch)
+            except AWAY as error:
+                log.warning("cache_waits", reason=reason_of(error))
+                await asyncio.sleep(PAUSE_S)
+                pending.insert(0, batch)
+            except Exception as error:
+                if len(batch) > 1:
+                    pending += [[item] for item in batch]
+                else:
+                    log.error("cache_failed", run_id=batch[0].run_id, reason=reason_of(error))
+
+    async def _fill(self, fills: list[FillCache]) -> None:
+        await self._tell(await self._store.fill([_filling(fill) for fill in fills]))
+
+    async def _release(self, releases: list[ReleaseCache]) -> None:
+        await self._tell(await self._store.release(releases))
+
+    async def _ask(self, asks: list[LookUpCache]) -> None:
+        answers = await self._store.look_up(asks)
+        self._metrics.cache("wait", len(asks) - len(answers))
+        await self._tell(answers)
 
     async def _tell(self, answers: Sequence[Answer]) -> None:
         for answer in answers:
@@ -140,8 +151,8 @@ class StepCache:
         while True:
             try:
                 swept = await self._store.sweep(SWEEP_ROWS)
-            except AWAY as error:
-                log.warning("cache_not_swept", reason=str(error) or type(error).__name__)
+            except Exception as error:  # it is tried again
+                log.warning("cache_not_swept", reason=reason_of(error))
                 swept = 0
             await asyncio.sleep(0 if swept == SWEEP_ROWS else SWEEP_S)
 

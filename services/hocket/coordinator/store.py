@@ -2,11 +2,13 @@
 and the fence together, or nothing."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import asyncpg
 
+from hocket.coordinator.batch import MAX_STATEMENT_CHARS, parts_of
+from hocket.coordinator.batch import Batch as Batch
 from hocket.coordinator.core.deadlines import Estimate
 from hocket.coordinator.core.outlooks import KeptEstimate
 from hocket.coordinator.core.records import (
@@ -14,10 +16,9 @@ from hocket.coordinator.core.records import (
     RUN_COLUMNS,
     STEP_COLUMNS,
     Row,
-    run_of,
-    step_of,
 )
-from hocket.coordinator.core.state import Run, Step
+from hocket.coordinator.core.remains import StoredRun, readable, steps_of
+from hocket.coordinator.core.state import Run
 from hocket.coordinator.untold import NOTHING, Told
 from hocket.schemas.errors import HocketError
 from hocket.schemas.repeats import StepPlace
@@ -33,22 +34,6 @@ class PartitionLost(HocketError):
     """Another coordinator owns the partition now (epoch {epoch} of partition {partition} is over)."""
 
     code = "partition_lost"
-
-
-@dataclass(slots=True)
-class Batch:
-    """What one commit writes. `offsets`: partition -> (epoch, applied_seq, applied_msg_id); `numbers`:
-    partition -> which of its epoch's batches this is; `told`: partition -> up to when the ends of its
-    runs were told, where that is news."""
-
-    offsets: dict[int, tuple[int, int, str]] = field(default_factory=dict)
-    numbers: dict[int, int] = field(default_factory=dict)
-    told: dict[int, Told] = field(default_factory=dict)
-    runs: list[Row] = field(default_factory=list)
-    steps: list[Row] = field(default_factory=list)
-    attempts: list[Row] = field(default_factory=list)
-    outlooks: list[Row] = field(default_factory=list)
-    """(partition, tenant, pipeline, path, weight, mean_ms, variance), each key once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,41 +60,58 @@ class Store:
         told = Told(row["told_ms"], *mark)
         return Offset(row["epoch"], row["applied_seq"], row["applied_msg_id"], told)
 
-    async def commit(self, batch: Batch) -> None:
+    async def commit(self, batch: Batch, max_chars: int = MAX_STATEMENT_CHARS) -> None:
         """Write a batch, or raise PartitionLost for the first partition that has another owner now and
-        write nothing. The same batch may be written again; after a later one it is refused."""
-        fences = [
-            (p, *o, batch.numbers.get(p, 0), *_told_row(batch.told.get(p)))
-            for p, o in sorted(batch.offsets.items())
-        ]
-        arguments = [
-            *_columns(fences, FENCE_WIDTH),
-            *_columns(batch.runs, len(RUN_COLUMNS)),
-            *_columns(batch.steps, len(STEP_COLUMNS)),
-            *_columns(batch.attempts, len(ATTEMPT_COLUMNS)),
-        ]
-        statement = _COMMIT
-        if batch.outlooks:  # seldom; the others need not carry empty arrays for it
-            statement = _COMMIT_WITH_OUTLOOKS
-            arguments += _columns(batch.outlooks, len(OUTLOOK_COLUMNS))
+        write nothing. The same batch may be written again; after a later one it is refused. More than
+        `max_chars` are written by several statements of one transaction."""
+        fences = _fences(batch)
+        parts = list(parts_of(batch, max_chars))
         try:
-            await self._pool.fetchval(statement, *arguments, timeout=COMMIT_TIMEOUT_S)
+            if len(parts) == 1 and not batch.closed:
+                statement, arguments = _statement(fences, batch)
+                await self._pool.fetchval(statement, *arguments, timeout=COMMIT_TIMEOUT_S)
+            else:
+                async with self._pool.acquire() as connection, connection.transaction():
+                    await _write(connection, fences, parts)
         except asyncpg.DivisionByZeroError:
-            lost = await self._pool.fetchrow(_LOST, *_columns(fences, FENCE_WIDTH)[:2])
-            assert lost is not None, (
-                "epochs never go back, and nobody waits for a batch that is late"
-            )
-            raise PartitionLost(partition=lost["partition"], epoch=lost["epoch"]) from None
+            raise await self._lost(fences) from None
 
-    async def in_flight(self, partition: int) -> list[tuple[Run, list[Step]]]:
+    async def rehearse(self, batch: Batch) -> None:
+        """Write a batch and take it back; raise what `commit` would."""
+        fences = _fences(batch)
+        try:
+            async with self._pool.acquire() as connection:
+                transaction = connection.transaction()
+                await transaction.start()
+                try:
+                    await _write(connection, fences, parts_of(batch))
+                finally:
+                    await transaction.rollback()
+        except asyncpg.DivisionByZeroError:
+            raise await self._lost(fences) from None
+
+    async def _lost(self, fences: list[Row]) -> PartitionLost:
+        lost = await self._pool.fetchrow(_LOST, *_columns(fences, FENCE_WIDTH)[:2])
+        assert lost is not None, "epochs never go back, and nobody waits for a batch that is late"
+        return PartitionLost(partition=lost["partition"], epoch=lost["epoch"])
+
+    async def in_flight(self, partition: int) -> list[StoredRun]:
         """Return the runs of a partition that have not ended and are not parked, with their steps."""
-        runs = [run_of(row) for row in await self._pool.fetch(_IN_FLIGHT, partition)]
-        steps: dict[str, list[Step]] = {run.run_id: [] for run in runs}
-        run_ids = list(steps)
+        runs = [readable(row) for row in await self._pool.fetch(_IN_FLIGHT, partition)]
+        rows: dict[str, list[Any]] = {run.run_id: [] for run, _ in runs}
+        run_ids = list(rows)
         for first in range(0, len(run_ids), MAX_RUNS_READ):
             for row in await self._pool.fetch(_STEPS, run_ids[first : first + MAX_RUNS_READ]):
-                steps[row["run_id"]].append(step_of(row))
-        return [(run, steps[run.run_id]) for run in runs]
+                rows[row["run_id"]].append(row)
+        return [(run, fault or steps_of(rows[run.run_id])) for run, fault in runs]
+
+    async def stored(self, run_id: str) -> StoredRun | None:
+        """Return a run with its steps, if there is one."""
+        row = await self._pool.fetchrow(_KNOWN, [run_id])
+        if row is None:
+            return None
+        run, fault = readable(row)
+        return run, fault or steps_of(await self._pool.fetch(_STEPS, [run_id]))
 
     async def parked(self, partition: int, until_ms: float, limit: int) -> list[tuple[str, float]]:
         """Return the parked runs of a partition that want to be woken by a time (epoch ms), and when,
@@ -120,16 +122,12 @@ class Store:
     async def ended_since(self, partition: int, since_ms: float) -> list[Run]:
         """Return the runs of a partition that ended at a time (epoch ms) or later, without steps."""
         rows = await self._pool.fetch(_ENDED, partition, since_ms)
-        return [run_of(row) for row in rows]
+        return [readable(row)[0] for row in rows]
 
     async def known(self, run_ids: Sequence[str]) -> dict[str, Run]:
         """Return those of the runs that are in Postgres, without their steps."""
         rows = await self._pool.fetch(_KNOWN, list(run_ids))
-        return {row["run_id"]: run_of(row) for row in rows}
-
-    async def steps(self, run_id: str) -> list[Step]:
-        """Return the steps of a run."""
-        return [step_of(row) for row in await self._pool.fetch(_STEPS, [run_id])]
+        return {row["run_id"]: readable(row)[0] for row in rows}
 
     async def place(self, run_id: str, step: str) -> StepPlace | None:
         """Return where a step of a run stands, if there is one of that name."""
@@ -163,6 +161,35 @@ class Store:
         """Keep estimates by (tenant, pipeline, path)."""
         rows = [(t, p, path, e.weight, e.mean_ms, e.variance) for t, p, path, e in durations]
         await self._pool.executemany(_KEEP_DURATION, rows)
+
+
+def _fences(batch: Batch) -> list[Row]:
+    return [
+        (p, *o, batch.numbers.get(p, 0), *_told_row(batch.told.get(p)))
+        for p, o in sorted(batch.offsets.items())
+    ]
+
+
+async def _write(connection: Any, fences: list[Row], parts: Iterable[Batch]) -> None:
+    closed: list[str] = []
+    for part in parts:
+        statement, arguments = _statement(fences, part)
+        await connection.fetchval(statement, *arguments, timeout=COMMIT_TIMEOUT_S)
+        closed += part.closed
+    if closed:
+        await connection.execute(_CLOSE, closed, timeout=COMMIT_TIMEOUT_S)
+
+
+def _statement(fences: list[Row], batch: Batch) -> tuple[str, list[tuple[Any, ...]]]:
+    arguments = [
+        *_columns(fences, FENCE_WIDTH),
+        *_columns(batch.runs, len(RUN_COLUMNS)),
+        *_columns(batch.steps, len(STEP_COLUMNS)),
+        *_columns(batch.attempts, len(ATTEMPT_COLUMNS)),
+    ]
+    if not batch.outlooks:  # seldom; the others need not carry empty arrays for it
+        return _COMMIT, arguments
+    return _COMMIT_WITH_OUTLOOKS, arguments + _columns(batch.outlooks, len(OUTLOOK_COLUMNS))
 
 
 def _told_row(told: Told | None) -> tuple[float | None, ...]:
@@ -280,6 +307,14 @@ SELECT 1 / ((SELECT count(*) FROM fence) = cardinality($1::integer[]))::integer
 """
 _COMMIT = _WRITES + _FENCED
 _COMMIT_WITH_OUTLOOKS = _WRITES + _OUTLOOK_WRITES + _FENCED
+# What stayed open in Postgres of runs that were ended without their steps' rows.
+_CLOSE = """
+UPDATE hocket.step AS step
+SET state = 'cancelled', finished_at = run.finished_at, wake_at = NULL
+FROM hocket.run AS run
+WHERE step.run_id = ANY($1::text[]) AND step.finished_at IS NULL
+  AND run.run_id = step.run_id AND run.finished_at IS NOT NULL
+"""
 _IN_FLIGHT = f"""
 SELECT {_read(RUN_COLUMNS)} FROM hocket.run
 WHERE partition = $1 AND finished_at IS NULL AND parked_until IS NULL

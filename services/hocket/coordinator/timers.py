@@ -7,6 +7,7 @@ that the log alone explains the state.
 import asyncio
 import heapq
 from collections.abc import Callable
+from math import isnan
 
 from hocket.kit.clock import now_ms
 
@@ -28,6 +29,8 @@ class Timers:
 
     def arm(self, run_id: str, at_ms: float) -> None:
         """Fire for a run at a time (epoch ms); earlier demands stay."""
+        if isnan(at_ms):
+            return  # it would never come, and be looked at for ever
         earliest = self._heap[0][0] if self._heap else float("inf")
         heapq.heappush(self._heap, (at_ms, run_id))
         if len(self._heap) > self._sweep_at:

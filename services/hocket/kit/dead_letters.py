@@ -15,12 +15,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from hocket.kit.bus import Bus, BusUnavailable
 from hocket.kit.events import IDEMPOTENCY_KEY
 from hocket.kit.wire import headers_of
 from hocket.schemas import subjects
+from hocket.schemas.bounded import stored_text
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError, PayloadTooLarge
 
 SUBJECT = "Hocket-Dead-Subject"
@@ -75,6 +76,11 @@ class DeadLetterForeign(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class RunLetterSettled(DeadLetterSettled):
+    """The run `{run_id}` has ended with this error. Retry it once the cause is mended:
+    `hocket runs retry {run_id}`."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
     """A message with the error that buried it; `seq` names it. `tenant` is UNATTRIBUTED where the
@@ -119,7 +125,7 @@ async def bury(
     its way (deliveries, who had it) belongs into the error's details. Without a `tenant` the letter is
     the one's that the message names. One that fills the server's limit loses its headers, and then its
     end: the letter says so."""
-    text = error.model_copy(update={"message": error.message[:MAX_ERROR_CHARS]}).model_dump_json()
+    text = _text_of(error)
     kept = {n: v for n, v in (headers or {}).items() if not n.lower().startswith(_SERVERS)}
     if msg_id := (headers or {}).get("Nats-Msg-Id"):
         kept[MSG_ID] = msg_id
@@ -131,6 +137,21 @@ async def bury(
         room = too_large.fields["limit_bytes"] - LETTER_BYTES
         letter[CUT] = f"{len(payload)} bytes with {len(kept)} headers"
         await bus.publish(where, payload[:room], headers=letter, reserve_bytes=0)
+
+
+def post_run(bus: Bus, *, run_id: str, tenant: str, pipeline: str, error: ErrorInfo) -> None:
+    """Keep the name of a run that was set aside as a whole; it is not waited for."""
+    named = {"run_id": run_id, "tenant": tenant, "pipeline": pipeline}
+    payload = to_json(
+        {name: stored_text(value, limit=MAX_NAME_CHARS) for name, value in named.items()}
+    )
+    bus.post(
+        subjects.dead_letter("run", _tenant_of("run", "", payload)),
+        payload,
+        msg_id=f"{run_id}:set-aside:{error.code}",
+        headers={SUBJECT: "", ERROR: _text_of(error)},
+        reserve_bytes=0,
+    )
 
 
 async def list_(
@@ -186,6 +207,8 @@ async def redrive(bus: Bus, seq: int, *, tenant: str | None = None) -> None:
     """Publish a dead letter (of that tenant) where it came from, then drop it; raise DeadLetterSettled
     for a step whose result would be too late, DeadLetterForeign for what came from nowhere."""
     letter = await show(bus, seq, tenant=tenant)
+    if letter.source == "run":
+        raise RunLetterSettled(run_id=letter.context.get("run_id", ""))
     if not _is_ours(letter):
         raise DeadLetterForeign(
             seq=seq, subject=letter.subject[:MAX_NAME_CHARS], source=letter.source
@@ -227,6 +250,14 @@ def _is_ours(letter: DeadLetter) -> bool:
         return fits and letter.subject.startswith("hocket.task.") and tokens[2] == letter.tenant
     start = _CAME_FROM.get(letter.source)
     return start is not None and letter.subject.startswith(start) and "*" not in letter.subject
+
+
+def _text_of(error: ErrorInfo) -> str:
+    short = error.model_copy(update={"message": stored_text(error.message, limit=MAX_ERROR_CHARS)})
+    try:
+        return short.model_dump_json()
+    except ValueError:  # something in it cannot be said in JSON
+        return ErrorInfo(code=error.code, message=short.message).model_dump_json()
 
 
 def _body(payload: bytes) -> dict[str, Any]:

@@ -32,12 +32,12 @@ def test_the_oldest_go_when_there_are_too_many_bytes() -> None:
 
 
 async def test_a_cancellation_that_overtakes_its_run_is_held() -> None:
-    async def known(run_ids: list[str]) -> dict[str, Any]:
-        return {}
+    async def stored(run_id: str) -> None:
+        return None
 
     names = ("catalog", "durations", "load", "step_cache", "dispatcher", "metrics", "committer")
     parts: dict[str, Any] = {**dict.fromkeys(names), "bus": SimpleNamespace(losses=0)}
-    partition = Partition(0, partitions=1, store=SimpleNamespace(known=known), **parts)  # type: ignore[arg-type]
+    partition = Partition(0, partitions=1, store=SimpleNamespace(stored=stored), **parts)  # type: ignore[arg-type]
     cancel = CancelRequested(run_id="r1", reason="parent")
     await partition._apply(cancel, 1.0)
     assert partition._orphans.take("r1") == [cancel]

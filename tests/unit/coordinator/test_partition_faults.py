@@ -34,7 +34,7 @@ def message(seq: int) -> LogMessage:
 
 
 def partition_with(notes: Notes) -> Partition:
-    metrics = SimpleNamespace(applied=lambda kind: None)
+    metrics = SimpleNamespace(applied=lambda kind: None, set_aside=lambda what: None)
     names = ("store", "catalog", "durations", "load", "step_cache")
     parts: dict[str, Any] = {**dict.fromkeys(names), "bus": notes, "committer": notes}
     parts["dispatcher"] = SimpleNamespace(release=lambda: None)
@@ -59,7 +59,7 @@ async def test_an_event_that_breaks_a_rule_is_buried_and_the_next_is_applied(
     monkeypatch.setattr(module.dead_letters, "bury", bury)
     await partition.handle(message(7))
     await partition.handle(message(8))
-    assert buried == [("log", "log_event_failed")] * 2
+    assert buried == [("log", "event_not_applicable")] * 2
     assert notes.applied_seqs == [7, 8]
 
 

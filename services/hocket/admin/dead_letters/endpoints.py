@@ -16,7 +16,7 @@ from hocket.schemas.rest import DeadLetter, DeadLetterList, Redriven
 MAX_SEQ = 2**63 - 1
 
 Source = Annotated[
-    Literal["task", "step", "log", "usage"] | None,
+    Literal["task", "step", "log", "run", "usage"] | None,
     Query(description="Only those that came from there."),
 ]
 Seq = Annotated[int, Path(ge=1, le=MAX_SEQ, description="The number of a dead letter.")]

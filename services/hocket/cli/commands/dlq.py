@@ -21,6 +21,7 @@ class Source(StrEnum):
     TASK = "task"
     STEP = "step"
     LOG = "log"
+    RUN = "run"
     USAGE = "usage"
 
 

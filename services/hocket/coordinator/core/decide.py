@@ -54,7 +54,7 @@ from hocket.coordinator.core.unfolding import (
     begin,
 )
 from hocket.coordinator.core.waits import resume_deadline, signal_received, wait_timed_out
-from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import (
     AttemptFinished,
     CacheAnswered,
@@ -116,6 +116,26 @@ def reject(event: RunAccepted, *, partition: int, now_ms: float) -> Decision:
         finished_at_ms=not_before(now_ms),
     )
     return Decision(run, (EndRun(finished_of(run)),), run_changed=True)
+
+
+def refuse(event: RunAccepted, error: ErrorInfo, *, partition: int, now_ms: float) -> Decision:
+    """Return the only decision of a run that could not begin: it has failed."""
+    run = replace(
+        _run_of(event, partition, now_ms, None),
+        status=RunStatus.FAILED,
+        error=error,
+        finished_at_ms=not_before(now_ms),
+    )
+    return Decision(run, (EndRun(finished_of(run)),), run_changed=True)
+
+
+def abort(
+    run: Run, error: ErrorInfo, *, now_ms: float, plan: Plan, outlook: Outlook, epoch: int
+) -> Decision:
+    """End a run that cannot go on."""
+    u = begin(run, plan=plan, outlook=outlook, now_ms=now_ms, epoch=epoch)
+    end_run(u, RunStatus.FAILED, error=error)
+    return _settle_all(u)
 
 
 def _run_of(event: RunAccepted, partition: int, now_ms: float, reuse: Reuse | None) -> Run:

@@ -4,6 +4,8 @@ Rows are tuples in the order of RUN_COLUMNS, STEP_COLUMNS and ATTEMPT_COLUMNS; J
 times are epoch milliseconds.
 """
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from decimal import Decimal
@@ -41,6 +43,8 @@ from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan, compile_emit
 from hocket.schemas.pipeline.spec import PlanningNode
 
 Row = tuple[Any, ...]
+_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
+"""The escape of U+0000 in a JSON text, and not the six characters that look like it."""
 
 RUN_COLUMNS: Mapping[str, str] = {
     "run_id": "text",
@@ -434,8 +438,13 @@ def _json(value: Any) -> str | None:
         return None
     text = to_json(value, inf_nan_mode="null").decode()
     # Postgres' jsonb has no NUL; a model's output may
-    return text.replace("\\u0000", "\\ufffd") if "\\u0000" in text else text
+    return _NUL.sub(r"\1\\ufffd", text) if "\\u0000" in text else text
 
 
 def _parsed(text: str | None) -> Any:
-    return None if text is None else from_json(text)
+    if text is None:
+        return None
+    try:
+        return from_json(text)
+    except ValueError:  # it nests deeper than that parser goes, and Postgres and Python go
+        return json.loads(text)
