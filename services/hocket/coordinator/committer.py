@@ -340,7 +340,11 @@ class Committer:
             part.aside[run_id] = Kept(before + 1)
             return
         late = dirty.run.ended and not dirty.run_changed
-        ended = tenure.refused(dirty.run, error, late)
+        try:
+            ended = tenure.refused(dirty.run, error, late)
+        except Exception:  # it cannot even be ended; its rows are no reason to stop the others'
+            log.exception("run_not_ended", run_id=run_id)
+            ended = None
         if late or ended is None:
             part.aside[run_id] = Kept.NOTHING
             return

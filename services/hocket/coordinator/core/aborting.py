@@ -17,7 +17,7 @@ from hocket.coordinator.core.commands import (
 from hocket.coordinator.core.decide import Decision, abort
 from hocket.coordinator.core.ending import finished_of
 from hocket.coordinator.core.moments import not_before
-from hocket.coordinator.core.remains import bare_error
+from hocket.coordinator.core.remains import bare_error, moment
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.state import TERMINAL, Role, Run, RunStatus, Step, StepState
 from hocket.schemas.bounded import stored_text
@@ -91,10 +91,16 @@ def aborted(
 
 def altered(run: Run, error: ErrorInfo) -> Decision:
     """Return the end of a run that ended in a way which cannot be stored: a success is none then."""
-    if run.status in (RunStatus.SUCCEEDED, RunStatus.DEGRADED):
-        ended = replace(run, status=RunStatus.FAILED, output=None, error=error)
-    else:
-        ended = replace(run, output=None, error=run.error and bare_error(run.error))
+    succeeded = run.status in (RunStatus.SUCCEEDED, RunStatus.DEGRADED)
+    ended = replace(
+        run,
+        status=RunStatus.FAILED if succeeded else run.status,
+        output=None,
+        error=error if succeeded or run.error is None else bare_error(run.error),
+        accepted_at_ms=moment(run.accepted_at_ms),
+        deadline_at_ms=moment(run.deadline_at_ms),
+        finished_at_ms=moment(run.finished_at_ms),
+    )
     return Decision(ended, (EndRun(finished_of(ended)),), (), True)
 
 
@@ -124,6 +130,8 @@ def closed(run: Run, error: ErrorInfo, *, now_ms: float) -> Decision:
         status=RunStatus.FAILED,
         output=None,
         error=error,
+        accepted_at_ms=moment(run.accepted_at_ms),
+        deadline_at_ms=moment(run.deadline_at_ms),
         finished_at_ms=finished_at_ms,
         critical_path=(),
         reuse=None,

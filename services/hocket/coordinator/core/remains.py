@@ -41,9 +41,9 @@ def bare_run_row(run: Run, *, first: bool, barest: bool = False) -> Row:
         input=run.input if keep_input else {},
         output=None,
         error=bare_error(run.error),
-        accepted_at_ms=_moment(run.accepted_at_ms),
-        deadline_at_ms=_moment(run.deadline_at_ms),
-        finished_at_ms=_moment(run.finished_at_ms),
+        accepted_at_ms=moment(run.accepted_at_ms),
+        deadline_at_ms=moment(run.deadline_at_ms),
+        finished_at_ms=moment(run.finished_at_ms),
         budget_usd=None if run.budget_usd is None else _usd(run.budget_usd),
         spent_usd=_usd(run.spent_usd),
         idempotency_key=None if barest else _text(run.idempotency_key),
@@ -63,7 +63,7 @@ def bare_run_row(run: Run, *, first: bool, barest: bool = False) -> Row:
 def bare_step_row(run_id: str, step: Step) -> Row:
     """Return the row of a step without its values."""
     times = ("ready_at_ms", "dispatched_at_ms", "started_at_ms", "finished_at_ms", "deadline_at_ms")
-    moments = {name: _moment(at_ms) for name in times if (at_ms := getattr(step, name)) is not None}
+    moments = {name: moment(at_ms) for name in times if (at_ms := getattr(step, name)) is not None}
     bare = replace(
         step,
         input=None,
@@ -93,7 +93,7 @@ def bare_attempt_row(run_id: str, attempt: RecordAttempt) -> Row:
         error=None if attempt.error is None else bare_error(attempt.error),
         dispatched_at_ms=None,
         started_at_ms=None,
-        finished_at_ms=_moment(attempt.finished_at_ms),
+        finished_at_ms=moment(attempt.finished_at_ms),
         worker=str(stored_text(attempt.worker, limit=MAX_TEXT_CHARS)),
     )
     return attempt_row(run_id, bare)
@@ -171,7 +171,8 @@ def _text(text: str | None) -> str | None:
     return None if text is None else str(stored_text(text, limit=MAX_TEXT_CHARS))
 
 
-def _moment(at_ms: float | None) -> float:
+def moment(at_ms: float | None) -> float:
+    """Return a moment that Postgres and messages can hold."""
     if at_ms is None or not math.isfinite(at_ms):
         return LAST_MS
     return min(max(at_ms, FIRST_MS), LAST_MS)
