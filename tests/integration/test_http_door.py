@@ -483,7 +483,11 @@ async def test_paths_and_methods(house: House, method: str, path: str, status: i
 async def test_what_is_no_body_is_a_bad_request(house: House, body: bytes) -> None:
     async with (
         aiohttp.ClientSession() as session,
-        session.post(f"{house.gateway.url}/chat/completions", data=body) as response,
+        session.post(
+            f"{house.gateway.url}/chat/completions",
+            data=body,
+            headers={"Content-Type": "application/json"},
+        ) as response,
     ):
         assert response.status == 400
         assert (await response.json())["error"]["code"] == "invalid_request"
