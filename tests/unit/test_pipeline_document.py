@@ -62,7 +62,7 @@ def test_aliases_cannot_make_a_small_file_into_a_huge_value() -> None:
     ("body", "reason"),
     [
         (b"{", "it is not JSON"),
-        (b"\xff", "it is not JSON"),
+        (b"\xff", "it is not UTF-8"),
         (b'{"a": NaN}', "NaN is not a number in JSON"),
         (b'{"a": 1e999}', "not a finite number"),
         (b'{"a": "\\ud800"}', "half of a surrogate pair"),

@@ -1,8 +1,11 @@
-"""Values that JSON, NATS and Postgres can all carry.
+"""Values that JSON, NATS and Postgres can all carry: docs/values.md.
 
-Python's own parser accepts more than JSON has (`NaN`), and Postgres takes less than JSON has: no
-character U+0000, no half of a surrogate pair. What comes from outside is checked here once, so that
-no later station has to refuse it.
+Python's own parser accepts more than JSON has (`NaN`, a key given twice, UTF-16), and Postgres takes
+less than JSON has: no character U+0000, no half of a surrogate pair. What comes from outside is checked
+here once, so that no later station has to refuse it.
+
+A value is looked at level by level, without recursion, and only one that is refused is walked again to
+name the place.
 """
 
 import json
@@ -16,29 +19,93 @@ MAX_DEPTH = 64
 """How deep arrays and objects may nest."""
 MAX_INTEGER_DIGITS = 1_000
 """Longer integers take quadratic time to read and print."""
+MAX_FIELD_CHARS = 200
+"""Of the name of a place in an error."""
+
+_INTEGER_LIMIT = 10**MAX_INTEGER_DIGITS
+_PLAIN_KINDS = (str, int, float, bool, type(None), dict, list, tuple)
 
 
-def parse_json(body: bytes | str, field: str = "input") -> Any:
-    """Return the value of a JSON text, or raise InvalidInput naming the place in `field`."""
+class _KeyTwice(ValueError):
+    pass
+
+
+def parse_json(body: bytes | str, field: str = "input", *, max_values: int | None = None) -> Any:
+    """Return the value of a JSON text, or raise InvalidInput naming the place in `field`. `max_values`
+    bounds how many keys, items and scalars it may have."""
     try:
-        value = json.loads(body, parse_int=_integer, parse_constant=_no_constant)
+        text = body if isinstance(body, str) else body.decode()
+        value = json.loads(
+            text, object_pairs_hook=_object, parse_constant=_no_constant, strict=True
+        )
     except RecursionError:
         raise _too_deep(field) from None
-    except ValueError as error:
+    except UnicodeDecodeError as error:
+        reason = f"it is not UTF-8 (byte {error.start}: 0x{error.object[error.start]:02x})"
+        raise _not_json(field, reason) from None
+    except _KeyTwice as error:
         raise InvalidInput(
-            field=field, reason=f"it is not JSON ({error})", cure="Send one JSON value in UTF-8."
+            field=field, reason=f"the key {error} stands twice", cure="Send each key once."
         ) from None
-    check_plain(value, field)
+    except json.JSONDecodeError as error:
+        raise _not_json(field, f"it is not JSON ({error})") from None
+    except ValueError as error:
+        if "integer string conversion" in str(error):
+            raise _too_long(field) from None
+        raise _not_json(field, f"it is not JSON ({error})") from None
+    check_plain(value, field, max_values=max_values)
     return value
 
 
-def check_plain(value: Any, field: str = "input", depth: int = 0) -> None:
+def check_plain(value: Any, field: str = "input", *, max_values: int | None = None) -> None:
     """Raise InvalidInput naming the place of the first part that cannot be carried."""
+    level, depth, values = [value], 0, 0
+    while level:
+        values += len(level)
+        if max_values is not None and values > max_values:
+            raise _too_many(field, max_values)
+        below: list[Any] = []
+        for item in level:
+            kind = type(item)
+            if kind is str:
+                carried = item.isascii() or _is_unicode(item)
+                carried = carried and "\x00" not in item
+            elif kind is dict:
+                carried = depth < MAX_DEPTH and all(map(_is_key, item))
+                below.extend(item.values())
+            elif kind is list or kind is tuple:
+                carried = depth < MAX_DEPTH
+                below.extend(item)
+            elif kind is float:
+                carried = math.isfinite(item)
+            elif kind is int:
+                carried = -_INTEGER_LIMIT < item < _INTEGER_LIMIT
+            else:
+                carried = item is None or kind is bool
+            if not carried:
+                _refuse(value, field, 0)
+                below.extend(_parts(item))  # of a kind that is derived from these, and well
+        level, depth = below, depth + 1
+
+
+def shown_place(*parts: object) -> str:
+    """Return the name of a place, cut, with what is not Unicode text replaced."""
+    place = ".".join(map(str, parts))[:MAX_FIELD_CHARS]
+    return place.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
+
+
+def _refuse(value: Any, field: str, depth: int) -> None:
+    """Raise InvalidInput for the first part of a value that cannot be carried, if there is one."""
     if isinstance(value, str):
         _check_text(value, field)
+    elif isinstance(value, bool) or value is None:
+        return
     elif isinstance(value, float):
         if not math.isfinite(value):
             raise _not_finite(field)
+    elif isinstance(value, int):
+        if abs(value) >= _INTEGER_LIMIT:
+            raise _too_long(field)
     elif isinstance(value, Mapping):
         _check_depth(depth, field)
         for key, item in value.items():
@@ -47,12 +114,12 @@ def check_plain(value: Any, field: str = "input", depth: int = 0) -> None:
                     field=field, reason=f"the key {key!r} is not text", cure="Put it in quotes."
                 )
             _check_text(key, field)
-            check_plain(item, f"{field}.{key}", depth + 1)
+            _refuse(item, shown_place(field, key), depth + 1)
     elif isinstance(value, list | tuple):
         _check_depth(depth, field)
         for index, item in enumerate(value):
-            check_plain(item, f"{field}.{index}", depth + 1)
-    elif not (value is None or isinstance(value, bool | int)):
+            _refuse(item, shown_place(field, index), depth + 1)
+    else:
         raise InvalidInput(
             field=field,
             reason=f"a {type(value).__name__} is not JSON",
@@ -60,10 +127,34 @@ def check_plain(value: Any, field: str = "input", depth: int = 0) -> None:
         )
 
 
-def _integer(digits: str) -> int:
-    if len(digits) > MAX_INTEGER_DIGITS:
-        raise ValueError(f"an integer has more than {MAX_INTEGER_DIGITS} digits")
-    return int(digits)
+def _parts(item: Any) -> list[Any]:
+    """Return what is in a mapping or list of a derived kind."""
+    if type(item) in _PLAIN_KINDS:
+        return []
+    if isinstance(item, Mapping):
+        return list(item.values())
+    return list(item) if isinstance(item, list | tuple) else []
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_key(key: Any) -> bool:
+    return type(key) is str and "\x00" not in key and (key.isascii() or _is_unicode(key))
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise _KeyTwice(f"`{shown_place(twice)}`")
+    return value
 
 
 def _no_constant(name: str) -> Any:
@@ -77,14 +168,12 @@ def _check_text(text: str, field: str) -> None:
             reason="it holds the character U+0000, which Postgres cannot store",
             cure="Remove it, or send the bytes in base64.",
         )
-    try:
-        text.encode()
-    except UnicodeEncodeError:
+    if not _is_unicode(text):
         raise InvalidInput(
-            field=field.encode("utf-8", "replace").decode(),
+            field=field,
             reason="it holds half of a surrogate pair, which is not Unicode text",
             cure="Send whole characters.",
-        ) from None
+        )
 
 
 def _check_depth(depth: int, field: str) -> None:
@@ -92,11 +181,29 @@ def _check_depth(depth: int, field: str) -> None:
         raise _too_deep(field)
 
 
+def _not_json(field: str, reason: str) -> InvalidInput:
+    return InvalidInput(field=field, reason=reason, cure="Send one JSON value in UTF-8.")
+
+
 def _too_deep(field: str) -> InvalidInput:
     return InvalidInput(
         field=field,
         reason=f"it nests deeper than {MAX_DEPTH} levels",
         cure="Send a flatter value.",
+    )
+
+
+def _too_long(field: str) -> InvalidInput:
+    return InvalidInput(
+        field=field,
+        reason=f"an integer has more than {MAX_INTEGER_DIGITS} digits",
+        cure="Send it as text.",
+    )
+
+
+def _too_many(field: str, limit: int) -> InvalidInput:
+    return InvalidInput(
+        field=field, reason=f"it has more than {limit} values", cure="Send fewer at once."
     )
 
 

@@ -4,11 +4,20 @@ Times are RFC 3339 in UTC (`*_at`), durations milliseconds (`*_ms`), money decim
 dollars (`*_usd`). Unknown fields in a request are refused, so that a misspelt one is not lost.
 """
 
+import re
 from datetime import date, datetime
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+)
 
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import CallDecision, ExperimentState, Priority
@@ -22,6 +31,9 @@ MAX_REPLY_WAIT_MS = 60_000
 MAX_PAGE = 500
 DEFAULT_PAGE = 50
 MAX_VERSION = 2**31 - 1
+MAX_BUDGET_USD = 999_999_999
+USD = re.compile(r"^[0-9]{1,9}(\.[0-9]{1,9})?$", re.ASCII)
+_NANO = Decimal("1e-9")
 
 
 def _checked(value: Any) -> Any:
@@ -29,10 +41,51 @@ def _checked(value: Any) -> Any:
     return value
 
 
+def _number(value: Any) -> Any:
+    """Let a JSON number in, and no text or boolean that could be read as one."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("it is not a number")
+    return value
+
+
+def _budget(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return value
+    if isinstance(value, str):
+        if not USD.fullmatch(value):
+            raise ValueError("it is not an amount of dollars with at most 9 places, as in 0.25")
+        return Decimal(value)
+    number = _number(value)
+    if not 0 <= number <= MAX_BUDGET_USD:
+        raise ValueError(f"it is not between 0 and {MAX_BUDGET_USD}")
+    return Decimal(repr(number)).quantize(_NANO, rounding=ROUND_CEILING)
+
+
 PlainJson = Annotated[Any, AfterValidator(_checked)]
 PlainObject = Annotated[dict[str, Any], AfterValidator(_checked)]
 Token = Annotated[str, Field(pattern=f"^{TOKEN.pattern}$")]
-Version = Annotated[int, Field(ge=1, le=MAX_VERSION)]
+Version = Annotated[int, Field(ge=1, le=MAX_VERSION), BeforeValidator(_number)]
+DeadlineMs = Annotated[float, Field(gt=0, le=MAX_WAIT_MS), BeforeValidator(_number)]
+ReplyWaitMs = Annotated[float, Field(ge=0, le=MAX_REPLY_WAIT_MS), BeforeValidator(_number)]
+BudgetUsd = Annotated[
+    Decimal,
+    BeforeValidator(_budget),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": USD.pattern},
+                {"type": "number", "minimum": 0, "maximum": MAX_BUDGET_USD},
+            ]
+        }
+    ),
+]
+"""US dollars: a decimal string with at most nine places, or a number, which is rounded up to that."""
+Usd = Annotated[
+    Decimal,
+    PlainSerializer(lambda amount: format(amount, "f"), return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "pattern": r"^-?[0-9]+(\.[0-9]+)?$"}, mode="serialization"),
+]
+"""US dollars as a plain decimal string, never with an exponent."""
 Key = Annotated[str, Field(min_length=1, max_length=MAX_KEY_CHARS, pattern=r"^[\x21-\x7e]+$")]
 """An idempotency key: printable ASCII without spaces, since it travels in headers."""
 
@@ -112,12 +165,12 @@ class RunSubmission(Request):
     pipeline: Token
     input: PlainObject = Field(default_factory=dict)
     idempotency_key: Key | None = None
-    deadline_ms: float | None = Field(None, gt=0, le=MAX_WAIT_MS)
+    deadline_ms: DeadlineMs | None = None
     """From now; without it the pipeline's SLO."""
     priority: Priority | None = Field(None, alias="class")
-    budget_usd: Decimal | None = Field(None, ge=0, max_digits=18, decimal_places=9)
+    budget_usd: BudgetUsd | None = None
     version: Version | None = None
-    wait_ms: float = Field(0, ge=0, le=MAX_REPLY_WAIT_MS)
+    wait_ms: ReplyWaitMs = 0
 
 
 class RetryBody(Request):
@@ -125,10 +178,10 @@ class RetryBody(Request):
     the pipeline's SLO from now. Without `idempotency_key` the same request is the same new run."""
 
     idempotency_key: Key | None = None
-    deadline_ms: float | None = Field(None, gt=0, le=MAX_WAIT_MS)
+    deadline_ms: DeadlineMs | None = None
     priority: Priority | None = Field(None, alias="class")
-    budget_usd: Decimal | None = Field(None, ge=0, max_digits=18, decimal_places=9)
-    wait_ms: float = Field(0, ge=0, le=MAX_REPLY_WAIT_MS)
+    budget_usd: BudgetUsd | None = None
+    wait_ms: ReplyWaitMs = 0
 
 
 class RerunBody(RetryBody):
@@ -185,8 +238,8 @@ class RunSummary(Reply):
     duration_ms: float | None = None
     met_deadline: bool | None = None
     degraded: bool = False
-    spent_usd: Decimal
-    budget_usd: Decimal | None = None
+    spent_usd: Usd
+    budget_usd: Usd | None = None
 
 
 class RunRepeats(Reply):
@@ -258,7 +311,7 @@ class StepSource(Reply):
     kind: Literal["cache", "run"]
     run_id: str
     step: str
-    saved_usd: Decimal | None = None
+    saved_usd: Usd | None = None
 
 
 class StepDetail(Reply):
@@ -304,7 +357,7 @@ class NodeCost(Reply):
     input_tokens: int
     output_tokens: int
     cached_tokens: int
-    cost_usd: Decimal
+    cost_usd: Usd
     mean_latency_ms: float
 
 
@@ -315,9 +368,9 @@ class RunCost(Reply):
     calls: int
     input_tokens: int
     output_tokens: int
-    cost_usd: Decimal
+    cost_usd: Usd
     cache_hits: int = 0
-    cache_saved_usd: Decimal = Decimal(0)
+    cache_saved_usd: Usd = Decimal(0)
     nodes: tuple[NodeCost, ...]
 
 
@@ -352,7 +405,7 @@ class PipelineDayCost(Reply):
     input_tokens: int
     output_tokens: int
     cached_tokens: int
-    cost_usd: Decimal
+    cost_usd: Usd
 
 
 class PipelineCosts(Reply):
@@ -372,7 +425,7 @@ class PipelineNodeCost(Reply):
     failed_calls: int
     input_tokens: int
     output_tokens: int
-    cost_usd: Decimal
+    cost_usd: Usd
     mean_latency_ms: float
 
 
@@ -393,7 +446,7 @@ class KindCost(Reply):
     runs: int
     input_tokens: int
     output_tokens: int
-    cost_usd: Decimal
+    cost_usd: Usd
 
 
 class KindCosts(Reply):
@@ -412,7 +465,7 @@ class CacheSaving(Reply):
     day: date
     hits: int
     runs: int
-    saved_usd: Decimal
+    saved_usd: Usd
 
 
 class CacheSavings(Reply):
@@ -433,7 +486,7 @@ class RunCostRow(Reply):
     calls: int
     input_tokens: int
     output_tokens: int
-    cost_usd: Decimal
+    cost_usd: Usd
 
 
 class RunCosts(Reply):
@@ -465,7 +518,7 @@ class CallAttempt(Reply):
     input_tokens: int
     output_tokens: int
     cached_tokens: int
-    cost_usd: Decimal
+    cost_usd: Usd
     started_at: datetime
     latency_ms: float
     experiment: str | None = None

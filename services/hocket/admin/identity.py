@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends, Header
 
-from hocket.schemas.subjects import check_token
+from hocket.schemas.rest import Token
 
 DEFAULT_TENANT = "default"
 TENANT_HEADER = "X-Hocket-Tenant"
@@ -22,11 +22,11 @@ class Caller:
 
 def resolve_caller(
     tenant: Annotated[
-        str, Header(alias=TENANT_HEADER, description="On whose behalf the request acts.")
+        Token, Header(alias=TENANT_HEADER, description="On whose behalf the request acts.")
     ] = DEFAULT_TENANT,
 ) -> Caller:
-    """Return the caller of a request; raises InvalidInput for a tenant that cannot be a name."""
-    return Caller(tenant=check_token(TENANT_HEADER, tenant), name=f"api:{tenant}")
+    """Return the caller of a request."""
+    return Caller(tenant=tenant, name=f"api:{tenant}")
 
 
 CallerDep = Annotated[Caller, Depends(resolve_caller)]

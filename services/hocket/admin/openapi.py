@@ -11,7 +11,8 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from hocket.admin.errors import PROBLEM_TYPE
-from hocket.schemas.rest import ErrorReply
+from hocket.schemas.pipeline.spec import pipeline_schema
+from hocket.schemas.rest import ErrorReply, RunResult, StepDetail
 
 Json = dict[str, Any]
 
@@ -36,6 +37,7 @@ WRITES = frozenset({"post", "put", "patch", "delete"})
 PROBLEM = {
     "content": {PROBLEM_TYPE: {"schema": {"$ref": f"#/components/schemas/{ErrorReply.__name__}"}}}
 }
+PIPELINE = "Pipeline"
 RUN_ID = "run_id"
 RUN_LINKS = {
     "show_run": "GET",
@@ -58,8 +60,11 @@ def document(app: FastAPI) -> Json:
             routes=app.routes,
         )
         _add_problem(found)
+        _add_pipeline(found)
+        _add_events(found)
         for method, operation in _operations(found):
             _add_refusals(method, operation)
+            _drop_null(operation)
         _add_links(found)
         app.openapi_schema = found
     return app.openapi_schema
@@ -87,6 +92,63 @@ def _add_refusals(method: str, operation: Json) -> None:
     for status, text in told.items():
         responses[str(status)] = {"description": text, **PROBLEM}
     operation["responses"] = dict(sorted(responses.items()))
+
+
+def _add_pipeline(found: Json) -> None:
+    """Say what a pipeline's file begins with; what nodes may hold stands at `/v1/schemas/pipeline`."""
+    whole = pipeline_schema()
+    node = {"type": "object", "required": ["type"], "properties": {"type": {"type": "string"}}}
+    own = {name: whole["properties"][name] for name in ("pipeline", "description", "slo_ms")}
+    found["components"]["schemas"][PIPELINE] = {
+        "type": "object",
+        "description": "A pipeline. Its whole JSON Schema: `GET /v1/schemas/pipeline`.",
+        "required": ["pipeline", "nodes"],
+        "properties": {
+            **own,
+            "nodes": {"type": "object", "minProperties": 1, "additionalProperties": node},
+        },
+    }
+    for path in ("/v1/pipelines", "/v1/pipelines/validate"):
+        for media in found["paths"][path]["post"]["requestBody"]["content"].values():
+            media["schema"] = {"$ref": f"#/components/schemas/{PIPELINE}"}
+
+
+def _add_events(found: Json) -> None:
+    """Say what an event of a run's stream holds, as OpenAPI 3.2 has it: the schema of each event."""
+    schemas = found["components"]["schemas"]
+    for model in (StepDetail, RunResult):
+        schema = model.model_json_schema(
+            mode="serialization", ref_template="#/components/schemas/{model}"
+        )
+        schemas |= schema.pop("$defs", {})
+        schemas.setdefault(model.__name__, schema)
+    data = [{"$ref": f"#/components/schemas/{model.__name__}"} for model in (StepDetail, RunResult)]
+    event = {
+        "type": "object",
+        "required": ["event", "data"],
+        "properties": {
+            "event": {"enum": ["step", "run", "timeout"]},
+            "data": {
+                "type": "string",
+                "contentMediaType": "application/json",
+                "contentSchema": {"anyOf": [*data, {"type": "object", "maxProperties": 0}]},
+            },
+        },
+    }
+    answer = found["paths"]["/v1/runs/{run_id}/events"]["get"]["responses"]["200"]
+    answer["content"]["text/event-stream"]["schema"] = event
+
+
+def _drop_null(operation: Json) -> None:
+    """A parameter that may be left out is not `null`: what is sent in its place is text."""
+    for parameter in operation.get("parameters", ()):
+        schema = parameter["schema"]
+        kinds = [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
+        if len(kinds) == 1:
+            del schema["anyOf"]
+            schema |= kinds[0]
+        if schema.get("default", "") is None:
+            del schema["default"]
 
 
 def _add_links(found: Json) -> None:

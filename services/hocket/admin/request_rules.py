@@ -93,6 +93,7 @@ class RequestRules:
         found = [one for one in self._operations if one.path.match(path)]
         if not found:
             raise NoSuchAddress(path=path[:MAX_SHOWN_CHARS])
+        found = [one for one in found if not one.path.groups] or found
         operation = next((one for one in found if method in one.methods), None)
         if operation is None:
             allowed = ", ".join(sorted({name for one in found for name in one.methods}))

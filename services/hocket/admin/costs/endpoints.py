@@ -4,15 +4,14 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import AwareDatetime
 
 from hocket.admin.context import Ctx
 from hocket.admin.costs import reads
 from hocket.admin.identity import CallerDep
 from hocket.admin.pages import DEFAULT_PAGE, Limit, in_range
+from hocket.admin.parameters import Day, Moment, VersionNumber
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.rest import (
-    MAX_VERSION,
     CacheSavings,
     KindCosts,
     NodeCosts,
@@ -34,8 +33,8 @@ async def costs_by_pipeline(
     context: Ctx,
     caller: CallerDep,
     pipeline: PipelineName = None,
-    first: Annotated[date | None, Query(alias="from", description="First day (UTC).")] = None,
-    last: Annotated[date | None, Query(alias="to", description="Last day (UTC).")] = None,
+    first: Annotated[Day | None, Query(alias="from", description="First day (UTC).")] = None,
+    last: Annotated[Day | None, Query(alias="to", description="Last day (UTC).")] = None,
 ) -> PipelineCosts:
     """Cost by pipeline and day; the last 30 days where none are named."""
     start, end = _days(first, last)
@@ -47,8 +46,8 @@ async def saved_by_cache(
     context: Ctx,
     caller: CallerDep,
     pipeline: PipelineName = None,
-    first: Annotated[date | None, Query(alias="from", description="First day (UTC).")] = None,
-    last: Annotated[date | None, Query(alias="to", description="Last day (UTC).")] = None,
+    first: Annotated[Day | None, Query(alias="from", description="First day (UTC).")] = None,
+    last: Annotated[Day | None, Query(alias="to", description="Last day (UTC).")] = None,
 ) -> CacheSavings:
     """What steps served from the cache would have cost, by node and day."""
     start, end = _days(first, last)
@@ -60,8 +59,8 @@ async def costs_by_kind(
     context: Ctx,
     caller: CallerDep,
     pipeline: PipelineName = None,
-    first: Annotated[date | None, Query(alias="from", description="First day (UTC).")] = None,
-    last: Annotated[date | None, Query(alias="to", description="Last day (UTC).")] = None,
+    first: Annotated[Day | None, Query(alias="from", description="First day (UTC).")] = None,
+    last: Annotated[Day | None, Query(alias="to", description="Last day (UTC).")] = None,
 ) -> KindCosts:
     """Cost by node, day and kind: calls, attempts made again, branches that lost their race."""
     start, end = _days(first, last)
@@ -73,7 +72,7 @@ async def costs_by_node(
     context: Ctx,
     caller: CallerDep,
     pipeline: PipelineName = None,
-    version: Annotated[int | None, Query(ge=1, le=MAX_VERSION)] = None,
+    version: VersionNumber | None = None,
 ) -> NodeCosts:
     """Cost by pipeline version, node, model and backend over all time."""
     return await reads.by_node(context.pool, caller.tenant, pipeline, version)
@@ -84,7 +83,7 @@ async def costs_by_run(
     context: Ctx,
     caller: CallerDep,
     pipeline: PipelineName = None,
-    since: Annotated[AwareDatetime | None, Query(description="RFC 3339, with a zone.")] = None,
+    since: Annotated[Moment | None, Query(description="RFC 3339, with a zone.")] = None,
     limit: Limit = DEFAULT_PAGE,
 ) -> RunCosts:
     """Cost by run, the dearest first; the last 30 days where no time is named."""

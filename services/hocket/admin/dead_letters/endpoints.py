@@ -4,11 +4,13 @@ those that say of no tenant that they are its own (`unattributed`)."""
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Response
+from pydantic import Field
 
 from hocket.admin.context import Ctx
 from hocket.admin.dead_letters import reads
 from hocket.admin.identity import CallerDep
 from hocket.admin.pages import DEFAULT_PAGE, Limit
+from hocket.admin.parameters import WHOLE, Switch
 from hocket.kit import dead_letters
 from hocket.schemas import subjects
 from hocket.schemas.rest import DeadLetter, DeadLetterList, Redriven
@@ -19,13 +21,16 @@ Source = Annotated[
     Literal["task", "step", "log", "run", "usage"] | None,
     Query(description="Only those that came from there."),
 ]
-Seq = Annotated[int, Path(ge=1, le=MAX_SEQ, description="The number of a dead letter.")]
+Seq = Annotated[
+    Annotated[int, Field(ge=1, le=MAX_SEQ), WHOLE],
+    Path(description="The number of a dead letter."),
+]
 
 
 def _owner(
     caller: CallerDep,
     unattributed: Annotated[
-        bool,
+        Switch,
         Query(description="Those that do not say whose they are, instead of the tenant's own."),
     ] = False,
 ) -> str:

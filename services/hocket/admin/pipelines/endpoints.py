@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 from hocket.admin.context import Context, Ctx
 from hocket.admin.identity import CallerDep
 from hocket.admin.pages import DEFAULT_PAGE, Limit
+from hocket.admin.parameters import VersionNumber
 from hocket.admin.pipelines import reads
 from hocket.admin.pipelines.known_models import UNCHECKED, known_models
 from hocket.admin.pipelines.versions import apply, compile_plan
@@ -15,7 +16,6 @@ from hocket.schemas.pipeline.handlers import check_handlers
 from hocket.schemas.pipeline.plan import Plan
 from hocket.schemas.pipeline.spec import PipelineNode, pipeline_schema
 from hocket.schemas.rest import (
-    MAX_VERSION,
     PipelineApplied,
     PipelineDetail,
     PipelineList,
@@ -84,7 +84,7 @@ async def show_pipeline(
     name: Token,
     context: Ctx,
     caller: CallerDep,
-    version: Annotated[int | None, Query(ge=1, le=MAX_VERSION)] = None,
+    version: VersionNumber | None = None,
 ) -> PipelineDetail:
     """Show one version of a pipeline with its spec; the latest where none is named."""
     return await reads.version_of(context.pool, caller.tenant, name, version)

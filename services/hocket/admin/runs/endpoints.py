@@ -6,11 +6,12 @@ from typing import Annotated, Any, Literal
 import asyncpg
 from fastapi import APIRouter, Header, Path, Query, Response
 from fastapi.responses import StreamingResponse
-from pydantic import AwareDatetime
 
 from hocket.admin.context import Context, Ctx
 from hocket.admin.identity import CallerDep
+from hocket.admin.json_bodies import PlainJsonRoute
 from hocket.admin.pages import DEFAULT_PAGE, After, Limit, in_range
+from hocket.admin.parameters import Moment, Switch
 from hocket.admin.runs import actions, events, reads, repeats
 from hocket.admin.runs.submission import merged_key, submit
 from hocket.schemas.errors import RunUnknown
@@ -48,7 +49,7 @@ EVENT_STREAM: dict[int | str, dict[str, Any]] = {
     }
 }
 
-router = APIRouter(prefix="/v1/runs", tags=["runs"])
+router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=PlainJsonRoute)
 
 
 @router.post("", status_code=202, responses={200: {"model": RunResult}})
@@ -73,7 +74,7 @@ async def list_runs(
     caller: CallerDep,
     pipeline: Annotated[Token | None, Query()] = None,
     status: Annotated[Status | None, Query()] = None,
-    since: Annotated[AwareDatetime | None, Query(description="RFC 3339, with a zone.")] = None,
+    since: Annotated[Moment | None, Query(description="RFC 3339, with a zone.")] = None,
     after: After = None,
     limit: Limit = DEFAULT_PAGE,
 ) -> RunList:
@@ -95,7 +96,7 @@ async def list_steps(
     run_id: RunId,
     context: Ctx,
     caller: CallerDep,
-    values: Annotated[bool, Query(description="With the input and output of each step.")] = False,
+    values: Annotated[Switch, Query(description="With the input and output of each step.")] = False,
     after: After = None,
     limit: Limit = DEFAULT_PAGE,
 ) -> StepList:

@@ -1,0 +1,33 @@
+"""JSON bodies, read by the rule of docs/values.md: no key twice, nothing that cannot be stored."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.plain_json import parse_json
+
+BODY = "(body)"
+
+
+class PlainJsonRoute(APIRoute):
+    """A route whose body is plain JSON; what is wrong with it is named by its place."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handler = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            return await handler(_PlainRequest(request.scope, request.receive))
+
+        return handle
+
+
+class _PlainRequest(Request):
+    async def json(self) -> Any:
+        try:
+            return parse_json(await self.body(), BODY)
+        except InvalidInput as error:
+            place = error.fields["field"].removeprefix(f"{BODY}.")
+            raise InvalidInput(**{**error.fields, "field": place}) from None

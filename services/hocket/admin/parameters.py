@@ -1,0 +1,55 @@
+"""Parameters of addresses and headers, read as narrowly as the OpenAPI document says.
+
+The validation library is kinder than a contract may be: it takes `1_000`, ` 1` and `٣` for numbers,
+`yes` for true, and `0` for the first of January 1970. Each type here takes one form.
+"""
+
+import re
+from datetime import date
+from typing import Annotated, Any
+
+from pydantic import AwareDatetime, BeforeValidator, Field
+
+from hocket.schemas.rest import MAX_VERSION
+
+_WHOLE = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+_MOMENT = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?([Zz]|[-+][0-9]{2}:[0-9]{2})",
+    re.ASCII,
+)
+_SWITCHES = {"true": True, "false": False}
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, str) and not _WHOLE.fullmatch(value):
+        raise ValueError("it is not a whole number in digits")
+    return value
+
+
+def _day(value: Any) -> Any:
+    if isinstance(value, str) and not _DAY.fullmatch(value):
+        raise ValueError("it is not a day, as in 2026-12-31")
+    return value
+
+
+def _moment(value: Any) -> Any:
+    if isinstance(value, str) and not _MOMENT.fullmatch(value):
+        raise ValueError("it is not a time with a zone, as in 2026-12-31T23:59:59Z")
+    return value
+
+
+def _switch(value: Any) -> Any:
+    if isinstance(value, str):
+        if value not in _SWITCHES:
+            raise ValueError("it is neither `true` nor `false`")
+        return _SWITCHES[value]
+    return value
+
+
+WHOLE = BeforeValidator(_whole)
+"""Beside `int`, after its bounds."""
+VersionNumber = Annotated[int, Field(ge=1, le=MAX_VERSION), WHOLE]
+Day = Annotated[date, BeforeValidator(_day)]
+Moment = Annotated[AwareDatetime, BeforeValidator(_moment)]
+Switch = Annotated[bool, BeforeValidator(_switch)]
