@@ -5,7 +5,8 @@ only one is held at a time, so the stream is the queue and memory stays bounded.
 writing, and waiting (Postgres is away: the batch is kept and written when it is back; NATS is away:
 nothing is read). A crash after the commit and before the ack means that the batch comes again and
 changes nothing. A record that cannot be read or that Postgres refuses goes to the dead letters, alone:
-its batch is split until the others are in.
+its batch is split until the others are in, and what it spent is booked without what makes it so
+(`amended.py`).
 
 Two streams are read, each by an Intake of its own; `writing`, which they share, keeps the opening of a
 call and its booking from passing by each other unseen.
@@ -13,6 +14,7 @@ call and its booking from passing by each other unseen.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import asyncpg
@@ -26,17 +28,25 @@ from nats.js.errors import Error as JetStreamError
 from hocket.kit import dead_letters
 from hocket.kit.bus import Bus
 from hocket.kit.lifecycle import Health
+from hocket.kit.postgres_errors import STATEMENT_ERRORS, is_row_fault
+from hocket.ledger.amended import amended, shortened
 from hocket.ledger.metrics import LedgerMetrics
-from hocket.ledger.record import SEPARATOR, Record, UsageRefused, record_of
-from hocket.ledger.store import AWAY, ROW_FAULTS, insert
+from hocket.ledger.record import SEPARATOR, Record, UsageMalformed, UsageRefused, booked, record_of
+from hocket.ledger.store import insert
 from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
 
 DURABLE = "ledger"
 MAX_BATCH = 500
-"""Messages that are fetched at once."""
+"""Messages of one batch."""
+MAX_BATCH_BYTES = 32 * 1024 * 1024
+"""A batch gets no more messages from here on."""
+FETCHED_AT_ONCE = 100
+"""Messages of one request: so many of the largest size may come beyond MAX_BATCH_BYTES."""
 MAX_ROWS = 2_000
 """Records in one transaction."""
+MAX_RECORDS = 1_024
+"""Records in one message; a gateway sends up to 128."""
 ACK_WAIT_MS = 10_000.0
 """After this a record that was delivered and not acknowledged comes again; harmless, so kept short."""
 MAX_ACK_PENDING = 4 * MAX_BATCH
@@ -78,6 +88,8 @@ class Entry:
     message: Msg
     line: bytes
     record: Record
+    buried: bool = False
+    """Whether it is a dead letter already, and written as far as it can be."""
 
 
 class Intake:
@@ -135,11 +147,16 @@ class Intake:
             return ()
         self._health.report(self._component, True, "reading")
         await asyncio.sleep(self._gather_ms / 1000)  # one by one they would wake us each
-        try:
-            others = await self._records.fetch(MAX_BATCH - 1, timeout=FETCH_MS / 1000)
-        except (TimeoutError, NatsError, JetStreamError):
-            others = []  # whatever was lost with the request comes again after ack_wait
-        return [*first, *others]
+        batch = list(first)
+        with suppress(TimeoutError, NatsError, JetStreamError):
+            # whatever is lost with a request comes again after ack_wait
+            while len(batch) < MAX_BATCH and sum(map(_size, batch)) < MAX_BATCH_BYTES:
+                wanted = min(FETCHED_AT_ONCE, MAX_BATCH - len(batch))
+                some = await self._records.fetch(wanted, timeout=FETCH_MS / 1000)
+                batch += some
+                if len(some) < wanted:
+                    break
+        return batch
 
     async def _subscribed(self) -> JetStreamContext.PullSubscription:
         """Subscribe to the durable consumer; it is made where it is missing."""
@@ -166,11 +183,7 @@ class Intake:
     async def _move(self, batch: Sequence[Msg] | None, stopping: asyncio.Event) -> None:
         entries: list[Entry] = []
         for message in batch or ():
-            for line in message.data.split(SEPARATOR):
-                try:
-                    entries.append(Entry(message, line, record_of(line)))
-                except HocketError as error:
-                    await self._bury(message, line, error)
+            entries += await self._read(message)
         if batch:
             self._gather_ms = _gather_ms(len(batch), len(entries))
         for begin in range(0, len(entries), MAX_ROWS):
@@ -186,9 +199,9 @@ class Intake:
             try:
                 async with self._writing:
                     new = await insert(self._pool, [entry.record for entry in entries])
-            except ROW_FAULTS as error:
-                return await self._split(entries, error, stopping)
-            except AWAY as error:
+            except STATEMENT_ERRORS as error:
+                if is_row_fault(error):
+                    return await self._split(entries, error, stopping)
                 self._health.report("postgres", False, repr(error))
                 log.warning("ledger_waits", reason=repr(error), records=len(entries))
                 if stopping.is_set():
@@ -207,14 +220,46 @@ class Intake:
         self, entries: Sequence[Entry], error: Exception, stopping: asyncio.Event
     ) -> bool:
         if len(entries) == 1:
-            (entry,) = entries
-            refused = UsageRefused(call_id=entry.record.call_id, reason=str(error))
-            await self._bury(entry.message, entry.line, refused)
-            return True
+            return await self._set_aside(entries[0], error, stopping)
         middle = len(entries) // 2
         return await self._written(entries[:middle], stopping) and await self._written(
             entries[middle:], stopping
         )
+
+    async def _read(self, message: Msg) -> Sequence[Entry]:
+        """Return the records of a message; what is none is a dead letter, and booked as far as it can
+        be."""
+        if message.data.count(SEPARATOR) >= MAX_RECORDS:
+            reason = f"it has more than {MAX_RECORDS} records"
+            await self._bury(message, message.data, UsageMalformed(field="body", reason=reason))
+            return ()
+        entries: list[Entry] = []
+        for line in message.data.split(SEPARATOR):
+            try:
+                entries.append(Entry(message, line, record_of(line)))
+            except UsageMalformed as error:
+                await self._bury(message, line, error)
+                sent = message.metadata.timestamp  # the same if it comes again
+                sent_ms = sent.timestamp() * 1000
+                if (found := amended(line, sent_ms)) is not None:
+                    entries.append(Entry(message, line, booked(*found)))
+        return entries
+
+    async def _set_aside(self, entry: Entry, error: Exception, stopping: asyncio.Event) -> bool:
+        """Bury a record that Postgres refuses, and book what was spent without what it may refuse."""
+        usage = entry.record.usage
+        if not entry.buried:
+            refused = UsageRefused(call_id=entry.record.call_id, reason=str(error))
+            await self._bury(entry.message, entry.line, refused)
+            if usage is not None and usage.cost_usd:
+                plain, changed = shortened(usage)
+                record = booked(plain, (*entry.record.amended, *changed))
+                again = Entry(entry.message, entry.line, record, buried=True)
+                return await self._written([again], stopping)
+        elif usage is not None:
+            cost_usd = str(usage.cost_usd)
+            log.error("usage_not_booked", call_id=usage.call_id, cost_usd=cost_usd)
+        return True
 
     async def _bury(self, message: Msg, line: bytes, error: HocketError) -> None:
         await dead_letters.bury(
@@ -227,6 +272,10 @@ class Intake:
         )
         self._metrics.buried.inc()
         log.error("usage_buried", code=error.code, reason=str(error))
+
+
+def _size(message: Msg) -> int:
+    return len(message.data)
 
 
 def _gather_ms(messages: int, records: int) -> float:

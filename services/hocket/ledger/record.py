@@ -2,8 +2,9 @@
 refusal as one of `hocket.refused_call`: pure, and strict about what the columns can hold.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,6 +25,8 @@ _WHO = frozenset(
 )
 
 
+MAX_RECORD_BYTES = 512 * 1024
+"""A record of a gateway has a few kilobytes."""
 SEPARATOR = b"\n"
 """Between the records of one message; JSON has line breaks in its texts escaped."""
 
@@ -81,7 +84,17 @@ COLUMNS: Sequence[Column] = (
     Column("experiment", "text", lambda r: r.experiment),
     Column("arm", "text", lambda r: r.arm),
     Column("decision", "jsonb", lambda r: _json(r.decision)),
+    Column("estimated", "boolean", lambda r: r.estimated),
 )
+BOOKED_COLUMNS = (*COLUMNS, Column("amended", "text", lambda r: None))
+"""The columns of a booked call; what of it was amended the record itself does not say."""
+_IDENTITY = tuple(
+    [column.name for column in COLUMNS].index(name)
+    for name in ("tenant", "started_at", "backend", "replica")
+)
+"""Where a row says which request it is of: two of one call id that differ here were both made."""
+IDENTITY_NAMES = tuple(COLUMNS[place].name for place in _IDENTITY)
+HASH_CHARS = 16
 
 
 OPENED_COLUMNS: Sequence[Column] = (
@@ -129,6 +142,27 @@ class Record:
     opened: bool = False
     refused: bool = False
     warm: bool = False
+    usage: UsageRecord | None = None
+    amended: tuple[str, ...] = ()
+    """The fields that could not be stored as they came."""
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What tells a request that was made from another one under the same call id."""
+        return tuple(self.row[place] for place in _IDENTITY)
+
+    def under_own_id(self) -> "Record":
+        """Return a booked call under an id that is made of its own, because another one has its id."""
+        told = "|".join(map(str, self.identity)).encode("utf-8", "replace")
+        call_id = f"{self.call_id}#{hashlib.sha256(told).hexdigest()[:HASH_CHARS]}"
+        return replace(self, call_id=call_id, row=(call_id, *self.row[1:]))
+
+
+def booked(usage: UsageRecord, amended: tuple[str, ...] = ()) -> Record:
+    """Return the record of a call that was made; raise ValueError, OverflowError or OSError for a time
+    that is none."""
+    row = (*(one.value(usage) for one in COLUMNS), ", ".join(amended) or None)
+    return Record(usage.call_id, row, usage=usage, amended=amended)
 
 
 def record_of(payload: bytes) -> Record:
@@ -136,6 +170,8 @@ def record_of(payload: bytes) -> Record:
     if _WARM_MARK in payload:
         return _warm(payload)
     opened, refused = _OPENED_MARK in payload, _REFUSED_MARK in payload
+    if len(payload) > MAX_RECORD_BYTES:
+        raise UsageMalformed(field="body", reason=f"it has more than {MAX_RECORD_BYTES} bytes")
     try:
         if opened:
             model: CallOpened | CallRefused | UsageRecord = CallOpened.model_validate_json(payload)
@@ -147,8 +183,10 @@ def record_of(payload: bytes) -> Record:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "body"
         raise UsageMalformed(field=where, reason=first["msg"]) from error
-    columns = OPENED_COLUMNS if opened else REFUSED_COLUMNS if refused else COLUMNS
+    columns = OPENED_COLUMNS if opened else REFUSED_COLUMNS
     try:
+        if isinstance(model, UsageRecord):
+            return booked(model)
         return Record(model.call_id, tuple(one.value(model) for one in columns), opened, refused)
     except (ValueError, OverflowError, OSError) as error:
         where = "refused_at_ms" if refused else "started_at_ms"

@@ -11,10 +11,11 @@ import asyncpg
 
 from hocket.kit.lifecycle import Service
 from hocket.kit.migrations import wait_current
+from hocket.kit.postgres_errors import STATEMENT_ERRORS
 from hocket.kit.streams import ensure_streams
 from hocket.ledger.intake import ANNOUNCED, BOOKED, Intake
 from hocket.ledger.metrics import LedgerMetrics
-from hocket.ledger.store import AWAY, sweep
+from hocket.ledger.store import sweep
 
 POOL_SIZE = 2
 TABLES_TIMEOUT_MS = 120_000.0
@@ -48,5 +49,5 @@ async def _swept(service: Service, pool: asyncpg.Pool) -> None:
             await asyncio.wait_for(service.stopping.wait(), SWEEP_S)
         try:
             await sweep(pool)
-        except AWAY as error:
+        except STATEMENT_ERRORS as error:
             service.log.info("ledger_sweep_failed", reason=repr(error))

@@ -7,7 +7,8 @@ from typing import Any
 import asyncpg
 
 from hocket.ledger.record import (
-    COLUMNS,
+    BOOKED_COLUMNS,
+    IDENTITY_NAMES,
     OPENED_COLUMNS,
     REFUSED_COLUMNS,
     WARM_COLUMNS,
@@ -28,17 +29,32 @@ def _arrays(columns: Sequence[Column]) -> str:
 
 
 INSERT_USAGE = f"""
-WITH booked AS (DELETE FROM hocket.open_call WHERE call_id = ANY ($1::text[]))
-INSERT INTO hocket.usage ({_names(COLUMNS)})
-SELECT * FROM unnest({_arrays(COLUMNS)})
+WITH calls AS (
+    SELECT * FROM unnest({_arrays(BOOKED_COLUMNS)}) AS calls({_names(BOOKED_COLUMNS)})
+), booked AS (
+    DELETE FROM hocket.open_call o USING calls c
+    WHERE o.call_id = c.call_id AND o.tenant = c.tenant AND o.started_at <= c.started_at
+)
+INSERT INTO hocket.usage ({_names(BOOKED_COLUMNS)})
+SELECT * FROM calls
 ON CONFLICT (call_id) DO NOTHING
 """
 """Adds the rows whose call is not in the ledger yet; they are open no more. A repeat changes nothing."""
 
+STORED = f"""
+SELECT call_id, {", ".join(IDENTITY_NAMES)}
+FROM hocket.usage
+WHERE call_id = ANY ($1::text[])
+"""
+"""Which requests stand in the ledger under some ids."""
+
 INSERT_OPENED = f"""
 INSERT INTO hocket.open_call ({_names(OPENED_COLUMNS)})
 SELECT * FROM unnest({_arrays(OPENED_COLUMNS)}) AS opened({_names(OPENED_COLUMNS)})
-WHERE NOT EXISTS (SELECT FROM hocket.usage WHERE usage.call_id = opened.call_id)
+WHERE NOT EXISTS (
+    SELECT FROM hocket.usage u
+    WHERE u.call_id = opened.call_id AND u.tenant = opened.tenant AND u.started_at >= opened.started_at
+)
 ON CONFLICT (call_id) DO NOTHING
 """
 """Adds the calls that were opened and are not booked."""
@@ -57,7 +73,8 @@ ON CONFLICT (call_id) DO UPDATE
 """Adds the calls that no backend was asked for, and forgets those of a week ago."""
 
 SWEEP = """
-DELETE FROM hocket.open_call o USING hocket.usage u WHERE u.call_id = o.call_id
+DELETE FROM hocket.open_call o USING hocket.usage u
+WHERE u.call_id = o.call_id AND u.tenant = o.tenant AND u.started_at >= o.started_at
 """
 """Drops the rows of calls that were booked before somebody wrote that they were opened."""
 
@@ -68,36 +85,19 @@ ON CONFLICT (record_id) DO NOTHING
 """
 """Adds the time of replicas. A repeat changes nothing."""
 
-ROW_FAULTS = (
-    asyncpg.DataError,
-    asyncpg.IntegrityConstraintViolationError,
-    ValueError,
-    OverflowError,
-)
-"""Errors that a row causes, not the state of the world: writing the same row again cannot help."""
-AWAY = (
-    OSError,
-    TimeoutError,
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # what is left of a connection whose server was killed
-)
-"""Everything else that a write can raise: Postgres is away, starting, full, or locked."""
-
 
 async def insert(pool: asyncpg.Pool, records: Sequence[Record]) -> int:
-    """Write records in one transaction and return how many calls were newly booked; raise ROW_FAULTS or
-    AWAY."""
+    """Write records in one transaction and return how many calls were newly booked; raise one of
+    STATEMENT_ERRORS."""
     refused = [one.row for one in records if one.refused]
     warm = [one.row for one in records if one.warm]
-    calls = [one for one in records if not (one.opened or one.refused or one.warm)]
-    booked = [one.row for one in calls]
+    calls = [one for one in records if one.usage is not None]
     ended = {one.call_id for one in calls}
     opened = [one.row for one in records if one.opened and one.call_id not in ended]
     if not (opened or refused or warm):
-        return await _booked(pool, booked)
+        return await _booked(pool, calls)
     async with pool.acquire() as connection, connection.transaction():
-        new = await _booked(connection, booked) if booked else 0
+        new = await _booked(connection, calls) if calls else 0
         if opened:
             await connection.execute(INSERT_OPENED, *_columns(opened), timeout=INSERT_TIMEOUT_S)
         if refused:
@@ -108,12 +108,34 @@ async def insert(pool: asyncpg.Pool, records: Sequence[Record]) -> int:
 
 
 async def sweep(pool: asyncpg.Pool) -> None:
-    """Drop the open calls that are booked; raise AWAY."""
+    """Drop the open calls that are booked; raise one of STATEMENT_ERRORS."""
     await pool.execute(SWEEP, timeout=INSERT_TIMEOUT_S)
 
 
-async def _booked(where: asyncpg.Pool | asyncpg.Connection, rows: Sequence[Row]) -> int:
-    status = await where.execute(INSERT_USAGE, *_columns(rows), timeout=INSERT_TIMEOUT_S)
+async def _booked(where: asyncpg.Pool | asyncpg.Connection, calls: Sequence[Record]) -> int:
+    """Book calls. Where the ledger has some of their ids, those that are other requests than the ones
+    it has come under ids of their own: each request that was made has a row."""
+    if not calls:
+        return 0
+    new = await _inserted(where, calls)
+    if new < len(calls):
+        ids = list({one.call_id for one in calls})
+        stored = await where.fetch(STORED, ids, timeout=INSERT_TIMEOUT_S)
+        known = {row["call_id"]: tuple(row)[1:] for row in stored}
+        others = {
+            one.call_id: one
+            for one in (
+                call.under_own_id() for call in calls if known.get(call.call_id) != call.identity
+            )
+        }
+        if others:
+            new += await _inserted(where, list(others.values()))
+    return new
+
+
+async def _inserted(where: asyncpg.Pool | asyncpg.Connection, calls: Sequence[Record]) -> int:
+    columns = _columns([one.row for one in calls])
+    status = await where.execute(INSERT_USAGE, *columns, timeout=INSERT_TIMEOUT_S)
     return int(status.rsplit(" ", 1)[1])
 
 

@@ -1,7 +1,8 @@
 """Calls as the ledger has them: one row for each attempt, under ids made from the call's own.
 
 The attempts of a call `c` are `c`, `c:r1`, `c:r2` ...; `c:t1` and so on where a gateway was killed on
-the way; `c:h`, `c:r1:h` ... the second request of a hedge.
+the way; `c:h`, `c:r1:h` ... the second request of a hedge; `c#` and a hash where the id was used before,
+for another call or by another tenant.
 """
 
 import json
@@ -13,7 +14,9 @@ from hocket.schemas.rest import CallAttempt, CallExplained, CallList, OpenAttemp
 
 MAX_TURNS = 8
 MAX_ATTEMPTS = 100
-_SUFFIX = re.compile(r"(:t\d{1,2})?(:r\d{1,3})?(:h)?$")
+MAX_SHOWN = 1_000
+"""Attempts in one answer."""
+_SUFFIX = re.compile(r"(:t\d{1,2})?(:r\d{1,3})?(:h)?(#[0-9a-f]{16})?$")
 
 _COLUMNS = """call_id, kind, tenant, pipeline, run_id, node, step, attempt, model, backend, replica,
        status, error_code, input_tokens, output_tokens, cached_tokens, cost_usd, started_at, latency_ms,
@@ -22,10 +25,11 @@ _COLUMNS = """call_id, kind, tenant, pipeline, run_id, node, step, attempt, mode
 ATTEMPTS = f"""
 SELECT {_COLUMNS}
 FROM hocket.usage
-WHERE tenant = $1 AND call_id = ANY ($2)
+WHERE tenant = $1 AND (call_id = ANY ($2) OR call_id >= $3 || '#' AND call_id < $3 || '$')
 ORDER BY started_at, call_id
+LIMIT $4
 """
-"""The attempts of one call."""
+"""The attempts of one call, those of other calls that had its id later (`#`) too."""
 
 OPEN = """
 SELECT call_id, model, backend, replica, gateway, started_at, deadline_at
@@ -56,7 +60,7 @@ async def explain(pool: Pool, tenant: str, call_id: str) -> CallExplained:
     """Return what is known of a call; of an attempt's id, of the call that it belongs to."""
     known = _SUFFIX.sub("", call_id)
     wanted = [call_id, *_ids(known)]
-    attempts = await pool.fetch(ATTEMPTS, tenant, wanted, timeout=QUERY_TIMEOUT_S)
+    attempts = await pool.fetch(ATTEMPTS, tenant, wanted, known, MAX_SHOWN, timeout=QUERY_TIMEOUT_S)
     still_open = await pool.fetch(OPEN, tenant, wanted, timeout=QUERY_TIMEOUT_S)
     refused = await pool.fetch(REFUSED, tenant, known, timeout=QUERY_TIMEOUT_S)
     return CallExplained(
