@@ -13,6 +13,9 @@ from pydantic import BeforeValidator, Field
 MAX_NAME_CHARS = 256
 MAX_STEP_CHARS = 2_400
 """With its run's id a step's key must fit into one entry of an index (2,704 bytes)."""
+MAX_KEY_CHARS = 1_100
+"""An idempotency key, or a CloudEvent's source and id, of 512 each, with what is between them."""
+MAX_SUBJECT_CHARS = 512
 MAX_TEXT_CHARS = 20_000
 MAX_INT32 = 2**31 - 1
 MAX_COUNT = 2**53
@@ -44,6 +47,10 @@ Name = Annotated[str, Field(max_length=MAX_NAME_CHARS, pattern=_PRINTABLE)]
 """A name or an identifier: at most 256 characters, no control characters."""
 StepKey = Annotated[str, Field(max_length=MAX_STEP_CHARS, pattern=_PRINTABLE)]
 """The key of a step inside its run, or what is derived from it: at most 2,400 characters."""
+TaskKey = Annotated[str, Field(max_length=MAX_KEY_CHARS, pattern=r"^[^\x00-\x1e\x7f]*$")]
+"""What makes two tasks the same run; of a CloudEvent its source and id, with U+001F between them."""
+Subject = Annotated[str, Field(max_length=MAX_SUBJECT_CHARS, pattern=_PRINTABLE)]
+"""A NATS subject: at most 512 characters."""
 StoredText = Annotated[str, BeforeValidator(stored_text)]
 """Text for people: what cannot be stored is replaced, what is too long is cut (20,000 characters)."""
 Int32 = Annotated[int, Field(ge=0, le=MAX_INT32)]

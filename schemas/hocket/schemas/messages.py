@@ -21,6 +21,8 @@ from hocket.schemas.bounded import (
     Number,
     StepKey,
     StoredText,
+    Subject,
+    TaskKey,
 )
 from hocket.schemas.errors import ErrorInfo
 
@@ -88,13 +90,13 @@ class RunAccepted(Message):
     priority: Priority
     deadline_at_ms: Milliseconds
     budget_usd: Money | None = None
-    idempotency_key: Name | None = None
+    idempotency_key: TaskKey | None = None
     rejected: ErrorInfo | None = None
     probe: bool = False
     """The run is not given up as infeasible: it measures a pipeline whose runs are."""
-    task_ack: Name | None = None
+    task_ack: Subject | None = None
     checked_at_ms: Milliseconds | None = None
-    reply_to: Name | None = None
+    reply_to: Subject | None = None
     progress: bool = False
     traceparent: Name | None = None
     parent: RunParent | None = None

@@ -10,6 +10,7 @@ from typing import Any
 from hocket.coordinator.core.state import Run
 from hocket.kit import events
 from hocket.schemas import ids
+from hocket.schemas.bounded import MAX_USD, MAX_USD_PLACES
 from hocket.schemas.errors import InvalidInput, MalformedTask, PayloadTooLarge
 from hocket.schemas.messages import Priority, RunAccepted, RunOrigin
 from hocket.schemas.pipeline.plan import Plan, check_input
@@ -22,6 +23,19 @@ _SUBJECT_TOKENS = 4
 _RUN_ID = re.compile(rf"r[0-9a-f]{{{ids.RUN_ID_HEX}}}")
 MAX_REPLY_CHARS = 512
 MAX_KEY_CHARS = 512
+MAX_TRACEPARENT_CHARS = 256
+MAX_MONEY_CHARS = 100
+MAX_VERSION_DIGITS = 10
+_CARRIED = {
+    events.IDEMPOTENCY_KEY: MAX_KEY_CHARS,
+    "ce-id": MAX_KEY_CHARS,
+    "ce-source": MAX_KEY_CHARS,
+    "Nats-Msg-Id": MAX_KEY_CHARS,
+    events.TRACEPARENT: MAX_TRACEPARENT_CHARS,
+    events.FROM_STEP: MAX_STEP_KEY_CHARS,
+}
+"""Headers whose text is stored with the run, and how long it may be."""
+_UNFIT = re.compile("[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +71,8 @@ def read_task(
     if len(body) > max_bytes:
         raise PayloadTooLarge(size_bytes=len(body), limit_bytes=max_bytes)
     given = headers or {}
+    _check_headers(given)
     identity = events.task_identity(given, stream_seq, stream_time_ns)
-    if len(identity.key) > MAX_KEY_CHARS:
-        raise InvalidInput(
-            field=events.IDEMPOTENCY_KEY,
-            reason=f"it has {len(identity.key)} characters",
-            cure=f"Use at most {MAX_KEY_CHARS}.",
-        )
     return Task(
         tenant=tenant,
         pipeline=pipeline,
@@ -132,6 +141,28 @@ def reply_to(headers: Mapping[str, str]) -> str | None:
             cure="Give an inbox of your own.",
         )
     return subject
+
+
+def _check_headers(headers: Mapping[str, str]) -> None:
+    """Raise InvalidInput naming the header whose text cannot be stored as it is."""
+    for field, max_chars in _CARRIED.items():
+        text = headers.get(field)
+        if not text:
+            continue
+        if len(text) > max_chars:
+            raise InvalidInput(
+                field=field,
+                reason=f"it has {len(text)} characters",
+                cure=f"Use at most {max_chars}.",
+            )
+        if _UNFIT.search(text):
+            raise InvalidInput(
+                field=field,
+                reason="it holds a control character",
+                cure="Use text without U+0000 to U+001F and U+007F.",
+            )
+        if "\ufffd" in text:  # what stands for bytes that are not UTF-8
+            raise InvalidInput(field=field, reason="it is not UTF-8", cure="Send UTF-8 text.")
 
 
 def _object(subject: str, body: bytes) -> dict[str, Any]:
@@ -209,15 +240,14 @@ def _deadline(headers: Mapping[str, str], now_ms: float) -> float | None:
         return None
     try:
         moment = datetime.fromisoformat(absolute)
-    except ValueError:
+        at_ms = moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000
+    except (ValueError, OverflowError):
         raise InvalidInput(
             field=events.DEADLINE,
             reason=f"`{absolute[:80]}` is not an RFC 3339 time",
             cure="Write it like 2030-01-31T12:00:00Z.",
         ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return now_ms + _within(events.DEADLINE, moment.timestamp() * 1000 - now_ms)
+    return now_ms + _within(events.DEADLINE, at_ms - now_ms)
 
 
 def _within(field: str, left_ms: float) -> float:
@@ -233,7 +263,7 @@ def _within(field: str, left_ms: float) -> float:
 def _money(headers: Mapping[str, str]) -> Decimal:
     value = headers[events.BUDGET_USD]
     try:
-        amount = Decimal(value)
+        amount = Decimal(value) if len(value) <= MAX_MONEY_CHARS else Decimal(-1)
     except InvalidOperation:
         amount = Decimal(-1)
     if not amount.is_finite() or amount < 0:
@@ -242,6 +272,13 @@ def _money(headers: Mapping[str, str]) -> Decimal:
             reason=f"`{value[:80]}` is not an amount",
             cure="Give US dollars, like 0.05.",
         )
+    places = -int(amount.as_tuple().exponent)  # a word only of what is not finite
+    if amount > MAX_USD or places > MAX_USD_PLACES:
+        raise InvalidInput(
+            field=events.BUDGET_USD,
+            reason=f"`{value[:80]}` is out of range",
+            cure=f"Give at most {MAX_USD} US dollars with at most {MAX_USD_PLACES} decimal places.",
+        )
     return amount
 
 
@@ -249,7 +286,8 @@ def _number(headers: Mapping[str, str], field: str) -> int | None:
     value = headers.get(field)
     if value is None:
         return None
-    if not value.isdecimal() or not 0 < int(value) < 2**31:
+    fits = value.isdecimal() and len(value) <= MAX_VERSION_DIGITS
+    if not fits or not 0 < int(value) < 2**31:
         raise InvalidInput(
             field=field, reason=f"`{value[:80]}` is not a version", cure="Give a whole number."
         )

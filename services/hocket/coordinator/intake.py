@@ -39,6 +39,7 @@ from hocket.kit.events import event_headers
 from hocket.kit.lifecycle import Health
 from hocket.kit.wire import Frame
 from hocket.schemas import ids, subjects
+from hocket.schemas.bounded import MAX_NAME_CHARS, stored_text
 from hocket.schemas.errors import ErrorInfo, HocketError, InvalidInput
 from hocket.schemas.messages import RunAccepted, TaskRejected
 from hocket.schemas.repeats import check_repeat
@@ -284,19 +285,42 @@ class Intake:
         self._bus.tell(inbox, end.model_dump_json().encode())
 
     async def _reject(self, message: Frame, error: ErrorInfo, *, run_id: str | None) -> None:
+        """Keep a task that is not taken as a dead letter, and tell its caller and EVENTS. What of this
+        cannot be done for what the message says is left out: the task is in nobody's way."""
         self._metrics.task("rejected")
         tenant, pipeline = message.subject.split(".")[2:4]
         log.warning("task_rejected", subject=message.subject, code=error.code, reason=error.message)
-        rejected = TaskRejected(tenant=tenant, pipeline=pipeline, error=error, task_id=run_id)
-        payload = rejected.model_dump_json().encode()
-        await dead_letters.bury(
-            self._bus,
-            "task",
-            subject=message.subject,
-            payload=message.data,
-            headers=message.headers,
+        try:
+            await dead_letters.bury(
+                self._bus,
+                "task",
+                subject=message.subject,
+                payload=message.data,
+                headers=message.headers,
+                error=error,
+            )
+        except (*AWAY, BusUnavailable):
+            raise
+        except Exception:
+            log.exception("dead_letter_not_kept", subject=message.subject)
+        try:
+            self._tell_rejection(message, tenant, pipeline, error, run_id)
+        except BusUnavailable:
+            raise
+        except Exception:
+            log.exception("rejection_not_told", subject=message.subject)
+        self._bus.ack(message.reply)
+
+    def _tell_rejection(
+        self, message: Frame, tenant: str, pipeline: str, error: ErrorInfo, run_id: str | None
+    ) -> None:
+        rejected = TaskRejected(
+            tenant=str(stored_text(tenant, limit=MAX_NAME_CHARS)),
+            pipeline=str(stored_text(pipeline, limit=MAX_NAME_CHARS)),
             error=error,
+            task_id=run_id,
         )
+        payload = rejected.model_dump_json().encode()
         try:
             inbox = reply_to(message.headers or {})
         except HocketError:
@@ -309,4 +333,3 @@ class Intake:
             payload,
             headers=event_headers("hocket.task.rejected", "hocket/intake", identity),
         )
-        self._bus.ack(message.reply)

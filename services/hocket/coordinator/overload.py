@@ -11,6 +11,8 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import structlog
+
 from hocket.coordinator.core.admission import (
     ON_OVERLOAD,
     Prediction,
@@ -40,6 +42,8 @@ MAX_LOOKS = 1_000
 """Waiting tasks judged per tick."""
 MAX_PASSED_OVER = 8
 """Tasks of one pipeline, class and tenant that must wait on before the rest of them is left alone."""
+
+log = structlog.get_logger(__name__)
 
 Group = tuple[int, str, str, int]
 """Class (its rank), tenant, pipeline and version: tasks that differ in their deadlines only."""
@@ -107,7 +111,10 @@ class Overload:
                 await asyncio.sleep(TICK_S)
                 await self._bus.room()
                 ticks += 1
-                self.look_again()
+                try:
+                    self.look_again()
+                except Exception:  # the task that it is about is delivered again
+                    log.exception("waiting_tasks_not_judged")
                 if ticks % KEEP_ALIVE_EVERY == 0:
                     self._tell_all(b"+WPI")
         finally:

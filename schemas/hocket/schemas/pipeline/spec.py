@@ -5,7 +5,6 @@ is published as `pipeline.schema.json` for editors.
 """
 
 from collections.abc import Mapping
-from decimal import Decimal
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -320,7 +319,7 @@ class Pipeline(_Spec):
     description: str = ""
     priority: Priority = Field(Priority.STANDARD, alias="class")
     slo_ms: float = Field(60_000, gt=0, le=MAX_WAIT_MS)
-    budget_usd: Decimal | None = Field(None, ge=0)
+    budget_usd: Money | None = None
     on_infeasible: Literal["continue", "degrade", "fail"] = "continue"
     on_overload: Literal["admit", "queue", "reject"] | None = None
     """What becomes of a task that cannot make its deadline because of the present load; without it

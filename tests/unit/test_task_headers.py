@@ -1,0 +1,76 @@
+"""What a task's headers may say: the rest is refused with the header's name."""
+
+from typing import Any
+
+import pytest
+
+from hocket.coordinator.admission import admit, read_task
+from hocket.schemas.errors import HocketError
+from hocket.schemas.pipeline.plan import compile_pipeline
+
+PLAN = compile_pipeline({"pipeline": "p", "nodes": {"a": {"type": "python", "handler": "m:f"}}})
+NOW_MS = 1_700_000_000_000.0
+
+
+def accepted(headers: dict[str, str]) -> Any:
+    task = read_task(
+        "hocket.task.t.p", b"{}", headers, stream_seq=1, stream_time_ns=1, max_bytes=1_000
+    )
+    return admit(task, PLAN, 1, now_ms=NOW_MS, task_ack="$JS.ACK.x")
+
+
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [
+        *(
+            (header, value)
+            for header in (
+                "traceparent",
+                "Hocket-Idempotency-Key",
+                "ce-id",
+                "ce-source",
+                "Nats-Msg-Id",
+                "Hocket-From-Step",
+            )
+            for value in ("a\x00b", "a\x1bb", "a\x7f", "not UTF-8: \ufffd", "k" * 6_000)
+        ),
+        *(
+            ("Hocket-Budget-Usd", value)
+            for value in ("1e-20000", "1e200000", "1e13", "-1", "NaN", "Infinity", "1" * 5_000, "")
+        ),
+        *(
+            ("Hocket-Deadline-Ms", value)
+            for value in ("nan", "inf", "-inf", "1e400", "0", "-5", "1e15", "x", "9" * 5_000)
+        ),
+        *(
+            ("Hocket-Deadline", value)
+            for value in ("0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59Z", "2024-13-01", "\x00")
+        ),
+        *(("Hocket-Version", value) for value in ("9" * 5_000, "0", "2147483648", "1.5", "x")),
+        ("Hocket-Class", "\x00"),
+        ("Hocket-Reply-To", "in\x00box"),
+        ("Hocket-Reply-To", "i" * 6_000),
+        ("Hocket-Origin-Run", "r\x00"),
+    ],
+)
+def test_a_header_that_cannot_be_kept_is_refused_with_its_name(header: str, value: str) -> None:
+    with pytest.raises(HocketError) as refused:
+        accepted({header: value})
+    info = refused.value.info()
+    assert (info.code, info.field) == ("invalid_input", header)
+    assert "\x00" not in info.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Hocket-Idempotency-Key": "k" * 512},
+        {"ce-id": "i" * 512, "ce-source": "https://shop.example/\u00e9"},
+        {"Hocket-Idempotency-Key": "\u200f\u05e9\u05dc\u05d5\u05dd \U0001f600"},
+        {"Hocket-Reply-To": "_INBOX." + "i" * 500},
+        {"Hocket-Budget-Usd": "0.000000001"},
+        {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
+    ],
+)
+def test_headers_that_can_be_kept_are_taken(headers: dict[str, str]) -> None:
+    assert accepted(headers).pipeline == "p"
