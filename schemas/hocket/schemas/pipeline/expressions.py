@@ -1,8 +1,9 @@
-"""Expressions and templates: Jinja2 in its sandbox, made to give JSON values.
+"""Expressions and templates: Jinja2's language in counted steps, made to give JSON values.
 
 A string that is one `{{ ... }}` gives the value itself (a list stays a list); other text is rendered.
 `when`, `until`, `over`, `valid` and `score` are expressions, with or without the braces. Dotted paths
-(`nodes.plan.output.queries`) skip Jinja: most expressions are, and they cost a tenth.
+(`nodes.plan.output.queries`) skip all that: most expressions are. What an evaluation may use is bounded
+(`hocket.schemas.templates.budget`), and what it gives is held to size and depth.
 """
 
 import re
@@ -11,15 +12,18 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from jinja2 import StrictUndefined, TemplateError, Undefined, nodes
-from jinja2.exceptions import SecurityError
-from jinja2.meta import find_undeclared_variables
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2 import TemplateSyntaxError, nodes
 
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
+from hocket.schemas.templates.budget import Meter, Refused
+from hocket.schemas.templates.expressions import FUNCTIONS
+from hocket.schemas.templates.frames import Frame
+from hocket.schemas.templates.parsing import parse_expression, parse_template, walk
+from hocket.schemas.templates.results import check_size, plain
+from hocket.schemas.templates.statements import Template, compile_text
+from hocket.schemas.templates.statements import compile_expression as compile_tree
 
-MAX_TEXT_CHARS = 2_000_000
-MAX_REPEAT = 100_000
+_MAX_CACHED_CHARS = 2_000
 
 NOT_CONSTANT = object()
 
@@ -49,17 +53,39 @@ class ExpressionFailed(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class ExpressionStopped(ExpressionFailed):
+    """The expression `{expression}` of `{field}` was stopped: {reason}. {cure}"""
+
+
 def compile_value(value: Any, field: str) -> Evaluate:
     """Return a function that evaluates every template inside a JSON value against a scope.
 
     Raises InvalidInput for a template that does not parse, ExpressionFailed at evaluation."""
     if isinstance(value, str):
         return _compile_text(value, field)
+    evaluate = _compile_parts(value, field)
+    if not any("{" in text for text, _ in _texts(value, field)):
+        return evaluate
+
+    def evaluate_whole(scope: Scope) -> Any:
+        whole = evaluate(scope)
+        try:
+            check_size(whole)
+        except Refused as error:
+            raise _stopped(str(value), field, error) from None
+        return whole
+
+    return evaluate_whole
+
+
+def _compile_parts(value: Any, field: str) -> Evaluate:
+    if isinstance(value, str):
+        return _compile_text(value, field, checked=False)
     if isinstance(value, Mapping):
-        items = [(str(k), compile_value(v, f"{field}.{k}")) for k, v in value.items()]
+        items = [(str(k), _compile_parts(v, f"{field}.{k}")) for k, v in value.items()]
         return lambda scope: {key: evaluate(scope) for key, evaluate in items}
     if isinstance(value, list | tuple):
-        parts = [compile_value(v, f"{field}.{i}") for i, v in enumerate(value)]
+        parts = [_compile_parts(v, f"{field}.{i}") for i, v in enumerate(value)]
         return lambda scope: [evaluate(scope) for evaluate in parts]
     return lambda scope: value
 
@@ -84,35 +110,28 @@ def readings(value: Any, field: str, *, expression: bool = False) -> Iterator[Re
 def known_head(text: str, scope: Scope) -> tuple[str, bool]:
     """Return a template's text as far as `scope` tells it, and whether that is all of it; of one that
     does not parse, nothing."""
-    head: list[str] = []
-    size = 0
-    for part in _known_parts(text, scope):
-        if part is None:
-            return "".join(head), False
-        size += len(part)
-        if size > MAX_TEXT_CHARS:
-            return "".join(head), False
-        head.append(part)
-    return "".join(head), True
-
-
-def _known_parts(text: str, scope: Scope) -> Iterator[str | None]:
-    """Yield what a template becomes piece by piece, and None in the place of what is not known."""
     try:
-        yield from _ENVIRONMENT.from_string(text).generate(scope)
-    except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError):
-        yield None
+        template = _template(text)
+    except (TemplateSyntaxError, Refused):
+        return "", False
+    frame = Frame(scope, Meter())
+    try:
+        template.write(frame)
+    except Exception:  # what is not known yet, or what the step itself will fail with
+        return "".join(frame.out), False
+    return "".join(frame.out), True
 
 
 def constant(text: str) -> Any:
     """Return the value of an expression that reads nothing, NOT_CONSTANT for every other."""
     whole = _WHOLE.fullmatch(text)
     try:
-        tree = _ENVIRONMENT.parse("{{ " + (whole[1] if whole else text) + " }}")
-        (output,) = tree.body
-        (expression,) = output.nodes  # type: ignore[attr-defined]
-        return expression.as_const()
-    except (TemplateError, nodes.Impossible, ValueError, AttributeError):
+        expression = _expression(whole[1] if whole else text)
+        if expression.names:
+            return NOT_CONSTANT
+        meter = Meter()
+        return plain(expression.evaluate({}, meter), meter)
+    except Exception:  # its step will fail with it
         return NOT_CONSTANT
 
 
@@ -129,82 +148,71 @@ _WORDS = frozenset(
 )
 
 
-class _Sandbox(ImmutableSandboxedEnvironment):
-    """Jinja2's sandbox in which a mapping's own keys win over its methods, and text cannot blow up."""
-
-    intercepted_binops = frozenset({"*", "**"})
-
-    def getattr(self, obj: Any, attribute: str) -> Any:
-        if isinstance(obj, Mapping) and attribute in obj:
-            return obj[attribute]
-        return super().getattr(obj, attribute)
-
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        numbers = isinstance(left, int | float) and isinstance(right, int | float)
-        if operator == "**" and not (numbers and abs(left) <= MAX_REPEAT and abs(right) <= 64):
-            raise SecurityError("`**` takes small numbers only")
-        if operator == "*" and not numbers:
-            size = next((x for x in (left, right) if isinstance(x, int)), MAX_REPEAT + 1)
-            if size > MAX_REPEAT:
-                raise SecurityError("`*` would repeat a value too often")
-        return super().call_binop(context, operator, left, right)
-
-
-def _environment() -> _Sandbox:
-    environment = _Sandbox(undefined=StrictUndefined, autoescape=False, cache_size=0)
-    for name in ("lipsum", "cycler", "joiner"):
-        environment.globals.pop(name, None)
-    return environment
-
-
-_ENVIRONMENT = _environment()
-
-
-def _compile_text(text: str, field: str) -> Evaluate:
+def _compile_text(text: str, field: str, *, checked: bool = True) -> Evaluate:
     if "{{" not in text and "{%" not in text and "{#" not in text:
         return lambda scope: text
     whole = _WHOLE.fullmatch(text)
     if whole:
-        return _compile_expression(whole[1], field)
-    try:
-        template = _ENVIRONMENT.from_string(text)
-    except TemplateError as error:
-        raise _does_not_parse(text, field, error) from None
+        return _compile_expression(whole[1], field, checked=checked)
+    template = _compiled(_template, text, field)
 
     def evaluate(scope: Scope) -> str:
-        size, parts = 0, []
+        frame = Frame(scope, Meter())
         try:
-            for part in template.generate(scope):
-                size += len(part)
-                if size > MAX_TEXT_CHARS:
-                    raise _failed(text, field, f"the text grows beyond {MAX_TEXT_CHARS} characters")
-                parts.append(part)
-        except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-            raise _failed(text, field, str(error)) from None
-        return "".join(parts)
+            template.write(frame)
+            return frame.written()
+        except Exception as error:
+            raise _failed(text, field, error) from None
 
     return evaluate
 
 
-def _compile_expression(text: str, field: str) -> Evaluate:
+def _compile_expression(text: str, field: str, *, checked: bool = True) -> Evaluate:
     path = _PATH.fullmatch(text)
     if path and path[1] not in _WORDS:
-        return _compile_path(text.strip(), field)
-    try:
-        expression = _ENVIRONMENT.compile_expression(text, undefined_to_none=False)
-    except TemplateError as error:
-        raise _does_not_parse(text, field, error) from None
+        return _compile_path(text.strip(), field, checked=checked)
+    expression = _compiled(_expression, text, field)
 
     def evaluate(scope: Scope) -> Any:
+        meter = Meter()
         try:
-            return _plain(expression(scope))
-        except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-            raise _failed(text, field, str(error)) from None
+            return plain(expression.evaluate(scope, meter), meter)
+        except Exception as error:
+            raise _failed(text, field, error) from None
 
     return evaluate
 
 
-def _compile_path(path: str, field: str) -> Evaluate:
+def _compiled(compile_it: Callable[[str], Template], text: str, field: str) -> Template:
+    try:
+        return compile_it(text)
+    except TemplateSyntaxError as error:
+        raise _does_not_parse(text, field, error) from None
+    except Refused as error:
+        raise _refused(text, field, error) from None
+
+
+def _template(text: str) -> Template:
+    return _short_template(text) if len(text) <= _MAX_CACHED_CHARS else _new_template(text)
+
+
+def _expression(text: str) -> Template:
+    return _short_expression(text) if len(text) <= _MAX_CACHED_CHARS else _new_expression(text)
+
+
+def _new_template(text: str) -> Template:
+    return compile_text(parse_template(text))
+
+
+def _new_expression(text: str) -> Template:
+    return compile_tree(parse_expression(text))
+
+
+_short_template = lru_cache(maxsize=1_024)(_new_template)
+_short_expression = lru_cache(maxsize=1_024)(_new_expression)
+
+
+def _compile_path(path: str, field: str, *, checked: bool) -> Evaluate:
     names = path.split(".")
 
     def evaluate(scope: Scope) -> Any:
@@ -214,32 +222,26 @@ def _compile_path(path: str, field: str) -> Evaluate:
                 value = value[name]
             except (KeyError, TypeError, IndexError):
                 reader = ".".join(names[:depth]) or "the scope"
-                raise _failed(path, field, f"{reader} has no `{name}`") from None
+                raise ExpressionFailed(
+                    expression=path[:200], field=field, reason=f"{reader} has no `{name}`"
+                ) from None
+        if checked and isinstance(value, list | dict):
+            try:
+                check_size(value)
+            except Refused as error:
+                raise _stopped(path, field, error) from None
         return value
 
     return evaluate
 
 
-def _plain(value: Any) -> Any:
-    """Make the value of an expression JSON: generators of Jinja's filters become lists."""
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    if isinstance(value, Undefined):
-        value._fail_with_undefined_error()
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset) or hasattr(value, "__next__"):
-        return [_plain(item) for item in value]
-    if hasattr(value, "__iter__"):
-        return [_plain(item) for item in value]
-    raise TypeError(f"it gives a {type(value).__name__}, which is not JSON")
-
-
 def _reading(text: str, field: str, *, shown: str) -> Reading:
     try:
         found = _read(text)
-    except TemplateError as error:
+    except TemplateSyntaxError as error:
         raise _does_not_parse(shown, field, error) from None
+    except Refused as error:
+        raise _refused(shown, field, error) from None
     if ("nodes",) in found.paths:
         raise InvalidInput(
             field=field,
@@ -251,12 +253,12 @@ def _reading(text: str, field: str, *, shown: str) -> Reading:
 
 @lru_cache(maxsize=4_096)
 def _read(text: str) -> Reading:
-    tree = _ENVIRONMENT.parse(text)
+    tree = parse_template(text)
     paths = tuple(_paths(tree))
     whole = _WHOLE.fullmatch(text)
     return Reading(
         field="",
-        names=frozenset(find_undeclared_variables(tree) - set(_ENVIRONMENT.globals)),
+        names=compile_text(tree).names - set(FUNCTIONS),
         nodes=frozenset(path[1] for path in paths if path[0] == "nodes" and len(path) > 1),
         paths=paths,
         guarded=_guarded(tree),
@@ -268,7 +270,7 @@ def _paths(tree: nodes.Template) -> list[tuple[str, ...]]:
     """Return the longest dotted paths that a template reads, methods that it calls left out."""
     found: list[tuple[str, ...]] = []
     inner: set[int] = set()
-    for node in _walk(tree):
+    for node in walk(tree):
         if id(node) in inner:
             continue
         if isinstance(node, nodes.Call) and isinstance(node.node, nodes.Getattr):
@@ -282,12 +284,6 @@ def _paths(tree: nodes.Template) -> list[tuple[str, ...]]:
             below = below.node
             inner.add(id(below))
     return found
-
-
-def _walk(node: nodes.Node) -> Iterator[nodes.Node]:
-    yield node
-    for child in node.iter_child_nodes():
-        yield from _walk(child)
 
 
 def _path_of(node: nodes.Node) -> tuple[str, ...] | None:
@@ -325,7 +321,7 @@ def _texts(value: Any, field: str) -> Iterator[tuple[str, str]]:
             yield from _texts(item, f"{field}.{index}")
 
 
-def _does_not_parse(text: str, field: str, error: Exception) -> InvalidInput:
+def _does_not_parse(text: str, field: str, error: TemplateSyntaxError) -> InvalidInput:
     return InvalidInput(
         field=field,
         reason=f"`{text.strip()[:120]}` does not parse ({_first_sentence(error)})",
@@ -333,9 +329,29 @@ def _does_not_parse(text: str, field: str, error: Exception) -> InvalidInput:
     )
 
 
-def _first_sentence(error: Exception) -> str:
-    return " ".join(str(error).split()).split(". ")[0].removesuffix(".")
+def _refused(text: str, field: str, error: Refused) -> InvalidInput:
+    reason = f"`{text.strip()[:120]}` is refused: {error.reason}"
+    return InvalidInput(field=field, reason=reason, cure=error.cure)
 
 
-def _failed(text: str, field: str, reason: str) -> ExpressionFailed:
+def _first_sentence(error: TemplateSyntaxError) -> str:
+    return " ".join((error.message or "").split()).split(". ")[0].removesuffix(".")
+
+
+def _failed(text: str, field: str, error: Exception) -> ExpressionFailed:
+    """Return the failure of an evaluation. Whatever was raised in it is of its own making: it has no
+    world that could be at fault."""
+    if isinstance(error, Refused):
+        return _stopped(text, field, error)
+    reason = _first_line(error)
     return ExpressionFailed(expression=text.strip()[:200], field=field, reason=reason)
+
+
+def _stopped(text: str, field: str, error: Refused) -> ExpressionStopped:
+    return ExpressionStopped(
+        expression=text.strip()[:200], field=field, reason=error.reason, cure=error.cure
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error)[:500] or type(error).__name__

@@ -1,0 +1,93 @@
+"""What one evaluation may use: operations and memory, both counted, never timed.
+
+An operation stands for about 50 ns: a node of the template, an item that a filter looks at, 16
+characters that are read or written. What is to be made is paid for before it is made. The counts depend
+on the template and its values alone, so that every process, and every replay, refuses the same.
+"""
+
+from typing import NoReturn
+
+from hocket.schemas.errors import HocketError
+
+MAX_OPERATIONS = 1_000_000
+"""Operations of one evaluation: 20 to 80 ms of one core."""
+MAX_MADE_BYTES = 24_000_000
+"""Bytes of all values that one evaluation makes, those that it drops again included."""
+MAX_TEXT_CHARS = 2_000_000
+"""Characters of one text."""
+MAX_VALUE_BYTES = 16_000_000
+"""Size of a value that an expression gives, as JSON."""
+MAX_VALUE_PARTS = 1_000_000
+"""Texts, numbers, lists and mappings in a value that an expression gives."""
+MAX_CALL_DEPTH = 200
+"""How deep macros and recursive loops may call each other, in levels of the template."""
+MAX_INTEGER = 2**63 - 1
+"""Integers that are computed stay within 64 bits."""
+CHARS_PER_OPERATION = 16
+
+DEEP_CURE = "Compute a flatter value."
+LESS_CURE = "Compute less in one expression, or move the work into a `python` node."
+SMALLER_CURE = "Make it smaller, or move the work into a `python` node."
+NUMBER_CURE = "Stay within 64 bits and finite numbers."
+
+
+class Refused(Exception):
+    """The evaluation was stopped for what it asks; `reason` and `cure` go into the error."""
+
+    def __init__(self, reason: str, cure: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.cure = cure
+
+
+class Meter:
+    """The account of one evaluation."""
+
+    __slots__ = ("bytes_left", "operations_left")
+
+    def __init__(self, operations: int = MAX_OPERATIONS) -> None:
+        self.operations_left = operations
+        self.bytes_left = MAX_MADE_BYTES
+
+    def spend(self, operations: int) -> None:
+        """Count operations; raise Refused where they are used up."""
+        self.operations_left -= operations
+        if self.operations_left < 0:
+            raise Refused(f"it takes more than {MAX_OPERATIONS:,} operations", LESS_CURE)
+
+    def make(self, size: int) -> None:
+        """Count bytes that are about to be made; raise Refused where they are used up."""
+        self.bytes_left -= size
+        if self.bytes_left < 0:
+            raise Refused(f"its values take more than {MAX_MADE_BYTES:,} bytes", SMALLER_CURE)
+
+    def text(self, chars: int) -> None:
+        """Count a text of so many characters that is about to be made."""
+        if chars > MAX_TEXT_CHARS:
+            raise Refused(f"a text grows beyond {MAX_TEXT_CHARS:,} characters", SMALLER_CURE)
+        self.bytes_left -= 4 * chars + 64
+        self.operations_left -= chars // CHARS_PER_OPERATION + 1
+        if self.operations_left < 0 or self.bytes_left < 0:
+            self._used_up()
+
+    def items(self, count: int, each: int = 8) -> None:
+        """Count a list that is about to be made; `each` are the bytes of an item, 8 if it is there."""
+        self.bytes_left -= each * count + 64
+        self.operations_left -= count // 4 + 1
+        if self.operations_left < 0 or self.bytes_left < 0:
+            self._used_up()
+
+    def read(self, chars: int) -> None:
+        """Count the reading of a text."""
+        self.spend(chars // CHARS_PER_OPERATION + 1)
+
+    def _used_up(self) -> NoReturn:
+        self.spend(0)
+        self.make(0)
+        raise AssertionError
+
+
+def stopped(error: HocketError) -> Refused:
+    """Return another check's error as a refusal of this evaluation."""
+    fields = error.fields
+    return Refused(str(fields.get("reason", error)), str(fields.get("cure", "")))

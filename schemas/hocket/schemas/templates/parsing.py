@@ -1,0 +1,127 @@
+"""Templates read by Jinja2's own lexer and parser, within bounds that are counted as it goes."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from jinja2 import Environment, TemplateSyntaxError, nodes
+from jinja2.lexer import Token, TokenStream
+from jinja2.parser import Parser
+
+MAX_TEMPLATE_CHARS = 1_000_000
+"""Characters of one template, its plain text included."""
+MAX_TEMPLATE_TOKENS = 5_000
+"""Words and signs of a template, each piece of plain text counting as one."""
+MAX_TEMPLATE_DEPTH = 100
+"""How deep the parts of a template may nest; a chain of operators is as deep as it is long."""
+MAX_PARSER_DEPTH = 400
+"""How deep the parser may call itself, in frames."""
+
+
+class _Environment(Environment):
+    """Jinja2's environment, of which only lexer and parser serve here."""
+
+    def _tokenize(
+        self,
+        source: str,
+        name: str | None,
+        filename: str | None = None,
+        state: str | None = None,
+    ) -> TokenStream:
+        tokens = self.lexer.tokeniter(source, name, filename, state)
+        return TokenStream(_counted(self.lexer.wrap(tokens, name, filename)), name, filename)
+
+
+def parse_template(text: str) -> nodes.Template:
+    """Return the tree of a template; raise TemplateSyntaxError for one that is wrong or too large."""
+    tree: nodes.Template = _checked(lambda: _parser(text, None).parse())
+    return tree
+
+
+def parse_expression(text: str) -> nodes.Expr:
+    """Return the tree of an expression without braces; raise TemplateSyntaxError."""
+
+    def parse() -> nodes.Expr:
+        parser = _parser(text, "variable")
+        tree = parser.parse_expression()
+        if not parser.stream.eos:
+            raise TemplateSyntaxError("chunk after expression", parser.stream.current.lineno)
+        return tree
+
+    tree: nodes.Expr = _checked(parse)
+    return tree
+
+
+def walk(tree: nodes.Node) -> Iterator[nodes.Node]:
+    """Yield a node and all below it, parents first."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += reversed(list(node.iter_child_nodes()))
+
+
+class _Parser(Parser):
+    """Jinja2's parser, which counts how deep it calls itself."""
+
+    frames = 0
+
+    def _deeper(self, parse: Any, frames: int, *args: Any) -> Any:
+        self.frames += frames
+        if self.frames > MAX_PARSER_DEPTH:
+            self.fail("it nests too deep")
+        try:
+            return parse(*args)
+        finally:
+            self.frames -= frames
+
+    def parse_condexpr(self) -> nodes.Expr:
+        tree: nodes.Expr = self._deeper(super().parse_condexpr, 15)
+        return tree
+
+    def parse_not(self) -> nodes.Expr:
+        tree: nodes.Expr = self._deeper(super().parse_not, 3)
+        return tree
+
+    def parse_unary(self, with_filter: bool = True) -> nodes.Expr:
+        tree: nodes.Expr = self._deeper(super().parse_unary, 3, with_filter)
+        return tree
+
+    def parse_statement(self) -> nodes.Node | list[nodes.Node]:
+        found: nodes.Node | list[nodes.Node] = self._deeper(super().parse_statement, 6)
+        return found
+
+
+_ENVIRONMENT = _Environment(autoescape=False, cache_size=0)
+
+
+def _parser(text: str, state: str | None) -> _Parser:
+    if len(text) > MAX_TEMPLATE_CHARS:
+        raise TemplateSyntaxError(f"it has more than {MAX_TEMPLATE_CHARS:,} characters", 1)
+    return _Parser(_ENVIRONMENT, text, state=state)
+
+
+def _counted(tokens: Iterable[Token]) -> Iterator[Token]:
+    for count, token in enumerate(tokens):
+        if count >= MAX_TEMPLATE_TOKENS:
+            raise TemplateSyntaxError(
+                f"it has more than {MAX_TEMPLATE_TOKENS:,} words and signs", token.lineno
+            )
+        yield token
+
+
+def _checked(parse: Callable[[], nodes.Node]) -> Any:
+    try:
+        tree = parse()
+    except ValueError:
+        raise TemplateSyntaxError("it has a number that is too long", 1) from None
+    _check_depth(tree)
+    return tree
+
+
+def _check_depth(tree: nodes.Node) -> None:
+    level = [tree]
+    for _ in range(MAX_TEMPLATE_DEPTH):
+        level = [child for node in level for child in node.iter_child_nodes()]
+        if not level:
+            return
+    raise TemplateSyntaxError("it nests too deep", level[0].lineno)

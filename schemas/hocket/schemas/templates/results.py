@@ -1,0 +1,119 @@
+"""What an expression gives, held to what JSON, NATS and Postgres take: its size, its depth, its types.
+
+The texts of given values are checked where they come in (`plain_json`), those of a template when it is
+compiled, and numbers where they are computed, so that only containers are gone through here.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jinja2 import Undefined
+
+from hocket.schemas.plain_json import MAX_DEPTH
+from hocket.schemas.templates.budget import (
+    MAX_VALUE_BYTES,
+    MAX_VALUE_PARTS,
+    SMALLER_CURE,
+    Meter,
+    Refused,
+)
+from hocket.schemas.templates.values import Namespace, checked, too_deep
+
+
+def check_size(value: Any) -> None:
+    """Raise Refused for a JSON value that is too large or too deep."""
+    if isinstance(value, list | Mapping | tuple):
+        _is_json(value, None)
+
+
+def plain(value: Any, meter: Meter) -> Any:
+    """Return the value of an expression as JSON: tuples become lists.
+
+    Raises Refused for one that is too large or too deep, TypeError for one that is not JSON."""
+    kind = type(value)
+    if value is None or kind is bool or kind is str:
+        return value
+    if isinstance(value, list | Mapping | tuple | range):
+        return value if _is_json(value, meter) else _copied(value, meter)
+    return _scalar(value)
+
+
+def _is_json(value: Any, meter: Meter | None) -> bool:
+    """Tell whether all of a value is of JSON's own types; raise Refused where it is too large."""
+    is_json = True
+    bytes_left, parts_left = MAX_VALUE_BYTES, MAX_VALUE_PARTS
+    level: list[Any] = [value]
+    depth = 0
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise too_deep()
+        below: list[Any] = []
+        for container in level:
+            size = 4 * len(container) + 2
+            parts_left -= len(container) + 1
+            if parts_left < 0:
+                raise Refused(f"it gives more than {MAX_VALUE_PARTS:,} values", SMALLER_CURE)
+            parts: Any = container
+            if isinstance(container, Mapping):
+                is_json = is_json and type(container) is dict
+                for key in container:
+                    if type(key) is str:
+                        size += len(key)
+                    else:
+                        is_json = False
+                parts = container.values()
+            else:
+                is_json = is_json and type(container) is list
+            for part in parts:
+                kind = type(part)
+                if kind is str:
+                    size += len(part)
+                elif kind is dict or kind is list:
+                    below.append(part)
+                elif kind is int:
+                    size += part.bit_length() >> 2
+                elif part is not None and kind is not float and kind is not bool:
+                    is_json = False
+                    if isinstance(part, list | Mapping | tuple | range):
+                        below.append(part)
+                    elif isinstance(part, str):
+                        size += len(part)
+            bytes_left -= size
+            if bytes_left < 0:
+                raise Refused(f"it gives more than {MAX_VALUE_BYTES:,} bytes", SMALLER_CURE)
+            if meter is not None:
+                meter.spend(len(container) + 4)
+        level = below
+    return is_json
+
+
+def _copied(value: Any, meter: Meter) -> Any:
+    meter.spend(4)
+    if isinstance(value, Mapping):
+        meter.items(len(value), 64)
+        return {_key(key): _copied(part, meter) for key, part in value.items()}
+    if isinstance(value, list | tuple | range):
+        meter.items(len(value), 40)
+        return [_copied(part, meter) for part in value]
+    return _scalar(value)
+
+
+def _key(key: Any) -> str:
+    return key if type(key) is str else str(key)
+
+
+def _scalar(value: Any) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return _key(value)
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        return checked(value)
+    if isinstance(value, Undefined):
+        value._fail_with_undefined_error()
+    if isinstance(value, Namespace):
+        raise TypeError("it gives a namespace, which is not JSON: read one of its names")
+    raise TypeError(f"it gives a {type(value).__name__.lower()}, which is not JSON")

@@ -1,0 +1,54 @@
+"""Names that a template sets, by the rules of Jinja2: loops, macros, calls, `with`, filter and set
+blocks have their own; `if` has not. A name that may be unset when read is looked for further out."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Scope:
+    """One scope while the template is compiled: slots of its names, and those that are surely set."""
+
+    slots: dict[str, int] = field(default_factory=dict)
+    sure: set[str] = field(default_factory=set)
+
+
+class Scopes:
+    """The scopes around the place that is compiled, and the free names that were read."""
+
+    def __init__(self) -> None:
+        self.stack = [Scope()]
+        self.free: set[str] = set()
+        self.count = 0
+
+    def open(self) -> Scope:
+        scope = Scope()
+        self.stack.append(scope)
+        return scope
+
+    def close(self) -> None:
+        self.stack.pop()
+
+    def bind(self, name: str) -> int:
+        """Return the slot of a name that is set here."""
+        scope = self.stack[-1]
+        scope.sure.add(name)
+        if name not in scope.slots:
+            scope.slots[name] = self.count
+            self.count += 1
+        return scope.slots[name]
+
+    def find(self, name: str) -> tuple[tuple[int, ...], bool]:
+        """Return the slots that may hold a name, the innermost first, and whether one surely does."""
+        found: list[int] = []
+        for scope in reversed(self.stack):
+            if name in scope.slots:
+                found.append(scope.slots[name])
+                if name in scope.sure:
+                    return tuple(found), True
+        return tuple(found), False
+
+    def sure_here(self) -> set[str]:
+        return set(self.stack[-1].sure)
+
+    def set_sure_here(self, names: set[str]) -> None:
+        self.stack[-1].sure = names

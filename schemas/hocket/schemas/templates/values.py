@@ -1,0 +1,217 @@
+"""The values that templates handle, and what may be read of them: keys of mappings, places of lists and
+texts, nothing else. No Python attribute is ever looked up, so that none can be reached.
+
+Values are JSON's, plus tuples, ranges, what is missing (Jinja2's strict Undefined), and the four objects
+of `Readable`.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jinja2 import StrictUndefined, Undefined
+
+from hocket.schemas.plain_json import MAX_DEPTH
+from hocket.schemas.templates.budget import DEEP_CURE, NUMBER_CURE, Meter, Refused
+
+SURELY_SHORT = 2_000_000
+"""Texts that cannot be longer are made first and paid for then."""
+
+
+class Escaped(str):
+    """Text that was escaped for HTML, or is declared to be; `escape` leaves it as it is."""
+
+    __slots__ = ()
+
+
+class Readable:
+    """An object of the evaluator with named parts, for example `loop`."""
+
+    __slots__ = ()
+
+    def part(self, name: str) -> Any:
+        """Return a part, or what is missing."""
+        return StrictUndefined(obj=self, name=name)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__.lower()}>"
+
+
+class Namespace(Readable):
+    """What `namespace()` gives: names that inner loops may set."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: dict[str, Any]) -> None:
+        self.parts = parts
+
+    def part(self, name: str) -> Any:
+        return self.parts[name] if name in self.parts else super().part(name)
+
+
+class Group(tuple[Any, ...]):
+    """A group of `groupby`: its key and its items, which are also `grouper` and `list`."""
+
+    __slots__ = ()
+
+
+def attribute(value: Any, name: str) -> Any:
+    """Return what `value.name` gives."""
+    if isinstance(value, Mapping):
+        try:
+            return value[name]
+        except KeyError:
+            return StrictUndefined(obj=value, name=name)
+    if isinstance(value, Readable):
+        return value.part(name)
+    if isinstance(value, Group) and name in ("grouper", "list"):
+        return value[0 if name == "grouper" else 1]
+    if isinstance(value, Undefined):
+        value._fail_with_undefined_error()
+    return StrictUndefined(obj=value, name=name)
+
+
+def item(meter: Meter, value: Any, key: Any) -> Any:
+    """Return what `value[key]` gives."""
+    if isinstance(value, Mapping):
+        try:
+            return value[scalar_key(key)]
+        except KeyError:
+            return StrictUndefined(obj=value, name=str(key)[:100])
+    if isinstance(key, str):
+        return attribute(value, key)
+    if isinstance(key, slice):
+        return _sliced(meter, value, key)
+    if isinstance(value, str | list | tuple | range) and isinstance(key, int):
+        try:
+            return value[key]
+        except IndexError:
+            return StrictUndefined(obj=value, name=key)  # type: ignore[arg-type]
+    if isinstance(value, Undefined):
+        value._fail_with_undefined_error()
+    if isinstance(key, Undefined):
+        key._fail_with_undefined_error()
+    return StrictUndefined(obj=value, name=str(key)[:100])
+
+
+def _sliced(meter: Meter, value: Any, cut: slice) -> Any:
+    if isinstance(value, Undefined):
+        value._fail_with_undefined_error()
+    places = all(part is None or isinstance(part, int) for part in (cut.start, cut.stop, cut.step))
+    if not places or cut.step == 0 or not isinstance(value, str | list | tuple | range):
+        return StrictUndefined(obj=value, name="slice")
+    length = len(range(*cut.indices(len(value))))
+    if isinstance(value, str):
+        meter.text(length)
+    else:
+        meter.items(length)
+    return value[cut]
+
+
+def scalar_key(key: Any) -> Any:
+    """Return the key of a mapping, or raise TypeError for one that is not text or a number."""
+    if key is None or isinstance(key, str | int | float):
+        return key
+    if isinstance(key, Undefined):
+        key._fail_with_undefined_error()
+    raise TypeError(f"a {type(key).__name__} cannot be the key of a mapping")
+
+
+def sequence(value: Any) -> Sequence[Any]:
+    """Return what is gone through where a template goes through a value: items, keys or characters."""
+    if isinstance(value, list | tuple | range | str):
+        return value
+    if isinstance(value, Mapping):
+        return list(value)
+    if isinstance(value, Undefined):
+        value._fail_with_undefined_error()
+    raise TypeError(f"a {type(value).__name__} has no items")
+
+
+def text_of(meter: Meter, value: Any) -> str:
+    """Return the text of a value as a template shows it, which for lists and mappings is Python's."""
+    if isinstance(value, str):
+        return value
+    if value is None or isinstance(value, bool | int | float):
+        return str(value)
+    if isinstance(value, Undefined):
+        value._fail_with_undefined_error()
+    if isinstance(value, range):
+        return str(value)
+    if isinstance(value, list | tuple | Mapping):
+        weight = weigh(meter, value)
+        if 10 * weight.chars + 4 * weight.values > SURELY_SHORT:
+            weight = weigh(meter, value, printed_size)
+            meter.text(weight.chars + 4 * weight.values)
+        text = str(value if isinstance(value, list | tuple | dict) else dict(value))
+        meter.text(len(text))
+        return text
+    return f"<{type(value).__name__.lower()}>"
+
+
+def printed_size(text: str) -> int:
+    """Return the length of Python's text of a text, quotes and escapes included."""
+    return len(text) + 2 if text.isalnum() else len(repr(text))
+
+
+class Weight:
+    """What a value comes to with all that is in it; what is in it twice counts twice."""
+
+    __slots__ = ("chars", "depth", "values")
+
+    def __init__(self) -> None:
+        self.values = 0
+        self.chars = 0
+        self.depth = 0
+
+
+def weigh(meter: Meter, value: Any, size: Callable[[str], int] = len) -> Weight:
+    """Return the number of values in a value and the characters of its texts and numbers, each of them
+    paid for; raise Refused where it nests too deep. `size` is what a text counts."""
+    weight = Weight()
+    level: list[Any] = [(value,)]
+    while level:
+        if weight.depth > MAX_DEPTH:
+            raise too_deep()
+        below: list[Any] = []
+        for container in level:
+            count, chars, parts = len(container), 0, container
+            if isinstance(container, Mapping):
+                for key in container:
+                    chars += size(key) if isinstance(key, str) else 26
+                count, parts = 2 * count, container.values()
+            for part in parts:
+                kind = type(part)
+                if kind is str:
+                    chars += size(part)
+                elif kind is int:
+                    chars += part.bit_length() // 3 + 2
+                elif isinstance(part, list | tuple | Mapping | range):
+                    below.append(part)
+                else:
+                    chars += size(part) if isinstance(part, str) else 26
+            weight.values += count
+            weight.chars += chars
+            meter.spend(2 * count + (chars >> 4) + 4)
+        level = below
+        weight.depth += 1
+    weight.depth -= 1
+    return weight
+
+
+def checked(value: Any) -> Any:
+    """Return a number that was computed, or raise Refused for one that JSON or Postgres may not take."""
+    kind = type(value)
+    if kind is int:
+        if not -(2**63) <= value < 2**63:
+            raise Refused("an integer grows beyond 64 bits", NUMBER_CURE)
+    elif kind is float:
+        if not math.isfinite(value):
+            raise Refused("it computes a number that is not finite", NUMBER_CURE)
+    elif kind is complex:
+        raise Refused("it computes a number that is not real", NUMBER_CURE)
+    return value
+
+
+def too_deep() -> Refused:
+    return Refused(f"it nests deeper than {MAX_DEPTH} levels", DEEP_CURE)
