@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from nats.aio.msg import Msg
 
 from hocket.kit import dead_letters
 from hocket.kit.bus import Bus, PublishRefused
@@ -17,6 +18,7 @@ from hocket.schemas.errors import ErrorInfo, PayloadTooLarge
 
 POSTS = 20_000
 MIB = 1024 * 1024
+BOUND_S = 20
 
 
 @pytest.fixture
@@ -124,3 +126,21 @@ async def test_a_dead_letter_keeps_the_message_byte_for_byte_and_goes_back(bus: 
     back = await bus.js.get_msg(subjects.TASKS, 1)
     assert back.data == payload
     assert (back.headers or {})["Hocket-Idempotency-Key"] == "key"
+
+
+@pytest.mark.parametrize("reply", ["hocket.log.0.finished", "$JS.API.STREAM.DELETE.LOG", "a b", ""])
+async def test_no_answer_goes_to_the_platforms_own_subjects(nats_url: str, reply: str) -> None:
+    bus = await Bus.connect(nats_url, name="test")
+    heard: list[str] = []
+
+    async def hear(message: Msg) -> None:
+        heard.append(message.subject)
+
+    await bus.subscribe(">", hear)
+    bus.answer(reply, b"x")
+    bus.answer("_INBOX.mine", b"x")
+    async with asyncio.timeout(BOUND_S):
+        while "_INBOX.mine" not in heard:  # noqa: ASYNC110 - a task of the client's empties its queue
+            await asyncio.sleep(0.01)
+    await bus.close()
+    assert [subject for subject in heard if subject == reply] == []

@@ -102,7 +102,7 @@ def _task(
 ) -> Task:
     headers: dict[str, str] = {}
     if dice.random() < 0.3:
-        headers["Hocket-Reply-To"] = f"reply.{number}"
+        headers["Hocket-Reply-To"] = f"_INBOX.reply.{number}"
         headers["Hocket-Progress"] = dice.choice(("0", "1"))
     if not gentle and dice.random() < 0.2:
         headers["Hocket-Deadline-Ms"] = str(dice.choice((500, 3_000)))

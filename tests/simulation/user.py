@@ -81,7 +81,7 @@ class User:
         async def told(message: Any) -> None:
             self.heard.append(Heard(message.subject, json.loads(message.data)))
 
-        await bus.subscribe("reply.*", told)
+        await bus.subscribe("_INBOX.reply.*", told)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._answer(bus))
             publishing = [group.create_task(self._publish(bus, task)) for task in self.tasks]

@@ -67,8 +67,19 @@ ASKED_AGAIN = "Hocket-Asked-Again"
 
 LANES = ("urgent", "normal", "batch")
 
+INBOX_PREFIX = "_INBOX."
+MAX_INBOX_CHARS = 256
+INBOX = re.compile(r"_INBOX(\.[A-Za-z0-9_-]{1,64}){1,4}")
+"""Where a message may ask to be answered: below the prefix of NATS' inboxes, without wildcards. Anything
+else could be a subject that somebody else listens on, to whom we would be speaking for the sender."""
+
 TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 """What a tenant, pipeline, node or node type may be called: also one valid subject token."""
+
+
+def is_inbox(subject: str) -> bool:
+    """Tell whether a message may ask to be answered there."""
+    return len(subject) <= MAX_INBOX_CHARS and INBOX.fullmatch(subject) is not None
 
 
 def check_token(field: str, value: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from hocket.coordinator.core.state import Run
 from hocket.kit import events
-from hocket.schemas import ids
+from hocket.schemas import ids, subjects
 from hocket.schemas.bounded import MAX_USD, MAX_USD_PLACES
 from hocket.schemas.errors import InvalidInput, MalformedTask, PayloadTooLarge
 from hocket.schemas.messages import Priority, RunAccepted, RunOrigin
@@ -21,7 +21,6 @@ from hocket.schemas.subjects import check_token
 
 _SUBJECT_TOKENS = 4
 _RUN_ID = re.compile(rf"r[0-9a-f]{{{ids.RUN_ID_HEX}}}")
-MAX_REPLY_CHARS = 512
 MAX_KEY_CHARS = 512
 MAX_TRACEPARENT_CHARS = 256
 MAX_MONEY_CHARS = 100
@@ -127,18 +126,11 @@ def reply_to(headers: Mapping[str, str]) -> str | None:
     subject = headers.get(events.REPLY_TO)
     if subject is None:
         return None
-    plain = subject.isascii() and subject.isprintable() and " " not in subject
-    if not plain or len(subject) > MAX_REPLY_CHARS or any(c in subject for c in "*>"):
+    if not subjects.is_inbox(subject):
         raise InvalidInput(
             field=events.REPLY_TO,
-            reason=f"`{subject[:80]}` is not a subject to publish on",
-            cure="Give an inbox, without spaces or wildcards.",
-        )
-    if subject.startswith(("hocket.", "$")):
-        raise InvalidInput(
-            field=events.REPLY_TO,
-            reason="it is one of the platform's own subjects",
-            cure="Give an inbox of your own.",
+            reason=f"`{subject[:80]}` is not an inbox",
+            cure="Give a subject of your own below `_INBOX.`, as `new_inbox()` of NATS' clients makes.",
         )
     return subject
 

@@ -32,6 +32,7 @@ INACTIVE_S = 30
 NOT_FOUND = 404
 MAX_ID_CHARS = 1_000
 """Ids of ours have fewer; a longer one is kept as its hash."""
+MAX_KIND_CHARS = 64
 _NS = 1_000_000_000
 _MSG_ID = b"Nats-Msg-Id"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -239,7 +240,7 @@ class LogReader:
             seq=int(seq),
             msg_id=_identity(header_of(message.head, _MSG_ID), at_us),
             at_ms=at_us / 1_000,
-            kind=message.subject.rsplit(".", 1)[1],
+            kind=message.subject.rsplit(".", 1)[1][:MAX_KIND_CHARS],
             body=message.data,
         )
         self._quiet_since_ms = 0.0

@@ -12,7 +12,7 @@ with that error; the event is kept as a dead letter, and the partition goes on (
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import structlog
@@ -30,6 +30,7 @@ from hocket.coordinator.core.aborting import (
     reason_of,
     unsendable,
 )
+from hocket.coordinator.core.claims import doubt, plausible
 from hocket.coordinator.core.commands import (
     Announce,
     CancelAttempt,
@@ -74,6 +75,7 @@ from hocket.kit import dead_letters
 from hocket.kit.bus import Bus, BusUnavailable
 from hocket.kit.clock import monotonic_ms, now_ms
 from hocket.kit.events import IDEMPOTENCY_KEY
+from hocket.kit.reporting import Reporting
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError, PayloadTooLarge
 from hocket.schemas.messages import (
@@ -101,6 +103,9 @@ FORGOTTEN_MS = 15_000.0
 PAUSE_S = 0.2
 MAX_CUT_BYTES = 64 * 1024
 """What is kept of an event that is too large for a dead letter."""
+MAX_REASON_CHARS = 1_000
+MAX_UNREADABLE = 20
+"""Unreadable messages that become dead letters in REPORT_S: more would drive out what others need."""
 
 log = structlog.get_logger(__name__)
 
@@ -146,6 +151,8 @@ class Partition:
         self._rejected: OrderedDict[str, float] = OrderedDict()
         """When the tasks of rejected runs were stored: a key may come again with a new task."""
         self._orphans = Orphans()
+        self._reporting = Reporting()
+        self._unreadable = Reporting(at_once=MAX_UNREADABLE)
         self._timers = Timers(self._fire, is_wanted=self._is_awaited)
         self._redispatching: asyncio.Task[None] | None = None
         self._reader: LogReader | None = None
@@ -294,7 +301,7 @@ class Partition:
         tenure.applying = True
         try:
             events = await self._events_of(message)
-            for event in events:
+            for event in self._believed(events, message):
                 self._metrics.applied(message.kind)
                 await self._apply_surely(event, message)
             self._dispatcher.release()
@@ -312,15 +319,45 @@ class Partition:
 
     # ---- events -----------------------------------------------------------------------------
 
+    def _believed(self, events: tuple[LogEvent, ...], message: LogMessage) -> Iterator[LogEvent]:
+        """Give the events that can be what they say; the others change nothing."""
+        for event in events:
+            reason = doubt(
+                event,
+                partition=self.number,
+                partitions=self._partitions,
+                now_ms=message.at_ms,
+            )
+            if reason is None:
+                yield plausible(event, message.at_ms)
+            elif count := self._reporting.due(reason):
+                log.warning(
+                    "log_event_not_believed",
+                    partition=self.number,
+                    seq=message.seq,
+                    kind=message.kind,
+                    reason=reason,
+                    count=count,
+                )
+
     async def _events_of(self, message: LogMessage) -> tuple[LogEvent, ...]:
         try:
             return read_log(message.kind, message.body)
         except ValueError as error:
+            if not (count := self._unreadable.due("")):
+                return ()  # of many that come side by side some are kept to look at
             subject = subjects.log(self.number, message.kind)
-            log.error("log_event_unreadable", subject=subject, seq=message.seq, reason=str(error))
+            reason = str(error)[:MAX_REASON_CHARS]
+            log.error(
+                "log_event_unreadable",
+                subject=subject,
+                seq=message.seq,
+                reason=reason,
+                count=count,
+            )
             info = ErrorInfo(
                 code="log_event_unreadable",
-                message=str(error),
+                message=reason,
                 error_class=ErrorClass.INVALID,
             )
             await self._bury(message, info)

@@ -129,7 +129,7 @@ class ExperimentsDoor:
 
     def _answer(self, message: Msg, told: ExperimentsTold) -> None:
         if message.reply:
-            self._bus.tell(message.reply, told.model_dump_json().encode())
+            self._bus.answer(message.reply, told.model_dump_json().encode())
 
 
 def publish_fact(bus: Bus, fact: ArmRolledBack, msg_id: str) -> None:

@@ -10,7 +10,6 @@ here, may be held by another gateway: that is asked first. `hocket.gateway.cance
 import asyncio
 import itertools
 import json
-import re
 from functools import partial
 
 import structlog
@@ -45,7 +44,6 @@ OPEN_TIMEOUT_S = 10
 CLOSE_TIMEOUT_MS = 5_000.0
 MAX_ID_CHARS = 512
 MAX_REASON_CHARS = 300
-INBOX = re.compile(r"_INBOX(\.[A-Za-z0-9_-]{1,64}){1,4}")
 """Where chunks may go: nowhere else would a caller be the one who listens."""
 MAX_ATTRIBUTION_CHARS = 16_384
 
@@ -127,7 +125,7 @@ class NatsDoor:
 
     def _tell(self, reply_to: str, reply: CallReply) -> None:
         if reply_to:
-            self._bus.tell(reply_to, self._encoded(reply))
+            self._bus.answer(reply_to, self._encoded(reply))
 
     def _chunks(self, request: CallRequest) -> Chunks | None:
         """Return what tells the pieces of an answer to whoever asked for them."""
@@ -175,7 +173,7 @@ class NatsDoor:
 
     def _answer(self, message: Msg | Frame, reply: bytes) -> None:
         if message.reply:
-            self._bus.tell(message.reply, reply)
+            self._bus.answer(message.reply, reply)
 
     async def _on_cancel(self, message: Msg) -> None:
         try:
@@ -222,7 +220,7 @@ def _checked(payload: bytes) -> CallRequest:
     ):
         reason = f"it has more than {MAX_ATTRIBUTION_CHARS} characters"
         raise CallMalformed(field="attribution", reason=reason)
-    if request.chunks_to is not None and not INBOX.fullmatch(request.chunks_to):
+    if request.chunks_to is not None and not subjects.is_inbox(request.chunks_to):
         raise CallMalformed(field="chunks_to", reason="it is not an inbox of its caller")
     return request
 

@@ -63,5 +63,5 @@ class Peers:
         asked = HeldCall.model_validate_json(message.data)
         reply = self._ongoing.find(asked.call_id)
         if reply is not None:
-            self._bus.tell(message.reply, b"")
+            self._bus.answer(message.reply, b"")
             reply.add_done_callback(lambda made: self._answer(asked.reply_to, made.result()))

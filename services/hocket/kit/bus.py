@@ -61,6 +61,8 @@ QUIET = 3
 socket at once, up to MAX_AT_ONCE."""
 MAX_AT_ONCE = 64
 MAX_REPORTS = 64
+OWN_SUBJECTS = ("hocket.", "$")
+"""How the subjects begin on which an answer could be taken for a message of the platform's."""
 ACK_PREFIX = b"PUB $JS.ACK."
 ACK_PREFIX_END = len(ACK_PREFIX)
 TEMPORARY = frozenset({503})
@@ -374,6 +376,12 @@ class Bus:
             self._send(_command(subject, payload, reply, headers, self.nc.max_payload))
         elif self._reports.due("stuck"):
             log.warning("bus_does_not_drain", pending_bytes=self.nc.pending_data_size)
+
+    def answer(self, reply_to: str, payload: bytes) -> None:
+        """Answer a request on core NATS, where it wants an answer. Whoever asks chooses where that goes:
+        not to the platform's own subjects, on which others would take it for ours."""
+        if reply_to and not reply_to.startswith(OWN_SUBJECTS) and reply_to.split() == [reply_to]:
+            self.tell(reply_to, payload)
 
     def ack(self, ack_subject: str) -> None:
         """Acknowledge a JetStream message by its ack subject."""
