@@ -65,6 +65,22 @@ class SqlFailed(HocketError):
     error_class = ErrorClass.PERMANENT
 
 
+class SqlAnswerTooLarge(HocketError):
+    """The database `{database}` sent more than {max_bytes} bytes for the query, and was cut off. Ask
+    for fewer rows or columns, or for shorter values: `left(body, 1000)`."""
+
+    code = "sql_answer_too_large"
+    error_class = ErrorClass.INVALID
+
+
+class SqlOutOfMemory(HocketError):
+    """The database `{database}` needed more than {max_bytes} bytes of memory for the queries of this
+    worker. Ask for fewer rows or columns, or for shorter values: `substr(body, 1, 1000)`."""
+
+    code = "sql_out_of_memory"
+    error_class = ErrorClass.INVALID
+
+
 class SqlInvalid(SqlFailed):
     """The database `{database}` rejected the query (SQLSTATE {sqlstate}): {reason}. Correct the query
     or its parameters; `CAST(:name AS type)` gives a parameter a type."""

@@ -1,4 +1,4 @@
-"""How parameters reach Postgres: as literals of their kind would.
+"""Connections to Postgres: their bounds, and how parameters reach it: as literals of their kind would.
 
 Text goes unknown, as a quoted literal does: Postgres infers its type and reads it (`day >= :since` with
 "2024-01-01" works, and so does `CAST(:since AS date)`). Numbers and booleans carry the type that the
@@ -8,18 +8,41 @@ Python object of the inferred type, so these types travel as text.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
+import asyncpg
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from hocket.workers.sql.answers import JsonText
+from hocket.workers.sql.wire import BoundedWire
+
 MAX_INTEGER: Final = 2**31 - 1
 MAX_BIGINT: Final = 2**63 - 1
 
 
-def speak_as_literals(connection: Any, _record: Any) -> None:
-    """Make a new asyncpg connection of SQLAlchemy's send and read the common types as text."""
+MAX_TEMPORARY_KB: Final = 4 * 1024 * 1024
+"""What a query's sorts and joins may write to the server's disk, where the user may set it."""
+
+_WIRE: Final = "hocket_wire"
+
+
+def prepare(connection: Any, record: Any) -> None:
+    """Prepare a new asyncpg connection of SQLAlchemy's: codecs and bounds."""
     connection.run_async(_set_codecs)
+    connection.run_async(_bound_temporary_files)
+    record.info[_WIRE] = BoundedWire(connection.driver_connection)
+
+
+async def wire_of(connection: AsyncConnection) -> BoundedWire:
+    """Return what counts the bytes of a connection."""
+    pooled = await connection.get_raw_connection()
+    wire = pooled.info[_WIRE]
+    assert isinstance(wire, BoundedWire)
+    return wire
 
 
 def type_of(value: Any) -> str | None:
@@ -46,6 +69,11 @@ async def _set_codecs(connection: Any) -> None:
         await connection.set_type_codec(
             name, schema="pg_catalog", encoder=_encode, decoder=decoder, format="text"
         )
+
+
+async def _bound_temporary_files(connection: asyncpg.Connection) -> None:
+    with suppress(asyncpg.InsufficientPrivilegeError):
+        await connection.execute(f"SET temp_file_limit = {MAX_TEMPORARY_KB}")
 
 
 def _encode(value: Any) -> str:
@@ -84,6 +112,6 @@ _DECODERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "timestamp": _or_text(datetime.fromisoformat),
     "timestamptz": _or_text(datetime.fromisoformat),
     "uuid": UUID,
-    "json": json.loads,
-    "jsonb": json.loads,
+    "json": JsonText,
+    "jsonb": JsonText,
 }

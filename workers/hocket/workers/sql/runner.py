@@ -31,6 +31,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from hocket.workers.sql import postgres
+from hocket.workers.sql.answers import JsonText
 from hocket.workers.sql.errors import (
     SqlConstructRefused,
     SqlFailed,
@@ -47,9 +48,6 @@ GRACE_S = 1.0
 """How long the database has to report its own timeout before the attempt is given up."""
 MAX_EXACT_INTEGER = 2**53
 MAX_CHECKED = 512
-MAX_ANSWER_CHARS = 8_000_000
-VALUE_CHARS = 16
-"""What a value that is not text is counted as."""
 QUERY_CANCELED = "57014"
 OWN_TIMEOUT_SHARE = 0.9
 """A statement that was cancelled sooner was cancelled by somebody else."""
@@ -101,20 +99,18 @@ async def run_query(
     begun_s = monotonic()
     try:
         async with asyncio.timeout(timeout_ms / 1000 + GRACE_S) as patience:
-            answer = await target.fetch(
-                statement, bound, timeout_ms=timeout_ms, max_rows=max_rows + 1
-            )
+            answer = await target.fetch(statement, bound, timeout_ms=timeout_ms, max_rows=max_rows)
     except (SQLAlchemyError, OSError) as error:  # a TimeoutError is an OSError
         if patience.expired():
             raise _timeout(target, timeout_ms) from error
         raise failure_of(target, error, timeout_ms, (monotonic() - begun_s) * 1000) from error
-    rows = _within_size(answer.rows[:max_rows])
+    rows = [tuple(map(_parsed, row, answer.columns)) for row in answer.rows]
     return QueryResult(
         sql=checked.sql,
         columns=answer.columns,
         types=_types(answer.columns, rows),
         rows=tuple(tuple(map(_json, row, answer.columns)) for row in rows),
-        truncated=len(answer.rows) > len(rows),
+        truncated=answer.cut,
         elapsed_ms=(monotonic() - begun_s) * 1000,
     )
 
@@ -179,16 +175,6 @@ def _bindable(value: Any, name: str, dialect: str) -> Any:
             cure="Give its items as parameters of their own: `IN (:a, :b)`.",
         )
     return value
-
-
-def _within_size(rows: list[Sequence[Any]]) -> list[Sequence[Any]]:
-    """Return the first rows whose text fits into MAX_ANSWER_CHARS, at least one."""
-    chars = 0
-    for count, row in enumerate(rows):
-        chars += sum(len(value) if isinstance(value, str) else VALUE_CHARS for value in row)
-        if chars > MAX_ANSWER_CHARS and count > 0:
-            return rows[:count]
-    return rows
 
 
 def _timeout(target: Target, timeout_ms: float) -> SqlTimeout:
@@ -278,6 +264,21 @@ _SHOWN_AS_TEXT = (
     IPv6Interface,
     IPv6Network,
 )
+
+
+def _parsed(value: Any, column: str) -> Any:
+    """Return the value of JSON text, and any other value as it is."""
+    if isinstance(value, list):
+        return [_parsed(item, column) for item in value]
+    if not isinstance(value, JsonText):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise SqlConstructRefused(
+            construct=f"the column `{column}`, whose JSON cannot be read ({type(error).__name__})",
+            cure="Leave it out, or convert it to text in the query.",
+        ) from error
 
 
 def _json(value: Any, column: str) -> Any:

@@ -15,6 +15,8 @@ from hocket.workers.sql import functions
 PROGRESS_STEPS: Final = 10_000
 """Virtual machine steps between two looks at the clock: well under a millisecond."""
 MAX_VALUE_BYTES: Final = 16 * 1024 * 1024
+MAX_HEAP_BYTES: Final = 256 * 1024 * 1024
+"""What SQLite may have in memory for all queries of a process (its own limit, for the process)."""
 BUSY_TIMEOUT_S: Final = 5.0
 
 _READS: Final = frozenset(
@@ -37,6 +39,7 @@ def connect(file: Path) -> sqlite3.Connection:
         timeout=BUSY_TIMEOUT_S,
     )
     connection.execute("PRAGMA query_only = ON")
+    connection.execute(f"PRAGMA hard_heap_limit = {MAX_HEAP_BYTES}")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
     return connection

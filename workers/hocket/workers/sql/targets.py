@@ -12,10 +12,9 @@ another driver ends when its statement does.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from threading import Event
@@ -25,17 +24,27 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlalchemy import Connection, Engine, TextClause, create_engine, event, make_url, text
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import QueuePool
 
 from hocket.workers.sql import postgres, sqlite
-from hocket.workers.sql.errors import SqlRefused, TargetInvalid, TargetUnknown
+from hocket.workers.sql.answers import Answer, read_answer
+from hocket.workers.sql.errors import (
+    SqlAnswerTooLarge,
+    SqlOutOfMemory,
+    SqlRefused,
+    TargetInvalid,
+    TargetUnknown,
+)
 from hocket.workers.sql.guard import DIALECTS
 from hocket.workers.sql.names import TablePattern, parse_pattern
+from hocket.workers.sql.wire import MAX_ANSWER_BYTES
 
 POOL_SIZE = 8
 POOL_TIMEOUT_S = 10
+ROWS_AT_ONCE = 100
+"""How many rows a driver that is neither asyncpg nor sqlite3 reads ahead."""
 CONNECT_TIMEOUT_S = 10
 THREADS = 8
 _DIALECTS = {
@@ -73,14 +82,6 @@ class TargetSettings(BaseModel):
     max_rows: int = Field(10_000, ge=1, le=100_000)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Raw rows with the names of their columns."""
-
-    columns: tuple[str, ...]
-    rows: list[Sequence[Any]]
-
-
 class Target:
     """A database that queries run on."""
 
@@ -107,12 +108,13 @@ class Target:
     async def fetch(
         self, statement: TextClause, params: Mapping[str, Any], *, timeout_ms: float, max_rows: int
     ) -> Answer:
-        """Run a statement and return at most `max_rows` rows; the driver's errors pass through."""
+        """Run a statement and return at most `max_rows` rows and MAX_ANSWER_CHARS characters; raise
+        SqlAnswerTooLarge, or the driver's errors."""
 
         def execute(connection: Connection) -> Answer:
             with self._only_reading(connection):
                 result = connection.execute(statement, dict(params))
-                return Answer(tuple(result.keys()), list(result.fetchmany(max_rows)))
+                return read_answer(result, max_rows, self.name)
 
         return await self.read(execute, timeout_ms=timeout_ms)
 
@@ -144,14 +146,15 @@ class Target:
             self._async = create_async_engine(
                 url.set(drivername="postgresql+asyncpg"), connect_args=arguments, **limits
             )
-            event.listen(self._async.sync_engine, "connect", postgres.speak_as_literals)
+            event.listen(self._async.sync_engine, "connect", postgres.prepare)
             return
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=f"sql-{self.name}")
         if self.dialect == "sqlite":
             connect = partial(sqlite.connect, _sqlite_file(self.name, url))
             self._sync = create_engine("sqlite://", creator=connect, poolclass=QueuePool, **limits)
         else:
-            self._sync = create_engine(url, **limits)
+            streaming = {"stream_results": True, "max_row_buffer": ROWS_AT_ONCE}
+            self._sync = create_engine(url, execution_options=streaming, **limits)
 
     def _only_reading(self, connection: Connection) -> AbstractContextManager[None]:
         if self.dialect != "sqlite":
@@ -169,9 +172,18 @@ class Target:
             }
             if self.settings.role is not None:
                 walls["role"] = self.settings.role
-            await connection.execute(_walls(tuple(walls)), walls)
-            answer = await connection.run_sync(work)
-            await transaction.rollback()
+            wire = await postgres.wire_of(connection)
+            wire.begin()
+            try:
+                await connection.execute(_walls(tuple(walls)), walls)
+                answer = await connection.run_sync(work)
+                await transaction.rollback()
+            except DBAPIError as error:
+                if wire.is_exceeded:
+                    raise SqlAnswerTooLarge(
+                        database=self.name, max_bytes=MAX_ANSWER_BYTES, component=f"sql:{self.name}"
+                    ) from error
+                raise
         return answer
 
     async def _read_in_thread(self, work: Callable[[Connection], T], deadline_s: float) -> T:
@@ -187,7 +199,14 @@ class Target:
                     sqlite.stop_when(
                         _raw(connection), lambda: given_up.is_set() or monotonic() > deadline_s
                     )
-                return work(connection)
+                try:
+                    return work(connection)
+                except MemoryError as error:
+                    raise SqlOutOfMemory(
+                        database=self.name,
+                        max_bytes=sqlite.MAX_HEAP_BYTES,
+                        component=f"sql:{self.name}",
+                    ) from error
 
         running = asyncio.wrap_future(self._threads.submit(run))
         try:

@@ -1,0 +1,62 @@
+"""Rows as they come from a driver, no more than an answer may hold.
+
+Counted are the characters of text and JSON, the bytes of blobs and VALUE_CHARS for any other value.
+Reading ends with the row that goes beyond MAX_ANSWER_CHARS; that row is left out, unless it is the
+first. A first row beyond MAX_ROW_CHARS is an error. JSON is parsed only where its row is in the answer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import CursorResult
+
+from hocket.workers.sql.errors import SqlAnswerTooLarge
+
+MAX_ANSWER_CHARS: Final = 8_000_000
+MAX_ROW_CHARS: Final = 32_000_000
+VALUE_CHARS: Final = 16
+"""What a value that is not text is counted as."""
+
+
+class JsonText(str):
+    """A value of type json, not parsed yet."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Raw rows with the names of their columns; `cut` where there were more."""
+
+    columns: tuple[str, ...]
+    rows: list[Sequence[Any]]
+    cut: bool = False
+
+
+def read_answer(result: CursorResult[Any], max_rows: int, database: str) -> Answer:
+    """Read at most `max_rows` rows, one at a time, and stop where the answer is full; else raise
+    SqlAnswerTooLarge."""
+    columns = tuple(result.keys())
+    rows: list[Sequence[Any]] = []
+    chars = 0
+    for row in result:
+        chars += sum(map(_size, row))
+        is_full = len(rows) == max_rows or (chars > MAX_ANSWER_CHARS and bool(rows))
+        if is_full:
+            result.close()
+            return Answer(columns, rows, cut=True)
+        if chars > MAX_ROW_CHARS:
+            raise SqlAnswerTooLarge(
+                database=database, max_bytes=MAX_ROW_CHARS, component=f"sql:{database}"
+            )
+        rows.append(row)
+    return Answer(columns, rows)
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, str | bytes):
+        return len(value)
+    if isinstance(value, list | tuple):
+        return VALUE_CHARS + sum(map(_size, value))
+    return VALUE_CHARS
