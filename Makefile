@@ -15,8 +15,9 @@ SEED ?= 1
 SEEDS ?= 100000
 BUG ?=
 MINUTES ?= 5
+SECONDS ?= 20
 
-.PHONY: setup demo test lint types unit integration workflows sim chaos docs lock clean
+.PHONY: setup demo test lint types unit integration workflows sim chaos exhaustion docs lock clean
 
 setup: $(DEV_STAMP)
 
@@ -81,6 +82,10 @@ sim: setup
 # faults of a seeded plan on the real processes and servers, and a verdict: docs/chaos.md
 chaos: setup
 	PYTHONPATH=tests $(PY) -m chaos --minutes $(MINUTES) --seed $(SEED)
+
+# disk, connections, handles and memory run out under load: docs/outages.md; disks need root
+exhaustion: setup
+	cd tests && ../$(PY) -m exhaustion --seconds $(SECONDS)
 
 # documents that are made from the code; a test says when they are old
 docs: setup

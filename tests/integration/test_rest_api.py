@@ -717,6 +717,7 @@ async def test_health_names_each_part(rest: Rest) -> None:
     assert ready.status == 200
     assert {part["name"]: part["ok"] for part in health["parts"]} == {
         "nats": True,
+        "disk": True,
         "database": True,
         "gateway": False,
     }

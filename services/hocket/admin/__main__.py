@@ -43,6 +43,7 @@ async def main(service: Service) -> None:
         max_task_bytes=settings.max_task_bytes,
         stopping=service.stopping,
         handlers=allowed_handlers(settings, config.load(settings.config)),
+        disk=service.disk,
     )
     rules = WebRules.of(settings.api_host, settings.allowed_hosts, settings.allowed_origins)
     server = _Server(
@@ -57,7 +58,7 @@ async def main(service: Service) -> None:
         ),
         on_started=partial(_started, service, listener),
     )
-    watching = asyncio.create_task(_watch(service, context), name="watch")
+    watching = asyncio.create_task(_watch(service), name="watch")
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="serve")
     stopping = asyncio.create_task(service.stopping.wait(), name="stopping")
     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -73,10 +74,10 @@ def _started(service: Service, listener: socket.socket) -> None:
     service.log.info("api_ready", url=f"http://{host}:{port}")
 
 
-async def _watch(service: Service, context: Context) -> None:
-    """Report again and again whether the broker can be reached."""
+async def _watch(service: Service) -> None:
+    """Report again and again whether the broker can be reached and takes messages."""
     while True:
-        service.health.report("nats", context.bus.connected)
+        service.look()
         await asyncio.sleep(WATCH_INTERVAL_S)
 
 

@@ -10,6 +10,7 @@ from hocket.admin.pipelines.versions import Plans
 from hocket.admin.queries import Pool
 from hocket.admin.runs.recent import RecentRuns
 from hocket.kit.bus import Bus
+from hocket.kit.disk_space import UNWATCHED, DiskSpace
 from hocket.schemas.pipeline.handlers import AllowedHandlers
 
 
@@ -24,6 +25,7 @@ class Context:
     stopping: asyncio.Event
     handlers: AllowedHandlers | None = None
     """What `python` nodes may name, where this process was told."""
+    disk: DiskSpace = UNWATCHED
     plans: Plans = field(default_factory=Plans)
     recent: RecentRuns = field(default_factory=RecentRuns)
 

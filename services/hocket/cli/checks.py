@@ -20,6 +20,7 @@ from nats.errors import Error as NatsError
 
 from hocket.cli.processes import get, health_url
 from hocket.cli.target import Target
+from hocket.kit.disk_space import MIB, MIN_FREE_MIB
 from hocket.kit.embedded.errors import ServerBinaryMissing
 from hocket.kit.embedded.nats import nats_program
 from hocket.kit.embedded.ports import port_is_free
@@ -29,7 +30,6 @@ from hocket.schemas import subjects
 OLDEST_PYTHON = (3, 11)
 OLDEST_NATS = (2, 12)
 OLDEST_POSTGRES = 150_000
-LEAST_DISK_BYTES = 1024**3
 LOW_DISK_BYTES = 5 * 1024**3
 TIMEOUT_S = 5.0
 API_PORT = 8080
@@ -118,8 +118,10 @@ def disk(target: Target) -> Finding:
     """Check the free space of the data folder's disk."""
     free = shutil.disk_usage(_nearest(target.data_dir)).free
     found = f"{free / 1024**3:.1f} GiB free"
-    if free < LEAST_DISK_BYTES:
-        return Finding("disk", Verdict.FAILED, found, "Free at least 1 GiB, or use another disk.")
+    least_mib = int(os.environ.get("HOCKET_MIN_FREE_DISK_MIB") or MIN_FREE_MIB)
+    if free < least_mib * MIB:
+        cure = f"Free some: below {least_mib} MiB no tasks are taken in."
+        return Finding("disk", Verdict.FAILED, found, cure)
     if free < LOW_DISK_BYTES:
         return Finding("disk", Verdict.NOTE, found, "Streams and traces grow; keep 5 GiB free.")
     return Finding("disk", Verdict.OK, found)

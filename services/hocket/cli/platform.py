@@ -22,6 +22,7 @@ from hocket.cli.errors import ProcessUnknown
 from hocket.cli.facts import PlatformFacts, remove_facts, write_facts
 from hocket.cli.processes import READY_TIMEOUT_S, STOP_TIMEOUT_S, PlatformProcess
 from hocket.kit.bus import Bus
+from hocket.kit.disk_space import MIN_FREE_MIB
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.embedded.ports import LOOPBACK, port_is_free, remembered_port
 from hocket.kit.streams import ensure_streams
@@ -247,6 +248,8 @@ class Platform:
             "HOCKET_LOG_LEVEL": self._log_level,
             "PYTHONUNBUFFERED": "1",
         }
+        if self._servers is not None:
+            env.setdefault("HOCKET_MIN_FREE_DISK_MIB", str(MIN_FREE_MIB))
         if self._config is not None:
             env["HOCKET_CONFIG"] = str(self._config.absolute())
         return {**env, **self._extra_env}

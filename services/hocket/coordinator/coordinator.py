@@ -30,6 +30,7 @@ from hocket.coordinator.step_cache import StepCache
 from hocket.coordinator.store import Store
 from hocket.kit.bucket import Leases
 from hocket.kit.bus import Bus
+from hocket.kit.disk_space import UNWATCHED, DiskSpace
 from hocket.kit.lifecycle import Health
 
 DRAIN_S = 8.0
@@ -69,6 +70,7 @@ class Coordinator:
         order: Order = "slack",
         interactive_share: float = INTERACTIVE_SHARE,
         max_runs: int = MAX_RUNS,
+        disk: DiskSpace = UNWATCHED,
     ) -> None:
         self._durations = Durations(store)
         self._catalog = Catalog(store, self._durations)
@@ -100,7 +102,7 @@ class Coordinator:
         )
         self._owned: dict[int, _Owned] = {}
         self._name = name
-        fullness = Fullness(max_runs, self._held)
+        fullness = Fullness(max_runs, self._held, disk)
         self._ownership = Ownership(
             leases,
             health,
@@ -123,6 +125,7 @@ class Coordinator:
             partitions=partitions,
             max_task_bytes=max_task_bytes,
             is_full=fullness.anywhere,
+            full_because=lambda: fullness.reason,
         )
         self._bus = bus
         self._unread: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

@@ -7,9 +7,9 @@ wrong is answered, told as a public fact, kept as a dead letter, and acknowledge
 way of others. One that is right may have to wait or be refused for want of workers (`overload.py`).
 
 States: taking tasks, waiting (Postgres or NATS is away; the tasks in hand are told to be in work, none
-is asked for), pausing (a coordinator has no room for more runs: `fullness.py`). At most MAX_IN_HAND
-tasks are in hand; the consumer's `max_ack_pending` bounds what all coordinators have admitted and not
-yet committed.
+is asked for), pausing (a coordinator has no room for more runs, or a disk is nearly full:
+`fullness.py`). At most MAX_IN_HAND tasks are in hand; the consumer's `max_ack_pending` bounds what all
+coordinators have admitted and not yet committed.
 """
 
 import asyncio
@@ -88,9 +88,11 @@ class Intake:
         partitions: int,
         max_task_bytes: int,
         is_full: Callable[[], bool] = lambda: False,
+        full_because: Callable[[], str] = lambda: "",
     ) -> None:
         self._bus = bus
         self._is_full = is_full
+        self._full_because = full_because
         self._store = store
         self._catalog = catalog
         self._origins = Origins(store, catalog)
@@ -152,9 +154,11 @@ class Intake:
             self._batch.popleft()
 
     async def _until_room(self) -> None:
-        """Let tasks wait while there are as many runs as there may be; what is in hand is kept alive."""
-        log.warning("intake_pauses", tasks=len(self._batch) + len(self._arrivals))
-        self._health.report("intake", True, "pausing: there are as many runs as there may be")
+        """Let tasks wait while there is no room for their runs; what is in hand is kept alive."""
+        reason = self._full_because()
+        tasks = len(self._batch) + len(self._arrivals)
+        log.warning("intake_pauses", tasks=tasks, reason=reason)
+        self._health.report("intake", True, f"pausing: {reason}")
         self._metrics.intake_pauses(True)
         while self._is_full():  # noqa: ASYNC110 - others' memory is part of it
             await asyncio.sleep(PAUSE_S)

@@ -53,6 +53,7 @@ async def main(service: Service) -> None:
         gated=settings.dispatch_gate,
         order=settings.dispatch_order,
         interactive_share=settings.interactive_share,
+        disk=service.disk,
     )
     async with leases.watching():
         serving = asyncio.create_task(_say_when_settled(service, coordinator))

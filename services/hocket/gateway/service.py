@@ -89,7 +89,7 @@ async def serve(
     door = NatsDoor(bus, ongoing)
     control = ControlDoor(bus, lambda: calls.routes)
     rules = WebRules.of(settings.gateway_host, settings.allowed_hosts, settings.allowed_origins)
-    http = HttpDoor(ongoing, lambda: calls.routes.access, metrics, rules)
+    http = HttpDoor(ongoing, lambda: calls.routes.access, metrics, rules, service.disk)
     company = Company(_bucket(bus, settings), service.health, name=name_of(settings.instance))
     limits = SharedLimits(company, calls.floor, routes.table, clock.now_ms)
     book = WarmBook(bus)
@@ -127,7 +127,7 @@ async def serve(
                 opened(ongoing)
             service.started()
             log.info("gateway_serving", models=calls.routes.table.names(), url=url)
-            await _watched(service, bus, reload)
+            await _watched(service, reload)
             log.info("gateway_draining", drain_ms=DRAIN_MS)
             until_ms = clock.monotonic_ms() + DRAIN_MS
             await prefilling.close()
@@ -179,10 +179,10 @@ async def _open_http(http: HttpDoor, settings: Settings, access: Access) -> str:
     return url
 
 
-async def _watched(service: Service, bus: Bus, reload: Reload) -> None:
+async def _watched(service: Service, reload: Reload) -> None:
     """Report the health of the bus and look at the configuration until the service is asked to stop."""
     while not service.stopping.is_set():
-        service.health.report("nats", bus.connected, "" if bus.connected else "away")
+        service.look()
         reload.look()
         with suppress(TimeoutError):
             await asyncio.wait_for(service.stopping.wait(), WATCH_MS / 1000)

@@ -100,11 +100,15 @@ def _write(path: Path, data: bytes) -> None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    Path(temporary).replace(path)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:  # a full disk must not keep half of what it had no room for
+        Path(temporary).unlink(missing_ok=True)
+        raise
 
 
 class PostgresBlobs:

@@ -40,6 +40,8 @@ ACK_TIMEOUT_S = 5.0
 """How long a post waits for its acknowledgement before it is published again."""
 REFUSED_RETRY_S = 0.5
 """How soon a post is published again that a stream refused for now."""
+STALLED_S = 2 * ACK_TIMEOUT_S
+"""How long a post may wait before its connection says that it does."""
 SWEEP_S = 0.5
 REPORT_S = 10.0
 """At most this often is the same trouble logged."""
@@ -103,6 +105,7 @@ class _Post:
     command: bytes
     subject: str
     future: asyncio.Future[PubAck]
+    made_at: float
     due_at: float
     sent: bool
     repeated: bool = False
@@ -299,6 +302,21 @@ class Bus:
         """Posts that wait for their acknowledgement."""
         return len(self._posts)
 
+    @property
+    def stalled(self) -> str:
+        """What a post is waiting for that no stream acknowledged in STALLED_S; empty while all is well.
+        A stream that met a full disk answers nobody, until its server is started again."""
+        if not self._posts:
+            return ""
+        oldest = next(iter(self._posts.values()))
+        waits_s = self._loop.time() - oldest.made_at
+        if waits_s < STALLED_S:
+            return ""
+        why = oldest.refusal or (
+            "its stream does not answer; where NATS met a full disk, make room and restart it"
+        )
+        return f"`{oldest.subject}` is not acknowledged for {waits_s:.0f} s: {why}"
+
     def post(
         self,
         subject: str,
@@ -319,9 +337,10 @@ class Bus:
         headers = {"Nats-Msg-Id": msg_id or reply, **(headers or {})}
         command = _command(subject, payload, reply, headers, self.nc.max_payload - reserve_bytes)
         future: asyncio.Future[PubAck] = self._loop.create_future()
-        due_at = self._loop.time() + ACK_TIMEOUT_S
+        made_at = self._loop.time()
+        due_at = made_at + ACK_TIMEOUT_S
         connected = self.nc.is_connected
-        self._posts[token] = _Post(command, subject, future, due_at, sent=connected)
+        self._posts[token] = _Post(command, subject, future, made_at, due_at, sent=connected)
         if len(self._posts) >= self._window:
             self._has_room.clear()
         if self._sweeping is None:

@@ -21,9 +21,10 @@ import structlog
 import uvloop
 from prometheus_client import Gauge
 
-from hocket.kit import garbage, telemetry
+from hocket.kit import disk_space, garbage, telemetry
 from hocket.kit.bus import Bus
 from hocket.kit.database import connect_pool, feel_pulse
+from hocket.kit.disk_space import MIB, DiskSpace
 from hocket.kit.settings import Settings
 from hocket.schemas.errors import HocketError
 
@@ -63,9 +64,15 @@ class Service:
     log: Any
     start: str = "started"
     """The component that says whether it does its work."""
+    disk: DiskSpace = field(init=False)
+    """The disk of the data folder; `low` where it has no room for new work."""
     _closers: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
     _buses: list[Bus] = field(default_factory=list)
     _pulses: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        self.disk = DiskSpace(settings.data_dir, min_free_bytes=settings.min_free_disk_mib * MIB)
 
     def part(self, name: str) -> "Service":
         """Return what one of several services in this process gets: everything is shared but its name,
@@ -107,7 +114,11 @@ class Service:
         """Report what is known without asking anybody: whether the connections stand."""
         if self._buses:
             connected = all(bus.connected for bus in self._buses)
-            self.health.report("nats", connected, "" if connected else "away")
+            stalled = next((bus.stalled for bus in self._buses if bus.stalled), "")
+            detail = stalled if connected else "away"
+            self.health.report("nats", connected and not stalled, detail)
+        if self.settings.min_free_disk_mib:
+            self.health.report(disk_space.COMPONENT, not self.disk.low, self.disk.reason)
 
     async def close(self) -> None:
         for pulse in self._pulses:

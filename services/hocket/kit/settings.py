@@ -52,6 +52,9 @@ class Settings(BaseSettings):
     """0: any free port; -1: none."""
     otlp_endpoint: str | None = None
     """Where spans go, e.g. http://collector:4318/v1/traces; without it none are made."""
+    min_free_disk_mib: int = Field(0, ge=0)
+    """Free space, in MiB, of the data folder's disk below which no new work is taken; 0: not watched.
+    `hocket up` sets it where a server of its own writes there."""
     max_task_bytes: int = Field(512 * 1024, ge=1_024)
     tenant_weights: dict[str, Annotated[float, Field(gt=0, le=1_000)]] = {}
     """How ready steps of tenants share the workers, as JSON: `{"acme": 3}`; 1 for all others."""

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TextIO
 
 import structlog
 from opentelemetry import trace
@@ -87,11 +87,35 @@ def _configure_logs(service: str, settings: Settings) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stdout),
+        logger_factory=structlog.WriteLoggerFactory(file=_Output(sys.stdout)),  # type: ignore[arg-type]
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(service=service)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
+
+
+class _Output:
+    """A file for log lines that drops what it cannot write: a full disk must not end a process. What
+    was dropped is counted in front of the next line that can be written."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._dropped = 0
+
+    def write(self, line: str) -> None:
+        """Write a line, or count it."""
+        if self._dropped:
+            line = f'{{"event": "log_lines_dropped", "count": {self._dropped}}}\n{line}'
+        try:
+            self._file.write(line)
+            self._file.flush()
+        except OSError:
+            self._dropped += 1
+        else:
+            self._dropped = 0
+
+    def flush(self) -> None:
+        """Do nothing: each line was flushed."""
 
 
 def _as_json(event: Any, default: Callable[[Any], Any]) -> str:

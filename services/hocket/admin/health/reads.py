@@ -6,7 +6,7 @@ import asyncpg
 
 from hocket.admin.context import Context
 from hocket.admin.queries import Pool
-from hocket.kit.bus import BusUnavailable
+from hocket.kit.bus import Bus, BusUnavailable
 from hocket.schemas import subjects
 from hocket.schemas.rest import Part, SystemHealth
 
@@ -20,9 +20,10 @@ SELECT count(*) AS partitions, count(*) FILTER (WHERE owner <> '') AS owned FROM
 
 
 async def system_health(context: Context) -> SystemHealth:
-    """Return the state of the parts: broker, database, partitions and gateway."""
+    """Return the state of the parts: broker, disk, database, partitions and gateway."""
     parts = (
-        Part(name="nats", ok=context.bus.connected, detail=_said(context.bus.connected)),
+        _nats(context.bus),
+        Part(name="disk", ok=not context.disk.low, detail=context.disk.reason or "there is room"),
         await _database(context.pool),
         await _gateway(context),
     )
@@ -56,5 +57,7 @@ async def _gateway(context: Context) -> Part:
     return Part(name="gateway", ok=True, detail="it answers")
 
 
-def _said(connected: bool) -> str:
-    return "connected" if connected else "not connected; it connects again by itself"
+def _nats(bus: Bus) -> Part:
+    if not bus.connected:
+        return Part(name="nats", ok=False, detail="not connected; it connects again by itself")
+    return Part(name="nats", ok=not bus.stalled, detail=bus.stalled or "connected")

@@ -153,6 +153,7 @@ async def _publish(
     *,
     reply_to: str | None = None,
 ) -> None:
+    context.disk.check()
     run_id = ids.run_id(caller.tenant, key)
     headers = {
         **(given or {}),

@@ -29,6 +29,7 @@ from hocket.gateway.http_door.openapi import document
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.gateway.ongoing import Ongoing
 from hocket.kit import clock
+from hocket.kit.disk_space import UNWATCHED, DiskSpace
 from hocket.kit.web_requests import WebRules, check_media_type
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import NO_REQUIREMENTS, CallReply, CallRequest, OpenAIBody
@@ -97,7 +98,9 @@ class HttpDoor:
         access: Callable[[], Access],
         metrics: GatewayMetrics,
         rules: WebRules,
+        disk: DiskSpace = UNWATCHED,
     ) -> None:
+        self._disk = disk
         self._rules = rules
         self._ongoing = ongoing
         self._access = access
@@ -173,6 +176,7 @@ class HttpDoor:
                 retry_at_ms=clock.now_ms() + BUSY_RETRY_MS,
             )
         if request.method == "POST" and path in self._posts:
+            self._disk.check()
             check_media_type(headers.getall("Content-Type", ()))
             key = self._access().key(request.headers.get("Authorization", ""))
             return await self._posts[path](request, key)

@@ -12,9 +12,14 @@ def stored_password(file: Path) -> str:
     try:
         return file.read_text("ascii").strip()
     except FileNotFoundError:
-        password = secrets.token_hex(PASSWORD_BYTES)
+        password = new_password()
         write_private(file, password)
         return password
+
+
+def new_password() -> str:
+    """Return a random password of hexadecimal digits."""
+    return secrets.token_hex(PASSWORD_BYTES)
 
 
 def write_private(file: Path, text: str) -> None:

@@ -114,6 +114,13 @@ class SupervisedServer(ABC):
         _signal(process, signal.SIGKILL)
         await process.wait()
 
+    async def restart(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Ask the server to end, by force after `timeout_s`; supervision starts it again."""
+        if self._process is None:
+            raise ServerStopped(server=self.name)
+        self._ready.clear()
+        await _ended(self._process, self.name, self.stop_signal, timeout_s)
+
     async def wait_ready(self, *, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Wait until the server answers; raises `ServerNotReady` after `timeout_s`.
 
@@ -249,15 +256,7 @@ class SupervisedServer(ABC):
         self._ready.clear()
         if self._process is None:
             return
-        process = self._process
-        _signal(process, self.stop_signal)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await process.wait()
-        except TimeoutError:
-            log.warning("server_stop_forced", server=self.name, pid=process.pid)
-            _signal(process, signal.SIGKILL)
-            await process.wait()
+        await _ended(self._process, self.name, self.stop_signal, timeout_s)
         self._process = None
         self._pid_file.unlink(missing_ok=True)
 
@@ -318,6 +317,19 @@ def server_environment() -> dict[str, str]:
     """Return our environment without what would steer Postgres, and with a plain locale."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PG", "LC_", "LANG"))}
     return {**kept, "LC_ALL": "C"}
+
+
+async def _ended(
+    process: Process, name: str, stop_signal: signal.Signals, timeout_s: float
+) -> None:
+    _signal(process, stop_signal)
+    try:
+        async with asyncio.timeout(timeout_s):
+            await process.wait()
+    except TimeoutError:
+        log.warning("server_stop_forced", server=name, pid=process.pid)
+        _signal(process, signal.SIGKILL)
+        await process.wait()
 
 
 def _signal(process: Process, number: signal.Signals) -> None:

@@ -1,0 +1,2 @@
+"""What the real platform does when a disk, connections, file handles or memory run out: docs/outages.md.
+`make exhaustion` plays all of it, `pytest tests/exhaustion` short versions."""

@@ -1,0 +1,179 @@
+"""The shortages: each takes something away from a running platform, and gives it back.
+
+`take` and `give` bound themselves: a small disk of its own, a server's own limit on connections, the
+limits of single processes. Nothing of the machine runs out.
+"""
+
+import asyncio
+import os
+import resource
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+import asyncpg
+import nats
+from nats.aio.client import Client
+
+from exhaustion.small_disk import SmallDisk
+from hocket.cli.platform import Platform
+
+SPARE_HANDLES = 1
+SPARE_BYTES = 0
+MAX_TAKEN = 2_000
+RESOURCES = {"handles": resource.RLIMIT_NOFILE, "memory": resource.RLIMIT_AS}
+
+
+class Shortage(Protocol):
+    """Something that runs out, and is there again."""
+
+    async def take(self) -> None:
+        """Take it away."""
+        ...
+
+    async def give(self) -> None:
+        """Give it back."""
+        ...
+
+
+class DiskFull:
+    """The disk has no room at all, or `leave_bytes`."""
+
+    def __init__(self, disk: SmallDisk, leave_bytes: int = 0) -> None:
+        self._disk = disk
+        self._leave_bytes = leave_bytes
+        self._refilling: asyncio.Task[None] | None = None
+
+    async def take(self) -> None:
+        self._disk.fill(leave_bytes=self._leave_bytes)
+        self._refilling = asyncio.create_task(self._keep_full())
+
+    async def give(self) -> None:
+        assert self._refilling is not None, "it was taken"
+        self._refilling.cancel()
+        self._disk.free()
+
+    async def _keep_full(self) -> None:
+        while True:  # what is deleted meanwhile is taken, too
+            await asyncio.sleep(0.2)
+            self._disk.fill(leave_bytes=self._leave_bytes)
+
+
+class PostgresConnections:
+    """All connections of Postgres are somebody else's, those of the platform included."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+        self._held: list[asyncpg.Connection] = []
+
+    async def take(self) -> None:
+        await self._fill()
+        for _ in range(3):  # those that come free when the platform's are cut are taken as well
+            await self._held[0].execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE application_name LIKE 'hocket %'"
+            )
+            await self._fill()
+
+    async def give(self) -> None:
+        for connection in self._held:
+            connection.terminate()
+        self._held.clear()
+
+    async def _fill(self) -> None:
+        with suppress(asyncpg.TooManyConnectionsError, OSError, TimeoutError):
+            while len(self._held) < MAX_TAKEN:
+                self._held.append(await asyncpg.connect(self._platform.database_url, timeout=5))
+
+
+class NatsConnections:
+    """All connections that NATS allows are somebody else's; a worker and a gateway are begun anew."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+        self._held: list[Client] = []
+
+    async def take(self) -> None:
+        await self._fill()
+        for name in ("worker", "gateway"):
+            await self._platform.kill(name)
+        await self._fill()
+
+    async def give(self) -> None:
+        for client in self._held:
+            await client.close()
+        self._held.clear()
+
+    async def _fill(self) -> None:
+        while len(self._held) < MAX_TAKEN:
+            client = Client()
+            try:
+                await client.connect(
+                    self._platform.nats_url,
+                    allow_reconnect=False,
+                    error_cb=_quiet,
+                    connect_timeout=2,
+                    ping_interval=600,
+                )
+            except (nats.errors.Error, OSError, TimeoutError):
+                with suppress(Exception):
+                    await client.close()
+                return
+            self._held.append(client)
+
+
+class ProcessLimit:
+    """No process of the platform, servers included, gets more handles or memory than it has."""
+
+    def __init__(self, platform: Platform, kind: str) -> None:
+        self._platform = platform
+        self._kind = kind
+        self._before: dict[int, tuple[int, int]] = {}
+
+    async def take(self) -> None:
+        used: Callable[[int], int] = _handles if self._kind == "handles" else _memory_bytes
+        spare = SPARE_HANDLES if self._kind == "handles" else SPARE_BYTES
+        for pid in _processes(self._platform):
+            with suppress(ProcessLookupError, FileNotFoundError):
+                limits = self._before[pid] = resource.prlimit(os.getpid(), RESOURCES[self._kind])
+                await _limit(pid, self._kind, used(pid) + spare, limits[1])
+
+    async def give(self) -> None:
+        for pid, limits in self._before.items():
+            with suppress(ProcessLookupError, FileNotFoundError):
+                await _limit(pid, self._kind, *limits)
+
+
+async def _limit(pid: int, kind: str, soft: int, hard: int) -> None:
+    """Set the limits of a process, as the user whose it is (Postgres has one of its own)."""
+    option = {"handles": "--nofile", "memory": "--as"}[kind]
+    texts = [
+        "unlimited" if limit == resource.RLIM_INFINITY else str(limit) for limit in (soft, hard)
+    ]
+    owner = await asyncio.to_thread(os.stat, f"/proc/{pid}")
+    setting = await asyncio.create_subprocess_exec(
+        *("prlimit", f"--pid={pid}", f"{option}={':'.join(texts)}"),
+        user=owner.st_uid,
+        group=owner.st_gid,
+        extra_groups=[],
+    )
+    await setting.wait()
+
+
+def _processes(platform: Platform) -> list[int]:
+    servers = [platform.servers.nats.pid, platform.servers.postgres.pid]
+    return [*servers, *(process.pid for process in platform.processes.values())]
+
+
+def _handles(pid: int) -> int:
+    return max(int(name) for name in os.listdir(f"/proc/{pid}/fd"))
+
+
+def _memory_bytes(pid: int) -> int:
+    pages = int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[0])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+async def _quiet(_error: Exception) -> None:
+    """Trouble is what is wanted here."""
