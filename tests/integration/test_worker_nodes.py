@@ -1,7 +1,7 @@
 """The node types on their real parts: Postgres behind sql, planning and retrieval, NATS in front."""
 
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from hocket.schemas.pipeline.spec import WORKER_TYPES
 from hocket.workers.nodes.registry import handlers
 from hocket.workers.nodes.resources import Resources
 from hocket.workers.retrieval.index import add_folder
+from hocket.workers.runtime.step_threads import StepThreads
 from hocket.workers.sql.targets import Targets
 
 TABLES = """
@@ -45,7 +46,7 @@ async def pool(database_url: str) -> AsyncIterator[asyncpg.Pool]:
 @pytest.fixture
 async def nodes(pool: asyncpg.Pool, database_url: str) -> AsyncIterator[dict[str, Any]]:
     targets = Targets({"weather": {"url": database_url, "tables": ["w.*"]}})
-    with ThreadPoolExecutor(2) as threads:
+    with closing(StepThreads(2)) as threads:
         yield handlers(WORKER_TYPES, Resources(threads=threads, targets=targets, index=pool))
     await targets.close()
 

@@ -1,6 +1,8 @@
 """Handlers that worker processes under test import."""
 
 import asyncio
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,3 +15,22 @@ async def wait_in_first_delivery(value: Any, context: Context) -> dict[str, int]
     if context.delivery == 1:
         await asyncio.Event().wait()
     return {"delivery": context.delivery}
+
+
+async def block_in_first_delivery(value: Any, context: Context) -> dict[str, int]:
+    """Compute without a pause in the first delivery, so that nothing else runs in the process."""
+    while context.delivery == 1:
+        pass
+    return {"delivery": context.delivery}
+
+
+async def die_in_first_delivery(value: Any, context: Context) -> dict[str, int]:
+    """End the whole process in the first delivery."""
+    if context.delivery == 1:
+        os._exit(3)
+    return {"delivery": context.delivery}
+
+
+def never_end(value: Any) -> None:
+    """Take a thread for ever."""
+    threading.Event().wait()

@@ -5,8 +5,7 @@ import itertools
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
 from nats.aio.msg import Msg
@@ -29,6 +28,7 @@ from hocket.workers.nodes.python import PythonNode
 from hocket.workers.runtime.context import Context
 from hocket.workers.runtime.meters import Meters
 from hocket.workers.runtime.spans import Spans
+from hocket.workers.runtime.step_threads import StepThreads
 from hocket.workers.runtime.worker import Worker
 
 WAIT_S = 20.0
@@ -97,9 +97,10 @@ class Rig:
         blobs: BlobStore | None = None,
         name: str = "worker-under-test",
         ack_wait_s: float = 30.0,
+        **options: Any,
     ) -> AsyncIterator[Worker]:
         bus = await Bus.connect(self.nats_url, name=name)
-        with ThreadPoolExecutor(2) as threads:
+        with closing(StepThreads(slots + 8)) as threads:
             handlers = handlers or {"python": PythonNode(threads, AllowedHandlers.of(modules))}
             worker = Worker(
                 bus,
@@ -110,6 +111,7 @@ class Rig:
                 spans=Spans(exporting=False),
                 blobs=blobs,
                 ack_wait_s=ack_wait_s,
+                **options,
             )
             await worker.start()
             try:

@@ -1,12 +1,17 @@
 """Exceptions of handlers as typed errors, and what JetStream says about a delivery."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from hocket.schemas.errors import ErrorClass, ErrorInfo
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
+from hocket.schemas.messages import AttemptFinished
 from hocket.workers.errors import Retryable, StepUndeliverable
 from hocket.workers.runtime.delivery import Delivery, parse_ack_subject, unfilled
 from hocket.workers.runtime.failures import MAX_FRAMES, error_info
 from hocket.workers.runtime.poison import Name, name_of
+from hocket.workers.runtime.results import encode
 
 
 def raised(error: BaseException) -> ErrorInfo:
@@ -95,3 +100,93 @@ def test_the_name_of_a_broken_step_is_read_where_it_can_be() -> None:
 @pytest.mark.parametrize("body", [b"", b"no json", b"[1]", b'{"run_id": "r"}', b'{"run_id": 5}'])
 def test_a_step_without_a_name_has_none(body: bytes) -> None:
     assert name_of(body) is None
+
+
+def hostile() -> BaseException:
+    """Return an exception that answers nothing about itself."""
+
+    class Hostile(Exception):
+        def __str__(self) -> str:
+            raise SystemExit("no")
+
+        @property
+        def __class__(self) -> Any:
+            raise KeyboardInterrupt
+
+    return Hostile()
+
+
+def wordless() -> BaseException:
+    return type("Wordless", (Exception,), {"__str__": lambda self: 7, "__module__": 7})()
+
+
+def nameless() -> BaseException:
+    class Meta(type):
+        def __getattribute__(cls, name: str) -> Any:
+            if name in ("__name__", "__qualname__", "__module__"):
+                raise SystemExit("no name")
+            return super().__getattribute__(name)
+
+    return Meta("Nameless", (Exception,), {})("x")
+
+
+class Untrue(HocketError):
+    """Untrue."""
+
+    def __init__(self, given: Any) -> None:
+        super().__init__()
+        self.given = given
+
+    def info(self) -> ErrorInfo:
+        if isinstance(self.given, BaseException):
+            raise self.given
+        return self.given  # type: ignore[no-any-return]
+
+
+DEEP: list[Any] = []
+DEEP.append(DEEP)
+UNCHECKED = ErrorInfo.model_construct(code=7, message=None, error_class="x", details=None)
+INFO = ErrorInfo(code="c", message="m")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        hostile,
+        wordless,
+        nameless,
+        lambda: ValueError("x" * 10_000_000),
+        lambda: ValueError("a\x00b\ud800c"),
+        lambda: ValueError(DEEP),
+        lambda: BaseException("base"),
+        lambda: GeneratorExit(),
+        lambda: KeyboardInterrupt(),
+        lambda: ExceptionGroup("g", [ValueError("x")] * 1000),
+        lambda: Untrue(None),
+        lambda: Untrue({"code": "x"}),
+        lambda: Untrue(SystemExit(1)),
+        lambda: Untrue(RecursionError()),
+        lambda: Untrue(UNCHECKED),
+        lambda: Untrue(INFO.model_copy(update={"details": {"deep": DEEP}})),
+        lambda: Untrue(INFO.model_copy(update={"details": {"large": "x" * 10_000_000}})),
+        lambda: Untrue(INFO.model_copy(update={"details": {"a": object(), "nul": "\x00\ud800"}})),
+        lambda: Untrue(
+            INFO.model_copy(update={"message": "m\x00" * 1_000_000, "code": "c" * 50_000})
+        ),
+        lambda: Retryable("r" * 10_000_000),
+    ],
+    ids=range(20),
+)
+def test_an_exception_that_is_hostile_is_one_small_error(
+    make: Callable[[], BaseException],
+) -> None:
+    info = error_info(make())
+    assert type(info) is ErrorInfo
+    finished = AttemptFinished(
+        run_id="r", step="s", attempt=1, error=info, started_at_ms=0, finished_at_ms=0, worker="w"
+    )
+    payload = encode(finished)
+    assert len(payload) < 64 * 1024
+    for bad in (b"\\u0000", b"\xed\xa0"):
+        assert bad not in payload
+    assert AttemptFinished.model_validate_json(payload).error is not None

@@ -4,7 +4,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from hocket.schemas.pipeline.handlers import AllowedHandlers, HandlerNotAllowed
 from hocket.workers.errors import HandlerUnknown
 from hocket.workers.nodes.python import PythonNode, resolve
 from hocket.workers.runtime.context import Context
+from hocket.workers.runtime.step_threads import StepThreads
 
 
 class Order(BaseModel):
@@ -90,7 +91,7 @@ class NoCalls:
 
 @pytest.fixture
 def node() -> Iterator[PythonNode]:
-    with ThreadPoolExecutor(2) as threads:
+    with closing(StepThreads(2)) as threads:
         yield PythonNode(threads, ALLOWED)
 
 
@@ -251,7 +252,7 @@ async def test_what_is_not_a_modules_own_does_not_run(
 ) -> None:
     context = context_of("echo", ["touch /tmp/never"])
     step = context.step.model_copy(update={"config": {"handler": handler}})
-    with ThreadPoolExecutor(1) as threads:
+    with closing(StepThreads(1)) as threads:
         context.step = step
         with pytest.raises((HandlerNotAllowed, HandlerUnknown)):
             await PythonNode(threads, borrowing)(context)
@@ -268,7 +269,7 @@ async def test_a_handler_that_is_not_on_the_list_is_told_so_with_the_list_and_th
 
 async def test_the_built_in_functions_run_in_every_worker() -> None:
     allowed = AllowedHandlers()
-    with ThreadPoolExecutor(1) as threads:
+    with closing(StepThreads(1)) as threads:
         node = PythonNode(threads, allowed)
 
         async def run(name: str, given: Any) -> Any:

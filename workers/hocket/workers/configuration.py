@@ -17,7 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.pipeline.spec import WORKER_TYPES
 from hocket.workers.runtime.consumers import ACK_WAIT_S
-from hocket.workers.runtime.worker import DRAIN_S
+from hocket.workers.runtime.watchdog import BLOCKED_S
+from hocket.workers.runtime.worker import DRAIN_S, OVERRUN_S
 
 CONCURRENCY: Mapping[str, int] = {
     "python": 64,
@@ -49,6 +50,12 @@ class Process(_Section):
     ack_wait_s: float = Field(ACK_WAIT_S, ge=1, le=600)
     """A step of a dead worker goes to another one after so long."""
     drain_s: float = Field(DRAIN_S, ge=0, le=20)
+    overrun_s: float = Field(OVERRUN_S, ge=0.1, le=3_600)
+    """A worker starts anew when more than half of a type's slots have been held so long by functions
+    that did not end in time."""
+    blocked_s: float = Field(BLOCKED_S, ge=0, le=3_600)
+    """A worker whose event loop stands still so long (an async function that computes) ends and is
+    started anew; 0: never."""
 
 
 class Blobs(_Section):

@@ -90,6 +90,14 @@ class NodeTypeUnserved(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class WorkerOverrun(HocketError):
+    """More than half of this worker's slots are held by functions that did not end when their time was
+    over, so it starts anew. Look for `slot_held` in its log; give what they wait for a timeout."""
+
+    code = "worker_overrun"
+    error_class = ErrorClass.UNAVAILABLE
+
+
 class HandlerUnknown(HocketError):
     """The handler `{handler}` cannot be used: {reason}. Name an importable `module:function`."""
 

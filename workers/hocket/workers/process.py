@@ -1,13 +1,15 @@
 """The worker process: configuration, resources, the worker, and the way down.
 
 States: starting (a bad configuration ends the process with its field and cure), running, draining
-(SIGTERM: nothing is fetched, what runs may end within `workers.drain_s`), stopped.
+(SIGTERM: nothing is fetched, what runs may end within `workers.drain_s`), stopped. A worker of which
+more than half of the slots are held by functions that do not end drains by itself and ends with an
+error, so that whoever supervises it starts it anew.
 """
 
+import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from hocket.kit import config
 from hocket.kit.blobs import BlobStore, FileBlobs, PostgresBlobs
@@ -15,16 +17,21 @@ from hocket.kit.handlers import allowed_handlers
 from hocket.kit.lifecycle import Service
 from hocket.schemas.pipeline.handlers import AllowedHandlers
 from hocket.workers.configuration import Configuration, parse
+from hocket.workers.errors import WorkerOverrun
 from hocket.workers.nodes.registry import handlers as node_handlers
 from hocket.workers.nodes.resources import Resources
 from hocket.workers.runtime.context import Calls
 from hocket.workers.runtime.meters import Meters
 from hocket.workers.runtime.spans import Spans
+from hocket.workers.runtime.step_threads import StepThreads
+from hocket.workers.runtime.watchdog import LoopWatchdog
 from hocket.workers.runtime.worker import Worker
 from hocket.workers.sql.targets import Targets
 
 BLOB_POOL_SIZE = 4
 INDEX_POOL_SIZE = 8
+IMPORTING_THREADS = 8
+"""Threads beside those of the slots, for importing the modules of handlers."""
 
 
 def serve(
@@ -41,7 +48,7 @@ def serve(
         configuration = parse(sections)
         slots = configuration.slots(types)
         bus = await service.bus()
-        threads = ThreadPoolExecutor(max_workers=slots.get("python", 1), thread_name_prefix="step")
+        threads = StepThreads(slots.get("python", 1) + IMPORTING_THREADS)
         targets = Targets(configuration.databases)
         resources = Resources(
             threads=threads,
@@ -59,17 +66,31 @@ def serve(
             blobs=await _blobs(service, configuration),
             ack_wait_s=configuration.workers.ack_wait_s,
             calls=calls,
+            report=service.health.report,
+            overrun_s=configuration.workers.overrun_s,
         )
+        watchdog = LoopWatchdog(configuration.workers.blocked_s)
         try:
             await worker.start()
+            watchdog.start()
             service.started()
-            await service.stopping.wait()
+            await _either(service.stopping, worker.overrun)
             await worker.drain(configuration.workers.drain_s)
         finally:
+            watchdog.stop()
             await targets.close()
-            threads.shutdown(wait=False, cancel_futures=True)
+            threads.close()
+        if worker.overrun.is_set() and not service.stopping.is_set():
+            raise WorkerOverrun
 
     return main
+
+
+async def _either(*events: asyncio.Event) -> None:
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
 
 
 async def _blobs(service: Service, configuration: Configuration) -> BlobStore | None:

@@ -1,9 +1,9 @@
 """The `python` node: a function of the user's, `module:function`, called with the step's input.
 
 `f()`, `f(input)` or `f(input, context)`. Async functions run on the event loop; others in a thread,
-which cannot be stopped: their step ends at its timeout, the thread when the function returns. Where
-the first parameter is annotated, the input is validated against the annotation, pydantic models
-included. A function is resolved once per process.
+which cannot be stopped: their step ends at its timeout, and the slot is free again when the function
+returns. Where the first parameter is annotated, the input is validated against the annotation,
+pydantic models included. A function is resolved once per process.
 
 Only functions of allowed modules run (hocket.schemas.pipeline.handlers), and only those that are
 defined there: what a module imported from elsewhere is not its own.
@@ -16,8 +16,8 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -28,6 +28,8 @@ from hocket.schemas.errors import InvalidInput
 from hocket.schemas.pipeline.handlers import AllowedHandlers, HandlerNotAllowed
 from hocket.workers.errors import HandlerUnknown
 from hocket.workers.runtime.context import Context
+from hocket.workers.runtime.results import check_ends
+from hocket.workers.runtime.step_threads import Outcome, StepThreads
 
 MAX_PARAMETERS = 2
 NEVER = sys.stdlib_module_names | {"builtins", "hocket"}
@@ -71,11 +73,11 @@ class Function:
 class PythonNode:
     """Runs allowed functions, sync ones in `threads`."""
 
-    def __init__(self, threads: Executor, allowed: AllowedHandlers) -> None:
+    def __init__(self, threads: StepThreads, allowed: AllowedHandlers) -> None:
         self._threads = threads
         self._allowed = allowed
         self._functions: dict[str, Function] = {}
-        self._resolving: dict[str, asyncio.Future[Function]] = {}
+        self._resolving: dict[str, asyncio.Future[Outcome]] = {}
 
     async def __call__(self, context: Context) -> Any:
         """Call the step's function and return what it gives."""
@@ -85,24 +87,36 @@ class PythonNode:
             function = await self._resolved(handler)
         arguments = function.arguments(context)
         if function.is_async:
-            return await function.call(*arguments)
-        loop = asyncio.get_running_loop()
+            return _ending(await function.call(*arguments))
         frame = contextvars.copy_context()
-        result = await loop.run_in_executor(self._threads, frame.run, function.call, *arguments)
-        return await result if inspect.isawaitable(result) else result
+        work = self._threads.start(partial(frame.run, function.call, *arguments))
+        context.left_behind = work
+        result = _value(await asyncio.wrap_future(work))
+        return _ending(await result if inspect.isawaitable(result) else result)
 
     async def _resolved(self, named: object) -> Function:
         """Import the function, once for all that wait for it, in a thread: imports may take long."""
         handler = ":".join(self._allowed.check(named))
         resolving = self._resolving.get(handler)
         if resolving is None:
-            loop = asyncio.get_running_loop()
-            resolving = loop.run_in_executor(self._threads, resolve, handler, self._allowed)
+            importing = self._threads.start(partial(resolve, handler, self._allowed))
+            resolving = asyncio.wrap_future(importing)
             self._resolving[handler] = resolving
             resolving.add_done_callback(lambda _: self._resolving.pop(handler, None))
-        function = await asyncio.shield(resolving)
+        function: Function = _value(await asyncio.shield(resolving))
         self._functions[handler] = function
         return function
+
+
+def _ending(output: Any) -> Any:
+    check_ends(output)
+    return output
+
+
+def _value(outcome: Outcome) -> Any:
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome.value
 
 
 def resolve(handler: str, allowed: AllowedHandlers) -> Function:

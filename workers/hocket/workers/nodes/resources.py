@@ -1,11 +1,11 @@
 """What nodes share in a worker process; made at its start, closed at its end."""
 
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 import asyncpg
 
 from hocket.schemas.pipeline.handlers import AllowedHandlers
+from hocket.workers.runtime.step_threads import StepThreads
 from hocket.workers.sql.targets import Targets
 
 
@@ -14,7 +14,7 @@ class Resources:
     """Threads for sync functions, the functions that `python` nodes may run, the databases of `sql`
     and `planning` nodes, and the pool of the index, where `retrieval` nodes run."""
 
-    threads: Executor
+    threads: StepThreads
     targets: Targets
     handlers: AllowedHandlers = field(default_factory=AllowedHandlers)
     index: asyncpg.Pool | None = None

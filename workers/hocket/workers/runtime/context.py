@@ -1,6 +1,7 @@
 """What a handler is given: its step, its time, its log, and the way to a model."""
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from decimal import Decimal
 from functools import cached_property
 from typing import Any, Protocol
@@ -70,6 +71,8 @@ class Context:
         self.delivery = delivery
         self.deadline_at_ms = deadline_at_ms
         self.traceparent = traceparent
+        self.left_behind: Future[Any] | None = None
+        """What runs for this attempt and cannot be stopped; its slot is taken until it ends."""
         self._calls = calls
         self._ordinal = 0
         self._spent: list[CallReply] = []

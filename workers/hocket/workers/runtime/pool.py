@@ -2,7 +2,8 @@
 
 A step takes a slot from its start until its result is posted; its message is acknowledged only after
 the result is. Whatever goes wrong in a handler becomes a typed error in a result. A handler that
-ignores being cancelled is answered for after `STOP_GRACE_S`, and its slot is free again then.
+ignores being cancelled, and a thread, are answered for after `STOP_GRACE_S`; their slot is held until
+they end. A pool that has more than half of its slots held so is `overrun`.
 """
 
 import asyncio
@@ -32,6 +33,7 @@ from hocket.workers.runtime.consumers import MAX_DELIVERIES, ensure_consumers
 from hocket.workers.runtime.context import NOTHING_SPENT, Calls, Context
 from hocket.workers.runtime.delivery import parse_ack_subject
 from hocket.workers.runtime.failures import error_info
+from hocket.workers.runtime.held_slots import HeldSlots, LeftBehind
 from hocket.workers.runtime.lanes import ReadyQueue, allot, latest_start_ms
 from hocket.workers.runtime.large_values import LargeValues
 from hocket.workers.runtime.meters import TypeMeters
@@ -77,6 +79,7 @@ class Pool:
         large_values: LargeValues,
         spans: Spans,
         meters: TypeMeters,
+        slots_changed: Callable[[], None],
     ) -> None:
         self.node_type = node_type
         self.slots = slots
@@ -92,9 +95,11 @@ class Pool:
         self._large_values = large_values
         self._spans = spans
         self._meters = meters
-        meters.watch_running(lambda: self._running)
+        meters.watch_running(lambda: self._taken)
         self._ready: ReadyQueue[Attempt] = ReadyQueue()
         self._running = 0
+        self.held = HeldSlots(node_type, slots, self._held_changed)
+        self._slots_changed = slots_changed
         self._fetching = False
         self._scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -116,7 +121,7 @@ class Pool:
 
     @property
     def running(self) -> int:
-        """Slots that are taken."""
+        """Slots that are taken by attempts that still have their time."""
         return self._running
 
     async def start(self) -> None:
@@ -208,7 +213,7 @@ class Pool:
             return
         self.attempts[attempt.id] = attempt
         self._ready.push(latest_start_ms(step, delivery.sent_at_ms), attempt)
-        if self._running + len(self._ready) > self.slots and delivery.count <= MAX_PASSED_ON:
+        if self._taken + len(self._ready) > self.slots and delivery.count <= MAX_PASSED_ON:
             self._loop.call_later(PASS_ON_S, self._pass_on, attempt, lane)
 
     def _pass_on(self, attempt: Attempt, lane: LanePull) -> None:
@@ -226,7 +231,7 @@ class Pool:
 
     def _turn(self) -> None:
         self._scheduled = False
-        while len(self._ready) and self._running < self.slots:
+        while len(self._ready) and self._taken < self.slots:
             attempt = self._ready.pop()
             if attempt.let_go or attempt.state is not State.READY:
                 continue
@@ -235,7 +240,9 @@ class Pool:
             attempt.task = self._spawn(self._run(attempt))
         if not self._fetching or not self._bus.connected:
             return
-        wanted = allot(self.slots, self._running + len(self._ready), self._demands)
+        if self.held.count >= self.slots:  # what came would find no slot
+            return
+        wanted = allot(self.slots, self._taken + len(self._ready), self._demands)
         for name, count in wanted.items():
             if count and self._lanes[name].is_open:
                 self._lanes[name].ask(count)
@@ -258,12 +265,13 @@ class Pool:
         if attempt.stopped is not None or attempt.let_go:
             _forget_cancellation()
             error = attempt.stopped
+        left_behind = None if context is None else context.left_behind
         if attempt.let_go:
-            self._finish(attempt)
+            self._finish(attempt, left_behind)
             self.attempts.pop(attempt.id, None)
         elif attempt.conclude():
             await self._report(attempt, context, output, error)
-            self._finish(attempt)
+            self._finish(attempt, left_behind)
 
     def _refusal(self, attempt: Attempt, at_ms: float) -> HocketError | None:
         """Return why the attempt must not run at all."""
@@ -323,12 +331,23 @@ class Pool:
 
     async def _answer(self, attempt: Attempt) -> None:
         await self._report(attempt, None, None, attempt.stopped)
-        self._finish(attempt)
+        self._finish(attempt, attempt.task)
 
-    def _finish(self, attempt: Attempt) -> None:
+    def _finish(self, attempt: Attempt, left_behind: LeftBehind | None = None) -> None:
         attempt.disarm()
         self._running -= 1
+        if left_behind is not None and not left_behind.done():
+            self.held.hold(left_behind)
         self._schedule()
+
+    def _held_changed(self) -> None:
+        self._slots_changed()
+        self._schedule()
+
+    @property
+    def _taken(self) -> int:
+        """Slots that nothing can start in."""
+        return self._running + self.held.count
 
     # ---- its result leaves ------------------------------------------------------------------
 
@@ -374,7 +393,11 @@ class Pool:
             results.check_size(payload)
         except OutputTooLarge as error:
             info = results.shortened(finished.error) if finished.error else error.info()
-        except Exception as error:
+        except (
+            BaseException
+        ) as error:  # what a handler gives back may raise anything when it is read
+            if _is_stopping():
+                raise
             info = error_info(error)
         else:
             return payload, finished.error
@@ -437,6 +460,12 @@ def _concerns(cancelled: StepCancelled, step: StepRequested) -> bool:
         and cancelled.step in (None, step.step)
         and cancelled.attempt in (None, step.attempt)
     )
+
+
+def _is_stopping() -> bool:
+    """Tell whether the present task is being cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _forget_cancellation() -> None:

@@ -7,7 +7,7 @@ integers too long is a typed error.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -22,6 +22,10 @@ MAX_RESULT_BYTES = 512 * 1024
 """A result's message; larger ones need a blob store."""
 MAX_ERROR_TEXT_CHARS = 2_000
 REPLACEMENT = "\ufffd"
+MAX_CONTAINERS = 1_000_000
+"""Lists and dicts in what a step gives back."""
+MAX_ITERATED = 100_000
+"""Items in it that come from iterables other than lists, tuples, sets and dicts."""
 
 
 def encode(finished: AttemptFinished) -> bytes:
@@ -48,8 +52,27 @@ def shortened(error: ErrorInfo) -> ErrorInfo:
     )
 
 
-def plain(value: Any, field: str = "output", depth: int = 0) -> Any:
+def plain(value: Any, field: str = "output") -> Any:
     """Return the value as JSON that can be carried; raise OutputNotJson naming the place."""
+    return _plain(value, field, 0, _Items())
+
+
+class _Items:
+    """Counts what iterables other than JSON's own gave, which may have no end."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def of(self, values: Iterable[Any], field: str) -> Iterator[Any]:
+        """Yield the items, or raise OutputNotJson where there are too many."""
+        for value in values:
+            self.count += 1
+            if self.count > MAX_ITERATED:
+                raise _not_json(field, f"it gives more than {MAX_ITERATED} items, and is no list")
+            yield value
+
+
+def _plain(value: Any, field: str, depth: int, items: _Items) -> Any:
     if isinstance(value, str):
         return _whole_text(str(value))
     if value is None or isinstance(value, bool):
@@ -61,21 +84,54 @@ def plain(value: Any, field: str = "output", depth: int = 0) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, BaseModel):
-        return plain(value.model_dump(), field, depth)
+        return _plain(value.model_dump(), field, depth, items)
     if depth >= MAX_DEPTH:
         raise _not_json(field, f"it nests deeper than {MAX_DEPTH} levels")
     if isinstance(value, Mapping):
+        pairs = dict.items(value) if isinstance(value, dict) else items.of(value.items(), field)
         return {
-            _whole_text(str(key)): plain(item, f"{field}.{key}"[:200], depth + 1)
-            for key, item in value.items()
+            _whole_text(str(key)): _plain(item, f"{field}.{key}"[:200], depth + 1, items)
+            for key, item in pairs
         }
+    if isinstance(value, Iterator):
+        raise _not_json(field, f"a {_kind(value)} gives its items once, and may never end")
     if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray):
+        own = type(value) in _SEQUENCES
         return [
-            plain(item, f"{field}.{index}"[:200], depth + 1) for index, item in enumerate(value)
+            _plain(item, f"{field}.{index}"[:200], depth + 1, items)
+            for index, item in enumerate(value if own else items.of(value, field))
         ]
-    return _converted(value, field, depth)
+    return _converted(value, field, depth, items)
 
 
+def check_ends(value: Any) -> None:
+    """Raise OutputNotJson where a value holds an iterator (a generator), which may never end.
+
+    Only what is looked at here: plain dicts, lists and tuples, and what is in them."""
+    seen = 0
+    stack = [(value, "output")]
+    while stack:
+        part, field = stack.pop()
+        kind = type(part)
+        if kind in _SCALARS:
+            continue
+        if kind is dict:
+            stack += [(item, field) for item in part.values() if type(item) not in _SCALARS]
+        elif kind is list or kind is tuple:
+            stack += [(item, field) for item in part if type(item) not in _SCALARS]
+        elif isinstance(part, Iterator):
+            raise _not_json(field, f"a {_kind(part)} gives its items once, and may never end")
+        seen += 1
+        if seen + len(stack) > MAX_CONTAINERS:  # or it holds itself
+            raise _not_json(field, f"it holds more than {MAX_CONTAINERS} lists and dicts")
+
+
+def _kind(value: Any) -> str:
+    return str(type.__getattribute__(type(value), "__name__"))[:100]
+
+
+_SEQUENCES = frozenset({list, tuple, set, frozenset})
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 _to_json = AttemptFinished.__pydantic_serializer__.to_json
 _INTEGER_LIMIT = 10**MAX_INTEGER_DIGITS
 
@@ -111,14 +167,14 @@ def _whole_text(text: str) -> str:
     return text
 
 
-def _converted(value: Any, field: str, depth: int) -> Any:
+def _converted(value: Any, field: str, depth: int, items: _Items) -> Any:
     try:
         converted = to_jsonable_python(value)
     except (PydanticSerializationError, ValueError) as error:
         raise _not_json(field, str(error)) from None
     if type(converted) is type(value):
-        raise _not_json(field, f"a {type(value).__name__} is not JSON")
-    return plain(converted, field, depth)
+        raise _not_json(field, f"a {_kind(value)} is not JSON")
+    return _plain(converted, field, depth, items)
 
 
 def _not_json(field: str, reason: str) -> OutputNotJson:

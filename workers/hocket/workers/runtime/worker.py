@@ -5,7 +5,7 @@ did not end was given back to the stream, for another worker).
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import structlog
@@ -41,7 +41,16 @@ DRAIN_S = 10.0
 FLUSH_S = 5.0
 """After that, results already posted wait so long for their acknowledgement."""
 
+OVERRUN_S = 30.0
+"""More than half of a type's slots may be held so long by what did not end in time."""
+
 log = structlog.get_logger()
+
+Report = Callable[[str, bool, str], None]
+
+
+def unreported(_component: str, _ok: bool, _detail: str) -> None:
+    """Tell nobody how a component is."""
 
 
 class Worker:
@@ -59,6 +68,8 @@ class Worker:
         blobs: BlobStore | None = None,
         ack_wait_s: float = ACK_WAIT_S,
         calls: Calls | None = None,
+        report: Report = unreported,
+        overrun_s: float = OVERRUN_S,
     ) -> None:
         self._bus = bus
         self._name = name
@@ -83,10 +94,16 @@ class Worker:
                 large_values=large_values,
                 spans=spans,
                 meters=meters.of_type(node_type, slots[node_type]),
+                slots_changed=self._slots_changed,
             )
             for node_type, handler in handlers.items()
         ]
-        self._announcements = Announcements(bus, name, slots)
+        self._announcements = Announcements(bus, name, self._free_slots)
+        self._report = report
+        self._overrun_s = overrun_s
+        self.overrun = asyncio.Event()
+        """Set when more than half of a type's slots have been held for too long by what did not end: the
+        process should drain and start anew."""
         self._subscriptions: list[Subscription] = []
         self._sweeping: asyncio.Task[None] | None = None
 
@@ -159,3 +176,17 @@ class Worker:
             await asyncio.sleep(self._ack_wait_s * SWEEP_SHARE)
             for pool in self._pools:
                 pool.keep_alive(self._ack_wait_s * KEEP_ALIVE_SHARE)
+                if pool.held.overrun_s() >= self._overrun_s and not self.overrun.is_set():
+                    log.error("worker_overrun", type=pool.node_type, held=pool.held.count)
+                    self.overrun.set()
+
+    def _free_slots(self) -> dict[str, int]:
+        """Return how many steps of each type run at once, without the slots that are held."""
+        return {pool.node_type: pool.slots - pool.held.count for pool in self._pools}
+
+    def _slots_changed(self) -> None:
+        self._announcements.changed()
+        for pool in self._pools:
+            held, ok = pool.held.count, pool.held.overrun_s() == 0.0
+            detail = f"{held} of {pool.slots} slots are held by functions that did not end"
+            self._report(f"{pool.node_type} slots", ok, detail if held else "")

@@ -1,0 +1,141 @@
+"""Threads for functions that are not async: bounded, reused, and no reason for a process to stay."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from hocket.workers.runtime.held_slots import HeldSlots
+from hocket.workers.runtime.step_threads import IDLE_KEPT, Outcome, StepThreads, ThreadsBusy
+
+WAIT_S = 20
+
+
+def test_a_function_gives_its_value_or_its_exception_as_data() -> None:
+    threads = StepThreads(2)
+    assert threads.start(lambda: 7).result(WAIT_S) == Outcome(value=7)
+
+    def fail(error: BaseException) -> Any:
+        raise error
+
+    for error in (ValueError("x"), SystemExit(3), KeyboardInterrupt(), StopIteration(1),
+                  GeneratorExit(), asyncio.CancelledError()):  # fmt: skip
+        outcome = threads.start(lambda error=error: fail(error)).result(WAIT_S)
+        assert outcome.error is error
+    threads.close()
+
+
+def test_threads_are_reused_and_never_more_than_the_limit() -> None:
+    threads = StepThreads(3)
+    release = threading.Event()
+    held = [threads.start(lambda: release.wait(WAIT_S)) for _ in range(3)]
+    with pytest.raises(ThreadsBusy):
+        threads.start(lambda: None)
+    assert threads.count == 3
+    release.set()
+    for work in held:
+        work.result(WAIT_S)
+    for _ in range(100):
+        threads.start(lambda: None).result(WAIT_S)
+    assert threads.count <= 3
+    threads.close()
+
+
+def test_idle_threads_are_few() -> None:
+    threads = StepThreads(50)
+    release = threading.Event()
+    held = [threads.start(lambda: release.wait(WAIT_S)) for _ in range(50)]
+    release.set()
+    for work in held:
+        work.result(WAIT_S)
+    assert threads.count <= IDLE_KEPT
+    threads.close()
+
+
+async def test_a_waiting_task_that_is_cancelled_leaves_the_thread_behind() -> None:
+    threads, release = StepThreads(1), threading.Event()
+    work = threads.start(lambda: release.wait(WAIT_S))
+    waiting = asyncio.ensure_future(asyncio.wrap_future(work))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert not work.done()
+    with pytest.raises(ThreadsBusy):
+        threads.start(lambda: None)
+    release.set()
+    assert work.result(WAIT_S).value is True
+    assert threads.start(lambda: 1).result(WAIT_S).value == 1
+
+
+async def test_held_slots_say_when_they_are_more_than_half() -> None:
+    changes: list[int] = []
+    changed = asyncio.Event()
+
+    def note() -> None:
+        changes.append(held.count)
+        changed.set()
+
+    held = HeldSlots("python", 2, note)
+    loop = asyncio.get_running_loop()
+    left = [loop.create_task(asyncio.sleep(WAIT_S)) for _ in range(2)]
+    held.hold(left[0])
+    assert held.overrun_s() == 0.0
+    held.hold(left[1])
+    assert held.overrun_s() > 0.0
+    for task in left:
+        task.cancel()
+    async with asyncio.timeout(WAIT_S):
+        while held.count:
+            changed.clear()
+            await changed.wait()
+    assert held.overrun_s() == 0.0
+    assert changes == [1, 2, 1, 0]
+
+
+BUSY = """
+import time
+from hocket.workers.runtime.step_threads import StepThreads
+StepThreads(1).start(lambda: time.sleep(600))
+print("end")
+"""
+
+
+def test_a_thread_that_does_not_end_does_not_keep_its_process() -> None:
+    done = subprocess.run([sys.executable, "-c", BUSY], capture_output=True, timeout=60, check=True)
+    assert done.stdout == b"end\n"
+
+
+BLOCKED = """
+import asyncio
+from hocket.workers.runtime.watchdog import LoopWatchdog
+
+async def block():
+    LoopWatchdog(BLOCKED_S).start()
+    WORK
+
+asyncio.run(block())
+print("end")
+"""
+
+
+def blocked(work: str, blocked_s: float) -> "subprocess.CompletedProcess[bytes]":
+    code = BLOCKED.replace("WORK", work).replace("BLOCKED_S", str(blocked_s))
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+
+
+def test_a_process_whose_loop_stands_still_ends_and_says_where() -> None:
+    for work in ("while True: pass", "9 ** 9 ** 9"):  # the second never gives the interpreter back
+        done = blocked(work, 0.5)
+        assert done.returncode != 0
+        assert b"in block" in done.stderr
+        assert b"end" not in done.stdout
+
+
+def test_a_process_whose_loop_runs_goes_on() -> None:
+    done = blocked("[await asyncio.sleep(0.02) for _ in range(60)]", 0.6)
+    assert (done.returncode, done.stdout) == (0, b"end\n")
+    assert blocked("import time; time.sleep(0.4)", 0).returncode == 0

@@ -1,0 +1,105 @@
+"""Threads for functions that are not async. A thread cannot be stopped: one that goes on after the
+time of its step is left behind. Its slot is taken until it ends; it does not keep the process alive.
+"""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any
+
+from hocket.schemas.errors import ErrorClass, HocketError
+
+IDLE_KEPT = 8
+"""Threads without work that are kept for the next function."""
+
+
+class ThreadsBusy(HocketError):
+    """All {limit} threads of this worker are taken, most of them by functions that did not end in time.
+    Another worker may have one; let functions give up by themselves, with timeouts of their own."""
+
+    code = "threads_busy"
+    error_class = ErrorClass.UNAVAILABLE
+    retryable = True
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a function ended. An exception is data here: futures cannot carry some of them."""
+
+    value: Any = None
+    error: BaseException | None = None
+
+
+Work = tuple["Future[Outcome]", Callable[[], Any]]
+
+
+class StepThreads:
+    """At most `limit` daemon threads, made when they are needed."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._idle: list[SimpleQueue[Work | None]] = []
+        self._lock = threading.Lock()
+        self._count = 0
+
+    @property
+    def count(self) -> int:
+        """Threads there are."""
+        return self._count
+
+    def start(self, call: Callable[[], Any]) -> "Future[Outcome]":
+        """Run a function in a thread; raise ThreadsBusy where there is none left."""
+        future: Future[Outcome] = Future()
+        with self._lock:
+            queue = self._idle.pop() if self._idle else None
+            if queue is None:
+                if self._count >= self.limit:
+                    raise ThreadsBusy(limit=self.limit)
+                self._count += 1
+        if queue is None:
+            queue = SimpleQueue()
+            queue.put((future, call))
+            threading.Thread(target=self._serve, args=(queue,), name="step", daemon=True).start()
+        else:
+            queue.put((future, call))
+        return future
+
+    def close(self) -> None:
+        """End the threads that have nothing to do; the others end with the process."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for queue in idle:
+            queue.put(None)
+
+    def _serve(self, queue: "SimpleQueue[Work | None]") -> None:
+        while (work := queue.get()) is not None:
+            future, call = work
+            outcome = _outcome(call) if future.set_running_or_notify_cancel() else None
+            del work, call
+            kept = self._back(queue)
+            if outcome is not None:
+                future.set_result(outcome)
+            del future, outcome
+            if not kept:
+                return
+        with self._lock:
+            self._count -= 1
+
+    def _back(self, queue: "SimpleQueue[Work | None]") -> bool:
+        """Offer a thread for the next function; tell whether it is wanted."""
+        with self._lock:
+            kept = len(self._idle) < IDLE_KEPT
+            if kept:
+                self._idle.append(queue)
+            else:
+                self._count -= 1
+        return kept
+
+
+def _outcome(call: Callable[[], Any]) -> Outcome:
+    try:
+        return Outcome(value=call())
+    except BaseException as error:  # whatever it raises is its step's error
+        return Outcome(error=error)
