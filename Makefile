@@ -16,8 +16,9 @@ SEEDS ?= 100000
 BUG ?=
 MINUTES ?= 5
 SECONDS ?= 20
+EXAMPLES ?= 100
 
-.PHONY: setup demo test lint types unit integration workflows sim chaos exhaustion docs lock clean
+.PHONY: setup demo test lint types unit integration workflows sim chaos exhaustion contract docs lock clean
 
 setup: $(DEV_STAMP)
 
@@ -86,6 +87,12 @@ chaos: setup
 # disk, connections, handles and memory run out under load: docs/outages.md; disks need root
 exhaustion: setup
 	cd tests && ../$(PY) -m exhaustion --seconds $(SECONDS)
+
+# Schemathesis with all checks over REST and the gateway's HTTP door; EXAMPLES a request kind
+contract: setup
+	HOCKET_CONTRACT_EXAMPLES=$(EXAMPLES) HOCKET_CONTRACT_SEED=$(SEED) $(PY) -m pytest -q -s -n 0 \
+		--timeout 7200 tests/integration/test_rest_contract.py \
+		tests/integration/test_http_door_fuzzed.py
 
 # documents that are made from the code; a test says when they are old
 docs: setup

@@ -1,6 +1,7 @@
 """`/v1/runs`: submit, read, cancel and signal runs."""
 
 import asyncio
+import re
 from typing import Annotated, Any, Literal
 
 import asyncpg
@@ -37,7 +38,10 @@ APPEAR_TIMEOUT_S = 2.0
 APPEAR_INTERVAL_S = 0.02
 
 RunId = Annotated[str, Path(pattern=r"^r[0-9a-f]{24}$", description="The id of a run.")]
-Traceparent = Annotated[str | None, Header(pattern=r"^[0-9a-f]{2}(-[0-9a-f]+)+$")]
+TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
+Traceparent = Annotated[
+    str | None, Header(description="The caller's trace (W3C); one that is not valid is ignored.")
+]
 Status = Literal[
     "running", "succeeded", "degraded", "failed", "cancelled", "expired", "rejected"
 ]  # fmt: skip
@@ -64,7 +68,7 @@ async def submit_run(
     """Submit a task. 202 with the run's id once the broker has stored the task; with `wait_ms`, 200
     with the result where the run ends within that time."""
     task = merged_key(task, idempotency_key)
-    answer = await submit(context, caller, task, traceparent=traceparent)
+    answer = await submit(context, caller, task, traceparent=_valid(traceparent))
     return _answered(response, answer)
 
 
@@ -150,7 +154,9 @@ async def retry_run(
     """Run again what failed in a run that ended, as a new run of the same version that takes over
     all that succeeded. The same request twice is one run."""
     run = await _run(context, caller.tenant, run_id)
-    answer = await repeats.retry(context, caller, run, body or RetryBody(), traceparent=traceparent)
+    answer = await repeats.retry(
+        context, caller, run, body or RetryBody(), traceparent=_valid(traceparent)
+    )
     return _answered(response, answer)
 
 
@@ -166,8 +172,14 @@ async def rerun_run(
     """Run again from a step, with another input or as another version, as a new run that takes over
     what would be done the same again. The same request twice is one run."""
     run = await _run(context, caller.tenant, run_id)
-    answer = await repeats.rerun(context, caller, run, body or RerunBody(), traceparent=traceparent)
+    answer = await repeats.rerun(
+        context, caller, run, body or RerunBody(), traceparent=_valid(traceparent)
+    )
     return _answered(response, answer)
+
+
+def _valid(traceparent: str | None) -> str | None:
+    return traceparent if traceparent and TRACEPARENT.fullmatch(traceparent) else None
 
 
 def _answered(response: Response, answer: RunReceipt | RunResult) -> RunReceipt | RunResult:
