@@ -59,6 +59,8 @@ class RunParent(Message):
     depth: Int32 = 1
     dispatched_at_ms: Milliseconds | None = None
     """When the step was handed out; goes back with the result."""
+    runs_left: Int32 | None = None
+    """How many runs this one may begin in all (`max_runs` of the run at the top, shared out)."""
 
 
 class RunOrigin(Message):

@@ -21,6 +21,8 @@ MAX_NESTING = 32
 MAX_MAP_ITEMS = 100_000
 MAX_LOOP_ROUNDS = 10_000
 MAX_TIMEOUT_MS = 24 * 3_600_000
+DEFAULT_TREE_RUNS = 10_000
+MAX_TREE_RUNS = 100_000
 MAX_WAIT_MS = 90 * 24 * 3_600_000
 
 MAX_NAMED = 200
@@ -320,6 +322,8 @@ class Pipeline(_Spec):
     priority: Priority = Field(Priority.STANDARD, alias="class")
     slo_ms: float = Field(60_000, gt=0, le=MAX_WAIT_MS)
     budget_usd: Money | None = None
+    max_runs: int = Field(DEFAULT_TREE_RUNS, ge=1, le=MAX_TREE_RUNS)
+    """How many runs one of this pipeline may begin in all, those that its sub-runs begin included."""
     on_infeasible: Literal["continue", "degrade", "fail"] = "continue"
     on_overload: Literal["admit", "queue", "reject"] | None = None
     """What becomes of a task that cannot make its deadline because of the present load; without it

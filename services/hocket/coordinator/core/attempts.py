@@ -35,6 +35,7 @@ from hocket.coordinator.core.moments import nearest
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.retries import backoff_ms
 from hocket.coordinator.core.reuse import Kept, child_origin, is_forced, kept_for, source_of
+from hocket.coordinator.core.run_tree import TooManyRuns, share_of
 from hocket.coordinator.core.state import (
     TERMINAL,
     Emitted,
@@ -112,6 +113,13 @@ def compute(u: Unfolding, step: Step) -> None:
         u.put(step)
         u.todo.append(Failing(step.key, RunsNestTooDeep(step=step.key, depth=u.run.depth).info()))
         return
+    if step.role is Role.SUBRUN:
+        try:
+            share_of(u, step)
+        except TooManyRuns as error:
+            u.put(step)
+            u.todo.append(Failing(step.key, error.info()))
+            return
     dispatch(u, step, attempt=1)
 
 
@@ -464,6 +472,7 @@ def child_of(u: Unfolding, step: Step) -> RunAccepted:
             partition=run.partition,
             depth=run.depth + 1,
             dispatched_at_ms=step.dispatched_at_ms,
+            runs_left=share_of(u, step),
         ),
         origin=child_origin(u, step),
     )
