@@ -7,13 +7,16 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hocket.gateway.core import asked, budget_rules
 from hocket.gateway.core.budget import Account, Answer, Budget, Budgets, Reservation
 from hocket.gateway.core.budget_rules import Allowance, BudgetRules
-from hocket.gateway.core.errors import RoutingInvalid
+from hocket.gateway.core.errors import BudgetsFull, RoutingInvalid
 from hocket.gateway.core.estimate import FREE, Estimate, Estimator
 from hocket.gateway.core.price import Prices
+from hocket.gateway.core.run_accounts import RunAccounts
 from hocket.schemas.messages import Attribution, CallRequest, ChatMessage, Document
 
 PRICES = Prices(Decimal(2), Decimal(8))
@@ -225,14 +228,62 @@ def test_a_period_starts_with_a_new_account(per: Any, until_ms: float) -> None:
     assert budgets.account(budget, now.until_ms) is not now
 
 
-def test_the_account_not_used_for_longest_is_forgotten_unless_a_call_is_under_way() -> None:
-    budgets = Budgets(Estimator(), max_accounts=2)
+def test_the_run_not_used_for_longest_is_forgotten_unless_a_call_is_under_way() -> None:
+    budgets = Budgets(Estimator(), max_run_accounts=2)
     busy = budgets.account(Budget("run", "busy", Decimal(1)), NOW_MS)
     budgets.reserve([busy], estimate(0.1))
     for name in ("a", "b", "c"):
         budgets.account(Budget("run", name, Decimal(1)), NOW_MS)
     assert len(budgets) == 2
     assert budgets.account(Budget("run", "busy", Decimal(1)), NOW_MS) is busy
+
+
+def spent(budgets: Budgets, budget: Budget) -> Account:
+    account = budgets.account(budget, NOW_MS)
+    budgets.settle(budgets.reserve([account], estimate(0.1)), Decimal("0.5"))
+    return account
+
+
+def test_no_number_of_runs_makes_a_tenants_account_or_another_tenants_run_be_forgotten() -> None:
+    budgets = Budgets(Estimator(), max_run_accounts=100)
+    tenant = spent(budgets, Budget("tenant", "acme", Decimal(1), "month"))
+    run = spent(budgets, Budget("run", "acme/r", Decimal(1), tenant="acme"))
+    for number in range(1_000):
+        spent(budgets, Budget("run", f"other/{number}", Decimal(1), tenant="other"))
+    assert budgets.account(tenant.budget, NOW_MS) is tenant
+    assert budgets.account(run.budget, NOW_MS) is run
+    assert len(budgets) == 101
+
+
+def test_an_account_that_spent_in_its_period_is_never_forgotten_and_makes_no_room() -> None:
+    budgets = Budgets(Estimator(), max_period_accounts=3)
+    first = [spent(budgets, Budget("tenant", name, Decimal(1), "hour")) for name in "abc"]
+    with pytest.raises(BudgetsFull):
+        budgets.account(Budget("tenant", "d", Decimal(1), "hour"), NOW_MS)
+    assert [budgets.account(one.budget, NOW_MS) for one in first] == first
+    later = budgets.account(Budget("tenant", "d", Decimal(1), "hour"), NOW_MS + HOUR_MS)
+    assert (later.spent_usd, len(budgets)) == (0, 3)
+
+
+def test_accounts_of_which_nothing_was_spent_make_room() -> None:
+    budgets = Budgets(Estimator(), max_period_accounts=3)
+    acme = spent(budgets, Budget("tenant", "acme", Decimal(1), "month"))
+    for number in range(1_000):
+        budgets.account(Budget("tenant", f"t{number}", Decimal(1), "month"), NOW_MS)
+    assert budgets.account(acme.budget, NOW_MS) is acme
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 9)), max_size=200))
+def test_run_accounts_stay_within_their_bound_and_a_small_tenant_keeps_its_own(
+    asked: list[tuple[str, int]],
+) -> None:
+    accounts: RunAccounts[Account] = RunAccounts(limit=8)
+    account = Account(Budget("run", "small/r", Decimal(1), tenant="small"))
+    accounts.of("small", "r", lambda: account)
+    for tenant, number in asked:
+        accounts.of(tenant, str(number), lambda: Account(Budget("run", "r", Decimal(1))))
+        assert len(accounts) <= 8
+    assert accounts.of("small", "r", lambda: pytest.fail("forgotten")) is account
 
 
 # ---- estimates --------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ class Ongoing:
             raise GatewayFull(limit=1, component="gateway", retry_at_ms=5.0)
         return self.reply
 
-    def cancel(self, call_id: str, reason: str) -> None:
+    def cancel(self, tenant: str, call_id: str, reason: str) -> None:
         self.cancelled.append(call_id)
 
     def refused(self, code: str) -> None:

@@ -491,13 +491,15 @@ class Completion(Message):
 class HeldCall(Message):
     """Who holds this call? Whoever does answers `reply_to` when it is made."""
 
+    tenant: Name = "default"
     call_id: StepKey
     reply_to: Name
 
 
 class CallCancelled(Message):
-    """Stop a model call wherever it runs; what it used is booked all the same."""
+    """Stop a model call of a tenant wherever it runs; what it used is booked all the same."""
 
+    tenant: Name = "default"
     call_id: StepKey
 
 

@@ -48,7 +48,7 @@ class Announcement:
 
     def __init__(self, bus: Bus, opened: CallOpened) -> None:
         self._bus = bus
-        self._msg_id = f"{opened.call_id}:opened"
+        self._msg_id = f"{opened.attribution.tenant}/{opened.call_id}:opened"
         self._payload = opened.model_dump_json().encode()
         self._told = self._tell()
 

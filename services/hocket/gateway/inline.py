@@ -27,5 +27,6 @@ class InlineCalls:
         try:
             return await asyncio.shield(reply)
         except asyncio.CancelledError:
-            self._ongoing.cancel(request.call_id, "its caller does not wait any more")
+            who = request.attribution
+            self._ongoing.cancel(who.tenant, request.call_id, "its caller does not wait any more")
             raise

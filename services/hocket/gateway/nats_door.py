@@ -44,7 +44,6 @@ OPEN_TIMEOUT_S = 10
 CLOSE_TIMEOUT_MS = 5_000.0
 MAX_ID_CHARS = 512
 MAX_REASON_CHARS = 300
-"""Where chunks may go: nowhere else would a caller be the one who listens."""
 MAX_ATTRIBUTION_CHARS = 16_384
 
 log = structlog.get_logger()
@@ -102,7 +101,9 @@ class NatsDoor:
             self._refuse(message, "", "", error)
             return
         headers = message.headers or {}
-        if subjects.ASKED_AGAIN in headers and self._ongoing.find(request.call_id) is None:
+        tenant = request.attribution.tenant
+        again = subjects.ASKED_AGAIN in headers
+        if again and self._ongoing.find(tenant, request.call_id) is None:
             asking = asyncio.create_task(self._begin_if_lost(message, request))
             self._asking.add(asking)
             asking.add_done_callback(self._asking.discard)
@@ -111,7 +112,7 @@ class NatsDoor:
 
     async def _begin_if_lost(self, message: Frame, request: CallRequest) -> None:
         """Make a call that was asked for before, unless another gateway holds it."""
-        if await self._peers.hold(request.call_id, message.reply):
+        if await self._peers.hold(request.attribution.tenant, request.call_id, message.reply):
             log.info("call_held_elsewhere", call_id=request.call_id)
         else:
             self._begin(message, request)
@@ -181,7 +182,7 @@ class NatsDoor:
         except ValidationError as error:
             log.warning("cancel_malformed", reason=str(_malformed(error)))
             return
-        self._ongoing.cancel(wanted.call_id, "somebody asked to")
+        self._ongoing.cancel(wanted.tenant, wanted.call_id, "somebody asked to")
 
     async def _on_step_cancelled(self, message: Msg) -> None:
         try:

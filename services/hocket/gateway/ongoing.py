@@ -1,4 +1,4 @@
-"""The calls that this gateway holds: one per call id, whichever door it came through, however often.
+"""The calls that this gateway holds: one per tenant and call id, by whichever door, however often.
 
 A call that comes again while it is made joins the first; one that was made lately gets the reply that
 was given. More calls than `max_calls` are refused with a typed error. `cancel` stops a call wherever it
@@ -90,7 +90,8 @@ class Ongoing:
         one; what it raises is logged. The future never fails: errors are typed errors of the reply.
         Raises GatewayFull.
         """
-        if (known := self.find(request.call_id)) is not None:
+        who = request.attribution
+        if (known := self.find(who.tenant, request.call_id)) is not None:
             if tell is not None:
                 known.add_done_callback(lambda made: tell(made.result()))
             return known
@@ -106,20 +107,22 @@ class Ongoing:
             self._made(request, cancellation, headers or {}, chunks, reply, tell),
             name=f"call {request.call_id}",
         )
-        self._making[request.call_id] = _Making(task, cancellation, reply)
-        who = request.attribution
+        key = _key(who.tenant, request.call_id)
+        self._making[key] = _Making(task, cancellation, reply)
         self.learn(request.model, who)
         if who.run_id is not None:
-            self._of_run.setdefault(who.run_id, {})[request.call_id] = who
-        task.add_done_callback(lambda _: self._ended(request.call_id, who.run_id))
+            self._of_run.setdefault(who.run_id, {})[key] = who
+        task.add_done_callback(lambda _: self._ended(key, who.run_id))
         return reply
 
-    def find(self, call_id: str) -> asyncio.Future[CallReply] | None:
-        """Return the future reply of a call that is made here or was lately, None of any other."""
-        if (making := self._making.get(call_id)) is not None:
+    def find(self, tenant: str, call_id: str) -> asyncio.Future[CallReply] | None:
+        """Return the future reply of a tenant's call that is made here or was lately, None of any
+        other."""
+        key = _key(tenant, call_id)
+        if (making := self._making.get(key)) is not None:
             self._metrics.repeated.inc()
             return making.reply
-        given = self._replies.find(call_id, clock.now_ms())
+        given = self._replies.find(key, clock.now_ms())
         if given is None:
             return None
         self._metrics.repeated.inc()
@@ -127,18 +130,16 @@ class Ongoing:
         known.set_result(given)
         return known
 
-    def cancel(self, call_id: str, reason: str) -> None:
-        """Stop a call, if it is made here; its future ends with the typed error."""
-        making = self._making.get(call_id)
-        if making is not None:
-            making.cancellation.cancel(reason)
+    def cancel(self, tenant: str, call_id: str, reason: str) -> None:
+        """Stop a tenant's call, if it is made here; its future ends with the typed error."""
+        self._cancel(_key(tenant, call_id), reason)
 
     def cancel_attempt(self, cancelled: StepCancelled) -> None:
         """Stop the calls of an attempt that is cancelled, without waiting for its worker to ask."""
-        for call_id, who in list(self._of_run.get(cancelled.run_id, {}).items()):
+        for key, who in list(self._of_run.get(cancelled.run_id, {}).items()):
             concerned = cancelled.step in (None, who.step)
             if concerned and cancelled.attempt in (None, who.attempt):
-                self.cancel(call_id, cancelled.reason or "its step was cancelled")
+                self._cancel(key, cancelled.reason or "its step was cancelled")
 
     def refused(self, code: str) -> None:
         """Count a call that no backend was asked for."""
@@ -159,13 +160,18 @@ class Ongoing:
         if making:
             await asyncio.wait(making, timeout=timeout_ms / 1000)
 
-    def _ended(self, call_id: str, run_id: str | None) -> None:
-        reply = self._making.pop(call_id).reply
+    def _cancel(self, key: str, reason: str) -> None:
+        making = self._making.get(key)
+        if making is not None:
+            making.cancellation.cancel(reason)
+
+    def _ended(self, key: str, run_id: str | None) -> None:
+        reply = self._making.pop(key).reply
         if not reply.done():
             reply.cancel()
         if run_id is not None:
             calls = self._of_run[run_id]
-            del calls[call_id]
+            del calls[key]
             if not calls:
                 del self._of_run[run_id]
 
@@ -197,7 +203,8 @@ class Ongoing:
         if not reply.backend:
             self.refused(reply.error.code if reply.error else "")
         elif reply.openai is None:  # a client of OpenAI's API does not ask for the same call again
-            self._replies.keep(request.call_id, reply, _size_bytes(reply), clock.now_ms())
+            key = _key(request.attribution.tenant, request.call_id)
+            self._replies.keep(key, reply, _size_bytes(reply), clock.now_ms())
 
     async def _traced(
         self, request: CallRequest, cancellation: Cancellation, chunks: Chunks | None
@@ -221,6 +228,11 @@ class Ongoing:
             if reply.error is not None:
                 span.set_status(trace.StatusCode.ERROR, reply.error.code)
             return reply
+
+
+def _key(tenant: str, call_id: str) -> str:
+    """Return what a call is known by; neither part holds a U+0000."""
+    return f"{tenant}\0{call_id}"
 
 
 def _answer(told: "asyncio.Future[CallReply]", reply: CallReply, tell: Tell | None) -> None:

@@ -12,6 +12,7 @@ import structlog
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
+from pydantic import ValidationError
 
 from hocket.gateway.ongoing import Ongoing
 from hocket.kit.bus import Bus, BusUnavailable
@@ -50,9 +51,12 @@ class Peers:
         except (NatsError, TimeoutError) as error:
             log.warning("peers_not_unsubscribed", reason=repr(error))
 
-    async def hold(self, call_id: str, reply_to: str) -> bool:
-        """Tell whether another gateway holds a call; if so it answers `reply_to`."""
-        asked = HeldCall(call_id=call_id, reply_to=reply_to).model_dump_json().encode()
+    async def hold(self, tenant: str, call_id: str, reply_to: str) -> bool:
+        """Tell whether another gateway holds a tenant's call; if so it answers `reply_to`."""
+        if not subjects.is_inbox(reply_to):
+            return False
+        held = HeldCall(tenant=tenant, call_id=call_id, reply_to=reply_to)
+        asked = held.model_dump_json().encode()
         try:
             await self._bus.request(subjects.GATEWAY_HELD, asked, timeout_ms=HELD_TIMEOUT_MS)
         except BusUnavailable:
@@ -60,8 +64,14 @@ class Peers:
         return True
 
     async def _on_asked(self, message: Msg) -> None:
-        asked = HeldCall.model_validate_json(message.data)
-        reply = self._ongoing.find(asked.call_id)
+        try:
+            asked = HeldCall.model_validate_json(message.data)
+        except ValidationError as error:
+            log.warning("held_call_malformed", faults=error.error_count())
+            return
+        if not subjects.is_inbox(asked.reply_to):
+            return
+        reply = self._ongoing.find(asked.tenant, asked.call_id)
         if reply is not None:
             self._bus.answer(message.reply, b"")
             reply.add_done_callback(lambda made: self._answer(asked.reply_to, made.result()))

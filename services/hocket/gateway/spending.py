@@ -17,7 +17,7 @@ from decimal import Decimal
 from hocket.gateway.cancellation import Cancellation
 from hocket.gateway.core.budget import Account, Answer, Budgets, Reservation, Verdict
 from hocket.gateway.core.budget_rules import BudgetRules
-from hocket.gateway.core.errors import BudgetExceeded, ModelUnpriced
+from hocket.gateway.core.errors import BudgetExceeded, BudgetsFull, ModelUnpriced
 from hocket.gateway.core.estimate import Estimate, Estimator
 from hocket.gateway.core.history import Kind
 from hocket.gateway.core.price import Prices
@@ -105,13 +105,13 @@ class Spending:
     def left_usd(self, request: CallRequest) -> Decimal | None:
         """Return what is left of the tightest budget of a call, None where none holds."""
         now_ms = self._now_ms()
-        return min(
-            (
-                self._budgets.account(budget, now_ms).left_usd
-                for budget in self.rules.budgets_of(request)
-            ),
-            default=None,
-        )
+        try:
+            accounts = [
+                self._budgets.account(budget, now_ms) for budget in self.rules.budgets_of(request)
+            ]
+        except BudgetsFull:
+            return None
+        return min((account.left_usd for account in accounts), default=None)
 
     async def _wait(
         self,

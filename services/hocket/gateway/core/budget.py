@@ -23,11 +23,16 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Literal
 
+from hocket.gateway.core.errors import BudgetsFull
 from hocket.gateway.core.estimate import Estimate, Estimator, Load
 from hocket.gateway.core.history import Kind
+from hocket.gateway.core.run_accounts import MAX_RUN_ACCOUNTS, RunAccounts
 
-MAX_ACCOUNTS = 50_000
-"""Accounts that are remembered; of those with nothing reserved the one not used for longest goes."""
+MAX_PERIOD_ACCOUNTS = 50_000
+"""Accounts of tenants and pipelines that are remembered. One is forgotten when its period is over, or
+when nothing was spent of it; where all count, there is no room for another one."""
+MAX_LOOKED_AT = 64
+"""Accounts that are looked at to make room for one."""
 
 Level = Literal["tenant", "pipeline", "run"]
 Period = Literal["hour", "day", "month"]
@@ -52,6 +57,7 @@ class Budget:
     name: str
     usd: Decimal
     per: Period | None = None
+    tenant: str = ""
 
 
 @dataclass(slots=True)
@@ -62,6 +68,11 @@ class Account:
     until_ms: float | None = None
     spent_usd: Decimal = _NOTHING
     under_way: dict[Kind, Load] = field(default_factory=dict)
+
+    def counts(self, now_ms: float) -> bool:
+        """Whether forgetting it would let somebody spend again."""
+        over = self.until_ms is not None and self.until_ms <= now_ms
+        return bool(self.under_way) or (self.spent_usd > 0 and not over)
 
     @property
     def left_usd(self) -> Decimal:
@@ -88,16 +99,23 @@ class Reservation:
 class Budgets:
     """The accounts of one gateway."""
 
-    def __init__(self, estimator: Estimator, max_accounts: int = MAX_ACCOUNTS) -> None:
+    def __init__(
+        self,
+        estimator: Estimator,
+        *,
+        max_run_accounts: int = MAX_RUN_ACCOUNTS,
+        max_period_accounts: int = MAX_PERIOD_ACCOUNTS,
+    ) -> None:
         self.strict = False
         """Whether calls under way are taken to cost the worst case: then no budget is ever overrun by
         more than the error of one estimate, and few calls go side by side."""
         self._estimator = estimator
-        self._max_accounts = max_accounts
-        self._accounts: OrderedDict[tuple[Level, str, float], Account] = OrderedDict()
+        self._runs: RunAccounts[Account] = RunAccounts(max_run_accounts)
+        self._periods: OrderedDict[tuple[Level, str, float], Account] = OrderedDict()
+        self._max_period_accounts = max_period_accounts
 
     def __len__(self) -> int:
-        return len(self._accounts)
+        return len(self._periods) + len(self._runs)
 
     def account(
         self, budget: Budget, now_ms: float, known_spent_usd: Decimal = _NOTHING
@@ -105,15 +123,13 @@ class Budgets:
         """Return the account of a budget for the period of now.
 
         `known_spent_usd` is what others know to be spent of it: whatever is more, that or our own sum,
-        holds.
+        holds. Raises BudgetsFull.
         """
         since_ms, until_ms = _period(budget.per, now_ms)
-        key = (budget.level, budget.name, since_ms)
-        account = self._accounts.get(key)
-        if account is None:
-            account = self._accounts[key] = Account(budget, until_ms)
-            self._forget()
-        self._accounts.move_to_end(key)
+        if budget.level == "run":
+            account = self._runs.of(budget.tenant, budget.name, lambda: Account(budget))
+        else:
+            account = self._of_period(budget, since_ms, until_ms, now_ms)
         account.budget = budget
         account.spent_usd = max(account.spent_usd, known_spent_usd)
         return account
@@ -164,13 +180,28 @@ class Budgets:
             return free_usd > 0
         return estimate.usd <= free_usd + _EPSILON_USD
 
-    def _forget(self) -> None:
-        if len(self._accounts) <= self._max_accounts:
-            return
-        for key, account in self._accounts.items():
-            if not account.under_way:
-                del self._accounts[key]
+    def _of_period(
+        self, budget: Budget, since_ms: float, until_ms: float | None, now_ms: float
+    ) -> Account:
+        key = (budget.level, budget.name, since_ms)
+        account = self._periods.get(key)
+        if account is None:
+            if len(self._periods) >= self._max_period_accounts:
+                self._forget(now_ms)
+            account = self._periods[key] = Account(budget, until_ms)
+        self._periods.move_to_end(key)
+        return account
+
+    def _forget(self, now_ms: float) -> None:
+        """Forget the account that does not count and was not used for longest, or raise BudgetsFull.
+        Those that count go behind, and are looked at again much later."""
+        for _ in range(min(MAX_LOOKED_AT, len(self._periods))):
+            key, account = next(iter(self._periods.items()))
+            if not account.counts(now_ms):
+                del self._periods[key]
                 return
+            self._periods.move_to_end(key)
+        raise BudgetsFull(limit=self._max_period_accounts, component="gateway")
 
 
 def _one_more(account: Account, estimate: Estimate) -> Load:

@@ -47,7 +47,9 @@ class BudgetRules:
         found: list[Budget] = []
         if request.budget_usd is not None:
             run = who.run_id or request.call_id
-            found.append(Budget("run", f"{who.tenant}/{run}", request.budget_usd))
+            found.append(
+                Budget("run", f"{who.tenant}/{run}", request.budget_usd, tenant=who.tenant)
+            )
         if who.pipeline is not None and self.pipelines:
             name = f"{who.tenant}/{who.pipeline}"
             allowance = (

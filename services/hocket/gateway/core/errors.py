@@ -122,6 +122,16 @@ class BudgetExceeded(HocketError):
     error_class = ErrorClass.BUDGET
 
 
+class BudgetsFull(HocketError):
+    """The gateway keeps the budgets of {limit} tenants and pipelines that have spent something in their
+    present periods, and has no room for another one. Use fewer tenants and pipelines, or budgets that
+    do not hold for anybody (`*`)."""
+
+    code = "budgets_full"
+    error_class = ErrorClass.RATE_LIMITED
+    retryable = True
+
+
 class ModelUnpriced(HocketError):
     """A backend of model `{model}` has no known price, and a budget holds for the call. Give its
     `prices`, or set `budgets: {{unpriced: allow}}`."""

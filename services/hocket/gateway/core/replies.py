@@ -16,7 +16,7 @@ Reply = TypeVar("Reply")
 
 
 class RecentReplies(Generic[Reply]):
-    """Replies by call id, oldest first."""
+    """Replies by what their calls are known by, oldest first."""
 
     def __init__(
         self,

@@ -255,7 +255,8 @@ class HttpDoor:
         try:
             done, _ = await asyncio.wait({making}, timeout=left_ms / 1000)
         except asyncio.CancelledError:
-            self._ongoing.cancel(call.call_id, "its caller went away")
+            tenant = call.attribution.tenant
+            self._ongoing.cancel(tenant, call.call_id, "its caller went away")
             raise
         if not done:
             raise GatewayStalled(component="gateway")
