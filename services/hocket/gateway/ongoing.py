@@ -82,16 +82,21 @@ class Ongoing:
         headers: Mapping[str, str] | None = None,
         chunks: Chunks | None = None,
         tell: Tell | None = None,
+        *,
+        ended: Callable[[], None] | None = None,
     ) -> asyncio.Future[CallReply]:
         """Return the future reply of a call, made now or already; never cancel it, call `cancel`.
 
         `headers` may carry the caller's trace context. `chunks` gets the answer while it is made; a
         call that was begun before has no more chunks to give. `tell` gets the reply as soon as there is
-        one; what it raises is logged. The future never fails: errors are typed errors of the reply.
+        one; what it raises is logged. `ended` is told when nothing of the request is needed any
+        more, which may be later. The future never fails: errors are typed errors of the reply.
         Raises GatewayFull.
         """
         who = request.attribution
         if (known := self.find(who.tenant, request.call_id)) is not None:
+            if ended is not None:
+                ended()
             if tell is not None:
                 known.add_done_callback(lambda made: tell(made.result()))
             return known
@@ -113,6 +118,8 @@ class Ongoing:
         if who.run_id is not None:
             self._of_run.setdefault(who.run_id, {})[key] = who
         task.add_done_callback(lambda _: self._ended(key, who.run_id))
+        if ended is not None:
+            task.add_done_callback(lambda _: ended())
         return reply
 
     def find(self, tenant: str, call_id: str) -> asyncio.Future[CallReply] | None:
@@ -194,7 +201,7 @@ class Ongoing:
                 reply = await self._calls.make(request, cancellation, chunks)
         except Exception as error:
             log.exception("call_crashed", call_id=request.call_id)
-            broken = GatewayBroken(reason=repr(error), component="gateway")
+            broken = GatewayBroken(reason=type(error).__name__, component="gateway")
             reply = CallReply(call_id=request.call_id, model=request.model, error=broken.info())
         finally:
             if token is not None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
+from hocket.gateway.core.json_size import MAX_VALUES, few_values
 from hocket.gateway.core.openai_api import CHAT, COMPLETIONS, EMBEDDINGS
 from hocket.schemas.errors import ErrorClass, HocketError
 
@@ -28,6 +29,13 @@ class BodyInvalid(HocketError):
     """`{field}` is not valid: {reason}."""
 
     code = "invalid_request"
+    error_class = ErrorClass.INVALID
+
+
+class BodyTooManyValues(HocketError):
+    """The body has more than {limit} values. Send less at once."""
+
+    code = "body_too_large"
     error_class = ErrorClass.INVALID
 
 
@@ -94,6 +102,8 @@ BODIES: Mapping[str, type[BaseModel]] = {
 
 def read(path: str, content: bytes) -> dict[str, Any]:
     """Return a body for an endpoint as it came, or raise BodyInvalid."""
+    if not few_values(content):
+        raise BodyTooManyValues(limit=MAX_VALUES)
     try:
         body = from_json(content, allow_inf_nan=False)
     except ValueError as error:

@@ -20,11 +20,13 @@ from pydantic_core import to_json
 
 from hocket.gateway.backends.protocol import Chunk
 from hocket.gateway.core.access import Access, Key
-from hocket.gateway.core.errors import GatewayFull, GatewayStalled
+from hocket.gateway.core.errors import GatewayBroken, GatewayFull, GatewayStalled
 from hocket.gateway.core.openai_api import CHAT, COMPLETIONS, EMBEDDINGS
 from hocket.gateway.http_door import answers, bodies, identity
 from hocket.gateway.http_door.answers import Asked, Streaming
+from hocket.gateway.http_door.connections import WatchedServer
 from hocket.gateway.http_door.failures import failure
+from hocket.gateway.http_door.intake import MAX_BODY_BYTES, Bodies, Body, Release
 from hocket.gateway.http_door.openapi import document
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.gateway.ongoing import Ongoing
@@ -34,13 +36,11 @@ from hocket.kit.web_requests import WebRules, check_media_type
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import NO_REQUIREMENTS, CallReply, CallRequest, OpenAIBody
 
-MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_REQUESTS = 4_096
 """Requests that are read or answered at once; calls have a bound of their own."""
 BUSY_RETRY_MS = 1_000.0
 BOOKING_GRACE_MS = 30_000.0
 """How long after its deadline a call may take to be booked before its caller is let go."""
-KEEP_ALIVE_S = 75.0
 BACKLOG = 1_024
 CLOSE_TIMEOUT_S = 2.0
 CALL_ID_BYTES = 12
@@ -68,13 +68,6 @@ class HttpMalformed(HocketError):
     """The request is not valid HTTP: {reason}."""
 
     code = "http_malformed"
-    error_class = ErrorClass.INVALID
-
-
-class BodyTooLarge(HocketError):
-    """The body has more than {limit_bytes} bytes. Send less at once."""
-
-    code = "body_too_large"
     error_class = ErrorClass.INVALID
 
 
@@ -108,7 +101,9 @@ class HttpDoor:
         self._requests = 0
         self._closing = False
         self._listening: asyncio.Server | None = None
-        self._server: web.Server | None = None
+        self._server: WatchedServer | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._bodies = Bodies()
         self._posts: dict[str, _Handler] = {
             path: self._call_handler(path) for path in (CHAT, COMPLETIONS, EMBEDDINGS)
         }
@@ -116,13 +111,16 @@ class HttpDoor:
     async def open(self, host: str, port: int) -> str:
         """Listen, and return the URL; port 0 is any free one. Raises HttpPortTaken."""
         loop = asyncio.get_running_loop()
-        self._server = _Server(self._handle, request_factory=_request, handler_cancellation=True)
+        self._server = WatchedServer(
+            self._handle, _malformed, request_factory=_request, handler_cancellation=True
+        )
         try:
             self._listening = await loop.create_server(
                 self._server, host, port, backlog=BACKLOG, reuse_address=True
             )
         except OSError as error:
             raise HttpPortTaken(host=host, port=port, reason=error.strerror) from error
+        self._watching = asyncio.create_task(self._server.watch(), name="http connections")
         bound = next(s for s in self._listening.sockets if s.family != socket.AF_UNIX)
         bound_host, bound_port = bound.getsockname()[:2]
         return f"http://{bound_host}:{bound_port}{PREFIX}"
@@ -135,6 +133,8 @@ class HttpDoor:
 
     async def close(self) -> None:
         """Close all connections."""
+        if self._watching is not None:
+            self._watching.cancel()
         if self._server is not None:
             await self._server.shutdown(CLOSE_TIMEOUT_S)
 
@@ -147,13 +147,11 @@ class HttpDoor:
             return await self._answered(request)
         except HocketError as error:
             return self._failed(error.info())
-        except web.HTTPRequestEntityTooLarge:
-            return self._failed(BodyTooLarge(limit_bytes=MAX_BODY_BYTES).info())
         except ConnectionError:
             raise
         except Exception as error:
             log.exception("http_request_crashed", path=request.path)
-            broken = ErrorInfo(code="gateway_broken", message=f"The gateway failed: {error!r}.")
+            broken = GatewayBroken(reason=type(error).__name__, component="gateway").info()
             return self._failed(broken)
         finally:
             self._requests -= 1
@@ -218,24 +216,38 @@ class HttpDoor:
     async def _call(
         self, path: str, request: web.BaseRequest, key: Key | None
     ) -> web.StreamResponse:
-        body = bodies.read(path, await request.read())
+        held = await self._bodies.read(request)
+        try:
+            return await self._asked(path, request, key, held)
+        except asyncio.CancelledError:
+            raise  # the call goes on, and releases its body when it ends
+        except BaseException:
+            held.release()
+            raise
+
+    async def _asked(
+        self, path: str, request: web.BaseRequest, key: Key | None, held: Body
+    ) -> web.StreamResponse:
+        """Answer a call whose body is here; the call releases it when it ends."""
+        body = bodies.read(path, held.content)
+        held.content = b""
         if key is not None:
             key.check(body["model"])
         stream = body.get("stream") is True and path != EMBEDDINGS
         call = _call_request(path, body, request.headers, key, stream=stream)
         asked = _asked(path, body, call)
         if stream:
-            return await self._streamed(request, call, asked)
-        reply = await self._made(request, call, None)
+            return await self._streamed(request, call, asked, held.release)
+        reply = await self._made(request, call, None, held.release)
         if reply.error is not None:
             return self._failed(reply.error)
         return _json(answers.whole(asked, reply), _headers(reply))
 
     async def _streamed(
-        self, request: web.BaseRequest, call: CallRequest, asked: Asked
+        self, request: web.BaseRequest, call: CallRequest, asked: Asked, release: Release
     ) -> web.StreamResponse:
         sending = _Sending(request, Streaming(asked), call.call_id)
-        reply = await self._made(request, call, sending.chunk)
+        reply = await self._made(request, call, sending.chunk, release)
         if reply.error is not None and not sending.begun:
             return self._failed(reply.error)
         if reply.error is not None:
@@ -248,9 +260,10 @@ class HttpDoor:
         request: web.BaseRequest,
         call: CallRequest,
         chunks: "Callable[[Chunk], Awaitable[None]] | None",
+        release: Release,
     ) -> CallReply:
         """Make a call; a caller that goes away, which cancels this, cancels it too."""
-        making = self._ongoing.begin(call, request.headers, chunks)
+        making = self._ongoing.begin(call, request.headers, chunks, ended=release)
         left_ms = call.deadline_at_ms - clock.now_ms() + BOOKING_GRACE_MS
         try:
             done, _ = await asyncio.wait({making}, timeout=left_ms / 1000)
@@ -267,39 +280,6 @@ class HttpDoor:
     def _failed(self, error: ErrorInfo) -> web.Response:
         self._metrics.http_failures.labels(error.code).inc()
         return _refusal(error)
-
-
-class _Server(web.Server):
-    """aiohttp's server with connections of ours."""
-
-    def __call__(self) -> web.RequestHandler:
-        loop = asyncio.get_running_loop()
-        return _Connection(
-            self,
-            loop=loop,
-            access_log=None,  # type: ignore[arg-type]  # None is none
-            keepalive_timeout=KEEP_ALIVE_S,
-            lingering_time=0.0,
-        )
-
-
-class _Connection(web.RequestHandler):
-    """A connection that answers what is not even HTTP in the API's error shape."""
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """Refuse a request that cannot be read; the connection ends with it."""
-        log.info("http_request_malformed", status=status, reason=repr(exc))
-        if request.writer.output_size > 0:
-            raise ConnectionError("an answer has begun already")
-        refused = _refusal(HttpMalformed(reason=message or repr(exc)).info())
-        refused.force_close()
-        return refused
 
 
 class _Sending:
@@ -387,6 +367,10 @@ def _headers(reply: CallReply) -> dict[str, str]:
 
 def _described(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "hocket"}
+
+
+def _malformed(reason: str) -> web.Response:
+    return _refusal(HttpMalformed(reason=reason).info())
 
 
 def _refusal(error: ErrorInfo) -> web.Response:

@@ -27,6 +27,7 @@ _STATUS_OF_CODE = {
     "model_unknown": 404,
     "not_found": 404,
     "method_not_allowed": 405,
+    "body_too_slow": 408,
     "body_too_large": 413,
     "unsupported_media_type": 415,
     "host_not_served": 421,

@@ -21,6 +21,7 @@ _REFUSALS = {
     "403": "The key is not for this model, or a web page of another origin asks.",
     "404": "There is no such model.",
     "405": "The method is not for this path.",
+    "408": "The body did not come in time.",
     "413": "The body is too large.",
     "415": "The body is not `application/json` in UTF-8.",
     "421": "`Host` is not a name of this server.",

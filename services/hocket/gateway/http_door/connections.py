@@ -1,0 +1,139 @@
+"""The connections of the HTTP door, watched: none stays for ever that says nothing, or reads nothing.
+
+aiohttp closes a connection that is idle between two requests; one that never says a whole head, that
+stops reading its answer, or that is one too many, is closed here. The watch looks at all of them every
+LOOK_S, so that a request costs nothing for it. Closing one cancels its handler, and with it its call.
+"""
+
+import asyncio
+import resource
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+from aiohttp import web
+
+KEEP_ALIVE_S = 75.0
+HEAD_S = 20.0
+"""How long a connection may take to say the head of its first request."""
+STALLED_READER_S = 30.0
+"""How long a caller may leave its answer unread once nothing more fits between it and us. One that
+reads slowly is not touched: whatever it takes counts."""
+LINGER_S = 2.0
+"""How long what is still coming is thrown away, so that who was refused can read why."""
+LOOK_S = 1.0
+MAX_CONNECTIONS = 4_096
+"""Connections of one door; less where the process may open few files."""
+FILES_SHARE = 0.5
+"""The part of the process's files that the door's connections may take."""
+
+log = structlog.get_logger()
+
+Refuse = Callable[[str], web.Response]
+"""Makes the answer to what is not even HTTP, from the reason."""
+
+
+class WatchedServer(web.Server):
+    """aiohttp's server with connections of ours; `watch` runs as long as it serves."""
+
+    def __init__(self, handler: Any, refuse: Refuse, **options: Any) -> None:
+        super().__init__(handler, **options)
+        self._refuse = refuse
+        self._most = most_connections()
+
+    def __call__(self) -> web.RequestHandler:
+        loop = asyncio.get_running_loop()
+        return _Connection(
+            self,
+            self._refuse,
+            loop=loop,
+            access_log=None,  # None is none
+            keepalive_timeout=KEEP_ALIVE_S,
+            lingering_time=LINGER_S,
+        )
+
+    @property
+    def full(self) -> bool:
+        """Whether there are as many connections as may be."""
+        return len(self._connections) > self._most
+
+    async def watch(self) -> None:
+        """Close connections that hold a place for nothing, for ever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            now_s = loop.time()
+            for connection in self.connections:
+                assert isinstance(connection, _Connection)
+                if why := connection.fault(now_s):
+                    log.info("http_connection_closed", reason=why)
+                    connection.abort()
+
+
+class _Connection(web.RequestHandler):
+    """A connection that answers what is not even HTTP in the API's error shape."""
+
+    __slots__ = ("_heard_s", "_refuse", "_requests_seen", "_unread_bytes", "_unread_since_s")
+
+    def __init__(self, server: WatchedServer, refuse: Refuse, **options: Any) -> None:
+        super().__init__(server, **options)
+        self._refuse = refuse
+        self._heard_s = 0.0
+        self._requests_seen = 0
+        self._unread_bytes = 0
+        self._unread_since_s = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._heard_s = self._loop.time()
+        server = self._manager
+        if isinstance(server, WatchedServer) and server.full:
+            log.warning("http_connections_full", connections=len(server.connections))
+            self.abort()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Refuse a request that cannot be read; the connection ends with it."""
+        log.info("http_request_malformed", status=status, reason=repr(exc))
+        if request.writer.output_size > 0:
+            raise ConnectionError("an answer has begun already")
+        refused = self._refuse(message or type(exc).__name__)
+        refused.force_close()
+        return refused
+
+    def fault(self, now_s: float) -> str:
+        """Return why the connection is to be closed, nothing where it may stay."""
+        if self._request_in_progress or self._request_count != self._requests_seen:
+            self._heard_s, self._requests_seen = now_s, self._request_count
+        patience_s = KEEP_ALIVE_S + HEAD_S if self._request_count else HEAD_S
+        if now_s - self._heard_s > patience_s:
+            return f"no request within {patience_s:g} s"
+        return self._stalled(now_s)
+
+    def abort(self) -> None:
+        """Close the connection at once; what it runs is cancelled."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def _stalled(self, now_s: float) -> str:
+        transport = self.transport
+        unread = 0 if transport is None else transport.get_write_buffer_size()
+        if not unread or unread < self._unread_bytes or not self._unread_bytes:
+            self._unread_since_s = now_s
+        self._unread_bytes = unread
+        if unread and now_s - self._unread_since_s > STALLED_READER_S:
+            return f"nothing of its answer was read for {STALLED_READER_S:g} s"
+        return ""
+
+
+def most_connections() -> int:
+    """Return how many connections a door may have in this process."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return MAX_CONNECTIONS
+    return max(1, min(MAX_CONNECTIONS, int(files * FILES_SHARE)))
