@@ -11,6 +11,7 @@ writes the address of its health server to `run/<service>-<pid>.json` and answer
 
 import asyncio
 import json
+import os
 import signal
 import sys
 import time
@@ -23,6 +24,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from hocket.cli.errors import ProcessNotReady
+from hocket.kit import process_secrets
 from hocket.kit.embedded.supervisor import launched
 
 READY_TIMEOUT_S = 60.0
@@ -133,14 +135,20 @@ class PlatformProcess:
         if self.log_path.exists() and self.log_path.stat().st_size > LOG_KEEP_BYTES:
             self.log_path.replace(self.log_path.with_suffix(".log.1"))
         self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
-        with self.log_path.open("ab") as output:
-            return await asyncio.create_subprocess_exec(
-                *launched(self._command, signal.SIGTERM, None, None),
-                stdin=DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=dict(self._env),
-            )
+        plain, secrets = process_secrets.split(self._env)
+        pipe = process_secrets.handed_over(secrets)
+        try:
+            with os.fdopen(_opened_log(self.log_path), "ab") as output:
+                return await asyncio.create_subprocess_exec(
+                    *launched(self._command, signal.SIGTERM, None, None),
+                    stdin=DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env={**plain, process_secrets.PIPE: str(pipe)},
+                    pass_fds=(pipe,),
+                )
+        finally:
+            os.close(pipe)
 
     async def _supervise(self) -> None:
         delay_s = RESTART_DELAY_FIRST_S
@@ -176,6 +184,11 @@ class PlatformProcess:
             log_path=self.log_path,
             log_tail=_tail(self.log_path, self._log_start),
         )
+
+
+def _opened_log(path: Path) -> int:
+    """Return the descriptor of a log, which only its user may read."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
 
 def health_url(run_dir: Path, pid: int) -> str | None:

@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ import structlog
 import uvloop
 from prometheus_client import Gauge
 
-from hocket.kit import disk_space, garbage, telemetry
+from hocket.kit import disk_space, garbage, process_secrets, telemetry
 from hocket.kit.bus import Bus
 from hocket.kit.database import connect_pool, feel_pulse
 from hocket.kit.disk_space import MIB, DiskSpace
@@ -127,9 +127,17 @@ class Service:
             await closer()
 
 
-def run(name: str, main: Callable[[Service], Awaitable[None]]) -> None:
-    """Run a process to its end and exit with its code."""
+def run(
+    name: str, main: Callable[[Service], Awaitable[None]], *, hide_secrets: Collection[str] = ()
+) -> None:
+    """Run a process to its end and exit with its code. `hide_secrets` are the variables that stand in
+    its environment no longer when `main` runs; "*" is all that were handed over."""
+    secrets = process_secrets.taken()
+    os.environ.update(secrets)
     settings = Settings()
+    telemetry.hide(value for key, value in secrets.items() if key not in process_secrets.URLS)
+    for key in secrets if "*" in hide_secrets else hide_secrets:
+        os.environ.pop(key, None)
     code = uvloop.run(_serve(name, settings, main))
     sys.exit(code)
 

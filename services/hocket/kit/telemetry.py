@@ -7,10 +7,11 @@ hot paths do not even ask for a tracer. The W3C context travels in the header `t
 import json
 import logging
 import sys
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TextIO
+from urllib.parse import unquote, urlsplit
 
 import structlog
 from opentelemetry import trace
@@ -20,11 +21,14 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from pydantic_core import to_json
 
 from hocket.kit.settings import Settings
+from hocket.schemas.redaction import Redactor
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 FIELDS = ("traceparent", "tracestate")
 """The headers of a trace context."""
 EXPORT_TIMEOUT_S = 5
+_hidden: list[str] = []
+"""Values that no line of the log shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +47,15 @@ class Telemetry:
             provider.force_flush(EXPORT_TIMEOUT_S * 1000)
 
 
+def hide(secrets: Iterable[str]) -> None:
+    """Keep values out of every line that this process logs from now on."""
+    _hidden.extend(secrets)
+
+
 def setup(service: str, settings: Settings) -> Telemetry:
     """Configure logs, metrics and spans of this process."""
+    urls = (urlsplit(url) for url in (settings.nats_url, settings.database_url))
+    hide(part for url in urls if url.password for part in (url.password, unquote(url.password)))
     _configure_logs(service, settings)
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
@@ -77,6 +88,7 @@ def _configure_logs(service: str, settings: Settings) -> None:
         if settings.log_format == "json"
         else structlog.dev.ConsoleRenderer()
     )
+    redacted = Redactor(_hidden)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -85,13 +97,32 @@ def _configure_logs(service: str, settings: Settings) -> None:
             structlog.processors.StackInfoRenderer(),
             structlog.processors.format_exc_info,
             renderer,
+            _redacting(redacted),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(file=_Output(sys.stdout)),  # type: ignore[arg-type]
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(service=service)
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(_RedactingFormatter(redacted))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+
+
+def _redacting(redacted: Redactor) -> Callable[[Any, str, Any], str]:
+    """Return the last processor of a log line, which hides secrets in the text."""
+    return lambda _logger, _method, line: redacted(line)
+
+
+class _RedactingFormatter(logging.Formatter):
+    """Formats what libraries log, without secrets."""
+
+    def __init__(self, redacted: Redactor) -> None:
+        super().__init__("%(message)s")
+        self._redacted = redacted
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._redacted(super().format(record))
 
 
 class _Output:

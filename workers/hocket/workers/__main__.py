@@ -5,10 +5,7 @@ import argparse
 import sys
 from dataclasses import dataclass
 
-from hocket.kit.lifecycle import run
-from hocket.schemas.errors import HocketError
-from hocket.workers.configuration import parse_types
-from hocket.workers.process import serve
+from hocket.kit.process_secrets import start_without_secrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +18,19 @@ class CommandLine:
 
 def main() -> None:
     """Read the command line and run until SIGTERM."""
+    start_without_secrets()  # before what takes long to import
+    from hocket.kit.lifecycle import run
+    from hocket.workers.process import serve
+
     asked = command_line("python -m hocket.workers", __doc__)
-    run("worker", serve(asked.types, handlers=asked.handlers))
+    run("worker", serve(asked.types, handlers=asked.handlers), hide_secrets="*")
 
 
 def command_line(prog: str, description: str | None) -> CommandLine:
     """Return what the command line of a worker says, or end with what is wrong."""
+    from hocket.schemas.errors import HocketError
+    from hocket.workers.configuration import parse_types
+
     parser = argparse.ArgumentParser(prog=prog, description=description)
     parser.add_argument("--types", default="", help="node types to run, comma-separated")
     parser.add_argument(

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any
 
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
+from hocket.schemas.redaction import without_url_passwords
 from hocket.workers.runtime.results import MAX_ERROR_TEXT_CHARS, plain
 
 MAX_FRAMES = 5
@@ -70,7 +71,7 @@ def _own_info(error: HocketError) -> ErrorInfo:
     fields = dict(given.__dict__) | {
         "details": details,
         "code": given.code[:MAX_NAME_CHARS],
-        "message": given.message[:MAX_ERROR_TEXT_CHARS],
+        "message": without_url_passwords(given.message[:MAX_ERROR_TEXT_CHARS]),
         "component": given.component or COMPONENT,
     }
     return ErrorInfo.model_validate(fields)  # one made without being validated is no error
@@ -87,6 +88,6 @@ def _name(kind: type, *, with_module: bool = False) -> str:
 def _text(error: BaseException) -> str:
     """Return an exception's text, or what is wrong with it."""
     try:
-        return str.__str__(str(error))
+        return without_url_passwords(str.__str__(str(error))[: 2 * MAX_ERROR_TEXT_CHARS])
     except BaseException as fault:
         return f"(its text cannot be read: {_name(type(fault))})"

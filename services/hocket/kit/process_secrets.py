@@ -1,0 +1,81 @@
+"""How a process gets its secrets: through a pipe that is read once, not in its environment.
+
+Everybody who may look at a process can read the environment that it began with (`/proc/PID/environ`),
+and every function that runs in it can read `os.environ`. What is secret there: the URLs of NATS and
+Postgres, and the variables that the configuration names as `os.environ/NAME` (keys of models).
+
+`hocket up` hands the secrets of each process over so. A worker that somebody else starts with secrets
+in its environment starts itself anew without them, before it imports anything. Only the standard
+library is imported here, for that reason.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+URLS = ("HOCKET_NATS_URL", "NATS_URL", "HOCKET_DATABASE_URL", "DATABASE_URL")
+PIPE = "HOCKET_SECRETS_FD"
+"""The variable that names the pipe's descriptor."""
+MAX_BYTES = 60_000
+"""What a pipe takes without somebody who reads it."""
+MAX_CONFIG_BYTES = 4_000_000
+
+_NAMED = re.compile(rb"os\.environ/([A-Za-z_]\w*)")
+
+
+def secret_names(environment: Mapping[str, str]) -> set[str]:
+    """Return the variables of an environment that hold secrets."""
+    return {*URLS, *_named_in(environment.get("HOCKET_CONFIG"))} & set(environment)
+
+
+def split(environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return an environment without its secrets, and the secrets."""
+    names = secret_names(environment)
+    plain = {name: value for name, value in environment.items() if name not in names}
+    return plain, {name: environment[name] for name in names}
+
+
+def handed_over(secrets: Mapping[str, str]) -> int:
+    """Return the descriptor of a pipe that holds the secrets; the caller closes it."""
+    content = json.dumps(dict(secrets)).encode()
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"the secrets have {len(content)} bytes, and {MAX_BYTES} are the limit")
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, content)
+    finally:
+        os.close(writing)
+    return reading
+
+
+def taken() -> dict[str, str]:
+    """Return the secrets that were handed to this process, once."""
+    descriptor = os.environ.pop(PIPE, None)
+    if descriptor is None:
+        return {}
+    with os.fdopen(int(descriptor), "rb") as pipe:
+        secrets: dict[str, str] = json.loads(pipe.read())
+    return secrets
+
+
+def start_without_secrets() -> None:
+    """Start this program anew where its environment holds secrets; they go through a pipe then."""
+    plain, secrets = split(os.environ)
+    if not secrets or PIPE in os.environ or not sys.orig_argv:
+        return
+    descriptor = handed_over(secrets)
+    os.set_inheritable(descriptor, True)
+    plain[PIPE] = str(descriptor)
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], plain)
+
+
+def _named_in(config: str | None) -> set[str]:
+    with suppress(OSError):
+        if config:
+            text = Path(config).read_bytes()[:MAX_CONFIG_BYTES]
+            return {name.decode() for name in _NAMED.findall(text)}
+    return set()

@@ -1,0 +1,33 @@
+"""Functions that look for secrets where a function can look without any trick."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+
+def look(given: Any) -> dict[str, str]:
+    """Return the environment of this process as it is, and as it and its siblings began."""
+    found = {"environ": repr(dict(os.environ))}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "stat").read_text().rpartition(")")[2].split()[1] != str(os.getppid()):
+                continue
+            found[process.name] = (process / "environ").read_bytes().decode("utf-8", "replace")
+        except OSError:
+            continue
+    return found
+
+
+async def tell(given: dict[str, str]) -> None:
+    """Fail with a URL that holds a password."""
+    raise ConnectionError(f"cannot reach {given['url']} (tried twice)")
+
+
+def log(given: dict[str, str]) -> None:
+    """Print and log a URL that holds a password."""
+    import logging
+
+    import structlog
+
+    structlog.get_logger().error("connecting", url=given["url"])
+    logging.getLogger("library").error("connecting to %s", given["url"])

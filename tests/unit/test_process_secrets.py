@@ -1,0 +1,78 @@
+"""Secrets leave the environment of a process before its program begins, and lines of its log."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hocket.kit import process_secrets
+from hocket.schemas.redaction import Redactor, without_url_passwords
+
+PROGRAM = """
+import json, os, sys
+from hocket.kit import process_secrets
+process_secrets.start_without_secrets()
+began = open("/proc/self/environ").read()
+taken = process_secrets.taken()
+print(json.dumps([began, taken, dict(os.environ), sys.argv[1:]]))
+"""
+SECRETS = {
+    "DATABASE_URL": "postgresql://u:pw-4711@h/d",
+    "NATS_URL": "nats://u:pw-4711@h",
+    "KEY": "sk-4711",
+}
+
+
+def test_a_program_starts_anew_without_the_secrets_in_its_environment(tmp_path: Path) -> None:
+    config = tmp_path / "hocket.yaml"
+    config.write_text("models: {a: {backends: [{api_key: os.environ/KEY}]}}")
+    environment = os.environ | SECRETS | {"HOCKET_CONFIG": str(config), "OTHER": "stays"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "one", "two words"],
+        env=environment, capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    began, taken, environ, arguments = json.loads(done.stdout)
+    assert taken == SECRETS
+    assert "4711" not in began
+    assert "4711" not in json.dumps(environ)
+    assert process_secrets.PIPE not in environ
+    assert environ["OTHER"] == "stays"
+    assert arguments == ["one", "two words"]
+
+
+def test_without_secrets_nothing_is_started_anew() -> None:
+    environment = {k: v for k, v in os.environ.items() if k not in SECRETS}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True,
+        check=True, timeout=60,
+    )  # fmt: skip
+    assert json.loads(done.stdout)[1] == {}
+
+
+def test_more_than_a_pipe_takes_is_refused() -> None:
+    with pytest.raises(ValueError, match="60000"):
+        process_secrets.handed_over({"KEY": "x" * 60_000})
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("cannot reach postgresql://u:s3cret@h:5432/d?x=1", "cannot reach postgresql://u:***@h:5432/d?x=1"),
+        ("nats://:tok%40en@h", "nats://:***@h"),
+        ("two: a://u:p@h b://v:q@i", "two: a://u:***@h b://v:***@i"),
+        ('{"url":"redis://u:p@h"}', '{"url":"redis://u:***@h"}'),
+        ("http://h:80/a@b", "http://h:80/a@b"),
+        ("http://user@host/x", "http://user@host/x"),
+        ("no url: a:b@c", "no url: a:b@c"),
+    ],
+)  # fmt: skip
+def test_passwords_of_urls_are_hidden(text: str, shown: str) -> None:
+    assert without_url_passwords(text) == shown
+
+
+def test_known_secrets_are_hidden_and_short_ones_are_none() -> None:
+    redacted = Redactor(["sk-4711-abc", "sk-4711-abc-def", "x", ""])
+    assert redacted("key sk-4711-abc-def and sk-4711-abc, x") == "key *** and ***, x"
