@@ -270,10 +270,26 @@ async def _migrations(url: str, connection: Any) -> list[Finding]:
     taken = row["all"] > 0 and row["owned"] == row["all"]
     return [
         Finding("migrations", Verdict.OK, f"at {at}"),
+        await _retention(connection),
         Finding("coordinator", Verdict.OK, found)
         if taken
         else Finding("coordinator", Verdict.FAILED, found, "Start: python -m hocket.coordinator"),
     ]
+
+
+async def _retention(connection: Any) -> Finding:
+    """Tell what is deleted when, and whether it is."""
+    rows = await connection.fetch(
+        "SELECT kind, days, deleted, last_pass_at < now() - interval '1 day' AS late"
+        " FROM hocket.retention ORDER BY kind"
+    )
+    if not rows:
+        return Finding("retention", Verdict.NOTE, "no pass yet", "The ledger deletes what is old.")
+    found = ", ".join(f"{row['kind']} {row['days']} d ({row['deleted']} gone)" for row in rows)
+    if any(row["late"] for row in rows):
+        cure = "Start: python -m hocket.ledger; see docs/retention.md"
+        return Finding("retention", Verdict.NOTE, f"{found}; no pass for a day", cure)
+    return Finding("retention", Verdict.OK, found)
 
 
 async def _processes(target: Target) -> list[Finding]:

@@ -25,6 +25,7 @@ from hocket.kit.bus import Bus
 from hocket.kit.disk_space import MIN_FREE_MIB
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.embedded.ports import LOOPBACK, port_is_free, remembered_port
+from hocket.kit.log_files import keep_short
 from hocket.kit.streams import ensure_streams
 from hocket.schemas.pipeline.handlers import AllowedHandlers
 
@@ -102,6 +103,7 @@ class Platform:
         self._log_level = log_level
         self._ready_timeout_s = ready_timeout_s
         self._servers: EmbeddedServers | None = None
+        self._keeping_short: asyncio.Task[None] | None = None
 
     @property
     def servers(self) -> EmbeddedServers:
@@ -196,7 +198,12 @@ class Platform:
         await _all(process.start() for process in self.processes.values())
         await self.wait_ready()
         self._write_facts()
+        self._keeping_short = asyncio.create_task(keep_short(self._logs), name="log-files")
         log.info("platform_ready", data_dir=str(self.data_dir), processes=len(self.processes))
+
+    def _logs(self) -> list[Path]:
+        """Return the logs of processes and embedded servers."""
+        return [*self.log_dir.glob("*.log"), *self.data_dir.glob("*/*.log")]
 
     async def _start_servers(self) -> None:
         if self._given_nats and self._given_database:
@@ -285,6 +292,8 @@ class Platform:
 
     async def _stop(self) -> None:
         remove_facts(self.data_dir)
+        if self._keeping_short is not None:
+            self._keeping_short.cancel()
         faults: list[BaseException] = []
         for kinds in STOP_ORDER:
             stopping = [

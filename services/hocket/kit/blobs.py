@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import os
 import tempfile
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ import asyncpg
 from hocket.schemas.errors import HocketError
 from hocket.schemas.subjects import check_token
 
+USED_EVERY_S = 86_400.0
+"""How often the last use of a blob is noted."""
 MAX_BLOB_BYTES = 64 * 1024 * 1024
 
 
@@ -79,13 +82,28 @@ class FileBlobs:
     async def get(self, tenant: str, hash: str) -> bytes:  # noqa: A002
         return await asyncio.to_thread(self._read, tenant, hash)
 
+    async def remove_unused(self, days: int) -> int:
+        """Remove what nobody stored or read for so many days; return how many blobs that was."""
+        return await asyncio.to_thread(self._remove_unused, days * 86_400)
+
+    def _remove_unused(self, age_s: float) -> int:
+        before, removed = time.time() - age_s, 0
+        for path in self._folder.rglob("*"):
+            with suppress(FileNotFoundError):  # another worker may be at it, too
+                if path.is_file() and path.stat().st_mtime < before:
+                    path.unlink()
+                    removed += 1
+        return removed
+
     def _read(self, tenant: str, name: str) -> bytes:
         paths = [self._path(tenant, name)]
         if tenant == LEGACY_TENANT:
             paths.append(self._folder / name[:2] / name)
         for path in paths:
             with suppress(FileNotFoundError):
-                return path.read_bytes()
+                data = path.read_bytes()
+                _used(path)
+                return data
         raise BlobUnknown(hash=name)
 
     def _path(self, tenant: str, name: str) -> Path:
@@ -96,8 +114,8 @@ class FileBlobs:
 
 
 def _write(path: Path, data: bytes) -> None:
-    if path.exists():
-        return
+    with suppress(FileNotFoundError):
+        return _used(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent)
     try:
@@ -109,6 +127,12 @@ def _write(path: Path, data: bytes) -> None:
     except BaseException:  # a full disk must not keep half of what it had no room for
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _used(path: Path) -> None:
+    """Note that a blob was stored again or read: it is kept for so much longer."""
+    if path.stat().st_mtime < time.time() - USED_EVERY_S:
+        os.utime(path)
 
 
 class PostgresBlobs:
@@ -126,12 +150,18 @@ class PostgresBlobs:
         data: bytes | None = await self._pool.fetchval(_GET, tenant, hash, LEGACY_TENANT)
         if data is None:
             raise BlobUnknown(hash=hash[:80])
+        await self._pool.execute(_USED, tenant, hash)
         return data
 
 
 _PUT = """
 INSERT INTO hocket.tenant_blob (tenant, hash, data) VALUES ($1, $2, $3)
-ON CONFLICT (tenant, hash) DO NOTHING
+ON CONFLICT (tenant, hash) DO UPDATE SET created_at = now()
+    WHERE tenant_blob.created_at < now() - interval '1 day'
+"""
+_USED = """
+UPDATE hocket.tenant_blob SET created_at = now()
+WHERE tenant = $1 AND hash = $2 AND created_at < now() - interval '1 day'
 """
 _GET = """
 SELECT data FROM hocket.tenant_blob WHERE tenant = $1 AND hash = $2

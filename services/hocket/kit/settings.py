@@ -55,6 +55,18 @@ class Settings(BaseSettings):
     min_free_disk_mib: int = Field(0, ge=0)
     """Free space, in MiB, of the data folder's disk below which no new work is taken; 0: not watched.
     `hocket up` sets it where a server of its own writes there."""
+    keep_runs_days: int = Field(30, ge=0, le=36_500)
+    """For how long ended runs are kept, with their steps; 0 is for ever, here and below. An idempotency
+    key names a run for as long: docs/retention.md."""
+    keep_rejected_days: int = Field(7, ge=0, le=36_500)
+    """For how long tasks that were refused are kept as rejected runs."""
+    keep_usage_days: int = Field(400, ge=0, le=36_500)
+    """For how long the ledger keeps model calls."""
+    keep_durations_days: int = Field(180, ge=0, le=36_500)
+    """For how long the estimates of a pipeline's durations are kept when it is not used."""
+    keep_blobs_days: int = Field(220, ge=0, le=36_500)
+    """For how long a large value is kept that nobody stores again or reads: longer than runs, the
+    longest wait and the longest `ttl_ms` of a cached step together."""
     max_task_bytes: int = Field(512 * 1024, ge=1_024)
     tenant_weights: dict[str, Annotated[float, Field(gt=0, le=1_000)]] = {}
     """How ready steps of tenants share the workers, as JSON: `{"acme": 3}`; 1 for all others."""

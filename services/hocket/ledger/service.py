@@ -14,10 +14,12 @@ from hocket.kit.migrations import wait_current
 from hocket.kit.postgres_errors import STATEMENT_ERRORS
 from hocket.kit.streams import ensure_streams
 from hocket.ledger.intake import ANNOUNCED, BOOKED, Intake
+from hocket.ledger.janitor import Janitor, JanitorMetrics
 from hocket.ledger.metrics import LedgerMetrics
+from hocket.ledger.retention import Periods
 from hocket.ledger.store import sweep
 
-POOL_SIZE = 2
+POOL_SIZE = 3
 TABLES_TIMEOUT_MS = 120_000.0
 SWEEP_S = 60.0
 
@@ -31,6 +33,15 @@ async def main(service: Service) -> None:
     metrics = LedgerMetrics(service.telemetry.registry)
     service.started()
     service.log.info("ledger_serving")
+    settings = service.settings
+    periods = Periods(
+        runs=settings.keep_runs_days,
+        rejected=settings.keep_rejected_days,
+        usage=settings.keep_usage_days,
+        durations=settings.keep_durations_days,
+        blobs=settings.keep_blobs_days,
+    )
+    janitor = Janitor(pool, periods, JanitorMetrics(service.telemetry.registry))
     writing = asyncio.Lock()
     intakes = (
         Intake(bus, pool, service.health, metrics, source, writing=writing)
@@ -40,6 +51,7 @@ async def main(service: Service) -> None:
         for intake in intakes:
             tasks.create_task(intake.run(service.stopping))
         tasks.create_task(_swept(service, pool))
+        tasks.create_task(janitor.run(service.stopping))
 
 
 async def _swept(service: Service, pool: asyncpg.Pool) -> None:

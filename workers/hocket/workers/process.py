@@ -11,6 +11,8 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 
+import structlog
+
 from hocket.kit import config
 from hocket.kit.blobs import BlobStore, FileBlobs, PostgresBlobs
 from hocket.kit.handlers import allowed_handlers
@@ -32,6 +34,9 @@ BLOB_POOL_SIZE = 4
 INDEX_POOL_SIZE = 8
 IMPORTING_THREADS = 8
 """Threads beside those of the slots, for importing the modules of handlers."""
+BLOBS_EVERY_S = 3_600.0
+
+log = structlog.get_logger(__name__)
 
 
 def serve(
@@ -56,6 +61,8 @@ def serve(
             handlers=allowed_handlers(settings, sections) or AllowedHandlers(),
             index=await service.pool(INDEX_POOL_SIZE) if "retrieval" in types else None,
         )
+        blobs = await _blobs(service, configuration)
+        removing = asyncio.create_task(_remove_unused(blobs, settings.keep_blobs_days))
         worker = Worker(
             bus,
             node_handlers(types, resources),
@@ -63,7 +70,7 @@ def serve(
             name=f"{socket.gethostname()}-{os.getpid()}",
             meters=Meters(service.telemetry.registry),
             spans=Spans(exporting=service.telemetry.exporting, tracer=service.telemetry.tracer),
-            blobs=await _blobs(service, configuration),
+            blobs=blobs,
             ack_wait_s=configuration.workers.ack_wait_s,
             calls=calls,
             report=service.health.report,
@@ -78,6 +85,7 @@ def serve(
             await worker.drain(configuration.workers.drain_s)
         finally:
             watchdog.stop()
+            removing.cancel()
             await targets.close()
             threads.close()
         if worker.overrun.is_set() and not service.stopping.is_set():
@@ -91,6 +99,19 @@ async def _either(*events: asyncio.Event) -> None:
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:
         wait.cancel()
+
+
+async def _remove_unused(blobs: BlobStore | None, days: int) -> None:
+    """Remove blobs in files that nobody used for so long; the ledger removes those in Postgres."""
+    while days and isinstance(blobs, FileBlobs):
+        try:
+            removed = await blobs.remove_unused(days)
+        except OSError as error:
+            log.warning("blobs_not_removed", reason=str(error))
+        else:
+            if removed:
+                log.info("blobs_removed", blobs=removed, unused_days=days)
+        await asyncio.sleep(BLOBS_EVERY_S)
 
 
 async def _blobs(service: Service, configuration: Configuration) -> BlobStore | None:

@@ -1,0 +1,49 @@
+"""Log files that child processes write to, kept short while they write.
+
+The children have the files open for appending, so a file is copied to `<name>.log.1`, in the place of
+the one before, and cut to nothing: the next line begins it anew. Lines that are written in between are
+lost. Where the disk has no room for the copy, the file is cut all the same.
+"""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import structlog
+
+MAX_BYTES = 20 * 1024 * 1024
+"""Of one file, and of the copy beside it."""
+LOOK_S = 10.0
+COPY = ".log.1"
+
+log = structlog.get_logger(__name__)
+
+
+def shorten(path: Path, *, max_bytes: int = MAX_BYTES) -> bool:
+    """Move what a log has to its copy if it is longer than `max_bytes`; tell whether it was."""
+    try:
+        if path.stat().st_size <= max_bytes:
+            return False
+    except FileNotFoundError:
+        return False
+    copy = path.with_suffix(COPY)
+    try:
+        shutil.copyfile(path, copy)
+    except OSError as error:
+        copy.unlink(missing_ok=True)
+        log.warning("log_not_kept", path=str(path), reason=str(error))
+    os.truncate(path, 0)
+    return True
+
+
+async def keep_short(paths: Callable[[], Iterable[Path]]) -> None:
+    """Look at logs for ever; cancel to stop."""
+    while True:
+        await asyncio.sleep(LOOK_S)
+        for path in paths():
+            try:
+                await asyncio.to_thread(shorten, path)
+            except OSError as error:
+                log.warning("log_not_shortened", path=str(path), reason=str(error))

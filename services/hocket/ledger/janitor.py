@@ -1,0 +1,124 @@
+"""The janitor: deletes what is kept no longer, a little at a time.
+
+Every ledger looks every PASS_S; one of them at a time has the advisory lock and makes the pass. Each
+statement is bounded in rows and time, and is followed by a pause as long as it took and PAUSE_S more, so
+that the janitor has at most half of one connection. A pass that fails goes on with the next kind, and
+is made again: what is deleted is deleted in transactions of their own.
+"""
+
+import asyncio
+from contextlib import suppress
+
+import asyncpg
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from hocket.kit.clock import monotonic_ms
+from hocket.kit.postgres_errors import STATEMENT_ERRORS
+from hocket.ledger import retention
+from hocket.ledger.retention import KINDS, Periods
+
+PASS_S = 600.0
+PAUSE_S = 0.02
+LOCK = 0x686F636B6A616E
+"""The advisory lock of the one that makes a pass."""
+TAKE = f"SELECT pg_try_advisory_lock({LOCK})"
+LEAVE = f"SELECT pg_advisory_unlock({LOCK})"
+BUCKETS_S = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 5.0)
+
+log = structlog.get_logger(__name__)
+
+
+class JanitorMetrics:
+    """Rows deleted by kind, and how long the statements took."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.deleted = Counter(
+            "hocket_retention_deleted",
+            "Rows deleted because their time was over (docs/retention.md).",
+            ["kind"],
+            registry=registry,
+        )
+        self.statement = Histogram(
+            "hocket_retention_statement_seconds",
+            "How long one of the janitor's statements took.",
+            buckets=BUCKETS_S,
+            registry=registry,
+        )
+
+
+class Janitor:
+    """See the module."""
+
+    def __init__(self, pool: asyncpg.Pool, periods: Periods, metrics: JanitorMetrics) -> None:
+        self._pool = pool
+        self._periods = periods
+        self._metrics = metrics
+        self._paused_at_ms = 0.0
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Make passes until `stopping`."""
+        while not stopping.is_set():
+            try:
+                await self.make_pass()
+            except STATEMENT_ERRORS as error:
+                log.warning("retention_waits", reason=str(error) or type(error).__name__)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), PASS_S)
+
+    async def make_pass(self) -> dict[str, int] | None:
+        """Delete what is kept no longer; return how many rows of each kind, None where another ledger
+        is at it."""
+        async with self._pool.acquire() as connection:
+            if not await connection.fetchval(TAKE, timeout=retention.STATEMENT_TIMEOUT_S):
+                return None
+            try:
+                return await self._passed(connection)
+            finally:
+                await connection.execute(LEAVE, timeout=retention.STATEMENT_TIMEOUT_S)
+
+    async def _passed(self, connection: asyncpg.Connection) -> dict[str, int]:
+        passed: dict[str, tuple[int, int]] = {}
+        periods = self._periods
+        for name, days in (("rejected", periods.rejected), ("runs", periods.runs)):
+            if days:
+                passed[name] = days, await self._runs(connection, name, days)
+        for kind in KINDS:
+            days = getattr(periods, kind.period)
+            if days:
+                passed[kind.name] = days, await self._rows(connection, kind, days)
+        await retention.note(connection, passed)
+        rows = {name: number for name, (_, number) in passed.items()}
+        for name, number in rows.items():
+            self._metrics.deleted.labels(name).inc(number)
+        if any(rows.values()):
+            log.info("retention_deleted", **rows)
+        return rows
+
+    async def _runs(self, connection: asyncpg.Connection, name: str, days: int) -> int:
+        self._paused_at_ms = monotonic_ms()
+        try:
+            rejected = name == "rejected"
+            return await retention.deleted_runs(
+                connection, days, rejected=rejected, pause=self._pause
+            )
+        except TimeoutError:
+            return self._too_long(name)
+
+    async def _rows(self, connection: asyncpg.Connection, kind: retention.Kind, days: int) -> int:
+        self._paused_at_ms = monotonic_ms()
+        try:
+            return await retention.deleted(connection, kind, days, pause=self._pause)
+        except TimeoutError:
+            return self._too_long(kind.name)
+
+    def _too_long(self, name: str) -> int:
+        log.warning("retention_took_too_long", kind=name, bound_s=retention.STATEMENT_TIMEOUT_S)
+        return 0
+
+    async def _pause(self) -> None:
+        """Leave the database to others for as long as it was just used."""
+        took_s = (monotonic_ms() - self._paused_at_ms) / 1000
+        self._metrics.statement.observe(took_s)
+        await asyncio.sleep(took_s + PAUSE_S)
+        self._paused_at_ms = monotonic_ms()

@@ -1,0 +1,200 @@
+"""What is deleted when, and the statements that do it, each bounded in rows and time.
+
+- Ended runs with their steps and attempts, `runs` days after their end; rejected ones after `rejected`
+  days. A run goes after its sub-runs, a sub-run not before its parent has ended, and none that a run in
+  flight repeats. The ledger's rows of a run stay; what reports call them (retry, speculation) follows
+  from steps and attempts, so it is written into them before those go.
+- The ledger, `usage` days after the call: model calls, the time of warm replicas, calls that were lost.
+- Estimates of durations of pipelines that were not used for `durations` days.
+- Blobs in Postgres that were neither stored nor read for `blobs` days. Those in files are removed by the
+  workers that have them, by the same rule (`kit/blobs.py`).
+
+A period of 0 days is for ever. What is not here has bounds of its own: docs/limits.md.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import asyncpg
+
+STATEMENT_TIMEOUT_S = 5.0
+"""What takes longer is given up, and tried again at the next pass."""
+LONG_STATEMENT_TIMEOUT_S = 60.0
+"""For naming what a single run spent, which had too many calls for the time of the others."""
+MAX_RUNS = 200
+"""Runs that go together."""
+MAX_ROWS = 2_000
+"""Rows of one statement."""
+
+Pause = Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Periods:
+    """For how many days each kind is kept; 0 is for ever."""
+
+    runs: int
+    rejected: int
+    usage: int
+    durations: int
+    blobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is deleted by one statement: `$1` is the latest time that goes, `$2` the most rows."""
+
+    name: str
+    period: str
+    statement: str
+
+
+_OLDEST = """
+DELETE FROM {table} WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM {table} WHERE {column} < $1 LIMIT $2
+))
+"""
+
+KINDS = (
+    Kind("usage", "usage", _OLDEST.format(table="hocket.usage", column="recorded_at")),
+    Kind("warm_time", "usage", _OLDEST.format(table="hocket.warm_time", column="to_at")),
+    Kind("lost_calls", "usage", _OLDEST.format(table="hocket.open_call", column="deadline_at")),
+    Kind("blobs", "blobs", _OLDEST.format(table="hocket.tenant_blob", column="created_at")),
+    Kind("old_blobs", "blobs", _OLDEST.format(table="hocket.blob", column="created_at")),
+    Kind(
+        "durations",
+        "durations",
+        """
+        WITH gone AS (
+            DELETE FROM hocket.duration WHERE ctid = ANY (ARRAY(
+                SELECT ctid FROM hocket.duration WHERE updated_at < $1 LIMIT $2
+            ))
+            RETURNING tenant, pipeline, path
+        )
+        DELETE FROM hocket.outlook o USING gone
+        WHERE (o.tenant, o.pipeline, o.path) = (gone.tenant, gone.pipeline, gone.path)
+        """,
+    ),
+)
+PARTITIONS = "SELECT partition FROM hocket.partition ORDER BY partition"
+REPEATED = """
+SELECT DISTINCT facts #>> '{origin,run_id}' FROM hocket.run
+WHERE finished_at IS NULL AND facts #>> '{origin,run_id}' IS NOT NULL
+"""
+"""The runs that others repeat which are in flight."""
+ENDED = """
+SELECT r.run_id FROM hocket.run r
+WHERE r.partition = $1 AND r.finished_at < $2 AND (r.status = 'rejected' OR NOT $3)
+  AND r.run_id <> ALL ($4::text[])
+  AND NOT EXISTS (SELECT FROM hocket.run child WHERE child.parent ->> 'run_id' = r.run_id)
+  AND NOT EXISTS (
+      SELECT FROM hocket.run above
+      WHERE above.run_id = r.parent ->> 'run_id' AND above.finished_at IS NULL
+  )
+ORDER BY r.finished_at LIMIT $5
+"""
+"""Runs whose time is over and that nobody needs: of one partition, only rejected ones where `$3`."""
+NAME_SPENDING = """
+UPDATE hocket.usage u SET kind = v.kind
+FROM report.usage v
+WHERE v.run_id = ANY ($1::text[]) AND u.call_id = v.call_id AND u.kind <> v.kind
+"""
+"""Write what reports call a run's calls, while its steps can still tell."""
+STEPS = """
+DELETE FROM hocket.step WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM hocket.step WHERE run_id = ANY ($1::text[]) LIMIT $2
+))
+"""
+ATTEMPTS = """
+DELETE FROM hocket.attempt WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM hocket.attempt WHERE run_id = ANY ($1::text[]) LIMIT $2
+))
+"""
+RUNS = """
+DELETE FROM hocket.run
+WHERE run_id = ANY ($1::text[]) AND finished_at < $2 AND (status = 'rejected' OR NOT $3)
+"""
+"""The runs themselves; a rejected one whose key came again meanwhile is another run by now."""
+NOTE = """
+INSERT INTO hocket.retention (kind, days, deleted, last_pass_at)
+SELECT * FROM unnest($1::text[], $2::integer[], $3::bigint[]), now()
+ON CONFLICT (kind) DO UPDATE
+SET days = excluded.days, deleted = retention.deleted + excluded.deleted,
+    last_pass_at = excluded.last_pass_at
+"""
+
+
+async def deleted_runs(
+    connection: asyncpg.Connection, days: int, *, rejected: bool, pause: Pause
+) -> int:
+    """Delete the runs that ended so many days ago, only rejected ones where so said; return how many.
+    `pause` is awaited between statements."""
+    cutoff = _cutoff(days)
+    in_use = [row[0] for row in await _rows(connection, REPEATED)]
+    gone = 0
+    for partition in [row[0] for row in await _rows(connection, PARTITIONS)]:
+        while True:
+            found = await _rows(connection, ENDED, partition, cutoff, rejected, in_use, MAX_RUNS)
+            ids = [row[0] for row in found]
+            if not ids:
+                break
+            await _name_spending(connection, ids)
+            for statement in (STEPS, ATTEMPTS):
+                while await _done(connection, statement, ids, MAX_ROWS) == MAX_ROWS:
+                    await pause()
+            number = await _done(connection, RUNS, ids, cutoff, rejected)
+            gone += number
+            await pause()
+            if not number:  # somebody changed all of them: look again at the next pass
+                break
+    return gone
+
+
+async def _name_spending(connection: asyncpg.Connection, ids: list[str]) -> None:
+    """Name what runs spent; one that has very many calls gets more time, alone."""
+    try:
+        alone = len(ids) == 1
+        timeout_s = LONG_STATEMENT_TIMEOUT_S if alone else STATEMENT_TIMEOUT_S
+        await connection.execute(NAME_SPENDING, ids, timeout=timeout_s)
+    except TimeoutError:
+        if alone:
+            raise
+        middle = len(ids) // 2
+        await _name_spending(connection, ids[:middle])
+        await _name_spending(connection, ids[middle:])
+
+
+async def deleted(connection: asyncpg.Connection, kind: Kind, days: int, *, pause: Pause) -> int:
+    """Delete what is older than so many days; return how many rows that was."""
+    cutoff, gone = _cutoff(days), 0
+    while number := await _done(connection, kind.statement, cutoff, MAX_ROWS):
+        gone += number
+        await pause()
+        if number < MAX_ROWS:
+            break
+    return gone
+
+
+async def note(connection: asyncpg.Connection, passed: dict[str, tuple[int, int]]) -> None:
+    """Keep how many rows of each kind a pass deleted, and what the period was: (days, rows)."""
+    days, rows = [one[0] for one in passed.values()], [one[1] for one in passed.values()]
+    await _done(connection, NOTE, list(passed), days, rows)
+
+
+def _cutoff(days: int) -> datetime:
+    return datetime.now(UTC) - timedelta(days=days)
+
+
+async def _rows(
+    connection: asyncpg.Connection, statement: str, *values: object
+) -> list[asyncpg.Record]:
+    rows: list[asyncpg.Record] = await connection.fetch(
+        statement, *values, timeout=STATEMENT_TIMEOUT_S
+    )
+    return rows
+
+
+async def _done(connection: asyncpg.Connection, statement: str, *values: object) -> int:
+    status = await connection.execute(statement, *values, timeout=STATEMENT_TIMEOUT_S)
+    return int(status.rsplit(" ", 1)[1])

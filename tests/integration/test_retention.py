@@ -1,0 +1,272 @@
+"""What is old goes, a little at a time, and nothing that somebody needs: costs stay as they were."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import asyncpg
+import pytest
+from prometheus_client import CollectorRegistry
+
+from hocket.kit.blobs import FileBlobs, PostgresBlobs
+from hocket.kit.database import connect_pool
+from hocket.ledger import janitor as janitor_module
+from hocket.ledger import retention
+from hocket.ledger.janitor import Janitor, JanitorMetrics
+from hocket.ledger.retention import Periods
+
+PERIODS = Periods(runs=30, rejected=7, usage=400, durations=180, blobs=220)
+COSTS = "SELECT kind, calls, cost_usd FROM report.cost_by_kind ORDER BY kind"
+
+
+@pytest.fixture
+async def pool(database_url: str) -> AsyncIterator[asyncpg.Pool]:
+    pool = await connect_pool(database_url, size=4, name="retention")
+    await pool.execute("INSERT INTO hocket.partition (partition) VALUES (0), (1)")
+    yield pool
+    await pool.close()
+
+
+@pytest.fixture
+def janitor(pool: asyncpg.Pool) -> Janitor:
+    return Janitor(pool, PERIODS, JanitorMetrics(CollectorRegistry()))
+
+
+def ago(days: float) -> datetime:
+    return datetime.now(UTC) - timedelta(days=days)
+
+
+async def add_run(
+    pool: asyncpg.Pool,
+    run_id: str,
+    ended_days_ago: float | None,
+    *,
+    status: str = "succeeded",
+    partition: int = 0,
+    parent: str | None = None,
+    origin: str | None = None,
+    steps: int = 2,
+) -> None:
+    await pool.execute(
+        """
+        INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority, input,
+            accepted_at, deadline_at, finished_at, parent, facts)
+        VALUES ($1, $2, 'acme', 'p', 1, $3, 'standard', '{}', now() - interval '500 days', now(), $4,
+            CASE WHEN $5::text IS NOT NULL THEN jsonb_build_object('run_id', $5::text, 'step', 's0') END,
+            CASE WHEN $6::text IS NOT NULL
+                THEN jsonb_build_object('origin', jsonb_build_object('run_id', $6::text)) END)
+        """,
+        run_id,
+        partition,
+        status,
+        None if ended_days_ago is None else ago(ended_days_ago),
+        parent,
+        origin,
+    )
+    await pool.executemany(
+        """
+        INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, ready_at)
+        VALUES ($1, $2, $2, 'llm', 'node', 'succeeded', 2, now())
+        """,
+        [(run_id, f"s{number}") for number in range(steps)],
+    )
+    await pool.execute(
+        """
+        INSERT INTO hocket.attempt (run_id, key, attempt, outcome, finished_at)
+        VALUES ($1, 's0', 1, 'failed', now())
+        """,
+        run_id,
+    )
+
+
+async def add_call(
+    pool: asyncpg.Pool, call_id: str, run_id: str, *, attempt: int = 1, days: float = 40
+) -> None:
+    await pool.execute(
+        """
+        INSERT INTO hocket.usage (call_id, tenant, pipeline, run_id, step, attempt, model, backend,
+            status, cost_usd, started_at, latency_ms, recorded_at)
+        VALUES ($1, 'acme', 'p', $2, 's0', $3, 'm', 'b', 'ok', 0.5, $4, 1, $4)
+        """,
+        call_id,
+        run_id,
+        attempt,
+        ago(days),
+    )
+
+
+def set_back(folder: Path, *, days: float) -> None:
+    at_s = time.time() - days * 86_400
+    for path in folder.rglob("*"):
+        if path.is_file():
+            os.utime(path, (at_s, at_s))
+
+
+async def runs(pool: asyncpg.Pool) -> set[str]:
+    return {row["run_id"] for row in await pool.fetch("SELECT run_id FROM hocket.run")}
+
+
+async def test_ended_runs_go_after_their_time_with_all_that_is_theirs(
+    pool: asyncpg.Pool, janitor: Janitor
+) -> None:
+    await add_run(pool, "old", 31)
+    await add_run(pool, "old-elsewhere", 31, partition=1, status="failed")
+    await add_run(pool, "young", 29)
+    await add_run(pool, "running", None, status="running")
+    await add_run(pool, "refused", 8, status="rejected")
+    await add_run(pool, "just-refused", 6, status="rejected")
+
+    passed = await janitor.make_pass()
+
+    assert passed is not None
+    assert (passed["runs"], passed["rejected"]) == (2, 1)
+    assert await runs(pool) == {"young", "running", "just-refused"}
+    assert await pool.fetchval("SELECT count(*) FROM hocket.step") == 6
+    assert await pool.fetchval("SELECT count(*) FROM hocket.attempt") == 3
+
+
+async def test_what_a_run_cost_and_why_stays_when_it_goes(
+    pool: asyncpg.Pool, janitor: Janitor
+) -> None:
+    await add_run(pool, "old", 31)
+    await add_call(pool, "first", "old", attempt=1)  # its attempt failed and was made again
+    await add_call(pool, "second", "old", attempt=2)
+    before = [tuple(row) for row in await pool.fetch(COSTS)]
+
+    await janitor.make_pass()
+
+    assert await runs(pool) == set()
+    after = [tuple(row) for row in await pool.fetch(COSTS)]
+    assert before == after
+    assert [row[0] for row in after] == ["call", "retry"]
+
+
+async def test_nothing_goes_that_a_run_in_flight_needs(
+    pool: asyncpg.Pool, janitor: Janitor
+) -> None:
+    await add_run(pool, "parent", None, status="running")
+    await add_run(pool, "child", 99, parent="parent")
+    await add_run(pool, "again", None, status="running", origin="origin")
+    await add_run(pool, "origin", 99)
+    await add_run(pool, "ended-parent", 31)
+    await add_run(pool, "late-child", 29, parent="ended-parent")
+    everything = await runs(pool)
+
+    await janitor.make_pass()
+    assert await runs(pool) == everything
+
+    await pool.execute(
+        "UPDATE hocket.run SET status = 'succeeded', finished_at = $1 WHERE status = 'running'",
+        ago(31),
+    )
+    await pool.execute(
+        "UPDATE hocket.run SET finished_at = $1 WHERE run_id = 'late-child'", ago(31)
+    )
+    await janitor.make_pass()
+    await janitor.make_pass()  # parents after their children
+    assert await runs(pool) == set()
+
+
+async def test_a_run_of_very_many_steps_goes_in_statements_that_are_short(
+    pool: asyncpg.Pool, janitor: Janitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await add_run(pool, "huge", 31, steps=25_000)
+    statements: list[tuple[float, int]] = []
+    done = retention._done
+
+    async def timed(connection: asyncpg.Connection, statement: str, *values: object) -> int:
+        began_s = time.perf_counter()
+        rows = await done(connection, statement, *values)
+        statements.append((time.perf_counter() - began_s, rows))
+        return rows
+
+    monkeypatch.setattr(retention, "_done", timed)
+    monkeypatch.setattr(janitor_module, "PAUSE_S", 0.0)
+    await janitor.make_pass()
+
+    assert await runs(pool) == set()
+    assert max(rows for _, rows in statements) == retention.MAX_ROWS
+    assert max(seconds for seconds, _ in statements) < retention.STATEMENT_TIMEOUT_S / 2
+
+
+async def test_the_ledger_estimates_and_blobs_go_by_periods_of_their_own(
+    pool: asyncpg.Pool, janitor: Janitor
+) -> None:
+    await add_call(pool, "ancient", "gone", days=401)
+    await add_call(pool, "kept", "gone", days=399)
+    await pool.executemany(
+        "INSERT INTO hocket.duration VALUES ('acme', $1, 'n', 1, 1, 1, $2)",
+        [("unused", ago(181)), ("used", ago(179))],
+    )
+    await pool.executemany(
+        "INSERT INTO hocket.outlook VALUES (0, 'acme', $1, 'n', 1, 1, 1)",
+        [("unused",), ("used",)],
+    )
+    blobs = PostgresBlobs(pool)
+    stored = [await blobs.put("acme", word) for word in (b"unused", b"read", b"stored again")]
+    await pool.execute("UPDATE hocket.tenant_blob SET created_at = $1", ago(221))
+    await blobs.get("acme", stored[1].hash)
+    await blobs.put("acme", b"stored again")
+
+    passed = await janitor.make_pass()
+
+    assert passed is not None
+    assert passed["usage"] == passed["blobs"] == passed["durations"] == 1
+    assert await pool.fetchval("SELECT string_agg(call_id, ',') FROM hocket.usage") == "kept"
+    for table in ("duration", "outlook"):
+        query = f"SELECT string_agg(pipeline, ',') FROM hocket.{table}"
+        assert await pool.fetchval(query) == "used"
+    assert await blobs.get("acme", stored[1].hash) == b"read"
+    assert await pool.fetchval("SELECT count(*) FROM hocket.tenant_blob") == 2
+
+
+async def test_blobs_in_files_go_when_nobody_used_them(tmp_path: Path) -> None:
+    blobs = FileBlobs(tmp_path)
+    stored = [await blobs.put("acme", word) for word in (b"unused", b"read", b"stored again")]
+    set_back(tmp_path, days=221)
+    await blobs.get("acme", stored[1].hash)
+    await blobs.put("acme", b"stored again")
+    assert await blobs.remove_unused(220) == 1
+    assert await blobs.get("acme", stored[2].hash) == b"stored again"
+    assert await blobs.remove_unused(220) == 0
+
+
+async def test_one_ledger_at_a_time_makes_a_pass_and_says_what_it_did(
+    pool: asyncpg.Pool, janitor: Janitor
+) -> None:
+    await add_run(pool, "old", 31)
+    async with pool.acquire() as another:
+        await another.execute(janitor_module.TAKE)
+        assert await janitor.make_pass() is None
+        assert await runs(pool) == {"old"}
+        await another.execute(janitor_module.LEAVE)
+    both = await asyncio.gather(janitor.make_pass(), janitor.make_pass())
+    assert any(passed and passed["runs"] == 1 for passed in both)
+    row = await pool.fetchrow("SELECT days, deleted FROM report.retention WHERE kind = 'runs'")
+    assert tuple(row) == (30, 1)
+
+
+async def test_a_period_of_nought_days_is_for_ever(pool: asyncpg.Pool) -> None:
+    await add_run(pool, "old", 9_999)
+    periods = Periods(runs=0, rejected=0, usage=0, durations=0, blobs=0)
+    await Janitor(pool, periods, JanitorMetrics(CollectorRegistry())).make_pass()
+    assert await runs(pool) == {"old"}
+
+
+async def test_runs_with_too_many_calls_for_one_statement_are_taken_one_by_one(
+    pool: asyncpg.Pool, janitor: Janitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        await add_run(pool, name, 31)
+        await add_call(pool, f"call-{name}", name)
+    slow = (
+        "UPDATE hocket.usage SET kind = 'retry' FROM pg_sleep(0.3) WHERE run_id = ANY ($1::text[])"
+    )
+    monkeypatch.setattr(retention, "NAME_SPENDING", slow)
+    monkeypatch.setattr(retention, "STATEMENT_TIMEOUT_S", 0.2)
+    await janitor.make_pass()
+    assert await runs(pool) == set()
+    assert await pool.fetchval("SELECT count(*) FROM hocket.usage WHERE kind = 'retry'") == 3
