@@ -32,12 +32,17 @@ class Fleet:
         self.asked: list[str] = []
         self.status = 200
         self.not_ready = 0
+        self.location = ""
 
     async def act(self, request: web.Request) -> web.Response:
         self.asked.append(f"{request.path} {request.headers.get('Authorization', '')}".strip())
+        if self.location:
+            return web.Response(status=307, headers={"Location": self.location})
         return web.Response(status=self.status, text="said so")
 
     async def ready(self, request: web.Request) -> web.Response:
+        if self.location:
+            return web.Response(status=302, headers={"Location": self.location})
         self.not_ready -= 1
         return web.Response(status=503 if self.not_ready >= 0 else 200)
 
@@ -194,3 +199,15 @@ async def test_the_time_of_a_replica_is_in_the_report_once_however_often_it_is_t
         "cost_usd": "4.00",
         "wasted_usd": "1.333333333",
     }
+
+
+async def test_a_redirect_is_not_followed(fleet: Fleet) -> None:
+    fleet.location = f"{fleet.url}/internal"
+    hook = {"load": "{url}/up", "ready": "{url}/health", "token": "s3"}
+    driver, served = await driver_of(spec_of({"webhook": hook}, fleet.url))
+    with pytest.raises(StartFailed, match="307"):
+        await driver.do("load", timeout_ms=BOUND_MS)
+    assert await driver.ready() is False
+    assert fleet.asked == ["/up Bearer s3"]
+    await driver.close()
+    await served.retire()

@@ -98,7 +98,7 @@ class TritonDriver:
 
 class WebhookDriver:
     """POSTs to a URL for each action. 2xx means done; after 202 the `ready` URL is asked until it says
-    200."""
+    200. Redirects are not followed: only what the configuration names is asked."""
 
     def __init__(self, key: str, urls: Mapping[str, str], driver: DriverSpec) -> None:
         self._key = key
@@ -115,7 +115,7 @@ class WebhookDriver:
             return
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                async with self._open().post(url) as response:
+                async with self._open().post(url, allow_redirects=False) as response:
                     status, said = response.status, await response.text()
                 if status >= _OK:
                     reason = f"{url} answered with status {status}: {said[:MAX_SAID]}"
@@ -133,7 +133,7 @@ class WebhookDriver:
         try:
             async with (
                 asyncio.timeout(PROBE_TIMEOUT_MS / 1000),
-                self._open().get(self._urls["ready"]) as response,
+                self._open().get(self._urls["ready"], allow_redirects=False) as response,
             ):
                 return response.status < _OK
         except (TimeoutError, aiohttp.ClientError, OSError):
