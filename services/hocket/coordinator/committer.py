@@ -34,7 +34,7 @@ from hocket.kit.lifecycle import Health
 MAX_PENDING = 20_000
 """Events decided and not yet written."""
 MAX_PENDING_BYTES = 256 * 1024 * 1024
-"""The size of those events; what they changed is of the same order."""
+"""The size of those events, and of what they made of runs."""
 GATHER_MS = 10.0
 IDLE_OFFSET_MS = 1_000.0
 FIRST_PAUSE_S = 0.1
@@ -85,10 +85,11 @@ class Tenure:
         urgent: bool,
         parked_until_ms: float | None = None,
         closes: bool = False,
+        size_bytes: int = 0,
     ) -> None:
         """Write a run's new state with the next commit; `first` for a run that was accepted now,
         `parked_until_ms` for one that leaves the memory; `closes` for one that ended without all of its
-        steps being known here."""
+        steps being known here; `size_bytes` is by how much its values have grown."""
         pending = self.pending or self._begin()
         dirty = pending.dirty.get(run.run_id)
         if dirty is None:
@@ -98,6 +99,9 @@ class Tenure:
         dirty.first = dirty.first or first
         dirty.parked_until_ms = parked_until_ms
         dirty.closes = dirty.closes or closes
+        if size_bytes > 0 and not self.over:
+            pending.size_bytes += size_bytes
+            self._committer.grew(0, size_bytes)
         for key in changed:
             dirty.steps[key] = None
         for attempt in attempts:

@@ -610,6 +610,7 @@ class Partition:
                 attempts=attempts,
                 urgent=bool(after),
                 closes=closes,
+                size_bytes=run.size_bytes - (0 if before is None else before.size_bytes),
             )
         execute = self._execute_surely if surely else self._execute
         for command in decision.commands:

@@ -1,8 +1,8 @@
 """The runs that a partition has in memory: those in flight, and those that ended lately.
 
-How much runs in flight are is counted in bytes of the events they were made of. What ended is kept to
-know a repeated task or a late result, up to MAX_ENDED runs and MAX_ENDED_BYTES of memory; what is beyond
-that, or parked, stands in Postgres.
+How much runs in flight are is counted in bytes of the events they were made of, or of their values. What
+ended is kept to know a repeated task or a late result, up to MAX_ENDED runs and MAX_ENDED_BYTES of
+memory; what is beyond that, or parked, stands in Postgres.
 """
 
 from collections import OrderedDict
@@ -43,11 +43,12 @@ class Runs:
         self._sizes: dict[str, int] = {}
         self._seen: dict[str, _Seen] = {}
         self._in_flight_bytes = 0
+        self._values_bytes = 0
 
     @property
     def in_flight_bytes(self) -> int:
-        """How much the runs in flight count."""
-        return self._in_flight_bytes + RUN_BYTES * len(self.in_flight)
+        """How much the runs in flight count: their events or their values, whichever is more."""
+        return max(self._in_flight_bytes, self._values_bytes) + RUN_BYTES * len(self.in_flight)
 
     def get(self, run_id: str) -> Run | None:
         """Return a run in flight, or one that ended lately."""
@@ -58,14 +59,17 @@ class Runs:
 
     def put(self, run: Run) -> None:
         """Keep a run's new state; one that has ended is remembered for a while."""
+        before = self.in_flight.get(run.run_id)
+        self._values_bytes -= 0 if before is None else before.size_bytes
         if not run.ended:
+            self._values_bytes += run.size_bytes
             self.in_flight[run.run_id] = run
         elif self.in_flight.pop(run.run_id, None) is not None or run.run_id not in self._ended:
             self.remember(run, self._let_go(run.run_id))
 
     def remember(self, run: Run, size_bytes: int = 0) -> None:
         """Keep a run that has ended, for a while; `size_bytes` are those of its events, where known."""
-        size_bytes += RUN_BYTES + STEP_BYTES * len(run.steps)
+        size_bytes = max(size_bytes, run.size_bytes) + RUN_BYTES + STEP_BYTES * len(run.steps)
         self.forget(run.run_id)
         self._ended[run.run_id] = (run, size_bytes)
         self._ended_bytes += size_bytes
@@ -110,6 +114,7 @@ class Runs:
         if self.in_flight.get(run.run_id) is not run:
             return False
         del self.in_flight[run.run_id]
+        self._values_bytes -= run.size_bytes
         self._let_go(run.run_id)
         self.marked.discard(run.run_id)
         self.forgotten_ms = max(self.forgotten_ms, run.accepted_at_ms)

@@ -80,3 +80,8 @@ def test_a_parent_of_an_older_release_says_nothing_and_the_usual_bound_holds() -
     (started,) = Play({"a": calls()}, parent=parent).subruns()
     assert started.accepted.parent is not None
     assert started.accepted.parent.runs_left == 9_999
+
+
+def test_a_map_of_sub_runs_over_nothing_gives_nothing() -> None:
+    play = Play({"a": calls(map={"over": "input.none"})}, input={"none": []})
+    assert (play.run.status, play.run.output) == ("succeeded", [])

@@ -19,6 +19,7 @@ from hocket.coordinator.core.prefixes import foretell
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.retries import matches
 from hocket.coordinator.core.reuse import edited_input
+from hocket.coordinator.core.run_tree import check_map
 from hocket.coordinator.core.state import Link, Role, Step, StepState, Tally, new_step
 from hocket.coordinator.core.unfolding import Failing, Settled, Start, Unfolding
 from hocket.coordinator.core.waits import begin_wait
@@ -217,6 +218,7 @@ def _open_map(u: Unfolding, step: Step, plan: NodePlan) -> None:
             cure="Raise `max_items` or map over fewer.",
         )
     check_items(u, step, len(items))
+    check_map(u, step, len(items))
     step = u.put(replace(step, input=items))
     if not items:
         u.settle(step.key, StepState.SUCCEEDED, output=[])

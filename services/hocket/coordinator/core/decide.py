@@ -31,6 +31,7 @@ from hocket.coordinator.core.ending import (
     deadline_has_come,
     end_run,
     expire_run,
+    fail_run,
     finished_of,
 )
 from hocket.coordinator.core.feasibility import is_watched
@@ -44,6 +45,7 @@ from hocket.coordinator.core.hurrying import (
 from hocket.coordinator.core.moments import nearest, not_before
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.reuse import Reuse
+from hocket.coordinator.core.run_size import MAX_RUN_STATE_BYTES, RunTooLarge, size_of
 from hocket.coordinator.core.state import Link, Role, Run, RunStatus, Step, StepState
 from hocket.coordinator.core.unfolding import (
     Activate,
@@ -158,6 +160,7 @@ def _run_of(event: RunAccepted, partition: int, now_ms: float, reuse: Reuse | No
         origin=event.origin,
         reuse=reuse,
         probe=event.probe,
+        size_bytes=size_of(event.input),
     )
 
 
@@ -219,6 +222,9 @@ def _settle_all(u: Unfolding) -> Decision:
             _start_if_wanted(u, work)
         else:
             _fail_if_live(u, work)
+        if u.size_bytes > MAX_RUN_STATE_BYTES and not u.run.ended:
+            error = RunTooLarge(size_bytes=u.size_bytes, limit_bytes=MAX_RUN_STATE_BYTES)
+            fail_run(u, error.info())
     if resume_deadline(u) and is_watched(u):
         watch_again(u)
     commands = u.commands if u.run.reuse is None else _without_withdrawn(u.commands)

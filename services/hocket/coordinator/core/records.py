@@ -19,6 +19,7 @@ from hocket.coordinator.core.deadlines import emitted_outlook
 from hocket.coordinator.core.expansion import with_counts
 from hocket.coordinator.core.heap import Heap, push
 from hocket.coordinator.core.replacing import replace
+from hocket.coordinator.core.run_size import run_size
 from hocket.coordinator.core.state import (
     TERMINAL,
     Emitted,
@@ -312,6 +313,7 @@ def restore(run: Run, steps: list[Step], plan: Plan) -> Run:
         due=due,
         waiting=Map(waiting),
         pausing=pausing,
+        size_bytes=run_size(run, steps),
     )
 
 

@@ -25,22 +25,33 @@ class TooManyRuns(HocketError):
     error_class = ErrorClass.INVALID
 
 
+def check_map(u: Unfolding, step: Step, items: int) -> None:
+    """Raise TooManyRuns for a map of sub-runs whose items could not all be begun."""
+    if items and isinstance(u.node_plan(step).node, PipelineNode):
+        _share(u, step, items)
+
+
 def share_of(u: Unfolding, step: Step) -> int:
     """Return how many runs a sub-run may begin; raise TooManyRuns where it may not be begun itself."""
+    return _share(u, step, 1)
+
+
+def _share(u: Unfolding, step: Step, items: int) -> int:
     runs_left = u.plan.pipeline.max_runs
     if u.run.parent is not None:
         given = u.run.parent.runs_left
         runs_left = min(runs_left, DEFAULT_TREE_RUNS if given is None else given)
-    ways = _nodes_that_begin_runs(u.plan) * _ways(u, step)
+    ways = _nodes_that_begin_runs(u.plan) * _ways(u, step, items)
     if ways > runs_left:
         raise TooManyRuns(step=step.key, runs_left=runs_left, ways=ways)
     return runs_left // ways - 1
 
 
-def _ways(u: Unfolding, step: Step) -> int:
+def _ways(u: Unfolding, step: Step, items: int) -> int:
     """Return how often the node of a step could come to be in its run, by attempts, items and rounds."""
     retry = u.node_plan(step).node.retry
-    attempts = ways = 1 if retry is None else retry.max_attempts
+    attempts = 1 if retry is None else retry.max_attempts
+    ways = attempts * items
     while True:
         if step.link is Link.ITEM:
             ways *= len(u.steps[step.parent].input)

@@ -266,6 +266,8 @@ class Run:
     reuse: Any = field(default=None, compare=False)
     """What a repeated run takes over (`reuse.Reuse`), read from the origin, which never changes."""
     armed_at_ms: float | None = None
+    size_bytes: int = field(default=0, compare=False)
+    """How large its values are (`run_size.py`)."""
 
     @property
     def ended(self) -> bool:

@@ -25,6 +25,7 @@ from hocket.coordinator.core.deadlines import (
 from hocket.coordinator.core.heap import Heap, pop, push
 from hocket.coordinator.core.moments import not_before
 from hocket.coordinator.core.replacing import maker, replace
+from hocket.coordinator.core.run_size import growth
 from hocket.coordinator.core.state import (
     TERMINAL,
     Link,
@@ -109,6 +110,7 @@ class Unfolding:
     changed: dict[str, None] = field(default_factory=dict)
     todo: deque[Work] = field(default_factory=deque)
     run_changed: bool = False
+    size_bytes: int = 0
 
     # ---- plan -------------------------------------------------------------------------------
 
@@ -167,6 +169,7 @@ class Unfolding:
         """Keep a step, and with it the sets derived from it."""
         if step.role is Role.WAIT:
             self._note_wait(step)
+        self.size_bytes += growth(self.steps.get(step.key), step)
         self.steps[step.key] = step
         self.changed[step.key] = None
         if step.state in TERMINAL:
@@ -330,6 +333,7 @@ class Unfolding:
             due=self.due,
             waiting=self.waiting,
             pausing=self.pausing,
+            size_bytes=self.size_bytes,
         )
 
     def _live_below(self, key: str, found: list[str]) -> None:
@@ -433,6 +437,7 @@ def begin(run: Run, *, plan: Plan, outlook: Outlook, now_ms: float, epoch: int) 
         due=run.due,
         waiting=run.waiting,
         pausing=run.pausing,
+        size_bytes=run.size_bytes,
     )
 
 

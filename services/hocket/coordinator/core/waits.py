@@ -6,6 +6,7 @@ from typing import Any
 from hocket.coordinator.core.moments import nearest
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.reuse import Kept, kept_for, source_of
+from hocket.coordinator.core.run_size import size_of
 from hocket.coordinator.core.state import Signal, Step, StepState
 from hocket.coordinator.core.unfolding import Failing, Unfolding
 from hocket.coordinator.core.waiting import answers_to, pauses
@@ -45,6 +46,7 @@ def begin_wait(u: Unfolding, step: Step) -> None:
     for signal in u.run.signals:
         if signal.name in names:
             u.change(signals=tuple(s for s in u.run.signals if s is not signal))
+            u.size_bytes -= size_of(signal.payload)
             _answer(u, step, signal)
             return
 
@@ -59,7 +61,9 @@ def signal_received(u: Unfolding, event: SignalReceived) -> None:
     if step is not None:
         _answer(u, step, signal)
         return
+    dropped = u.run.signals[: max(0, len(u.run.signals) + 1 - MAX_SIGNALS)]
     u.change(signals=(*u.run.signals, signal)[-MAX_SIGNALS:])
+    u.size_bytes += size_of(signal.payload) - sum(size_of(one.payload) for one in dropped)
 
 
 def wait_timed_out(u: Unfolding, step: Step) -> None:

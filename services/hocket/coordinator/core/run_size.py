@@ -1,0 +1,62 @@
+"""How large a run is: what its inputs, outputs and held messages come to as JSON.
+
+Counted as values are kept, so that a run which multiplies what it was given fails before it fills the
+memory, the log or a batch of the committer. Values that several steps share count for each of them: each
+has a row of its own.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic_core import to_json
+
+from hocket.coordinator.core.state import Run, Step
+from hocket.schemas.errors import ErrorClass, HocketError
+
+MAX_RUN_STATE_BYTES = 64 * 1024 * 1024
+"""Of all inputs and outputs of one run's steps."""
+
+
+class RunTooLarge(HocketError):
+    """The inputs and outputs of the run's steps come to {size_bytes} bytes; {limit_bytes} are allowed.
+    Pass large values by reference (`PUT /v1/blobs`), map over fewer items, or let a loop keep less."""
+
+    code = "run_too_large"
+    error_class = ErrorClass.INVALID
+
+
+def size_of(value: Any) -> int:
+    """Return about how many bytes a value has as JSON."""
+    if value is None:
+        return 0
+    if isinstance(value, str):
+        return len(value) + 2
+    if isinstance(value, dict | list):
+        return len(to_json(value))
+    return 8
+
+
+def step_size(step: Step) -> int:
+    """Return how large the values of a step are."""
+    return size_of(step.input) + size_of(step.output) + size_of(step.emitted)
+
+
+def growth(before: Step | None, step: Step) -> int:
+    """Return by how much a step's values have grown."""
+    if before is None:
+        return step_size(step)
+    grown = 0
+    if step.input is not before.input:
+        grown += size_of(step.input) - size_of(before.input)
+    if step.output is not before.output:
+        grown += size_of(step.output) - size_of(before.output)
+    if step.emitted is not before.emitted:
+        grown += size_of(step.emitted) - size_of(before.emitted)
+    return grown
+
+
+def run_size(run: Run, steps: Iterable[Step]) -> int:
+    """Return how large a run is that was read back."""
+    held = sum(size_of(event.output) for event in run.early.values())
+    unread = sum(size_of(signal.payload) for signal in run.signals)
+    return size_of(run.input) + held + unread + sum(map(step_size, steps))

@@ -1,0 +1,66 @@
+"""What a run's values may come to, and that it is the same after a restart."""
+
+import pytest
+from playing import Play, python
+from pydantic_core import to_json
+
+from hocket.coordinator.core import decide as module
+from hocket.coordinator.core.run_size import run_size
+from hocket.schemas.messages import SignalReceived
+
+LIMIT = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_RUN_STATE_BYTES", LIMIT)
+
+
+def counted(play: Play) -> int:
+    held = sum(len(to_json(event.output)) for event in play.run.early.values())
+    values = [v for s in play.run.steps.values() for v in (s.input, s.output, s.emitted)]
+    signals = [signal.payload for signal in play.run.signals]
+    return held + sum(len(to_json(v)) for v in (play.run.input, *values, *signals) if v is not None)
+
+
+def test_a_map_that_makes_large_inputs_ends_its_run_and_holds_little_more_than_it_may() -> None:
+    node = python(
+        **{"with": {"x": "{{ 'a' * 10000 }}"}},
+        map={"over": "{{ range(4000) | list }}", "max_items": 4_000, "concurrency": 4_000},
+    )
+    play = Play({"a": node, "b": node})
+    assert play.run.error is not None
+    assert (play.run.status, play.run.error.code) == ("failed", "run_too_large")
+    assert LIMIT < counted(play) < LIMIT + 100_000
+    assert len(play.dispatched) == 0
+
+
+def test_a_loop_that_doubles_its_output_ends_its_run() -> None:
+    node = python(
+        **{"with": {"p": ["{{ previous }}", "{{ previous }}"]}},
+        loop={"until": "round > 60", "max_rounds": 60, "on_exhausted": "accept"},
+    )
+    play = Play({"a": node})
+    play.work(lambda request: request.input)
+    assert play.run.error is not None
+    assert play.run.error.code in ("run_too_large", "expression_failed"), play.run.error
+    assert counted(play) < 3 * LIMIT
+
+
+def test_what_is_counted_is_what_the_values_come_to_now_and_after_a_restart() -> None:
+    play = Play(
+        {
+            "a": python(),
+            "b": python(needs=["a"], map={"over": "nodes.a.output"}),
+            "go": {"type": "signal", "signal": "go", "needs": ["b"]},
+        },
+        input={"text": "x" * 500},
+    )
+    play.send(SignalReceived(run_id="r1", signal_id="s1", name="go", payload={"y": "z" * 300}))
+    assert abs(play.run.size_bytes - counted(play)) < 10
+    play.finish("a", [{"n": n} for n in range(20)])
+    assert abs(play.run.size_bytes - counted(play)) < 10
+    assert play.read_back().size_bytes == run_size(play.run, play.run.steps.values())
+    play.work(lambda request: {"out": ["y" * 100]})
+    assert play.run.status == "succeeded"
+    assert abs(play.run.size_bytes - counted(play)) < 10
