@@ -1,8 +1,11 @@
 """Functions that look for secrets where a function can look without any trick."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
+
+from hocket.schemas.messages import CallRequest, Completion
 
 
 def look(given: Any) -> dict[str, str]:
@@ -31,3 +34,14 @@ def log(given: dict[str, str]) -> None:
 
     structlog.get_logger().error("connecting", url=given["url"])
     logging.getLogger("library").error("connecting to %s", given["url"])
+
+
+async def echo(given: Any) -> Any:
+    """Return the input."""
+    return given
+
+
+async def plan(request: CallRequest) -> Completion:
+    """A model that emits what its question says, as one does that was talked into it."""
+    emitted = json.loads(request.context["question"])
+    return Completion(text=json.dumps(emitted), data=emitted)

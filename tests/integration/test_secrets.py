@@ -29,6 +29,7 @@ models:
   writer:
     backends:
       - {base_url: "http://127.0.0.1:9/v1", model: m, api_key: os.environ/PLANTED_KEY}
+  planner: {backends: [{function: "secret_handlers:plan"}]}
 databases: {shop: {url: "%s"}}
 """
 
@@ -123,6 +124,64 @@ async def test_secrets_are_in_no_error_log_row_or_file_that_others_can_read(
         assert secret not in processes
         assert secret not in json.dumps(ends)
         assert [name for name, text in logs.items() if secret in text] == []
+
+
+SHELL = {"type": "python", "handler": "subprocess:getoutput", "with": {"args": "MARK"}}
+ECHO = {"type": "python", "handler": "secret_handlers:echo"}
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        SHELL,
+        {"type": "graph", "nodes": {"x": SHELL}},
+        ECHO | {"fallback": [{"node": SHELL}]},
+        {
+            "type": "planning",
+            "model": "planner",
+            "prompt": json.dumps({"nodes": {"a": SHELL}}),
+            "emit": {"types": ["python"], "handlers": ["subprocess:getoutput"]},
+        },
+        {"type": "python", "handler": "secret_handlers:os.system"},
+    ],
+)
+async def test_a_model_s_answer_is_no_shell(
+    platform: Platform, tmp_path: Path, node: dict[str, Any]
+) -> None:
+    mark = tmp_path / "mark"
+    answer = json.dumps({"nodes": {"a": node}}).replace("MARK", f"touch {mark}")
+    policy = {"types": ["python", "graph", "planning"], "max_depth": 3, "models": ["planner"]}
+    planner = {
+        "type": "planning",
+        "model": "planner",
+        "with": {"question": "{{ input.question }}"},
+        "emit": policy | {"handlers": ["secret_handlers:echo"]},
+    }
+    api = Api(platform.api_url, "default")
+    document = {"pipeline": "planned", "nodes": {"p": planner}}
+    await asyncio.to_thread(api.post, "/v1/pipelines", document)
+    body = {"pipeline": "planned", "input": {"question": answer}, "wait_ms": BOUND_S * 1000}
+    end = await asyncio.to_thread(api.post, "/v1/runs", body)
+    assert (end["status"], end["error"]["code"]) == ("failed", "plan_refused")
+    assert not mark.exists()
+
+
+async def test_a_model_s_answer_is_no_program(platform: Platform) -> None:
+    texts = ["{{ 6 * 7 }}", "{{ input.question | upper }}", "{% for x in range(9) %}x{% endfor %}"]
+    node = ECHO | {"with": {"texts": texts, "own": "{{ input.question }}"}}
+    planner = {
+        "type": "planning",
+        "model": "planner",
+        "with": {"question": "{{ input.question }}"},
+        "emit": {"types": ["python"], "handlers": ["secret_handlers:echo"]},
+    }
+    api = Api(platform.api_url, "default")
+    document = {"pipeline": "data", "nodes": {"p": planner}}
+    await asyncio.to_thread(api.post, "/v1/pipelines", document)
+    question = json.dumps({"nodes": {"a": node}})
+    body = {"pipeline": "data", "input": {"question": question}, "wait_ms": BOUND_S * 1000}
+    end = await asyncio.to_thread(api.post, "/v1/runs", body)
+    assert end["output"] == {"texts": texts, "own": question}
 
 
 async def test_files_that_hold_secrets_are_for_their_user_alone(platform: Platform) -> None:
