@@ -1,10 +1,12 @@
 """What a model that plans steps can make of them: nothing that its policy does not name, no program."""
 
+import inspect
 from typing import Any
 
 import pytest
 
-from hocket.schemas.pipeline.emitted import as_data, literal
+from hocket.schemas.pipeline import names
+from hocket.schemas.pipeline.emitted import TEMPLATES, as_data, literal
 from hocket.schemas.pipeline.expressions import compile_value
 from hocket.schemas.pipeline.plan import compile_emitted
 from hocket.schemas.pipeline.policy import PlanRefused
@@ -130,6 +132,15 @@ def test_a_node_s_own_texts_are_literal_too(text: str) -> None:
     )
     assert scope.output is not None
     assert scope.output({"input": {}, "nodes": {}}) == {"o": text}
+
+
+def test_every_template_that_a_worker_renders_is_known_here() -> None:
+    """The linter of names knows them too: what it reads as a template must be literal when emitted."""
+    text = inspect.getsource(names._worker_readings)
+    for fields in TEMPLATES.values():
+        for field in set(fields) - {"output"}:
+            assert f'"{field}": node.{field}' in text
+    assert text.count(": node.") == sum(len(f) for f in TEMPLATES.values()) - 1
 
 
 def test_a_value_that_is_one_reference_stands_for_what_it_names() -> None:

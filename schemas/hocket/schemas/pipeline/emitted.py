@@ -20,8 +20,14 @@ _MARK = re.compile(r"\{[{%#]")
 _SPECIAL = re.compile(r"\{(?=[{%#])|\r|\n\Z")
 _ESCAPED = {"{": "{{ '{' }}", "\r": "{{ '\\r' }}", "\n": "{{ '\\n' }}"}
 
-VALUES = ("with", "output", "prompt", "system", "query", "params")
-"""Fields that hold templates; a `sql` node's query is none."""
+TEMPLATES = {
+    "graph": ("output",),
+    "llm": ("prompt", "system"),
+    "planning": ("prompt",),
+    "retrieval": ("query",),
+    "sql": ("params",),
+}
+"""Fields that hold templates, by node type, besides `with`."""
 
 
 def literal(text: str) -> str:
@@ -52,8 +58,8 @@ def disarmed(spec: GraphNode, *, applied: bool = False) -> GraphNode:
 
 
 def _disarm(node: dict[str, Any], field: str, *, applied: bool) -> None:
-    for name in VALUES:
-        if node.get(name) is not None and (name, node["type"]) != ("query", "sql"):
+    for name in ("with", *TEMPLATES.get(node["type"], ())):
+        if node.get(name) is not None:
             node[name] = as_data(node[name])
     if not applied:
         for place, text in _expressions(node):
