@@ -89,9 +89,16 @@ def check_plain(value: Any, field: str = "input", *, max_values: int | None = No
 
 
 def shown_place(*parts: object) -> str:
-    """Return the name of a place, cut, with what is not Unicode text replaced."""
-    place = ".".join(map(str, parts))[:MAX_FIELD_CHARS]
-    return place.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
+    """Return the name of a place, cut; what is not printable is escaped."""
+    return shown_text(".".join(map(str, parts)), MAX_FIELD_CHARS)
+
+
+def shown_text(text: str, limit: int = 80) -> str:
+    """Return the beginning of a text for a message: what is not printable is escaped."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode()
+        for char in text[:limit]
+    )
 
 
 def _refuse(value: Any, field: str, depth: int) -> None:

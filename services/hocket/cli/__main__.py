@@ -19,11 +19,12 @@ def main() -> None:
 def _reported(error: Exception) -> int:
     """Say in one line what is wrong and return the exit code; raise what is a fault of ours."""
     from hocket.cli.errors import exit_code
+    from hocket.cli.visible import visible
     from hocket.schemas.errors import HocketError
 
     if not isinstance(error, HocketError):
         raise error
-    sys.stderr.write(f"Error: {error}\n")
+    sys.stderr.write(f"Error: {visible(str(error))}\n")
     return exit_code(error)
 
 

@@ -6,14 +6,15 @@ from collections.abc import Iterable, Sequence
 from io import StringIO
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from hocket.cli.visible import SafeConsole, visible_json
+
 MAX_LINE_CELLS = 10_000
 
-out = Console(highlight=False, soft_wrap=True)
-notes = Console(stderr=True, highlight=False, soft_wrap=True)
+out = SafeConsole(highlight=False, soft_wrap=True)
+notes = SafeConsole(stderr=True, highlight=False, soft_wrap=True)
 
 
 def print_lines(lines: Iterable[Text]) -> None:
@@ -41,8 +42,8 @@ def print_table(
         out.print(table, soft_wrap=False)
         return
     text = StringIO()
-    Console(file=text, highlight=False, width=MAX_LINE_CELLS).print(table)
-    sys.stdout.writelines(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
+    SafeConsole(file=text, highlight=False, width=MAX_LINE_CELLS).print(table)
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in text.getvalue().split("\n")[:-1])
 
 
 def print_json(value: Any) -> None:
@@ -50,4 +51,4 @@ def print_json(value: Any) -> None:
     if out.is_terminal:
         out.print_json(json.dumps(value))
     else:
-        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+        sys.stdout.write(visible_json(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")

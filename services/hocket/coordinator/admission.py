@@ -15,7 +15,7 @@ from hocket.schemas.errors import InvalidInput, MalformedTask, PayloadTooLarge
 from hocket.schemas.messages import Priority, RunAccepted, RunOrigin
 from hocket.schemas.pipeline.plan import Plan, check_input
 from hocket.schemas.pipeline.spec import MAX_WAIT_MS
-from hocket.schemas.plain_json import parse_json
+from hocket.schemas.plain_json import parse_json, shown_text
 from hocket.schemas.repeats import MAX_STEP_INPUT_CHARS, MAX_STEP_KEY_CHARS
 from hocket.schemas.subjects import check_token
 
@@ -34,6 +34,9 @@ _CARRIED = {
     events.FROM_STEP: MAX_STEP_KEY_CHARS,
 }
 """Headers whose text is stored with the run, and how long it may be."""
+_WHOLE = re.compile(r"[0-9]+", re.ASCII)
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?", re.ASCII)
+"""Narrower than what Python reads: no signs, spaces, underscores or digits of other scripts."""
 _UNFIT = re.compile("[\x00-\x1f\x7f]")
 
 
@@ -129,7 +132,7 @@ def reply_to(headers: Mapping[str, str]) -> str | None:
     if not subjects.is_inbox(subject):
         raise InvalidInput(
             field=events.REPLY_TO,
-            reason=f"`{subject[:80]}` is not an inbox",
+            reason=f"`{shown_text(subject)}` is not an inbox",
             cure="Give a subject of your own below `_INBOX.`, as `new_inbox()` of NATS' clients makes.",
         )
     return subject
@@ -161,9 +164,13 @@ def _object(subject: str, body: bytes) -> dict[str, Any]:
     try:
         value = parse_json(body)
     except InvalidInput as error:
-        raise MalformedTask(subject=subject, reason=error.fields["reason"]) from None
+        raise MalformedTask(
+            subject=subject, reason=error.fields["reason"], field=error.fields["field"]
+        ) from None
     if not isinstance(value, dict):
-        raise MalformedTask(subject=subject, reason=f"it is a {type(value).__name__}")
+        raise MalformedTask(
+            subject=subject, reason=f"it is a {type(value).__name__}", field="input"
+        )
     return value
 
 
@@ -174,14 +181,14 @@ def _origin(headers: Mapping[str, str]) -> RunOrigin | None:
     if not _RUN_ID.fullmatch(run_id):
         raise InvalidInput(
             field=events.ORIGIN_RUN,
-            reason=f"`{run_id[:80]}` is not the id of a run",
+            reason=f"`{shown_text(run_id)}` is not the id of a run",
             cure="Use an id that `hocket runs list` shows.",
         )
     operation = headers.get(events.OPERATION, "")
     if operation not in ("retry", "rerun"):
         raise InvalidInput(
             field=events.OPERATION,
-            reason=f"`{operation[:80]}` is nothing that can be done with a run",
+            reason=f"`{shown_text(operation)}` is nothing that can be done with a run",
             cure="Use `retry` or `rerun`.",
         )
     from_step = headers.get(events.FROM_STEP)
@@ -220,7 +227,7 @@ def _priority(headers: Mapping[str, str]) -> Priority | None:
     except ValueError:
         raise InvalidInput(
             field=events.PRIORITY,
-            reason=f"`{value[:80]}` is not a class",
+            reason=f"`{shown_text(value)}` is not a class",
             cure=f"Use one of: {', '.join(Priority)}.",
         ) from None
 
@@ -236,7 +243,7 @@ def _deadline(headers: Mapping[str, str], now_ms: float) -> float | None:
     except (ValueError, OverflowError):
         raise InvalidInput(
             field=events.DEADLINE,
-            reason=f"`{absolute[:80]}` is not an RFC 3339 time",
+            reason=f"`{shown_text(absolute)}` is not an RFC 3339 time",
             cure="Write it like 2030-01-31T12:00:00Z.",
         ) from None
     return now_ms + _within(events.DEADLINE, at_ms - now_ms)
@@ -255,20 +262,21 @@ def _within(field: str, left_ms: float) -> float:
 def _money(headers: Mapping[str, str]) -> Decimal:
     value = headers[events.BUDGET_USD]
     try:
-        amount = Decimal(value) if len(value) <= MAX_MONEY_CHARS else Decimal(-1)
+        readable = len(value) <= MAX_MONEY_CHARS and _NUMBER.fullmatch(value)
+        amount = Decimal(value) if readable else Decimal(-1)
     except InvalidOperation:
         amount = Decimal(-1)
     if not amount.is_finite() or amount < 0:
         raise InvalidInput(
             field=events.BUDGET_USD,
-            reason=f"`{value[:80]}` is not an amount",
+            reason=f"`{shown_text(value)}` is not an amount",
             cure="Give US dollars, like 0.05.",
         )
     places = -int(amount.as_tuple().exponent)  # a word only of what is not finite
     if amount > MAX_USD or places > MAX_USD_PLACES:
         raise InvalidInput(
             field=events.BUDGET_USD,
-            reason=f"`{value[:80]}` is out of range",
+            reason=f"`{shown_text(value)}` is out of range",
             cure=f"Give at most {MAX_USD} US dollars with at most {MAX_USD_PLACES} decimal places.",
         )
     return amount
@@ -278,18 +286,19 @@ def _number(headers: Mapping[str, str], field: str) -> int | None:
     value = headers.get(field)
     if value is None:
         return None
-    fits = value.isdecimal() and len(value) <= MAX_VERSION_DIGITS
+    fits = _WHOLE.fullmatch(value) and len(value) <= MAX_VERSION_DIGITS
     if not fits or not 0 < int(value) < 2**31:
         raise InvalidInput(
-            field=field, reason=f"`{value[:80]}` is not a version", cure="Give a whole number."
+            field=field,
+            reason=f"`{shown_text(value)}` is not a version",
+            cure="Give a whole number.",
         )
     return int(value)
 
 
 def _float(field: str, value: str) -> float:
-    try:
-        return float(value)
-    except ValueError:
+    if not _NUMBER.fullmatch(value):
         raise InvalidInput(
-            field=field, reason=f"`{value[:80]}` is not a number", cure="Give milliseconds."
-        ) from None
+            field=field, reason=f"`{shown_text(value)}` is not a number", cure="Give milliseconds."
+        )
+    return float(value)

@@ -11,10 +11,11 @@ from hocket.admin.parameters import VersionNumber
 from hocket.admin.pipelines import reads
 from hocket.admin.pipelines.known_models import UNCHECKED, known_models
 from hocket.admin.pipelines.versions import apply, compile_plan
-from hocket.schemas.pipeline.document import parse_document
+from hocket.schemas.pipeline.document import MAX_VALUES, parse_document
 from hocket.schemas.pipeline.handlers import check_handlers
 from hocket.schemas.pipeline.plan import Plan
 from hocket.schemas.pipeline.spec import PipelineNode, pipeline_schema
+from hocket.schemas.plain_json import parse_json
 from hocket.schemas.rest import (
     PipelineApplied,
     PipelineDetail,
@@ -97,7 +98,7 @@ async def show_schema() -> dict[str, Any]:
 
 
 async def _checked(request: Request, context: Context, tenant: str) -> tuple[Plan, tuple[str, ...]]:
-    document = parse_document(await request.body())
+    document = _document(request.headers.get("content-type", ""), await request.body())
     models = await known_models(context.bus)
     plan = await compile_plan(document, models)
     if context.handlers is not None:
@@ -108,6 +109,13 @@ async def _checked(request: Request, context: Context, tenant: str) -> tuple[Pla
         for name in await reads.unknown_names(context.pool, tenant, _pipelines_in(plan))
     ]
     return plan, tuple(warnings)
+
+
+def _document(media_type: str, body: bytes) -> Any:
+    """Return the pipeline in a body; what says that it is JSON is read as JSON, and not as YAML."""
+    if media_type.lower().startswith("application/json"):
+        return parse_json(body, "(document)", max_values=MAX_VALUES)
+    return parse_document(body)
 
 
 def _pipelines_in(plan: Plan) -> list[str]:

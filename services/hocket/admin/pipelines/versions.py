@@ -74,7 +74,7 @@ class Plans:
         plan = self._kept.get(key)
         if plan is None:
             detail = await reads.version_of(pool, tenant, name, number)
-            plan = await compile_plan(detail.spec, None)
+            plan = await asyncio.to_thread(compile_pipeline, detail.spec, applied=True)
             self._kept[key] = plan
             if len(self._kept) > PLANS_KEPT:
                 self._kept.popitem(last=False)

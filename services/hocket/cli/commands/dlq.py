@@ -101,12 +101,14 @@ def show(
 @app.command("redrive")
 def redrive(context: typer.Context, seqs: Seqs, unattributed: Unattributed = False) -> None:
     """Publish dead letters again, each on its own subject, and remove them here."""
+    from hocket.cli.visible import visible
+
     api = target_of(context).api()
     for seq in seqs:
         done = api.post(
             path("dead-letters", str(seq), "redrive"), unattributed=unattributed or None
         )
-        typer.echo(f"dead letter {seq} was published again on {done['subject']}")
+        typer.echo(f"dead letter {seq} was published again on {visible(done['subject'])}")
 
 
 @app.command("drop")
@@ -129,5 +131,5 @@ def _place(about: dict[str, Any]) -> str:
 def _readable(payload: str) -> str:
     try:
         return json.dumps(json.loads(payload), indent=2, ensure_ascii=False)
-    except ValueError:
+    except (ValueError, RecursionError):
         return payload

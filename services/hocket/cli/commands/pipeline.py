@@ -91,6 +91,7 @@ def show(
 
     from hocket.cli.api import path
     from hocket.cli.console import notes, print_json
+    from hocket.cli.visible import visible
     from hocket.schemas.pipeline.plan import compile_pipeline
 
     detail = target_of(context).api().get(path("pipelines", name), version=version)
@@ -100,7 +101,8 @@ def show(
     plan = compile_pipeline(detail["spec"], applied=True)
     short = plan.pipeline.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     short["nodes"] = {name: short["nodes"][name] for name in plan.root.order}
-    typer.echo(yaml.safe_dump(short, sort_keys=False, allow_unicode=True, width=100), nl=False)
+    text = yaml.safe_dump(short, sort_keys=False, allow_unicode=True, width=100)
+    typer.echo(visible(text), nl=False)
     notes.print(f"version {detail['version']} of {detail['versions'][0]}", style="dim")
 
 

@@ -1,0 +1,71 @@
+"""Text from elsewhere made safe for a terminal.
+
+Names, outputs and errors are data of other people. What a terminal would act upon (escape sequences, and
+all other control characters), or what reorders or hides what a person reads (marks of direction,
+invisible separators), is shown as an escape: `\\x1b`, `\\u202e`. Line ends and tabs stay.
+"""
+
+import re
+from collections.abc import Iterable
+
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
+from rich.segment import Segment
+
+UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e007f]"
+)
+
+
+def visible(text: str) -> str:
+    """Return a text in which nothing acts upon a terminal."""
+    return UNSAFE.sub(_escape, text)
+
+
+def visible_json(text: str) -> str:
+    """Return a JSON text of the same value in which nothing acts upon a terminal."""
+    return UNSAFE.sub(_json_escape, text)
+
+
+class SafeConsole(Console):
+    """A console that shows data and acts on none of it; what rich itself sends (colours) stays."""
+
+    def __init__(self, **options: object) -> None:
+        super().__init__(**options)  # type: ignore[arg-type]
+        self.push_render_hook(_Hook())
+
+
+class _Hook(RenderHook):
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        return [_Shown(renderable) for renderable in renderables]
+
+
+class _Shown:
+    def __init__(self, renderable: ConsoleRenderable) -> None:
+        self._renderable = renderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from _safe(console.render(self._renderable, options))
+
+
+def _safe(segments: Iterable[Segment]) -> Iterable[Segment]:
+    for segment in segments:
+        if segment.control is None and UNSAFE.search(segment.text):
+            yield Segment(visible(segment.text), segment.style)
+        else:
+            yield segment
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    code -= 0x10000
+    return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"

@@ -1,0 +1,44 @@
+"""Data on a terminal is shown and does nothing; colours of ours stay."""
+
+import json
+from io import StringIO
+
+import pytest
+from rich.text import Text
+
+from hocket.cli.visible import UNSAFE, SafeConsole, visible, visible_json
+
+HOSTILE = "a\x1b[31mb\x1b]0;title\x07\u202ec\u2066d\x9be\x7f\u200b\ufeff\U000e0041\x00"
+
+
+@pytest.mark.parametrize("plain", ["", "a b\n\tc", "Grüße, 東京 👩‍👩‍👧", "\\x1b"])
+def test_what_is_harmless_stays(plain: str) -> None:
+    assert visible(plain) == visible_json(plain) == plain
+
+
+def test_what_acts_is_an_escape() -> None:
+    shown = visible(HOSTILE)
+
+    assert not UNSAFE.search(shown)
+    assert "a\\x1b[31mb\\x1b]0;title\\x07\\u202ec" in shown
+
+
+def test_json_stays_the_same_value() -> None:
+    text = visible_json(json.dumps({HOSTILE: HOSTILE}, ensure_ascii=False))
+
+    assert not UNSAFE.search(text)
+    assert json.loads(text) == {HOSTILE: HOSTILE}
+
+
+def test_a_console_escapes_data_and_keeps_its_own_colours() -> None:
+    file = StringIO()
+    console = SafeConsole(file=file, force_terminal=True, color_system="standard", width=200)
+
+    console.print(Text(HOSTILE, style="red"))
+    console.print(HOSTILE, markup=False)
+
+    shown = file.getvalue()
+    assert shown.startswith("\x1b[31m")
+    assert "\u202e" not in shown
+    assert "\x1b]0;" not in shown
+    assert shown.count("\\u202e") == 2
