@@ -92,6 +92,14 @@ def test_the_end_of_a_request_tells_what_did_not_come() -> None:
     assert unfilled({"Status": "409"}) is None
 
 
+def test_the_name_of_a_step_is_read_that_nests_deeper_than_messages_may() -> None:
+    body = b'{"run_id": "r", "step": "s", "attempt": 1, "input": %b1%b, "partition": 2}'
+    assert name_of(body % (b"[" * 300, b"]" * 300)) == Name(
+        run_id="r", step="s", attempt=1, partition=2
+    )
+    assert name_of(body % (b"[" * 100_000, b"]" * 100_000)) is None
+
+
 def test_the_name_of_a_broken_step_is_read_where_it_can_be() -> None:
     body = b'{"run_id": "r", "step": "s", "attempt": 1, "partition": 2, "input": null}'
     assert name_of(body) == Name(run_id="r", step="s", attempt=1, partition=2)

@@ -3,11 +3,16 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from hocket.coordinator.core.records import Row
+from hocket.coordinator.core.records import RUN_COLUMNS, STEP_COLUMNS, Row
 from hocket.coordinator.untold import Told
 
 MAX_STATEMENT_CHARS = 16 * 1024 * 1024
 """Rows of more go in several statements of one transaction; Postgres takes 1 GB in one."""
+
+ROW_CHARS = 1_000
+"""What the other columns of a row are taken for."""
+_RUN_INPUT, _RUN_OUTPUT = (list(RUN_COLUMNS).index(name) for name in ("input", "output"))
+_STEP_INPUT, _STEP_OUTPUT = (list(STEP_COLUMNS).index(name) for name in ("input", "output"))
 
 Key = str | tuple[int, str, str]
 """A run, or a partition's expectations of a pipeline (partition, tenant, pipeline)."""
@@ -94,6 +99,16 @@ def parts_of(batch: Batch, max_chars: int = MAX_STATEMENT_CHARS) -> Iterator[Bat
             part.size_chars += chars
     part.closed = batch.closed
     yield part
+
+
+def batch_chars(batch: Batch) -> int:
+    """Return about how long the rows of a batch are: their inputs and outputs."""
+    chars = ROW_CHARS * (len(batch.runs) + len(batch.steps) + len(batch.attempts))
+    for row in batch.runs:
+        chars += len(row[_RUN_INPUT]) + len(row[_RUN_OUTPUT] or "")
+    for row in batch.steps:
+        chars += len(row[_STEP_INPUT] or "") + len(row[_STEP_OUTPUT] or "")
+    return chars
 
 
 def row_chars(row: Row) -> int:

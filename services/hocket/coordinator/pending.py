@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-from hocket.coordinator.batch import Batch, row_chars
+from hocket.coordinator.batch import Batch, batch_chars
 from hocket.coordinator.core.aborting import reason_of
 from hocket.coordinator.core.commands import RecordAttempt
 from hocket.coordinator.core.deadlines import Estimate
@@ -131,7 +131,7 @@ def batch_of(
             (number, *key, estimate.weight, estimate.mean_ms, estimate.variance)
             for key, estimate in part.outlooks.items()
         ]
-    batch.size_chars = sum(map(row_chars, (*batch.runs, *batch.steps, *batch.attempts)))
+    batch.size_chars = batch_chars(batch)
     return batch, unmade
 
 

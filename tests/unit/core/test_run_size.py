@@ -6,7 +6,7 @@ from pydantic_core import to_json
 
 from hocket.coordinator.core import decide as module
 from hocket.coordinator.core.run_size import run_size
-from hocket.schemas.messages import SignalReceived
+from hocket.schemas.messages import SignalReceived, StepRequested, encoded
 
 LIMIT = 1_000_000
 
@@ -64,3 +64,20 @@ def test_what_is_counted_is_what_the_values_come_to_now_and_after_a_restart() ->
     play.work(lambda request: {"out": ["y" * 100]})
     assert play.run.status == "succeeded"
     assert abs(play.run.size_bytes - counted(play)) < 10
+
+
+def test_a_chain_that_hands_on_all_that_it_was_given_fails_before_nobody_can_read_it() -> None:
+    nodes = {f"n{i}": python(**({"needs": [f"n{i - 1}"]} if i else {})) for i in range(250)}
+    play = Play(nodes, spec={"slo_ms": 600_000})
+    asked: list[bytes] = []
+
+    def echo(request: StepRequested) -> object:
+        asked.append(encoded(request))
+        return request.input
+
+    play.work(echo)
+    assert play.run.error is not None
+    assert (play.run.status, play.run.error.code) == ("failed", "value_too_deep")
+    assert len(asked) > 180
+    for message in asked:
+        StepRequested.model_validate_json(message)

@@ -8,13 +8,26 @@ has a row of its own.
 from collections.abc import Iterable
 from typing import Any
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from hocket.coordinator.core.state import Run, Step
 from hocket.schemas.errors import ErrorClass, HocketError
 
 MAX_RUN_STATE_BYTES = 64 * 1024 * 1024
 """Of all inputs and outputs of one run's steps."""
+
+
+MAX_VALUE_DEPTH = 190
+"""How deep a step's value may nest: what reads messages goes 200 levels deep, and they wrap it."""
+_AROUND = 200 - MAX_VALUE_DEPTH
+
+
+class ValueTooDeep(HocketError):
+    """A value nests deeper than {limit} levels. Let steps pass on what the next one needs (`with`), not
+    all that they were given."""
+
+    code = "value_too_deep"
+    error_class = ErrorClass.INVALID
 
 
 class RunTooLarge(HocketError):
@@ -26,14 +39,30 @@ class RunTooLarge(HocketError):
 
 
 def size_of(value: Any) -> int:
-    """Return about how many bytes a value has as JSON."""
+    """Return about how many bytes a value has as JSON; raise ValueTooDeep where no message could hold
+    it."""
     if value is None:
         return 0
     if isinstance(value, str):
         return len(value) + 2
     if isinstance(value, dict | list):
-        return len(to_json(value))
+        return len(_text_of(value))
     return 8
+
+
+def _text_of(value: Any) -> bytes:
+    try:
+        text = to_json(value)
+    except ValueError as error:
+        if "depth" in str(error):
+            raise ValueTooDeep(limit=MAX_VALUE_DEPTH) from None
+        raise
+    if text.count(b"[") + text.count(b"{") > MAX_VALUE_DEPTH:
+        try:
+            from_json(b"[" * _AROUND + text + b"]" * _AROUND)
+        except ValueError:
+            raise ValueTooDeep(limit=MAX_VALUE_DEPTH) from None
+    return text
 
 
 def step_size(step: Step) -> int:

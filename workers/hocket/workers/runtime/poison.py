@@ -6,6 +6,7 @@ name can still be read, and then they leave the stream. Until then nothing is ac
 that dies in between leaves the step for the next one.
 """
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -125,11 +126,13 @@ async def _bury(
 
 def name_of(payload: bytes) -> Name | None:
     """Return whose step a message is, as far as that can be read."""
-    try:
-        body: Any = from_json(payload)
-        return Name.model_validate(body)
-    except ValueError:
-        return None
+    for read in (from_json, json.loads):  # which goes deeper than that parser
+        try:
+            body: Any = read(payload)
+            return Name.model_validate(body)
+        except (ValueError, RecursionError):
+            continue
+    return None
 
 
 def _undeliverable(**known: Any) -> ErrorInfo:
