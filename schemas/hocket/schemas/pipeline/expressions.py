@@ -96,15 +96,34 @@ def compile_expression(text: str, field: str) -> Evaluate:
     return _compile_expression(whole[1] if whole else text, field)
 
 
-def readings(value: Any, field: str, *, expression: bool = False) -> Iterator[Reading]:
+def fails_later(error: InvalidInput) -> Evaluate:
+    """Return the function of a template that is refused now and was not when its pipeline was applied:
+    its step fails."""
+    fields = error.fields
+    field, reason, cure = fields["field"], fields["reason"], fields["cure"]
+
+    def fail(_: Scope) -> Any:
+        raise ExpressionStopped(expression=field, field=field, reason=reason, cure=cure)
+
+    return fail
+
+
+def readings(
+    value: Any, field: str, *, expression: bool = False, applied: bool = False
+) -> Iterator[Reading]:
     """Yield what each template in a JSON value reads (with `expression`, one that needs no braces).
 
-    Raises InvalidInput for a template that does not parse, or that reads `nodes` as a whole."""
+    Raises InvalidInput for a template that does not parse, or that reads `nodes` as a whole; of one
+    that was `applied` earlier, nothing is known then."""
     for text, place in _texts(value, field):
-        if "{" in text:
-            yield _reading(text, place, shown=text)
-        elif expression:
-            yield _reading("{{ " + text + " }}", place, shown=text)
+        try:
+            if "{" in text:
+                yield _reading(text, place, shown=text)
+            elif expression:
+                yield _reading("{{ " + text + " }}", place, shown=text)
+        except InvalidInput:
+            if not applied:
+                raise
 
 
 def known_head(text: str, scope: Scope) -> tuple[str, bool]:

@@ -66,15 +66,15 @@ def check_names(nodes: Mapping[str, Node], output: Any, *, schema: Mapping[str, 
     _check_scope(nodes, output, "nodes", "output", frozenset(), _schema_keys(schema))
 
 
-def read_by(node: NodeBase, field: str) -> dict[str, str]:
+def read_by(node: NodeBase, field: str, *, applied: bool = False) -> dict[str, str]:
     """Return the siblings that a node reads, each with the place that reads it: in its own
-    expressions, and in those of its branches, fallbacks and fast variant."""
+    expressions, and in those of its branches, fallbacks and fast variant. `applied` as in `readings`."""
     found: dict[str, str] = {}
-    for reading in _own_readings(node, field):
+    for reading in _own_readings(node, field, applied=applied):
         for name in reading.nodes:
             found.setdefault(name, reading.field)
     for place, inner in _inner(node, field):
-        for name, at in read_by(inner, place).items():
+        for name, at in read_by(inner, place, applied=applied).items():
             found.setdefault(name, at)
     return found
 
@@ -233,8 +233,8 @@ def _cure_of_name(name: str, known: Known) -> str:
 # ---- what is read where ---------------------------------------------------------------------
 
 
-def _own_readings(node: NodeBase, field: str) -> Iterator[Reading]:
-    yield from readings(node.with_, f"{field}.with")
+def _own_readings(node: NodeBase, field: str, *, applied: bool = False) -> Iterator[Reading]:
+    yield from readings(node.with_, f"{field}.with", applied=applied)
     texts = [(node.when, "when")]
     if node.map is not None:
         texts.append((node.map.over, "map.over"))
@@ -246,7 +246,7 @@ def _own_readings(node: NodeBase, field: str) -> Iterator[Reading]:
         texts += [(node.valid, "valid"), (node.score, "score")]
     for text, place in texts:
         if text is not None:
-            yield from readings(text, f"{field}.{place}", expression=True)
+            yield from readings(text, f"{field}.{place}", expression=True, applied=applied)
 
 
 def _inner(node: NodeBase, field: str) -> Iterator[tuple[str, NodeBase]]:

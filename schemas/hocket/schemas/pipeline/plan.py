@@ -11,18 +11,17 @@ from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError, best_match
 from pydantic import ValidationError
-from referencing import Registry
 
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.ids import content_hash
+from hocket.schemas.json_schema.schema import Schema, compile_schema
 from hocket.schemas.pipeline.emitted import disarmed
 from hocket.schemas.pipeline.expressions import (
     Evaluate,
     compile_expression,
     compile_value,
+    fails_later,
 )
 from hocket.schemas.pipeline.names import check_names, read_by
 from hocket.schemas.pipeline.policy import PlanRefused, check_policy
@@ -112,12 +111,12 @@ def compile_pipeline(
 
     `applied`: it was accepted before, by the rules of its day, and is not judged by newer ones."""
     spec = pipeline if isinstance(pipeline, Pipeline) else parse_pipeline(pipeline)
-    _check_schema(spec.input)
     if not applied:
+        compile_schema(spec.input, "input")
         check_pipeline(spec)
         check_names(spec.nodes, spec.output, schema=spec.input)
     by_path: dict[str, NodePlan] = {}
-    compiler = _Compiler(by_path, known_models)
+    compiler = _Compiler(by_path, known_models, applied=applied)
     root = compiler.scope(spec.nodes, spec.output, path="", field="nodes", output_field="output")
     return Plan(spec, content_hash(spec.model_dump(mode="json", by_alias=True)), root, by_path)
 
@@ -130,14 +129,8 @@ def check_input(plan: Plan, value: Any) -> None:
             reason=f"it is a {type(value).__name__}, not an object",
             cure="Send one JSON object.",
         )
-    error = best_match(_validator(plan).iter_errors(value))
-    if error is not None:
-        place = ".".join(str(part) for part in ("input", *error.absolute_path))
-        raise InvalidInput(
-            field=place,
-            reason=error.message[:300],
-            cure=f"Follow the input schema of pipeline `{plan.pipeline.pipeline}`.",
-        )
+    cure = f"Follow the input schema of pipeline `{plan.pipeline.pipeline}`."
+    _input_schema(plan).check(value, "input", cure)
 
 
 def compile_emitted(
@@ -162,7 +155,7 @@ def compile_emitted(
             check_scope(spec.nodes, spec.output, field="nodes")
             check_names(spec.nodes, spec.output, schema={})
         by_path: dict[str, NodePlan] = {}
-        compiler = _Compiler(by_path, known_models)
+        compiler = _Compiler(by_path, known_models, applied=applied)
         scope = compiler.scope(
             spec.nodes, spec.output, path=path, field="nodes", output_field="output"
         )
@@ -185,9 +178,12 @@ def compile_emitted(
 class _Compiler:
     """Carries what the whole compilation shares: the nodes by path and the known models."""
 
-    def __init__(self, by_path: dict[str, NodePlan], known_models: Container[str] | None) -> None:
+    def __init__(
+        self, by_path: dict[str, NodePlan], known_models: Container[str] | None, *, applied: bool
+    ) -> None:
         self.by_path = by_path
         self.known_models = known_models
+        self.applied = applied
 
     def scope(
         self,
@@ -205,7 +201,9 @@ class _Compiler:
                 reason=f"nodes nest deeper than {MAX_NESTING}",
                 cure="Move the inner part into a pipeline of its own.",
             )
-        needs = {name: _needs(name, node, nodes, f"{field}.{name}") for name, node in nodes.items()}
+        needs = {
+            name: self._needs(name, node, nodes, f"{field}.{name}") for name, node in nodes.items()
+        }
         order = _topological(needs, field)
         dependents: dict[str, list[str]] = {name: [] for name in nodes}
         for name in order:
@@ -229,7 +227,7 @@ class _Compiler:
             order=order,
             roots=tuple(name for name in order if not needs[name]),
             finals=tuple(name for name in order if not dependents[name]),
-            output=None if output is None else compile_value(output, output_field),
+            output=None if output is None else self._value(output, output_field),
         )
 
     def node(
@@ -279,13 +277,19 @@ class _Compiler:
             node=node,
             needs=needs,
             dependents=dependents,
-            input=None if node.with_ is None else compile_value(node.with_, f"{field}.with"),
-            when=_expression(node.when, f"{field}.when"),
-            over=_expression(node.map.over if node.map else None, f"{field}.map.over"),
-            until=_expression(node.loop.until if node.loop else None, f"{field}.loop.until"),
-            valid=_expression(node.valid, f"{field}.valid") if isinstance(node, RaceNode) else None,
-            score=_expression(node.score, f"{field}.score") if isinstance(node, RaceNode) else None,
-            cache_key=_expression(node.cache.key if node.cache else None, f"{field}.cache.key"),
+            input=None if node.with_ is None else self._value(node.with_, f"{field}.with"),
+            when=self._expression(node.when, f"{field}.when"),
+            over=self._expression(node.map.over if node.map else None, f"{field}.map.over"),
+            until=self._expression(node.loop.until if node.loop else None, f"{field}.loop.until"),
+            valid=self._expression(node.valid, f"{field}.valid")
+            if isinstance(node, RaceNode)
+            else None,
+            score=self._expression(node.score, f"{field}.score")
+            if isinstance(node, RaceNode)
+            else None,
+            cache_key=self._expression(
+                node.cache.key if node.cache else None, f"{field}.cache.key"
+            ),
             config=_config(node),
             body=body,
             branches=branches,
@@ -314,6 +318,33 @@ class _Compiler:
                 )
         return self.node(name, node, path=path, field=field, depth=depth + 1)
 
+    def _needs(self, name: str, node: Node, nodes: Container[str], field: str) -> tuple[str, ...]:
+        """Return what a node waits for: its `needs`, then the nodes that its expressions read."""
+        read = read_by(node, field, applied=self.applied)
+        reads = (other for other in sorted(read) if other in nodes)
+        found = tuple(dict.fromkeys((*node.needs, *reads)))
+        if name in found:
+            raise PipelineHasCycle(field=field, cycle=f"{name} -> {name}")
+        return found
+
+    def _value(self, value: Any, field: str) -> Evaluate:
+        try:
+            return compile_value(value, field)
+        except InvalidInput as error:
+            if not self.applied:
+                raise
+            return fails_later(error)
+
+    def _expression(self, text: str | None, field: str) -> Evaluate | None:
+        if text is None:
+            return None
+        try:
+            return compile_expression(text, field)
+        except InvalidInput as error:
+            if not self.applied:
+                raise
+            return fails_later(error)
+
     def _check_model(self, node: Node, field: str) -> None:
         if self.known_models is None or not isinstance(node, LlmNode | PlanningNode):
             return
@@ -330,15 +361,6 @@ class _Compiler:
                 reason=f"`{model}` is not a model that the gateway knows ({known})",
                 cure="Use one of them, or add it under `models:` in the configuration.",
             )
-
-
-def _needs(name: str, node: Node, nodes: Container[str], field: str) -> tuple[str, ...]:
-    """Return what a node waits for: its `needs`, then the nodes that its expressions read."""
-    reads = (other for other in sorted(read_by(node, field)) if other in nodes)
-    found = tuple(dict.fromkeys((*node.needs, *reads)))
-    if name in found:
-        raise PipelineHasCycle(field=field, cycle=f"{name} -> {name}")
-    return found
 
 
 def _topological(needs: Mapping[str, tuple[str, ...]], field: str) -> tuple[str, ...]:
@@ -359,21 +381,6 @@ def _config(node: Node) -> dict[str, Any]:
     )
 
 
-def _expression(text: str | None, field: str) -> Evaluate | None:
-    return None if text is None else compile_expression(text, field)
-
-
-def _check_schema(schema: dict[str, Any]) -> None:
-    try:
-        Draft202012Validator.check_schema(schema)
-    except SchemaError as error:
-        place = ".".join(str(part) for part in ("input", *error.absolute_path))
-        raise InvalidInput(
-            field=place, reason=error.message[:300], cure="Write a JSON Schema (2020-12)."
-        ) from None
-
-
 @lru_cache(maxsize=1_024)
-def _validator(plan: Plan) -> Draft202012Validator:
-    # an empty registry: a `$ref` to another place is an error, never a download
-    return Draft202012Validator(plan.pipeline.input, registry=Registry())
+def _input_schema(plan: Plan) -> Schema:
+    return compile_schema(plan.pipeline.input, "input")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hocket.schemas.errors import ErrorClass, InvalidInput
+from hocket.schemas.json_schema.schema import compile_schema
 from hocket.schemas.pipeline.expressions import NOT_CONSTANT, Reading, constant, readings
 from hocket.schemas.pipeline.names import read_by
 from hocket.schemas.pipeline.spec import (
@@ -17,6 +18,7 @@ from hocket.schemas.pipeline.spec import (
     WORKER_TYPES,
     ApprovalNode,
     GraphNode,
+    LlmNode,
     Node,
     Pipeline,
     PipelineNode,
@@ -92,6 +94,8 @@ def _check_node(node: Node, field: str, limit: Limit | None) -> None:
     _check_layers(node, field)
     if isinstance(node, PlanningNode):
         _check_planning(node, field)
+    if isinstance(node, LlmNode) and node.response_schema is not None:
+        compile_schema(node.response_schema, f"{field}.response_schema")
     inner_limit = limit
     if node.timeout_ms is not None:
         inner_limit = Limit(node.timeout_ms, f"`{field}.timeout_ms`")

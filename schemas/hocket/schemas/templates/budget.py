@@ -43,11 +43,12 @@ class Refused(Exception):
 class Meter:
     """The account of one evaluation."""
 
-    __slots__ = ("bytes_left", "operations_left")
+    __slots__ = ("bytes_left", "depth", "operations_left")
 
     def __init__(self, operations: int = MAX_OPERATIONS) -> None:
         self.operations_left = operations
         self.bytes_left = MAX_MADE_BYTES
+        self.depth = 0
 
     def spend(self, operations: int) -> None:
         """Count operations; raise Refused where they are used up."""

@@ -21,6 +21,7 @@ def batched(meter: Meter, value: Any, linecount: int, fill_with: Any = None) -> 
     values = sequence(value)
     meter.items(len(values))
     meter.items(len(values) // max(linecount, 1) + 1, 80)
+    meter.spend(8 * (len(values) // max(linecount, 1)))
     if linecount < 1:  # as Jinja2: the first row takes all
         linecount = len(values)
     rows = [list(values[i : i + linecount]) for i in range(0, len(values), linecount or 1)]
@@ -36,6 +37,7 @@ def sliced(meter: Meter, value: Any, slices: int, fill_with: Any = None) -> list
     if slices == 0:
         raise ZeroDivisionError("it cannot be cut into 0 slices")
     meter.items(max(slices, 0), 80)
+    meter.spend(8 * max(slices, 0))
     meter.items(len(values))
     least, longer = divmod(len(values), slices)
     rows: list[list[Any]] = []
@@ -134,7 +136,7 @@ def mapped(meter: Meter, value: Any, *args: Any, **named: Any) -> list[Any]:
     if call is None:
         raise TypeError(f"there is no filter `{args[0]}`")
     rest = args[1:]
-    return [call(meter, one, *rest, **named) for one in _each(meter, value, 6)]
+    return [call(meter, one, *rest, **named) for one in _each(meter, value, 8)]
 
 
 def least(
@@ -189,7 +191,7 @@ def ordered(
         paths = TEXT_METHODS["split"](meter, attribute, ",")
     gets = [getter(meter, path) for path in paths]
     meter.items(len(gets) * len(values), 16)
-    meter.spend(6 * len(gets) * len(values))
+    meter.spend(9 * len(gets) * len(values))
     fold = _as_is if case_sensitive else _folded(meter)
     if len(gets) == 1:
         get = gets[0]

@@ -115,6 +115,7 @@ def rounded(meter: Meter, value: Any, precision: int = 0, method: str = "common"
         return checked(round(value, precision))
     if method not in ("ceil", "floor"):
         raise ValueError("the method of `round` is `common`, `ceil` or `floor`")
+    meter.spend(8)
     rounding = math.ceil if method == "ceil" else math.floor
     return checked(rounding(value * (10**precision)) / (10**precision))
 

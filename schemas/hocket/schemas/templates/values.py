@@ -18,6 +18,10 @@ SURELY_SHORT = 2_000_000
 """Texts that cannot be longer are made first and paid for then."""
 
 
+_MISSING = 16
+"""Operations of making the object that stands for what is missing."""
+
+
 class Escaped(str):
     """Text that was escaped for HTML, or is declared to be; `escape` leaves it as it is."""
 
@@ -77,8 +81,10 @@ def item(meter: Meter, value: Any, key: Any) -> Any:
         try:
             return value[scalar_key(key)]
         except KeyError:
+            meter.spend(_MISSING)
             return StrictUndefined(obj=value, name=str(key)[:100])
     if isinstance(key, str):
+        meter.spend(_MISSING)
         return attribute(value, key)
     if isinstance(key, slice):
         return _sliced(meter, value, key)
@@ -86,6 +92,7 @@ def item(meter: Meter, value: Any, key: Any) -> Any:
         try:
             return value[key]
         except IndexError:
+            meter.spend(_MISSING)
             return StrictUndefined(obj=value, name=key)  # type: ignore[arg-type]
     if isinstance(value, Undefined):
         value._fail_with_undefined_error()
@@ -192,7 +199,7 @@ def weigh(meter: Meter, value: Any, size: Callable[[str], int] = len) -> Weight:
                     chars += size(part) if isinstance(part, str) else 26
             weight.values += count
             weight.chars += chars
-            meter.spend(2 * count + (chars >> 4) + 4)
+            meter.spend(2 * count + (chars >> 4) + 8)
         level = below
         weight.depth += 1
     weight.depth -= 1

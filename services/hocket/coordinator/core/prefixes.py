@@ -13,11 +13,12 @@ from typing import Any
 from hocket.coordinator.core.commands import ForetellPrompt
 from hocket.coordinator.core.state import TERMINAL, Link, Step
 from hocket.coordinator.core.unfolding import Unfolding, child_key
-from hocket.schemas.errors import HocketError
+from hocket.schemas.errors import HocketError, InvalidInput
 from hocket.schemas.messages import NO_REQUIREMENTS, ChatMessage, PromptExpected, Requirements
 from hocket.schemas.pipeline.expressions import (
     Evaluate,
     compile_value,
+    fails_later,
     known_head,
     readings,
 )
@@ -111,8 +112,17 @@ def _fields(plan: NodePlan) -> tuple[tuple[str, Evaluate, frozenset[str]], ...]:
     return tuple(
         (
             str(name),
-            compile_value(value, f"with.{name}"),
-            frozenset(node for reading in readings(value, name) for node in reading.nodes),
+            _compiled(value, f"with.{name}"),
+            frozenset(
+                node for reading in readings(value, name, applied=True) for node in reading.nodes
+            ),
         )
         for name, value in given.items()
     )
+
+
+def _compiled(value: Any, field: str) -> Evaluate:
+    try:
+        return compile_value(value, field)
+    except InvalidInput as error:
+        return fails_later(error)

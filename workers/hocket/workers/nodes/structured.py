@@ -2,12 +2,12 @@
 
 import json
 import re
+from functools import lru_cache
 from typing import Any
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import best_match
-
+from hocket.schemas.json_schema.schema import Schema, compile_schema
 from hocket.schemas.messages import CallReply
+from hocket.schemas.templates.budget import Refused
 from hocket.workers.errors import ModelReplyInvalid
 
 FENCE = re.compile(r"^\s*```[a-zA-Z]*\s*\n(.*?)\n?\s*```\s*$", re.DOTALL)
@@ -19,13 +19,20 @@ def data_of(reply: CallReply, schema: dict[str, Any]) -> Any:
     Raises ModelReplyInvalid naming the first place that does not fit the schema.
     """
     value = reply.data if reply.data is not None else _parsed(reply.text)
-    fault = best_match(Draft202012Validator(schema).iter_errors(value))
+    backend = reply.backend or reply.model
+    try:
+        fault = _schema_of(json.dumps(schema, sort_keys=True)).fault(value)
+    except Refused as error:
+        raise ModelReplyInvalid(reason=error.reason, component=backend) from None
     if fault is not None:
-        place = ".".join(str(part) for part in fault.absolute_path) or "the whole"
-        raise ModelReplyInvalid(
-            reason=f"{place}: {fault.message[:300]}", component=reply.backend or reply.model
-        )
+        place = ".".join(str(part) for part in fault.path) or "the whole"
+        raise ModelReplyInvalid(reason=f"{place}: {fault.message[:300]}", component=backend)
     return value
+
+
+@lru_cache(maxsize=64)
+def _schema_of(text: str) -> Schema:
+    return compile_schema(json.loads(text), "response_schema")
 
 
 def _parsed(text: str) -> Any:

@@ -1,0 +1,230 @@
+"""A schema, made ready: read once, its references resolved within it, values checked in counted steps.
+
+`compile_schema` is the one gate: what it returns can check any value within its budget, what it refuses
+names the place in the schema and the cure.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+from urllib.parse import unquote
+
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.json_schema.faults import Fault
+from hocket.schemas.json_schema.keywords import KEYWORDS, NODE_PRICE, Check, Node
+from hocket.schemas.json_schema.metaschema import METASCHEMA
+from hocket.schemas.json_schema.unevaluated import unevaluated_items, unevaluated_properties
+from hocket.schemas.templates.budget import Meter, Refused
+
+MAX_SCHEMA_PARTS = 5_000
+"""Texts, numbers, lists and mappings in a schema."""
+MAX_SCHEMA_DEPTH = 48
+"""How deep a schema may nest."""
+
+_CURE = "Write a JSON Schema (2020-12)."
+_SIMPLER = (
+    "Send a smaller value, or simplify the schema: fewer `anyOf`, `oneOf`, `$ref` and patterns."
+)
+_LOCAL = "Refer to a place in the same schema: `#/$defs/NAME`."
+
+
+class Schema:
+    """A schema that checks values."""
+
+    __slots__ = ("_root",)
+
+    def __init__(self, root: Node) -> None:
+        self._root = root
+
+    def check(self, value: Any, field: str, cure: str) -> None:
+        """Raise InvalidInput for the first place below `field` where a value breaks the schema, or where
+        telling takes too many operations."""
+        try:
+            fault = self.fault(value)
+        except Refused as error:
+            reason = f"it is not checked against its schema: {error.reason}"
+            raise InvalidInput(field=field, reason=reason, cure=_SIMPLER) from None
+        if fault is not None:
+            place = ".".join(str(part)[:100] for part in (field, *fault.path))
+            raise InvalidInput(field=place, reason=fault.message[:300], cure=cure)
+
+    def fault(self, value: Any) -> Fault | None:
+        """Return the first breach of the schema; raise Refused where telling takes too much."""
+        return self._root.check(Meter(), value)
+
+
+def compile_schema(raw: Any, field: str) -> Schema:
+    """Return a schema; raise InvalidInput where it is none, is too large, refers to what is not in it,
+    or has a pattern that does not run in linear time."""
+    _check_size(raw, field)
+    _metaschema().check(raw, field, _CURE)
+    return _Reader(raw, field).read()
+
+
+@cache
+def _metaschema() -> Schema:
+    return _Reader(METASCHEMA, "metaschema").read()
+
+
+def _check_size(raw: Any, field: str) -> None:
+    if not isinstance(raw, Mapping | bool):
+        raise InvalidInput(field=field, reason="it is not a schema", cure=_CURE)
+    level: list[Any] = [raw]
+    parts = depth = 0
+    while level:
+        depth += 1
+        if depth > MAX_SCHEMA_DEPTH:
+            reason = f"the schema nests deeper than {MAX_SCHEMA_DEPTH} levels"
+            raise InvalidInput(field=field, reason=reason, cure="Use `$ref` and `$defs`.")
+        below: list[Any] = []
+        for one in level:
+            parts += 1
+            if isinstance(one, Mapping):
+                below += one.values()
+            elif isinstance(one, list | tuple):
+                below += one
+        if parts + len(below) > MAX_SCHEMA_PARTS:
+            reason = f"the schema has more than {MAX_SCHEMA_PARTS:,} values"
+            raise InvalidInput(field=field, reason=reason, cure="Check less of the value.")
+        level = below
+
+
+class _Reader:
+    """Reads a schema: each node once, its references to nodes of the same schema."""
+
+    def __init__(self, raw: Any, field: str) -> None:
+        self._raw = raw
+        self._field = field
+        self._nodes: dict[int, Node] = {}
+        self._place: list[str | int] = []
+        self._anchors = dict(_anchors(raw))
+        self._unread: list[tuple[Node, tuple[str | int, ...]]] = []
+
+    def read(self) -> Schema:
+        try:
+            root = self.node(self._raw)
+            while self._unread:
+                node, place = self._unread.pop()
+                self._place = list(place)
+                self._read(node)
+        except Refused as error:
+            raise self._wrong(error.reason, error.cure) from None
+        cycle = _cycle(self, [node for node in self._nodes.values() if node.checks])
+        if cycle is not None:
+            raise self._wrong(f"`{cycle}` refers to itself for the same value", "Remove the cycle.")
+        return Schema(root)
+
+    def node(self, raw: Any, *place: str | int) -> Node:
+        """Return the node of a schema below the keyword that is read, which stands at `place` in it."""
+        return self._node(raw, (*self._place, *place))
+
+    def _node(self, raw: Any, place: tuple[str | int, ...]) -> Node:
+        if not isinstance(raw, Mapping):
+            return Node(raw)
+        known = self._nodes.get(id(raw))
+        if known is None:
+            known = self._nodes[id(raw)] = Node(raw)
+            self._unread.append((known, place))
+        return known
+
+    def _read(self, node: Node) -> None:
+        raw = node.raw
+        checks: list[Check] = []
+        if "$dynamicRef" in raw:
+            raise self._wrong("`$dynamicRef` is not available", "Use `$ref`.")
+        for name, keyword in KEYWORDS.items():
+            if name in raw:
+                self._place.append(name)
+                check = keyword(self, raw[name], raw)
+                if check is not None:
+                    checks.append(check)
+                self._place.pop()
+        if "unevaluatedProperties" in raw:
+            checks.append(unevaluated_properties(self, raw["unevaluatedProperties"], node))
+        if "unevaluatedItems" in raw:
+            checks.append(unevaluated_items(self, raw["unevaluatedItems"], node))
+        node.checks = tuple(checks)
+        node.price = NODE_PRICE + 3 * len(checks)
+
+    def reference(self, text: str) -> Node:
+        """Return the node that a reference names; raise InvalidInput for one that leads nowhere."""
+        own = self._raw.get("$id") if isinstance(self._raw, Mapping) else None
+        if own and text.startswith(own):
+            text = text[len(own) :] or "#"
+        if not text.startswith("#"):
+            raise self._wrong(f"`{text[:200]}` is not in the schema, and nothing is loaded", _LOCAL)
+        pointer = unquote(text[1:])
+        if pointer and not pointer.startswith("/"):
+            if pointer not in self._anchors:
+                raise self._wrong(f"`{text[:200]}` is not in the schema", _LOCAL)
+            return self._node(self._anchors[pointer], (pointer,))
+        found = self._raw
+        for part in pointer.split("/")[1:]:
+            name = part.replace("~1", "/").replace("~0", "~")
+            if isinstance(found, Mapping) and name in found:
+                found = found[name]
+            elif isinstance(found, list) and name.isdecimal() and int(name[:9]) < len(found):
+                found = found[int(name[:9])]
+            else:
+                raise self._wrong(f"`{text[:200]}` is not in the schema", _LOCAL)
+        if not isinstance(found, Mapping | bool):
+            raise self._wrong(f"`{text[:200]}` is not a schema", _LOCAL)
+        return self._node(found, tuple(pointer.split("/")[1:]))
+
+    def _wrong(self, reason: str, cure: str) -> InvalidInput:
+        place = ".".join(str(part)[:100] for part in (self._field, *self._place))
+        return InvalidInput(field=place, reason=reason, cure=cure)
+
+
+def _anchors(raw: Any) -> Iterator[tuple[str, Any]]:
+    waiting = [raw]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, Mapping):
+            for keyword in ("$anchor", "$dynamicAnchor"):
+                if isinstance(one.get(keyword), str):
+                    yield one[keyword], one
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+
+
+def _cycle(reader: _Reader, nodes: list[Node]) -> str | None:
+    """Return a reference by which a schema comes back to itself without going into the value."""
+    done: set[int] = set()
+    for start in nodes:
+        path: list[tuple[Node, Iterator[tuple[str, Node]]]] = [(start, _in_place(reader, start))]
+        open_ids = {id(start)}
+        while path:
+            node, rest = path[-1]
+            if id(node) in done:
+                path.pop()
+                open_ids.discard(id(node))
+                continue
+            name, inner = next(rest, (None, None))
+            if name is None or inner is None:
+                path.pop()
+                open_ids.discard(id(node))
+                done.add(id(node))
+            elif id(inner) in open_ids:
+                return name
+            elif id(inner) not in done:
+                path.append((inner, _in_place(reader, inner)))
+                open_ids.add(id(inner))
+    return None
+
+
+def _in_place(reader: _Reader, node: Node) -> Iterator[tuple[str, Node]]:
+    raw = node.raw
+    if not isinstance(raw, Mapping):
+        return
+    if "$ref" in raw:
+        yield raw["$ref"], reader.reference(raw["$ref"])
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        for one in raw.get(keyword, ()):
+            yield keyword, reader.node(one)
+    for keyword in ("not", "if", "then", "else"):
+        if keyword in raw:
+            yield keyword, reader.node(raw[keyword])
+    for one in raw.get("dependentSchemas", {}).values():
+        yield "dependentSchemas", reader.node(one)

@@ -1,0 +1,119 @@
+"""A schema that takes unbounded time is refused when a pipeline is applied, or the value is."""
+
+import json
+from typing import Any
+
+import pytest
+
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.messages import CallReply
+from hocket.schemas.pipeline.plan import check_input, compile_pipeline
+from hocket.workers.errors import ModelReplyInvalid
+from hocket.workers.nodes.structured import data_of
+
+
+def pipeline(schema: Any, **node: Any) -> dict[str, Any]:
+    step = {"type": "python", "handler": "hocket.workers.builtin:echo", **node}
+    return {"pipeline": "p", "input": {"type": "object", **schema}, "nodes": {"a": step}}
+
+
+def refused(schema: Any) -> dict[str, Any]:
+    with pytest.raises(InvalidInput) as error:
+        compile_pipeline(pipeline(schema))
+    return error.value.fields
+
+
+def test_a_pattern_that_backtracks_elsewhere_takes_linear_time() -> None:
+    plan = compile_pipeline(pipeline({"properties": {"s": {"pattern": "^(a+)+$"}}}))
+    check_input(plan, {"s": "a" * 1_000})
+    with pytest.raises(InvalidInput, match=r"`input\.s` is not valid"):
+        check_input(plan, {"s": "a" * 1_000 + "!"})
+
+
+@pytest.mark.parametrize("pattern", [r"(?=a)b", r"(a)\1", "a{1,5000}", "[", "a" * 2_000])
+def test_a_pattern_that_needs_backtracking_is_refused_with_field_and_cure(pattern: str) -> None:
+    fields = refused({"properties": {"s": {"pattern": pattern}}})
+    assert fields["field"] == "input.properties.s.pattern"
+    assert fields["cure"]
+
+
+@pytest.mark.parametrize(
+    "reference", ["#/$defs/missing", "#gone", "http://127.0.0.1/x", "file:///etc/passwd", "other"]
+)
+def test_a_reference_that_leads_nowhere_is_refused_when_applied(reference: str) -> None:
+    fields = refused({"properties": {"s": {"$ref": reference}}})
+    assert fields["field"] == "input.properties.s.$ref"
+    assert reference in fields["reason"]
+
+
+def test_a_schema_that_refers_to_itself_for_the_same_value_is_refused() -> None:
+    assert "itself" in refused({"allOf": [{"$ref": "#"}]})["reason"]
+
+
+def test_a_schema_that_refers_to_itself_for_what_is_inside_works() -> None:
+    tree = {"type": "object", "properties": {"children": {"items": {"$ref": "#/$defs/tree"}}}}
+    plan = compile_pipeline(pipeline({"$ref": "#/$defs/tree", "$defs": {"tree": tree}}))
+    check_input(plan, {"children": [{"children": []}]})
+    with pytest.raises(InvalidInput, match=r"input\.children\.0\.children\.0"):
+        check_input(plan, {"children": [{"children": [1]}]})
+
+
+def test_thirty_forks_in_a_row_end_with_an_error_of_the_task() -> None:
+    forks: dict[str, Any] = {
+        f"n{i}": {"anyOf": [{"$ref": f"#/$defs/n{i + 1}"}, {"$ref": f"#/$defs/n{i + 1}"}]}
+        for i in range(30)
+    }
+    schema = {"$ref": "#/$defs/n0", "$defs": {**forks, "n30": {"type": "string"}}}
+    plan = compile_pipeline(pipeline({"properties": {"s": schema["$defs"]}, **schema}))
+    with pytest.raises(InvalidInput, match="more than 1,000,000 operations"):
+        check_input(plan, {"s": 1})
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {f"p{i}": {} for i in range(6_000)}},
+        {"$defs": {"a": json.loads('{"not":' * 60 + "{}" + "}" * 60)}},
+    ],
+)
+def test_a_schema_too_large_or_too_deep_is_refused(schema: Any) -> None:
+    assert refused(schema)["field"] == "input"
+
+
+def test_a_response_schema_is_checked_when_a_pipeline_is_applied() -> None:
+    with pytest.raises(InvalidInput) as error:
+        compile_pipeline(
+            {
+                "pipeline": "p",
+                "nodes": {
+                    "a": {
+                        "type": "llm",
+                        "model": "m",
+                        "prompt": "p",
+                        "response_schema": {"properties": {"x": {"pattern": "(?=x)"}}},
+                    }
+                },
+            }
+        )
+    assert error.value.fields["field"] == "nodes.a.response_schema.properties.x.pattern"
+
+
+def test_a_models_answer_cannot_stop_its_worker() -> None:
+    schema = {"properties": {"s": {"pattern": "^(a+)+$"}, "u": {"uniqueItems": True}}}
+    reply = CallReply(call_id="c", model="m", text=json.dumps({"s": "a" * 5_000 + "!"}))
+    with pytest.raises(ModelReplyInvalid, match="does not match"):
+        data_of(reply, schema)
+    big = json.dumps({"u": [{"a": [i]} for i in range(60_000)]})
+    with pytest.raises(ModelReplyInvalid, match=r"operations|bytes"):
+        data_of(CallReply(call_id="c", model="m", text=big), schema)
+
+
+def test_a_pipeline_applied_earlier_is_loaded_and_fails_where_it_is_used() -> None:
+    stored = pipeline({}, **{"with": {"a": "{{ input.x | pprint }}", "b": "{{ '\\ud800' }}"}})
+    with pytest.raises(InvalidInput):
+        compile_pipeline(stored)
+    plan = compile_pipeline(stored, applied=True)
+    evaluate = plan.root.nodes["a"].input
+    assert evaluate is not None
+    with pytest.raises(Exception, match=r"nodes\.a\.with"):
+        evaluate({"input": {"x": 1}})
