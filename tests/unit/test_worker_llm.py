@@ -1,12 +1,14 @@
 """The llm node: what the gateway is asked, and what the step gives back."""
 
+import gc
+import weakref
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from hocket.schemas.errors import ErrorClass, ErrorInfo, InvalidInput
-from hocket.schemas.messages import CallReply, CallRequest, Document, Priority, StepRequested
+from hocket.schemas.messages import CallReply, CallRequest, Document, Priority, Spend, StepRequested
 from hocket.schemas.pipeline.expressions import ExpressionFailed
 from hocket.workers.errors import ModelReplyInvalid
 from hocket.workers.nodes.evidence import MAX_DOCUMENTS, documents_of
@@ -197,3 +199,12 @@ def test_evidence_in_a_field_that_is_not_there_is_refused() -> None:
 def test_evidence_is_bounded() -> None:
     with pytest.raises(InvalidInput, match="the limit is"):
         documents_of({"notes": [PASSAGE] * (MAX_DOCUMENTS + 1)}, ["notes"])
+
+
+async def test_an_attempt_adds_up_what_its_calls_spent_and_keeps_none_of_their_answers() -> None:
+    calls = Answers(text="long" * 1_000, input_tokens=3, output_tokens=2, cost_usd=Decimal("0.25"))
+    context = context_of(calls, {})
+    answers = [weakref.ref(await context.model("writer", "hi")) for _ in range(4)]
+    gc.collect()
+    assert [answer() for answer in answers] == [None] * 4
+    assert context.spend == Spend(calls=4, input_tokens=12, output_tokens=8, cost_usd=Decimal(1))

@@ -17,6 +17,7 @@ from hocket.admin.health.endpoints import router as health
 from hocket.admin.metrics import RequestMetrics
 from hocket.admin.openapi import document
 from hocket.admin.pipelines.endpoints import router as pipelines
+from hocket.admin.request_limit import RequestLimit
 from hocket.admin.request_rules import RequestRules
 from hocket.admin.runs.endpoints import router as runs
 from hocket.kit.web_requests import WebRules
@@ -49,5 +50,6 @@ def make_app(
     routes = [route for router in (app.router, *ROUTERS) for route in router.routes]
     app.add_middleware(BodyLimit, limit_bytes=MAX_BODY_BYTES)
     app.add_middleware(RequestRules, routes=routes, web=web)
+    app.add_middleware(RequestLimit)
     app.add_middleware(RequestMetrics, registry=registry)
     return app

@@ -110,7 +110,7 @@ def add_error_handlers(app: FastAPI) -> None:
         asyncpg.InternalClientError,
         asyncpg.CannotConnectNowError,
         asyncpg.AdminShutdownError,
-        asyncpg.TooManyConnectionsError,
+        asyncpg.InsufficientResourcesError,  # of connections, memory or room on the disk
         asyncpg.QueryCanceledError,
         asyncpg.UndefinedTableError,  # the migrations have not run yet
         asyncpg.InvalidSchemaNameError,

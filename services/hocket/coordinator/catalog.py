@@ -30,7 +30,7 @@ class Catalog:
         self._store = store
         self._durations = durations
         self._entries: OrderedDict[tuple[str, str, int], Entry] = OrderedDict()
-        self._latest: dict[tuple[str, str], tuple[int, float]] = {}
+        self._latest: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
 
     async def entry(self, tenant: str, pipeline: str, version: int | None) -> Entry:
         """Return a version (the newest without one), or raise PipelineUnknown."""
@@ -55,6 +55,9 @@ class Catalog:
         if found is None:
             raise PipelineUnknown(tenant=tenant, pipeline=pipeline)
         self._latest[tenant, pipeline] = (found[0], monotonic_ms())
+        self._latest.move_to_end((tenant, pipeline))
+        if len(self._latest) > MAX_PLANS:
+            self._latest.popitem(last=False)
         return found[0]
 
     async def _load(self, tenant: str, pipeline: str, version: int) -> Entry:

@@ -17,6 +17,8 @@ from hocket.schemas.pipeline.plan import Plan
 from hocket.schemas.pipeline.spec import MAX_WAIT_MS
 
 MAX_OUTLOOKS = 1_000
+MAX_PIPELINES = 4_000
+"""Pipelines whose estimates are in memory: above the plans that are kept (`catalog.py`)."""
 OUTLOOK_FOR_MS = 1_000.0
 RUNS_PER_PROBE = 20
 """Of so many runs that would be given up one is not."""
@@ -33,8 +35,8 @@ class Durations:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._measured: dict[tuple[str, str], _Measured] = {}
-        self._given_up: dict[tuple[str, str], int] = {}
+        self._measured: OrderedDict[tuple[str, str], _Measured] = OrderedDict()
+        self._given_up: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._outlooks: OrderedDict[tuple[str, str, int], tuple[float, Outlook]] = OrderedDict()
 
     async def load(self, tenant: str, pipeline: str) -> None:
@@ -42,12 +44,15 @@ class Durations:
         if (tenant, pipeline) not in self._measured:
             known = await self._store.durations(tenant, pipeline)
             self._measured.setdefault((tenant, pipeline), _Measured(known))
+            self._forget()
 
     def measured(self, tenant: str, pipeline: str, path: str, duration_ms: float) -> None:
         """Take in how long a node took; what no node can take (forged times) says nothing."""
         if not abs(duration_ms) <= MAX_WAIT_MS:
             return
         measured = self._measured.setdefault((tenant, pipeline), _Measured())
+        self._measured.move_to_end((tenant, pipeline))
+        self._forget()
         observed = observe_hop if path == HOP else observe
         measured.estimates[path] = observed(measured.estimates.get(path), duration_ms)
         measured.changed.add(path)
@@ -61,6 +66,9 @@ class Durations:
         """Note that a run, or a node of one, was given up by the estimates: it measured nothing."""
         key = (tenant, pipeline)
         self._given_up[key] = self._given_up.get(key, 0) + 1
+        self._given_up.move_to_end(key)
+        if len(self._given_up) > MAX_PIPELINES:
+            self._given_up.popitem(last=False)
 
     def wants_probe(self, tenant: str, pipeline: str) -> bool:
         """Tell whether the next run shall not be given up, so that estimates which are no longer true
@@ -83,6 +91,12 @@ class Durations:
                 self._outlooks.popitem(last=False)
         return made[1]
 
+    def _forget(self) -> None:
+        """Forget the pipeline that was measured longest ago, where there are too many; Postgres has what
+        was kept of it."""
+        if len(self._measured) > MAX_PIPELINES:
+            self._measured.popitem(last=False)
+
     async def keep(self) -> None:
         """Write the estimates that changed since the last time."""
         rows = [
@@ -94,6 +108,6 @@ class Durations:
             return
         await self._store.keep_durations(rows)
         for tenant, pipeline, path, written in rows:
-            measured = self._measured[tenant, pipeline]
-            if measured.estimates[path] is written:  # else it changed while it was written
+            measured = self._measured.get((tenant, pipeline), _Measured())
+            if measured.estimates.get(path) is written:  # else it changed while it was written
                 measured.changed.discard(path)

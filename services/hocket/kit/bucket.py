@@ -275,6 +275,7 @@ class Bucket:
             "name": self._stream,
             "subjects": [self._prefix + ">"],
             "max_msgs_per_subject": 1,
+            "max_msgs": 2 * MAX_KEYS,
             "max_msg_size": 2 * MAX_VALUE_BYTES,
             "storage": "file",
             "num_replicas": self._replicas,

@@ -8,9 +8,13 @@ from typing import Any
 
 from hocket.admin.pipelines import reads
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
-from hocket.schemas.errors import PipelineUnknown
+from hocket.schemas.errors import ErrorClass, HocketError, PipelineUnknown
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
 
+MAX_PIPELINES = 10_000
+"""Pipelines of a tenant."""
+MAX_VERSIONS = 10_000
+"""Versions of a pipeline: they are kept for ever, since runs name them."""
 PLANS_KEPT = 256
 """Compiled versions kept in memory to check the input of tasks."""
 
@@ -25,11 +29,22 @@ LIMIT 1
 """
 """The latest version and what it says."""
 
+COUNT_NAMES = "SELECT count(DISTINCT name) FROM hocket.pipeline WHERE tenant = $1"
+"""How many pipelines a tenant has."""
+
 ADD_VERSION = """
 INSERT INTO hocket.pipeline (tenant, name, version, spec, spec_hash, created_by)
 VALUES ($1, $2, $3, $4, $5, $6)
 """
 """One more version."""
+
+
+class TooManyPipelines(HocketError):
+    """There are {limit} {what} already, which is the limit. Apply changes to a pipeline that is there,
+    and give what varies as input."""
+
+    code = "too_many_pipelines"
+    error_class = ErrorClass.INVALID
 
 
 async def compile_plan(document: Any, models: Container[str] | None) -> Plan:
@@ -50,6 +65,12 @@ async def apply(pool: Pool, tenant: str, plan: Plan, author: str) -> tuple[int, 
         if latest is not None and latest["spec_hash"] == plan.spec_hash:
             return latest["version"], False
         version = (latest["version"] if latest is not None else 0) + 1
+        if version > MAX_VERSIONS:
+            raise TooManyPipelines(what=f"versions of `{name}`", limit=MAX_VERSIONS)
+        if version == 1:
+            names = await connection.fetchval(COUNT_NAMES, tenant, timeout=QUERY_TIMEOUT_S)
+            if names >= MAX_PIPELINES:
+                raise TooManyPipelines(what="pipelines", limit=MAX_PIPELINES)
         await connection.execute(
             ADD_VERSION, tenant, name, version, spec, plan.spec_hash, author,
             timeout=QUERY_TIMEOUT_S,

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from decimal import Decimal
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -75,7 +74,7 @@ class Context:
         """What runs for this attempt and cannot be stopped; its slot is taken until it ends."""
         self._calls = calls
         self._ordinal = 0
-        self._spent: list[CallReply] = []
+        self._spent = NOTHING_SPENT
         self._model_time = ModelTime()
 
     @property
@@ -164,7 +163,12 @@ class Context:
         )
         headers = {"traceparent": self.traceparent} if self.traceparent else None
         reply = await self._timed(request, headers)
-        self._spent.append(reply)
+        self._spent = Spend(
+            calls=self._spent.calls + 1,
+            input_tokens=self._spent.input_tokens + reply.input_tokens,
+            output_tokens=self._spent.output_tokens + reply.output_tokens,
+            cost_usd=self._spent.cost_usd + reply.cost_usd,
+        )
         if reply.error is not None:
             raise ModelCallFailed(model, reply.error)
         return reply
@@ -172,14 +176,7 @@ class Context:
     @property
     def spend(self) -> Spend:
         """What the calls used so far, in sum."""
-        if not self._spent:
-            return NOTHING_SPENT
-        return Spend(
-            calls=len(self._spent),
-            input_tokens=sum(reply.input_tokens for reply in self._spent),
-            output_tokens=sum(reply.output_tokens for reply in self._spent),
-            cost_usd=sum((reply.cost_usd for reply in self._spent), Decimal(0)),
-        )
+        return self._spent
 
     @property
     def timing(self) -> Timing | None:

@@ -1,0 +1,127 @@
+"""What is kept per pipeline, per call or per request has a bound, and what goes is the oldest."""
+
+import asyncio
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import asyncpg
+import pytest
+from fastapi import FastAPI
+
+from hocket.admin.errors import add_error_handlers
+from hocket.admin.request_limit import RequestLimit
+from hocket.coordinator import catalog as catalog_module
+from hocket.coordinator import durations as durations_module
+from hocket.coordinator.catalog import Catalog
+from hocket.coordinator.durations import Durations
+
+SPEC = '{"pipeline": "p", "nodes": {"a": {"type": "python", "handler": "hocket.workers.builtin:echo"}}}'
+
+
+class Store:
+    """Every pipeline is there, and nothing is known of its durations."""
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[Any, ...]] = []
+
+    async def spec(self, tenant: str, pipeline: str, version: int | None) -> tuple[int, str]:
+        return (version or 1, SPEC)
+
+    async def durations(self, tenant: str, pipeline: str) -> dict[str, Any]:
+        return {}
+
+    async def keep_durations(self, rows: list[tuple[Any, ...]]) -> None:
+        self.kept += rows
+
+
+async def test_the_newest_versions_that_are_believed_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(catalog_module, "MAX_PLANS", 3)
+    store: Any = Store()
+    catalog = Catalog(store, Durations(store))
+    for number in range(10):
+        await catalog.entry("acme", f"p{number}", None)
+    assert len(catalog._latest) == len(catalog._entries) == 3
+    assert ("acme", "p9") in catalog._latest
+
+
+async def test_the_estimates_in_memory_are_bounded_and_what_was_forgotten_is_not_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(durations_module, "MAX_PIPELINES", 3)
+    store: Any = Store()
+    durations = Durations(store)
+    for number in range(10):
+        durations.measured("acme", f"p{number}", "a", 5.0)
+        durations.gave_up("acme", f"p{number}")
+        durations.measured("acme", "often", "a", 5.0)
+    assert len(durations._measured) == len(durations._given_up) == 3
+    assert durations.of("acme", "often")["a"].weight > 1
+    assert durations.of("acme", "p0") == {}
+    await durations.keep()
+    assert {row[1] for row in store.kept} == {"often", "p8", "p9"}
+
+
+async def test_requests_beyond_the_limit_are_told_to_come_back_but_health_is_answered() -> None:
+    release, sent = asyncio.Event(), []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await release.wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    limited = RequestLimit(app, limit=2)
+    scope: Any = {"type": "http", "path": "/v1/runs", "method": "GET", "headers": []}
+    receive: Any = SimpleNamespace
+    waiting = [asyncio.create_task(limited(scope, receive, send)) for _ in range(2)]
+    await asyncio.sleep(0)
+
+    await limited(scope, receive, send)
+    assert sent[0]["status"] == 503
+    assert dict(sent[0]["headers"])[b"retry-after"] == b"1"
+    assert b"api_full" in sent[1]["body"]
+
+    health = asyncio.create_task(limited({**scope, "path": "/v1/health"}, receive, send))
+    await asyncio.sleep(0)
+    assert not health.done()
+    release.set()
+    await asyncio.gather(*waiting, health)
+    sent.clear()
+    await limited(scope, receive, send)
+    assert sent == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        asyncpg.DiskFullError("could not extend file: No space left on device"),
+        asyncpg.TooManyConnectionsError("sorry, too many clients already"),
+        asyncpg.exceptions.OutOfMemoryError("out of memory"),
+    ],
+)
+async def test_a_database_that_is_short_of_something_is_away_and_says_of_what(
+    error: asyncpg.PostgresError,
+) -> None:
+    app, sent = FastAPI(), []
+    add_error_handlers(app)
+
+    @app.get("/asked")
+    async def asked() -> None:
+        raise error
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    scope: Any = {"type": "http", "path": "/asked", "method": "GET", "headers": []}
+    await app({**scope, "query_string": b"", "root_path": ""}, receive, send)
+    assert sent[0]["status"] == 503
+    assert b"retry-after" in dict(sent[0]["headers"])
+    body = json.loads(sent[1]["body"])["error"]
+    assert body["code"] == "database_unavailable"
+    assert str(error) in body["message"]
