@@ -11,6 +11,7 @@ from hocket.gateway.backends.protocol import BackendTimedOut, Chunk, Chunks
 from hocket.gateway.cancellation import Cancellation
 from hocket.gateway.core import asked
 from hocket.gateway.core.estimate import WORST_OUTPUT_TOKENS
+from hocket.gateway.core.openai_api import MAX_CALL_TOKENS
 from hocket.gateway.core.unmetered import FASTEST_TOKENS_PER_S, used
 from hocket.schemas.messages import CallReply, CallRequest, Completion
 from routing_rig import BOUND_S, Rig, Scripted, backend, hangs, request, says
@@ -178,6 +179,13 @@ def test_several_answers_and_prompts_count_each() -> None:
     several = request(messages=(), openai={"path": "completions", "body": body})
     made = used(several, Completion(), cut=True, goes_on=True, elapsed_ms=1.0)
     assert (asked.choices(several), made.output_tokens) == (12, 120)
+
+
+def test_no_estimate_is_more_than_a_record_can_hold() -> None:
+    body = {"n": 128, "max_tokens": 10**9}
+    most = request(messages=(), openai={"path": "chat/completions", "body": body})
+    made = used(most, Completion(), cut=True, goes_on=True, elapsed_ms=1.0)
+    assert made.output_tokens == MAX_CALL_TOKENS
 
 
 def test_an_answer_without_usage_is_booked_by_its_text() -> None:

@@ -42,6 +42,8 @@ from hocket.schemas.messages import (
 
 log = structlog.get_logger()
 
+MAX_EXPECTED_USD = 1e11
+"""More than this nothing is said to cost beforehand."""
 MAX_TURNS = 8
 """Gateways that begin one call after each other, because the one before was killed."""
 
@@ -167,7 +169,7 @@ class Attempts:
             backend=place.spec.name,
             replica=place.spec.replica,
             gateway=self._gateway,
-            expected_usd=Decimal(f"{expected_usd:.9f}"),
+            expected_usd=Decimal(f"{min(expected_usd, MAX_EXPECTED_USD):.9f}"),
             started_at_ms=self._now_ms(),
             deadline_at_ms=call.request.deadline_at_ms,
         )

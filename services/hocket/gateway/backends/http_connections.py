@@ -20,6 +20,8 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from hocket.gateway.backends.http_origin import Origin
 
 KEEP_ALIVE_S = 30.0
+MAX_PIECES = 1_024
+"""Pieces of a body that are held one by one."""
 MAX_HEAD_BYTES = 64 * 1024
 """What the headers of one reply may have."""
 _INFORMATIONAL = range(100, 200)
@@ -191,6 +193,11 @@ class _Connection(asyncio.Protocol):
             self._unkept = True
             if not self._whole:
                 self._fail(self._fault or ReplyBroken(f"it is not HTTP: {error}"))
+        if not self._read_head:
+            self._unread_head_bytes += len(data)
+            if self._unread_head_bytes > MAX_HEAD_BYTES:  # the parser tells of whole headers only
+                self._fail(ReplyBroken(f"its headers have more than {MAX_HEAD_BYTES} bytes"))
+                self.abort()
         if self._whole and not self._waiting.done():
             self._kept_alive = self._persists and not self._unkept
             self._end()
@@ -210,7 +217,7 @@ class _Connection(asyncio.Protocol):
         if encoding != "identity":
             self._fail(ReplyBroken(f"it is encoded as {encoding[:40]}, which was not asked for"))
             return
-        response = Response(self._status, self._headers, b"".join(self._body))
+        response = Response(self._status, self._headers, bytes(self._more) + b"".join(self._body))
         self._waiting.set_result(response)
 
     def _fail(self, error: Exception) -> None:
@@ -223,7 +230,8 @@ class _Connection(asyncio.Protocol):
         self._status = 0
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
-        self._head_bytes = self._body_bytes = 0
+        self._more = bytearray()
+        self._head_bytes = self._body_bytes = self._unread_head_bytes = 0
         self._read_head = self._bounded = self._whole = False
         self._persists = self._unkept = False
         self._fault: Exception | None = None
@@ -253,6 +261,11 @@ class _Connection(asyncio.Protocol):
         if self._body_bytes > self._max_bytes:
             self._refuse(ReplyTooLarge())
         self._body.append(body)
+        if (
+            len(self._body) >= MAX_PIECES
+        ):  # very many small pieces take much more than what they hold
+            self._more += b"".join(self._body)
+            self._body.clear()
 
     def on_message_complete(self) -> None:
         if self._read_head:

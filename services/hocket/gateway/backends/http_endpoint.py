@@ -37,15 +37,23 @@ from hocket.gateway.backends.protocol import (
     BackendTimedOut,
     BackendUnreachable,
 )
+from hocket.gateway.core.json_size import MAX_VALUES, few_values
+from hocket.gateway.core.openai_api import BYTES_PER_TOKEN
+from hocket.schemas.messages import Completion
 
 MAX_REPLY_BYTES = 32 * 1024 * 1024
 MAX_EVENT_BYTES = 4 * 1024 * 1024
 MAX_REASON_CHARS = 500
+REDACTED = "[redacted]"
 CONNECT_TIMEOUT_MS = 10_000.0
 KEEPALIVE_TIMEOUT_S = 30.0
 REST_MS = 1_000.0
 """How long a backend rests after a 429 that does not say."""
 MAX_REST_MS = 300_000.0
+
+
+_WHOLE = Completion(output_tokens=MAX_REPLY_BYTES // BYTES_PER_TOKEN, estimated=True)
+"""What is known of a reply that is too large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +76,17 @@ class HttpEndpoint:
         headers: Mapping[str, str],
         limit: int,
         now_ms: Callable[[], float],
+        secret: str = "",
     ) -> None:
         self._component = component
         self._base_url = base_url
         self._now_ms = now_ms
+        self._secret = secret
+        self._secret_bytes = secret.encode("utf-8", "replace")
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=limit, keepalive_timeout=KEEPALIVE_TIMEOUT_S),
-            headers=headers,
+            headers={"Accept-Encoding": "identity", **headers},
+            auto_decompress=False,  # what was not asked for is refused, however small it came
             cookie_jar=aiohttp.DummyCookieJar(),
         )
         origin = Origin.of(base_url)
@@ -108,8 +120,10 @@ class HttpEndpoint:
                 if response.status != 200:
                     raise self._failure(response.status, response.headers, received)
                 return Reply(response.headers, received)
-        except (TimeoutError, aiohttp.ClientError) as error:
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise self._unanswered(error, timeout_ms) from error
+        except ValueError as error:
+            raise self._unsendable(error) from error
 
     @asynccontextmanager
     async def opened(
@@ -123,31 +137,49 @@ class HttpEndpoint:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Make a request and give its response to be read inside the block; what fails there is a
         BackendError too."""
+        reading = False
         try:
             async with self._asked(method, path, content, headers, timeout_ms) as response:
                 if response.status != 200:
                     received = await self.bounded(response)
                     raise self._failure(response.status, response.headers, received)
+                reading = True
                 yield response
-        except (TimeoutError, aiohttp.ClientError) as error:
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise self._unanswered(error, timeout_ms) from error
+        except ValueError as error:
+            if reading:
+                raise
+            raise self._unsendable(error) from error
 
     def malformed(self, reason: str, **fields: Any) -> BackendReplyMalformed:
         """Return the error for a reply that makes no sense."""
-        return BackendReplyMalformed(component=self._component, reason=reason, **fields)
+        told = self.redacted(reason)
+        return BackendReplyMalformed(component=self._component, reason=told, **fields)
+
+    def redacted(self, text: str) -> str:
+        """Return a text of the server without our key."""
+        return text.replace(self._secret, REDACTED) if self._secret else text
 
     def object_of(self, content: bytes) -> dict[str, Any]:
-        """Return a reply's JSON object, or raise BackendReplyMalformed."""
+        """Return a reply's JSON object, or raise BackendReplyMalformed. A key of ours in it does not go
+        on to the caller."""
+        if self._secret_bytes and self._secret_bytes in content:
+            content = content.replace(self._secret_bytes, REDACTED.encode())
+        written = Completion(output_tokens=len(content) // BYTES_PER_TOKEN, estimated=True)
+        if not few_values(content):
+            raise self.malformed(f"it has more than {MAX_VALUES} values", spent=written)
         try:
-            value = from_json(content)
+            value = from_json(content, allow_inf_nan=False)
         except ValueError as error:
-            raise self.malformed(f"not JSON: {_cut(content)}") from error
+            raise self.malformed(f"not JSON: {_cut(content)}", spent=written) from error
         if not isinstance(value, dict):
-            raise self.malformed(f"not a JSON object: {_cut(content)}")
+            raise self.malformed(f"not a JSON object: {_cut(content)}", spent=written)
         return value
 
     async def events(self, response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
         """Yield the JSON objects of a stream of server-sent events, until it says `[DONE]` or ends."""
+        self._check_encoding(response)
         left = b""
         size = 0
         async for received in response.content.iter_any():
@@ -155,7 +187,8 @@ class HttpEndpoint:
             *lines, left = (left + received).split(b"\n")
             if size > MAX_REPLY_BYTES or len(left) > MAX_EVENT_BYTES:
                 response.close()
-                raise self.malformed(f"its stream has more than {MAX_REPLY_BYTES} bytes")
+                limit = MAX_REPLY_BYTES if size > MAX_REPLY_BYTES else MAX_EVENT_BYTES
+                raise self.malformed(f"its stream, or one event of it, has more than {limit} bytes")
             for line in lines:
                 if not line.startswith(b"data:"):
                     continue  # an empty line, a comment, or a field that this API does not use
@@ -166,13 +199,20 @@ class HttpEndpoint:
 
     async def bounded(self, response: aiohttp.ClientResponse) -> bytes:
         """Read a whole reply of at most MAX_REPLY_BYTES."""
+        self._check_encoding(response)
         content = bytearray()
         async for chunk in response.content.iter_any():
             content += chunk
             if len(content) > MAX_REPLY_BYTES:
                 response.close()
-                raise self.malformed(f"it has more than {MAX_REPLY_BYTES} bytes")
+                raise self.malformed(f"it has more than {MAX_REPLY_BYTES} bytes", spent=_WHOLE)
         return bytes(content)
+
+    def _check_encoding(self, response: aiohttp.ClientResponse) -> None:
+        encoding = response.headers.get("Content-Encoding", "identity")
+        if encoding.lower() != "identity":
+            response.close()
+            raise self.malformed(f"it is encoded as {encoding[:40]}, which was not asked for")
 
     async def _sent(
         self,
@@ -193,13 +233,13 @@ class HttpEndpoint:
                 connect_ms=min(timeout_ms, CONNECT_TIMEOUT_MS),
             )
         except ReplyTooLarge:
-            raise self.malformed(f"it has more than {MAX_REPLY_BYTES} bytes") from None
+            raise self.malformed(
+                f"it has more than {MAX_REPLY_BYTES} bytes", spent=_WHOLE
+            ) from None
         except (TimeoutError, ConnectingTimedOut, OSError, ReplyBroken) as error:
             raise self._unanswered(error, timeout_ms) from error
         except ValueError as error:
-            raise BackendRefused(
-                component=self._component, status="request", reason=str(error)
-            ) from error
+            raise self._unsendable(error) from error
         if response.status != 200:
             raise self._failure(response.status, response.headers, response.content)
         return Reply(response.headers, response.content)
@@ -229,14 +269,19 @@ class HttpEndpoint:
             return BackendUnreachable(component=self._component, reason="the connection timed out")
         if isinstance(error, TimeoutError):
             return BackendTimedOut(component=self._component, timeout_ms=round(timeout_ms))
-        reason = str(error) or type(error).__name__
+        reason = self.redacted(str(error) or type(error).__name__)[:MAX_REASON_CHARS]
         return BackendUnreachable(component=self._component, reason=reason)
+
+    def _unsendable(self, error: ValueError) -> BackendRefused:
+        """Return the error for a request that cannot be sent: a header or URL that is none."""
+        reason = self.redacted(str(error))[:MAX_REASON_CHARS]
+        return BackendRefused(component=self._component, status="request", reason=reason)
 
     def _failure(self, status: int, headers: Mapping[str, str], content: bytes) -> BackendError:
         fields: dict[str, Any] = {
             "component": self._component,
             "status": status,
-            "reason": _reason(content),
+            "reason": self.redacted(_reason(content)),
         }
         if status == 429:
             now_ms = self._now_ms()

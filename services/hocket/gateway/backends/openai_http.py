@@ -11,7 +11,7 @@ import aiohttp
 from opentelemetry import propagate
 from pydantic_core import to_json
 
-from hocket.gateway.backends.http_endpoint import HttpEndpoint
+from hocket.gateway.backends.http_endpoint import MAX_REASON_CHARS, HttpEndpoint
 from hocket.gateway.backends.protocol import (
     BackendBroken,
     BackendError,
@@ -20,6 +20,7 @@ from hocket.gateway.backends.protocol import (
     Chunks,
 )
 from hocket.gateway.core.openai_api import (
+    BYTES_PER_TOKEN,
     EMBEDDINGS,
     Assembly,
     ReplyUnreadable,
@@ -40,10 +41,16 @@ class OpenAIBackend:
     def __init__(self, spec: BackendSpec, now_ms: Callable[[], float]) -> None:
         self._spec = spec
         headers = {"Content-Type": "application/json"}
-        if spec.api_key is not None:
-            headers["Authorization"] = f"Bearer {spec.api_key.get_secret_value()}"
+        secret = "" if spec.api_key is None else spec.api_key.get_secret_value()
+        if secret:
+            headers["Authorization"] = f"Bearer {secret}"
         self._endpoint = HttpEndpoint(
-            spec.name, spec.base_url, headers=headers, limit=spec.limit, now_ms=now_ms
+            spec.name,
+            spec.base_url,
+            headers=headers,
+            limit=spec.limit,
+            now_ms=now_ms,
+            secret=secret,
         )
 
     async def call(
@@ -55,7 +62,7 @@ class OpenAIBackend:
         propagate.inject(headers)
         if chunks is not None and path != EMBEDDINGS:
             return await self._streamed(request, path, headers, timeout_ms, chunks)
-        content = to_json(outgoing(request, self._spec.target, stream=False))
+        content = _encoded(outgoing(request, self._spec.target, stream=False))
         reply = await self._endpoint.send(
             "POST", path, content, headers=headers, timeout_ms=timeout_ms
         )
@@ -79,7 +86,7 @@ class OpenAIBackend:
         began = False
         try:
             async with self._endpoint.opened(
-                "POST", path, to_json(body), headers=headers, timeout_ms=timeout_ms
+                "POST", path, _encoded(body), headers=headers, timeout_ms=timeout_ms
             ) as response:
                 began = True
                 if response.content_type != EVENT_STREAM:
@@ -102,7 +109,8 @@ class OpenAIBackend:
     def _chunk(self, request: CallRequest, event: dict[str, Any], assembly: Assembly) -> Chunk:
         if (said := event.get("error")) is not None:
             message = said.get("message") if isinstance(said, dict) else said
-            raise BackendBroken(component=self._spec.name, status="stream", reason=str(message))
+            reason = self._endpoint.redacted(str(message))[:MAX_REASON_CHARS]
+            raise BackendBroken(component=self._spec.name, status="stream", reason=reason)
         try:
             piece = assembly.add(event)
         except ReplyUnreadable as error:
@@ -125,7 +133,15 @@ class OpenAIBackend:
         try:
             return completion(request, self._endpoint.object_of(content))
         except ReplyUnreadable as error:
-            raise self._malformed(error) from error
+            spent = error.spent
+            if spent is None or spent.estimated:
+                spent = Completion(output_tokens=len(content) // BYTES_PER_TOKEN, estimated=True)
+            raise self._endpoint.malformed(error.reason, spent=spent) from error
 
     def _malformed(self, error: ReplyUnreadable) -> BackendReplyMalformed:
         return self._endpoint.malformed(error.reason, spent=error.spent)
+
+
+def _encoded(body: dict[str, Any]) -> bytes:
+    """Return a body as JSON, which knows no infinity: 1e400 becomes null."""
+    return to_json(body, inf_nan_mode="null")

@@ -97,7 +97,7 @@ def parse_access(section: object, environment: Mapping[str, str]) -> Access:
             cure = "Use 1 to 63 letters, digits, `-` or `_`."
             raise wrong(found.at("tenant"), "it is not a name", cure)
         models = found.tags("models") if "models" in found else None
-        keys[sha256] = Key(found.text("name"), tenant, models)
+        keys[sha256] = Key(found.name("name"), tenant, models)
     if len(keys) > MAX_KEYS:
         raise wrong("access.keys", "they are too many", f"List up to {MAX_KEYS}.")
     return Access(keys)

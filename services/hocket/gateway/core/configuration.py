@@ -24,6 +24,7 @@ from hocket.gateway.core.fields import (
     HTTP_SCHEMES,
     PRICE_FIELDS,
     Fields,
+    check_name,
     checked_prices,
     wrong,
 )
@@ -142,6 +143,7 @@ def _read_models(models: Fields, draft: Draft) -> None:
         where = models.at(str(name))
         if not isinstance(name, str) or not name:
             raise wrong(where, "the model's name is not text", "Put quotes around it.")
+        check_name(name, where)
         if isinstance(models.raw(name), str):
             draft.add_alias(name, models.raw(name), where)
             continue
@@ -245,7 +247,7 @@ def _retries(model: Fields) -> int | None:
 def _backends(entry: Fields, default_name: str, rule: BreakerRule) -> list[BackendSpec]:
     """Return the replicas of one backend."""
     entry.only(_BACKEND_FIELDS)
-    name = entry.text("name") if "name" in entry else default_name
+    name = entry.name("name") if "name" in entry else default_name
     kind: BackendKind = entry.choice(
         "kind", ("openai", "function", "triton"), "function" if "function" in entry else "openai"
     )
@@ -314,7 +316,7 @@ def _servers(entry: Fields, common: dict[str, Any], schemes: tuple[str, ...]) ->
         replica = entry.of({"base_url": one} if isinstance(one, str) else one, where)
         replica.only(_REPLICA_FIELDS)
         fields = common | {
-            "replica": replica.text("name") if "name" in replica else str(index + 1),
+            "replica": replica.name("name") if "name" in replica else str(index + 1),
             "limit": _limit(replica, common["limit"]),
             "api_key": replica.secret("api_key") or api_key,
             "base_url": replica.url("base_url", schemes),

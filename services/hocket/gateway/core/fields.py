@@ -7,6 +7,7 @@ A `Fields` is one mapping of the file at its place (`models.writer.backends[0]`)
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
@@ -20,6 +21,10 @@ MAX_DURATION_MS = 86_400_000.0
 MAX_DIGITS = 28
 """Digits of a price, wherever its point is."""
 MAX_TAG_CHARS = 64
+MAX_NAME_CHARS = 200
+MAX_URL_CHARS = 2_048
+MAX_SAID_CHARS = 1_000
+"""What an error says of a field, of its fault, and of the cure."""
 
 PRICE_FIELDS = ("input_usd_per_mtok", "output_usd_per_mtok", "cached_usd_per_mtok", "request_usd")
 
@@ -27,8 +32,13 @@ Choice = TypeVar("Choice", bound=str)
 
 
 def wrong(where: str, reason: str, cure: str) -> RoutingInvalid:
-    """Return the error for a field."""
-    return RoutingInvalid(field=where, reason=reason, cure=cure)
+    """Return the error for a field; what it quotes of the file is cut."""
+    return RoutingInvalid(
+        **{
+            name: text if len(text) <= MAX_SAID_CHARS else f"{text[:MAX_SAID_CHARS]} ..."
+            for name, text in (("field", where), ("reason", reason), ("cure", cure))
+        }
+    )
 
 
 class Fields:
@@ -100,6 +110,12 @@ class Fields:
             raise wrong(self.at(name), f"the environment variable {variable} is not set", cure)
         return self._environment[variable]
 
+    def name(self, name: str) -> str:
+        """Return a text that can stand in records: short, on one line."""
+        value = self.text(name)
+        check_name(value, self.at(name))
+        return value
+
     def secret(self, name: str) -> SecretStr | None:
         """Return a text that is never printed, or None."""
         return SecretStr(self.text(name)) if name in self else None
@@ -107,10 +123,20 @@ class Fields:
     def url(self, name: str, schemes: tuple[str, ...] = HTTP_SCHEMES) -> str:
         """Return a URL of one of some schemes without a slash at its end."""
         value = self.text(name)
-        if value.startswith(schemes) and value.split("://", 1)[1].strip("/"):
-            return value.rstrip("/")
         cure = "Write for example http://127.0.0.1:8000/v1."
-        raise wrong(self.at(name), f"it is not a URL ({', '.join(schemes)})", cure)
+        try:
+            parts = urlsplit(value)
+            host, _ = parts.hostname, parts.port
+        except ValueError:  # a port or an IPv6 address that is none
+            host, parts = None, urlsplit("")
+        if parts.username is not None or parts.password is not None:
+            raise wrong(self.at(name), "it has a name or password in it", "Set `api_key` instead.")
+        plain = value.isascii() and value.isprintable() and " " not in value
+        if not host or not plain or not value.startswith(schemes) or len(value) > MAX_URL_CHARS:
+            raise wrong(self.at(name), f"it is not a URL ({', '.join(schemes)})", cure)
+        if parts.fragment:
+            raise wrong(self.at(name), "it has a fragment (`#...`)", cure)
+        return value.rstrip("/")
 
     def choice(self, name: str, choices: tuple[Choice, ...], default: Choice) -> Choice:
         """Return one of some words."""
@@ -207,6 +233,13 @@ class Fields:
                 cure = f"Write words of up to {MAX_TAG_CHARS} characters, e.g. `precision: fp8`."
                 raise wrong(found.at(str(label)), "it is not a word", cure)
         return tuple(sorted((label, found.raw(label)) for label in found))
+
+
+def check_name(value: str, where: str) -> None:
+    """Raise RoutingInvalid for a name that cannot stand in records."""
+    if len(value) > MAX_NAME_CHARS or not value.isprintable():
+        cure = f"Use up to {MAX_NAME_CHARS} printable characters."
+        raise wrong(where, "it cannot be a name", cure)
 
 
 def checked_prices(prices: Prices, where: str) -> Prices:

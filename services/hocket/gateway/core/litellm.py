@@ -100,7 +100,7 @@ def read(section: Fields, draft: Draft) -> None:
         entry = section.of(item, f"model_list[{index}]")
         params = entry.of(entry.raw("litellm_params"), entry.at("litellm_params"))
         info = entry.under("model_info")
-        model = entry.text("model_name")
+        model = entry.name("model_name")
         served = backends.setdefault(model, [])
         name = str(info.raw("id") or f"{model}-{len(served) + 1}")
         served.append(_backend(name, params, info, rule, timeout_ms))

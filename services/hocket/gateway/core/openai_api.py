@@ -7,14 +7,18 @@ other is written from its messages. `plain` is the way back, for backends that d
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, cast
 
-from hocket.gateway.core.price import MAX_TOKENS
 from hocket.gateway.core.prompt import chat_messages
 from hocket.schemas.messages import CallRequest, ChatMessage, Completion
 
 CHAT, COMPLETIONS, EMBEDDINGS = "chat/completions", "completions", "embeddings"
 BYTES_PER_TOKEN = 4
+MAX_CALL_TOKENS = 100_000_000
+"""More tokens than any model takes or gives in one call: a count above it is not believed."""
+MAX_TOOL_CALLS = 1_024
+"""Calls of tools in one answer."""
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
 
@@ -146,8 +150,8 @@ def _embedded(request: CallRequest, reply: Mapping[str, Any], used: Completion) 
             assert isinstance(reply["data"], list)
             return {"finish_reason": "stop"}
         items = sorted(reply["data"], key=lambda item: int(item["index"]))
-        vectors = tuple(tuple(map(float, item["embedding"])) for item in items)
-    except (KeyError, TypeError, ValueError, AssertionError) as error:
+        vectors = tuple(tuple(map(_number, item["embedding"])) for item in items)
+    except (KeyError, TypeError, ValueError, OverflowError, AssertionError) as error:
         raise ReplyUnreadable("it has no `data` with embeddings", used) from error
     if len(vectors) != len(request.embed):
         reason = f"{len(vectors)} embeddings for {len(request.embed)} texts"
@@ -189,7 +193,7 @@ class Assembly:
             if not choices:
                 return Piece("", is_usage=chunk.get("usage") is not None)
             text = "".join(self._taken(choice) for choice in choices)
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise ReplyUnreadable("a chunk has no `choices`", self.spent) from error
         return Piece(text)
 
@@ -224,10 +228,14 @@ class Assembly:
         if text:
             self._texts.append(text)
         reason = choice.get("finish_reason")
-        self._reason = reason if isinstance(reason, str) else self._reason
+        if not isinstance(reason, str | None):
+            raise ReplyUnreadable("`finish_reason` is not text", self.spent)
+        self._reason = reason or self._reason
         return text
 
     def _merge(self, delta: Mapping[str, Any]) -> None:
+        if len(self._calls) >= MAX_TOOL_CALLS:
+            raise ReplyUnreadable(f"it has more than {MAX_TOOL_CALLS} `tool_calls`", self.spent)
         known = self._calls.setdefault(
             int(delta.get("index", 0)),
             {"id": "", "type": "function", "function": {"name": "", "arguments": ""}},
@@ -317,9 +325,15 @@ def _count(found: Mapping[str, Any], name: str) -> int:
     value = found.get(name)
     if value is None:
         return 0
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_CALL_TOKENS:
         return value
     raise ReplyUnreadable(f"`usage.{name}` is not a count of tokens")
+
+
+def _number(value: Any) -> float:
+    if not isinstance(value, int | float) or not isfinite(value):
+        raise ValueError("an embedding holds finite numbers")
+    return float(value)
 
 
 def _json_or_none(text: str) -> Any:

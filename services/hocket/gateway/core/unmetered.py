@@ -10,6 +10,7 @@ configuration says `stops_on_disconnect`: then only what it can have written unt
 
 from hocket.gateway.core import asked
 from hocket.gateway.core.estimate import WORST_OUTPUT_TOKENS
+from hocket.gateway.core.openai_api import MAX_CALL_TOKENS
 from hocket.schemas.messages import CallRequest, Completion
 
 BYTES_PER_TOKEN = 4
@@ -41,6 +42,7 @@ def _output_tokens(
     request: CallRequest, seen: Completion, *, cut: bool, goes_on: bool, elapsed_ms: float
 ) -> int:
     most = asked.choices(request) * (asked.max_tokens(request) or WORST_OUTPUT_TOKENS)
+    most = min(most, MAX_CALL_TOKENS)
     known = max(seen.output_tokens, _tokens(seen.text))
     if not cut:
         return min(known, max(most, seen.output_tokens))

@@ -115,7 +115,7 @@ def failed(body: dict[str, Any]) -> bytes:
 
 
 def _encoded(event: dict[str, Any]) -> bytes:
-    return b"data: " + to_json(event) + b"\n\n"
+    return b"data: " + to_json(event, inf_nan_mode="null") + b"\n\n"
 
 
 def _head(asked: Asked, kind: str) -> dict[str, Any]:

@@ -382,7 +382,9 @@ def _json(
     body: dict[str, Any], headers: Mapping[str, str] | None = None, status: int = 200
 ) -> web.Response:
     return web.Response(
-        body=to_json(body), status=status, headers=JSON if headers is None else {**JSON, **headers}
+        body=to_json(body, inf_nan_mode="null"),
+        status=status,
+        headers=JSON if headers is None else {**JSON, **headers},
     )
 
 

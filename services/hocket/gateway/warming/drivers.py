@@ -116,7 +116,9 @@ class WebhookDriver:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 async with self._open().post(url, allow_redirects=False) as response:
-                    status, said = response.status, await response.text()
+                    status = response.status
+                    content = await response.content.read(MAX_SAID)
+                    said = content.decode("utf-8", "replace")
                 if status >= _OK:
                     reason = f"{url} answered with status {status}: {said[:MAX_SAID]}"
                     raise StartFailed(replica=self._key, action=action, reason=reason)

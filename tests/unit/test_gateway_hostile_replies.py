@@ -1,0 +1,266 @@
+"""Replies of a backend that means harm: each costs its call a typed error, and little memory.
+
+Over TCP, from a server that says whatever bytes the test wants.
+"""
+
+import asyncio
+import gzip
+import json
+import resource
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from hocket.gateway.backends import http_endpoint
+from hocket.gateway.backends.openai_http import OpenAIBackend
+from hocket.gateway.backends.protocol import BackendError, Chunk
+from hocket.gateway.core.table import BackendSpec
+from hocket.gateway.http_door.answers import Asked, whole
+from hocket.gateway.http_door.door import _json
+from hocket.kit import clock
+from hocket.schemas.messages import CallReply, CallRequest, ChatMessage, Completion
+
+SECRET = "sk-very-secret-0123456789"
+BOUND_S = 60.0
+MAX_GROWTH_KB = 300 * 1024
+Says = Callable[[asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def saying(says: Says, **fields: Any) -> AsyncIterator[OpenAIBackend]:
+    """A backend whose server answers each request so."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            (length,) = [
+                int(line.split(b":")[1])
+                for line in head.split(b"\r\n")
+                if line.lower().startswith(b"content-length")
+            ]
+            await reader.readexactly(length)
+            await says(writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    spec = BackendSpec(
+        "it",
+        "openai",
+        "m",
+        base_url=f"http://127.0.0.1:{port}/v1",
+        api_key=SecretStr(SECRET),
+        **fields,
+    )
+    backend = OpenAIBackend(spec, clock.now_ms)
+    try:
+        yield backend
+    finally:
+        await backend.close()
+        server.close()
+
+
+def reply(
+    content: bytes, *headers: str, status: str = "200 OK", kind: str = "application/json"
+) -> Says:
+    async def says(writer: asyncio.StreamWriter) -> None:
+        lines = [
+            f"HTTP/1.1 {status}",
+            f"Content-Type: {kind}",
+            f"Content-Length: {len(content)}",
+            *headers,
+        ]
+        writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + content)
+        await writer.drain()
+
+    return says
+
+
+def stream(*events: bytes, last: bytes = b"data: [DONE]\n\n") -> Says:
+    return reply(
+        b"".join([*(b"data: " + e + b"\n\n" for e in events), last]), kind="text/event-stream"
+    )
+
+
+def endless(head: str, piece: bytes) -> Says:
+    async def says(writer: asyncio.StreamWriter) -> None:
+        writer.write(head.encode())
+        while not writer.is_closing():
+            writer.write(piece)
+            await writer.drain()
+
+    return says
+
+
+def chat(usage: Any = None, **choice: Any) -> bytes:
+    message = {"role": "assistant", "content": "tidal"}
+    body = {"choices": [{"message": message, "finish_reason": "stop", **choice}]}
+    return json.dumps(body | ({} if usage is None else {"usage": usage})).encode()
+
+
+def delta(**fields: Any) -> bytes:
+    return json.dumps({"choices": [{"index": 0, "delta": {}, **fields}]}).encode()
+
+
+OK = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+SSE = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+BOMB = gzip.compress(b'{"a": "' + b"x" * 200_000_000 + b'"}')
+USAGE = {"prompt_tokens": 1, "completion_tokens": 1}
+
+WHOLE = {
+    "huge": endless(OK + "\r\n", b"x" * 65_536),
+    "huge in tiny chunks": endless(
+        OK + "Transfer-Encoding: chunked\r\n\r\n", b"2\r\nxx\r\n" * 8_192
+    ),
+    "values": reply(b'{"a":[' + b"[]," * 2_500_000 + b"[]]}"),
+    "deep": reply(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+    "headers": endless("HTTP/1.1 200 OK\r\n", b"X-A: " + b"a" * 8_000 + b"\r\n"),
+    "one header": endless("HTTP/1.1 200 OK\r\nX-A: ", b"a" * 65_536),
+    "gzip": reply(BOMB, "Content-Encoding: gzip"),
+    "redirect": reply(b"", "Location: file:///etc/passwd", status="302 Found"),
+    "redirect home": reply(b"", "Location: http://169.254.169.254/", status="307 Temporary"),
+    "not utf-8": reply(b'{"choices": [{"message": {"content": "\xff\xfe"}}]}'),
+    "surrogate": reply(b'{"choices": [{"message": {"content": "\\ud800"}}]}'),
+    "nan": reply(b'{"choices": [{"message": {"content": "a"}, "x": NaN}]}'),
+    "negative usage": reply(chat({"prompt_tokens": -1, "completion_tokens": 1})),
+    "usage beyond belief": reply(chat({"prompt_tokens": 1, "completion_tokens": 10**9})),
+    "usage beyond integers": reply(chat({"prompt_tokens": 2**70})),
+    "usage of 1e400": reply(b'{"usage": {"prompt_tokens": 1e400}}'),
+    "usage of text": reply(chat({"prompt_tokens": "1"})),
+    "usage as a list": reply(chat([1])),
+    "finish reason": reply(chat(USAGE, finish_reason={"a": 1})),
+    "choices": reply(b'{"choices": {"a": 1}}'),
+    "content": reply(chat(USAGE, message={"content": {"a": 1}})),
+    "tool calls": reply(chat(USAGE, message={"content": "", "tool_calls": 7})),
+    "not http": reply(b"", status="abc"),
+    "cut": reply(b"", "Content-Length: 5"),
+}
+STREAMS = {
+    "no newline": endless(SSE + "\r\n", b"data: " + b"x" * 65_536),
+    "no end": endless(SSE + "\r\n", b"data: " + delta(delta={"content": "a"}) + b"\n\n"),
+    "comments": endless(SSE + "\r\n", b": keep alive\n\n" * 4_096),
+    "gzip": reply(BOMB, "Content-Encoding: gzip", kind="text/event-stream"),
+    "headers": endless("HTTP/1.1 200 OK\r\n", b"X-A: " + b"a" * 8_000 + b"\r\n"),
+    "redirect": reply(b"", "Location: file:///etc/passwd", status="302 Found"),
+    "finish reason": stream(delta(finish_reason={"a": 1})),
+    "index": stream(delta(delta={"tool_calls": [{"index": "x"}]})),
+    "index of 1e400": stream(b'{"choices":[{"delta":{"tool_calls":[{"index":1e400}]}}]}'),
+    "arguments": stream(delta(delta={"tool_calls": [{"function": {"arguments": 7}}]})),
+    "delta": stream(delta(delta=7)),
+    "choices": stream(b'{"choices": "abc"}', b'{"choices": 7}'),
+    "tools without end": stream(
+        *(delta(delta={"tool_calls": [{"index": n}]}) for n in range(5_000))
+    ),
+    "usage": stream(b'{"choices": [], "usage": {"completion_tokens": -5}}'),
+    "error": stream(json.dumps({"error": {"message": "x" * 1_000_000}}).encode()),
+    "error of a list": stream(b'{"error": [1, 2]}'),
+    "not json": stream(b"{"),
+    "a list": stream(b"[]"),
+    "nothing": stream(),
+}
+
+
+@pytest.fixture(autouse=True)
+def replies_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is too large is so sooner, for the tests to be quick."""
+    monkeypatch.setattr(http_endpoint, "MAX_REPLY_BYTES", 8 * 1024 * 1024)
+
+
+async def asked(backend: OpenAIBackend, *, streamed: bool = False, **fields: Any) -> Completion:
+    request = CallRequest.model_validate(
+        {
+            "call_id": "c",
+            "model": "writer",
+            "messages": (ChatMessage(role="user", content="How often?"),),
+            "deadline_at_ms": clock.now_ms() + 60_000,
+            **fields,
+        }
+    )
+
+    async def take(chunk: Chunk) -> None:
+        json.dumps(chunk.openai)
+
+    chunks = take if streamed else None
+    return await backend.call(request, timeout_ms=30_000, chunks=chunks)
+
+
+async def failure(says: Says, *, streamed: bool) -> BackendError:
+    """Return the error that a reply costs its call, within a bound of memory."""
+    before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    async with saying(says) as backend, asyncio.timeout(BOUND_S):
+        with pytest.raises(BackendError) as failed:
+            await asked(backend, streamed=streamed)
+    grown_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb
+    assert grown_kb < MAX_GROWTH_KB
+    assert failed.value.code != "backend_timed_out"
+    assert len(str(failed.value)) < 2_000
+    assert min(failed.value.spent.input_tokens, failed.value.spent.output_tokens) >= 0
+    return failed.value
+
+
+@pytest.mark.parametrize("says", WHOLE.values(), ids=WHOLE.keys())
+async def test_a_hostile_reply_is_a_typed_error(says: Says) -> None:
+    await failure(says, streamed=False)
+
+
+@pytest.mark.parametrize("says", STREAMS.values(), ids=STREAMS.keys())
+async def test_a_hostile_stream_is_a_typed_error(says: Says) -> None:
+    await failure(says, streamed=True)
+
+
+@pytest.mark.parametrize("value", ["NaN", "1e400", '"1"', "null", "[1]"])
+async def test_an_embedding_holds_finite_numbers(value: str) -> None:
+    body = f'{{"data": [{{"index": 0, "embedding": [1.5, {value}]}}]}}'.encode()
+    async with saying(reply(body)) as backend:
+        with pytest.raises(BackendError):
+            await asked(backend, messages=(), embed=("a",))
+
+
+async def test_of_a_key_that_comes_twice_the_last_counts() -> None:
+    body = chat(USAGE)[:-1] + b', "usage": {"completion_tokens": 3}}'
+    async with saying(reply(body)) as backend:
+        assert (await asked(backend)).output_tokens == 3
+
+
+async def test_a_number_beyond_numbers_reaches_a_caller_as_null() -> None:
+    body = chat(USAGE)[:-1] + b', "x": 1e400}'
+    async with saying(reply(body)) as backend:
+        made = await asked(backend, openai={"path": "chat/completions", "body": {}})
+    told = Asked("chat/completions", "writer", "c", 0)
+    answer = _json(whole(told, CallReply(call_id="c", openai=made.openai))).body
+    assert isinstance(answer, bytes)
+    assert json.loads(answer, parse_constant=pytest.fail)["x"] is None
+
+
+# ---- keys -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(
+    "says",
+    [
+        reply(json.dumps({"error": {"message": f"Wrong key: {SECRET}"}}).encode(), status="401 No"),
+        reply(f"Wrong key: {SECRET}".encode(), status="500 No"),
+        reply(f"Wrong key: {SECRET}".encode()),
+        stream(json.dumps({"error": {"message": f"Wrong key: {SECRET}"}}).encode()),
+        stream(f"Wrong key: {SECRET}".encode()),
+    ],
+    ids=["openai", "text", "not json", "event", "not json event"],
+)
+async def test_a_key_that_a_backend_echoes_reaches_nobody(says: Says, streamed: bool) -> None:
+    error = await failure(says, streamed=streamed)
+    assert SECRET not in str(error)
+    assert SECRET not in error.info().model_dump_json()
+
+
+async def test_a_key_inside_an_answer_reaches_nobody() -> None:
+    async with saying(reply(chat(USAGE).replace(b"tidal", SECRET.encode()))) as backend:
+        made = await asked(backend, openai={"path": "chat/completions", "body": {}})
+    assert SECRET not in made.model_dump_json()
+    assert "[redacted]" in made.text
