@@ -18,7 +18,7 @@ MINUTES ?= 5
 SECONDS ?= 20
 EXAMPLES ?= 100
 
-.PHONY: setup demo test lint types unit integration workflows sim chaos exhaustion contract docs lock clean
+.PHONY: setup demo test lint types unit integration workflows sim chaos fuzz exhaustion contract docs lock clean
 
 setup: $(DEV_STAMP)
 
@@ -93,6 +93,10 @@ contract: setup
 	HOCKET_CONTRACT_EXAMPLES=$(EXAMPLES) HOCKET_CONTRACT_SEED=$(SEED) $(PY) -m pytest -q -s -n 0 \
 		--timeout 7200 tests/integration/test_rest_contract.py \
 		tests/integration/test_http_door_fuzzed.py
+
+# forged messages on every subject of a running platform, and a verdict: docs/forgery.md
+fuzz: setup
+	PYTHONPATH=tests $(PY) -m fuzz --minutes $(MINUTES) --seed $(SEED)
 
 # documents that are made from the code; a test says when they are old
 docs: setup

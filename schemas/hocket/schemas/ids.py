@@ -34,6 +34,12 @@ def dispatch_id(attempt_id: str, dispatched_at_ms: float | None) -> str:
     return f"{attempt_id}:{round(dispatched_at_ms * 1_000)}"
 
 
+def capable(msg_id: str, capability: str | None) -> str:
+    """Return the `Nats-Msg-Id` of what has a capability: nobody else can know it, and post something
+    under it that would make a stream drop the message itself."""
+    return msg_id if capability is None else f"{msg_id}:{capability}"
+
+
 def result_id(attempt_id: str, dispatched_at_ms: float | None) -> str:
     """Return the `Nats-Msg-Id` of what an attempt that was handed out at that time came to."""
     return dispatch_id(attempt_id, dispatched_at_ms) + ":f"

@@ -59,6 +59,8 @@ class RunParent(Message):
     depth: Int32 = 1
     dispatched_at_ms: Milliseconds | None = None
     """When the step was handed out; goes back with the result."""
+    capability: Name | None = None
+    """That of the step's attempt; likewise."""
     runs_left: Int32 | None = None
     """How many runs this one may begin in all (`max_runs` of the run at the top, shared out)."""
 
@@ -162,6 +164,8 @@ class AttemptFinished(Message):
     """Of a sub-run: it ended `degraded`."""
     dispatched_at_ms: Milliseconds | None = None
     input_digest: Name = ""
+    capability: Name | None = None
+    """That of the request: without it the result counts for nothing."""
 
 
 class AttemptsFinished(Message):
@@ -307,6 +311,9 @@ class StepRequested(Message):
     held_ms: Milliseconds = 0.0
     start_by_at_ms: Milliseconds | None = None
     dispatched_at_ms: Milliseconds | None = None
+    capability: Name | None = None
+    """What shows that this was dispatched (`capabilities.py`); goes back with the result, and with the
+    attempt's model calls."""
 
 
 class StepCancelled(Message):
@@ -316,6 +323,8 @@ class StepCancelled(Message):
     step: StepKey | None = None
     attempt: Int32 | None = None
     reason: StoredText = ""
+    capability: Name | None = None
+    """That of the attempt; an attempt that has one is stopped by nobody else."""
 
 
 class WorkerAnnounced(Message):
@@ -466,6 +475,9 @@ class CallRequest(Message):
     budget_usd: Money | None = None
     """What the run may spend in all, and what was left of it when the caller last heard."""
     budget_left_usd: Balance | None = None
+    capability: Name | None = None
+    """That of the attempt which makes the call, and when the attempt was dispatched."""
+    dispatched_at_ms: Milliseconds | None = None
     attribution: Attribution = Attribution()
 
 
@@ -501,6 +513,8 @@ class CallCancelled(Message):
 
     tenant: Name = "default"
     call_id: StepKey
+    capability: Name | None = None
+    """That of the call."""
 
 
 class CallReply(Message):

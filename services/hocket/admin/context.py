@@ -11,6 +11,7 @@ from hocket.admin.queries import Pool
 from hocket.admin.runs.recent import RecentRuns
 from hocket.kit.bus import Bus
 from hocket.kit.disk_space import UNWATCHED, DiskSpace
+from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.pipeline.handlers import AllowedHandlers
 
 
@@ -26,6 +27,8 @@ class Context:
     handlers: AllowedHandlers | None = None
     """What `python` nodes may name, where this process was told."""
     disk: DiskSpace = UNWATCHED
+    capabilities: Capabilities | None = None
+    """By which the logs believe what is posted here."""
     plans: Plans = field(default_factory=Plans)
     recent: RecentRuns = field(default_factory=RecentRuns)
 

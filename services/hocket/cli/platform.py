@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import structlog
 
+from hocket.cli.capability_key import CAPABILITY_KEY, kept_key
 from hocket.cli.errors import ProcessUnknown
 from hocket.cli.facts import PlatformFacts, remove_facts, write_facts
 from hocket.cli.processes import READY_TIMEOUT_S, STOP_TIMEOUT_S, PlatformProcess
@@ -40,6 +41,8 @@ INLINE_GATEWAY = "hocket.cli.inline_gateway"
 """What a worker process runs that has a gateway in it."""
 SERVICES = tuple(MODULES)
 STOP_ORDER = (("admin",), ("worker",), ("coordinator", "gateway"), ("ledger",))
+KEYED = ("coordinator", "gateway", "admin")
+"""Who gets the key of the capabilities."""
 MAX_WORKERS = 64
 NO_PORT = "-1"
 MAX_COORDINATORS = 16
@@ -104,6 +107,7 @@ class Platform:
         self._ready_timeout_s = ready_timeout_s
         self._servers: EmbeddedServers | None = None
         self._keeping_short: asyncio.Task[None] | None = None
+        self._key = ""
 
     @property
     def servers(self) -> EmbeddedServers:
@@ -238,7 +242,7 @@ class Platform:
         return port
 
     def _environment(self) -> dict[str, str]:
-        env = {
+        env: dict[str, str] = {
             **os.environ,
             "NATS_URL": self.nats_url,
             "DATABASE_URL": self.database_url,
@@ -255,6 +259,7 @@ class Platform:
             "HOCKET_LOG_LEVEL": self._log_level,
             "PYTHONUNBUFFERED": "1",
         }
+        self._key = env.pop(CAPABILITY_KEY, "") or kept_key(self.data_dir)
         if self._servers is not None:
             env.setdefault("HOCKET_MIN_FREE_DISK_MIB", str(MIN_FREE_MIB))
         if self._config is not None:
@@ -263,6 +268,8 @@ class Platform:
 
     def _own_environment(self, name: str) -> dict[str, str]:
         own = {"HOCKET_INSTANCE": name}
+        if name.partition("-")[0] in KEYED:
+            own[CAPABILITY_KEY] = self._key
         if name.startswith("worker-"):  # only the first has the HTTP door, if any has one
             own["HOCKET_GATEWAY_PORT"] = NO_PORT
         return own

@@ -32,6 +32,7 @@ from hocket.kit.bucket import Leases
 from hocket.kit.bus import Bus
 from hocket.kit.disk_space import UNWATCHED, DiskSpace
 from hocket.kit.lifecycle import Health
+from hocket.schemas.capabilities import Capabilities
 
 DRAIN_S = 8.0
 LEAVE_S = 5.0
@@ -70,12 +71,16 @@ class Coordinator:
         order: Order = "slack",
         interactive_share: float = INTERACTIVE_SHARE,
         max_runs: int = MAX_RUNS,
+        capabilities: Capabilities | None = None,
+        asks_for_seals: bool = True,
         disk: DiskSpace = UNWATCHED,
     ) -> None:
         self._durations = Durations(store)
         self._catalog = Catalog(store, self._durations)
         self._committer = Committer(store, health, metrics)
-        self._step_cache = StepCache(bus, cache_store, metrics, partitions=partitions)
+        self._step_cache = StepCache(
+            bus, cache_store, metrics, partitions=partitions, capabilities=capabilities
+        )
         gate = Gate(tenant_weights, order=order, interactive_share=interactive_share)
         load = Load(Backlog(tenant_weights), gate)
         self._dispatcher = Dispatcher(
@@ -86,6 +91,7 @@ class Coordinator:
             partitions=partitions,
             gated=gated,
             by_slack=order == "slack",
+            capabilities=capabilities,
         )
         self._make = partial(
             Partition,
@@ -99,6 +105,8 @@ class Coordinator:
             dispatcher=self._dispatcher,
             load=load,
             metrics=metrics,
+            capabilities=capabilities,
+            asks_for_seals=asks_for_seals,
         )
         self._owned: dict[int, _Owned] = {}
         self._name = name
@@ -126,6 +134,7 @@ class Coordinator:
             max_task_bytes=max_task_bytes,
             is_full=fullness.anywhere,
             full_because=lambda: fullness.reason,
+            capabilities=capabilities,
         )
         self._bus = bus
         self._unread: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

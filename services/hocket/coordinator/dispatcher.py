@@ -23,7 +23,9 @@ from hocket.coordinator.load import Load
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.kit.bus import Bus, BusUnavailable
 from hocket.kit.clock import monotonic_ms, now_ms
+from hocket.kit.reporting import Reporting
 from hocket.schemas import ids, subjects
+from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import ErrorInfo, HeldTooLong, HocketError
 from hocket.schemas.messages import (
     AttemptFinished,
@@ -34,10 +36,26 @@ from hocket.schemas.messages import (
 )
 
 TICK_S = 0.25
+MAX_TYPES = 64
+"""Node types of one worker ..."""
+MAX_SLOTS = 100_000
+"""... and slots of each."""
 FIRST_ANSWER_S = 0.2
 """How long the first announcement is waited for, so that a takeover hands its steps out in order."""
 
 log = structlog.get_logger(__name__)
+
+
+def _is_worker(announced: WorkerAnnounced) -> bool:
+    """Tell whether a worker can be so: a name, and within bounds the node types and slots of each."""
+    return (
+        bool(announced.worker)
+        and len(announced.slots) <= MAX_TYPES
+        and all(
+            subjects.TOKEN.fullmatch(node_type) and 0 <= slots <= MAX_SLOTS
+            for node_type, slots in announced.slots.items()
+        )
+    )
 
 
 class Dispatcher:
@@ -54,7 +72,10 @@ class Dispatcher:
         partitions: int,
         gated: bool = True,
         by_slack: bool = True,
+        capabilities: Capabilities | None = None,
     ) -> None:
+        self._capabilities = capabilities
+        self._reporting = Reporting()
         self._bus = bus
         self._metrics = metrics
         self._partitions = partitions
@@ -113,8 +134,17 @@ class Dispatcher:
                 step=command.step,
                 attempt=command.attempt,
                 reason=command.reason,
+                capability=self._capability(command),
             )
             self._bus.tell(subjects.CANCEL_FILTER, encoded(cancelled))
+
+    def _capability(self, command: CancelAttempt) -> str | None:
+        if self._capabilities is None or command.dispatched is None:
+            return None
+        tenant, at_ms = command.dispatched
+        return self._capabilities.of_attempt(
+            tenant, command.run_id, command.step, command.attempt, at_ms
+        )
 
     def finished(self, event: AttemptFinished) -> None:
         """Note that an attempt has ended, whatever its run makes of it."""
@@ -183,7 +213,12 @@ class Dispatcher:
         try:
             announced = WorkerAnnounced.model_validate_json(message.data)
         except ValidationError as error:
-            log.warning("announcement_malformed", faults=error.error_count())
+            if count := self._reporting.due("malformed"):
+                log.warning("announcement_malformed", faults=error.error_count(), count=count)
+            return
+        if not _is_worker(announced):
+            if count := self._reporting.due("unlikely"):
+                log.warning("announcement_not_believed", worker=announced.worker[:80], count=count)
             return
         self._answered.set()
         self._gate.announced(announced.worker, announced.slots, monotonic_ms())
@@ -197,12 +232,13 @@ class Dispatcher:
         headers = {"traceparent": traceparent} if traceparent else None
         try:
             msg_id = ids.dispatch_id(attempt_id, request.dispatched_at_ms)
+            msg_id = ids.capable(msg_id, request.capability)
             self._bus.post(subject, encoded(request), msg_id=msg_id, headers=headers)
         except BusUnavailable:
             raise
         except (HocketError, ValueError) as error:  # it fails, like one that its worker refuses
             msg_id = ids.result_id(attempt_id, request.dispatched_at_ms)
-            self._end(request, unsendable(error), msg_id)
+            self._end(request, unsendable(error), ids.capable(msg_id, request.capability))
 
     def _end(self, request: StepRequested, error: ErrorInfo, msg_id: str) -> None:
         """Post the end of an attempt that does not go out."""
@@ -212,6 +248,8 @@ class Dispatcher:
             attempt=request.attempt,
             error=error,
             worker="coordinator",
+            dispatched_at_ms=request.dispatched_at_ms,
+            capability=request.capability,
         )
         self._bus.post(
             subjects.log(request.partition, AttemptFinished.kind),

@@ -100,6 +100,7 @@ class Ends:
         """Tell a step of another run how its sub-run ended."""
         attempt_id = ids.attempt_id(parent.run_id, parent.step, parent.attempt)
         msg_id = ids.result_id(attempt_id, parent.dispatched_at_ms)
+        msg_id = ids.capable(msg_id, parent.capability)
         subject = subjects.log(parent.partition, AttemptFinished.kind)
         try:
             return self._bus.post(subject, encoded(result), msg_id=msg_id)
@@ -229,5 +230,6 @@ def result_for(parent: RunParent, **end: Any) -> AttemptFinished:
         step=parent.step,
         attempt=parent.attempt,
         worker="sub-run",
-        **end,
+        capability=parent.capability,
+        **{"dispatched_at_ms": parent.dispatched_at_ms, **end},
     )

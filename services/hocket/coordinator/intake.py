@@ -27,6 +27,7 @@ from hocket.coordinator.core.ending import finished_of, rejected_of
 from hocket.coordinator.core.state import Run, RunStatus
 from hocket.coordinator.durations import Durations
 from hocket.coordinator.load import Load
+from hocket.coordinator.log_posts import LogPosts
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.origins import Origins
 from hocket.coordinator.overload import Candidate, Overload
@@ -40,6 +41,7 @@ from hocket.kit.lifecycle import Health
 from hocket.kit.wire import Frame
 from hocket.schemas import ids, subjects
 from hocket.schemas.bounded import MAX_NAME_CHARS, stored_text
+from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import ErrorInfo, HocketError, InvalidInput
 from hocket.schemas.messages import RunAccepted, TaskRejected
 from hocket.schemas.repeats import check_repeat
@@ -89,7 +91,9 @@ class Intake:
         max_task_bytes: int,
         is_full: Callable[[], bool] = lambda: False,
         full_because: Callable[[], str] = lambda: "",
+        capabilities: Capabilities | None = None,
     ) -> None:
+        self._posting = LogPosts(bus, capabilities)
         self._bus = bus
         self._is_full = is_full
         self._full_because = full_because
@@ -252,8 +256,9 @@ class Intake:
         event = candidate.accepted
         if refused is not None:
             event = event.model_copy(update={"rejected": refused})
-        self._bus.post(
-            subjects.log(candidate.partition, RunAccepted.kind),
+        self._posting.post(
+            candidate.partition,
+            RunAccepted.kind,
             event.model_dump_json().encode(),
             msg_id=candidate.msg_id,
         )

@@ -23,6 +23,7 @@ from hocket.kit.bus import Bus, BusUnavailable
 from hocket.kit.clock import now_ms
 from hocket.kit.wire import Frame, header_of
 from hocket.schemas import subjects
+from hocket.schemas.capabilities import SEAL
 
 HEARTBEAT_S = 2.0
 SILENCE_S = 5.0
@@ -35,6 +36,7 @@ MAX_ID_CHARS = 1_000
 MAX_KIND_CHARS = 64
 _NS = 1_000_000_000
 _MSG_ID = b"Nats-Msg-Id"
+_SEAL = SEAL.encode()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ACK_PREFIX = "$JS.ACK."
 _ACK_TOKENS = 9
@@ -52,6 +54,8 @@ class LogMessage(NamedTuple):
     at_ms: float
     kind: str
     body: bytes
+    seal: str = ""
+    """That of who posted it, where it has one (`schemas/capabilities.py`)."""
 
 
 class LogReader:
@@ -242,6 +246,7 @@ class LogReader:
             at_ms=at_us / 1_000,
             kind=message.subject.rsplit(".", 1)[1][:MAX_KIND_CHARS],
             body=message.data,
+            seal=header_of(message.head, _SEAL),
         )
         self._quiet_since_ms = 0.0
         await self._handle(event)

@@ -30,6 +30,7 @@ from hocket.coordinator.core.aborting import (
     reason_of,
     unsendable,
 )
+from hocket.coordinator.core.attempts import may_tell
 from hocket.coordinator.core.claims import doubt, plausible
 from hocket.coordinator.core.commands import (
     Announce,
@@ -61,6 +62,7 @@ from hocket.coordinator.ends import Ends, result_for
 from hocket.coordinator.failures import is_of_the_question
 from hocket.coordinator.foretelling import Foretelling
 from hocket.coordinator.load import Load
+from hocket.coordinator.log_posts import LogPosts
 from hocket.coordinator.log_reader import LogMessage, LogReader, stored_at_ms
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.origins import Origins
@@ -77,6 +79,7 @@ from hocket.kit.clock import monotonic_ms, now_ms
 from hocket.kit.events import IDEMPOTENCY_KEY
 from hocket.kit.reporting import Reporting
 from hocket.schemas import ids, subjects
+from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError, PayloadTooLarge
 from hocket.schemas.messages import (
     AttemptFinished,
@@ -127,8 +130,12 @@ class Partition:
         dispatcher: Dispatcher,
         load: Load,
         metrics: CoordinatorMetrics,
+        capabilities: Capabilities | None = None,
+        asks_for_seals: bool = True,
     ) -> None:
         self.number = number
+        self._posting = LogPosts(bus, capabilities, asks=asks_for_seals)
+        self._capabilities = capabilities
         self._partitions = partitions
         self._bus = bus
         self._store = store
@@ -291,7 +298,7 @@ class Partition:
             measured = self._durations.of(tenant, pipeline)
             event = self._outlooks.news(tenant, pipeline, measured)
             if event is not None:
-                self._bus.post(subjects.log(self.number, event.kind), encoded(event))
+                self._posting.post(self.number, event.kind, encoded(event))
 
     async def handle(self, message: LogMessage) -> None:
         """Apply one message of the log."""
@@ -320,7 +327,8 @@ class Partition:
     # ---- events -----------------------------------------------------------------------------
 
     def _believed(self, events: tuple[LogEvent, ...], message: LogMessage) -> Iterator[LogEvent]:
-        """Give the events that can be what they say; the others change nothing."""
+        """Give the events that can be what they say, from who may say it; the others change nothing."""
+        sealed = self._posting.is_sealed(message)
         for event in events:
             reason = doubt(
                 event,
@@ -328,6 +336,8 @@ class Partition:
                 partitions=self._partitions,
                 now_ms=message.at_ms,
             )
+            if reason is None and not sealed:
+                reason = "it has no seal of this platform"
             if reason is None:
                 yield plausible(event, message.at_ms)
             elif count := self._reporting.due(reason):
@@ -462,9 +472,11 @@ class Partition:
         if isinstance(event, OutlookChanged):
             self._decisions.expects(self._outlooks.change(event))
             return
-        if isinstance(event, AttemptFinished):
-            self._dispatcher.finished(event)
         run = self._runs.get(event.run_id) or await self._read(event.run_id)
+        if isinstance(event, AttemptFinished) and (
+            run is None or may_tell(run, event, self._capabilities)
+        ):
+            self._dispatcher.finished(event)
         if run is None:
             if isinstance(event, AttemptFinished | CancelRequested):
                 self._orphans.hold(event)
@@ -478,6 +490,7 @@ class Partition:
             plan=entry.plan,
             outlook=self._outlook(run, entry),
             epoch=self._epoch,
+            capabilities=self._capabilities,
         )
         self._carry_out(run, decision)
         self._measure(decision, event)
@@ -516,6 +529,7 @@ class Partition:
             outlook=outlook,
             epoch=self._epoch,
             reuse=reuse,
+            capabilities=self._capabilities,
         )
         self._runs.put(decision.run)
         self._present_load.begun(decision.run, entry.plan, outlook)
@@ -691,7 +705,7 @@ class Partition:
 
     def _post_log(self, event: RunEvent, msg_id: str | None = None) -> None:
         partition = ids.partition_of(event.run_id, self._partitions)
-        self._bus.post(subjects.log(partition, event.kind), encoded(event), msg_id=msg_id)
+        self._posting.post(partition, event.kind, encoded(event), msg_id=msg_id)
 
     def _fire(self, run_id: str, due_at_ms: float) -> None:
         self._waking.discard(run_id)
@@ -822,7 +836,12 @@ class Partition:
             outlook = self._outlook(run, entry)
             self._present_load.resumed(run, entry.plan, outlook)
             decision = resume(
-                run, now_ms=now_ms(), plan=entry.plan, outlook=outlook, epoch=self._epoch
+                run,
+                now_ms=now_ms(),
+                plan=entry.plan,
+                outlook=outlook,
+                epoch=self._epoch,
+                capabilities=self._capabilities,
             )
         except Exception as error:
             log.exception("run_not_resumed", run_id=run.run_id)

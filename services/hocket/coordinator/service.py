@@ -15,6 +15,7 @@ from hocket.kit.bucket import Bucket
 from hocket.kit.installation import agree_on_partitions
 from hocket.kit.lifecycle import Service
 from hocket.kit.migrations import wait_current
+from hocket.kit.platform_key import platform_capabilities
 from hocket.kit.streams import ensure_streams
 from hocket.schemas import subjects
 
@@ -31,11 +32,13 @@ async def main(service: Service) -> None:
     await wait_current(settings.database_url, TABLES_TIMEOUT_MS)
     pool = await service.pool(POOL_SIZE)
     await agree_on_partitions(pool, settings.partitions)
+    capabilities = await platform_capabilities(settings, pool)
     leases = Bucket(
         bus,
         subjects.COORDINATORS,
         replicas=settings.stream_replicas,
         expected=partial(lease_records.expected, partitions=settings.partitions),
+        capabilities=capabilities,
     )
     name = settings.instance or f"{socket.gethostname()}-{os.getpid()}"
     coordinator = Coordinator(
@@ -53,6 +56,8 @@ async def main(service: Service) -> None:
         gated=settings.dispatch_gate,
         order=settings.dispatch_order,
         interactive_share=settings.interactive_share,
+        capabilities=capabilities,
+        asks_for_seals=settings.asks_for_seals,
         disk=service.disk,
     )
     async with leases.watching():

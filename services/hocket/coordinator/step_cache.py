@@ -18,9 +18,11 @@ from hocket.coordinator.cache_store import Answer, CacheStore, Filling
 from hocket.coordinator.committer import AWAY
 from hocket.coordinator.core.aborting import reason_of
 from hocket.coordinator.core.commands import FillCache, LookUpCache, ReleaseCache
+from hocket.coordinator.log_posts import LogPosts
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.kit.bus import Bus
-from hocket.schemas import ids, subjects
+from hocket.schemas import ids
+from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import PayloadTooLarge
 from hocket.schemas.messages import CacheAnswered
 
@@ -40,8 +42,15 @@ class StepCache:
     """See the module."""
 
     def __init__(
-        self, bus: Bus, store: CacheStore, metrics: CoordinatorMetrics, *, partitions: int
+        self,
+        bus: Bus,
+        store: CacheStore,
+        metrics: CoordinatorMetrics,
+        *,
+        partitions: int,
+        capabilities: Capabilities | None = None,
     ) -> None:
+        self._posting = LogPosts(bus, capabilities)
         self._bus = bus
         self._store = store
         self._metrics = metrics
@@ -138,14 +147,13 @@ class StepCache:
 
     async def _post(self, event: CacheAnswered) -> None:
         partition = ids.partition_of(event.run_id, self._partitions)
-        subject = subjects.log(partition, event.kind)
         await self._bus.room()
         try:
-            self._bus.post(subject, event.model_dump_json().encode())
+            self._posting.post(partition, event.kind, event.model_dump_json().encode())
         except PayloadTooLarge:
             # cannot be served by message: whoever asked computes
             turn = CacheAnswered(run_id=event.run_id, step=event.step, key=event.key, hit=False)
-            self._bus.post(subject, turn.model_dump_json().encode())
+            self._posting.post(partition, turn.kind, turn.model_dump_json().encode())
 
     async def _sweep(self) -> None:
         while True:

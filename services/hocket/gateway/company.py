@@ -196,8 +196,9 @@ class Company:
     def _forget_dead(self, heard_at_s: dict[str, float], now_s: float) -> None:
         for name, at_s in heard_at_s.items():
             if name not in self.live and now_s - at_s > FORGET_S:
-                self._leases.entries.pop(MEMBER + name)
-                task = asyncio.create_task(self.put(MEMBER + name, None))
+                entry = self._leases.entries.pop(MEMBER + name)
+                forgotten = self.put(MEMBER + name, None, revision=entry.revision)
+                task = asyncio.create_task(forgotten)
                 self._forgetting.add(task)
                 task.add_done_callback(self._forgetting.discard)
 

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from hocket.gateway.core.errors import CallMalformed
 from hocket.gateway.experiments import Experiments
 from hocket.kit.bus import Bus
+from hocket.kit.reporting import Reporting
 from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import (
@@ -33,6 +34,7 @@ SUBJECT_HEADER = "ce-subject"
 ALL = "*"
 
 log = structlog.get_logger()
+_reporting = Reporting()
 
 
 class ExperimentsDoor:
@@ -110,7 +112,8 @@ class ExperimentsDoor:
         try:
             told = OutcomeTold.model_validate_json(message.data)
         except ValidationError as error:
-            log.warning("outcome_malformed", reason=str(error))
+            if count := _reporting.due("outcome_malformed"):
+                log.warning("outcome_malformed", reason=str(error)[:500], count=count)
             return
         self._experiments.judged(told.tenant, told.run_id, told.good)
 
@@ -122,7 +125,10 @@ class ExperimentsDoor:
         try:
             end = RunFinished.model_validate_json(message.data)
         except ValidationError as error:
-            log.warning("end_malformed", subject=message.subject, reason=str(error))
+            if count := _reporting.due("end_malformed"):
+                log.warning(
+                    "end_malformed", subject=message.subject, reason=str(error)[:500], count=count
+                )
             return
         if end.tenant == tenant:  # who may write a tenant's facts does not judge another's runs
             self._experiments.ended(end)

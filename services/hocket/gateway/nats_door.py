@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from hocket.gateway.backends.protocol import Chunk, Chunks
 from hocket.gateway.core.errors import (
     CallMalformed,
+    CallNotAttributable,
     GatewayFull,
     ReplyTooLarge,
     ReplyUnsendable,
@@ -28,8 +29,10 @@ from hocket.gateway.core.errors import (
 from hocket.gateway.ongoing import Ongoing
 from hocket.gateway.peers import Peers
 from hocket.kit.bus import Bus
+from hocket.kit.reporting import Reporting
 from hocket.kit.wire import Frame
 from hocket.schemas import subjects
+from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import (
     CallCancelled,
@@ -47,13 +50,17 @@ MAX_REASON_CHARS = 300
 MAX_ATTRIBUTION_CHARS = 16_384
 
 log = structlog.get_logger()
+_reporting = Reporting()
 
 
 class NatsDoor:
     """Takes calls from NATS: `open`, `take_no_more`, and `close` when those in flight are answered."""
 
-    def __init__(self, bus: Bus, ongoing: Ongoing) -> None:
+    def __init__(
+        self, bus: Bus, ongoing: Ongoing, capabilities: Capabilities | None = None
+    ) -> None:
         self._bus = bus
+        self._capabilities = capabilities
         self._ongoing = ongoing
         self._subscriptions: list[Subscription] = []
         self._cancels: list[Subscription] = []
@@ -97,7 +104,8 @@ class NatsDoor:
     def _on_call(self, message: Frame) -> None:
         try:
             request = _checked(message.data)
-        except CallMalformed as error:
+            self._check_attribution(request)
+        except (CallMalformed, CallNotAttributable) as error:
             self._refuse(message, "", "", error)
             return
         headers = message.headers or {}
@@ -109,6 +117,21 @@ class NatsDoor:
             asking.add_done_callback(self._asking.discard)
         else:
             self._begin(message, request)
+
+    def _check_attribution(self, request: CallRequest) -> None:
+        """Raise CallNotAttributable where a call names a run whose attempt its caller was not given."""
+        who = request.attribution
+        if self._capabilities is None or who.run_id is None:
+            return
+        if request.capability is None or not self._capabilities.is_of_attempt(
+            request.capability,
+            who.tenant,
+            who.run_id,
+            who.step or "",
+            who.attempt or 0,
+            request.dispatched_at_ms,
+        ):
+            raise CallNotAttributable(run_id=who.run_id, field="capability")
 
     async def _begin_if_lost(self, message: Frame, request: CallRequest) -> None:
         """Make a call that was asked for before, unless another gateway holds it."""
@@ -180,15 +203,18 @@ class NatsDoor:
         try:
             wanted = CallCancelled.model_validate_json(message.data)
         except ValidationError as error:
-            log.warning("cancel_malformed", reason=str(_malformed(error)))
+            if count := _reporting.due("cancel_malformed"):
+                log.warning("cancel_malformed", reason=str(_malformed(error)), count=count)
             return
-        self._ongoing.cancel(wanted.tenant, wanted.call_id, "somebody asked to")
+        if self._ongoing.may_cancel(wanted.tenant, wanted.call_id, wanted.capability):
+            self._ongoing.cancel(wanted.tenant, wanted.call_id, "somebody asked to")
 
     async def _on_step_cancelled(self, message: Msg) -> None:
         try:
             cancelled = StepCancelled.model_validate_json(message.data)
         except ValidationError as error:
-            log.warning("cancel_malformed", reason=str(_malformed(error)))
+            if count := _reporting.due("cancel_malformed"):
+                log.warning("cancel_malformed", reason=str(_malformed(error)), count=count)
             return
         self._ongoing.cancel_attempt(cancelled)
 

@@ -67,6 +67,8 @@ class Ongoing:
         """Told which model a call asks for, and who calls."""
         self._making: dict[str, _Making] = {}
         self._of_run: dict[str, dict[str, Attribution]] = {}
+        self._capability_of: dict[str, str] = {}
+        """Of calls that are made here: that of their attempt."""
         self._replies: RecentReplies[CallReply] = RecentReplies()
         metrics.in_flight.set_function(lambda: len(self._making))
         metrics.waiting.set_function(lambda: calls.floor.waiting)
@@ -117,6 +119,8 @@ class Ongoing:
         self.learn(request.model, who)
         if who.run_id is not None:
             self._of_run.setdefault(who.run_id, {})[key] = who
+        if request.capability is not None:
+            self._capability_of[key] = request.capability
         task.add_done_callback(lambda _: self._ended(key, who.run_id))
         if ended is not None:
             task.add_done_callback(lambda _: ended())
@@ -141,11 +145,16 @@ class Ongoing:
         """Stop a tenant's call, if it is made here; its future ends with the typed error."""
         self._cancel(_key(tenant, call_id), reason)
 
+    def may_cancel(self, tenant: str, call_id: str, capability: str | None) -> bool:
+        """Tell whether who has this capability may stop a call from outside."""
+        return self._may_cancel(_key(tenant, call_id), capability)
+
     def cancel_attempt(self, cancelled: StepCancelled) -> None:
         """Stop the calls of an attempt that is cancelled, without waiting for its worker to ask."""
         for key, who in list(self._of_run.get(cancelled.run_id, {}).items()):
             concerned = cancelled.step in (None, who.step)
-            if concerned and cancelled.attempt in (None, who.attempt):
+            meant = concerned and cancelled.attempt in (None, who.attempt)
+            if meant and self._may_cancel(key, cancelled.capability):
                 self._cancel(key, cancelled.reason or "its step was cancelled")
 
     def refused(self, code: str) -> None:
@@ -167,6 +176,9 @@ class Ongoing:
         if making:
             await asyncio.wait(making, timeout=timeout_ms / 1000)
 
+    def _may_cancel(self, key: str, capability: str | None) -> bool:
+        return self._capability_of.get(key) in (None, capability)
+
     def _cancel(self, key: str, reason: str) -> None:
         making = self._making.get(key)
         if making is not None:
@@ -174,6 +186,7 @@ class Ongoing:
 
     def _ended(self, key: str, run_id: str | None) -> None:
         reply = self._making.pop(key).reply
+        self._capability_of.pop(key, None)
         if not reply.done():
             reply.cancel()
         if run_id is not None:

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from hocket.gateway.ongoing import Ongoing
 from hocket.kit.bus import Bus, BusUnavailable
+from hocket.kit.reporting import Reporting
 from hocket.schemas import subjects
 from hocket.schemas.messages import CallReply, HeldCall
 
@@ -23,6 +24,7 @@ HELD_TIMEOUT_MS = 300.0
 CLOSE_TIMEOUT_MS = 1_000.0
 
 log = structlog.get_logger()
+_reporting = Reporting()
 
 Answer = Callable[[str, CallReply], None]
 """Sends a reply to a subject."""
@@ -67,7 +69,8 @@ class Peers:
         try:
             asked = HeldCall.model_validate_json(message.data)
         except ValidationError as error:
-            log.warning("held_call_malformed", faults=error.error_count())
+            if count := _reporting.due("held_call_malformed"):
+                log.warning("held_call_malformed", faults=error.error_count(), count=count)
             return
         if not subjects.is_inbox(asked.reply_to):
             return

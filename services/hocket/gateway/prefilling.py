@@ -23,6 +23,7 @@ from hocket.gateway.floor import Floor
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.gateway.ongoing import Ongoing
 from hocket.kit.bus import Bus
+from hocket.kit.reporting import Reporting
 from hocket.schemas import subjects
 from hocket.schemas.messages import (
     Attribution,
@@ -38,6 +39,7 @@ MAX_AT_ONCE = 32
 SUFFIX = ":prefill"
 
 log = structlog.get_logger()
+_reporting = Reporting()
 
 
 class Prefilling:
@@ -76,7 +78,8 @@ class Prefilling:
         try:
             expected = PromptExpected.model_validate_json(message.data)
         except ValidationError as error:
-            log.warning("prompt_expected_malformed", reason=str(error))
+            if count := _reporting.due("prompt_expected_malformed"):
+                log.warning("prompt_expected_malformed", reason=str(error)[:500], count=count)
             return
         self._metrics.prefills.labels(self._begin(expected)).inc()
 

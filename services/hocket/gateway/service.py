@@ -40,6 +40,7 @@ from hocket.kit import clock
 from hocket.kit.bucket import Bucket
 from hocket.kit.bus import Bus
 from hocket.kit.lifecycle import Service
+from hocket.kit.platform_key import capabilities_of
 from hocket.kit.settings import Settings
 from hocket.kit.streams import ensure_streams
 from hocket.kit.web_requests import WebRules
@@ -86,7 +87,14 @@ async def serve(
         metrics=metrics,
     )
     ongoing = Ongoing(calls, metrics, exporting=service.telemetry.exporting, max_calls=MAX_CALLS)
-    door = NatsDoor(bus, ongoing)
+    capabilities = capabilities_of(settings)
+    if capabilities is None:
+        log.warning(
+            "calls_attributed_unchecked",
+            reason="HOCKET_CAPABILITY_KEY is not set",
+            cure="give gateways the coordinators' key",
+        )
+    door = NatsDoor(bus, ongoing, capabilities)
     control = ControlDoor(bus, lambda: calls.routes)
     rules = WebRules.of(settings.gateway_host, settings.allowed_hosts, settings.allowed_origins)
     http = HttpDoor(ongoing, lambda: calls.routes.access, metrics, rules, service.disk)
@@ -166,6 +174,7 @@ def _bucket(bus: Bus, settings: Settings) -> Bucket:
         subjects.GATEWAYS,
         replicas=settings.stream_replicas,
         expected=company_records.expected,
+        capabilities=capabilities_of(settings),
     )
 
 

@@ -6,7 +6,8 @@ States of the watch: current, or behind (NATS is away, a message was missed, not
 SILENCE_S): then it is begun anew and the entries are replaced by what the bucket holds. The bucket is
 made where it is missing.
 
-Anybody who reaches NATS may write anything there. What `expected` does not take is not ours: such a key
+Anybody who reaches NATS may write anything there. What `expected` does not take, or has no seal where
+there are `capabilities`, is not ours: such a key
 is not kept and is removed, such a value leaves the former one in force (`overwritten` tells its owner,
 who writes it again), and a warning says so now and then.
 """
@@ -25,6 +26,7 @@ from nats.aio.subscription import Subscription
 from hocket.kit.bus import Bus, BusUnavailable, PublishRefused
 from hocket.kit.streams import StreamRefused
 from hocket.kit.wire import Frame
+from hocket.schemas.capabilities import SEAL, Capabilities
 from hocket.schemas.errors import ErrorClass, HocketError
 
 HEARTBEAT_S = 1.0
@@ -48,6 +50,8 @@ _EXISTS = 10_058
 _WRONG_REVISION = 10_071
 _ACK_TOKENS = 9
 _NEVER = float("-inf")
+MAX_DIGITS = 19
+"""Of a revision."""
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_=/-]+(\.[A-Za-z0-9_=/-]+)*")
 """A key that names itself only: a subject may have `*` and `>` in it, which a removal takes for many."""
 
@@ -112,7 +116,11 @@ class Bucket:
         *,
         replicas: int = 1,
         expected: Expected = lambda _key, _value: True,
+        capabilities: Capabilities | None = None,
     ) -> None:
+        self._capabilities = capabilities
+        self._sealed_at: dict[str, int] = {}
+        """By key: the revision of the newest entry that was ours; an older one is not ours again."""
         self.changed = asyncio.Event()
         self.current_since_s = _NEVER
         """Since when every change was heard, on the loop's clock; -inf where the watch is behind."""
@@ -155,6 +163,10 @@ class Bucket:
         if revision is not None:
             headers["Nats-Expected-Last-Subject-Sequence"] = str(revision)
         subject = self._prefix + key
+        if self._capabilities is not None:
+            known = self._entries.get(key)
+            after = known.revision if revision is None and known is not None else revision or 0
+            headers[SEAL] = f"{after}.{self._seal(self._capabilities, key, value, after)}"
         try:
             ack = await self._bus.publish(
                 subject, value or b"", headers=headers, timeout_ms=timeout_ms
@@ -164,6 +176,24 @@ class Bucket:
                 raise RevisionPassed(key=key) from None
             raise
         return ack.seq
+
+    def _seal(self, capabilities: Capabilities, key: str, value: bytes | None, after: int) -> str:
+        """Return the seal of a value that is written over a revision."""
+        return capabilities.seal(f"{self._prefix}{key}\x1f{after}", value or b"")
+
+    def _is_ours(self, key: str, value: bytes | None, revision: int, seal: str) -> bool:
+        """Tell whether a value is from who may write it, and written over what was there last: not one
+        of before that somebody writes again."""
+        if self._capabilities is None:
+            return True
+        number, _, sealed = seal.partition(".")
+        if not number.isdecimal() or len(number) > MAX_DIGITS:
+            return False
+        after = int(number)
+        if not self._sealed_at.get(key, 0) <= after < revision:
+            return False
+        subject = f"{self._prefix}{key}\x1f{after}"
+        return self._capabilities.is_sealed(sealed, subject, value or b"")
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
@@ -224,6 +254,7 @@ class Bucket:
         generation = self._generation
         self._consumer_seq = 0
         self._fresh, self._all_told, self._server_ahead_s = {}, False, None
+        self._sealed_at.clear()  # revisions may begin anew
         loop = asyncio.get_running_loop()
         self._heard_at_s = loop.time()
         inbox = self._bus.nc.new_inbox()
@@ -329,8 +360,11 @@ class Bucket:
                 self._litter_with(key)
         elif key not in entries and len(entries) >= MAX_KEYS:
             self._ignore(key)
-        elif value is None or (len(value) <= MAX_VALUE_BYTES and self._expected(key, value)):
+        elif (
+            value is None or (len(value) <= MAX_VALUE_BYTES and self._expected(key, value))
+        ) and self._is_ours(key, value, revision, headers.get(SEAL, "")):
             entries[key] = Entry(key, value, revision, written_at_s)
+            self._sealed_at[key] = revision
         else:
             self._ignore(key)
             known = entries.get(key)

@@ -6,7 +6,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AliasChoices, BeforeValidator, Field
+from pydantic import AliasChoices, BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 
@@ -88,6 +88,14 @@ class Settings(BaseSettings):
     gateway_answers_after: Literal["journal", "flush"] = "journal"
     """What an answer of the gateway waits for: its usage record in the gateway's journal, which outlives
     every process and not the loss of power, or flushed to the disk by NATS."""
+    capability_key: SecretStr | None = None
+    """The secret of the capabilities by which dispatched steps are answered (docs/forgery.md): at least
+    32 characters, several separated by commas, of which the first signs. The same for coordinators, the
+    REST service and gateways, and never for workers. Without it the first two use one that is kept in
+    Postgres, and gateways check nothing."""
+    asks_for_seals: bool = True
+    """Whether a coordinator believes only log events that are sealed; off while coordinators of a
+    release that knows no seals are replaced one by one."""
     api_host: str = "127.0.0.1"
     api_port: int = Field(8_080, ge=0, le=65_535)
     allowed_hosts: Listed = ()

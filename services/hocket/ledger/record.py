@@ -5,7 +5,7 @@ refusal as one of `hocket.refused_call`: pure, and strict about what the columns
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pydantic import ValidationError
@@ -207,8 +207,14 @@ def _warm(payload: bytes) -> Record:
 
 
 def moment(at_ms: float) -> datetime:
-    """Return a time in milliseconds since the Unix epoch as a datetime."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC)
+    """Return a time in milliseconds since the Unix epoch as a datetime, which has the years 1 to 9999:
+    a record whose gateway's clock told another is booked with the first or the last of them."""
+    return _EPOCH + timedelta(milliseconds=min(max(at_ms, _FIRST_MS), _LAST_MS))
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_MS = -62_000_000_000_000.0
+_LAST_MS = 253_000_000_000_000.0
 
 
 def _json(decision: CallDecision | None) -> str | None:

@@ -8,6 +8,7 @@ from hocket.admin.context import Context
 from hocket.admin.errors import RunNotOpen
 from hocket.admin.identity import Caller
 from hocket.schemas import subjects
+from hocket.schemas.capabilities import SEAL
 from hocket.schemas.messages import CancelRequested, SignalReceived
 from hocket.schemas.rest import CancelBody, Sent, SignalBody
 
@@ -38,10 +39,12 @@ async def _send(
 ) -> Sent:
     if run["finished_at"] is not None:
         raise RunNotOpen(run_id=run["run_id"], status=run["status"])
+    body, seals = event.model_dump_json().encode(), context.capabilities
     ack = await context.bus.publish(
         subjects.log(run["partition"], event.kind),
-        event.model_dump_json().encode(),
-        msg_id=msg_id,
+        body,
+        msg_id=msg_id if seals is None else seals.id_of(msg_id),
+        headers=None if seals is None else {SEAL: seals.seal(event.kind, body)},
         timeout_ms=PUBLISH_TIMEOUT_MS,
     )
     return Sent(run_id=run["run_id"], log_seq=ack.seq)

@@ -8,11 +8,11 @@ which asks nothing of the run's plan. Nobody else's run is touched.
 from immutables import Map
 
 from hocket.coordinator.core.commands import (
-    CancelAttempt,
     CancelSubRun,
     Command,
     EndRun,
     ReleaseCache,
+    cancel_attempt,
 )
 from hocket.coordinator.core.decide import Decision, abort
 from hocket.coordinator.core.ending import finished_of
@@ -150,7 +150,7 @@ def closed(run: Run, error: ErrorInfo, *, now_ms: float) -> Decision:
 def _withdrawals(run: Run, step: Step, reason: str) -> list[Command]:
     found: list[Command] = []
     if step.state is StepState.DISPATCHED and step.role is Role.LEAF:
-        found.append(CancelAttempt(run.run_id, step.key, step.attempt, reason))
+        found.append(cancel_attempt(run, step, reason))
     elif step.state is StepState.DISPATCHED and step.role is Role.SUBRUN:
         found.append(CancelSubRun(child_run_id(run.run_id, step.key, step.attempt), reason))
     if step.cache_key is not None:

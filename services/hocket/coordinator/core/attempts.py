@@ -13,11 +13,11 @@ from pydantic_core import from_json, to_json
 
 from hocket.coordinator.core.caching import filled, key_of, look_again, look_up, released
 from hocket.coordinator.core.commands import (
-    CancelAttempt,
     Dispatch,
     RecordAttempt,
     ReleaseCache,
     StartSubRun,
+    cancel_attempt,
     new_dispatch,
 )
 from hocket.coordinator.core.deadlines import (
@@ -51,6 +51,7 @@ from hocket.coordinator.core.state import (
     Try,
 )
 from hocket.coordinator.core.unfolding import Failing, Unfolding
+from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.ids import child_run_id, input_digest
 from hocket.schemas.messages import (
@@ -155,6 +156,7 @@ def dispatch(u: Unfolding, step: Step, attempt: int, *, judged: bool = True) -> 
             deadline_at_ms=min(deadline, deadline_of(expectation, deadline)),
             slack_ms=slack_of(expectation, deadline, u.now_ms),
             wake_at_ms=None,
+            capable=u.capabilities is not None,
         )
     )
     if held is not None:
@@ -206,6 +208,7 @@ def _dispatch(
         effects_external=plan.node.effects == "external",
         start_by_at_ms=start_by_at_ms(u, plan, expectation) if judged else None,
         dispatched_at_ms=step.dispatched_at_ms,
+        capability=_capability(u, step),
     )
     return new_dispatch(
         request,
@@ -215,6 +218,33 @@ def _dispatch(
         join_left=_join_left(u, step, plan),
         traceparent=u.run.traceparent,
         again=again,
+    )
+
+
+def may_tell(run: Run, event: AttemptFinished, capabilities: Capabilities | None) -> bool:
+    """Tell whether a result comes from who got its attempt: it has the capability of that dispatch. What
+    was dispatched without one, by a release that knew none, needs none."""
+    if capabilities is None:
+        return True
+    if event.capability is not None:
+        return capabilities.is_of_attempt(
+            event.capability,
+            run.tenant,
+            event.run_id,
+            event.step,
+            event.attempt,
+            event.dispatched_at_ms,
+        )
+    step: Step | None = run.steps.get(event.step)
+    return step is not None and not step.capable and event.attempt <= step.attempt
+
+
+def _capability(u: Unfolding, step: Step) -> str | None:
+    """Return the capability of a step's present attempt; none where it went out without."""
+    if u.capabilities is None or not step.capable:
+        return None
+    return u.capabilities.of_attempt(
+        u.run.tenant, u.run.run_id, step.key, step.attempt, step.dispatched_at_ms
     )
 
 
@@ -335,7 +365,7 @@ def _is_of_another_input(step: Step, event: AttemptFinished) -> bool:
 def _ask_anew(u: Unfolding, step: Step) -> None:
     """Hand a step out under the next number: streams and workers may know the present one already."""
     if step.role is Role.LEAF:
-        u.commands.append(CancelAttempt(u.run.run_id, step.key, step.attempt, "superseded"))
+        u.commands.append(cancel_attempt(u.run, step, "superseded"))
     step = replace(step, tries=(*step.tries, _try_of(step, u.now_ms)))
     dispatch(u, step, step.attempt + 1)
 
@@ -475,6 +505,7 @@ def child_of(u: Unfolding, step: Step) -> RunAccepted:
             partition=run.partition,
             depth=run.depth + 1,
             dispatched_at_ms=step.dispatched_at_ms,
+            capability=_capability(u, step),
             runs_left=share_of(u, step),
         ),
         origin=child_origin(u, step),

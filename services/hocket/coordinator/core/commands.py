@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from hocket.coordinator.core.replacing import maker
+from hocket.coordinator.core.state import Run, Step
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import (
     PromptExpected,
@@ -46,6 +47,14 @@ class CancelAttempt:
     step: str
     attempt: int
     reason: str
+    dispatched: tuple[str, float | None] | None = None
+    """Tenant and moment of a dispatch that had a capability."""
+
+
+def cancel_attempt(run: Run, step: Step, reason: str) -> CancelAttempt:
+    """Return the withdrawal of a step's present attempt."""
+    dispatched = (run.tenant, step.dispatched_at_ms) if step.capable else None
+    return CancelAttempt(run.run_id, step.key, step.attempt, reason, dispatched)
 
 
 @dataclass(frozen=True, slots=True)

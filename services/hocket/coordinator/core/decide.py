@@ -11,6 +11,7 @@ from hocket.coordinator.core.attempts import (
     cache_answered,
     child_of,
     finished,
+    may_tell,
     redispatch,
     woken,
 )
@@ -56,6 +57,7 @@ from hocket.coordinator.core.unfolding import (
     begin,
 )
 from hocket.coordinator.core.waits import resume_deadline, signal_received, wait_timed_out
+from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import (
     AttemptFinished,
@@ -95,13 +97,16 @@ def accept(
     outlook: Outlook,
     epoch: int,
     reuse: Reuse | None = None,
+    capabilities: Capabilities | None = None,
 ) -> Decision:
     """Return the first decision of a run that was admitted; `reuse` is what it takes over from the
     run that it repeats."""
     run = _run_of(event, partition, now_ms, reuse)
     if run.parent is not None and reuse is None:
         run = replace(run, origin=None)  # it had no end yet, and what it comes to is not taken over
-    u = begin(run, plan=plan, outlook=outlook, now_ms=now_ms, epoch=epoch)
+    u = begin(
+        run, plan=plan, outlook=outlook, now_ms=now_ms, epoch=epoch, capabilities=capabilities
+    )
     u.run_changed = True
     u.arm(run.deadline_at_ms)
     open_scope(u, "")
@@ -165,16 +170,28 @@ def _run_of(event: RunAccepted, partition: int, now_ms: float, reuse: Reuse | No
 
 
 def decide(
-    run: Run, event: RunEvent, *, now_ms: float, plan: Plan, outlook: Outlook, epoch: int
+    run: Run,
+    event: RunEvent,
+    *,
+    now_ms: float,
+    plan: Plan,
+    outlook: Outlook,
+    epoch: int,
+    capabilities: Capabilities | None = None,
 ) -> Decision:
-    """Return what an event does to a run that was accepted before."""
+    """Return what an event does to a run that was accepted before. With `capabilities` a result counts
+    only where it has that of its attempt."""
+    if isinstance(event, AttemptFinished) and not may_tell(run, event, capabilities):
+        return Decision(run)
     if run.ended:
         return Decision(run, _late(run, event, now_ms))
     if isinstance(event, RunAccepted):
         return Decision(run)
     if isinstance(event, TimerFired):
         now_ms = max(now_ms, event.due_at_ms)
-    u = begin(run, plan=plan, outlook=outlook, now_ms=now_ms, epoch=epoch)
+    u = begin(
+        run, plan=plan, outlook=outlook, now_ms=now_ms, epoch=epoch, capabilities=capabilities
+    )
     if isinstance(event, AttemptFinished):
         rule = turn_came if waited_in_vain(event) else finished
         rule(u, event)
@@ -190,10 +207,20 @@ def decide(
     return _settle_all(u)
 
 
-def resume(run: Run, *, now_ms: float, plan: Plan, outlook: Outlook, epoch: int) -> Decision:
+def resume(
+    run: Run,
+    *,
+    now_ms: float,
+    plan: Plan,
+    outlook: Outlook,
+    epoch: int,
+    capabilities: Capabilities | None = None,
+) -> Decision:
     """Return what a new owner must do for a run in flight: hand its attempts out again (the same
     messages; whoever has them already drops the repeat) and ask for its next wake-up."""
-    u = begin(run, plan=plan, outlook=outlook, now_ms=now_ms, epoch=epoch)
+    u = begin(
+        run, plan=plan, outlook=outlook, now_ms=now_ms, epoch=epoch, capabilities=capabilities
+    )
     for key in u.live_keys():
         step: Step = u.steps[key]
         if step.state is StepState.LOOKING_UP:

@@ -4,7 +4,7 @@
 from typing import Any
 
 from hocket.coordinator.core.caching import released
-from hocket.coordinator.core.commands import CancelAttempt, CancelSubRun, EndRun
+from hocket.coordinator.core.commands import CancelSubRun, EndRun, cancel_attempt
 from hocket.coordinator.core.critical_path import critical_path
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.state import Role, Run, RunStatus, Step, StepState
@@ -39,7 +39,7 @@ def cancel_step(u: Unfolding, key: str, reason: str) -> None:
 def withdraw(u: Unfolding, step: Step, reason: str) -> Step:
     """Tell whoever works on a step that nobody waits for it any more."""
     if step.state is StepState.DISPATCHED and step.role is Role.LEAF:
-        u.commands.append(CancelAttempt(u.run.run_id, step.key, step.attempt, reason))
+        u.commands.append(cancel_attempt(u.run, step, reason))
     elif step.role is Role.SUBRUN and step.state is StepState.DISPATCHED:
         child = child_run_id(u.run.run_id, step.key, step.attempt)
         u.commands.append(CancelSubRun(child, reason))

@@ -45,6 +45,10 @@ KEPT_FOR_MS = 10_000.0
 """... and for so long after the last of them ..."""
 SELDOM_PER_MS = 0.1
 """... where fewer steps finish than this: else one waits for a slot for a few milliseconds only."""
+MAX_WORKERS = 10_000
+"""Workers that are counted; of more, those that came first."""
+MAX_TYPES = 1_000
+"""Node types that are told apart because some worker announced them."""
 MAX_HELD = 500_000
 """Steps of one type held here; further ones go to the stream, which is on disk."""
 
@@ -195,6 +199,8 @@ class Gate:
     def announced(self, worker: str, slots: Mapping[str, int], now_ms: float) -> None:
         """Note what a worker can do; nothing, where it leaves."""
         known = self._workers.get(worker)
+        if known is None and len(self._workers) >= MAX_WORKERS:
+            return
         if slots:
             self._workers[worker] = (now_ms, dict(slots))
         else:
@@ -295,7 +301,7 @@ class Gate:
     def _count_slots(self, now_ms: float) -> None:
         slots = _sum(announced for _, announced in self._workers.values())
         for node_type in slots:
-            if node_type not in self._types:
+            if node_type not in self._types and len(self._types) < MAX_TYPES:
                 self._types[node_type] = self._new_type()
         for node_type, kind in self._types.items():
             found = slots.get(node_type, 0)

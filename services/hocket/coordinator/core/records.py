@@ -258,6 +258,7 @@ def step_of(row: Mapping[str, Any]) -> Step:
         took_ms=row["took_ms"],
         timing=_timing(facts.get("timing")),
         tries=tuple(_try(one) for one in facts.get("tries", ())),
+        capable=facts.get("capable", False),
     )
 
 
@@ -399,6 +400,8 @@ def _step_facts(step: Step) -> dict[str, Any] | None:
         facts["counted"] = step.counted
     if step.timing is not None:
         facts["timing"] = step.timing.model_dump(exclude_defaults=True)
+    if step.capable and step.state not in TERMINAL:
+        facts["capable"] = True
     if step.tries:
         facts["tries"] = [_try_facts(one) for one in step.tries]
     return facts or None

@@ -149,6 +149,8 @@ class Step:
     timing: Timing | None = None
     tries: tuple[Try, ...] = ()
     """The attempts before the present one."""
+    capable: bool = False
+    """Whether the present attempt was dispatched with a capability: no result counts without it."""
 
 
 new_step = maker(Step)

@@ -38,6 +38,7 @@ from hocket.coordinator.core.state import (
     wake_of,
 )
 from hocket.coordinator.core.waiting import answers_to, first, pauses
+from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import StepChanged
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
@@ -111,6 +112,7 @@ class Unfolding:
     todo: deque[Work] = field(default_factory=deque)
     run_changed: bool = False
     size_bytes: int = 0
+    capabilities: Capabilities | None = None
 
     # ---- plan -------------------------------------------------------------------------------
 
@@ -420,9 +422,18 @@ class NodesView(Mapping[str, Any]):
         return len(self._unfolding.scope_plan(self._scope).nodes)
 
 
-def begin(run: Run, *, plan: Plan, outlook: Outlook, now_ms: float, epoch: int) -> Unfolding:
+def begin(
+    run: Run,
+    *,
+    plan: Plan,
+    outlook: Outlook,
+    now_ms: float,
+    epoch: int,
+    capabilities: Capabilities | None = None,
+) -> Unfolding:
     """Open a run for one event."""
     return Unfolding(
+        capabilities=capabilities,
         run=run,
         plan=plan,
         outlook=outlook,

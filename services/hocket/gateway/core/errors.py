@@ -63,6 +63,15 @@ class CallMalformed(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class CallNotAttributable(HocketError):
+    """The call names the run `{run_id}` in `attribution`, and `{field}` is not what its step was given.
+    Make it through the step's context (`context.model`), or send the `capability` and `dispatched_at_ms`
+    of the StepRequested."""
+
+    code = "call_not_attributable"
+    error_class = ErrorClass.INVALID
+
+
 class DeadlinePassed(HocketError):
     """The deadline of the call passed {late_ms} ms before a backend was asked. Give the run more time
     or the step less to do."""

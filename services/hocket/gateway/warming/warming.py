@@ -25,6 +25,7 @@ from hocket.gateway.warming.drivers import build_driver
 from hocket.gateway.warming.keeper import Book, Keeper
 from hocket.gateway.warming.usage import ReplicaUsage
 from hocket.kit.bus import Bus
+from hocket.kit.reporting import Reporting
 from hocket.schemas import subjects
 from hocket.schemas.messages import Attribution, NodeExpected, ReplicasUsed, RunsExpected
 
@@ -36,6 +37,7 @@ MAX_MODELS = 16
 MAX_MISSED = 256
 
 log = structlog.get_logger()
+_reporting = Reporting()
 
 Node = tuple[str, str, str]
 """Tenant, pipeline and path of a node."""
@@ -168,13 +170,15 @@ class Warming:
         try:
             self.expect(RunsExpected.model_validate_json(message.data))
         except ValidationError as error:
-            log.warning("runs_expected_malformed", reason=str(error))
+            if count := _reporting.due("runs_expected_malformed"):
+                log.warning("runs_expected_malformed", reason=str(error)[:500], count=count)
 
     async def _on_used(self, message: Msg) -> None:
         try:
             used = ReplicasUsed.model_validate_json(message.data)
         except ValidationError as error:
-            log.warning("replicas_used_malformed", reason=str(error))
+            if count := _reporting.due("replicas_used_malformed"):
+                log.warning("replicas_used_malformed", reason=str(error)[:500], count=count)
             return
         if used.gateway == self._company.name:
             return

@@ -11,18 +11,24 @@ from hocket.schemas.messages import StepCancelled
 MAX_REMEMBERED = 10_000
 MAX_AGE_MS = 120_000.0
 
-Target = tuple[str, str | None, int | None]
+Target = tuple[str, str | None, int | None, str | None]
 
 
 class Cancellations:
-    """The latest cancellations by what they concern: (run, step or all, attempt or all)."""
+    """The latest cancellations by what they concern: (run, step or all, attempt or all,
+    capability)."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[Target, tuple[float, str]] = OrderedDict()
 
     def remember(self, cancelled: StepCancelled, now_ms: float) -> None:
         """Keep a cancellation that came at `now_ms`, and forget those that are too old or too many."""
-        target = (cancelled.run_id, cancelled.step, cancelled.attempt)
+        target = (
+            cancelled.run_id,
+            cancelled.step,
+            cancelled.attempt,
+            cancelled.capability,
+        )
         self._seen[target] = (now_ms, cancelled.reason)
         self._seen.move_to_end(target)
         while self._seen:
@@ -32,13 +38,21 @@ class Cancellations:
             self._seen.popitem(last=False)
 
     def reason_for(
-        self, run_id: str, step: str, attempt: int, *, sent_at_ms: float, now_ms: float
+        self,
+        run_id: str,
+        step: str,
+        attempt: int,
+        *,
+        sent_at_ms: float,
+        now_ms: float,
+        capability: str | None = None,
     ) -> str | None:
-        """Return why an attempt sent at `sent_at_ms` was cancelled, or None where it was not."""
+        """Return why an attempt sent at `sent_at_ms` was cancelled, or None where it was not, or by
+        somebody without its capability."""
         if not self._seen:
             return None
-        for target in ((run_id, step, attempt), (run_id, step, None), (run_id, None, None)):
-            found = self._seen.get(target)
+        for concerned in ((run_id, step, attempt), (run_id, step, None), (run_id, None, None)):
+            found = self._seen.get((*concerned, capability))
             if found and found[0] >= sent_at_ms and now_ms - found[0] <= MAX_AGE_MS:
                 return found[1] or "cancelled"
         return None

@@ -160,6 +160,8 @@ class Context:
             budget_usd=self.step.budget_usd,
             budget_left_usd=self.step.budget_left_usd,
             attribution=self.attribution,
+            capability=self.step.capability,
+            dispatched_at_ms=self.step.dispatched_at_ms,
         )
         headers = {"traceparent": self.traceparent} if self.traceparent else None
         reply = await self._timed(request, headers)

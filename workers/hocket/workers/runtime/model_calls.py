@@ -37,7 +37,11 @@ class ModelCalls:
         try:
             return await self._until_answered(request, payload, headers)
         except asyncio.CancelledError:
-            cancelled = CallCancelled(tenant=request.attribution.tenant, call_id=request.call_id)
+            cancelled = CallCancelled(
+                tenant=request.attribution.tenant,
+                call_id=request.call_id,
+                capability=request.capability,
+            )
             self._bus.tell(subjects.GATEWAY_CANCEL, cancelled.model_dump_json().encode())
             raise
 

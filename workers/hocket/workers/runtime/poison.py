@@ -18,7 +18,8 @@ from pydantic_core import from_json
 from hocket.kit import dead_letters
 from hocket.kit.bus import Bus
 from hocket.kit.clock import now_ms
-from hocket.schemas import ids, subjects
+from hocket.kit.reporting import Reporting
+from hocket.schemas import bounded, ids, subjects
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import AttemptFinished
 from hocket.workers.errors import StepMalformed, StepUndeliverable
@@ -32,8 +33,10 @@ SOURCE = "step"
 ADVISORIES = f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{subjects.STEPS}.>"
 ADVISORY_QUEUE = "workers"
 TERM = b"+TERM"
+MAX_PARTITIONS = 1_024
 
 log = structlog.get_logger()
+_reporting = Reporting(at_once=20)
 
 
 class Name(BaseModel):
@@ -41,11 +44,12 @@ class Name(BaseModel):
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
-    run_id: str
-    step: str
-    attempt: int
-    partition: int = Field(ge=0)
-    dispatched_at_ms: float | None = None
+    run_id: bounded.Name
+    step: bounded.StepKey
+    attempt: bounded.Int32
+    partition: int = Field(ge=0, lt=MAX_PARTITIONS)
+    dispatched_at_ms: bounded.Milliseconds | None = None
+    capability: bounded.Name | None = None
 
 
 class Advisory(BaseModel):
@@ -99,7 +103,14 @@ async def _bury(
     info: ErrorInfo,
     worker: str,
 ) -> None:
-    log.error("step_dead_lettered", subject=subject, code=info.code, reason=info.message)
+    if count := _reporting.due(info.code):
+        log.error(
+            "step_dead_lettered",
+            subject=subject,
+            code=info.code,
+            reason=info.message,
+            count=count,
+        )
     told = info.model_copy(update={"details": {**info.details, "given_up_by": worker}})
     await dead_letters.bury(
         bus, SOURCE, subject=subject, payload=payload, headers=dict(headers or {}), error=told
@@ -114,13 +125,16 @@ async def _bury(
             started_at_ms=now_ms(),
             finished_at_ms=now_ms(),
             worker=worker,
+            dispatched_at_ms=name.dispatched_at_ms,
+            capability=name.capability,
+        )
+        msg_id = ids.result_id(
+            ids.attempt_id(name.run_id, name.step, name.attempt), name.dispatched_at_ms
         )
         await bus.publish(
             subjects.log(name.partition, AttemptFinished.kind),
             finished.model_dump_json().encode(),
-            msg_id=ids.result_id(
-                ids.attempt_id(name.run_id, name.step, name.attempt), name.dispatched_at_ms
-            ),
+            msg_id=ids.capable(msg_id, name.capability),
         )
 
 

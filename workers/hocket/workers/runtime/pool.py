@@ -7,6 +7,7 @@ they end. A pool that has more than half of its slots held so is `overrun`.
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,8 @@ REFERENCE_MARK = b'"$blob"'
 """Inputs without it are not searched for references."""
 
 TRACEPARENT = b"traceparent"
+W3C = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]{0,128})?")
+"""A trace's context, as https://www.w3.org/TR/trace-context/ has it."""
 NO_HEADERS: Mapping[str, str] = {}
 
 log = structlog.get_logger()
@@ -284,6 +287,7 @@ class Pool:
             step.attempt,
             sent_at_ms=attempt.delivery.sent_at_ms,
             now_ms=at_ms,
+            capability=step.capability,
         )
         if reason is not None:
             return AttemptCancelled(reason=reason)
@@ -371,6 +375,7 @@ class Pool:
             timing=context.timing if context else None,
             dispatched_at_ms=step.dispatched_at_ms,
             input_digest=ids.input_digest(step.input),
+            capability=step.capability,
         )
         payload, info = await self._encoded(step.tenant, finished)
         self._meters.finished(info, finished.finished_at_ms - finished.started_at_ms)
@@ -378,6 +383,7 @@ class Pool:
             _log_failure(attempt, context, info)
         await self._bus.room()
         msg_id = ids.result_id(attempt.id, step.dispatched_at_ms)
+        msg_id = ids.capable(msg_id, step.capability)
         posted = self._outbox.post(step.partition, payload, msg_id)
         self._posted.add(posted)
         posted.add_done_callback(lambda ack: self._acknowledged(attempt, ack))
@@ -444,9 +450,10 @@ class Pool:
 
 
 def _trace_headers(head: bytes) -> Mapping[str, str]:
-    """Return what of a step's headers matters here: its trace."""
+    """Return what of a step's headers matters here: its trace, where it is one (the task's publisher
+    may have written anything)."""
     traceparent = header_of(head, TRACEPARENT)
-    return {"traceparent": traceparent} if traceparent else NO_HEADERS
+    return {"traceparent": traceparent} if W3C.fullmatch(traceparent) else NO_HEADERS
 
 
 def _limit_ms(step: StepRequested) -> float:
@@ -457,6 +464,7 @@ def _limit_ms(step: StepRequested) -> float:
 def _concerns(cancelled: StepCancelled, step: StepRequested) -> bool:
     return (
         cancelled.run_id == step.run_id
+        and step.capability in (None, cancelled.capability)
         and cancelled.step in (None, step.step)
         and cancelled.attempt in (None, step.attempt)
     )

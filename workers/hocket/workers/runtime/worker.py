@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from hocket.kit.blobs import BlobStore
 from hocket.kit.bus import Bus
 from hocket.kit.clock import now_ms
+from hocket.kit.reporting import Reporting
 from hocket.schemas import subjects
 from hocket.schemas.messages import StepCancelled
 from hocket.workers.runtime import poison
@@ -45,6 +46,7 @@ OVERRUN_S = 30.0
 """More than half of a type's slots may be held so long by what did not end in time."""
 
 log = structlog.get_logger()
+_reporting = Reporting()
 
 Report = Callable[[str, bool, str], None]
 
@@ -157,7 +159,8 @@ class Worker:
         try:
             cancelled = StepCancelled.model_validate_json(msg.data)
         except ValidationError as error:
-            log.warning("cancellation_malformed", faults=error.error_count())
+            if count := _reporting.due("cancellation_malformed"):
+                log.warning("cancellation_malformed", faults=error.error_count(), count=count)
             return
         self._cancellations.remember(cancelled, now_ms())
         stopped = sum(pool.cancel(cancelled) for pool in self._pools)

@@ -1,0 +1,1 @@
+DROP TABLE hocket.platform_key;
