@@ -15,6 +15,8 @@ from hocket.coordinator import catalog as catalog_module
 from hocket.coordinator import durations as durations_module
 from hocket.coordinator.catalog import Catalog
 from hocket.coordinator.durations import Durations
+from hocket.coordinator.failures import is_refusal
+from hocket.kit.postgres_errors import is_row_fault
 
 SPEC = '{"pipeline": "p", "nodes": {"a": {"type": "python", "handler": "hocket.workers.builtin:echo"}}}'
 
@@ -125,3 +127,13 @@ async def test_a_database_that_is_short_of_something_is_away_and_says_of_what(
     body = json.loads(sent[1]["body"])["error"]
     assert body["code"] == "database_unavailable"
     assert str(error) in body["message"]
+
+
+def test_no_memory_for_a_statement_is_no_fault_of_the_rows_in_it() -> None:
+    encoding = asyncpg.DataError("invalid input for query argument $33")
+    assert is_row_fault(encoding)
+    assert is_refusal(encoding)
+    encoding.__cause__ = MemoryError()
+    for error in (encoding, MemoryError()):
+        assert not is_row_fault(error)
+        assert not is_refusal(error)

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 
 import asyncpg
 
+from hocket.kit.postgres_errors import is_short_of_memory
+
 AWAY = (
     OSError,
     TimeoutError,
@@ -25,6 +27,8 @@ SUSPECT = (asyncpg.OutOfMemoryError, asyncpg.ProtocolViolationError)
 
 def is_refusal(error: Exception) -> bool:
     """Tell whether a batch may be refused for something in it, so that a part of it could be written."""
+    if is_short_of_memory(error):
+        return False
     return not isinstance(error, AWAY) or isinstance(error, SUSPECT)
 
 

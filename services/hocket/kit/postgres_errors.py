@@ -20,12 +20,21 @@ STATEMENT_ERRORS: tuple[type[Exception], ...] = (
     ValueError,
     OverflowError,
     TypeError,
+    MemoryError,
 )
 """Everything that a statement can raise; `is_row_fault` tells the two kinds apart."""
 
 
+def is_short_of_memory(error: BaseException) -> bool:
+    """Return whether this process had no memory for a statement: that is no fault of its values, even
+    where asyncpg says that it could not encode one."""
+    return isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError)
+
+
 def is_row_fault(error: BaseException) -> bool:
     """Return whether the values of a statement made it fail, so that trying again cannot help."""
+    if is_short_of_memory(error):
+        return False
     if isinstance(error, asyncpg.PostgresError):
         return (error.sqlstate or "")[:2] in ROW_FAULT_CLASSES
     if isinstance(error, OSError | TimeoutError | asyncpg.InternalClientError):
