@@ -40,6 +40,28 @@ def test_a_map_over_what_is_no_list_fails_naming_the_field(xs: object) -> None:
     assert "map.over" in play.run.error.message
 
 
+def test_a_map_over_a_large_value_says_that_it_is_stored_apart() -> None:
+    reference = {"$blob": "0" * 64, "size": 2_000_000, "type": "json"}
+    play = Play({"m": mapped()}, input={"xs": reference})
+    assert play.run.error is not None
+    assert "reference to a large value" in play.run.error.message
+
+
+@pytest.mark.parametrize(
+    "given", ["{{ previous.p ~ previous.p if round > 1 else 'ab' }}", ["{{ previous }}"]]
+)
+def test_a_loop_that_grows_its_output_ends_its_run_at_the_bound(given: object) -> None:
+    loop = {"until": "false", "max_rounds": 300, "on_exhausted": "accept"}
+    play = Play({"l": python(loop=loop, **{"with": {"p": given}})})
+    while play.waiting():
+        (key,) = play.waiting()
+        play.finish(key, play.run.steps[key].input)
+    assert play.run.status is RunStatus.FAILED
+    assert play.run.error is not None
+    assert play.run.error.code == "expression_failed"
+    assert len(play.run.steps) < 70
+
+
 def test_a_failed_item_fails_the_map_or_leaves_a_hole() -> None:
     play = Play({"m": mapped()}, input={"xs": [1, 2]})
     play.finish("m[0]", error=BROKEN)

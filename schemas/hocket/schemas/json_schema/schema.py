@@ -14,7 +14,7 @@ from hocket.schemas.json_schema.faults import Fault
 from hocket.schemas.json_schema.keywords import KEYWORDS, NODE_PRICE, Check, Node
 from hocket.schemas.json_schema.metaschema import METASCHEMA
 from hocket.schemas.json_schema.unevaluated import unevaluated_items, unevaluated_properties
-from hocket.schemas.templates.budget import Meter, Refused
+from hocket.schemas.templates.budget import MAX_CHECK_OPERATIONS, Meter, Refused
 
 MAX_SCHEMA_PARTS = 5_000
 """Texts, numbers, lists and mappings in a schema."""
@@ -50,7 +50,7 @@ class Schema:
 
     def fault(self, value: Any) -> Fault | None:
         """Return the first breach of the schema; raise Refused where telling takes too much."""
-        return self._root.check(Meter(), value)
+        return self._root.check(Meter(MAX_CHECK_OPERATIONS), value)
 
 
 def compile_schema(raw: Any, field: str) -> Schema:

@@ -9,8 +9,10 @@ from typing import NoReturn
 
 from hocket.schemas.errors import HocketError
 
-MAX_OPERATIONS = 1_000_000
-"""Operations of one evaluation: 20 to 80 ms of one core."""
+MAX_OPERATIONS = 500_000
+"""Operations of one evaluation: 10 to 50 ms of one core."""
+MAX_CHECK_OPERATIONS = 600_000
+"""Operations of checking one value against a schema."""
 MAX_MADE_BYTES = 24_000_000
 """Bytes of all values that one evaluation makes, those that it drops again included."""
 MAX_TEXT_CHARS = 2_000_000
@@ -43,9 +45,10 @@ class Refused(Exception):
 class Meter:
     """The account of one evaluation."""
 
-    __slots__ = ("bytes_left", "depth", "operations_left")
+    __slots__ = ("bytes_left", "depth", "limit", "operations_left")
 
     def __init__(self, operations: int = MAX_OPERATIONS) -> None:
+        self.limit = operations
         self.operations_left = operations
         self.bytes_left = MAX_MADE_BYTES
         self.depth = 0
@@ -54,7 +57,7 @@ class Meter:
         """Count operations; raise Refused where they are used up."""
         self.operations_left -= operations
         if self.operations_left < 0:
-            raise Refused(f"it takes more than {MAX_OPERATIONS:,} operations", LESS_CURE)
+            raise Refused(f"it takes more than {self.limit:,} operations", LESS_CURE)
 
     def make(self, size: int) -> None:
         """Count bytes that are about to be made; raise Refused where they are used up."""

@@ -129,7 +129,7 @@ def mapped(meter: Meter, value: Any, *args: Any, **named: Any) -> list[Any]:
         get = getter(meter, named.pop("attribute"), named.pop("default", None))
         if named:
             raise TypeError(f"`map` has no parameter `{next(iter(named))}`")
-        return [get(one) for one in _each(meter, value, 5)]
+        return [get(one) for one in _each(meter, value, 3)]
     if not args:
         raise TypeError("`map` needs the name of a filter, or `attribute=`")
     call = FILTERS.get(args[0])
@@ -153,22 +153,22 @@ def greatest(
 
 def selected(meter: Meter, value: Any, *args: Any, **named: Any) -> list[Any]:
     holds = _condition(meter, args, named)
-    return [one for one in _each(meter, value, 4) if holds(one)]
+    return [one for one in _each(meter, value, 3) if holds(one)]
 
 
 def rejected(meter: Meter, value: Any, *args: Any, **named: Any) -> list[Any]:
     holds = _condition(meter, args, named)
-    return [one for one in _each(meter, value, 4) if not holds(one)]
+    return [one for one in _each(meter, value, 3) if not holds(one)]
 
 
 def selected_by(meter: Meter, value: Any, *args: Any, **named: Any) -> list[Any]:
     holds, get = _condition(meter, args[1:], named), _attribute(meter, args)
-    return [one for one in _each(meter, value, 6) if holds(get(one))]
+    return [one for one in _each(meter, value, 5) if holds(get(one))]
 
 
 def rejected_by(meter: Meter, value: Any, *args: Any, **named: Any) -> list[Any]:
     holds, get = _condition(meter, args[1:], named), _attribute(meter, args)
-    return [one for one in _each(meter, value, 6) if not holds(get(one))]
+    return [one for one in _each(meter, value, 5) if not holds(get(one))]
 
 
 def backwards(meter: Meter, value: Any) -> Any:

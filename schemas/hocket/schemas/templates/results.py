@@ -83,7 +83,7 @@ def _is_json(value: Any, meter: Meter | None) -> bool:
             if bytes_left < 0:
                 raise Refused(f"it gives more than {MAX_VALUE_BYTES:,} bytes", SMALLER_CURE)
             if meter is not None:
-                meter.spend(len(container) + 4)
+                meter.spend((len(container) >> 1) + 4)
         level = below
     return is_json
 

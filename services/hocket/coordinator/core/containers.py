@@ -205,6 +205,12 @@ def _open_map(u: Unfolding, step: Step, plan: NodePlan) -> None:
     assert plan.over is not None
     items = plan.over(u.names_at(step))
     field = f"nodes.{plan.path}.map.over"
+    if isinstance(items, dict) and "$blob" in items:
+        raise InvalidInput(
+            field=field,
+            reason="it gives a reference to a large value, which only workers read",
+            cure="Map over a list that fits into a message: of keys, pages or references.",
+        )
     if not isinstance(items, list):
         raise InvalidInput(
             field=field,

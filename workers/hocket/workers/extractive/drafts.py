@@ -17,6 +17,7 @@ MARKER: Final = re.compile(
     r"\[((?:P\d{1,6}|S\d{1,6}(?:\.r\d{1,6})?)(?:\s*[,;]\s*(?:P\d{1,6}|S\d{1,6}(?:\.r\d{1,6})?))*)\]"
 )
 _MARKED: Final = re.compile(rf"\s*{MARKER.pattern}")
+_BEFORE_MARKED: Final = re.compile(rf"(?<!\s)\s*{MARKER.pattern}|{MARKER.pattern}")
 
 Status = Literal["answered", "partial", "not_in_data"]
 
@@ -86,23 +87,17 @@ def _spans(text: str) -> Iterator[tuple[int, int]]:
 
 def _in_line(line: str) -> Iterator[tuple[int, int]]:
     """Yield the sentences of a line; markers, quotes and what is between sentences get lost nowhere."""
-    hidden = line
-    for start, end in quoted(line):
-        hidden = _hidden(hidden, start, end)
-    for marker in MARKER.finditer(line):
-        hidden = _hidden(hidden, *marker.span())
-    starts = [start for start, _ in sentences(hidden)]
+    hidden = list(line)
+    for start, end in (*quoted(line), *(marker.span() for marker in MARKER.finditer(line))):
+        hidden[start:end] = "X" * (end - start)
+    starts = [start for start, _ in sentences("".join(hidden))]
     edges = [0, *starts[1:], len(line)]
     yield from pairwise(edges)
 
 
-def _hidden(text: str, start: int, end: int) -> str:
-    return text[:start] + "X" * (end - start) + text[end:]
-
-
 def _sentence(text: str) -> Sentence:
     ids = [one.strip() for match in MARKER.finditer(text) for one in re.split(r"[,;]", match[1])]
-    return Sentence(_MARKED.sub("", text).strip(), tuple(dict.fromkeys(ids)))
+    return Sentence(_BEFORE_MARKED.sub("", text).strip(), tuple(dict.fromkeys(ids)))
 
 
 def rows_cited(

@@ -19,9 +19,9 @@ MAX_DIGITS: Final = 60
 _SCALES: Final = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _TOKEN: Final = re.compile(
     r"""
-    (?P<code>[^\W\d_]+\d\w*)
+    (?P<code>(?<![^\W\d_])[^\W\d_]+\d\w*)
   | (?P<sign>(?<![\w.)\]])[-\u2212])?
-    (?P<whole>\d{1,3}(?:[,'\u2019\u202f\u00a0]\d{3})+(?!\d)|\d+)
+    (?P<whole>\d{1,3}(?:[,'\u2019\u202f\u00a0]\d{3}){1,20}(?!\d)|\d+)
     (?P<fraction>\.\d+)?
     (?P<exponent>[eE][+-]?\d+(?!\w))?
     (?P<percent>\s?%|\sper\s?cent\b)?

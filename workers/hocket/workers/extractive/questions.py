@@ -15,12 +15,12 @@ _ASKING: Final = (
     "list|compare|show|tell|give|name|describe|explain"
 )
 _CUT: Final = re.compile(
-    rf"(?<=[?!;])\s+|\s*[;\n]\s*|(?<=[a-z0-9)])\.\s+|,?\s+(?:and|but)\s+(?:also\s+)?(?=(?:in\s+|by\s+)?(?:{_ASKING})\b)",
+    rf"(?<=[?!;])\s+|(?<!\s)\s*[;\n]\s*|[;\n]\s*|(?<=[a-z0-9)])\.\s+|(?:,|(?<!\s))\s+(?:and|but)\s+(?:also\s+)?(?=(?:in\s+|by\s+)?(?:{_ASKING})\b)",
     re.IGNORECASE,
 )
 _ELLIPTIC: Final = re.compile(
     r"(?:which|who|what|when|where|how)(?:\s+one)?(?:\s+of\s+\w+)?\s+(?:is|are|was|were|has|have|had)"
-    r"(?:\s+(?:the\s+)?(?:most|least|more|less|\w+est|\w+ed)\b.*)?\W*$",
+    r"(?:\s+(?:the\s+)?(?:most|least|more|less|\w+est|\w+ed)\b.*+)?\W*$",
     re.IGNORECASE,
 )
 """A part whose subject was said before: `which is the most abundant`, `when was`."""

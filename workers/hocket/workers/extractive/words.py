@@ -52,9 +52,9 @@ _ENDINGS: Final = (
 """(ending, least letters that must remain), longest first."""
 
 _SENTENCE_END: Final = re.compile(
-    r"[.!?]+[\"'\u201d\u2019)\]]*(?=\s+[\"'\u201c\u2018(\[]?[A-Z0-9]|\s*$)"
+    r"(?<![.!?])[.!?]+[\"'\u201d\u2019)\]]*(?=\s+[\"'\u201c\u2018(\[]?[A-Z0-9]|\s*$)"
 )
-_LAST_WORD: Final = re.compile(r"(\S+)$")
+_LONGEST_ABBREVIATION: Final = 64
 _LINE_MARK: Final = re.compile(r"\s*(?:[-*+]\s+|\d{1,3}[.)]\s+|>\s*|\|\s*)*")
 _ABBREVIATIONS: Final = frozenset(
     "dr mr mrs ms prof st no nos fig figs eq vol ed eds al ca cf vs jr sr approx".split()
@@ -151,8 +151,10 @@ def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
 
 def _sentences_of(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     begin = start
+    last = len(text[:end].rstrip())
     for match in _SENTENCE_END.finditer(text, start, end):
-        if _is_abbreviation(text[begin : match.start()]) and match.end() < len(text[:end].rstrip()):
+        before = text[max(begin, match.start() - _LONGEST_ABBREVIATION) : match.start()]
+        if _is_abbreviation(before) and match.end() < last:
             continue
         yield from _trimmed(text, begin, match.end())
         begin = match.end()
@@ -160,10 +162,9 @@ def _sentences_of(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _is_abbreviation(before: str) -> bool:
-    last = _LAST_WORD.search(before)
-    if last is None:
+    if not before or before[-1].isspace():
         return False
-    word = last[1].lstrip("(\"'\u201c\u2018")
+    word = before.split()[-1].lstrip("(\"'\u201c\u2018")
     initial = len(word) == 1 and word.isalpha() and word.isupper()
     return initial or "." in word.strip(".0123456789") or word.lower() in _ABBREVIATIONS
 

@@ -1,7 +1,6 @@
 """A model's answer as JSON: read from the reply and checked against its schema. Pure."""
 
 import json
-import re
 from functools import lru_cache
 from typing import Any
 
@@ -10,7 +9,7 @@ from hocket.schemas.messages import CallReply
 from hocket.schemas.templates.budget import Refused
 from hocket.workers.errors import ModelReplyInvalid
 
-FENCE = re.compile(r"^\s*```[a-zA-Z]*\s*\n(.*?)\n?\s*```\s*$", re.DOTALL)
+FENCE = "```"
 
 
 def data_of(reply: CallReply, schema: dict[str, Any]) -> Any:
@@ -36,8 +35,18 @@ def _schema_of(text: str) -> Schema:
 
 
 def _parsed(text: str) -> Any:
-    fenced = FENCE.match(text)
     try:
-        return json.loads(fenced[1] if fenced else text)
-    except ValueError as error:
+        return json.loads(_unfenced(text))
+    except (ValueError, RecursionError) as error:
         raise ModelReplyInvalid(reason=f"it is not JSON ({error})") from None
+
+
+def _unfenced(text: str) -> str:
+    """Return what stands in a fence that is the whole of a text, else the text."""
+    bare = text.strip()
+    first, line_end, rest = bare.partition("\n")
+    language = first[len(FENCE) :].strip()
+    plain = not language or (language.isascii() and language.isalpha())
+    if bare.startswith(FENCE) and plain and line_end and rest.endswith(FENCE):
+        return rest[: -len(FENCE)]
+    return text

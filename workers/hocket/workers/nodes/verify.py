@@ -51,7 +51,7 @@ def verdict_of(given: Mapping[str, Any]) -> dict[str, Any]:
 def tampered(draft: str) -> tuple[str, str, str] | None:
     """Return the draft with one digit of its first figure changed, and that figure before and after;
     None where it has no figure. For demonstrations of the verifier."""
-    prose = re.sub(r"\[[^\]]*\]", lambda match: " " * len(match[0]), draft)
+    prose = re.sub(r"\[[^\[\]]*\]", lambda match: " " * len(match[0]), draft)
     figure = re.search(r"\d[\d,]*(?:\.\d+)?", prose)
     if figure is None:
         return None

@@ -80,9 +80,9 @@ _Read = tuple[str, str, list[Section]]
 # ---- Markdown and plain text ----------------------------------------------------------------
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?\n)?(?:---|\.\.\.)[ \t]*\n", re.DOTALL)
-_FRONT_TITLE = re.compile(r"^title:[ \t]*(.+?)[ \t]*$", re.MULTILINE)
+_FRONT_TITLE = re.compile(r"^title:(.*)$", re.MULTILINE)
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
+_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t](.*))?$")
 _SETEXT = re.compile(r" {0,3}(=+|-{2,})[ \t]*$")
 
 
@@ -95,7 +95,7 @@ def _markdown(data: bytes, source: str) -> _Read:
     title = ""
     if front := _FRONT_MATTER.match(text):
         named = _FRONT_TITLE.search(front[1] or "")
-        title = named[1].strip("\"'") if named else ""
+        title = named[1].strip(" \t").strip("\"'") if named else ""
         text = text[front.end() :]
     headings = list(_markdown_headings(text))
     return text, title or _first_heading(headings), _sections(headings)
@@ -116,13 +116,20 @@ def _markdown_headings(text: str) -> Iterator[tuple[int, int, str]]:
             fence = mark[1]
             bare = ""
         elif atx := _ATX.match(bare):
-            yield offset, len(atx[1]), (atx[2] or "").strip()
+            yield offset, len(atx[1]), _without_closing(atx[2] or "")
             bare = ""
         elif (rule := _SETEXT.match(bare)) and previous.strip():
             yield previous_start, 1 if rule[1][0] == "=" else 2, previous.strip()
             bare = ""
         previous, previous_start = bare, offset
         offset += len(line)
+
+
+def _without_closing(heading: str) -> str:
+    """Return a heading without the `##` that may end it."""
+    bare = heading.strip()
+    open_end = bare.rstrip("#")
+    return open_end.strip() if open_end[-1:] in ("", " ", "\t") else bare
 
 
 def _decoded(data: bytes, source: str) -> str:
