@@ -20,6 +20,7 @@ RUN: Any = SimpleNamespace(
     run_id="r1", tenant="t", pipeline="p", version=1, status=RunStatus.SUCCEEDED, output=5,
     error=None, accepted_at_ms=ENDED_MS - 10, finished_at_ms=ENDED_MS, deadline_at_ms=ENDED_MS + 10,
     ended=True, reply_to="caller", traceparent=None, parent=None, steps={},
+    size_bytes=0,
 )  # fmt: skip
 EVENT = RunAccepted(
     run_id="r1", tenant="t", pipeline="p", version=1, input={}, priority=Priority.STANDARD,

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import asyncpg
 import structlog
 
 from hocket.coordinator.cache_store import CacheStore
 from hocket.coordinator.catalog import Catalog
 from hocket.coordinator.committer import AWAY, Committer
+from hocket.coordinator.core.aborting import reason_of
 from hocket.coordinator.core.backlog import Backlog
 from hocket.coordinator.core.gate import INTERACTIVE_SHARE, Gate, Order
 from hocket.coordinator.dispatcher import Dispatcher
@@ -199,9 +201,9 @@ class Coordinator:
             try:
                 await partition.own(self._name, cause=cause, lost=lost)
                 break
-            except AWAY as error:
+            except (*AWAY, asyncpg.PostgresError) as error:  # refused or away: it passes
                 partition.end()
-                log.warning("partition_waits", partition=number, reason=str(error))
+                log.warning("partition_waits", partition=number, reason=reason_of(error))
                 await asyncio.sleep(RETRY_S)
             except BaseException:
                 partition.end()

@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from hocket.coordinator.committer import AWAY
+from hocket.coordinator.core.aborting import reason_of
 from hocket.coordinator.core.critical_path import timing_of
 from hocket.coordinator.core.ending import finished_of, rejected_of
 from hocket.coordinator.core.state import Run, RunStatus
@@ -143,14 +143,17 @@ class Ends:
             try:
                 ended = await self._store.ended_since(self._number, self._untold.kept_ms)
                 break
-            except AWAY as error:
-                log.warning("ends_not_retold", partition=self._number, reason=str(error))
+            except Exception as error:  # Postgres is away, or refuses everything: it passes
+                log.warning("ends_not_retold", partition=self._number, reason=reason_of(error))
                 await asyncio.sleep(PAUSE_S)
         for run in ended:
             finished = finished_of(run)
             if not self._untold.has_told(run.run_id, finished.finished_at_ms):
                 await self._bus.room()
-                self.tell(run, finished)
+                try:
+                    self.tell(run, finished)
+                except Exception:  # the others' are told all the same
+                    log.exception("end_not_told", run_id=run.run_id)
 
     def _finish(self, run: Run, finished: RunFinished) -> "list[asyncio.Future[PubAck]]":
         payload = encoded(finished)

@@ -23,6 +23,7 @@ import structlog
 from hocket.coordinator.admission import Task, admit, read_task, reply_to
 from hocket.coordinator.catalog import Catalog
 from hocket.coordinator.committer import AWAY
+from hocket.coordinator.core.aborting import reason_of
 from hocket.coordinator.core.ending import finished_of, rejected_of
 from hocket.coordinator.core.state import Run, RunStatus
 from hocket.coordinator.durations import Durations
@@ -136,10 +137,13 @@ class Intake:
             try:
                 await self._admit_batch()
                 self._health.report("intake", True)
-            except (*AWAY, BusUnavailable) as error:
-                reason = str(error) or type(error).__name__
+            except Exception as error:  # of Postgres or NATS: what a task brings is its own
+                reason = reason_of(error)
                 self._health.report("intake", False, reason)
-                log.warning("intake_waits", reason=reason, tasks=len(self._batch))
+                away = isinstance(error, (*AWAY, BusUnavailable))
+                (log.warning if away else log.error)(
+                    "intake_waits", reason=reason, tasks=len(self._batch)
+                )
                 await asyncio.sleep(PAUSE_S)
         self._pull.more()
 

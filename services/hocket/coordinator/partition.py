@@ -268,8 +268,11 @@ class Partition:
             while (run := self._runs.in_flight.get(run_id)) is not None:
                 try:
                     entry = await self._catalog.entry(run.tenant, run.pipeline, run.version)
-                except AWAY as error:
-                    log.warning("plan_not_read", run_id=run_id, reason=str(error))
+                except Exception as error:
+                    log.warning("plan_not_read", run_id=run_id, reason=reason_of(error))
+                    if await is_of_the_question(error, self._ask_postgres):
+                        self._not_restored(run, list(run.steps.values()), error)
+                        break
                     await asyncio.sleep(PAUSE_S)
                     continue
                 if self._runs.in_flight.get(run_id) is run:

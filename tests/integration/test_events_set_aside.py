@@ -1,0 +1,242 @@
+"""An event that the coordinator's rules cannot apply ends its run; others' runs go on, and with the next
+owner too. The coordinator runs in this process, so that its rules can be made to fail."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import pytest
+from nats.aio.msg import Msg
+from prometheus_client import CollectorRegistry
+
+from hocket.coordinator import partition as module
+from hocket.coordinator.cache_store import CacheStore
+from hocket.coordinator.coordinator import Coordinator
+from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.coordinator.store import Store
+from hocket.kit import dead_letters
+from hocket.kit.bucket import Bucket
+from hocket.kit.bus import Bus
+from hocket.kit.lifecycle import Health
+from hocket.schemas import ids, subjects
+from hocket.schemas.messages import AttemptFinished, StepRequested, encoded
+
+BOUND_S = 60
+NODE = {"type": "python", "handler": "hocket.workers.builtin:echo"}
+SPEC = {"pipeline": "p", "slo_ms": 600_000, "nodes": {"a": NODE, "b": {**NODE, "needs": ["a"]}}}
+Raising = Callable[..., Any]
+
+
+class Rig:
+    """A bus and a database for coordinators, and a worker that answers every step at once."""
+
+    def __init__(self, bus: Bus, pool: asyncpg.Pool) -> None:
+        self.bus = bus
+        self.pool = pool
+        self.registry = CollectorRegistry()
+        self.holding = asyncio.Event()
+        """While set, steps `b` are not answered."""
+
+    async def open(self) -> None:
+        for tenant in ("acme", "default"):
+            await self.pool.execute(
+                """INSERT INTO hocket.pipeline (tenant, name, version, spec, spec_hash)
+                VALUES ($1, 'p', 1, $2, 'x')""",
+                tenant,
+                json.dumps(SPEC),
+            )
+        await self.bus.subscribe("hocket.step.>", self._step)
+
+    async def _step(self, msg: Msg) -> None:
+        request = StepRequested.model_validate_json(msg.data)
+        if self.holding.is_set() and request.step == "b":
+            return
+        result = AttemptFinished(
+            run_id=request.run_id, step=request.step, attempt=request.attempt, output={"x": 1}
+        )
+        await self.bus.publish(subjects.log(request.partition, result.kind), encoded(result))
+
+    @asynccontextmanager
+    async def coordinator(self, name: str) -> AsyncIterator[Coordinator]:
+        self.registry = CollectorRegistry()
+        leases = Bucket(self.bus, subjects.COORDINATORS)
+        coordinator = Coordinator(
+            self.bus,
+            Store(self.pool),
+            CacheStore(self.pool),
+            Health(),
+            CoordinatorMetrics(self.registry),
+            leases,
+            name=name,
+            partitions=1,
+            max_task_bytes=100_000,
+            gated=False,
+        )
+        async with leases.watching():
+            running = asyncio.create_task(coordinator.run(asyncio.Event()))
+            await asyncio.wait_for(coordinator.settled(), BOUND_S)
+            yield coordinator
+            assert not running.done(), running.exception()
+            running.cancel()
+            await asyncio.wait({running})
+
+    async def publish(self, tenant: str, key: str) -> asyncio.Future[dict[str, Any]]:
+        inbox = self.bus.nc.new_inbox()
+        told: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+
+        async def heard(msg: Msg) -> None:
+            if not told.done():
+                told.set_result(json.loads(msg.data))
+
+        await self.bus.subscribe(inbox, heard)
+        await self.bus.publish(
+            subjects.task(tenant, "p"),
+            b"{}",
+            headers={"Hocket-Idempotency-Key": key, "Hocket-Reply-To": inbox},
+        )
+        return told
+
+    async def ends(self, tenant: str, key: str) -> dict[str, Any]:
+        return await asyncio.wait_for(await self.publish(tenant, key), BOUND_S)
+
+
+@pytest.fixture
+async def rig(bus: Bus, database_url: str) -> AsyncIterator[Rig]:
+    async with asyncpg.create_pool(database_url, min_size=1, max_size=4) as pool:
+        rig = Rig(bus, pool)
+        await rig.open()
+        yield rig
+
+
+def raising(original: Raising, error: Exception, is_meant: Callable[..., bool]) -> Raising:
+    def call(*arguments: Any, **named: Any) -> Any:
+        if is_meant(*arguments):
+            raise error
+        return original(*arguments, **named)
+
+    return call
+
+
+def is_result_of_default(run: Any, event: Any) -> bool:
+    return run.tenant == "default" and isinstance(event, AttemptFinished)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [AssertionError("a bug"), RecursionError("too deep"), MemoryError(), ValueError("\ud800")],
+)
+async def test_an_event_that_cannot_be_applied_ends_its_run_and_the_others_go_on(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(module, "decide", raising(module.decide, error, is_result_of_default))
+    async with rig.coordinator("one"):
+        bad, good = await asyncio.gather(rig.ends("default", "bad"), rig.ends("acme", "good"))
+    assert (bad["status"], bad["error"]["code"]) == ("failed", "event_not_applicable")
+    assert "`finished`" in bad["error"]["message"]
+    assert good["status"] == "succeeded"
+    (letter,) = await dead_letters.list_(rig.bus)
+    assert (letter.source, letter.error.code) == ("log", "event_not_applicable")
+    assert letter.context["run_id"] == ids.run_id("default", "bad")
+    assert (
+        await rig.pool.fetchval("SELECT count(*) FROM hocket.step WHERE finished_at IS NULL") == 0
+    )
+    assert (await rig.bus.js.stream_info(subjects.TASKS)).state.messages == 0
+    async with rig.coordinator("two"):
+        assert (await rig.ends("acme", "after"))["status"] == "succeeded"
+        assert (await rig.ends("default", "bad"))["status"] == "failed"
+
+
+async def test_a_run_that_cannot_be_begun_ends_with_that_error(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept = raising(module.accept, KeyError("x"), lambda event: event.tenant == "default")
+    monkeypatch.setattr(module, "accept", accept)
+    async with rig.coordinator("one"):
+        bad, good = await asyncio.gather(rig.ends("default", "bad"), rig.ends("acme", "good"))
+    assert (bad["status"], bad["error"]["code"]) == ("failed", "event_not_applicable")
+    assert good["status"] == "succeeded"
+    assert (await rig.bus.js.stream_info(subjects.TASKS)).state.messages == 0
+
+
+async def test_a_decision_that_is_half_carried_out_is_taken_back_with_its_run(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute = raising(
+        module.Partition._execute,
+        ValueError("not to be sent"),
+        lambda self, command: (
+            isinstance(command, module.Dispatch)
+            and command.request.tenant == "default"
+            and command.request.step == "b"
+        ),
+    )
+    monkeypatch.setattr(module.Partition, "_execute", execute)
+    async with rig.coordinator("one"):
+        bad, good = await asyncio.gather(rig.ends("default", "bad"), rig.ends("acme", "good"))
+    assert (bad["error"]["code"], good["status"]) == ("event_not_applicable", "succeeded")
+    rows = await rig.pool.fetch(
+        "SELECT key, state FROM hocket.step WHERE run_id = $1", ids.run_id("default", "bad")
+    )
+    assert {row["key"]: row["state"] for row in rows} == {"a": "succeeded", "b": "cancelled"}
+
+
+async def test_a_run_that_cannot_even_be_ended_by_the_rules_is_closed(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        module, "decide", raising(module.decide, AssertionError("a bug"), is_result_of_default)
+    )
+    monkeypatch.setattr(
+        "hocket.coordinator.core.ending.critical_path",
+        raising(
+            lambda u, at_ms: (), AssertionError("too"), lambda u, at_ms: u.run.tenant != "acme"
+        ),
+    )
+    async with rig.coordinator("one"):
+        bad, good = await asyncio.gather(rig.ends("default", "bad"), rig.ends("acme", "good"))
+    assert (bad["error"]["code"], good["status"]) == ("event_not_applicable", "succeeded")
+
+
+@pytest.mark.parametrize("what", ["restore", "resume"])
+async def test_a_run_that_the_next_owner_cannot_read_back_does_not_stop_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    rig.holding.set()
+    async with rig.coordinator("one"):
+        bad, good = await rig.publish("default", "bad"), await rig.publish("acme", "good")
+        async with asyncio.timeout(BOUND_S):
+            out = "SELECT count(*) FROM hocket.step WHERE key = 'b'"
+            while await rig.pool.fetchval(out) < 2:  # noqa: ASYNC110 - Postgres does not tell
+                await asyncio.sleep(0.02)
+    original = getattr(module, what)
+    broken = raising(original, KeyError("x"), lambda run, *rest: run.tenant == "default")
+    monkeypatch.setattr(module, what, broken)
+    rig.holding.clear()
+    async with rig.coordinator("two"):
+        end = await asyncio.wait_for(bad, BOUND_S)
+        assert (end["status"], end["error"]["code"]) == ("failed", "run_not_restorable")
+        assert (await asyncio.wait_for(good, BOUND_S))["status"] == "succeeded"
+        assert (await rig.ends("acme", "after"))["status"] == "succeeded"
+    assert rig.registry.get_sample_value("hocket_set_aside_total", {"what": "run"}) == 1
+
+
+async def test_an_event_waits_while_postgres_refuses_everything(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A missing right or table is no run's fault."""
+    refused = asyncio.Event()
+    stored, known = Store.stored, Store.known
+
+    async def refuses(self: Any, *arguments: Any) -> Any:
+        if refused.is_set():
+            return await (stored if isinstance(arguments[0], str) else known)(self, *arguments)
+        asyncio.get_running_loop().call_later(0.3, refused.set)
+        raise asyncpg.InsufficientPrivilegeError("permission denied for table run")
+
+    monkeypatch.setattr(Store, "known", refuses)
+    async with rig.coordinator("one"):
+        assert (await rig.ends("acme", "good"))["status"] == "succeeded"
+    assert await dead_letters.list_(rig.bus) == []
