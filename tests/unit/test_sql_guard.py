@@ -99,7 +99,6 @@ HOSTILE: dict[str, dict[type[SqlRefused], list[str]]] = {
             "SELECT 'pg_shadow'::regclass",
             "SELECT CAST('secret.keys' AS regclass)",
             "SELECT * FROM otherdb.public.users",
-            "SELECT $1",
             "SELECT id OPERATOR(evil.+) 1 FROM users",
             "WITH RECURSIVE a AS (SELECT * FROM users), users AS (SELECT 1) SELECT * FROM a",
         ],
@@ -204,6 +203,9 @@ HOSTILE: dict[str, dict[type[SqlRefused], list[str]]] = {
         ],
         SqlUnreadable: [
             "SELECT LATERAL .",
+            "SELECT $1",
+            "SELECT 1abc",
+            "SELECT !! 'a'::tsquery",
             "NOTIFY x, 'y'",
             "SELECT",
             "SELECT * FROM",

@@ -19,6 +19,7 @@ from sqlglot import exp
 from hocket.workers.sql import functions
 from hocket.workers.sql.errors import SqlConstructRefused, SqlFunctionRefused
 from hocket.workers.sql.postgres_names import TAKE_ONE_ARGUMENT, TAKE_ROWS
+from hocket.workers.sql.reading import excerpt
 
 _MAY_HAVE_FIELDS: Final = (exp.Column, exp.Identifier, exp.Subquery, exp.Func, exp.Window)
 _NEVER_HAVE_FIELDS: Final = (
@@ -151,4 +152,4 @@ def _fold(name: exp.Expr) -> str:
 
 
 def _excerpt(node: exp.Expr) -> str:
-    return str(node.sql(dialect="postgres", comments=False))[:80]
+    return excerpt(node, "postgres")

@@ -9,8 +9,10 @@ from sqlglot import exp
 from hocket.workers.sql import casts
 from hocket.workers.sql.errors import SqlConstructRefused, SqlNotOneSelect, SqlParametersWrong
 from hocket.workers.sql.functions import MODULES
+from hocket.workers.sql.grammar import OWN
 from hocket.workers.sql.reading import article, excerpt, name_of
 
+_BUILT_IN_OPERATOR = re.compile(r"pg_catalog\.[-+*/<>=~!@#%^&|`?]+")
 _PARAMETER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _OBJECTS_ALLOWED: Final = ("OID", "REGCONFIG")
 _SAMPLE_METHODS: Final = ("BERNOULLI", "SYSTEM")
@@ -22,7 +24,6 @@ _CORE_REFUSED = (
     exp.Hint,
     exp.JoinHint,
     exp.LockingStatement,
-    exp.Operator,
     exp.Opclass,
     exp.Parameter,
     exp.ParameterizedAgg,
@@ -87,6 +88,10 @@ def check_construct(node: exp.Expr, dialect: str, types_allowed: Collection[str]
 
 def _is_allowed_class(node: exp.Expr) -> bool:
     module, name = type(node).__module__, type(node).__name__
+    if isinstance(node, OWN):
+        return True
+    if isinstance(node, exp.Operator):  # not by way of a schema that somebody else writes to
+        return _BUILT_IN_OPERATOR.fullmatch(str(node.args.get("operator"))) is not None
     if isinstance(node, _CORE_REFUSED):
         return False
     if module == "sqlglot.expressions.query":

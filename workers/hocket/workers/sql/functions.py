@@ -79,7 +79,7 @@ KNOWN: Final[Mapping[str, frozenset[str]]] = {
         json_agg json_agg_strict json_array_element json_array_elements json_array_elements_text
         json_array_length json_build_array json_build_object json_each json_each_text json_object
         json_object_agg json_object_agg_strict json_object_agg_unique json_object_keys
-        json_populate_record json_populate_recordset json_to_record json_to_recordset json_typeof
+        json_to_record json_to_recordset json_typeof
         json_strip_nulls json_extract_path json_extract_path_text
         jsonb_agg jsonb_agg_strict jsonb_array_elements jsonb_array_elements_text
         jsonb_array_length jsonb_build_array jsonb_build_object jsonb_concat jsonb_each
@@ -88,7 +88,7 @@ KNOWN: Final[Mapping[str, frozenset[str]]] = {
         jsonb_object_agg_unique jsonb_object_keys jsonb_path_exists jsonb_path_exists_tz
         jsonb_path_match jsonb_path_match_tz jsonb_path_query jsonb_path_query_array
         jsonb_path_query_array_tz jsonb_path_query_first jsonb_path_query_first_tz
-        jsonb_path_query_tz jsonb_populate_record jsonb_populate_recordset jsonb_pretty
+        jsonb_path_query_tz jsonb_pretty
         jsonb_set jsonb_set_lax jsonb_strip_nulls jsonb_to_record jsonb_to_recordset jsonb_typeof
         row_to_json to_json to_jsonb array_to_json xpath xpath_exists
         to_tsquery to_tsvector plainto_tsquery phraseto_tsquery websearch_to_tsquery numnode
@@ -111,7 +111,8 @@ KNOWN: Final[Mapping[str, frozenset[str]]] = {
         xml_is_well_formed_content xml_is_well_formed_document enum_first enum_last enum_range
         datemultirange int4multirange int8multirange nummultirange tsmultirange tstzmultirange
         multirange jsonb_to_tsvector json_to_tsvector tsquery_phrase regexp_like
-        erfc array_remove unicode_assigned
+        array_remove unicode_assigned all some json_array json variance
+        char_length character_length btrim make_interval array_prepend array_cat
         """.split()
     ),
     "sqlite": frozenset(

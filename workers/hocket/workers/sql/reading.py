@@ -8,6 +8,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from hocket.workers.sql.errors import SqlNotOneSelect, SqlParametersWrong, SqlUnreadable
+from hocket.workers.sql.grammar import grammar_of, respelled
 
 MAX_SQL_CHARS: Final = 65_536
 
@@ -24,13 +25,17 @@ def parse(sql: str, dialect: str) -> exp.Query:
     if _CONTROL.search(sql):
         raise SqlUnreadable(dialect=dialect, reason="it contains control characters")
     try:
-        parsed = sqlglot.parse(sql, dialect=dialect)
+        parsed = sqlglot.parse(
+            respelled(sql) if dialect == "postgres" else sql, dialect=grammar_of(dialect)
+        )
     except SqlglotError as error:
         if word := _WORD_AS_PARAMETER.search(sql):
             raise SqlParametersWrong(
                 reason=f"`{word.group(1)}` is a word of SQL and cannot name a parameter",
                 cure=f"Call it something else, for example `:{word.group(1)}_value`.",
             ) from error
+        raise SqlUnreadable(dialect=dialect, reason=first_line(error)) from error
+    except ValueError as error:
         raise SqlUnreadable(dialect=dialect, reason=first_line(error)) from error
     except RecursionError as error:
         raise SqlUnreadable(dialect=dialect, reason="it is nested too deeply") from error
@@ -73,4 +78,4 @@ def article(noun: str) -> str:
 
 def excerpt(node: exp.Expr, dialect: str) -> str:
     """Return the first characters of a part of a query."""
-    return str(node.sql(dialect=dialect, comments=False))[:80]
+    return str(node.sql(dialect=grammar_of(dialect), comments=False))[:80]

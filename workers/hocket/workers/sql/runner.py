@@ -104,6 +104,11 @@ async def run_query(
         if patience.expired():
             raise _timeout(target, timeout_ms) from error
         raise failure_of(target, error, timeout_ms, (monotonic() - begun_s) * 1000) from error
+    except (ValueError, ArithmeticError) as error:  # the driver cannot read what the server sent
+        raise SqlConstructRefused(
+            construct="a column of a type that has no JSON, such as a row or an array of rows",
+            cure="Take its fields, `(home).city`, or convert it: `to_jsonb(home)`, `home::text`.",
+        ) from error
     rows = [tuple(map(_parsed, row, answer.columns)) for row in answer.rows]
     return QueryResult(
         sql=checked.sql,

@@ -6,7 +6,7 @@ of the text: no ATTACH, no PRAGMA, no catalog that is not named, no function tha
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +18,7 @@ MAX_VALUE_BYTES: Final = 16 * 1024 * 1024
 MAX_HEAP_BYTES: Final = 256 * 1024 * 1024
 """What SQLite may have in memory for all queries of a process (its own limit, for the process)."""
 BUSY_TIMEOUT_S: Final = 5.0
+_TABLE_FUNCTIONS: Final = ("json_each", "json_tree", "jsonb_each", "jsonb_tree")
 
 _READS: Final = frozenset(
     {
@@ -40,6 +41,9 @@ def connect(file: Path) -> sqlite3.Connection:
     )
     connection.execute("PRAGMA query_only = ON")
     connection.execute(f"PRAGMA hard_heap_limit = {MAX_HEAP_BYTES}")
+    for function in _TABLE_FUNCTIONS:  # once: SQLite makes their tables, which is not reading
+        with suppress(sqlite3.OperationalError):
+            connection.execute(f"SELECT 1 FROM {function}('[]')")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
     return connection

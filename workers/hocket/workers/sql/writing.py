@@ -17,6 +17,7 @@ from hocket.workers.sql.errors import (
     SqlParametersWrong,
     SqlUnreadable,
 )
+from hocket.workers.sql.grammar import grammar_of
 from hocket.workers.sql.reading import first_line, is_bare, parse
 
 MAX_PARAMETERS: Final = 256
@@ -64,7 +65,9 @@ def write(tree: exp.Query, dialect: str) -> tuple[str, ...]:
     for node in placeholders:
         node.replace(exp.Var(this=f"{_OPEN}{node.this}{_CLOSE}"))
     try:
-        text = tree.sql(dialect=dialect, comments=False, unsupported_level=ErrorLevel.RAISE)
+        text = tree.sql(
+            dialect=grammar_of(dialect), comments=False, unsupported_level=ErrorLevel.RAISE
+        )
     except UnsupportedError as error:
         raise SqlConstructRefused(
             construct=f"what {dialect} does not have ({first_line(error)})",
@@ -79,7 +82,7 @@ def check_written(sql: str, dialect: str) -> None:
     """Read the written statement again: it must mean the same to us, and call nothing denied."""
     if named(write(parse(sql, dialect), dialect)) != sql:
         raise SqlUnreadable(dialect=dialect, reason="it does not read the same way twice")
-    tokens = sqlglot.tokenize(sql, dialect=dialect)
+    tokens = sqlglot.tokenize(sql, dialect=grammar_of(dialect))
     for token, following in itertools.pairwise(tokens):
         called = following.token_type is TokenType.L_PAREN
         if called and token.token_type is not TokenType.STRING:
