@@ -411,3 +411,39 @@ def test_an_output_that_is_too_old_is_computed_again(play: Play) -> None:
         assert (turn.run_id, turn.output) == ("r2", None)
 
     play(scene)
+
+
+def test_a_rehearsal_writes_nothing_and_refuses_what_a_commit_would(play: Play) -> None:
+    async def scene(parts: Parts) -> None:
+        store = parts.store
+        await store.own(0, "a")
+        await store.rehearse(batch_of(1, 3, a_run()))
+        assert await store.known(["r1"]) == {}
+        refused = batch_of(1, 3, a_run(), a_run("r2", traceparent="00-\x00"))
+        for write in (store.rehearse, store.commit):
+            with pytest.raises(asyncpg.CharacterNotInRepertoireError):
+                await write(refused)
+        assert await store.known(["r1", "r2"]) == {}
+        with pytest.raises(PartitionLost):
+            await store.rehearse(batch_of(7, 3))
+        assert (await store.own(0, "b")).applied_seq == 0
+
+    play(scene)
+
+
+def test_a_run_that_is_closed_leaves_no_step_open(play: Play) -> None:
+    async def scene(parts: Parts) -> None:
+        store = parts.store
+        await store.own(0, "a")
+        steps = Map({"a": a_step(), "b": a_step("b")})
+        await store.commit(batch_of(1, 3, a_run(steps=steps), a_run("r2", steps=steps)))
+        batch = batch_of(1, 4, a_run(status=RunStatus.FAILED, finished_at_ms=NOW_MS + 4))
+        batch.closed = ["r1"]
+        await store.commit(batch)
+        for run_id, state in (("r1", StepState.CANCELLED), ("r2", StepState.DISPATCHED)):
+            stored = await store.stored(run_id)
+            assert stored is not None
+            assert not isinstance(stored[1], Exception)
+            assert {step.state for step in stored[1]} == {state}
+
+    play(scene)
