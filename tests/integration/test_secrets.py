@@ -22,7 +22,7 @@ BOUND_S = 30
 MODEL_KEY = "planted-model-key-4711"
 PASSWORD = "planted-password-4713"
 DATABASE_URL = f"postgresql://reader:{PASSWORD}@127.0.0.1:1/shop"
-KEPT_IN = {"password", "nats.conf", "url", "platform.json"}
+KEPT_IN = {"password", "nats.conf", "url", "platform.json", "capability.key"}
 """Files whose purpose is to hold a secret; only their user may read them."""
 CONFIG = """
 models:
@@ -54,6 +54,7 @@ def secrets(platform: Platform) -> list[str]:
     urls = (platform.nats_url, platform.database_url)
     passwords = [urlsplit(url).password or "" for url in urls]
     assert all(passwords)
+    passwords.append((platform.data_dir / "capability.key").read_text().strip())
     return [MODEL_KEY, PASSWORD, *passwords]
 
 

@@ -14,7 +14,7 @@ from hocket.gateway import service as gateway
 from hocket.gateway.inline import InlineCalls
 from hocket.gateway.ongoing import Ongoing
 from hocket.kit.lifecycle import Service, run
-from hocket.kit.process_secrets import URLS, start_without_secrets
+from hocket.kit.process_secrets import OWN, start_without_secrets
 from hocket.workers import process as worker
 from hocket.workers.__main__ import command_line
 
@@ -23,7 +23,7 @@ def main() -> None:
     """Read the command line and run until SIGTERM."""
     start_without_secrets()
     asked = command_line("python -m hocket.cli.inline_gateway", __doc__)
-    run("worker", serve(asked.types, asked.handlers), hide_secrets=URLS)
+    run("worker", serve(asked.types, asked.handlers), hide_secrets=OWN)
 
 
 def serve(

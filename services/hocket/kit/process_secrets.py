@@ -2,7 +2,8 @@
 
 Everybody who may look at a process can read the environment that it began with (`/proc/PID/environ`),
 and every function that runs in it can read `os.environ`. What is secret there: the URLs of NATS and
-Postgres, and the variables that the configuration names as `os.environ/NAME` (keys of models).
+Postgres, the key of the capabilities, and the variables that the configuration names as
+`os.environ/NAME` (keys of models).
 
 `hocket up` hands the secrets of each process over so. A worker that somebody else starts with secrets
 in its environment starts itself anew without them, before it imports anything. Only the standard
@@ -18,6 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 
 URLS = ("HOCKET_NATS_URL", "NATS_URL", "HOCKET_DATABASE_URL", "DATABASE_URL")
+OWN = (*URLS, "HOCKET_CAPABILITY_KEY")
+"""The settings that are secret."""
 PIPE = "HOCKET_SECRETS_FD"
 """The variable that names the pipe's descriptor."""
 MAX_BYTES = 60_000
@@ -29,7 +32,7 @@ _NAMED = re.compile(rb"os\.environ/([A-Za-z_]\w*)")
 
 def secret_names(environment: Mapping[str, str]) -> set[str]:
     """Return the variables of an environment that hold secrets."""
-    return {*URLS, *_named_in(environment.get("HOCKET_CONFIG"))} & set(environment)
+    return {*OWN, *_named_in(environment.get("HOCKET_CONFIG"))} & set(environment)
 
 
 def split(environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
