@@ -11,12 +11,13 @@ from typing import Any
 from unittest import mock
 
 from hocket.coordinator import coordinator as coordinators
-from hocket.coordinator import dispatcher, intake, log_reader, partition
+from hocket.coordinator import dispatcher, intake, log_posts, log_reader, partition
 from hocket.coordinator.committer import Committer, Tenure
 from hocket.coordinator.core import attempts, containers, decide, graph, reuse, unfolding
 from hocket.coordinator.core.commands import CancelAttempt, CancelSubRun
 from hocket.coordinator.core.state import RunStatus, Step, StepState
-from hocket.kit import bus
+from hocket.kit import bucket, bus
+from hocket.schemas import ids, messages
 from hocket.schemas.messages import AttemptFinished
 from hocket.workers.runtime import acks, pool, worker
 from simulation.database import Database, SimulatedStore
@@ -293,7 +294,48 @@ def _loses_steps(original: Any) -> Any:
     return commit
 
 
+# ---- who may say what ----------------------------------------------------------------------------
+
+
+def _true(_original: Any) -> Any:
+    return lambda *arguments, **named: True
+
+
+def _knowable_id(_original: Any) -> Any:
+    return lambda msg_id, capability: msg_id
+
+
+def _ends_the_reading(original: Any) -> Any:
+    async def events_of(self: Any, message: Any) -> Any:
+        return messages.read_log(message.kind, message.body)
+
+    return events_of
+
+
 BUGS: dict[str, Bug] = {
+    "result-of-anybody": Bug(
+        "a result counts without the capability of its attempt",
+        _both(
+            _replaced(decide, "may_tell", _true),
+            _replaced(partition, "may_tell", _true),
+        ),
+    ),
+    "event-of-anybody": Bug(
+        "a timer, a signal, a cancellation counts without a seal",
+        _replaced(log_posts.LogPosts, "is_sealed", _true),
+    ),
+    "entry-of-anybody": Bug(
+        "a lease or a sign of life counts without a seal",
+        _replaced(bucket.Bucket, "_is_ours", _true),
+    ),
+    "id-that-can-be-known": Bug(
+        "a result is posted under an id that others can know, and use before",
+        _replaced(ids, "capable", _knowable_id),
+    ),
+    "junk-stops-the-log": Bug(
+        "a message that cannot be read is tried again for ever",
+        _replaced(partition.Partition, "_events_of", _ends_the_reading),
+    ),
     "ack-before-commit": Bug(
         "a task is acknowledged when its run is decided, not when it is committed",
         _replaced(partition.Partition, "_ack_after_commit", _ack_at_once),

@@ -54,6 +54,12 @@ class Faults:
         for _ in range(count):
             when_s = from_s + (until_s - from_s) * dice.random()
             self._world.at(when_s, self._happen, dice.choice(kinds))
+        forging = self._world.dice(
+            "forging"
+        )  # its own, so that the other faults stay what they were
+        for _ in range(forging.choice((0, 0, 3, 10)) if count else 0):
+            when_s = from_s + (until_s - from_s) * forging.random()
+            self._world.at(when_s, self._happen, self._forge)
         self._world.at(until_s, self._end)
 
     def _happen(self, fault: Callable[[], None]) -> None:
@@ -201,6 +207,10 @@ class Faults:
         results = [m for m in stream.messages.values() if m.subject.endswith(".finished")]
         for stored in results[-3:]:
             jetstream.publish(stream, Message(stored.subject, "", b"", stored.data))
+
+    def _forge(self) -> None:
+        """Somebody writes messages that are not theirs to write."""
+        self.platform.forger.write()
 
     # ---- Postgres ---------------------------------------------------------------------------
 

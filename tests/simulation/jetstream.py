@@ -678,6 +678,10 @@ class JetStream:
                 if not self._stream(name).remove(body["seq"], "deleted"):
                     raise Refused(400, 10043, "could not delete message: no message found")
                 return {"success": True}
+            case ["STREAM", "PURGE", name]:
+                stream = self._stream(name)
+                of = [n for n, one in stream.messages.items() if one.subject == body["filter"]]
+                return {"success": True, "purged": sum(stream.remove(n, "purged") for n in of)}
             case ["CONSUMER", "CREATE", name, *rest]:
                 consumer = rest[0] if rest else body["config"].get("name", "")
                 return self._make(self._stream(name), consumer, body["config"])

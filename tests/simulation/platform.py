@@ -19,10 +19,12 @@ from hocket.kit.bus import Bus
 from hocket.kit.lifecycle import Health
 from hocket.kit.streams import ensure_streams, stream_configs
 from hocket.schemas import subjects
+from hocket.schemas.capabilities import Capabilities
 from hocket.workers.runtime.spans import Spans
 from hocket.workers.runtime.worker import Worker
 from simulation.cache_tables import CacheTables, SimulatedCacheStore
 from simulation.database import Database, SimulatedStore
+from simulation.forgeries import Forger
 from simulation.handlers import Handlers, serve_calls
 from simulation.journal import Journal
 from simulation.nats_server import Server
@@ -31,6 +33,7 @@ from simulation.world import Process, World
 
 URL = "nats://simulated:4222"
 RESTART_S = (0.1, 1.0)
+CAPABILITIES = Capabilities([b"the key of every simulated coordinator"])
 Main = Callable[[Process], Awaitable[None]]
 
 
@@ -80,6 +83,7 @@ class Platform:
         self.database = Database(world)
         self.cache = CacheTables(self.database)
         self.journal = Journal(world)
+        self.forger = Forger(self.server, world.dice("forger"), partitions=layout.partitions)
         self.failures: list[tuple[str, BaseException]] = []
         """Ends of processes that nobody asked for."""
         self._stopping: dict[str, asyncio.Event] = {}
@@ -158,10 +162,12 @@ class Platform:
                 bus,
                 subjects.COORDINATORS,
                 expected=partial(lease_records.expected, partitions=self.layout.partitions),
+                capabilities=CAPABILITIES,
             ),
             name=process.name,
             partitions=self.layout.partitions,
             max_task_bytes=100_000,
+            capabilities=CAPABILITIES,
         )
         async with leases.watching():
             await coordinator.run(self._until_stopped(process))

@@ -47,7 +47,10 @@ def test_seeds_differ() -> None:
     assert play("1").trace_hash != play("2").trace_hash
 
 
-@pytest.mark.parametrize("bug", ["ack-before-commit", "map-too-wide", "row-lost"])
+@pytest.mark.parametrize(
+    "bug",
+    ["ack-before-commit", "map-too-wide", "row-lost", "result-of-anybody", "entry-of-anybody"],
+)
 def test_a_planted_bug_is_caught(bug: str) -> None:
     assert any(play(str(seed), bug=BUGS[bug].patch).violation for seed in range(1, 60))
 

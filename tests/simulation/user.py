@@ -15,11 +15,13 @@ from pydantic_core import from_json
 from hocket.kit import events
 from hocket.kit.bus import Bus, BusUnavailable
 from hocket.schemas import ids, subjects
+from hocket.schemas.capabilities import SEAL
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import CancelRequested, LogEvent, RunOrigin, SignalReceived
 from hocket.schemas.repeats import check_repeat
 from simulation.compiled import plan_of
 from simulation.database import Database
+from simulation.platform import CAPABILITIES
 from simulation.world import Process
 
 TENANT = "t"
@@ -197,6 +199,7 @@ class User:
         body = event.model_dump_json().encode()
         try:
             subject = subjects.log(partition, event.kind)
-            await bus.publish(subject, body, msg_id=msg_id, timeout_ms=3_000)
+            headers = {SEAL: CAPABILITIES.seal(event.kind, body)}
+            await bus.publish(subject, body, msg_id=msg_id, headers=headers, timeout_ms=3_000)
         except BusUnavailable:
             return
