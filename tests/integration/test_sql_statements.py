@@ -1,4 +1,4 @@
-"""967 hostile and 794 legitimate statements on a real Postgres, and some on SQLite.
+"""1082 hostile and 794 legitimate statements on a real Postgres, and some on SQLite.
 
 The judge of the hostile ones knows nothing of the guard. The queries run as a superuser, in a database
 with a table in another schema that holds a secret, a file of the server's, functions, operators and

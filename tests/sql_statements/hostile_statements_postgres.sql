@@ -266,3 +266,120 @@ SELECT pg_catalog.not_known(1)
 SELECT private.lower('A')
 SELECT (1).not_a_field
 SELECT ('x').name
+
+-- found when the guard was attacked again
+SELECT JSON_VALUE('{"a":"private.secrets"}', '$.a' RETURNING pg_catalog.regclass)
+SELECT JSON_QUERY('{"a":1}', '$.a' RETURNING public.watched)
+SELECT JSON_SERIALIZE('{}' RETURNING public.watched_text)
+SELECT JSON_ARRAYAGG(pg_sleep(30))
+SELECT JSON_ARRAYAGG(n ORDER BY pg_sleep(30)) FROM targets
+SELECT JSON_OBJECT('a': (30).pg_sleep)
+SELECT JSON_OBJECT('a' VALUE pg_read_file('x'))
+SELECT JSON_EXISTS('{}', '$' PASSING pg_sleep(30) AS x)
+SELECT JSON_EXISTS('{}', '$' PASSING (30).pg_sleep AS x)
+SELECT JSON_VALUE('{}', '$.a' DEFAULT pg_sleep(30) ON EMPTY)
+SELECT JSON_VALUE('{}', '$.a' DEFAULT (SELECT secret FROM private.secrets) ON EMPTY)
+SELECT JSON_ARRAY(SELECT secret FROM private.secrets)
+SELECT JSON_ARRAY(SELECT pg_sleep(30))
+SELECT JSON_ARRAY(TABLE private.secrets)
+SELECT JSON_ARRAY(WITH a AS (DELETE FROM users RETURNING 1) SELECT 1 FROM a)
+SELECT JSON_QUERY((SELECT json_agg(s) FROM private.secrets s), '$')
+SELECT JSON_OBJECT('a': secret) FROM private.secrets
+SELECT (JSON_VALUE('{"a":"/etc/passwd"}', '$.a')).pg_read_file
+SELECT (JSON_QUERY('{}', '$')).pg_sleep
+SELECT j.pg_sleep FROM JSON_TABLE('[30]', '$[*]' COLUMNS (a int PATH '$')) AS j
+SELECT @ pg_sleep(30)
+SELECT @ (30).pg_sleep
+SELECT |/ pg_sleep(30)
+SELECT 2 ^ pg_sleep(30)
+SELECT ~ (30).pg_sleep::int
+SELECT a OPERATOR(pg_catalog.+) pg_sleep(30) FROM users
+SELECT 1 OPERATOR(+) 2
+SELECT 1 OPERATOR(pg_catalog.+) 2, 1 OPERATOR(pg_temp.+) 2
+SELECT 1.pg_sleep
+SELECT '30'.pg_sleep
+SELECT NULL.pg_sleep
+SELECT (TRUE).pg_sleep
+SELECT (current_user).pg_sleep
+SELECT (current_date).pg_sleep
+SELECT (x).pg_read_file FROM (SELECT '/etc/passwd'::text AS x) q
+SELECT q.x.pg_read_file FROM (SELECT '/etc/passwd'::text AS x) q
+SELECT (q).x.pg_read_file FROM (SELECT '/etc/passwd'::text AS x) q
+SELECT (q.*).pg_sleep FROM (SELECT 30) q
+SELECT pg_read_file.pg_read_file FROM unnest(ARRAY['/etc/passwd']) AS pg_read_file
+SELECT pg_read_file.pg_read_file FROM unnest(ARRAY['/etc/passwd']) AS pg_read_file(x)
+SELECT a.pg_read_file FROM (unnest(ARRAY['/etc/passwd']) AS a CROSS JOIN users)
+SELECT a.pg_read_file FROM unnest(ARRAY['/etc/passwd']) a JOIN LATERAL (SELECT a.pg_read_file) b ON true
+SELECT (ROW('/etc/passwd'::text)).f1.pg_read_file
+SELECT ((ROW('/etc/passwd'::text)).f1).pg_read_file
+SELECT count(*) FROM users HAVING (30).pg_sleep IS NULL
+SELECT ARRAY[30][1].pg_sleep
+SELECT ('{30}'::int[])[1].pg_sleep
+SELECT (ARRAY(SELECT 30))[1].pg_sleep
+SELECT (data->>'x').pg_read_file FROM users
+SELECT data['x'].pg_read_file FROM users
+SELECT (EXTRACT(epoch FROM now())).pg_sleep
+SELECT (SUBSTRING('/etc/passwd' FROM 1)).pg_read_file
+SELECT (TRIM('/etc/passwd')).pg_read_file
+SELECT (CAST('/etc/passwd' AS text)).pg_read_file
+SELECT ('/etc/passwd' COLLATE "C").pg_read_file
+SELECT (now() AT TIME ZONE 'UTC').pg_sleep_until
+SELECT (interval '30s').pg_sleep_for
+SELECT (NOT true).pg_sleep
+SELECT (1 = 1).pg_sleep
+SELECT (EXISTS (SELECT 1)).pg_sleep
+SELECT (count(*)).pg_sleep FROM users
+SELECT (sum(id) FILTER (WHERE true)).pg_sleep FROM users
+SELECT (sum(id) OVER ()).pg_sleep FROM users
+SELECT (percentile_disc(0.5) WITHIN GROUP (ORDER BY id)).pg_sleep FROM users
+SELECT (GREATEST(30)).pg_sleep
+SELECT '/etc/passwd'::text::public.watched_text
+SELECT box '((0,0),(1,1))', circle 'x', regclass 'private.secrets', public.watched '1'
+SELECT 'x'::character(90000000)
+SELECT * FROM users FETCH FIRST (SELECT id FROM private.secrets) ROWS ONLY
+SELECT * FROM XMLTABLE('/a' PASSING '<a/>'::xml COLUMNS a text PATH pg_read_file('x'))
+SELECT * FROM XMLTABLE('/a' PASSING '<a/>'::xml COLUMNS a text PATH '.' DEFAULT pg_read_file('x'))
+SELECT * FROM users TABLESAMPLE BERNOULLI (pg_sleep(30))
+SELECT * FROM users TABLESAMPLE SYSTEM ((30).pg_sleep)
+WITH RECURSIVE s AS (SELECT 1 AS n UNION ALL SELECT n FROM s) SEARCH DEPTH FIRST BY n SET o SELECT o.pg_sleep FROM s
+WITH RECURSIVE s AS (SELECT 1 AS n UNION ALL SELECT n FROM s) CYCLE n SET c TO pg_sleep(30) DEFAULT 0 USING p SELECT * FROM s
+WITH RECURSIVE s AS (SELECT 1 AS n UNION ALL SELECT n FROM s) CYCLE n SET c TO (SELECT secret FROM private.secrets) DEFAULT '' USING p SELECT * FROM s
+SELECT sum(1) OVER (ROWS BETWEEN pg_sleep(30) PRECEDING AND CURRENT ROW)
+SELECT hex_of_nothing(1)
+SELECT current_setting /* sqlglot.anonymous */ ('x')
+SELECT current_query()
+SELECT to_regtype('x')
+SELECT pg_typeof(1)
+SELECT format_type(1, 2)
+SELECT string_agg(pg_sleep(30)::text, '')
+SELECT string_agg('a', ',' ORDER BY (30).pg_sleep)
+SELECT normalize(pg_read_file('x'), NFC)
+SELECT overlay('a' PLACING pg_read_file('x') FROM 1)
+SELECT trim(BOTH pg_read_file('x') FROM 'a')
+SELECT position(pg_read_file('x') IN 'a')
+SELECT substring('a' FROM pg_read_file('x'))
+SELECT extract(year FROM pg_postmaster_start_time())
+SELECT xmlelement(name a, pg_read_file('x'))
+SELECT xmlelement(name a, xmlattributes(pg_read_file('x') AS b))
+SELECT users FROM users, private.secrets users2
+SELECT JSON_ARRAY(VALUES (pg_sleep(30)))
+SELECT JSON_ARRAY(TABLE private.secrets RETURNING jsonb)
+SELECT JSON_ARRAY(TABLE private.secrets ORDER BY 1)
+SELECT JSON_ARRAY((TABLE private.secrets))
+SELECT JSON_ARRAY(TABLE ONLY private.secrets)
+SELECT JSON_QUERY('{}' TABLE private.secrets)
+SELECT JSON_ARRAYAGG(n TABLE private.secrets) FROM targets
+SELECT JSON_ARRAY(FROM private.secrets)
+SELECT JSON_ARRAY(SELECT 1 UNION SELECT secret FROM private.secrets)
+SELECT JSON_ARRAY(SELECT 1 INTERSECT TABLE private.secrets)
+SELECT 1 UNION TABLE private.secrets
+SELECT ARRAY(TABLE private.secrets)
+SELECT EXISTS (TABLE private.secrets)
+SELECT 1 IN (TABLE private.secrets)
+SELECT 1 = ANY (TABLE private.secrets)
+SELECT ARRAY(VALUES (pg_sleep(30)))
+SELECT lower(TABLE private.secrets)
+SELECT (TABLE private.secrets LIMIT 1)
+WITH a AS (TABLE private.secrets) SELECT * FROM a
+SELECT * FROM (TABLE private.secrets) AS x
+SELECT * FROM LATERAL (TABLE private.secrets) AS x

@@ -140,6 +140,8 @@ class _Parser(PostgresParser):
         if is_clause or word in (",", ":"):
             self._advance()
             return exp.Var(this=word)
+        if last == "value":  # `TABLE x` would be two of them, and a query
+            return None
         if self._match_set((TokenType.SELECT, TokenType.WITH), advance=False):
             return self._parse_select()
         return self._parse_disjunction()

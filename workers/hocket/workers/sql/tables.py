@@ -39,15 +39,22 @@ class Tables:
     def resolve(self, tree: exp.Query) -> set[str]:
         """Check and qualify every table, telling CTEs apart by scope; return the tables."""
         found: set[str] = set()
+        unseen = {id(table) for table in tree.find_all(exp.Table)}
         stack: list[tuple[exp.Expr, _Names]] = [(tree, _Names())]
         while stack:
             node, names = stack.pop()
             with_ = node.args.get("with_")
             if isinstance(with_, exp.With):
                 names = self._enter_with(with_, names, stack)
+                stack.extend((c, names) for c in _children(with_) if not isinstance(c, exp.CTE))
             if isinstance(node, exp.Table):
+                unseen.discard(id(node))
                 self._resolve(node, names, found)
             stack.extend((child, names) for child in _children(node) if child is not with_)
+        if unseen:
+            raise SqlConstructRefused(
+                construct="a table in a place that is not looked at", cure="Write it in FROM."
+            )
         return found
 
     def _enter_with(
