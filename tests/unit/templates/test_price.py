@@ -15,6 +15,7 @@ from hocket.schemas.pipeline.expressions import (
     known_head,
     readings,
 )
+from hocket.schemas.pipeline.plan import compile_pipeline
 from hocket.schemas.templates.list_filters import FILTERS
 from hocket.schemas.templates.methods import LIST_METHODS, MAPPING_METHODS, TEXT_METHODS
 from hocket.schemas.templates.questions import TESTS
@@ -228,3 +229,11 @@ def test_the_page_names_all_that_expressions_may_use() -> None:
     }
     for title, table in tables.items():
         assert rows[title] == ", ".join(f"`{name}`" for name in sorted(table))
+
+
+def test_a_pipeline_of_very_many_templates_is_refused_before_they_are_read() -> None:
+    given = {f"x{i}": "{{ input.a }}" * 400 for i in range(100)}
+    node = {"type": "python", "handler": "hocket.workers.builtin:echo", "with": given}
+    with pytest.raises(InvalidInput) as refused:
+        compile_pipeline({"pipeline": "p", "nodes": {"a": node}})
+    assert "50,000 words and signs" in refused.value.fields["reason"]

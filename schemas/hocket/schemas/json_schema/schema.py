@@ -11,8 +11,9 @@ from urllib.parse import unquote
 
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.json_schema.faults import Fault
-from hocket.schemas.json_schema.keywords import KEYWORDS, NODE_PRICE, Check, Node
+from hocket.schemas.json_schema.keywords import KEYWORDS
 from hocket.schemas.json_schema.metaschema import METASCHEMA
+from hocket.schemas.json_schema.nodes import NODE_PRICE, Check, Node
 from hocket.schemas.json_schema.unevaluated import unevaluated_items, unevaluated_properties
 from hocket.schemas.templates.budget import MAX_CHECK_OPERATIONS, Meter, Refused
 

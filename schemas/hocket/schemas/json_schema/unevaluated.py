@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from hocket.schemas.json_schema.applicators import additional
 from hocket.schemas.json_schema.faults import Fault, shown
-from hocket.schemas.json_schema.keywords import Check, Node, Reader, additional
+from hocket.schemas.json_schema.nodes import Check, Node, Reader
 from hocket.schemas.json_schema.patterns import compile_pattern
 from hocket.schemas.templates.budget import Meter
 

@@ -26,6 +26,7 @@ from hocket.schemas.pipeline.spec import (
     RaceNode,
     SignalNode,
 )
+from hocket.schemas.templates.parsing import MAX_PIPELINE_TOKENS, count_tokens
 
 CLASSES = tuple(str(name) for name in ErrorClass)
 EVERY_ERROR = frozenset({"*", "all", "any", "error", "errors"})
@@ -69,13 +70,39 @@ class Limit:
     whose: str
 
 
+EXPRESSIONS = frozenset({"when", "over", "until", "valid", "score", "key"})
+"""Fields that hold an expression, with or without braces."""
+
+
 def check_pipeline(pipeline: Pipeline) -> None:
     """Raise InvalidInput for the first thing in a pipeline that makes no sense."""
+    _check_templates(pipeline)
     limit = Limit(pipeline.slo_ms, "`slo_ms`")
     check_scope(pipeline.nodes, pipeline.output, field="nodes", limit=limit)
     _check_infeasible(pipeline)
     _check_signals(pipeline)
     _check_self_calls(pipeline)
+
+
+def _check_templates(pipeline: Pipeline) -> None:
+    """Refuse a pipeline whose templates would take long to read."""
+    left = MAX_PIPELINE_TOKENS
+    document = pipeline.model_dump(include={"nodes", "output"}, exclude_unset=True, by_alias=True)
+    waiting: list[tuple[str, Any]] = [("", document)]
+    while waiting:
+        key, value = waiting.pop()
+        if isinstance(value, Mapping):
+            waiting += ((str(name), part) for name, part in value.items())
+        elif isinstance(value, list | tuple):
+            waiting += ((key, part) for part in value)
+        elif isinstance(value, str) and ("{" in value or key in EXPRESSIONS):
+            left -= count_tokens(value, left + 1, expression="{" not in value)
+        if left < 0:
+            raise InvalidInput(
+                field="nodes",
+                reason=f"its templates have more than {MAX_PIPELINE_TOKENS:,} words and signs",
+                cure="Move nodes into pipelines of their own, or build long texts in `python` nodes.",
+            )
 
 
 def check_scope(

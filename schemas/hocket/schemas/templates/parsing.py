@@ -1,6 +1,7 @@
 """Templates read by Jinja2's own lexer and parser, within bounds that are counted as it goes."""
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from jinja2 import Environment, TemplateSyntaxError, nodes
@@ -11,6 +12,8 @@ MAX_TEMPLATE_CHARS = 1_000_000
 """Characters of one template, its plain text included."""
 MAX_TEMPLATE_TOKENS = 5_000
 """Words and signs of a template, each piece of plain text counting as one."""
+MAX_PIPELINE_TOKENS = 50_000
+"""The same of all templates of a pipeline together: reading them takes a second or less."""
 MAX_TEMPLATE_DEPTH = 100
 """How deep the parts of a template may nest; a chain of operators is as deep as it is long."""
 MAX_PARSER_DEPTH = 400
@@ -29,6 +32,15 @@ class _Environment(Environment):
     ) -> TokenStream:
         tokens = self.lexer.tokeniter(source, name, filename, state)
         return TokenStream(_counted(self.lexer.wrap(tokens, name, filename)), name, filename)
+
+
+def count_tokens(text: str, most: int, *, expression: bool = False) -> int:
+    """Return how many words and signs a template has, counting no further than `most`."""
+    tokens = _ENVIRONMENT.lexer.tokeniter(text, None, None, "variable" if expression else None)
+    try:
+        return sum(1 for _ in islice((one for one in tokens if one[1] != "whitespace"), most))
+    except TemplateSyntaxError:
+        return 0  # it is refused with a better word
 
 
 def parse_template(text: str) -> nodes.Template:
