@@ -255,7 +255,7 @@ async def test_a_dead_letter_is_listed_shown_and_dropped(platform: Platform) -> 
     error = ErrorInfo(code="step_undeliverable", message="Too often.", details={"deliveries": 20})
     await dead_letters.bury(
         bus, "step", subject="hocket.step.python.normal", headers=None, error=error,
-        payload=b'{"run_id": "r1", "step": "a", "attempt": 2}',
+        payload=b'{"tenant": "default", "run_id": "r1", "step": "a", "attempt": 2}',
     )  # fmt: skip
     seq = (await bus.js.stream_info(subjects.DLQ)).state.last_seq
     await bus.close()
