@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import from_json
 
 from hocket.gateway.core.json_size import MAX_VALUES, few_values
 from hocket.gateway.core.openai_api import CHAT, COMPLETIONS, EMBEDDINGS
-from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
+from hocket.schemas.plain_json import parse_json
 
 MAX_MODEL_CHARS = 200
 MAX_CHOICES = 128
@@ -105,9 +105,10 @@ def read(path: str, content: bytes) -> dict[str, Any]:
     if not few_values(content):
         raise BodyTooManyValues(limit=MAX_VALUES)
     try:
-        body = from_json(content, allow_inf_nan=False)
-    except ValueError as error:
-        raise BodyInvalid(field="body", reason=f"it is not JSON ({error})") from error
+        body = parse_json(content, "body")
+    except InvalidInput as error:
+        place = error.fields["field"].removeprefix("body.")
+        raise BodyInvalid(field=place, reason=error.fields["reason"]) from None
     if not isinstance(body, dict):
         raise BodyInvalid(field="body", reason="it is not a JSON object")
     try:

@@ -35,6 +35,7 @@ from hocket.kit.disk_space import UNWATCHED, DiskSpace
 from hocket.kit.web_requests import WebRules, check_media_type
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import NO_REQUIREMENTS, CallReply, CallRequest, OpenAIBody
+from hocket.schemas.plain_json import shown_text
 
 MAX_REQUESTS = 4_096
 """Requests that are read or answered at once; calls have a bound of their own."""
@@ -45,6 +46,7 @@ BACKLOG = 1_024
 CLOSE_TIMEOUT_S = 2.0
 CALL_ID_BYTES = 12
 PREFIX = "/v1"
+MAX_SHOWN_CHARS = 100
 JSON = {"Content-Type": "application/json"}
 
 log = structlog.get_logger()
@@ -61,6 +63,13 @@ class MethodNotAllowed(HocketError):
     """{method} is not for `{path}`; use {allowed}."""
 
     code = "method_not_allowed"
+    error_class = ErrorClass.INVALID
+
+
+class QueryUnknown(HocketError):
+    """There is no query parameter `{field}` here. Send none."""
+
+    code = "query_unknown"
     error_class = ErrorClass.INVALID
 
 
@@ -145,6 +154,10 @@ class HttpDoor:
         self._metrics.http_requests.inc()
         try:
             return await self._answered(request)
+        except MethodNotAllowed as error:
+            refused = self._failed(error.info())
+            refused.headers["Allow"] = error.fields["allowed"]
+            return refused
         except HocketError as error:
             return self._failed(error.info())
         except ConnectionError:
@@ -166,7 +179,7 @@ class HttpDoor:
             fetch_mode=headers.get("Sec-Fetch-Mode"),
             fetch_dest=headers.get("Sec-Fetch-Dest"),
         )
-        path = request.path.removeprefix(PREFIX).strip("/")
+        path = _path_of(request)
         if self._requests > MAX_REQUESTS or self._closing:
             raise GatewayFull(
                 limit=MAX_REQUESTS,
@@ -175,6 +188,7 @@ class HttpDoor:
             )
         if request.method == "POST" and path in self._posts:
             self._disk.check()
+            _check_query(request)
             check_media_type(headers.getall("Content-Type", ()))
             key = self._access().key(request.headers.get("Authorization", ""))
             return await self._posts[path](request, key)
@@ -186,9 +200,10 @@ class HttpDoor:
             raise MethodNotAllowed(method=request.method, path=request.path, allowed="POST")
         first, _, rest = path.partition("/")
         if first not in ("models", "openapi.json") or (first == "openapi.json" and rest):
-            raise PathUnknown(path=request.path)
+            raise PathUnknown(path=shown_text(request.path, MAX_SHOWN_CHARS))
         if request.method not in ("GET", "HEAD"):
-            raise MethodNotAllowed(method=request.method, path=request.path, allowed="GET")
+            raise MethodNotAllowed(method=request.method, path=request.path, allowed="GET, HEAD")
+        _check_query(request)
         if first == "openapi.json":
             return _json(document())
         key = self._access().key(request.headers.get("Authorization", ""))
@@ -325,6 +340,21 @@ class _Sending:
             await self._response.write(content)
         except ConnectionError:
             log.debug("stream_caller_gone")  # its handler is being cancelled
+
+
+def _path_of(request: web.BaseRequest) -> str:
+    """Return the path below `/v1`, without the slash before it; raise PathUnknown for one that is no
+    text."""
+    path = request.path
+    if "\x00" in path or "\ufffd" in path:
+        raise PathUnknown(path=shown_text(path, MAX_SHOWN_CHARS))
+    return path.removeprefix(PREFIX).removeprefix("/")
+
+
+def _check_query(request: web.BaseRequest) -> None:
+    """No path here has query parameters: one that is passed over would be one that is believed in."""
+    for name in request.query:
+        raise QueryUnknown(field=shown_text(name, MAX_SHOWN_CHARS))
 
 
 def _call_request(

@@ -5,15 +5,16 @@ A run is named by `X-Hocket-Run-Id`, or by what agent frameworks send anyway (`x
 tenant only, so that nobody can ask for another's answer.
 """
 
+import re
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 from hocket.gateway.core.access import Key
 from hocket.gateway.core.price import MAX_USD
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import Attribution, Priority, Requirements
-from hocket.schemas.subjects import check_token
+from hocket.schemas.subjects import TOKEN, check_token
 
 RUN_HEADERS = ("X-Hocket-Run-Id", "x-litellm-trace-id", "x-session-id")
 TENANT = "X-Hocket-Tenant"
@@ -43,11 +44,33 @@ HEADERS: Mapping[str, str] = {
     LABELS: "Labels that a backend must have: `precision=fp8, region=eu`.",
 }
 
+_TEXT = r"^[!-~]([ -~]*[!-~])?$"
+_COUNT = r"^[0-9]{1,9}$"
+_LABEL = r"[A-Za-z0-9_.:/+-]+=[A-Za-z0-9_.:/+-]+"
+_PATTERNS: Mapping[str, str] = {
+    "X-Hocket-Version": _COUNT,
+    "X-Hocket-Attempt": _COUNT,
+    TENANT: f"^{TOKEN.pattern}$",
+    BUDGET_USD: r"^[0-9]{1,9}(\.[0-9]{1,20})?$",
+    TIMEOUT_MS: r"^[1-9][0-9]{0,7}(\.[0-9]{1,6})?$",
+    PRIORITY: f"^({'|'.join(Priority)})$",
+    MIN_QUALITY: r"^(0(\.[0-9]{1,9})?|1(\.0{1,9})?)$",
+    LABELS: rf"^{_LABEL}(, ?{_LABEL})*$",
+}
+"""How a header must be written, where it is no name: digits of other scripts, signs and `_` are none."""
+
 DEFAULT_TIMEOUT_MS = 600_000.0
 MAX_TIMEOUT_MS = 86_400_000.0
 MAX_VALUE_CHARS = 256
 MAX_PRICE_CHARS = 40
 DEFAULT_TENANT = "default"
+
+
+def schema(header: str) -> dict[str, Any]:
+    """Return the JSON Schema of a header."""
+    if header in _PATTERNS:
+        return {"type": "string", "pattern": _PATTERNS[header]}
+    return {"type": "string", "minLength": 1, "maxLength": MAX_VALUE_CHARS, "pattern": _TEXT}
 
 
 def attribution(headers: Mapping[str, str], key: Key | None) -> Attribution:
@@ -100,10 +123,7 @@ def budget_usd(headers: Mapping[str, str]) -> Decimal | None:
     given = headers.get(BUDGET_USD)
     if given is None:
         return None
-    try:
-        budget = Decimal(given)
-    except InvalidOperation:
-        budget = Decimal("nan")
+    budget = Decimal(given if _is(BUDGET_USD, given) else "nan")
     if not (budget.is_finite() and 0 <= budget <= MAX_USD) or len(given) > MAX_PRICE_CHARS:
         raise _wrong(BUDGET_USD, "it is not an amount", "Write US dollars, for example 0.25.")
     return budget
@@ -141,7 +161,7 @@ def _labels(headers: Mapping[str, str]) -> dict[str, str]:
     if given is None:
         return {}
     pairs = [part.partition("=") for part in given.split(",")]
-    if not all(name.strip() and value.strip() for name, _, value in pairs):
+    if not _is(LABELS, given):
         raise _wrong(LABELS, "it is not a list of names and values", "Write `precision=fp8`.")
     return {name.strip(): value.strip() for name, _, value in pairs}
 
@@ -169,13 +189,14 @@ def _number(headers: Mapping[str, str], name: str, least: float, most: float) ->
     value = headers.get(name)
     if value is None:
         return None
-    try:
-        number = float(value)
-    except ValueError:
-        number = float("nan")
+    number = float(value if _is(name, value) else "nan")
     if not least <= number <= most:
         raise _wrong(name, "it is not a number in range", f"Use {least:g} to {most:g}.")
     return number
+
+
+def _is(header: str, value: str) -> bool:
+    return len(value) <= MAX_VALUE_CHARS and bool(re.fullmatch(_PATTERNS[header], value, re.ASCII))
 
 
 def _wrong(header: str, reason: str, cure: str) -> InvalidInput:

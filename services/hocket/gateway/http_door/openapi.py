@@ -7,8 +7,8 @@ from typing import Any
 from pydantic.json_schema import models_json_schema
 
 from hocket.gateway.core.openai_api import CHAT, COMPLETIONS, EMBEDDINGS
+from hocket.gateway.http_door import identity
 from hocket.gateway.http_door.bodies import BODIES
-from hocket.gateway.http_door.identity import HEADERS
 
 _SUMMARIES = {
     CHAT: "Chat completion; with `stream` as server-sent events",
@@ -78,7 +78,7 @@ def document() -> dict[str, Any]:
 def _call(path: str, body: dict[str, Any]) -> dict[str, Any]:
     answer = {"application/json": {"schema": {"$ref": "#/components/schemas/Answer"}}}
     if path != EMBEDDINGS:
-        answer["text/event-stream"] = {"schema": {"type": "string"}}
+        answer["text/event-stream"] = {"schema": _EVENT}
     return {
         "post": {
             "operationId": path.replace("/", "_"),
@@ -89,9 +89,9 @@ def _call(path: str, body: dict[str, Any]) -> dict[str, Any]:
                     "in": "header",
                     "required": False,
                     "description": text,
-                    "schema": {"type": "string"},
+                    "schema": identity.schema(name),
                 }
-                for name, text in HEADERS.items()
+                for name, text in identity.HEADERS.items()
             ],
             "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
             "responses": {"200": {"description": "The answer.", "content": answer}, **_refused()},
@@ -113,6 +113,12 @@ def _refused() -> dict[str, Any]:
     return {status: {"description": text, "content": content} for status, text in _REFUSALS.items()}
 
 
+_EVENT = {
+    "type": "object",
+    "description": "Each event: a chunk as JSON, an error, and `[DONE]` at the end.",
+    "required": ["data"],
+    "properties": {"data": {"type": "string"}},
+}
 _NAMED = {"type": "object", "required": ["id", "object"]}
 _ANSWERS: dict[str, Any] = {
     "Answer": {"type": "object", "description": "As OpenAI's API has it."},
