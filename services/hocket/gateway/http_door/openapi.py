@@ -76,7 +76,7 @@ def document() -> dict[str, Any]:
 
 
 def _call(path: str, body: dict[str, Any]) -> dict[str, Any]:
-    answer = {"application/json": {"schema": {"$ref": "#/components/schemas/Answer"}}}
+    answer: dict[str, Any] = {"application/json": {"schema": {"$ref": "#/components/schemas/Answer"}}}
     if path != EMBEDDINGS:
         answer["text/event-stream"] = {"schema": _EVENT}
     return {
@@ -113,7 +113,7 @@ def _refused() -> dict[str, Any]:
     return {status: {"description": text, "content": content} for status, text in _REFUSALS.items()}
 
 
-_EVENT = {
+_EVENT: dict[str, Any] = {
     "type": "object",
     "description": "Each event: a chunk as JSON, an error, and `[DONE]` at the end.",
     "required": ["data"],
