@@ -76,7 +76,9 @@ def document() -> dict[str, Any]:
 
 
 def _call(path: str, body: dict[str, Any]) -> dict[str, Any]:
-    answer: dict[str, Any] = {"application/json": {"schema": {"$ref": "#/components/schemas/Answer"}}}
+    answer: dict[str, Any] = {
+        "application/json": {"schema": {"$ref": "#/components/schemas/Answer"}}
+    }
     if path != EMBEDDINGS:
         answer["text/event-stream"] = {"schema": _EVENT}
     return {
