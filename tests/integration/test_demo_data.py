@@ -210,7 +210,7 @@ class Report:
 @pytest.fixture
 async def report(pool: asyncpg.Pool, reader: Target, tmp_path: Path) -> Report:
     write_texts(tmp_path / "texts")
-    await add_folder(pool, tmp_path / "texts", "elements")
+    await add_folder(pool, tmp_path / "texts", "elements", tenant="default")
     return Report(pool, reader)
 
 
