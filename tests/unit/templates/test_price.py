@@ -41,7 +41,7 @@ def reason(text: Any, scope: dict[str, Any] | None = None) -> str:
 
 
 def test_loops_in_loops_are_stopped_by_their_operations() -> None:
-    assert reason(NESTED) == "it takes more than 500,000 operations"
+    assert reason(NESTED) == "it takes more than 200,000 operations"
     assert known_head("begin" + NESTED, {}) == ("begin", False)
 
 
@@ -61,8 +61,8 @@ def test_a_text_is_refused_before_it_is_made(text: str) -> None:
 
 
 def test_a_list_is_refused_before_it_is_made() -> None:
-    assert "500,000 operations" in reason("{{ range(3) | batch(2000000000, 1) | list }}")
-    assert "500,000 operations" in reason("{{ [1] | slice(2000000000) | list }}")
+    assert "200,000 operations" in reason("{{ range(3) | batch(2000000000, 1) | list }}")
+    assert "200,000 operations" in reason("{{ [1] | slice(2000000000) | list }}")
     assert "100,000 numbers" in reason("{{ range(2000000000) | list }}")
 
 
@@ -159,12 +159,15 @@ def test_a_value_that_holds_itself_many_times_counts_as_often(end: str) -> None:
     assert "operations" in reason(text)
 
 
-def test_a_long_list_can_be_mapped_and_given_on() -> None:
-    scope = {"input": {"xs": list(range(100_000)), "rows": [{"a": i} for i in range(100_000)]}}
+def test_a_long_list_can_be_given_on_and_mapped() -> None:
+    scope = {"input": {"xs": list(range(100_000)), "rows": [{"a": i} for i in range(40_000)]}}
     assert len(compile_expression("input.xs", "over")(scope)) == 100_000
-    assert compile_expression("input.rows | map(attribute='a') | list", "over")(scope)[-1] == 99_999
-    assert len(compile_expression("input.xs | select('odd') | list", "over")(scope)) == 50_000
     assert len(compile_expression("range(100000) | list", "over")(scope)) == 100_000
+    assert len(compile_expression("input.xs[:50000]", "over")(scope)) == 50_000
+    assert compile_expression("input.rows | map(attribute='a') | list", "over")(scope)[-1] == 39_999
+    assert (
+        len(compile_expression("input.rows[:30000] | selectattr('a', 'lt', 9)", "over")(scope)) == 9
+    )
 
 
 def test_a_constant_is_computed_within_the_same_bounds() -> None:

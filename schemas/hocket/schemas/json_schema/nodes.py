@@ -11,7 +11,7 @@ MAX_CHECK_DEPTH = 150
 """How deep the parts of a schema may call each other while a value is checked."""
 
 Check = Callable[[Meter, Any], Fault | None]
-NODE_PRICE = 6
+NODE_PRICE = 8
 
 
 class Node:

@@ -9,8 +9,8 @@ from typing import NoReturn
 
 from hocket.schemas.errors import HocketError
 
-MAX_OPERATIONS = 500_000
-"""Operations of one evaluation: 10 to 50 ms of one core."""
+MAX_OPERATIONS = 200_000
+"""Operations of one evaluation: 5 to 20 ms of one core."""
 MAX_CHECK_OPERATIONS = 600_000
 """Operations of checking one value against a schema."""
 MAX_MADE_BYTES = 24_000_000

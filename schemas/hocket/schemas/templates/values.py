@@ -199,7 +199,7 @@ def weigh(meter: Meter, value: Any, size: Callable[[str], int] = len) -> Weight:
                     chars += size(part) if isinstance(part, str) else 26
             weight.values += count
             weight.chars += chars
-            meter.spend(2 * count + (chars >> 4) + 8)
+            meter.spend(3 * count + (chars >> 4) + 10)
         level = below
         weight.depth += 1
     weight.depth -= 1
