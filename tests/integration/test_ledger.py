@@ -30,6 +30,7 @@ from hocket.ledger.intake import ANNOUNCED, BOOKED, DURABLE, Intake
 from hocket.ledger.metrics import LedgerMetrics
 from hocket.ledger.store import sweep
 from hocket.schemas import subjects
+from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.messages import (
     Attribution,
     CallDecision,
@@ -83,12 +84,25 @@ def encoded(*records: UsageRecord) -> list[bytes]:
 
 @asynccontextmanager
 async def running_ledger(
-    bus: Bus, pool: asyncpg.Pool, health: Health | None = None
+    bus: Bus,
+    pool: asyncpg.Pool,
+    health: Health | None = None,
+    seals: Capabilities | None = None,
+    registry: CollectorRegistry | None = None,
 ) -> AsyncIterator[None]:
     stopping = asyncio.Event()
-    metrics, writing = LedgerMetrics(CollectorRegistry()), asyncio.Lock()
+    metrics, writing = LedgerMetrics(registry or CollectorRegistry()), asyncio.Lock()
     intakes = [
-        Intake(bus, pool, health or Health(), metrics, source, writing=writing, ack_wait_ms=1_000)
+        Intake(
+            bus,
+            pool,
+            health or Health(),
+            metrics,
+            source,
+            writing=writing,
+            seals=seals,
+            ack_wait_ms=1_000,
+        )
         for source in (BOOKED, ANNOUNCED)
     ]
     tasks = [asyncio.create_task(intake.run(stopping)) for intake in intakes]

@@ -55,12 +55,30 @@ def test_every_command_names_something_that_is_there(command: list[str]) -> None
 
 
 def test_every_variable_is_a_setting_that_the_processes_read() -> None:
-    given = set(COMPOSE["x-hocket"]["environment"])
+    given = set(COMPOSE["x-hocket"]["environment"]) | set(COMPOSE["x-keyed"]["environment"])
     for document in documents(KUBERNETES / "settings.yaml"):
         given |= set(document.get("data") or document.get("stringData") or {})
     dockerfile = (ROOT / "deploy" / "Dockerfile").read_text()
     given |= set(re.findall(r"\b(HOCKET_[A-Z_]+)=", dockerfile))
     assert given <= settings_names()
+
+
+def test_all_but_workers_have_the_key_by_which_messages_are_believed() -> None:
+    keyed = {"coordinator", "gateway", "ledger", "admin"}
+    name = "HOCKET_CAPABILITY_KEY"
+    services = COMPOSE["services"].items()
+    assert {one for one, service in services if name in service.get("environment", {})} == keyed
+    (secret,) = (
+        document["metadata"]["name"]
+        for document in documents(KUBERNETES / "settings.yaml")
+        if name in document.get("stringData", {})
+    )
+    given = set()
+    for one, deployment in deployments().items():
+        (container,) = deployment["template"]["spec"]["containers"]
+        refs = [source.get("secretRef", {}).get("name") for source in container["envFrom"]]
+        given |= {one} if secret in refs else set()
+    assert given == keyed
 
 
 def test_workers_in_several_containers_share_large_values() -> None:
@@ -70,7 +88,7 @@ def test_workers_in_several_containers_share_large_values() -> None:
 
 
 def test_every_service_finds_the_configuration_file() -> None:
-    settings, _secret = documents(KUBERNETES / "settings.yaml")
+    settings, *_secrets = documents(KUBERNETES / "settings.yaml")
     folder, _, name = settings["data"]["HOCKET_CONFIG"].rpartition("/")
     (config,) = documents(KUBERNETES / "config.yaml")
     assert name in config["data"]
@@ -117,7 +135,7 @@ def test_every_service_goes_on_while_one_of_its_processes_is_replaced() -> None:
 
 
 def test_coordinators_have_names_of_their_own_and_no_fewer_partitions_than_there_are() -> None:
-    settings, _secret = documents(KUBERNETES / "settings.yaml")
+    settings, *_secrets = documents(KUBERNETES / "settings.yaml")
     coordinator = deployments()["coordinator"]
     assert coordinator["replicas"] <= int(settings["data"]["HOCKET_PARTITIONS"])
     (container,) = coordinator["template"]["spec"]["containers"]

@@ -13,6 +13,8 @@ from hocket.coordinator.partition import Partition
 from hocket.coordinator.untold import CLOCKS_MS, SETTLED_MS, Told, Untold
 from hocket.kit.bus import PubAck
 from hocket.kit.clock import now_ms
+from hocket.schemas.capabilities import Capabilities
+from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import Priority, RunAccepted
 
 ENDED_MS = 1_000_000.0
@@ -97,6 +99,7 @@ class Server:
     def __init__(self) -> None:
         self.losses = 0
         self.asked: list[str] = []
+        self.msg_ids: list[str] = []
         self.kept: list[Told] = []
         self.posts: list[asyncio.Future[PubAck]] = []
         self.written = asyncio.Event()
@@ -107,6 +110,7 @@ class Server:
 
     def post(self, subject: str, payload: bytes, **rest: Any) -> "asyncio.Future[PubAck]":
         self.asked.append("post")
+        self.msg_ids.append(rest["msg_id"])
         self.posts.append(asyncio.get_running_loop().create_future())
         return self.posts[-1]
 
@@ -212,3 +216,25 @@ async def test_the_clocks_of_two_owners_may_differ_about_a_mark() -> None:
         news = ends.news(now_ms())
         assert news is not None
         assert (news.told_ms > ENDED_MS) is settled
+
+
+@pytest.mark.parametrize("status", [RunStatus.SUCCEEDED, RunStatus.REJECTED])
+async def test_nobody_knows_before_under_which_id_an_end_is_told(status: RunStatus) -> None:
+    """Streams drop what comes under an id that they know: a fact could be kept from everybody."""
+    server: Any = Server()
+    keys = Capabilities([b"k" * 32])
+    error = ErrorInfo(code="x", message="x")
+    run: Any = SimpleNamespace(**{**vars(RUN), "status": status, "error": error})
+    for capabilities in (keys, None, keys):
+        ends = Ends(
+            0,
+            bus=server,
+            store=server,
+            told=Told(),
+            keep=server.keep,
+            capabilities=capabilities,
+        )
+        ends.tell(run, finished_of(run))
+    tagged, plain, again = server.msg_ids
+    assert tagged == again == keys.id_of(plain)
+    assert tagged != plain

@@ -18,6 +18,9 @@ SEAL = "Hocket-Seal"
 """Header of a message that is sealed."""
 
 
+_USAGE = b"hocket usage"
+
+
 class Capabilities:
     """Makes and knows capabilities. `keys`: 1 to MAX_KEYS secrets of at least MIN_KEY_CHARS bytes."""
 
@@ -84,6 +87,23 @@ def keys_of(setting: str) -> list[bytes]:
             f"each key needs at least {MIN_KEY_CHARS} characters: `openssl rand -hex 32`"
         )
     return keys
+
+
+def usage_key_of(setting: str) -> str:
+    """Return the setting of the key for usage records that follows from a setting of the capabilities'
+    keys: who has it seals records, and can make no capability. Raises ValueError as `keys_of`."""
+    made = (blake2b(_USAGE, key=blake2b(key).digest(), digest_size=32) for key in keys_of(setting))
+    return ",".join(one.hexdigest() for one in made)
+
+
+def sealed(seals: Capabilities | None, subject: str, body: bytes) -> dict[str, str] | None:
+    """Return the headers of a message with its seal; None where nothing is sealed."""
+    return None if seals is None else {SEAL: seals.seal(subject, body)}
+
+
+def id_of(seals: Capabilities | None, base: str) -> str:
+    """Return `Capabilities.id_of`, or the base itself where there is no key."""
+    return base if seals is None else seals.id_of(base)
 
 
 def _attempt(

@@ -19,7 +19,7 @@ from hocket.kit import config
 from hocket.kit.handlers import allowed_handlers
 from hocket.kit.installation import agree_on_partitions
 from hocket.kit.lifecycle import Service, run
-from hocket.kit.platform_key import platform_capabilities
+from hocket.kit.platform_key import platform_capabilities, usage_seals_of
 from hocket.kit.web_requests import WebRules
 from hocket.schemas.errors import ErrorClass, HocketError
 
@@ -46,6 +46,7 @@ async def main(service: Service) -> None:
         handlers=allowed_handlers(settings, config.load(settings.config)),
         disk=service.disk,
         capabilities=await platform_capabilities(settings, pool),
+        usage_seals=usage_seals_of(settings),
     )
     rules = WebRules.of(settings.api_host, settings.allowed_hosts, settings.allowed_origins)
     server = _Server(

@@ -29,6 +29,8 @@ class Context:
     disk: DiskSpace = UNWATCHED
     capabilities: Capabilities | None = None
     """By which the logs believe what is posted here."""
+    usage_seals: Capabilities | None = None
+    """By which the ledger believes the usage records that are redriven here."""
     plans: Plans = field(default_factory=Plans)
     recent: RecentRuns = field(default_factory=RecentRuns)
 

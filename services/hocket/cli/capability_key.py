@@ -5,6 +5,7 @@ import secrets
 from pathlib import Path
 
 CAPABILITY_KEY = "HOCKET_CAPABILITY_KEY"
+USAGE_KEY = "HOCKET_USAGE_KEY"
 FILE = "capability.key"
 _BYTES = 32
 

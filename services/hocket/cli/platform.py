@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import structlog
 
-from hocket.cli.capability_key import CAPABILITY_KEY, kept_key
+from hocket.cli.capability_key import CAPABILITY_KEY, USAGE_KEY, kept_key
 from hocket.cli.errors import ProcessUnknown
 from hocket.cli.facts import PlatformFacts, remove_facts, write_facts
 from hocket.cli.processes import READY_TIMEOUT_S, STOP_TIMEOUT_S, PlatformProcess
@@ -28,6 +28,7 @@ from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.embedded.ports import LOOPBACK, port_is_free, remembered_port
 from hocket.kit.log_files import keep_short
 from hocket.kit.streams import ensure_streams
+from hocket.schemas.capabilities import usage_key_of
 from hocket.schemas.pipeline.handlers import AllowedHandlers
 
 MODULES = {
@@ -41,8 +42,8 @@ INLINE_GATEWAY = "hocket.cli.inline_gateway"
 """What a worker process runs that has a gateway in it."""
 SERVICES = tuple(MODULES)
 STOP_ORDER = (("admin",), ("worker",), ("coordinator", "gateway"), ("ledger",))
-KEYED = ("coordinator", "gateway", "admin")
-"""Who gets the key of the capabilities."""
+KEYED = ("coordinator", "gateway", "admin", "ledger")
+"""Who gets the key of the capabilities. A worker with a gateway inside gets the one of usage records."""
 MAX_WORKERS = 64
 NO_PORT = "-1"
 MAX_COORDINATORS = 16
@@ -107,7 +108,7 @@ class Platform:
         self._ready_timeout_s = ready_timeout_s
         self._servers: EmbeddedServers | None = None
         self._keeping_short: asyncio.Task[None] | None = None
-        self._key = ""
+        self._key, self._usage_key = "", ""
 
     @property
     def servers(self) -> EmbeddedServers:
@@ -260,6 +261,7 @@ class Platform:
             "PYTHONUNBUFFERED": "1",
         }
         self._key = env.pop(CAPABILITY_KEY, "") or kept_key(self.data_dir)
+        self._usage_key = env.pop(USAGE_KEY, "")
         if self._servers is not None:
             env.setdefault("HOCKET_MIN_FREE_DISK_MIB", str(MIN_FREE_MIB))
         if self._config is not None:
@@ -270,6 +272,10 @@ class Platform:
         own = {"HOCKET_INSTANCE": name}
         if name.partition("-")[0] in KEYED:
             own[CAPABILITY_KEY] = self._key
+            if self._usage_key:
+                own[USAGE_KEY] = self._usage_key
+        elif self._modules["worker"] == INLINE_GATEWAY:
+            own[USAGE_KEY] = self._usage_key or usage_key_of(self._key)
         if name.startswith("worker-"):  # only the first has the HTTP door, if any has one
             own["HOCKET_GATEWAY_PORT"] = NO_PORT
         return own

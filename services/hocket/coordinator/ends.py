@@ -22,6 +22,7 @@ from hocket.kit.bus import Bus, PubAck
 from hocket.kit.clock import monotonic_ms, now_ms
 from hocket.kit.events import event_headers
 from hocket.schemas import ids, subjects
+from hocket.schemas.capabilities import Capabilities, id_of
 from hocket.schemas.errors import PayloadTooLarge
 from hocket.schemas.messages import (
     AttemptFinished,
@@ -50,11 +51,13 @@ class Ends:
         store: Store,
         told: Told,
         keep: Callable[[Told], Awaitable[None]],
+        capabilities: Capabilities | None = None,
     ) -> None:
         self._number = number
         self._bus = bus
         self._store = store
         self._keep = keep
+        self._capabilities = capabilities
         self._untold = Untold(_seen_here(told))
         self._all_told = asyncio.Event()
         self._retelling: asyncio.Task[None] | None = None
@@ -166,11 +169,12 @@ class Ends:
             traceparent=run.traceparent,
         )
         subject = subjects.event(run.tenant, run.pipeline, RunFinished.kind)
+        msg_id = id_of(self._capabilities, f"{run.run_id}:end")
         try:
-            told = [self._bus.post(subject, payload, msg_id=f"{run.run_id}:end", headers=headers)]
+            told = [self._bus.post(subject, payload, msg_id=msg_id, headers=headers)]
         except PayloadTooLarge:
             payload = encoded(finished.model_copy(update={"output": None}))
-            told = [self._bus.post(subject, payload, msg_id=f"{run.run_id}:end", headers=headers)]
+            told = [self._bus.post(subject, payload, msg_id=msg_id, headers=headers)]
         return told + self._answer(run, payload)
 
     def _answer(self, run: Run, payload: bytes) -> "list[asyncio.Future[PubAck]]":
@@ -199,7 +203,8 @@ class Ends:
         subject = subjects.event(run.tenant, run.pipeline, TaskRejected.kind)
         if run.reply_to is not None:
             self._bus.tell(run.reply_to, payload)
-        return self._bus.post(subject, payload, msg_id=identity, headers=headers)
+        msg_id = id_of(self._capabilities, identity)
+        return self._bus.post(subject, payload, msg_id=msg_id, headers=headers)
 
     def _post_ended(self, run_id: str, told: "asyncio.Future[PubAck]") -> None:
         lasting = False

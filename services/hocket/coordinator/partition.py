@@ -166,7 +166,14 @@ class Partition:
         self._tenure: Tenure | None = None
 
     def _telling(self, told: Told) -> Ends:
-        return Ends(self.number, bus=self._bus, store=self._store, told=told, keep=self._keep_told)
+        return Ends(
+            self.number,
+            bus=self._bus,
+            store=self._store,
+            told=told,
+            keep=self._keep_told,
+            capabilities=self._capabilities,
+        )
 
     @property
     def in_flight(self) -> int:
@@ -449,7 +456,12 @@ class Partition:
         """Keep what is known of a run that was set aside."""
         try:
             dead_letters.post_run(
-                self._bus, run_id=run.run_id, tenant=run.tenant, pipeline=run.pipeline, error=info
+                self._bus,
+                run_id=run.run_id,
+                tenant=run.tenant,
+                pipeline=run.pipeline,
+                error=info,
+                capabilities=self._capabilities,
             )
         except Exception:
             log.exception("dead_letter_not_kept", run_id=run.run_id)

@@ -29,6 +29,7 @@ from hocket.gateway.metrics import GatewayMetrics
 from hocket.gateway.usage_journal import UsageJournal
 from hocket.kit.bus import Bus, BusUnavailable, PubAck, PublishRefused
 from hocket.schemas import subjects
+from hocket.schemas.capabilities import Capabilities, id_of, sealed
 from hocket.schemas.messages import CallOpened, CallRefused, UsageRecord
 
 REFUSED_PAUSE_MS = 1_000.0
@@ -46,16 +47,17 @@ log = structlog.get_logger()
 class Announcement:
     """A call that was said to be made; `first` tells whether nobody had said so before."""
 
-    def __init__(self, bus: Bus, opened: CallOpened) -> None:
+    def __init__(self, bus: Bus, opened: CallOpened, seals: Capabilities | None = None) -> None:
         self._bus = bus
-        self._msg_id = f"{opened.attribution.tenant}/{opened.call_id}:opened"
+        self._msg_id = id_of(seals, f"{opened.attribution.tenant}/{opened.call_id}:opened")
         self._payload = opened.model_dump_json().encode()
+        self._headers = sealed(seals, subjects.CALL_OPENED, self._payload)
         self._told = self._tell()
 
     def again(self) -> None:
         """Announce it once more, for the server may have lost it."""
         if self._told.done():
-            self._bus.post(subjects.CALL_OPENED, self._payload, msg_id=self._msg_id)
+            self._tell()
 
     async def sent(self) -> None:
         """Wait while the announcement cannot leave this process."""
@@ -83,7 +85,9 @@ class Announcement:
         return "message" in found and b64decode(found["message"]["data"]) == self._payload
 
     def _tell(self) -> asyncio.Future[PubAck]:
-        return self._bus.post(subjects.CALL_OPENED, self._payload, msg_id=self._msg_id)
+        return self._bus.post(
+            subjects.CALL_OPENED, self._payload, msg_id=self._msg_id, headers=self._headers
+        )
 
     async def _acknowledged(self) -> PubAck:
         while True:
@@ -106,14 +110,20 @@ class _Entry:
 
 class Booking:
     """Makes records durable: `USAGE` has them when `book` returns, or will have them whatever process
-    is killed."""
+    is killed. `seals`: by which the ledger knows a gateway's records; what a journal has is sealed when
+    it is sent."""
 
     def __init__(
-        self, bus: Bus, metrics: GatewayMetrics, journal: UsageJournal | None = None
+        self,
+        bus: Bus,
+        metrics: GatewayMetrics,
+        journal: UsageJournal | None = None,
+        seals: Capabilities | None = None,
     ) -> None:
         self._bus = bus
         self._metrics = metrics
         self._journal = journal
+        self._seals = seals
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Entry] = deque()
         self._under_way: list[_Entry] = []
@@ -130,7 +140,7 @@ class Booking:
     async def open(self, opened: CallOpened) -> Announcement:
         """Announce a call; when this returns the announcement is on its way."""
         await self._bus.room()
-        announcement = Announcement(self._bus, opened)
+        announcement = Announcement(self._bus, opened, self._seals)
         self._announced.add(announcement)
         await announcement.sent()
         return announcement
@@ -155,7 +165,9 @@ class Booking:
         """Tell that nobody was asked for a call. Nothing was spent, so nobody waits for it, and what is
         lost while NATS is away is lost; `hocket gateway explain` shows what came through."""
         if self._bus.connected:
-            self._bus.tell(subjects.CALL_REFUSED, refused.model_dump_json().encode())
+            body = refused.model_dump_json().encode()
+            headers = sealed(self._seals, subjects.CALL_REFUSED, body)
+            self._bus.tell(subjects.CALL_REFUSED, body, headers)
 
     async def close(self, timeout_ms: float) -> None:
         """Give what is under way some time to be stored; what the journal still has then is left to the
@@ -203,7 +215,8 @@ class Booking:
         self._under_way = taken = self._next()
         payload = b"\n".join([entry.line for entry in taken])
         try:
-            told = self._bus.post(subjects.USAGE_SUBJECT, payload)
+            headers = sealed(self._seals, subjects.USAGE_SUBJECT, payload)
+            told = self._bus.post(subjects.USAGE_SUBJECT, payload, headers=headers)
         except Exception as error:  # the connection was closed, or the record is too large
             self._failed(error)
         else:

@@ -19,6 +19,7 @@ from hocket.gateway.experiments import Experiments
 from hocket.kit.bus import Bus
 from hocket.kit.reporting import Reporting
 from hocket.schemas import subjects
+from hocket.schemas.capabilities import Capabilities, id_of
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import (
     ArmRolledBack,
@@ -138,10 +139,11 @@ class ExperimentsDoor:
             self._bus.answer(message.reply, told.model_dump_json().encode())
 
 
-def publish_fact(bus: Bus, fact: ArmRolledBack, msg_id: str) -> None:
-    """Publish a fact of the gateways on EVENTS; nobody waits for it."""
+def publish_fact(bus: Bus, seals: Capabilities | None, fact: ArmRolledBack, msg_id: str) -> None:
+    """Publish a fact of the gateways on EVENTS, under an id that nobody can use before; nobody waits
+    for it."""
     subject = subjects.event(subjects.GATEWAY_TENANT, fact.experiment, fact.kind)
-    posted = bus.post(subject, fact.model_dump_json().encode(), msg_id=msg_id)
+    posted = bus.post(subject, fact.model_dump_json().encode(), msg_id=id_of(seals, msg_id))
     posted.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 

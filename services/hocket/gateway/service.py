@@ -40,7 +40,7 @@ from hocket.kit import clock
 from hocket.kit.bucket import Bucket
 from hocket.kit.bus import Bus
 from hocket.kit.lifecycle import Service
-from hocket.kit.platform_key import capabilities_of
+from hocket.kit.platform_key import capabilities_of, usage_seals_of
 from hocket.kit.settings import Settings
 from hocket.kit.streams import ensure_streams
 from hocket.kit.web_requests import WebRules
@@ -77,7 +77,14 @@ async def serve(
     bus = await service.bus(prompt=True)
     await ensure_streams(bus, replicas=settings.stream_replicas)
     routes = await read_routes(settings.config)
-    books = Booking(bus, metrics, _journal(settings))
+    seals = usage_seals_of(settings)
+    if seals is None:
+        log.warning(
+            "usage_not_sealed",
+            reason="neither HOCKET_CAPABILITY_KEY nor HOCKET_USAGE_KEY is set",
+            cure="give gateways the key that ledgers have",
+        )
+    books = Booking(bus, metrics, _journal(settings), seals)
     salvage = Salvage(settings.data_dir / JOURNALS, books)
     calls = Calls(
         routes,
@@ -100,13 +107,13 @@ async def serve(
     http = HttpDoor(ongoing, lambda: calls.routes.access, metrics, rules, service.disk)
     company = Company(_bucket(bus, settings), service.health, name=name_of(settings.instance))
     limits = SharedLimits(company, calls.floor, routes.table, clock.now_ms)
-    book = WarmBook(bus)
+    book = WarmBook(bus, seals)
     warming = Warming(
         bus, company, calls.floor, now_ms=clock.now_ms, book=book.book, metrics=metrics
     )
     ongoing.learn = warming.learn
     experiments = Experiments(
-        company, now_ms=clock.now_ms, publish=partial(publish_fact, bus), metrics=metrics
+        company, now_ms=clock.now_ms, publish=partial(publish_fact, bus, seals), metrics=metrics
     )
     experiments.use(routes.experiments, routes.table)
     calls.experiments = experiments

@@ -22,6 +22,7 @@ from hocket.kit.events import IDEMPOTENCY_KEY
 from hocket.kit.wire import headers_of
 from hocket.schemas import subjects
 from hocket.schemas.bounded import stored_text
+from hocket.schemas.capabilities import SEAL, Capabilities, id_of, sealed
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError, PayloadTooLarge
 
 SUBJECT = "Hocket-Dead-Subject"
@@ -139,7 +140,15 @@ async def bury(
         await bus.publish(where, payload[:room], headers=letter, reserve_bytes=0)
 
 
-def post_run(bus: Bus, *, run_id: str, tenant: str, pipeline: str, error: ErrorInfo) -> None:
+def post_run(
+    bus: Bus,
+    *,
+    run_id: str,
+    tenant: str,
+    pipeline: str,
+    error: ErrorInfo,
+    capabilities: Capabilities | None = None,
+) -> None:
     """Keep the name of a run that was set aside as a whole; it is not waited for."""
     named = {"run_id": run_id, "tenant": tenant, "pipeline": pipeline}
     payload = to_json(
@@ -148,7 +157,7 @@ def post_run(bus: Bus, *, run_id: str, tenant: str, pipeline: str, error: ErrorI
     bus.post(
         subjects.dead_letter("run", _tenant_of("run", "", payload)),
         payload,
-        msg_id=f"{run_id}:set-aside:{error.code}",
+        msg_id=id_of(capabilities, f"{run_id}:set-aside:{error.code}"),
         headers={SUBJECT: "", ERROR: _text_of(error)},
         reserve_bytes=0,
     )
@@ -203,9 +212,17 @@ async def show(bus: Bus, seq: int, *, tenant: str | None = None) -> DeadLetter:
     )
 
 
-async def redrive(bus: Bus, seq: int, *, tenant: str | None = None) -> None:
+async def redrive(
+    bus: Bus,
+    seq: int,
+    *,
+    tenant: str | None = None,
+    capabilities: Capabilities | None = None,
+    usage_seals: Capabilities | None = None,
+) -> None:
     """Publish a dead letter (of that tenant) where it came from, then drop it; raise DeadLetterSettled
-    for a step whose result would be too late, DeadLetterForeign for what came from nowhere."""
+    for a step whose result would be too late, DeadLetterForeign for what came from nowhere. A usage
+    record gets the seal of `usage_seals`: whoever redrives it says that it is true."""
     letter = await show(bus, seq, tenant=tenant)
     if letter.source == "run":
         raise RunLetterSettled(run_id=letter.context.get("run_id", ""))
@@ -219,7 +236,11 @@ async def redrive(bus: Bus, seq: int, *, tenant: str | None = None) -> None:
     headers = {k: v for k, v in letter.headers.items() if k != MSG_ID}
     if MSG_ID in letter.headers:  # it was the task's identity, and must stay so
         headers.setdefault(IDEMPOTENCY_KEY, letter.headers[MSG_ID])
-    await bus.publish(letter.subject, letter.payload, headers=headers, msg_id=f"redrive:{seq}")
+    if letter.source == "usage":
+        headers.pop(SEAL, None)
+        headers.update(sealed(usage_seals, letter.subject, letter.payload) or {})
+    msg_id = id_of(capabilities, f"redrive:{seq}")
+    await bus.publish(letter.subject, letter.payload, headers=headers, msg_id=msg_id)
     await drop(bus, seq)
 
 

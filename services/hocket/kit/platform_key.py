@@ -5,7 +5,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from hocket.kit.settings import Settings
-from hocket.schemas.capabilities import Capabilities, keys_of
+from hocket.schemas.capabilities import Capabilities, keys_of, usage_key_of
 from hocket.schemas.errors import ErrorClass, HocketError
 
 if TYPE_CHECKING:
@@ -29,6 +29,29 @@ def capabilities_of(settings: Settings) -> Capabilities | None:
         return None
     try:
         return Capabilities(keys_of(settings.capability_key.get_secret_value()))
+    except ValueError as error:
+        raise CapabilityKeyInvalid(reason=str(error)) from None
+
+
+class UsageKeyInvalid(HocketError):
+    """HOCKET_USAGE_KEY cannot be used: {reason}."""
+
+    code = "usage_key_invalid"
+    error_class = ErrorClass.INVALID
+
+
+def usage_seals_of(settings: Settings) -> Capabilities | None:
+    """Return what seals usage records: by HOCKET_USAGE_KEY, else by the key that follows from
+    HOCKET_CAPABILITY_KEY; None without either. Raises UsageKeyInvalid and CapabilityKeyInvalid."""
+    if settings.usage_key is not None:
+        try:
+            return Capabilities(keys_of(settings.usage_key.get_secret_value()))
+        except ValueError as error:
+            raise UsageKeyInvalid(reason=str(error)) from None
+    if settings.capability_key is None:
+        return None
+    try:
+        return Capabilities(keys_of(usage_key_of(settings.capability_key.get_secret_value())))
     except ValueError as error:
         raise CapabilityKeyInvalid(reason=str(error)) from None
 

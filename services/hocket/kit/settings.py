@@ -91,11 +91,14 @@ class Settings(BaseSettings):
     capability_key: SecretStr | None = None
     """The secret of the capabilities by which dispatched steps are answered (docs/forgery.md): at least
     32 characters, several separated by commas, of which the first signs. The same for coordinators, the
-    REST service and gateways, and never for workers. Without it the first two use one that is kept in
-    Postgres, and gateways check nothing."""
+    REST service, gateways and ledgers, and never for workers. Without it the first two use one that is
+    kept in Postgres, and gateways and ledgers check nothing."""
+    usage_key: SecretStr | None = None
+    """The secret by which gateways seal usage records for the ledger, like the one above; without it one
+    that follows from the one above. For workers with a gateway inside, which may not have the other."""
     asks_for_seals: bool = True
-    """Whether a coordinator believes only log events that are sealed; off while coordinators of a
-    release that knows no seals are replaced one by one."""
+    """Whether a coordinator believes only log events that are sealed, and a ledger only usage records;
+    off while coordinators and gateways of a release that knows no seals are replaced one by one."""
     api_host: str = "127.0.0.1"
     api_port: int = Field(8_080, ge=0, le=65_535)
     allowed_hosts: Listed = ()

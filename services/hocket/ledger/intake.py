@@ -6,7 +6,7 @@ writing, and waiting (Postgres is away: the batch is kept and written when it is
 nothing is read). A crash after the commit and before the ack means that the batch comes again and
 changes nothing. A record that cannot be read or that Postgres refuses goes to the dead letters, alone:
 its batch is split until the others are in, and what it spent is booked without what makes it so
-(`amended.py`).
+(`amended.py`). With a key, a message that no gateway sealed is not read at all (`unsealed.py`).
 
 Two streams are read, each by an Intake of its own; `writing`, which they share, keeps the opening of a
 call and its booking from passing by each other unseen.
@@ -31,9 +31,19 @@ from hocket.kit.lifecycle import Health
 from hocket.kit.postgres_errors import STATEMENT_ERRORS, is_row_fault
 from hocket.ledger.amended import amended, shortened
 from hocket.ledger.metrics import LedgerMetrics
-from hocket.ledger.record import SEPARATOR, Record, UsageMalformed, UsageRefused, booked, record_of
+from hocket.ledger.record import (
+    MAX_RECORDS,
+    SEPARATOR,
+    Record,
+    UsageMalformed,
+    UsageRefused,
+    booked,
+    record_of,
+)
 from hocket.ledger.store import insert
+from hocket.ledger.unsealed import Unsealed
 from hocket.schemas import subjects
+from hocket.schemas.capabilities import SEAL, Capabilities
 from hocket.schemas.errors import HocketError
 
 DURABLE = "ledger"
@@ -45,8 +55,6 @@ FETCHED_AT_ONCE = 100
 """Messages of one request: so many of the largest size may come beyond MAX_BATCH_BYTES."""
 MAX_ROWS = 2_000
 """Records in one transaction."""
-MAX_RECORDS = 1_024
-"""Records in one message; a gateway sends up to 128."""
 ACK_WAIT_MS = 10_000.0
 """After this a record that was delivered and not acknowledged comes again; harmless, so kept short."""
 MAX_ACK_PENDING = 4 * MAX_BATCH
@@ -104,6 +112,7 @@ class Intake:
         source: Source = BOOKED,
         *,
         writing: asyncio.Lock | None = None,
+        seals: Capabilities | None = None,
         ack_wait_ms: float = ACK_WAIT_MS,
         acknowledge: Callable[[str], None] | None = None,
     ) -> None:
@@ -111,6 +120,8 @@ class Intake:
         self._pool = pool
         self._health = health
         self._metrics = metrics
+        self._seals = seals
+        self._unsealed = Unsealed(bus, metrics)
         self._source = source
         self._component = f"{source.stream.lower()}_stream"
         self._writing = writing or asyncio.Lock()
@@ -182,8 +193,14 @@ class Intake:
 
     async def _move(self, batch: Sequence[Msg] | None, stopping: asyncio.Event) -> None:
         entries: list[Entry] = []
+        unsealed: list[Msg] = []
         for message in batch or ():
-            entries += await self._read(message)
+            if self._is_sealed(message):
+                entries += await self._read(message)
+            else:
+                unsealed.append(message)
+        if unsealed:
+            await self._unsealed.keep(unsealed)
         if batch:
             self._gather_ms = _gather_ms(len(batch), len(entries))
         for begin in range(0, len(entries), MAX_ROWS):
@@ -191,6 +208,13 @@ class Intake:
                 return
         for message in batch or ():
             self._acknowledge(message.reply)
+
+    def _is_sealed(self, message: Msg) -> bool:
+        """Tell whether a message is a gateway's, as far as that is asked for."""
+        if self._seals is None:
+            return True
+        seal = (message.headers or {}).get(SEAL, "")
+        return self._seals.is_sealed(seal, message.subject, message.data)
 
     async def _written(self, entries: Sequence[Entry], stopping: asyncio.Event) -> bool:
         """Write entries; false where we must stop before they are in, so that they must come again."""

@@ -26,6 +26,16 @@ class LedgerMetrics:
         self.buried = Counter(
             "hocket_ledger_buried", "Records moved to the dead letters.", registry=registry
         )
+        self.unsealed = Counter(
+            "hocket_ledger_unsealed",
+            "Messages without the seal of a gateway of this platform; none of them is booked.",
+            registry=registry,
+        )
+        self.unkept = Counter(
+            "hocket_ledger_letters_not_kept",
+            "Messages that tell of no cost and became no dead letter, for too many came.",
+            registry=registry,
+        )
         self.batch = Histogram(
             "hocket_ledger_batch_records",
             "Records in one transaction.",

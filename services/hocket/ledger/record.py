@@ -27,6 +27,8 @@ _WHO = frozenset(
 
 MAX_RECORD_BYTES = 512 * 1024
 """A record of a gateway has a few kilobytes."""
+MAX_RECORDS = 1_024
+"""Records in one message; a gateway sends up to 128."""
 SEPARATOR = b"\n"
 """Between the records of one message; JSON has line breaks in its texts escaped."""
 

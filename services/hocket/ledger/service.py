@@ -11,6 +11,7 @@ import asyncpg
 
 from hocket.kit.lifecycle import Service
 from hocket.kit.migrations import wait_current
+from hocket.kit.platform_key import usage_seals_of
 from hocket.kit.postgres_errors import STATEMENT_ERRORS
 from hocket.kit.streams import ensure_streams
 from hocket.ledger.intake import ANNOUNCED, BOOKED, Intake
@@ -43,8 +44,16 @@ async def main(service: Service) -> None:
     )
     janitor = Janitor(pool, periods, JanitorMetrics(service.telemetry.registry))
     writing = asyncio.Lock()
+    seals = usage_seals_of(settings)
+    if seals is None or not settings.asks_for_seals:
+        service.log.warning(
+            "usage_unchecked",
+            reason="HOCKET_ASKS_FOR_SEALS is off" if seals else "HOCKET_CAPABILITY_KEY is not set",
+            cure="give ledgers and gateways the coordinators' key, and have seals asked for",
+        )
+        seals = None
     intakes = (
-        Intake(bus, pool, service.health, metrics, source, writing=writing)
+        Intake(bus, pool, service.health, metrics, source, writing=writing, seals=seals)
         for source in (BOOKED, ANNOUNCED)
     )
     async with asyncio.TaskGroup() as tasks:

@@ -60,9 +60,15 @@ async def show_dead_letter(seq: Seq, context: Ctx, owner: Owner) -> DeadLetter:
 @router.post("/{seq}/redrive")
 async def redrive_dead_letter(seq: Seq, context: Ctx, owner: Owner) -> Redriven:
     """Publish a dead letter again on its own subject, then remove it here. A step whose run has gone on
-    without it is refused (409): retry the run."""
+    without it is refused (409): retry the run. A usage record is booked then, whoever wrote it."""
     letter = await reads.show(context.bus, owner, seq)
-    await dead_letters.redrive(context.bus, seq, tenant=owner)
+    await dead_letters.redrive(
+        context.bus,
+        seq,
+        tenant=owner,
+        capabilities=context.capabilities,
+        usage_seals=context.usage_seals,
+    )
     return Redriven(seq=seq, subject=letter.subject)
 
 

@@ -22,6 +22,7 @@ from hocket.admin.identity import Caller
 from hocket.admin.runs import reads
 from hocket.kit import events
 from hocket.schemas import ids, subjects
+from hocket.schemas.capabilities import id_of
 from hocket.schemas.errors import ErrorInfo, HocketError, InvalidInput, PayloadTooLarge
 from hocket.schemas.messages import RunFinished, TaskRejected
 from hocket.schemas.pipeline.plan import check_input
@@ -172,7 +173,7 @@ async def _publish(
     await context.bus.publish(
         subjects.task(caller.tenant, task.pipeline),
         payload,
-        msg_id=msg_id,
+        msg_id=id_of(context.capabilities, msg_id),
         headers=headers,
         timeout_ms=PUBLISH_TIMEOUT_MS,
     )

@@ -10,6 +10,7 @@ import structlog
 
 from hocket.kit.bus import Bus, BusUnavailable, PublishRefused
 from hocket.schemas import subjects
+from hocket.schemas.capabilities import Capabilities, id_of, sealed
 from hocket.schemas.messages import WarmRecord
 
 MAX_WAITING = 1_000
@@ -21,8 +22,9 @@ log = structlog.get_logger()
 class WarmBook:
     """Publishes records until each is acknowledged."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, seals: Capabilities | None = None) -> None:
         self._bus = bus
+        self._seals = seals
         self._waiting: dict[asyncio.Task[None], str] = {}
 
     def book(self, record: WarmRecord) -> None:
@@ -44,10 +46,14 @@ class WarmBook:
 
     async def _store(self, record: WarmRecord) -> None:
         payload = record.model_dump_json().encode()
+        headers = sealed(self._seals, subjects.USAGE_SUBJECT, payload)
+        msg_id = id_of(self._seals, record.call_id)
         while True:
             try:
                 await self._bus.room()
-                await self._bus.post(subjects.USAGE_SUBJECT, payload, msg_id=record.call_id)
+                await self._bus.post(
+                    subjects.USAGE_SUBJECT, payload, msg_id=msg_id, headers=headers
+                )
                 return
             except (PublishRefused, BusUnavailable) as error:
                 log.warning("warm_record_waits", record=record.call_id, reason=str(error))

@@ -1,0 +1,129 @@
+"""Records that no gateway of this platform sealed: whoever reaches NATS can publish them.
+
+None of them is booked. Those that tell of a cost are all dead letters (`usage_not_sealed`), for they may
+be of a gateway that has no key: what it spent is not lost, and is booked when they are redriven. Records
+of one batch share letters, so that a million of them are not a million letters. Of those that tell of
+no cost, and of announcements, nothing was spent: they are counted.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import structlog
+from nats.aio.msg import Msg
+from pydantic_core import from_json
+
+from hocket.kit import dead_letters
+from hocket.kit.bus import Bus
+from hocket.kit.reporting import Reporting
+from hocket.ledger.metrics import LedgerMetrics
+from hocket.ledger.record import MAX_RECORDS, SEPARATOR
+from hocket.schemas import subjects
+from hocket.schemas.bounded import MAX_USD
+from hocket.schemas.errors import ErrorClass, HocketError
+
+LETTER_RECORDS = 512
+LETTER_BYTES = 256 * 1024
+"""What one letter holds, but for a single message that is larger."""
+MAX_TENANTS = 8
+"""Letters of one batch are for each tenant, of more tenants than these for nobody."""
+
+log = structlog.get_logger()
+
+
+class UsageNotSealed(HocketError):
+    """{records} usage records over {cost_usd} USD came without the seal of a gateway of this platform,
+    and are not booked. Give every gateway the ledger's key (`HOCKET_CAPABILITY_KEY`). Records that are
+    true are booked when you redrive them: `hocket dlq list --source usage`."""
+
+    code = "usage_not_sealed"
+    error_class = ErrorClass.INVALID
+
+
+class Unsealed:
+    """Keeps what is not sealed and tells of a cost; counts the rest."""
+
+    def __init__(self, bus: Bus, metrics: LedgerMetrics) -> None:
+        self._bus = bus
+        self._metrics = metrics
+        self._reporting = Reporting()
+
+    async def keep(self, messages: Sequence[Msg]) -> None:
+        """Keep what messages of one batch tell of costs; raise BusUnavailable."""
+        self._metrics.unsealed.inc(len(messages))
+        costs = {id(one): _costs(one) for one in messages}
+        telling = [one for one in messages if costs[id(one)]]
+        self._metrics.unkept.inc(len(messages) - len(telling))
+        total_usd = Decimal(0)
+        for tenant, letter in _letters(telling, costs):
+            cost_usd = sum((cost for one in letter for _, cost in costs[id(one)]), Decimal(0))
+            total_usd += cost_usd
+            records = sum(one.data.count(SEPARATOR) + 1 for one in letter)
+            await dead_letters.bury(
+                self._bus,
+                "usage",
+                subject=letter[0].subject,
+                payload=SEPARATOR.join(one.data for one in letter),
+                headers=None,
+                error=UsageNotSealed(records=records, cost_usd=str(cost_usd)).info(),
+                tenant=tenant,
+            )
+            self._metrics.buried.inc()
+        if count := self._reporting.due(""):
+            log.error(
+                "usage_not_sealed",
+                subject=messages[0].subject,
+                messages=len(messages),
+                cost_usd=str(total_usd),
+                batches=count,
+                cure="give every gateway the ledger's key; redrive the records that are true",
+            )
+
+
+def _costs(message: Msg) -> list[tuple[str, Decimal]]:
+    """Return the tenant and the cost of each record of a message that tells of one."""
+    if message.subject != subjects.USAGE_SUBJECT or message.data.count(SEPARATOR) >= MAX_RECORDS:
+        return []
+    return [cost for line in message.data.split(SEPARATOR) if (cost := _cost(line)) is not None]
+
+
+def _cost(line: bytes) -> tuple[str, Decimal] | None:
+    try:
+        found: Any = from_json(line, allow_inf_nan=False)
+        cost_usd = Decimal(str(found["cost_usd"]))
+    except (ValueError, TypeError, KeyError, InvalidOperation):
+        return None
+    if not cost_usd.is_finite() or not 0 < cost_usd <= MAX_USD:
+        return None
+    who = found.get("attribution")
+    tenant = who.get("tenant") if isinstance(who, dict) else None
+    named = isinstance(tenant, str) and subjects.TOKEN.fullmatch(tenant)
+    return (str(tenant) if named else subjects.UNATTRIBUTED), cost_usd
+
+
+def _letters(
+    messages: Iterable[Msg], costs: dict[int, list[tuple[str, Decimal]]]
+) -> Iterator[tuple[str, list[Msg]]]:
+    """Yield messages that share a letter, with whose it is: a tenant's where all records are its own."""
+    of = defaultdict[str, list[Msg]](list)
+    for one in messages:
+        tenants = {tenant for tenant, _ in costs[id(one)]}
+        of[tenants.pop() if len(tenants) == 1 else subjects.UNATTRIBUTED].append(one)
+    if len(of) > MAX_TENANTS:
+        everybody = [one for some in of.values() for one in some]
+        of = defaultdict(list, {subjects.UNATTRIBUTED: everybody})
+    for tenant, some in of.items():
+        letter: list[Msg] = []
+        size = records = 0
+        for one in some:
+            here = one.data.count(SEPARATOR) + 1
+            full = size + len(one.data) > LETTER_BYTES or records + here > LETTER_RECORDS
+            if letter and full:
+                yield tenant, letter
+                letter, size, records = [], 0, 0
+            letter.append(one)
+            size += len(one.data) + 1
+            records += here
+        yield tenant, letter
