@@ -341,7 +341,7 @@ PARTS = [{"type": "text", "text": "a" * 40}, {"type": "image_url", "image_url": 
     ("path", "body", "expected"),
     [
         ("chat/completions", {"messages": [{"role": "user", "content": "a" * 80}]}, (21, None)),
-        ("chat/completions", {"messages": [{"content": PARTS}], "max_tokens": 7}, (11, 7)),
+        ("chat/completions", {"messages": [{"content": PARTS}], "max_tokens": 7}, (1_011, 7)),
         ("chat/completions", {"messages": 1, "max_completion_tokens": 9}, (1, 9)),
         ("completions", {"prompt": ["a" * 40, "b" * 40], "max_tokens": "9"}, (21, None)),
         ("embeddings", {"input": "a" * 4}, (2, None)),

@@ -17,6 +17,7 @@ from hocket.gateway.backends.protocol import Chunks
 from hocket.gateway.calls import Calls
 from hocket.gateway.cancellation import Cancellation
 from hocket.gateway.core.errors import GatewayBroken, GatewayFull
+from hocket.gateway.core.json_size import held_bytes
 from hocket.gateway.core.openai_api import CHAT, COMPLETIONS, EMBEDDINGS, path_of
 from hocket.gateway.core.replies import RecentReplies
 from hocket.gateway.core.table import RoutingTable
@@ -29,7 +30,7 @@ from hocket.schemas.messages import Attribution, CallReply, CallRequest, StepCan
 MAX_CALLS = 1_024
 """Calls that one gateway holds at once, those waiting for a place included."""
 _OPERATIONS = {CHAT: "chat", COMPLETIONS: "text_completion", EMBEDDINGS: "embeddings"}
-_BYTES_PER_NUMBER = 32
+_BYTES_PER_NUMBER = 40
 _BYTES_PER_REPLY = 2_048
 
 Tell = Callable[[CallReply], None]
@@ -287,7 +288,7 @@ def _trace_context(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _size_bytes(reply: CallReply) -> int:
-    """Return about what a remembered reply holds; `data` is the value that stands in `text`."""
+    """Return about what a remembered reply holds."""
     numbers = sum(map(len, reply.embeddings))
-    texts = len(reply.text) * (1 if reply.data is None else 4)
-    return _BYTES_PER_REPLY + _BYTES_PER_NUMBER * numbers + texts
+    values = (reply.text, reply.finish_reason, reply.data, reply.tool_calls)
+    return _BYTES_PER_REPLY + _BYTES_PER_NUMBER * numbers + held_bytes(values)

@@ -15,11 +15,11 @@ from hocket.gateway.backends.protocol import Chunk
 from hocket.gateway.core import asked
 from hocket.gateway.core.errors import RoutingInvalid
 from hocket.gateway.core.pii import MAX_PATTERNS, PATTERNS, Masks, Pattern, Unmasking
-from hocket.gateway.core.texts import answer_with_texts, calls_of, with_texts
+from hocket.gateway.core.texts import Change, answer_with_texts, calls_of, with_texts
 from hocket.gateway.hooks import Answering, Changed
 from hocket.schemas.messages import CallRequest, Completion
 
-INLINE_CHARS = 16_384
+INLINE_CHARS = 2_048
 """Texts of a call that are looked through on the event loop."""
 _KIND = re.compile("[A-Z][A-Z0-9]{0,30}")
 _OPTIONS = {"kinds", "patterns", "unmask"}
@@ -39,8 +39,17 @@ class PiiHook:
         if sum(map(len, asked.texts(request))) <= INLINE_CHARS:
             masked = with_texts(request, masks.mask)
         else:
-            masked = await asyncio.to_thread(with_texts, request, masks.mask)
+            masked = await in_thread(request, masks, masks.mask)
         return changed(masked, masks, unmask=self._unmask)
+
+
+async def in_thread(request: CallRequest, masks: Masks, mask: Change) -> CallRequest:
+    """Return a call with its texts masked in a thread, which ends soon after nobody waits any more."""
+    try:
+        return await asyncio.to_thread(with_texts, request, mask)
+    except asyncio.CancelledError:
+        masks.stopped = True
+        raise
 
 
 def changed(request: CallRequest, masks: Masks, *, unmask: bool) -> Changed:

@@ -5,7 +5,6 @@ is made. Options: `language` (en), `entities` (all that its recognizers know), `
 must be), `spacy_model`, `unmask` (true). Analysis runs in a thread.
 """
 
-import asyncio
 import re
 from collections.abc import Mapping
 from importlib import import_module
@@ -14,9 +13,8 @@ from typing import Any
 from hocket.gateway.core import asked
 from hocket.gateway.core.errors import RoutingInvalid
 from hocket.gateway.core.pii import Masks, Pattern
-from hocket.gateway.core.texts import with_texts
 from hocket.gateway.hooks import Changed
-from hocket.gateway.pii_hook import changed, check_options, flag_of, refused
+from hocket.gateway.pii_hook import changed, check_options, flag_of, in_thread, refused
 from hocket.schemas.messages import CallRequest
 
 USUAL_SCORE = 0.5
@@ -42,9 +40,7 @@ class PresidioHook:
         """Return the call with placeholders."""
         kinds = [Pattern(kind, _NOTHING) for kind in self._kinds()]
         masks = Masks(kinds, asked.texts(request))
-        masked = await asyncio.to_thread(
-            with_texts, request, lambda text: self._masked(text, masks)
-        )
+        masked = await in_thread(request, masks, lambda text: self._masked(text, masks))
         return changed(masked, masks, unmask=self._unmask)
 
     def _kinds(self) -> list[str]:
@@ -52,6 +48,7 @@ class PresidioHook:
         return [str(kind) for kind in self._entities or known]
 
     def _masked(self, text: str, masks: Masks) -> str:
+        masks.check()
         if not text.strip():
             return text
         found = self._analyzer.analyze(

@@ -281,7 +281,7 @@ class HttpEndpoint:
         fields: dict[str, Any] = {
             "component": self._component,
             "status": status,
-            "reason": self.redacted(_reason(content)),
+            "reason": self.redacted(_reason(content))[:MAX_REASON_CHARS],
         }
         if status == 429:
             now_ms = self._now_ms()
@@ -320,7 +320,7 @@ def _rest_ms(retry_after: str | None, now_ms: float) -> float:
     except ValueError:
         try:
             until = parsedate_to_datetime(retry_after)
-        except ValueError:
+        except (ValueError, OverflowError):
             return REST_MS
         if until.tzinfo is None:
             until = until.replace(tzinfo=UTC)

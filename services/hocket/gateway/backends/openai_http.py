@@ -133,9 +133,10 @@ class OpenAIBackend:
         try:
             return completion(request, self._endpoint.object_of(content))
         except ReplyUnreadable as error:
-            spent = error.spent
-            if spent is None or spent.estimated:
-                spent = Completion(output_tokens=len(content) // BYTES_PER_TOKEN, estimated=True)
+            spent = error.spent or Completion(estimated=True)
+            if spent.estimated:
+                told = max(spent.output_tokens, len(content) // BYTES_PER_TOKEN)
+                spent = spent.model_copy(update={"output_tokens": told})
             raise self._endpoint.malformed(error.reason, spent=spent) from error
 
     def _malformed(self, error: ReplyUnreadable) -> BackendReplyMalformed:

@@ -1,16 +1,26 @@
 """What a call sends to its backend, whichever way it was written: our fields, or OpenAI's body as it
 came."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hocket.schemas.messages import CallRequest
 
 CHARS_PER_TOKEN = 4
 CHARS_PER_CELL = 8
+MEDIA_TOKENS = 1_000
+"""What an image costs at least, a link to one too; a sound or a file by its size."""
+CHARS_PER_MEDIA_TOKEN = 100
 MAX_CHOICES = 128
 """More answers than this no call gets; the HTTP door refuses it."""
 MAX_OUTPUT_TOKENS = 10**9
+_LIMITS = ("max_completion_tokens", "max_tokens")
+_UNREAD = frozenset({"model", "role", "type", "user", "metadata"})
+"""Fields of a body that no model reads."""
+_MEDIA = frozenset({"url", "data", "file_data"})
+"""Fields with what is no text: a link, or the content of a file."""
+_STRUCTURE = frozenset({"content", "text", "image_url", "tool_calls", "function", "arguments"})
+"""Names of OpenAI's API around what a model reads."""
 
 
 def embeds(request: CallRequest) -> bool:
@@ -24,12 +34,18 @@ def max_tokens(request: CallRequest) -> int | None:
     """Return how many tokens the answer may have, None where the call does not say."""
     if request.max_tokens is not None or request.openai is None:
         return request.max_tokens
-    body = request.openai.body
-    for name in ("max_completion_tokens", "max_tokens"):
-        value = body.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return min(value, MAX_OUTPUT_TOKENS)
-    return None
+    return most_tokens(request.openai.body)
+
+
+def most_tokens(body: Mapping[str, Any]) -> int | None:
+    """Return how many tokens a body of OpenAI's API allows its answer. Of two limits the larger counts:
+    engines differ in which of them they know."""
+    limits = [
+        min(value, MAX_OUTPUT_TOKENS)
+        for value in map(body.get, _LIMITS)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0
+    ]
+    return max(limits, default=None)
 
 
 def choices(request: CallRequest) -> int:
@@ -45,10 +61,27 @@ def choices(request: CallRequest) -> int:
 
 
 def tokens(request: CallRequest) -> int:
-    """Return about how many tokens a call sends."""
-    chars = sum(map(len, texts(request)))
+    """Return about how many tokens a call sends: all that its backend gets counts, for it charges for
+    tools, schemas, tables and token ids as for words."""
+    chars = sum(len(text) for text in request.embed)
+    for message in request.messages:
+        chars += len(message.content)
+        if message.tool_calls:
+            chars += _chars(message.tool_calls)
     for document in request.documents:
-        chars += CHARS_PER_CELL * len(document.columns) * (1 + len(document.rows))
+        chars += len(document.title) + len(document.source) + len(document.text)
+        chars += sum(_cell_chars(cell) for cell in document.columns)
+        chars += sum(_cell_chars(cell) for row in document.rows for cell in row)
+    if request.tools:
+        chars += _chars(request.tools)
+    if request.response_schema is not None:
+        chars += _chars(request.response_schema)
+    if request.openai is not None:
+        chars += sum(
+            _chars(value)
+            for name, value in request.openai.body.items()
+            if name not in _UNREAD and isinstance(value, str | list | dict)
+        )
     return 1 + chars // CHARS_PER_TOKEN
 
 
@@ -78,3 +111,36 @@ def _plain(value: Any) -> Iterator[str]:
                 yield from _plain(item.get("text"))
             else:
                 yield from _plain(item)
+
+
+def _cell_chars(cell: Any) -> int:
+    return max(_chars(cell), CHARS_PER_CELL)
+
+
+def _chars(value: Any) -> int:
+    """Return about how many characters a JSON value has for a model: its texts and names, one token for
+    each number."""
+    chars = 0
+    waiting: list[Any] = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            chars += len(one)
+        elif isinstance(one, list | tuple):
+            if one and all(type(item) is int for item in one):
+                chars += CHARS_PER_TOKEN * len(one)
+            else:
+                waiting.extend(one)
+        elif isinstance(one, dict):
+            for name, held in one.items():
+                if name in _UNREAD and isinstance(held, str):
+                    continue
+                if name in _MEDIA and isinstance(held, str):
+                    tokens_of = max(len(held) // CHARS_PER_MEDIA_TOKEN, MEDIA_TOKENS)
+                    chars += CHARS_PER_TOKEN * tokens_of
+                else:
+                    chars += 0 if name in _STRUCTURE else len(str(name))
+                    waiting.append(held)
+        elif one is not None and not isinstance(one, bool):
+            chars += CHARS_PER_TOKEN
+    return chars

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 from hocket.gateway.core.errors import BudgetsFull
 from hocket.gateway.core.estimate import Estimate, Estimator, Load
@@ -31,11 +31,14 @@ from hocket.gateway.core.run_accounts import MAX_RUN_ACCOUNTS, RunAccounts
 MAX_PERIOD_ACCOUNTS = 50_000
 """Accounts of tenants and pipelines that are remembered. One is forgotten when its period is over, or
 when nothing was spent of it; where all count, there is no room for another one."""
+MAX_PIPELINE_ACCOUNTS = 1_000
+"""Of them those of one tenant's pipelines: no tenant takes the room of the others with names."""
 MAX_LOOKED_AT = 64
 """Accounts that are looked at to make room for one."""
 
 Level = Literal["tenant", "pipeline", "run"]
 Period = Literal["hour", "day", "month"]
+_Key = tuple[Level, str, float]
 _EPSILON_USD = 1e-12
 _NOTHING = Decimal(0)
 _NO_LOAD = Load()
@@ -105,14 +108,18 @@ class Budgets:
         *,
         max_run_accounts: int = MAX_RUN_ACCOUNTS,
         max_period_accounts: int = MAX_PERIOD_ACCOUNTS,
+        max_pipeline_accounts: int = MAX_PIPELINE_ACCOUNTS,
     ) -> None:
         self.strict = False
         """Whether calls under way are taken to cost the worst case: then no budget is ever overrun by
         more than the error of one estimate, and few calls go side by side."""
         self._estimator = estimator
         self._runs: RunAccounts[Account] = RunAccounts(max_run_accounts)
-        self._periods: OrderedDict[tuple[Level, str, float], Account] = OrderedDict()
+        self._periods: OrderedDict[_Key, Account] = OrderedDict()
         self._max_period_accounts = max_period_accounts
+        self._pipelines: dict[str, OrderedDict[_Key, None]] = {}
+        """By tenant: the accounts of its pipelines."""
+        self._max_pipeline_accounts = max_pipeline_accounts
 
     def __len__(self) -> int:
         return len(self._periods) + len(self._runs)
@@ -186,22 +193,34 @@ class Budgets:
         key = (budget.level, budget.name, since_ms)
         account = self._periods.get(key)
         if account is None:
+            pipelines = self._pipelines.get(budget.tenant, OrderedDict())
+            if budget.level == "pipeline" and len(pipelines) >= self._max_pipeline_accounts:
+                self._forget(pipelines, now_ms, self._max_pipeline_accounts)
             if len(self._periods) >= self._max_period_accounts:
-                self._forget(now_ms)
+                self._forget(self._periods, now_ms, self._max_period_accounts)
             account = self._periods[key] = Account(budget, until_ms)
+            if budget.level == "pipeline":
+                self._pipelines.setdefault(budget.tenant, OrderedDict())[key] = None
         self._periods.move_to_end(key)
+        if budget.level == "pipeline":
+            self._pipelines[budget.tenant].move_to_end(key)
         return account
 
-    def _forget(self, now_ms: float) -> None:
+    def _forget(self, among: OrderedDict[_Key, Any], now_ms: float, limit: int) -> None:
         """Forget the account that does not count and was not used for longest, or raise BudgetsFull.
         Those that count go behind, and are looked at again much later."""
-        for _ in range(min(MAX_LOOKED_AT, len(self._periods))):
-            key, account = next(iter(self._periods.items()))
+        for _ in range(min(MAX_LOOKED_AT, len(among))):
+            key = next(iter(among))
+            account = self._periods[key]
             if not account.counts(now_ms):
                 del self._periods[key]
+                pipelines = self._pipelines.get(account.budget.tenant, OrderedDict())
+                pipelines.pop(key, None)
+                if not pipelines:
+                    self._pipelines.pop(account.budget.tenant, None)
                 return
-            self._periods.move_to_end(key)
-        raise BudgetsFull(limit=self._max_period_accounts, component="gateway")
+            among.move_to_end(key)
+        raise BudgetsFull(limit=limit, component="gateway")
 
 
 def _one_more(account: Account, estimate: Estimate) -> Load:

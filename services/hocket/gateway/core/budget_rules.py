@@ -58,7 +58,9 @@ class BudgetRules:
                 or self.pipelines.get(ANYBODY)
             )
             if allowance is not None:
-                found.append(Budget("pipeline", name, allowance.usd, allowance.per))
+                found.append(
+                    Budget("pipeline", name, allowance.usd, allowance.per, tenant=who.tenant)
+                )
         allowance = self.tenants.get(who.tenant) or self.tenants.get(ANYBODY)
         if allowance is not None:
             found.append(Budget("tenant", who.tenant, allowance.usd, allowance.per))

@@ -6,10 +6,10 @@ JSON value of the text where it is one, else null. An expression that fails, for
 is missing, does not accept. The last stage's answer is not asked about.
 """
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from hocket.gateway.core.json_size import answer_value
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import CallRequest, Completion
 from hocket.schemas.pipeline.expressions import Evaluate, compile_expression, readings
@@ -64,10 +64,7 @@ def _data(answer: Completion) -> Any:
         return answer.data
     if not answer.text.lstrip().startswith(("{", "[")):
         return None
-    try:
-        return json.loads(answer.text)
-    except (ValueError, RecursionError):
-        return None
+    return answer_value(answer.text)
 
 
 def _call(request: CallRequest) -> dict[str, Any]:

@@ -4,12 +4,12 @@ A call that came in OpenAI's shape (`request.openai`) goes out as it came, but f
 other is written from its messages. `plain` is the way back, for backends that do not speak the API.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, cast
 
+from hocket.gateway.core.json_size import answer_value
 from hocket.gateway.core.prompt import chat_messages
 from hocket.schemas.messages import CallRequest, ChatMessage, Completion
 
@@ -99,8 +99,8 @@ def _written(request: CallRequest, model: str) -> dict[str, Any]:
 
 def completion(request: CallRequest, reply: dict[str, Any]) -> Completion:
     """Return what a reply says, or raise ReplyUnreadable."""
-    used = usage(reply.get("usage"))
     path = path_of(request)
+    used = usage(reply.get("usage"), writes=path != EMBEDDINGS)
     if path == EMBEDDINGS:
         made = _embedded(request, reply, used)
     else:
@@ -108,13 +108,13 @@ def completion(request: CallRequest, reply: dict[str, Any]) -> Completion:
     if request.openai is not None:
         made["openai"] = reply
     elif request.response_schema is not None:
-        made["data"] = _json_or_none(made["text"])
+        made["data"] = answer_value(made["text"])
     return used.model_copy(update=made)
 
 
-def usage(found: Any) -> Completion:
-    """Return the counts of a reply's `usage`, or raise ReplyUnreadable. Without one they are still to
-    be estimated."""
+def usage(found: Any, *, writes: bool = True) -> Completion:
+    """Return the counts of a reply's `usage`, or raise ReplyUnreadable. Without one, or where it does
+    not say what was read and (where the model `writes`) written, they are still to be estimated."""
     if found is None:
         return Completion(estimated=True)
     if not isinstance(found, dict):
@@ -124,6 +124,8 @@ def usage(found: Any) -> Completion:
         input_tokens=_count(found, "prompt_tokens"),
         output_tokens=_count(found, "completion_tokens"),
         cached_tokens=_count(details, "cached_tokens") if isinstance(details, dict) else 0,
+        estimated=found.get("prompt_tokens") is None
+        or (writes and found.get("completion_tokens") is None),
     )
 
 
@@ -178,11 +180,15 @@ class Assembly:
 
     @property
     def spent(self) -> Completion:
-        """What the stream used until now: as metered, else as many tokens as its text seems to have,
-        and at least one for each chunk with content."""
-        return self._used or Completion(
-            output_tokens=max(self._pieces, self._bytes // BYTES_PER_TOKEN), estimated=True
-        )
+        """What the stream used until now: as metered at its end, else as many tokens as its text seems
+        to have, at least one for each chunk with content, and what was metered on the way."""
+        seen_tokens = max(self._pieces, self._bytes // BYTES_PER_TOKEN)
+        if self._used is None:
+            return Completion(output_tokens=seen_tokens, estimated=True)
+        if self.ended and not self._used.estimated:
+            return self._used
+        told = max(self._used.output_tokens, seen_tokens)
+        return self._used.model_copy(update={"output_tokens": told, "estimated": True})
 
     def add(self, chunk: Mapping[str, Any]) -> Piece:
         """Take the next chunk, or raise ReplyUnreadable."""
@@ -202,7 +208,7 @@ class Assembly:
         text = "".join(self._texts)
         data = None
         if self._request.response_schema is not None:
-            data = _json_or_none(text)
+            data = answer_value(text)
         return self.spent.model_copy(
             update={
                 "text": text,
@@ -334,11 +340,3 @@ def _number(value: Any) -> float:
     if not isinstance(value, int | float) or not isfinite(value):
         raise ValueError("an embedding holds finite numbers")
     return float(value)
-
-
-def _json_or_none(text: str) -> Any:
-    """Return the JSON value in a text; whoever asked for a schema judges what came."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None

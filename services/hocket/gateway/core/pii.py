@@ -40,16 +40,17 @@ def luhn(text: str) -> bool:
     """Tell whether digits end with Luhn's check digit (ISO/IEC 7812-1)."""
     if len(text) < _CARD_MIN:
         return False
-    digits = [int(one) for one in _DIGITS.sub("", text)]
-    if not _CARD_MIN <= len(digits) <= _CARD_MAX:
+    plain = text.replace(" ", "").replace("-", "")
+    if not (_CARD_MIN <= len(plain) <= _CARD_MAX and plain.isdecimal()):
         return False
+    digits = list(map(int, plain))
     doubled = [sum(divmod(2 * digit, 10)) for digit in digits[-2::-2]]
     return (sum(digits[::-2]) + sum(doubled)) % 10 == 0
 
 
 def iban(text: str) -> bool:
     """Tell whether an account number has the right check digits (ISO 13616, ISO 7064 MOD 97-10)."""
-    if not (text[:2].isalpha() and text[2:4].isdigit()):
+    if len(text) < _IBAN_MIN or not (text[:2].isalpha() and text[2:4].isdigit()):
         return False
     plain = text.replace(" ", "")
     if not _IBAN_MIN <= len(plain) <= _IBAN_MAX:
@@ -106,6 +107,10 @@ PATTERNS: Mapping[str, Pattern] = {
 """By kind, in the order in which they are looked for: what is found is not looked at again."""
 
 
+class MaskingStopped(Exception):
+    """Nobody waits for what is masked."""
+
+
 class Masks:
     """The placeholders of one call."""
 
@@ -116,11 +121,21 @@ class Masks:
         self.values: dict[str, str] = {}
         """What stands for what."""
         self._tag = _free_tag([pattern.kind for pattern in self._patterns], texts)
+        self._any = re.compile(rf"<[A-Za-z][A-Za-z0-9_]{{0,63}}_{self._tag}[0-9]{{1,6}}>")
+        """Any placeholder of this call: one expression however many there are, or a text with many of
+        their beginnings would take a step for each of them at each place."""
+        self.stopped = False
+        """Set where nobody waits for what is masked any more; may be set by another thread."""
 
     @property
     def longest(self) -> int:
         """The length of the longest placeholder."""
         return max(map(len, self.values), default=0)
+
+    def check(self) -> None:
+        """Raise MaskingStopped where nobody waits any more."""
+        if self.stopped:
+            raise MaskingStopped
 
     def mask(self, text: str) -> str:
         """Return a text with what was found in it replaced."""
@@ -135,6 +150,7 @@ class Masks:
     def _replaced(self, found: str, pattern: Pattern) -> str:
         """Return what was found with what it holds replaced: all of it, or the runs of its groups that
         are values, the longest first, for numbers stand beside numbers."""
+        self.check()
         if not pattern.most_chars:
             is_one = pattern.is_one(found)
             return self.placeholder(pattern.kind, found) if is_one else found
@@ -142,6 +158,7 @@ class Masks:
         said: list[str] = []
         first = told = 0
         while first < len(groups):
+            self.check()
             begin = groups[first][0]
             last = first
             while last + 1 < len(groups) and groups[last + 1][1] - begin <= pattern.most_chars:
@@ -172,16 +189,15 @@ class Masks:
         """Return a text with the values put back."""
         if "<" not in text or not self.values:
             return text
-        return self._any().sub(lambda found: self.values[found.group()], text)
+        return self._any.sub(lambda found: self.values.get(found.group(), found.group()), text)
 
     def unmask_json(self, text: str) -> str:
         """Return JSON as text with the values put back into its strings."""
         if "<" not in text or not self.values:
             return text
-        return self._any().sub(lambda found: _in_json(self.values[found.group()]), text)
-
-    def _any(self) -> re.Pattern[str]:
-        return re.compile("|".join(map(re.escape, self.values)))
+        return self._any.sub(
+            lambda found: _in_json(self.values.get(found.group(), found.group())), text
+        )
 
 
 class Unmasking:

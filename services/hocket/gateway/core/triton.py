@@ -8,8 +8,11 @@ name and gets every output in `data`. Of a call's parameters the model gets thos
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from math import isfinite
 from typing import Any
 
+from hocket.gateway.core.json_size import answer_value
+from hocket.gateway.core.openai_api import MAX_CALL_TOKENS
 from hocket.gateway.core.prompt import chat_messages
 from hocket.gateway.core.tensors import BYTES, FLOATS, Tensor, TensorInvalid, decoded, encoded
 from hocket.schemas.errors import ErrorClass, HocketError
@@ -246,6 +249,8 @@ def _vectors(tensor: Tensor) -> Iterator[tuple[float, ...]]:
         vector = row
         while vector and isinstance(vector[0], list):  # [n, 1, d]
             vector = vector[0]
+        if not all(map(isfinite, vector)):
+            raise TensorInvalid(name=tensor.name, reason="an embedding holds finite numbers")
         yield tuple(vector)
 
 
@@ -263,8 +268,10 @@ def _count(answer: Mapping[str, Tensor], name: str) -> int:
     if tensor is None:
         return 0
     total = sum(_leaves(decoded(tensor)))
-    if total < 0:
-        raise TensorInvalid(name=name, reason="a count of tokens is below 0")
+    if not 0 <= total <= MAX_CALL_TOKENS:  # nor what is no number
+        raise TensorInvalid(
+            name=name, reason=f"a count of tokens is below 0 or above {MAX_CALL_TOKENS}"
+        )
     return int(total)
 
 
@@ -283,9 +290,4 @@ def _data(answers: Sequence[Mapping[str, Tensor]]) -> Any:
 
 
 def _json(text: str, call: CallRequest) -> Any:
-    if call.response_schema is None:
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    return None if call.response_schema is None else answer_value(text)

@@ -75,6 +75,8 @@ class CompletionBody(_Body):
     """A legacy completion: a prompt as text or token ids, or several of them."""
 
     prompt: str | list[str] | list[Token] | list[list[Token]]
+    best_of: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
+    max_completion_tokens: Count | None = None
 
 
 class EmbeddingBody(BaseModel):

@@ -20,6 +20,7 @@ from pydantic_core import to_json
 
 from hocket.gateway.backends.protocol import Chunk
 from hocket.gateway.core.access import Access, Key
+from hocket.gateway.core.asked import most_tokens
 from hocket.gateway.core.errors import GatewayBroken, GatewayFull, GatewayStalled
 from hocket.gateway.core.openai_api import CHAT, COMPLETIONS, EMBEDDINGS
 from hocket.gateway.http_door import answers, bodies, identity
@@ -244,6 +245,7 @@ class HttpDoor:
         self, path: str, request: web.BaseRequest, key: Key | None, held: Body
     ) -> web.StreamResponse:
         """Answer a call whose body is here; the call releases it when it ends."""
+        held.weigh()
         body = bodies.read(path, held.content)
         held.content = b""
         if key is not None:
@@ -365,7 +367,7 @@ def _call_request(
         call_id=identity.call_id(headers, who.tenant, os.urandom(CALL_ID_BYTES).hex()),
         model=body["model"],
         openai=OpenAIBody(path=cast(Any, path), body=body),
-        max_tokens=body.get("max_completion_tokens", body.get("max_tokens")),
+        max_tokens=most_tokens(body),
         deadline_at_ms=clock.now_ms() + identity.timeout_ms(headers, stream=stream),
         priority=identity.priority(headers),
         budget_usd=identity.budget_usd(headers),

@@ -1,7 +1,7 @@
 """Bodies on their way in: each is read within a time, and all of them together within a bound.
 
 What a body takes counts from its first byte until the call that it asks for has ended, also where its
-caller has gone before.
+caller has gone before; once it is here, what it takes as values counts, where that is more.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from hocket.gateway.core.json_size import few_values, read_bytes
 from hocket.kit import clock
 from hocket.schemas.errors import ErrorClass, HocketError
 
@@ -94,14 +95,16 @@ class Body:
         """Count so many bytes of the body."""
         if self._bytes + count > MAX_BODY_BYTES:
             raise BodyTooLarge(limit_bytes=MAX_BODY_BYTES)
-        if self._bodies.held_bytes + count > MAX_BODIES_BYTES:
-            raise BodiesFull(
-                limit_bytes=MAX_BODIES_BYTES,
-                component="gateway",
-                retry_at_ms=clock.now_ms() + BUSY_RETRY_MS,
-            )
-        self._bytes += count
-        self._bodies.held_bytes += count
+        self._hold(count)
+
+    def weigh(self) -> None:
+        """Count what the body takes once it is read: many small lists take thirtyfold. Raises
+        BodiesFull. One of too many values is not read."""
+        if not few_values(self.content):
+            return
+        count = read_bytes(self.content)
+        if count > self._bytes:
+            self._hold(count - self._bytes)
 
     async def fill(self, request: web.BaseRequest, *, counted: bool) -> None:
         """Read the body; what was not `counted` before is counted as it comes."""
@@ -116,6 +119,16 @@ class Body:
         """Count the body no more; doing so twice does nothing."""
         self._bodies.held_bytes -= self._bytes
         self._bytes = 0
+
+    def _hold(self, count: int) -> None:
+        if self._bodies.held_bytes + count > MAX_BODIES_BYTES:
+            raise BodiesFull(
+                limit_bytes=MAX_BODIES_BYTES,
+                component="gateway",
+                retry_at_ms=clock.now_ms() + BUSY_RETRY_MS,
+            )
+        self._bytes += count
+        self._bodies.held_bytes += count
 
 
 Release = Callable[[], None]
