@@ -15,7 +15,13 @@ from hocket.schemas.json_schema.keywords import KEYWORDS
 from hocket.schemas.json_schema.metaschema import METASCHEMA
 from hocket.schemas.json_schema.nodes import NODE_PRICE, Check, Node
 from hocket.schemas.json_schema.unevaluated import unevaluated_items, unevaluated_properties
-from hocket.schemas.templates.budget import MAX_CHECK_OPERATIONS, Meter, Refused
+from hocket.schemas.templates.budget import (
+    CHECK_OPERATIONS_PER_PART,
+    MAX_CHECK_OPERATIONS,
+    MIN_CHECK_OPERATIONS,
+    Meter,
+    Refused,
+)
 
 MAX_SCHEMA_PARTS = 5_000
 """Texts, numbers, lists and mappings in a schema."""
@@ -32,10 +38,11 @@ _LOCAL = "Refer to a place in the same schema: `#/$defs/NAME`."
 class Schema:
     """A schema that checks values."""
 
-    __slots__ = ("_root",)
+    __slots__ = ("_least", "_root")
 
-    def __init__(self, root: Node) -> None:
+    def __init__(self, root: Node, least: int = MIN_CHECK_OPERATIONS) -> None:
         self._root = root
+        self._least = least
 
     def check(self, value: Any, field: str, cure: str) -> None:
         """Raise InvalidInput for the first place below `field` where a value breaks the schema, or where
@@ -51,7 +58,23 @@ class Schema:
 
     def fault(self, value: Any) -> Fault | None:
         """Return the first breach of the schema; raise Refused where telling takes too much."""
-        return self._root.check(Meter(MAX_CHECK_OPERATIONS), value)
+        return self._root.check(Meter(_operations_for(value, self._least)), value)
+
+
+def _operations_for(value: Any, least: int) -> int:
+    """Return how many operations the check of a value may take: what is honest grows with the value, a
+    schema that is a bomb takes all it gets for a small one."""
+    operations, level = least, [value]
+    while level and operations < MAX_CHECK_OPERATIONS:
+        operations += CHECK_OPERATIONS_PER_PART * len(level)
+        below: list[Any] = []
+        for one in level:
+            if isinstance(one, Mapping):
+                below += one.values()
+            elif isinstance(one, list | tuple):
+                below += one
+        level = below
+    return min(operations, MAX_CHECK_OPERATIONS)
 
 
 def compile_schema(raw: Any, field: str) -> Schema:
@@ -64,7 +87,7 @@ def compile_schema(raw: Any, field: str) -> Schema:
 
 @cache
 def _metaschema() -> Schema:
-    return _Reader(METASCHEMA, "metaschema").read()
+    return _Reader(METASCHEMA, "metaschema", least=MAX_CHECK_OPERATIONS).read()
 
 
 def _check_size(raw: Any, field: str) -> None:
@@ -93,9 +116,10 @@ def _check_size(raw: Any, field: str) -> None:
 class _Reader:
     """Reads a schema: each node once, its references to nodes of the same schema."""
 
-    def __init__(self, raw: Any, field: str) -> None:
+    def __init__(self, raw: Any, field: str, *, least: int = MIN_CHECK_OPERATIONS) -> None:
         self._raw = raw
         self._field = field
+        self._least = least
         self._nodes: dict[int, Node] = {}
         self._place: list[str | int] = []
         self._anchors = dict(_anchors(raw))
@@ -113,7 +137,7 @@ class _Reader:
         cycle = _cycle(self, [node for node in self._nodes.values() if node.checks])
         if cycle is not None:
             raise self._wrong(f"`{cycle}` refers to itself for the same value", "Remove the cycle.")
-        return Schema(root)
+        return Schema(root, self._least)
 
     def node(self, raw: Any, *place: str | int) -> Node:
         """Return the node of a schema below the keyword that is read, which stands at `place` in it."""

@@ -12,7 +12,11 @@ from hocket.schemas.errors import HocketError
 MAX_OPERATIONS = 200_000
 """Operations of one evaluation: 5 to 20 ms of one core."""
 MAX_CHECK_OPERATIONS = 600_000
-"""Operations of checking one value against a schema."""
+"""Operations of checking the largest values against a schema."""
+MIN_CHECK_OPERATIONS = 100_000
+"""Operations of checking a small one: 5 to 15 ms, in which its coordinator does nothing else."""
+CHECK_OPERATIONS_PER_PART = 8
+"""Further operations for each text, number, list and mapping of the value."""
 MAX_MADE_BYTES = 24_000_000
 """Bytes of all values that one evaluation makes, those that it drops again included."""
 MAX_TEXT_CHARS = 2_000_000
