@@ -28,6 +28,7 @@ from hocket.schemas.messages import (
     RunFinished,
     TaskRejected,
 )
+from simulation import hostile
 from simulation.compiled import plan_of
 from simulation.database import as_jsonb
 from simulation.faults import Faults
@@ -64,7 +65,9 @@ UNDER = tuple("/[#~!")
 class Checks:
     """See the module."""
 
-    def __init__(self, platform: Platform, user: User, faults: Faults, plan: "Plan") -> None:
+    def __init__(
+        self, platform: Platform, user: User, faults: Faults, plan: "Plan", raised: list[str]
+    ) -> None:
         self.violation: tuple[str, str] | None = None
         self.history = History()
         self._platform = platform
@@ -74,6 +77,10 @@ class Checks:
         self._user = user
         self._faults = faults
         self._plan = plan
+        self._raised = raised
+        """Runs for which a rule raised, each time."""
+        self._failed = Counter[str]()
+        """Alarms that one run's fault may cause."""
         self._settled_s = plan.faults_until_s + SETTLED_S
         self._tasks: dict[str, str] = {}
         """Runs that TASKS asks for, by run id: the pipeline."""
@@ -161,7 +168,23 @@ class Checks:
             key = fields.get(events.IDEMPOTENCY_KEY)
             if key is not None:
                 self._refused.add(ids.run_id(TENANT, key))
-        self.fail("dead-letter", f"{stored.subject}: {fields.get('Hocket-Dead-Error')}")
+        if not self._is_due(stored, fields):
+            self.fail("dead-letter", f"{stored.subject}: {fields.get('Hocket-Dead-Error')}")
+
+    def _is_due(self, stored: Stored, fields: dict[str, str]) -> bool:
+        """Tell whether a dead letter is of what is at fault itself."""
+        source = stored.subject.split(".")[2]
+        if source == "task":
+            key = fields.get(events.IDEMPOTENCY_KEY)
+            return any(task.key == key and task.body is not None for task in self._plan.hostile)
+        code = from_json(fields["Hocket-Dead-Error"])["code"]
+        if source == "log" and code == "event_not_applicable":
+            told = from_json(stored.data)
+            of = [told, *told.get("results", ())]
+            return any(one.get("run_id") in self._raised for one in of)
+        if source == "run" and code == "run_not_storable":
+            return from_json(stored.data)["run_id"] in self._database.refused
+        return False
 
     def _log_stored(self, stored: Stored, why: str) -> None:
         kind = stored.subject.rsplit(".", 1)[1]
@@ -324,13 +347,24 @@ class Checks:
     def _look_at_alarms(self) -> None:
         alarms, failures = self._world.alarms, self._platform.failures
         for who, event, rest in alarms[self._alarms :]:
-            if event not in EXPECTED_ALARMS:
+            self._failed[event] += 1
+            if event not in EXPECTED_ALARMS and not self._is_of_a_fault(event, rest):
                 self.fail("alarm", f"{who} logged {event}: {rest}")
         self._alarms = len(alarms)
         for who, error in failures[self._exits :]:
             if not isinstance(error, EXPECTED_EXITS):
                 self.fail("exit", f"{who} ended with {type(error).__name__}: {error}")
         self._exits = len(failures)
+
+    def _is_of_a_fault(self, event: str, rest: str) -> bool:
+        """Tell whether an alarm is of a run that is at fault itself."""
+        if event == "log_event_failed":
+            return self._failed[event] <= len(self._raised)
+        if event == "batch_refused":
+            return self._failed[event] <= self._database.refusals
+        if event == "run_refused_by_postgres":
+            return any(f"run_id={run_id} " in rest for run_id in self._database.refused)
+        return False
 
     # ---- at the end -------------------------------------------------------------------------
 
@@ -346,7 +380,10 @@ class Checks:
             if "finished_at_ms" in heard.body:
                 self._compare_end("told-before-commit", heard.body)
         for difference in differences(
-            self._database, self.history.committed, self._platform.forger.written
+            self._database,
+            self.history.committed,
+            self._platform.forger.written,
+            self._database.refused,
         ):
             self.fail("replay", difference)
 
@@ -368,7 +405,10 @@ class Checks:
             if run_id not in self._database.runs and run_id not in self._refused:
                 self.fail("task-lost", f"task {key} was published and there is no run {run_id}")
         bare = sum(1 for row in self._database.runs.values() if not row["parent"])
-        if bare - len(self._user.published) < self._user.bare:
+        named = sum(
+            1 for key in self._user.published if ids.run_id(TENANT, key) not in self._refused
+        )
+        if bare - named < self._user.bare:
             self.fail("task-lost", f"{self._user.bare} tasks without a key gave fewer runs")
 
     def _check_run(self, run_id: str) -> None:
@@ -382,8 +422,12 @@ class Checks:
         if self._plan.gentle and row["status"] == "expired":
             live = {k: s["state"] for k, s in steps.items() if s["state"] == "cancelled"}
             self.fail("stuck", f"{run_id} stood still until its deadline: {live}")
+        if not self._check_fault(run_id, row, steps):
+            return
         self._check_path(run_id, row, steps)
         self._check_repeat(run_id, row, steps)
+        if not steps:  # it never began
+            return
         plan = plan_of(self._database, TENANT, row["pipeline"], row["version"])
         for key, step in steps.items():
             if step["finished_at"] is None:
@@ -395,6 +439,32 @@ class Checks:
                 self._check_leaf(run_id, key, step, effects=effects)
             if "link" not in facts and "home" not in facts and step["state"] != "skipped":
                 self._check_needs(run_id, key, step, plan.by_path[step["path"]])
+
+    def _check_fault(self, run_id: str, row: dict[str, Any], steps: dict[str, Any]) -> bool:
+        """A run at fault ends with an error, and nobody else with that one; tell whether all of it was
+        written, so that the rest can be looked at."""
+        code = (_json(row["error"]) or {}).get("code")
+        refused = self._database.refused.get(run_id)
+        succeeded = row["status"] in ("succeeded", "degraded")
+        if code in hostile.SET_ASIDE and not self._is_at_fault(run_id):
+            self.fail("neighbour", f"{run_id} was set aside with {code} and is not at fault")
+        # what the log lost may come out otherwise; and a late attempt changes no end
+        if refused == "run" and succeeded and not self._tail_lost:
+            self.fail("fault", f"{run_id} was refused by Postgres and {row['status']}")
+        if refused:
+            for key, step in steps.items():
+                if step["finished_at"] is None:
+                    self.fail("stuck", f"{run_id} was set aside and its step {key} is open")
+        return not refused
+
+    def _is_at_fault(self, run_id: str) -> bool:
+        """Tell whether a run, or one below it, brought what it was set aside for."""
+        if run_id in self._database.refused or run_id in self._raised:
+            return True
+        return any(
+            (_json(row["parent"]) or {}).get("run_id") == run_id and self._is_at_fault(child)
+            for child, row in self._database.runs.items()
+        )
 
     def _check_path(self, run_id: str, row: dict[str, Any], steps: dict[str, Any]) -> None:
         """The pieces of the critical path are steps of the run, and sum to its time."""

@@ -74,6 +74,10 @@ class Database:
     estimates: dict[tuple[str, str], dict[str, Estimate]] = field(default_factory=dict)
     pipelines: dict[tuple[str, str], dict[int, str]] = field(default_factory=dict)
     observers: list[Callable[[str, Any], None]] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    """Runs of which a row was refused: `run`, or `attempt` where it was one of those only."""
+    refusals: int = 0
+    """Commits that were refused for a row."""
 
     def __post_init__(self) -> None:
         self.dice = self.world.dice("database")
@@ -104,7 +108,14 @@ class Database:
         return Offset(row.epoch, row.applied_seq, row.applied_msg_id, told)
 
     def commit(self, batch: Batch) -> None:
-        self.check(batch)
+        try:
+            self.check(batch)
+        except PartitionLost:
+            raise
+        except (asyncpg.PostgresError, UnicodeError) as error:
+            self.refusals += 1
+            self.world.note("postgres", f"refuses a batch: {type(error).__name__}")
+            raise
         self.write(batch)
         self.tell("committed", batch)
 
@@ -122,11 +133,20 @@ class Database:
             (ATTEMPT_COLUMNS, batch.attempts),
         ):
             for values in rows:
-                _refuse_unstorable(columns, values)
+                self._refuse_unstorable(columns, values)
         accepted = {values[0] for values in batch.runs} | self.runs.keys()
         for values in (*batch.steps, *batch.attempts):
             if values[0] not in accepted:
                 raise asyncpg.ForeignKeyViolationError(f"step of unknown run {values[0]}")
+
+    def _refuse_unstorable(self, columns: Mapping[str, str], values: Sequence[Any]) -> None:
+        try:
+            _refuse_unstorable(columns, values)
+        except (asyncpg.PostgresError, UnicodeError):
+            what = "attempt" if columns is ATTEMPT_COLUMNS else "run"
+            if self.refused.get(values[0]) != "run":
+                self.refused[values[0]] = what
+            raise
 
     def write(self, batch: Batch) -> None:
         """Write a batch whose fence holds."""

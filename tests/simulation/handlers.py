@@ -14,6 +14,7 @@ from hocket.kit.bus import Bus
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.messages import CallReply, CallRequest
+from simulation import hostile
 from simulation.journal import Execution, Journal
 from simulation.world import Process
 
@@ -94,7 +95,10 @@ class Handlers:
         number = len(self._journal.executions)  # no two executions give the same
         token = f"{context.attempt_id}/{context.delivery}/{self._process.name}/{number}"
         n = int(10 * die("n"))
-        return {"token": token, "n": n, "xs": list(range(n % 4))}
+        output = {"token": token, "n": n, "xs": list(range(n % 4))}
+        if isinstance(context.input, dict) and (kind := context.input.get("gives")):
+            output["given"] = hostile.given(kind)
+        return output
 
 
 async def _stubbornly(seconds: float) -> None:

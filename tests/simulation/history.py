@@ -10,8 +10,9 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from hocket.coordinator.core.aborting import EventNotApplicable, aborted, reason_of
 from hocket.coordinator.core.commands import RecordAttempt
-from hocket.coordinator.core.decide import Decision, accept, decide, reject
+from hocket.coordinator.core.decide import Decision, accept, decide, refuse, reject
 from hocket.coordinator.core.outlooks import Outlooks
 from hocket.coordinator.core.records import RUN_COLUMNS, STEP_COLUMNS, restore, run_row, step_row
 from hocket.coordinator.core.reuse import Reuse, reuse_of
@@ -29,6 +30,7 @@ from hocket.schemas.messages import (
     read_log,
 )
 from hocket.schemas.pipeline.plan import Plan
+from simulation import hostile
 from simulation.compiled import plan_of
 from simulation.database import Database, as_jsonb
 from simulation.swaps import swapped
@@ -98,13 +100,34 @@ class Replay:
             self._event(event, message.at_ms)
 
     def _event(self, event: LogEvent, at_ms: float) -> None:
+        try:
+            self._apply(event, at_ms)
+        except hostile.PlantedFault as error:
+            self._set_aside(event, at_ms, error)
+
+    def _set_aside(self, event: LogEvent, at_ms: float, error: Exception) -> None:
+        """End the run of an event that cannot be applied."""
+        assert not isinstance(event, OutlookChanged)
+        info = EventNotApplicable(kind=event.kind, reason=reason_of(error)).info()
+        run = self.runs.get(event.run_id)
+        if run is not None and not run.ended:
+            plan = self._known(run)["plan"]
+            self._keep(aborted(run, info, now_ms=at_ms, plan=plan, epoch=0))
+        elif run is None and isinstance(event, RunAccepted):
+            self._keep(refuse(event, info, partition=self._number, now_ms=at_ms))
+
+    def _apply(self, event: LogEvent, at_ms: float) -> None:
         if isinstance(event, OutlookChanged):
             self._outlooks.change(event)
         elif isinstance(event, RunAccepted):
             self._accept(event, at_ms)
         elif event.run_id in self.runs:
             run = self.runs[event.run_id]
-            self._keep(decide(run, event, now_ms=at_ms, epoch=0, **self._known(run)))
+            if not run.version:  # it never began, and has ended
+                return
+            known = self._known(run)
+            hostile.look_at(event, run.input)
+            self._carry_out(decide(run, event, now_ms=at_ms, epoch=0, **known))
         elif isinstance(event, AttemptFinished | CancelRequested):
             self._orphans.setdefault(event.run_id, []).append(event)
 
@@ -117,16 +140,17 @@ class Replay:
             self._rejected[event.run_id] = _task_of(event)
             self._keep(reject(event, partition=self._number, now_ms=at_ms))
             return
+        hostile.look_at(event, event.input)
         event = event.model_copy(update={"version": row["version"]})
         known = self._known(event)
         # a sub-run whose origin had no end when it was accepted has none
         has_origin = bool(row["facts"]) and "origin" in from_json(row["facts"])
         reuse = self._reuse(event, known["plan"]) if has_origin else None
-        self._keep(
+        self._carry_out(
             accept(event, partition=self._number, now_ms=at_ms, epoch=0, reuse=reuse, **known)
         )
         for early in self._orphans.pop(event.run_id, ()):
-            self._event(early, at_ms)
+            self._apply(early, at_ms)
 
     def _comes_again(self, known: Run, event: RunAccepted) -> bool:
         """Tell whether another task came with the key of a run that was rejected."""
@@ -150,6 +174,11 @@ class Replay:
         outlook = self._outlooks.of(run.tenant, run.pipeline, run.version, plan)
         return {"plan": plan, "outlook": outlook}
 
+    def _carry_out(self, decision: Decision) -> None:
+        self._keep(decision)
+        for command in decision.commands:
+            hostile.carry_out(command, decision.run)
+
     def _keep(self, decision: Decision) -> None:
         self.runs[decision.run.run_id] = decision.run
 
@@ -162,8 +191,10 @@ def differences(
     database: Database,
     committed: dict[int, list[LogMessage | None]],
     forged: Container[bytes] = (),
+    refused: Container[str] = (),
 ) -> list[str]:
-    """Return where the rows in Postgres are not what the log gives, without what was forged."""
+    """Return where the rows in Postgres are not what the log gives, without what was forged. Of runs
+    whose rows Postgres `refused`, whether they are there."""
     found: list[str] = []
     replayed: dict[str, Run] = {}
     for number, messages in sorted(committed.items()):
@@ -179,7 +210,8 @@ def differences(
             where = "Postgres" if run_id in database.runs else "the log"
             found.append(f"run {run_id} is in {where} only")
             continue
-        found += _differences(database, replayed[run_id])
+        if run_id not in refused:
+            found += _differences(database, replayed[run_id])
     return found
 
 

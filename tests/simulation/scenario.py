@@ -3,11 +3,12 @@
 import gc
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
 from hocket.kit.bus import Bus
+from simulation import hostile
 from simulation.checks import Checks
 from simulation.compiled import shared
 from simulation.faults import Faults
@@ -56,12 +57,17 @@ class Plan:
     faults_until_s: float
     dedup_s: float
     skews: tuple[float, ...]
+    hostile: list[Task] = field(default_factory=list)
+    """Those of the tasks that bring harm with them."""
 
 
 def plan_of(seed: str) -> Plan:
     """Draw a play; nothing of it depends on how it goes."""
     with shared():
-        return _drawn(Random(f"{seed}:plan"))
+        plan = _drawn(Random(f"{seed}:plan"))
+        bomb, tasks = hostile.drawn(seed, plan.documents, plan.faults_until_s)
+    documents = plan.documents if bomb is None else [*plan.documents, bomb]
+    return replace(plan, documents=documents, tasks=[*plan.tasks, *tasks], hostile=tasks)
 
 
 def _drawn(dice: Random) -> Plan:
@@ -148,7 +154,9 @@ def _played(seed: str, bug: Callable[[], AbstractContextManager[Any]], *, verbos
     class Transport(SimulatedTransport):
         server = platform.server
 
-    with replaced(world, Transport), shared(), idling_slowly(), bug():
+    raised: list[str] = []
+    rules = hostile.raising(raised) if plan.hostile else nullcontext()
+    with replaced(world, Transport), shared(), idling_slowly(), bug(), rules:
         platform.start()
         for process, skew_s in zip(platform.processes.values(), plan.skews, strict=False):
             process.skew_s = skew_s
@@ -165,7 +173,7 @@ def _played(seed: str, bug: Callable[[], AbstractContextManager[Any]], *, verbos
             from_s=0.3,
             until_s=plan.faults_until_s,
         )
-        checks = Checks(platform, user, faults, plan)
+        checks = Checks(platform, user, faults, plan, raised)
         user.process.start(user.run(URL))
         with checks.watching(Bus):
             _play_on(world, checks)

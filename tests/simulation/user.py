@@ -43,6 +43,8 @@ class Task:
     repeats_s: tuple[float, ...] = ()
     cancel_after_s: float | None = None
     early_signal: bool = False
+    body: bytes | None = None
+    """What is published in place of the input."""
     again: str | None = None
     """How the run is repeated once it has ended: one of AGAIN."""
 
@@ -150,7 +152,7 @@ class User:
 
     async def _until_stored(self, bus: Bus, task: Task) -> None:
         subject = subjects.task(TENANT, task.pipeline)
-        payload = json.dumps(task.input).encode()
+        payload = json.dumps(task.input).encode() if task.body is None else task.body
         headers = dict(task.headers)
         if task.key is not None:
             headers[events.IDEMPOTENCY_KEY] = task.key

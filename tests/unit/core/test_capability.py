@@ -8,6 +8,7 @@ import pytest
 from hocket.coordinator.core.commands import Dispatch, StartSubRun
 from hocket.coordinator.core.deadlines import outlook
 from hocket.coordinator.core.decide import Decision, accept, decide, resume
+from hocket.coordinator.core.records import STEP_COLUMNS, step_of, step_row
 from hocket.coordinator.core.state import Run, StepState
 from hocket.schemas import ids
 from hocket.schemas.capabilities import MIN_KEY_CHARS, Capabilities, keys_of
@@ -139,6 +140,19 @@ def test_a_run_without_the_mark_of_its_step_is_one_of_a_release_before() -> None
     step = replace(run.steps["a"], capable=False)
     former = replace(run, steps=run.steps.set("a", step))
     assert told(former, KEY).steps["a"].state is StepState.SUCCEEDED
+
+
+def test_a_late_result_of_a_step_that_was_read_back_counts_only_with_it() -> None:
+    """Postgres does not say of a step that has ended whether it had one."""
+    decision = begun(KEY)
+    ended = replace(decision.run.steps["a"], state=StepState.SUCCEEDED, finished_at_ms=NOW_MS)
+    run = replace(decision.run, steps=decision.run.steps.set("a", ended))
+    steps = [step_of(dict(zip(STEP_COLUMNS, step_row("r1", ended), strict=True)))]
+    read = replace(run, steps=run.steps.set("a", steps[0]))
+    late = {"dispatched_at_ms": NOW_MS, "spend": {"calls": 1, "cost_usd": "9"}}
+    assert told(read, KEY, **late) is read
+    capability = request(decision).capability
+    assert told(read, KEY, capability=capability, **late).spent_usd == 9
 
 
 def test_a_seal_is_that_of_one_message() -> None:

@@ -223,7 +223,8 @@ def _dispatch(
 
 def may_tell(run: Run, event: AttemptFinished, capabilities: Capabilities | None) -> bool:
     """Tell whether a result comes from who got its attempt: it has the capability of that dispatch. What
-    was dispatched without one, by a release that knew none, needs none."""
+    was dispatched without one, by a release that knew none, needs none until it has ended: whether a
+    step that ended had one is not kept."""
     if capabilities is None:
         return True
     if event.capability is not None:
@@ -236,7 +237,9 @@ def may_tell(run: Run, event: AttemptFinished, capabilities: Capabilities | None
             event.dispatched_at_ms,
         )
     step: Step | None = run.steps.get(event.step)
-    return step is not None and not step.capable and event.attempt <= step.attempt
+    if step is None or step.capable or step.state in TERMINAL:
+        return False
+    return event.attempt <= step.attempt
 
 
 def _capability(u: Unfolding, step: Step) -> str | None:
