@@ -15,7 +15,7 @@ MAX_CHECK_OPERATIONS = 600_000
 """Operations of checking the largest values against a schema."""
 MIN_CHECK_OPERATIONS = 100_000
 """Operations of checking a small one: 5 to 15 ms, in which its coordinator does nothing else."""
-CHECK_OPERATIONS_PER_PART = 8
+CHECK_OPERATIONS_PER_PART = 12
 """Further operations for each text, number, list and mapping of the value."""
 MAX_MADE_BYTES = 24_000_000
 """Bytes of all values that one evaluation makes, those that it drops again included."""
