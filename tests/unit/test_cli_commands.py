@@ -198,6 +198,27 @@ def test_input_may_come_from_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[" * 100_000 + "]" * 100_000, "64 levels"),
+        ("1" * 5_000, "1000 digits"),
+        ("NaN", "NaN"),
+        ("1e400", "finite"),
+        ('{"a": 1, "a": 2}', "twice"),
+        ('"\\ud800"', "surrogate"),
+        ("not text: \udcff", "surrogate"),
+        ("a\x00b", "U+0000"),
+    ],
+)
+def test_a_pair_that_cannot_be_carried_is_refused_by_its_key(text: str, reason: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        task_input(None, ["v=1", f"w={text}"])
+
+    assert refused.value.fields["field"].startswith("-i w")
+    assert reason in refused.value.fields["reason"]
+
+
+@pytest.mark.parametrize(
     ("given", "pairs", "field"),
     [("[1]", [], "--input"), ("{", [], "--input"), (None, ["a"], "-i"), (None, ["=1"], "-i")],
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 from hocket.cli.errors import FileUnreadable
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.plain_json import parse_json
+from hocket.schemas.plain_json import check_plain, parse_json, shown_text
 
 MAX_FILE_BYTES = 1_048_576
 MAX_UNPACKED_BYTES = 64 * 1_048_576
@@ -49,7 +49,7 @@ def task_input(given: str | None, pairs: list[str]) -> dict[str, Any]:
             raise InvalidInput(
                 field="-i", reason=f"`{pair}` is not `key=value`", cure="Write -i question='Why?'."
             )
-        value[key] = _loose(text)
+        value[key] = _loose(text, f"-i {shown_text(key)}")
     return value
 
 
@@ -85,9 +85,15 @@ def _object(given: str) -> dict[str, Any]:
     return value
 
 
-def _loose(text: str) -> Any:
+def _loose(text: str, field: str) -> Any:
+    """Return the value of JSON text, and other text as it is; raises InvalidInput for what is JSON and
+    cannot be carried."""
     try:
         json.loads(text)
-    except ValueError:
-        return text
-    return parse_json(text, "-i")
+    except RecursionError:
+        pass
+    except ValueError as error:
+        if "integer string conversion" not in str(error):
+            check_plain(text, field)
+            return text
+    return parse_json(text, field)

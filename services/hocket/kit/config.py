@@ -1,4 +1,8 @@
-"""The configuration file: one YAML mapping, whose sections belong to the processes that read them."""
+"""The configuration file: one YAML mapping, whose sections belong to the processes that read them.
+
+Its values are those of JSON (docs/values.md): what else YAML knows (NaN, sets, bytes) is refused with
+its place, and dates are text.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -6,8 +10,12 @@ from typing import Any
 import yaml
 
 from hocket.schemas.errors import InvalidInput
+from hocket.schemas.pipeline.document import UniqueKeyLoader, load_yaml
+from hocket.schemas.plain_json import check_plain
 
 MAX_CONFIG_BYTES = 4_000_000
+MAX_CONFIG_VALUES = 1_000_000
+"""Values in the file, those that aliases repeat counted each time."""
 
 
 def load(path: Path | None) -> dict[str, Any]:
@@ -21,14 +29,28 @@ def load(path: Path | None) -> dict[str, Any]:
     if len(text) > MAX_CONFIG_BYTES:
         raise _invalid(path, f"it is larger than {MAX_CONFIG_BYTES} bytes", "Make it smaller.")
     try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        document = load_yaml(text, _Loader, MAX_CONFIG_VALUES)
+    except ValueError as error:
         raise _invalid(path, f"it is not YAML: {error}", "Mend the syntax.") from error
     if document is None:
         return {}
     if not isinstance(document, dict):
         raise _invalid(path, "it is not a mapping", "Start with a section, e.g. `models:`.")
+    for section, value in document.items():
+        if not isinstance(section, str):
+            raise _invalid(path, f"the section {section!r} is not text", "Put it in quotes.")
+        check_plain(value, section)
     return document
+
+
+class _Loader(UniqueKeyLoader):
+    """With dates as text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 
 
 def _invalid(path: Path, reason: str, cure: str) -> InvalidInput:

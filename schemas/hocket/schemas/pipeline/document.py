@@ -31,18 +31,28 @@ def parse_document(text: str | bytes) -> Any:
         with suppress(InvalidInput):  # YAML refuses tabs, which JSON allows
             return parse_json(text, "(document)")
     try:
-        value = yaml.load(text, Loader=_Loader)
-        _count(value, MAX_VALUES)
-    except RecursionError:
-        raise _not_yaml("it nests too deep") from None
-    except (yaml.YAMLError, UnicodeError, ValueError) as error:
-        raise _not_yaml(_reason(error)) from None
+        value = load_yaml(text, _Loader, MAX_VALUES)
+    except ValueError as error:
+        raise _not_yaml(str(error)) from None
     check_plain(value, "(document)")
     return value
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML's safe loader, with JSON's idea of what a plain word means."""
+def load_yaml(text: str | bytes, loader: type[yaml.SafeLoader], max_values: int) -> Any:
+    """Return the value of a YAML text, or raise ValueError with the line and the reason. `max_values`
+    bounds what is in it, what aliases repeat counted each time."""
+    try:
+        value = yaml.load(text, Loader=loader)
+        _count(value, max_values, max_values)
+    except RecursionError:
+        raise ValueError("it nests too deep") from None
+    except (yaml.YAMLError, UnicodeError, ValueError) as error:
+        raise ValueError(_reason(error)) from None
+    return value
+
+
+class UniqueKeyLoader(yaml.SafeLoader):
+    """YAML's safe loader; a key that is no word, or that is given twice, is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         own = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
@@ -58,6 +68,10 @@ class _Loader(yaml.SafeLoader):
                 )
             seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+class _Loader(UniqueKeyLoader):
+    """With JSON's idea of what a plain word means."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -78,16 +92,16 @@ for _tag, _pattern, _first in (
     )
 
 
-def _count(value: Any, left: int) -> int:
+def _count(value: Any, left: int, limit: int) -> int:
     left -= 1
     if left < 0:
-        raise ValueError(f"it has more than {MAX_VALUES} values, aliases counted each time")
+        raise ValueError(f"it has more than {limit} values, aliases counted each time")
     if isinstance(value, dict):
         for item in value.values():
-            left = _count(item, left)
+            left = _count(item, left, limit)
     elif isinstance(value, list):
         for item in value:
-            left = _count(item, left)
+            left = _count(item, left, limit)
     return left
 
 

@@ -70,12 +70,21 @@ class Limit:
     whose: str
 
 
+ADDRESSES = frozenset({"validate"})
+"""Names under which REST has something else than a pipeline: POST /v1/pipelines/validate."""
 EXPRESSIONS = frozenset({"when", "over", "until", "valid", "score", "key"})
 """Fields that hold an expression, with or without braces."""
 
 
 def check_pipeline(pipeline: Pipeline) -> None:
     """Raise InvalidInput for the first thing in a pipeline that makes no sense."""
+    if pipeline.pipeline in ADDRESSES:
+        name = pipeline.pipeline
+        raise InvalidInput(
+            field="pipeline",
+            reason=f"`{name}` is no name for a pipeline: /v1/pipelines/{name} is an address of the API",
+            cure=f"Choose another name, for example `{name}-orders`.",
+        )
     _check_templates(pipeline)
     limit = Limit(pipeline.slo_ms, "`slo_ms`")
     check_scope(pipeline.nodes, pipeline.output, field="nodes", limit=limit)
