@@ -15,7 +15,7 @@ from typing import Any
 from jinja2 import TemplateSyntaxError, nodes
 
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
-from hocket.schemas.templates.budget import Meter, Refused
+from hocket.schemas.templates.budget import Account, Meter, Refused, account_of
 from hocket.schemas.templates.expressions import FUNCTIONS
 from hocket.schemas.templates.frames import Frame
 from hocket.schemas.templates.parsing import parse_expression, parse_template, walk
@@ -29,6 +29,8 @@ NOT_CONSTANT = object()
 
 Scope = Mapping[str, Any]
 Evaluate = Callable[[Scope], Any]
+Part = Callable[[Scope, Account], Any]
+"""A template of a value: what all of them use is counted together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +64,15 @@ def compile_value(value: Any, field: str) -> Evaluate:
 
     Raises InvalidInput for a template that does not parse, ExpressionFailed at evaluation."""
     if isinstance(value, str):
-        return _compile_text(value, field)
+        return _alone(_compile_text(value, field))
     evaluate = _compile_parts(value, field)
     if not any("{" in text for text, _ in _texts(value, field)):
-        return evaluate
+        return _alone(evaluate)
 
     def evaluate_whole(scope: Scope) -> Any:
-        whole = evaluate(scope)
+        account = account_of(scope)
+        account.held = 0
+        whole = evaluate(scope, account)
         try:
             check_size(whole)
         except Refused as error:
@@ -78,22 +82,33 @@ def compile_value(value: Any, field: str) -> Evaluate:
     return evaluate_whole
 
 
-def _compile_parts(value: Any, field: str) -> Evaluate:
+def _alone(evaluate: Part) -> Evaluate:
+    """Return the function of a template that is a value of its own."""
+
+    def alone(scope: Scope) -> Any:
+        account = account_of(scope)
+        account.held = 0
+        return evaluate(scope, account)
+
+    return alone
+
+
+def _compile_parts(value: Any, field: str) -> Part:
     if isinstance(value, str):
         return _compile_text(value, field, checked=False)
     if isinstance(value, Mapping):
         items = [(str(k), _compile_parts(v, f"{field}.{k}")) for k, v in value.items()]
-        return lambda scope: {key: evaluate(scope) for key, evaluate in items}
+        return lambda scope, account: {key: evaluate(scope, account) for key, evaluate in items}
     if isinstance(value, list | tuple):
         parts = [_compile_parts(v, f"{field}.{i}") for i, v in enumerate(value)]
-        return lambda scope: [evaluate(scope) for evaluate in parts]
-    return lambda scope: value
+        return lambda scope, account: [evaluate(scope, account) for evaluate in parts]
+    return lambda scope, account: value
 
 
 def compile_expression(text: str, field: str) -> Evaluate:
     """Return a function that evaluates one expression, written with or without braces."""
     whole = _WHOLE.fullmatch(text)
-    return _compile_expression(whole[1] if whole else text, field)
+    return _alone(_compile_expression(whole[1] if whole else text, field))
 
 
 def fails_later(error: InvalidInput) -> Evaluate:
@@ -133,11 +148,14 @@ def known_head(text: str, scope: Scope) -> tuple[str, bool]:
         template = _template(text)
     except (TemplateSyntaxError, Refused):
         return "", False
-    frame = Frame(scope, Meter())
+    account = account_of(scope)
+    frame = Frame(scope, account.meter())
     try:
         template.write(frame)
     except Exception:  # what is not known yet, or what the step itself will fail with
         return "".join(frame.out), False
+    finally:
+        account.used(frame.meter)
     return "".join(frame.out), True
 
 
@@ -156,7 +174,7 @@ def constant(text: str) -> Any:
 
 def render_text(text: str, scope: Scope, field: str) -> str:
     """Render a template to text at once (for workers: prompts)."""
-    result = _compile_text(text, field)(scope)
+    result = _compile_text(text, field)(scope, account_of(scope))
     return result if isinstance(result, str) else str(result)
 
 
@@ -167,37 +185,45 @@ _WORDS = frozenset(
 )
 
 
-def _compile_text(text: str, field: str, *, checked: bool = True) -> Evaluate:
+def _compile_text(text: str, field: str, *, checked: bool = True) -> Part:
     if "{{" not in text and "{%" not in text and "{#" not in text:
-        return lambda scope: text
+        return lambda scope, account: text
     whole = _WHOLE.fullmatch(text)
     if whole:
         return _compile_expression(whole[1], field, checked=checked)
     template = _compiled(_template, text, field)
 
-    def evaluate(scope: Scope) -> str:
-        frame = Frame(scope, Meter())
+    def evaluate(scope: Scope, account: Account) -> str:
+        frame = Frame(scope, account.meter())
         try:
             template.write(frame)
-            return frame.written()
+            written = frame.written()
+            account.hold(len(written))
+            return written
         except Exception as error:
             raise _failed(text, field, error) from None
+        finally:
+            account.used(frame.meter)
 
     return evaluate
 
 
-def _compile_expression(text: str, field: str, *, checked: bool = True) -> Evaluate:
+def _compile_expression(text: str, field: str, *, checked: bool = True) -> Part:
     path = _PATH.fullmatch(text)
     if path and path[1] not in _WORDS:
         return _compile_path(text.strip(), field, checked=checked)
     expression = _compiled(_expression, text, field)
 
-    def evaluate(scope: Scope) -> Any:
-        meter = Meter()
+    def evaluate(scope: Scope, account: Account) -> Any:
+        meter = account.meter()
         try:
-            return plain(expression.evaluate(scope, meter), meter)
+            value = plain(expression.evaluate(scope, meter), meter)
+            account.hold(len(value) if isinstance(value, str) else meter.made)
+            return value
         except Exception as error:
             raise _failed(text, field, error) from None
+        finally:
+            account.used(meter)
 
     return evaluate
 
@@ -231,10 +257,11 @@ _short_template = lru_cache(maxsize=1_024)(_new_template)
 _short_expression = lru_cache(maxsize=1_024)(_new_expression)
 
 
-def _compile_path(path: str, field: str, *, checked: bool) -> Evaluate:
+def _compile_path(path: str, field: str, *, checked: bool) -> Part:
     names = path.split(".")
 
-    def evaluate(scope: Scope) -> Any:
+    def evaluate(scope: Scope, account: Account) -> Any:
+        account.spend(len(names))
         value: Any = scope
         for depth, name in enumerate(names):
             try:

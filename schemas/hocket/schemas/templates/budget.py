@@ -5,12 +5,17 @@ characters that are read or written. What is to be made is paid for before it is
 on the template and its values alone, so that every process, and every replay, refuses the same.
 """
 
-from typing import NoReturn
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
 from hocket.schemas.errors import HocketError
 
 MAX_OPERATIONS = 200_000
 """Operations of one evaluation: 5 to 20 ms of one core."""
+MAX_TOGETHER_OPERATIONS = 12_000_000
+"""Operations of all evaluations that are made together, as for one event of a run: 0.3 to 1.2 s."""
+MAX_TOGETHER_BYTES = 64_000_000
+"""Bytes that the templates of one value (`with`, `output`) may have made and still hold."""
 MAX_CHECK_OPERATIONS = 600_000
 """Operations of checking the largest values against a schema."""
 MIN_CHECK_OPERATIONS = 100_000
@@ -49,11 +54,12 @@ class Refused(Exception):
 class Meter:
     """The account of one evaluation."""
 
-    __slots__ = ("bytes_left", "depth", "limit", "operations_left")
+    __slots__ = ("bytes_left", "depth", "given", "limit", "operations_left")
 
     def __init__(self, operations: int = MAX_OPERATIONS) -> None:
         self.limit = operations
         self.operations_left = operations
+        self.given = operations
         self.bytes_left = MAX_MADE_BYTES
         self.depth = 0
 
@@ -68,6 +74,11 @@ class Meter:
         self.bytes_left -= size
         if self.bytes_left < 0:
             raise Refused(f"its values take more than {MAX_MADE_BYTES:,} bytes", SMALLER_CURE)
+
+    @property
+    def made(self) -> int:
+        """Bytes of all that was made."""
+        return MAX_MADE_BYTES - self.bytes_left
 
     def text(self, chars: int) -> None:
         """Count a text of so many characters that is about to be made."""
@@ -93,6 +104,64 @@ class Meter:
         self.spend(0)
         self.make(0)
         raise AssertionError
+
+
+class Account:
+    """What the evaluations that are made together use: each has a meter, and all share this."""
+
+    __slots__ = ("held", "operations_left")
+
+    def __init__(self) -> None:
+        self.operations_left = MAX_TOGETHER_OPERATIONS
+        self.held = 0
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether no evaluation may be made any more."""
+        return self.operations_left <= 0
+
+    def meter(self) -> Meter:
+        """Return the meter of the next evaluation, which may use no more than is left for all."""
+        meter = Meter()
+        if self.operations_left < MAX_OPERATIONS:
+            meter.limit = MAX_TOGETHER_OPERATIONS
+            meter.given = meter.operations_left = max(0, self.operations_left)
+        return meter
+
+    def used(self, meter: Meter) -> None:
+        """Count what an evaluation used."""
+        self.operations_left -= meter.given - max(0, meter.operations_left)
+
+    def spend(self, operations: int) -> None:
+        """Count work that is no evaluation."""
+        self.operations_left -= operations
+
+    def hold(self, size: int) -> None:
+        """Count bytes that a value keeps; raise Refused where its templates make too much of them."""
+        self.held += size
+        if self.held > MAX_TOGETHER_BYTES:
+            raise Refused(
+                f"its templates make values of more than {MAX_TOGETHER_BYTES:,} bytes", SMALLER_CURE
+            )
+
+
+class Names(dict[str, Any]):
+    """The names that an evaluation reads, with the account that it shares with others."""
+
+    __slots__ = ("account",)
+
+    def __init__(self, account: Account, names: Mapping[str, Any]) -> None:
+        super().__init__(names)
+        self.account = account
+
+    def also(self, **more: Any) -> "Names":
+        """Return these names and more."""
+        return Names(self.account, {**self, **more})
+
+
+def account_of(scope: Mapping[str, Any]) -> Account:
+    """Return the account that evaluations against a scope share; one of its own where it has none."""
+    return scope.account if isinstance(scope, Names) else Account()
 
 
 def stopped(error: HocketError) -> Refused:

@@ -137,7 +137,7 @@ def titled(meter: Meter, value: Any) -> str:
     text = text_of(meter, value)
     meter.text(len(text) if text.isascii() else 3 * len(text))
     meter.items(sum(map(text.count, SPACES + "-({[<")), 120)
-    meter.spend(2 * len(text))
+    meter.spend(2 * len(text) + 40)
     return do_title(str(text))
 
 

@@ -29,6 +29,8 @@ from hocket.schemas.pipeline.spec import RaceNode
 
 MAX_STEPS = 200_000
 """Steps of one run; a graph that unfolds beyond it fails rather than exhausting memory."""
+ITEM_OPERATIONS = 100
+"""What it counts to put an item of a map on the way, before it begins (`templates/budget.py`)."""
 
 
 class TooManySteps(HocketError):
@@ -230,6 +232,7 @@ def _open_map(u: Unfolding, step: Step, plan: NodePlan) -> None:
         u.settle(step.key, StepState.SUCCEEDED, output=[])
         return
     first = min(len(items), spec.concurrency)
+    u.account.spend(ITEM_OPERATIONS * first)
     u.tallies[step.key] = Tally(started=first, running=first)
     for index in range(first):
         _start_item(u, step, plan, index)
@@ -279,7 +282,7 @@ def _round_settled(u: Unfolding, parent: Step, child: Step) -> None:
         u.todo.append(Failing(parent.key, child.error))
         return
     try:
-        done = bool(plan.until({**u.names_at(child), "output": child.output}))
+        done = bool(plan.until(u.names_at(child).also(output=child.output)))
     except HocketError as error:
         u.todo.append(Failing(parent.key, error.info()))
         return
@@ -333,7 +336,7 @@ def _is_valid(u: Unfolding, parent: Step, plan: NodePlan, child: Step) -> bool:
     if plan.valid is None:
         return True
     try:
-        return bool(plan.valid({**u.names_at(parent), "output": child.output}))
+        return bool(plan.valid(u.names_at(parent).also(output=child.output)))
     except HocketError:
         return False  # an output that the test cannot read is not valid
 
@@ -342,8 +345,8 @@ def _score(u: Unfolding, parent: Step, plan: NodePlan, child: Step) -> float | N
     if plan.score is None:
         return 0.0
     try:
-        return float(plan.score({**u.names_at(parent), "output": child.output}))
-    except (HocketError, TypeError, ValueError):
+        return float(plan.score(u.names_at(parent).also(output=child.output)))
+    except (HocketError, TypeError, ValueError, OverflowError):
         return None
 
 

@@ -46,7 +46,12 @@ from hocket.coordinator.core.hurrying import (
 from hocket.coordinator.core.moments import nearest, not_before
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.reuse import Reuse
-from hocket.coordinator.core.run_size import MAX_RUN_STATE_BYTES, RunTooLarge, size_of
+from hocket.coordinator.core.run_size import (
+    MAX_RUN_STATE_BYTES,
+    RunComputesTooMuch,
+    RunTooLarge,
+    size_of,
+)
 from hocket.coordinator.core.state import Link, Role, Run, RunStatus, Step, StepState
 from hocket.coordinator.core.unfolding import (
     Activate,
@@ -69,6 +74,7 @@ from hocket.schemas.messages import (
     TimerFired,
 )
 from hocket.schemas.pipeline.plan import Plan
+from hocket.schemas.templates.budget import MAX_TOGETHER_OPERATIONS
 
 
 class RunCancelled(HocketError):
@@ -249,6 +255,8 @@ def _settle_all(u: Unfolding) -> Decision:
             _start_if_wanted(u, work)
         else:
             _fail_if_live(u, work)
+        if u.account.is_used_up and not u.run.ended:
+            fail_run(u, RunComputesTooMuch(limit=MAX_TOGETHER_OPERATIONS).info())
         if u.size_bytes > MAX_RUN_STATE_BYTES and not u.run.ended:
             error = RunTooLarge(size_bytes=u.size_bytes, limit_bytes=MAX_RUN_STATE_BYTES)
             fail_run(u, error.info())

@@ -24,6 +24,7 @@ from hocket.schemas.pipeline.expressions import (
 )
 from hocket.schemas.pipeline.plan import NodePlan
 from hocket.schemas.pipeline.spec import LlmNode
+from hocket.schemas.templates.budget import Names
 
 MIN_CHARS = 1_024
 """Shorter beginnings are not worth a call."""
@@ -46,7 +47,7 @@ def foretell(u: Unfolding, step: Step, plan: NodePlan) -> None:
 
 
 def _tell(u: Unfolding, scope: str, plan: NodePlan, node: LlmNode) -> None:
-    known = {"input": _known_input(u, scope, plan)}
+    known = Names(u.account, {"input": _known_input(u, scope, plan)})
     messages: list[ChatMessage] = []
     whole = True
     if node.system:

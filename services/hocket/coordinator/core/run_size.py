@@ -38,6 +38,15 @@ class RunTooLarge(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class RunComputesTooMuch(HocketError):
+    """One event of the run asks for too much at once: its expressions, and the steps that begin with it,
+    take more than {limit} operations. Lower `map.concurrency`, compute in `python` nodes, or give
+    loops and maps steps that workers run."""
+
+    code = "run_computes_too_much"
+    error_class = ErrorClass.INVALID
+
+
 def size_of(value: Any) -> int:
     """Return about how many bytes a value has as JSON; raise ValueTooDeep where no message could hold
     it."""

@@ -42,7 +42,10 @@ from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import StepChanged
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
+from hocket.schemas.templates.budget import Account, Names
 
+STEP_OPERATIONS = 500
+"""What beginning a step counts beside its expressions (`templates/budget.py`)."""
 UNKNOWN = Expectation(Estimate(50.0, 625.0), NOTHING)
 
 
@@ -112,6 +115,8 @@ class Unfolding:
     todo: deque[Work] = field(default_factory=deque)
     run_changed: bool = False
     size_bytes: int = 0
+    account: Account = field(default_factory=Account)
+    """What the expressions that this event asks for use."""
     capabilities: Capabilities | None = None
 
     # ---- plan -------------------------------------------------------------------------------
@@ -171,7 +176,10 @@ class Unfolding:
         """Keep a step, and with it the sets derived from it."""
         if step.role is Role.WAIT:
             self._note_wait(step)
-        self.size_bytes += growth(self.steps.get(step.key), step)
+        before: Step | None = self.steps.get(step.key)
+        if before is None:
+            self.account.spend(STEP_OPERATIONS)
+        self.size_bytes += growth(before, step)
         self.steps[step.key] = step
         self.changed[step.key] = None
         if step.state in TERMINAL:
@@ -289,21 +297,19 @@ class Unfolding:
 
     # ---- names that expressions see ---------------------------------------------------------
 
-    def names(self, scope: str) -> dict[str, Any]:
+    def names(self, scope: str) -> Names:
         """Return the lexical scope of a scope's nodes: `input`, `nodes`, `run`."""
         given = self.run.input if not scope else self.steps[scope].input
-        return {
-            "input": given,
-            "nodes": NodesView(self, scope),
-            "run": {
-                "id": self.run.run_id,
-                "pipeline": self.run.pipeline,
-                "version": self.run.version,
-                "tenant": self.run.tenant,
-            },
+        run = {
+            "id": self.run.run_id,
+            "pipeline": self.run.pipeline,
+            "version": self.run.version,
+            "tenant": self.run.tenant,
         }
+        nodes = NodesView(self, scope)
+        return Names(self.account, {"input": given, "nodes": nodes, "run": run})
 
-    def names_at(self, step: Step) -> dict[str, Any]:
+    def names_at(self, step: Step) -> Names:
         """Return what the expressions of a step's node see: its scope, and the item, round and
         error of the containers between the scope and the step."""
         layers: dict[str, Any] = {}
@@ -321,7 +327,7 @@ class Unfolding:
             elif step.link is Link.FALLBACK:
                 layers.setdefault("error", parent.error and parent.error.model_dump(mode="json"))
             step = parent
-        return {**self.names(step.parent), **layers}
+        return self.names(step.parent).also(**layers)
 
     def close(self) -> Run:
         return replace(
