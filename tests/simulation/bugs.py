@@ -10,12 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
+from hocket.coordinator import committer, dispatcher, intake, log_posts, log_reader, partition
 from hocket.coordinator import coordinator as coordinators
-from hocket.coordinator import dispatcher, intake, log_posts, log_reader, partition
+from hocket.coordinator.batch import groups_of
 from hocket.coordinator.committer import Committer, Tenure
 from hocket.coordinator.core import attempts, containers, decide, graph, reuse, unfolding
-from hocket.coordinator.core.commands import CancelAttempt, CancelSubRun
+from hocket.coordinator.core.commands import CancelAttempt, CancelSubRun, EndRun
 from hocket.coordinator.core.state import RunStatus, Step, StepState
+from hocket.coordinator.pending import Kept
 from hocket.kit import bucket, bus
 from hocket.schemas import ids, messages
 from hocket.schemas.messages import AttemptFinished
@@ -312,7 +314,58 @@ def _ends_the_reading(original: Any) -> Any:
     return events_of
 
 
+# ---- faults of one run ---------------------------------------------------------------------------
+
+
+def _names_a_neighbour(original: Any) -> Any:
+    async def find(store: Any, batch: Any) -> Any:
+        found = await original(store, batch)
+        if found.by_key:
+            others = [key for key in groups_of(batch) if isinstance(key, str)]
+            for key in [key for key in others if key not in found.by_key][:1]:
+                found.by_key[key] = next(iter(found.by_key.values()))
+        return found
+
+    return find
+
+
+def _leaves_out(_original: Any) -> Any:
+    def set_aside(self: Any, tenure: Any, part: Any, run_id: str, error: Exception) -> None:
+        part.aside[run_id] = Kept.NOTHING
+
+    return set_aside
+
+
+def _tells_nobody(original: Any) -> Any:
+    def aborted(*arguments: Any, **named: Any) -> Any:
+        decision = original(*arguments, **named)
+        kept = tuple(c for c in decision.commands if not isinstance(c, EndRun))
+        return replace(decision, commands=kept)
+
+    return aborted
+
+
 BUGS: dict[str, Bug] = {
+    "neighbour-set-aside": Bug(
+        "of a batch that Postgres refuses a run is set aside that is not at fault",
+        _replaced(committer, "find_refusals", _names_a_neighbour),
+    ),
+    "refused-run-left-out": Bug(
+        "the offset is written without the rows of a run that Postgres refuses, and it does not end",
+        _replaced(Committer, "_set_aside", _leaves_out),
+    ),
+    "refused-for-ever": Bug(
+        "a batch that Postgres refuses is written again for ever",
+        _replaced(committer, "is_refusal", lambda original: lambda error: False),
+    ),
+    "event-dropped": Bug(
+        "an event that cannot be applied is set aside, and its run does not end",
+        _replaced(partition.Partition, "_give_up", _nothing),
+    ),
+    "set-aside-untold": Bug(
+        "the end of a run that is set aside is told to nobody, nor to its parent",
+        _replaced(partition, "aborted", _tells_nobody),
+    ),
     "result-of-anybody": Bug(
         "a result counts without the capability of its attempt",
         _both(

@@ -14,13 +14,25 @@ from hocket.kit.bus import Bus
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.messages import CallReply, CallRequest
-from simulation import hostile
+from simulation.database import UNSTORABLE
 from simulation.journal import Execution, Journal
 from simulation.world import Process
 
 HANG_S = 3_600.0
 LONGEST_S = {"slow": 0.8, "long": 4.0}
 STUBBORN_S = 2.5
+GIVES = (
+    "nul",
+    "surrogate",
+    "deep",
+    "deepest",
+    "large",
+    "integer",
+    "nan",
+    "unstorable",
+    "unstorable",
+)
+"""What an output may be that harms whoever keeps it; an input asks for it (`gives`)."""
 EMITTED = ("sim:quick", "sim:slow", "sim:flaky")
 
 
@@ -97,8 +109,25 @@ class Handlers:
         n = int(10 * die("n"))
         output = {"token": token, "n": n, "xs": list(range(n % 4))}
         if isinstance(context.input, dict) and (kind := context.input.get("gives")):
-            output["given"] = hostile.given(kind)
+            output["given"] = _harmful(kind)
         return output
+
+
+def _harmful(kind: str) -> Any:
+    """Return a value that nobody expects."""
+    if kind in ("deep", "deepest"):
+        value: Any = 1
+        for _ in range(150 if kind == "deep" else 250):
+            value = [value]
+        return value
+    return {
+        "nul": {"a\x00": "b\x00c"},
+        "surrogate": ["\ud800"],
+        "large": "x" * 200_000,
+        "integer": 2**70,
+        "nan": [float("nan"), float("inf")],
+        "unstorable": {"x": UNSTORABLE},
+    }[kind]
 
 
 async def _stubbornly(seconds: float) -> None:

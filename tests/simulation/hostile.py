@@ -20,6 +20,7 @@ from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import AttemptFinished
 from simulation.compiled import compiled
 from simulation.database import UNSTORABLE
+from simulation.handlers import GIVES
 from simulation.pipelines import CHILD
 from simulation.swaps import swapped
 from simulation.user import Task
@@ -40,17 +41,6 @@ RAISES = (
     "cancel",
     "step",
     "step",
-)
-GIVES = (
-    "nul",
-    "surrogate",
-    "deep",
-    "deepest",
-    "large",
-    "integer",
-    "nan",
-    "unstorable",
-    "unstorable",
 )
 EXPENSIVE = (
     "range(100000) | list",
@@ -185,23 +175,6 @@ _HANDED_ON: tuple[dict[str, Any], ...] = (
     {}, {}, {"raises": "accepted"}, {"raises": "finished"}, {"raises": "step"}, {"text": UNSTORABLE},
     {"gives": "unstorable"},
 )  # fmt: skip
-
-
-def given(kind: str) -> Any:
-    """Return what a handler gives that means harm."""
-    if kind in ("deep", "deepest"):
-        value: Any = 1
-        for _ in range(150 if kind == "deep" else 250):
-            value = [value]
-        return value
-    return {
-        "nul": {"a\x00": "b\x00c"},
-        "surrogate": ["\ud800"],
-        "large": "x" * 200_000,
-        "integer": 2**70,
-        "nan": [float("nan"), float("inf")],
-        "unstorable": {"x": UNSTORABLE},
-    }[kind]
 
 
 # ---- rules that raise ----------------------------------------------------------------------------

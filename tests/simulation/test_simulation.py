@@ -49,7 +49,16 @@ def test_seeds_differ() -> None:
 
 @pytest.mark.parametrize(
     "bug",
-    ["ack-before-commit", "map-too-wide", "row-lost", "result-of-anybody", "entry-of-anybody"],
+    [
+        "ack-before-commit",
+        "map-too-wide",
+        "row-lost",
+        "result-of-anybody",
+        "entry-of-anybody",
+        "neighbour-set-aside",
+        "refused-run-left-out",
+        "event-dropped",
+    ],
 )
 def test_a_planted_bug_is_caught(bug: str) -> None:
     assert any(play(str(seed), bug=BUGS[bug].patch).violation for seed in range(1, 60))
