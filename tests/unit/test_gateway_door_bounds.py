@@ -2,6 +2,7 @@
 nothing, memory for bodies without end. Each against a real door, over TCP."""
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -211,4 +212,24 @@ async def test_a_body_of_very_many_values_is_refused_before_it_is_read() -> None
         reader, writer = await door.connect()
         writer.write(door.request(b'{"messages": [' + b"[]," * 2_100_000 + b"[]]}"))
         assert await status(reader) == 413
+        writer.close()
+
+
+async def test_a_compressed_body_counts_as_what_it_becomes() -> None:
+    """A hundred kilobytes of zeros make a hundred megabytes."""
+    packed = gzip.compress(b'{"a": "' + b"0" * (intake.MAX_BODY_BYTES + 2**20) + b'"}')
+    async with running(Rig(MODELS, a=says("tidal"))) as door:
+        reader, writer = await door.connect()
+        head, _, content = door.request(packed).partition(b"\r\n\r\n")
+        writer.write(head + b"\r\nContent-Encoding: gzip\r\n\r\n" + content)
+        assert await status(reader) == 413
+        assert door.door._bodies.held_bytes == 0
+        writer.close()
+
+
+async def test_a_models_name_is_printable() -> None:
+    async with running(Rig(MODELS, a=says("tidal"))) as door:
+        reader, writer = await door.connect()
+        writer.write(door.request(asks(model="a\nb")))
+        assert await status(reader) == 400
         writer.close()

@@ -381,6 +381,25 @@ async def test_what_a_caller_stopped_or_could_not_pay_says_nothing_of_an_arm() -
     assert [arm.calls for arm in gateway.experiments.states()[0].arms] == [0, 0]
 
 
+async def test_a_caller_that_gives_its_calls_no_time_says_nothing_about_an_arm() -> None:
+    gateway = Gateway(Town(), "one", experiment(50))
+    error = ErrorInfo(code="backend_timed_out", message="e", error_class=ErrorClass.TIMEOUT)
+    for run in RUNS[:200]:
+        assigned = gateway.experiments.assign(of_run(run))
+        assert assigned is not None
+        hasty = assigned.arm.name == "canary"
+        gateway.experiments.called(
+            assigned, error if hasty else None, asked=True, latency_ms=1.0 if hasty else 50.0
+        )
+    assert not gateway.off
+    for run in RUNS[200:400]:
+        assigned = gateway.experiments.assign(of_run(run))
+        assert assigned is not None
+        if assigned.arm.name == "canary":
+            gateway.experiments.called(assigned, error, asked=True, latency_ms=30_000.0)
+    assert gateway.off
+
+
 async def test_an_experiment_of_a_node_leaves_other_calls_alone() -> None:
     found = experiment(50, pipeline="report", node="draft")
     gateway = Gateway(Town(), "one", found)

@@ -1,12 +1,14 @@
 """Calls that a gateway holds belong to a tenant: nobody joins, stops or is answered another one's."""
 
 import asyncio
+import itertools
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from hocket.gateway.core.errors import CallMalformed
+from hocket.gateway.core.errors import CallMalformed, GatewayFull
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.gateway.nats_door import _checked
 from hocket.gateway.ongoing import Ongoing
@@ -67,3 +69,27 @@ def test_a_call_that_could_not_be_booked_is_refused_before_it_is_made(
     with pytest.raises(CallMalformed) as refused:
         _checked(CallRequest.model_construct(**body).model_dump_json(warnings=False).encode())
     assert refused.value.fields["field"] == field
+
+
+async def test_a_tenant_with_very_many_calls_leaves_places_for_the_next() -> None:
+    rig = Rig(MODELS, a=hangs())
+    calls = Ongoing(rig.calls, GatewayMetrics(CollectorRegistry()), max_calls=16)
+
+    numbers = itertools.count()
+
+    def begin(tenant: str, count: int) -> int:
+        begun = 0
+        with suppress(GatewayFull):
+            for _ in range(count):
+                who = Attribution(tenant=tenant)
+                calls.begin(request(f"c{next(numbers)}", attribution=who))
+                begun += 1
+        return begun
+
+    assert begin("greedy", 100) == 12
+    assert begin("modest", 3) == 3
+    assert begin("third", 1) == 1
+    assert begin("greedy", 1) == 0
+    await calls.drain(drain_ms=0, flush_ms=5_000)
+    assert begin("greedy", 100) == 12
+    await calls.drain(drain_ms=0, flush_ms=5_000)

@@ -24,6 +24,7 @@ from hocket.gateway.company import Company
 from hocket.gateway.core.company_records import ARM, TALLY
 from hocket.gateway.core.errors import ExperimentNotTold, ExperimentUnknown
 from hocket.gateway.core.experiments import Arm, Experiment
+from hocket.gateway.core.history import Durations
 from hocket.gateway.core.judgement import Rate, RollbackRule, Seen, Tally, fault_of
 from hocket.gateway.core.table import RoutingTable
 from hocket.gateway.metrics import GatewayMetrics
@@ -170,6 +171,9 @@ class Experiments:
         median_ms = self._arms[experiment.name, experiment.control.name].tally.median_ms
         factor = (experiment.rollback or _UNJUDGED).slow_factor
         slow_ms = None if median_ms is None else median_ms * factor
+        enough_ms = Durations.LEAST_SLOW_MS if slow_ms is None else slow_ms
+        if error is not None and error.error_class is ErrorClass.TIMEOUT and latency_ms < enough_ms:
+            return  # its caller gave it less time than such calls take
         kept.tally.called(failed=error is not None, latency_ms=latency_ms, slow_ms=slow_ms)
         if self._metrics is not None:
             result = "ok" if error is None else "error"

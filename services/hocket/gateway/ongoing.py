@@ -6,6 +6,7 @@ is, and `drain` ends them all within a bound.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +17,7 @@ from opentelemetry import context, trace
 from hocket.gateway.backends.protocol import Chunks
 from hocket.gateway.calls import Calls
 from hocket.gateway.cancellation import Cancellation
-from hocket.gateway.core.errors import GatewayBroken, GatewayFull
+from hocket.gateway.core.errors import GatewayBroken, GatewayFull, TenantFull
 from hocket.gateway.core.json_size import held_bytes
 from hocket.gateway.core.openai_api import CHAT, COMPLETIONS, EMBEDDINGS, path_of
 from hocket.gateway.core.replies import RecentReplies
@@ -27,8 +28,11 @@ from hocket.kit import clock, telemetry
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import Attribution, CallReply, CallRequest, StepCancelled
 
-MAX_CALLS = 1_024
-"""Calls that one gateway holds at once, those waiting for a place included."""
+MAX_CALLS = 1_366
+"""Calls that one gateway holds at once, those waiting for a place included; 1,024 of one tenant."""
+TENANT_FACTOR = 3
+"""A tenant holds at most so many times the places that are free: three quarters of all where it is
+alone, so that the calls of no tenant leave no place for those of the next."""
 _OPERATIONS = {CHAT: "chat", COMPLETIONS: "text_completion", EMBEDDINGS: "embeddings"}
 _BYTES_PER_NUMBER = 40
 _BYTES_PER_REPLY = 2_048
@@ -67,6 +71,7 @@ class Ongoing:
         self.learn: Callable[[str, Attribution], None] = lambda model, who: None
         """Told which model a call asks for, and who calls."""
         self._making: dict[str, _Making] = {}
+        self._of_tenant: Counter[str] = Counter()
         self._of_run: dict[str, dict[str, Attribution]] = {}
         self._capability_of: dict[str, str] = {}
         """Of calls that are made here: that of their attempt."""
@@ -94,7 +99,7 @@ class Ongoing:
         call that was begun before has no more chunks to give. `tell` gets the reply as soon as there is
         one; what it raises is logged. `ended` is told when nothing of the request is needed any
         more, which may be later. The future never fails: errors are typed errors of the reply.
-        Raises GatewayFull.
+        Raises GatewayFull, and TenantFull, which is one.
         """
         who = request.attribution
         if (known := self.find(who.tenant, request.call_id)) is not None:
@@ -103,12 +108,7 @@ class Ongoing:
             if tell is not None:
                 known.add_done_callback(lambda made: tell(made.result()))
             return known
-        if len(self._making) >= self._max_calls:
-            raise GatewayFull(
-                limit=self._max_calls,
-                component="gateway",
-                retry_at_ms=clock.now_ms() + BUSY_RETRY_MS,
-            )
+        self._check_room(who.tenant)
         reply: asyncio.Future[CallReply] = asyncio.get_running_loop().create_future()
         cancellation = Cancellation(partial(_let_go, request, reply, tell))
         task = asyncio.create_task(
@@ -117,12 +117,13 @@ class Ongoing:
         )
         key = _key(who.tenant, request.call_id)
         self._making[key] = _Making(task, cancellation, reply)
+        self._of_tenant[who.tenant] += 1
         self.learn(request.model, who)
         if who.run_id is not None:
             self._of_run.setdefault(who.run_id, {})[key] = who
         if request.capability is not None:
             self._capability_of[key] = request.capability
-        task.add_done_callback(lambda _: self._ended(key, who.run_id))
+        task.add_done_callback(lambda _: self._ended(key, who))
         if ended is not None:
             task.add_done_callback(lambda _: ended())
         return reply
@@ -185,8 +186,21 @@ class Ongoing:
         if making is not None:
             making.cancellation.cancel(reason)
 
-    def _ended(self, key: str, run_id: str | None) -> None:
-        reply = self._making.pop(key).reply
+    def _check_room(self, tenant: str) -> None:
+        """Raise GatewayFull or TenantFull where one more call of a tenant is one too many."""
+        free = self._max_calls - len(self._making)
+        held = self._of_tenant.get(tenant, 0)
+        retry_at_ms = clock.now_ms() + BUSY_RETRY_MS
+        if free <= 0:
+            raise GatewayFull(limit=self._max_calls, component="gateway", retry_at_ms=retry_at_ms)
+        if held >= TENANT_FACTOR * free:
+            raise TenantFull(limit=held, component="gateway", retry_at_ms=retry_at_ms)
+
+    def _ended(self, key: str, who: Attribution) -> None:
+        reply, run_id = self._making.pop(key).reply, who.run_id
+        self._of_tenant[who.tenant] -= 1
+        if not self._of_tenant[who.tenant]:
+            del self._of_tenant[who.tenant]
         self._capability_of.pop(key, None)
         if not reply.done():
             reply.cancel()

@@ -88,6 +88,11 @@ class GatewayFull(HocketError):
     retryable = True
 
 
+class TenantFull(GatewayFull):
+    """The gateway holds {limit} calls of this tenant already, and keeps what is left for others. Try
+    again later, or start another gateway."""
+
+
 class BackendsBusy(HocketError):
     """Every backend of model `{model}` is at its limit or resting: {reason}. Try again later, raise
     `limit`, or add a backend."""

@@ -19,7 +19,9 @@ MAX_MESSAGES = 100_000
 MAX_TEXTS = 2_048
 MAX_TOOLS = 1_024
 
-Model = Annotated[str, Field(min_length=1, max_length=MAX_MODEL_CHARS)]
+Model = Annotated[
+    str, Field(min_length=1, max_length=MAX_MODEL_CHARS, pattern=r"^[^\x00-\x1f\x7f]*$")
+]
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Token = Annotated[int, Field(ge=0)]
 JsonObject = dict[str, Any]

@@ -67,10 +67,10 @@ class Bodies:
             if length is not None:
                 body.take(length)
             if request.content.is_eof():  # it is all there: nothing is waited for
-                await body.fill(request, counted=length is not None)
+                await body.fill(request)
                 return body
             async with asyncio.timeout(BODY_S):
-                await body.fill(request, counted=length is not None)
+                await body.fill(request)
             return body
         except TimeoutError:
             body.release()
@@ -106,12 +106,15 @@ class Body:
         if count > self._bytes:
             self._hold(count - self._bytes)
 
-    async def fill(self, request: web.BaseRequest, *, counted: bool) -> None:
-        """Read the body; what was not `counted` before is counted as it comes."""
+    async def fill(self, request: web.BaseRequest) -> None:
+        """Read the body; what its length did not say is counted as it comes. A body that came
+        compressed has many times its length."""
         received: list[bytes] = []
+        came = 0
         while chunk := await request.content.readany():
-            if not counted:
-                self.take(len(chunk))
+            came += len(chunk)
+            if came > self._bytes:
+                self.take(came - self._bytes)
             received.append(chunk)
         self.content = b"".join(received)
 
