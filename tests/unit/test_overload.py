@@ -44,7 +44,7 @@ class Rig:
         gate = Gate()
         gate.announced("w", {"python": 1}, 0.0)
         for _ in range(ENOUGH_FINISHED):
-            self.backlog.finished("nobody", "python", 1_000.0, 1_000.0)
+            self.backlog.finished("nobody", "python", 1_000.0, 1_000.0, tenant="t")
         bus: Any = SimpleNamespace(tell=lambda *said: self.told.append(said), room=self._room)
         store: Any = None
         self.durations = Durations(store)

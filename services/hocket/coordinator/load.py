@@ -55,7 +55,7 @@ class Load:
             step = run.steps[key]
             if step.state in TERMINAL:
                 expected_ms = outlook[step.path].own.mean_ms
-                self._backlog.finished(run.run_id, step.type, expected_ms, 0.0)
+                self._backlog.finished(run.run_id, step.type, expected_ms, 0.0, tenant=run.tenant)
 
     def ended(self, run_id: str) -> None:
         """Count a run no more."""
@@ -85,7 +85,9 @@ class Load:
         ran_ms = max(0.0, event.finished_at_ms - event.started_at_ms) if event.started_at_ms else 0
         if event.error is not None:
             ran_ms = 0.0  # says nothing of how long such steps take
-        self._backlog.finished(ready.run_id, ready.type, ready.expected_ms, ran_ms)
+        self._backlog.finished(
+            ready.run_id, ready.type, ready.expected_ms, ran_ms, tenant=ready.tenant
+        )
 
     # ---- tasks ------------------------------------------------------------------------------
 

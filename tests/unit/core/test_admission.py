@@ -16,7 +16,7 @@ from hocket.coordinator.core.admission import (
     retry_after_ms,
     unreachable,
 )
-from hocket.coordinator.core.backlog import ENOUGH_FINISHED, Backlog, Work, work_of
+from hocket.coordinator.core.backlog import ENOUGH_FINISHED, MAX_BIASES, Backlog, Work, work_of
 from hocket.coordinator.core.deadlines import TAIL_SD, Estimate, outlook
 from hocket.coordinator.core.gate import Capacity
 from hocket.schemas.messages import Priority
@@ -50,7 +50,7 @@ def backlog_of(*runs: tuple[str, dict[str, Any]], known: bool = True) -> Backlog
     backlog = Backlog({"heavy": 4.0})
     if known:
         for _ in range(ENOUGH_FINISHED):
-            backlog.finished("nobody", "python", 100.0, 100.0)
+            backlog.finished("nobody", "python", 100.0, 100.0, tenant="t")
     for run_id, fields in runs:
         promised(backlog, run_id, **fields)
     return backlog
@@ -117,7 +117,7 @@ def test_no_more_is_ahead_than_fair_shares_put_there() -> None:
 
 def test_what_is_done_is_ahead_no_more() -> None:
     backlog = backlog_of(("r1", {}), ("r2", {}))
-    backlog.finished("r1", "python", 400.0, 0.0)
+    backlog.finished("r1", "python", 400.0, 0.0, tenant="t")
     assert clear_ms(backlog) == pytest.approx(1_600)
     backlog.forget("r1")
     assert clear_ms(backlog) == pytest.approx(1_000)
@@ -136,8 +136,19 @@ def test_a_step_that_the_plan_did_not_tell_of_counts_from_its_dispatch() -> None
 def test_a_type_that_runs_longer_than_expected_is_predicted_so() -> None:
     backlog = backlog_of(("r1", {}), ("r2", {}), known=False)
     for _ in range(ENOUGH_FINISHED):
-        backlog.finished("nobody", "python", 100.0, 300.0)
+        backlog.finished("nobody", "python", 100.0, 300.0, tenant="t")
     assert clear_ms(backlog) == pytest.approx(6_000)
+
+
+def test_steps_that_run_longer_than_expected_make_only_their_own_tenant_wait_longer() -> None:
+    backlog = backlog_of(("r1", {}), ("r2", {}))
+    for _ in range(10 * ENOUGH_FINISHED):
+        backlog.finished("nobody", "python", 50.0, 86_400_000.0, tenant="slow")
+    assert clear_ms(backlog) == pytest.approx(2_000)
+    assert clear_ms(backlog, tenant="newcomer") == 0.0
+    for i in range(2 * MAX_BIASES):
+        backlog.finished("nobody", "python", 50.0, 86_400_000.0, tenant=f"t{i}")
+    assert clear_ms(backlog) == pytest.approx(2_000)
 
 
 def test_before_anything_was_measured_or_announced_nobody_is_told_to_wait() -> None:

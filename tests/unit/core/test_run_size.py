@@ -6,6 +6,7 @@ from pydantic_core import to_json
 
 from hocket.coordinator.core import decide as module
 from hocket.coordinator.core.run_size import run_size
+from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import SignalReceived, StepRequested, encoded
 
 LIMIT = 1_000_000
@@ -81,3 +82,19 @@ def test_a_chain_that_hands_on_all_that_it_was_given_fails_before_nobody_can_rea
     assert len(asked) > 180
     for message in asked:
         StepRequested.model_validate_json(message)
+
+
+def test_what_is_said_of_errors_counts_and_is_the_same_after_a_restart() -> None:
+    items = {"over": "range(500)|list", "concurrency": 10, "on_item_error": "skip"}
+    play = Play({"a": python(map=items), "b": python(), "c": python()})
+    said = ErrorInfo(code="no", message="m" * 2_000, details={"seen": "d" * 14_000})
+    play.finish("b", output=1)
+    before = play.run.size_bytes
+    play.finish("a[0]", error=said)
+    assert play.run.size_bytes - before > 16_000
+    assert play.read_back().size_bytes == play.run.size_bytes
+    for i in range(1, 100):
+        if not play.run.ended:
+            play.finish(f"a[{i}]", error=said)
+    assert play.run.error is not None
+    assert play.run.error.code == "run_too_large"

@@ -35,7 +35,7 @@ from hocket.coordinator.core.moments import nearest
 from hocket.coordinator.core.replacing import replace
 from hocket.coordinator.core.retries import backoff_ms
 from hocket.coordinator.core.reuse import Kept, child_origin, is_forced, kept_for, source_of
-from hocket.coordinator.core.run_size import size_of
+from hocket.coordinator.core.run_size import result_size
 from hocket.coordinator.core.run_tree import TooManyRuns, share_of
 from hocket.coordinator.core.state import (
     TERMINAL,
@@ -161,7 +161,7 @@ def dispatch(u: Unfolding, step: Step, attempt: int, *, judged: bool = True) -> 
     )
     if held is not None:
         u.change(early=u.run.early.delete((step.key, attempt)))
-        u.size_bytes -= size_of(held.output)
+        u.size_bytes -= result_size(held)
         finished(u, held)
         return
     if step.role is Role.SUBRUN:
@@ -457,7 +457,7 @@ def _hold(u: Unfolding, event: AttemptFinished) -> None:
     if key not in u.run.early and len(u.run.early) < MAX_EARLY:
         early: Map[tuple[str, int], AttemptFinished] = u.run.early.set(key, event)
         u.change(early=early)
-        u.size_bytes += size_of(event.output)
+        u.size_bytes += result_size(event)
 
 
 def _late_outcome(step: Step, event: AttemptFinished) -> str:

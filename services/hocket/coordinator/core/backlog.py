@@ -6,10 +6,11 @@ is finished is taken off, and the rest at the run's end. A task waits behind the
 and in its own behind that of runs whose deadline is not later, but behind no more than fair shares
 among tenants put before it (`precedence.py` hands out slots in this order).
 
-Expected and real durations differ; per type their ratio is measured (`bias`), and before enough steps
-have finished nothing is predicted at all.
+Expected and real durations differ; per type and tenant their ratio is measured (`_Bias`), so that
+nobody's estimates make others wait, and before enough steps have finished nothing is predicted at all.
 """
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -30,6 +31,8 @@ BIAS_MEMORY = 0.98
 ELAPSED_SHARE = 0.5
 """Of the steps that are out, half the time has passed on average."""
 LEAST_MS = 1e-6
+MAX_BIASES = 1_000
+"""Tenants of a type whose ratio is remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +82,42 @@ class _Class:
 
 
 @dataclass(slots=True)
+class _Bias:
+    """What a tenant's steps took beside what was expected of them."""
+
+    finished: int = 0
+    expected_ms: float = 0.0
+    ran_ms: float = 0.0
+
+    def learn(self, expected_ms: float, ran_ms: float) -> None:
+        self.finished += 1
+        self.expected_ms += (1 - BIAS_MEMORY) * (expected_ms - self.expected_ms)
+        self.ran_ms += (1 - BIAS_MEMORY) * (ran_ms - self.ran_ms)
+
+    @property
+    def ratio(self) -> float:
+        return self.ran_ms / self.expected_ms if self.finished >= ENOUGH_FINISHED else 1.0
+
+
+@dataclass(slots=True)
 class _Type:
     classes: dict[Priority, _Class] = field(
         default_factory=lambda: {priority: _Class() for priority in CLASSES}
     )
     finished: int = 0
-    expected_ms: float = 0.0
-    ran_ms: float = 0.0
+    biases: OrderedDict[str, _Bias] = field(default_factory=OrderedDict)
+    """By tenant; who finished something longest ago is forgotten first."""
+
+    def learn(self, tenant: str, expected_ms: float, ran_ms: float) -> None:
+        self.finished += 1
+        self.biases.setdefault(tenant, _Bias()).learn(expected_ms, ran_ms)
+        self.biases.move_to_end(tenant)
+        if len(self.biases) > MAX_BIASES:
+            self.biases.popitem(last=False)
+
+    def bias(self, tenant: str) -> float:
+        known = self.biases.get(tenant)
+        return 1.0 if known is None else known.ratio
 
 
 class Backlog:
@@ -125,16 +157,15 @@ class Backlog:
         if promise is not None and key not in promise.keys:
             self._add(promise, node_type, expected_ms)
 
-    def finished(self, run_id: str, node_type: str, expected_ms: float, ran_ms: float) -> None:
+    def finished(
+        self, run_id: str, node_type: str, expected_ms: float, ran_ms: float, *, tenant: str
+    ) -> None:
         """Take a step off, and learn from how long it ran (0: it did not)."""
         promise = self._promises.get(run_id)
         if promise is not None:
             self._take(promise, node_type, expected_ms)
         if ran_ms > 0 and expected_ms > 0:
-            kind = self._type(node_type)
-            kind.finished += 1
-            kind.expected_ms += (1 - BIAS_MEMORY) * (expected_ms - kind.expected_ms)
-            kind.ran_ms += (1 - BIAS_MEMORY) * (ran_ms - kind.ran_ms)
+            self._type(node_type).learn(tenant, expected_ms, ran_ms)
 
     def forget(self, run_id: str) -> None:
         """Take off all that a run has left: it has ended."""
@@ -174,7 +205,7 @@ class Backlog:
         if runs + ahead < capacity.slots:
             return 0.0
         work_ms -= ELAPSED_SHARE * min(capacity.out_ms, work_ms)
-        return max(0.0, work_ms) * kind.ran_ms / kind.expected_ms / capacity.slots
+        return max(0.0, work_ms) * kind.bias(tenant) / capacity.slots
 
     def runs_with(self, node_type: str) -> int:
         """Return how many runs still have work of a type."""

@@ -1,4 +1,4 @@
-"""How large a run is: what its inputs, outputs and held messages come to as JSON.
+"""How large a run is: what its inputs, outputs, errors and held messages come to as JSON.
 
 Counted as values are kept, so that a run which multiplies what it was given fails before it fills the
 memory, the log or a batch of the committer. Values that several steps share count for each of them: each
@@ -11,7 +11,8 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from hocket.coordinator.core.state import Run, Step
-from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
+from hocket.schemas.messages import AttemptFinished
 
 MAX_RUN_STATE_BYTES = 64 * 1024 * 1024
 """Of all inputs and outputs of one run's steps."""
@@ -31,8 +32,9 @@ class ValueTooDeep(HocketError):
 
 
 class RunTooLarge(HocketError):
-    """The inputs and outputs of the run's steps come to {size_bytes} bytes; {limit_bytes} are allowed.
-    Pass large values by reference (`PUT /v1/blobs`), map over fewer items, or let a loop keep less."""
+    """The inputs, outputs and errors of the run's steps come to {size_bytes} bytes; {limit_bytes} are
+    allowed. Pass large values by reference (`PUT /v1/blobs`), map over fewer items, or let a loop keep
+    less."""
 
     code = "run_too_large"
     error_class = ErrorClass.INVALID
@@ -74,9 +76,22 @@ def _text_of(value: Any) -> bytes:
     return text
 
 
+def error_size(error: ErrorInfo | None) -> int:
+    """Return how large what is said of an error is."""
+    if error is None:
+        return 0
+    return len(error.message) + (len(to_json(error.details)) if error.details else 0)
+
+
+def result_size(event: AttemptFinished) -> int:
+    """Return how large a result is that is held."""
+    return size_of(event.output) + error_size(event.error)
+
+
 def step_size(step: Step) -> int:
     """Return how large the values of a step are."""
-    return size_of(step.input) + size_of(step.output) + size_of(step.emitted)
+    values = size_of(step.input) + size_of(step.output) + size_of(step.emitted)
+    return values + error_size(step.error)
 
 
 def growth(before: Step | None, step: Step) -> int:
@@ -90,11 +105,13 @@ def growth(before: Step | None, step: Step) -> int:
         grown += size_of(step.output) - size_of(before.output)
     if step.emitted is not before.emitted:
         grown += size_of(step.emitted) - size_of(before.emitted)
+    if step.error is not before.error:
+        grown += error_size(step.error) - error_size(before.error)
     return grown
 
 
 def run_size(run: Run, steps: Iterable[Step]) -> int:
     """Return how large a run is that was read back."""
-    held = sum(size_of(event.output) for event in run.early.values())
+    held = sum(map(result_size, run.early.values()))
     unread = sum(size_of(signal.payload) for signal in run.signals)
     return size_of(run.input) + held + unread + sum(map(step_size, steps))
