@@ -146,13 +146,15 @@ class House:
 
 
 @asynccontextmanager
-async def house() -> AsyncIterator[House]:
+async def house(*more: dict[str, Any], **sections: Any) -> AsyncIterator[House]:
+    """Run a platform with the pipelines of the suite and `more`, and these sections in its
+    configuration."""
     folder = Path(tempfile.mkdtemp(prefix="hocket-"))
     async with running_upstream() as upstream:
         backend = {"base_url": upstream.base_url, "model": "m-1"}
         models = {"scripted": {"backends": [backend], "breaker": False, "retries": 0}}
         config = folder / "hocket.yaml"
-        config.write_text(yaml.safe_dump({"models": models}))
+        config.write_text(yaml.safe_dump({"models": models, **sections}))
         environment = {"PYTHONPATH": str(Path(__file__).parent)}
         async with (
             Platform(
@@ -164,7 +166,7 @@ async def house() -> AsyncIterator[House]:
             database = await asyncpg.connect(platform.database_url)
             found = House(platform, client, session, database, upstream)
             await client.subscribe(subjects.event("default", "*", "*"), cb=found.note)
-            for spec in PIPELINES:
+            for spec in (*PIPELINES, *more):
                 status, said = await found.post("/v1/pipelines", json.dumps(spec).encode())
                 assert status == 201, said
             yield found
@@ -187,13 +189,13 @@ async def by_nats(house: House, text: bytes, headers: Mapping[str, str] | None =
     )
     message = await heard.next_msg(timeout=BOUND_S)
     await heard.unsubscribe()
-    return _told(json.loads(message.data))
+    return told_by(json.loads(message.data))
 
 
 async def by_rest(house: House, text: bytes) -> Outcome:
     body = b'{"pipeline": "vals", "wait_ms": 30000, "input": {"v": ' + text + b"}}"
     _, answer = await house.post("/v1/runs", body)
-    return _told(answer)
+    return told_by(answer)
 
 
 async def by_cli(house: House, text: bytes) -> Outcome:
@@ -203,7 +205,7 @@ async def by_cli(house: House, text: bytes) -> Outcome:
     if isinstance(error, HocketError):
         return Outcome(error=error.info().model_dump(), text=str(error))
     assert error is None, (printed, error)
-    return _told(json.loads(printed))
+    return told_by(json.loads(printed))
 
 
 async def by_signal(house: House, text: bytes) -> Outcome:
@@ -215,21 +217,21 @@ async def by_signal(house: House, text: bytes) -> Outcome:
     if status != 202:
         await house.post(f"/v1/runs/{run_id}/cancel", b"{}")
         return Outcome(error=answer["error"])
-    return _told(await house.ended(run_id))
+    return told_by(await house.ended(run_id))
 
 
 async def by_rerun(house: House, text: bytes) -> Outcome:
     first = await by_rest(house, b"0")
     body = b'{"from_step": "a", "wait_ms": 30000, "step_input": {"v": ' + text + b"}}"
     _, answer = await house.post(f"/v1/runs/{first.run_id}/rerun", body)
-    return _told(answer)
+    return told_by(answer)
 
 
 async def by_handler(house: House, name: str) -> Outcome:
     """What a python node returns or raises: `value_handlers.make` knows it by name."""
     body = {"pipeline": "makes", "wait_ms": 30_000, "input": {"v": name}}
     _, answer = await house.post("/v1/runs", json.dumps(body).encode())
-    return _told(answer)
+    return told_by(answer)
 
 
 async def by_model(house: House, message: Mapping[str, Any]) -> Outcome:
@@ -239,10 +241,11 @@ async def by_model(house: House, message: Mapping[str, Any]) -> Outcome:
     house.upstream.answer = house.upstream.sends({"choices": [choice], "usage": usage})
     body = {"pipeline": "asks", "wait_ms": 30_000, "input": {"v": "?"}}
     _, answer = await house.post("/v1/runs", json.dumps(body).encode())
-    return _told(answer)
+    return told_by(answer)
 
 
-def _told(answer: Mapping[str, Any]) -> Outcome:
+def told_by(answer: Mapping[str, Any]) -> Outcome:
+    """Return what an answer of REST or NATS says."""
     if "run_id" not in answer:
         return Outcome(error=answer["error"])
     return Outcome(

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from hocket.admin.errors import error_response
 from hocket.kit.web_requests import JSON_TYPES, WebRules, check_media_type
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
+from hocket.schemas.plain_json import shown_text
 
 MAX_SHOWN_CHARS = 100
 MAX_QUERY_FIELDS = 100
@@ -92,13 +93,15 @@ class RequestRules:
         path = _path(scope)
         found = [one for one in self._operations if one.path.match(path)]
         if not found:
-            raise NoSuchAddress(path=path[:MAX_SHOWN_CHARS])
+            raise NoSuchAddress(path=shown_text(path, MAX_SHOWN_CHARS))
         found = [one for one in found if not one.path.groups] or found
         operation = next((one for one in found if method in one.methods), None)
         if operation is None:
             allowed = ", ".join(sorted({name for one in found for name in one.methods}))
             raise MethodNotAllowed(
-                method=method[:MAX_SHOWN_CHARS], path=path[:MAX_SHOWN_CHARS], allowed=allowed
+                method=shown_text(method, MAX_SHOWN_CHARS),
+                path=shown_text(path, MAX_SHOWN_CHARS),
+                allowed=allowed,
             )
         _check_query(scope["query_string"], operation.query)
         for name in operation.headers:
@@ -175,7 +178,9 @@ def _check_query(raw: bytes, known: frozenset[str]) -> None:
         if name not in known:
             cure = f"Use {', '.join(sorted(known))}." if known else "Send none here."
             raise InvalidInput(
-                field=name[:MAX_SHOWN_CHARS], reason="there is no such query parameter", cure=cure
+                field=shown_text(name, MAX_SHOWN_CHARS),
+                reason="there is no such query parameter",
+                cure=cure,
             )
         if times > 1:
             raise InvalidInput(field=name, reason="it is given twice", cure="Send it once.")

@@ -19,6 +19,7 @@ from typing import Protocol
 import asyncpg
 
 from hocket.schemas.errors import HocketError
+from hocket.schemas.plain_json import shown_text
 from hocket.schemas.subjects import check_token
 
 USED_EVERY_S = 86_400.0
@@ -108,7 +109,7 @@ class FileBlobs:
 
     def _path(self, tenant: str, name: str) -> Path:
         if len(name) != 64 or not all(c in "0123456789abcdef" for c in name):
-            raise BlobUnknown(hash=name[:80])
+            raise BlobUnknown(hash=shown_text(name))
         # a tenant's name of two hex digits must not be taken for a folder of older blobs
         return self._folder / f"tenant-{check_token('tenant', tenant)}" / name[:2] / name
 
@@ -149,7 +150,7 @@ class PostgresBlobs:
     async def get(self, tenant: str, hash: str) -> bytes:  # noqa: A002
         data: bytes | None = await self._pool.fetchval(_GET, tenant, hash, LEGACY_TENANT)
         if data is None:
-            raise BlobUnknown(hash=hash[:80])
+            raise BlobUnknown(hash=shown_text(hash))
         await self._pool.execute(_USED, tenant, hash)
         return data
 

@@ -63,7 +63,7 @@ class OutputNotJson(HocketError):
 
 
 class BlobUnresolved(HocketError):
-    """The input's blob `{blob}` cannot be used: {reason}."""
+    """`{field}` refers to the blob `{blob}`, which cannot be used: {reason}"""
 
     code = "blob_unresolved"
     error_class = ErrorClass.INVALID

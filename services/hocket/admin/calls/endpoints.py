@@ -9,6 +9,7 @@ from hocket.admin.context import Ctx
 from hocket.admin.identity import CallerDep
 from hocket.admin.pages import DEFAULT_PAGE, Limit
 from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.plain_json import shown_text
 from hocket.schemas.rest import CallExplained, CallList
 
 MAX_ID_CHARS = 600
@@ -43,5 +44,5 @@ async def explain_call(call_id: CallId, context: Ctx, caller: CallerDep) -> Call
     of it; or why nobody was asked."""
     explained = await reads.explain(context.pool, caller.tenant, call_id)
     if not explained.attempts and explained.refused is None and not explained.open:
-        raise CallUnknown(call_id=call_id[:200])
+        raise CallUnknown(call_id=shown_text(call_id, 200))
     return explained

@@ -7,7 +7,6 @@ from pydantic_core import to_jsonable_python
 from hocket.kit.blobs import BlobStore
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import AttemptFinished
-from hocket.workers.errors import BlobUnresolved
 from hocket.workers.runtime import references, results
 
 ENVELOPE_BYTES = 4 * 1024
@@ -40,7 +39,7 @@ class LargeValues:
         if not found:
             return value
         if self._store is None:
-            raise BlobUnresolved(blob=found[0].blob, reason="this worker has no blob store")
+            raise references.unresolved(found[0], "this worker has no blob store")
         references.check_resolved_size(found)
         replacements: dict[references.Path, Any] = {}
         for each in found:
@@ -52,10 +51,8 @@ class LargeValues:
         try:
             data = await self._store.get(tenant, reference.blob)
         except HocketError as error:
-            raise BlobUnresolved(blob=reference.blob, reason=str(error)) from error
+            raise references.unresolved(reference, str(error)) from error
         if len(data) != reference.size:
-            raise BlobUnresolved(
-                blob=reference.blob,
-                reason=f"it has {len(data)} bytes, the reference says {reference.size}",
-            )
+            reason = f"it has {len(data)} bytes, the reference says {reference.size}"
+            raise references.unresolved(reference, reason)
         return data

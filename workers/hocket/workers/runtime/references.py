@@ -11,11 +11,13 @@ from typing import Any, Literal
 
 from pydantic_core import from_json, to_json
 
+from hocket.schemas.plain_json import shown_place, shown_text
 from hocket.workers.errors import BlobUnresolved
 
 MIN_PART_BYTES = 16 * 1024
 """Smaller parts stay where they are."""
 REFERENCE_BYTES = 150
+MAX_SHOWN_CHARS = 80
 MAX_RESOLVED_BYTES = 64 * 1024 * 1024
 """What the blobs of one input may hold in sum."""
 
@@ -101,7 +103,7 @@ def content(found: Reference, data: bytes) -> Any:
     try:
         return from_json(data) if found.kind == "json" else data.decode()
     except ValueError as error:
-        raise BlobUnresolved(blob=found.blob, reason=f"it is not {found.kind}: {error}") from None
+        raise unresolved(found, f"it is not {found.kind}: {error}") from None
 
 
 def check_resolved_size(found: list[Reference]) -> None:
@@ -109,18 +111,25 @@ def check_resolved_size(found: list[Reference]) -> None:
     total = sum(item.size for item in found)
     if total > MAX_RESOLVED_BYTES:
         largest = max(found, key=lambda item: item.size)
-        raise BlobUnresolved(
-            blob=largest.blob,
-            reason=f"the input's blobs have {total} bytes, the limit is {MAX_RESOLVED_BYTES}",
+        raise unresolved(
+            largest, f"the input's blobs have {total} bytes, the limit is {MAX_RESOLVED_BYTES}"
         )
+
+
+def unresolved(found: Reference, reason: str) -> BlobUnresolved:
+    """Return the error of a reference, with its place in the input."""
+    return BlobUnresolved(
+        field=shown_place("input", *found.path),
+        blob=shown_text(found.blob, MAX_SHOWN_CHARS),
+        reason=reason,
+    )
 
 
 def _as_reference(value: Mapping[str, Any], path: Path) -> Reference:
     size, kind = value.get("size"), value.get("type")
     if not isinstance(size, int) or size < 0 or kind not in ("text", "json", None):
-        raise BlobUnresolved(
-            blob=str(value["$blob"])[:80], reason="its reference needs `size` and `type`"
-        )
+        found = Reference(path, value["$blob"], 0, None)
+        raise unresolved(found, "its reference needs `size` and `type`")
     return Reference(path, value["$blob"], size, kind)
 
 
