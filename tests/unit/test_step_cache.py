@@ -49,7 +49,7 @@ class Parts:
     async def room(self) -> None:
         return
 
-    def post(self, subject: str, payload: bytes) -> None:
+    def post(self, subject: str, payload: bytes, *, msg_id: None, headers: None) -> None:
         if len(payload) > self.limit_bytes:
             raise PayloadTooLarge(size_bytes=len(payload), limit_bytes=self.limit_bytes)
         self.posted.put_nowait({"subject": subject, **json.loads(payload)})
