@@ -83,6 +83,12 @@ class _Connection(web.RequestHandler):
         self._unread_bytes = 0
         self._unread_since_s = 0.0
 
+    def resume_writing(self) -> None:
+        """Take that there is room again for what it is: the caller has read, although as much may stand
+        there unread as the last time when the watch looked."""
+        super().resume_writing()
+        self._unread_since_s = self._loop.time()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._heard_s = self._loop.time()
