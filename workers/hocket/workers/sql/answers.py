@@ -1,6 +1,7 @@
 """Rows as they come from a driver, no more than an answer may hold.
 
-Counted are the characters of text and JSON, the bytes of blobs and VALUE_CHARS for any other value.
+Counted are the characters of text and JSON, the bytes of blobs and VALUE_CHARS for any other value,
+those in JSON included.
 Reading ends with the row that goes beyond MAX_ANSWER_CHARS; that row is left out, unless it is the
 first. A first row beyond MAX_ROW_CHARS is an error. JSON is parsed only where its row is in the answer.
 """
@@ -55,6 +56,8 @@ def read_answer(result: CursorResult[Any], max_rows: int, database: str) -> Answ
 
 
 def _size(value: Any) -> int:
+    if isinstance(value, JsonText):  # `[[],[],...]` is 20 times as large once it is parsed
+        return len(value) + VALUE_CHARS * (value.count(",") + value.count("[") + value.count("{"))
     if isinstance(value, str | bytes):
         return len(value)
     if isinstance(value, list | tuple):

@@ -26,7 +26,9 @@ from hocket.workers.sql.tables import Tables, columns_of
 from hocket.workers.sql.writing import check_written, limit, named, write
 
 DIALECTS: Final = ("postgres", "sqlite", "mysql", "duckdb")
-MAX_NODES: Final = 20_000
+MAX_NODES: Final = 10_000
+MAX_LEVELS: Final = 500
+"""How deep a query nests; a chain of ANDs or UNIONs is as deep as it is long."""
 
 _DEFAULT_SCHEMA: Final = {"postgres": "public", "sqlite": "main", "duckdb": "main"}
 
@@ -81,9 +83,13 @@ def check_query(
     patterns = tuple(tuple(parse_pattern(text, dialect) for text in texts) for texts in lists)
     calls = Calls(dialect, home, frozenset(name.lower() for name in functions_allowed))
     types = frozenset(types_allowed)
+    levels: dict[int, int] = {}
     for count, node in enumerate(tree.walk()):
         if count == MAX_NODES:
             raise SqlUnreadable(dialect=dialect, reason=f"it has more than {MAX_NODES} parts")
+        levels[id(node)] = levels.get(id(node.parent), 0) + 1
+        if levels[id(node)] > MAX_LEVELS:
+            raise SqlUnreadable(dialect=dialect, reason=f"it nests deeper than {MAX_LEVELS} levels")
         if node.error_messages():  # the parser takes a few that it cannot make sense of itself
             raise SqlUnreadable(dialect=dialect, reason=f"a {node.key} in it is not complete")
         check_construct(node, dialect, types)

@@ -9,6 +9,7 @@ from sqlglot.errors import SqlglotError
 
 from hocket.workers.sql.errors import SqlNotOneSelect, SqlParametersWrong, SqlUnreadable
 from hocket.workers.sql.grammar import grammar_of, respelled
+from hocket.workers.sql.parse_steps import TooManySteps
 
 MAX_SQL_CHARS: Final = 65_536
 
@@ -37,7 +38,7 @@ def parse(sql: str, dialect: str) -> exp.Query:
         raise SqlUnreadable(dialect=dialect, reason=first_line(error)) from error
     except ValueError as error:
         raise SqlUnreadable(dialect=dialect, reason=first_line(error)) from error
-    except RecursionError as error:
+    except (RecursionError, TooManySteps) as error:
         raise SqlUnreadable(dialect=dialect, reason="it is nested too deeply") from error
     statements = [s for s in parsed if s is not None and not isinstance(s, exp.Semicolon)]
     if len(statements) != 1:

@@ -11,9 +11,10 @@ import json
 import sqlite3
 import uuid
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from ipaddress import (
     IPv4Address,
     IPv4Interface,
@@ -40,14 +41,18 @@ from hocket.workers.sql.errors import (
     SqlParametersWrong,
     SqlTimeout,
     SqlUnavailable,
+    SqlUnreadable,
 )
 from hocket.workers.sql.guard import CheckedQuery, check_query
+from hocket.workers.sql.reading import first_line
 from hocket.workers.sql.targets import Target
 
 GRACE_S = 1.0
 """How long the database has to report its own timeout before the attempt is given up."""
 MAX_EXACT_INTEGER = 2**53
 MAX_CHECKED = 512
+MAX_INLINE_CHARS = 2_000
+"""Longer queries are checked in a thread, one at a time: up to seconds, beside the event loop."""
 QUERY_CANCELED = "57014"
 OWN_TIMEOUT_SHARE = 0.9
 """A statement that was cancelled sooner was cancelled by somebody else."""
@@ -55,6 +60,8 @@ FOR_NOW = ("40", "53", "55P03", "57P0", QUERY_CANCELED)
 SQLITE_FOR_NOW = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_INTERRUPT)
 UNREACHABLE = ("08",)
 INVALID = ("22", "42", "26")
+
+_checking = ThreadPoolExecutor(1, thread_name_prefix="sql-check")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +92,8 @@ async def run_query(
     """Check a query, run it within `timeout_ms`, and return its answer, or raise a typed error
     (SqlRefused and its kinds, SqlTimeout, SqlFailed and its kinds)."""
     max_rows = min(max_rows, target.settings.max_rows)
-    checked = _check(
+    check = partial(
+        _check,
         sql,
         target.dialect,
         tuple(tables or target.settings.tables),
@@ -95,11 +103,16 @@ async def run_query(
         target.settings.types,
         max_rows,
     )
-    statement, bound = _statement(checked, params)
     begun_s = monotonic()
     try:
         async with asyncio.timeout(timeout_ms / 1000 + GRACE_S) as patience:
-            answer = await target.fetch(statement, bound, timeout_ms=timeout_ms, max_rows=max_rows)
+            if len(sql) > MAX_INLINE_CHARS:
+                checked = await asyncio.get_running_loop().run_in_executor(_checking, check)
+            else:
+                checked = check()
+            statement, bound = _statement(checked, params)
+            left_ms = max(1.0, timeout_ms - (monotonic() - begun_s) * 1000)
+            answer = await target.fetch(statement, bound, timeout_ms=left_ms, max_rows=max_rows)
     except (SQLAlchemyError, OSError) as error:  # a TimeoutError is an OSError
         if patience.expired():
             raise _timeout(target, timeout_ms) from error
@@ -132,16 +145,19 @@ def _check(
     max_rows: int,
 ) -> CheckedQuery:
     """Check a query, once for as long as it is among the last MAX_CHECKED ones (3 ms each)."""
-    return check_query(
-        sql,
-        dialect=dialect,
-        tables=tables,
-        within=within,
-        default_schema=default_schema,
-        functions_allowed=functions,
-        types_allowed=types,
-        max_rows=max_rows,
-    )
+    try:
+        return check_query(
+            sql,
+            dialect=dialect,
+            tables=tables,
+            within=within,
+            default_schema=default_schema,
+            functions_allowed=functions,
+            types_allowed=types,
+            max_rows=max_rows,
+        )
+    except (RecursionError, ValueError, TypeError) as error:  # sqlglot, of what it did not foresee
+        raise SqlUnreadable(dialect=dialect, reason=first_line(error)) from error
 
 
 def _statement(

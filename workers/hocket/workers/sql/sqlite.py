@@ -2,6 +2,10 @@
 
 The authorizer is asked by SQLite itself, after its own parsing, so it holds whatever the guard thought
 of the text: no ATTACH, no PRAGMA, no catalog that is not named, no function that reaches outside.
+
+SQLite looks at the clock between two steps of its machine, never within one. So no single step may
+take long: values and patterns are bounded, functions that take the product of two lengths are ours.
+What it sorts and sets aside stays in memory, where MAX_HEAP_BYTES bounds it.
 """
 
 import sqlite3
@@ -11,10 +15,13 @@ from pathlib import Path
 from typing import Final
 
 from hocket.workers.sql import functions
+from hocket.workers.sql import sqlite_text as linear
 
-PROGRESS_STEPS: Final = 10_000
-"""Virtual machine steps between two looks at the clock: well under a millisecond."""
-MAX_VALUE_BYTES: Final = 16 * 1024 * 1024
+PROGRESS_STEPS: Final = 1_000
+"""Virtual machine steps between two looks at the clock: under a millisecond, where values are small."""
+MAX_VALUE_BYTES: Final = 4 * 1024 * 1024
+MAX_LIKE_PATTERN_BYTES: Final = 250
+"""SQLite takes as many steps for LIKE and GLOB as the text has bytes times those of the pattern."""
 MAX_HEAP_BYTES: Final = 256 * 1024 * 1024
 """What SQLite may have in memory for all queries of a process (its own limit, for the process)."""
 BUSY_TIMEOUT_S: Final = 5.0
@@ -44,7 +51,11 @@ def connect(file: Path) -> sqlite3.Connection:
     for function in _TABLE_FUNCTIONS:  # once: SQLite makes their tables, which is not reading
         with suppress(sqlite3.OperationalError):
             connection.execute(f"SELECT 1 FROM {function}('[]')")
+    connection.execute("PRAGMA temp_store = MEMORY")  # else sorting fills the disk
+    for called, (arguments, ours) in linear.FUNCTIONS.items():
+        connection.create_function(called, arguments, ours, deterministic=True)
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, MAX_LIKE_PATTERN_BYTES)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
     return connection
 

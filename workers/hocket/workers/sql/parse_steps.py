@@ -1,0 +1,53 @@
+"""Parsers of sqlglot that count what they do, so that no text takes them long.
+
+sqlglot tries a reading, goes back and tries another one. Where such tries nest (`date(date(...))`,
+`{a: {a: ...}}`, `char(char(...))`), each level doubles the work: 25 levels, 150 characters, would
+take hours. So every step from word to word is counted, back ones too. Ordinary queries need up to
+four for each word.
+"""
+
+from typing import Final
+
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.dialects.mysql import MySQL
+from sqlglot.dialects.sqlite import SQLite
+
+STEPS_PER_TOKEN: Final = 20
+FREE_STEPS: Final = 1_000
+
+
+class TooManySteps(Exception):
+    """A text is not read within its steps."""
+
+
+class CountedParser:
+    """To be put before a parser of sqlglot: raises TooManySteps."""
+
+    _tokens_size: int
+    _steps = 0
+
+    def reset(self) -> None:
+        """Begin another text."""
+        self._steps = 0
+        super().reset()  # type: ignore[misc]
+
+    def _advance(self, times: int = 1) -> None:
+        self._steps += 1
+        if self._steps > STEPS_PER_TOKEN * self._tokens_size + FREE_STEPS:
+            raise TooManySteps
+        super()._advance(times)  # type: ignore[misc]
+
+
+def _counted(base: type[Dialect]) -> type[Dialect]:
+    """Return a dialect that counts, known to sqlglot as `hocket...`."""
+    parser = type("Parser", (CountedParser, base.parser_class), {})
+    return type(f"Hocket{base.__name__}", (base,), {"Parser": parser})
+
+
+COUNTED: Final[dict[str, str]] = {
+    "sqlite": _counted(SQLite).__name__.lower(),
+    "mysql": _counted(MySQL).__name__.lower(),
+    "duckdb": _counted(DuckDB).__name__.lower(),
+}
+"""By dialect: under which name sqlglot knows the grammar that counts."""
