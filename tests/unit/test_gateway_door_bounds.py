@@ -53,8 +53,10 @@ class Door:
         self.door = door
         self._port = port
 
-    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection("127.0.0.1", self._port, limit=2**26)
+    async def connect(
+        self, buffer_bytes: int = 2**26
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self._port, limit=buffer_bytes)
 
     def request(self, body: bytes | dict[str, Any], length: int | None = None) -> bytes:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -117,13 +119,14 @@ async def test_a_stream_that_nobody_reads_is_ended_and_booked(
 
 
 async def test_a_stream_that_is_read_slowly_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "STALLED_READER_S", 6.0)
+    monkeypatch.setattr(connections, "STALLED_READER_S", 3.0)
     monkeypatch.setattr(connections, "LOOK_S", 0.1)
     endless = Endless()
     async with running(Rig(MODELS, a=endless.backend)) as door:
-        reader, writer = await door.connect()
+        # its own buffer is small: it takes from the socket when it reads, and not long before
+        reader, writer = await door.connect(buffer_bytes=2**16)
         writer.write(door.request(asks(stream=True)))
-        until_s = asyncio.get_running_loop().time() + 9.0
+        until_s = asyncio.get_running_loop().time() + 6.0
         while asyncio.get_running_loop().time() < until_s:
             await asyncio.wait_for(reader.readexactly(256 * 1024), BOUND_S)
             await asyncio.sleep(0.05)  # slower than it is written, by far
