@@ -109,7 +109,10 @@ def _mutated(
         tokens = subject.split(".")
         tokens[2] = str(dice.randrange(partitions))
         where = ".".join(tokens)
-    head = dice.choice(HEADS) if dice.random() < 0.5 else head
+    if dice.random() < 0.5 or subject.startswith("hocket.task."):
+        head = dice.choice(
+            HEADS
+        )  # another's key and inbox: who may publish tasks decides about that
     return Forged(where.encode(), _without_capability(dice, body), head)
 
 
@@ -359,9 +362,24 @@ def _usage(dice: random.Random, scene: _Scene) -> Forged:
     return Forged(subjects.USAGE_SUBJECT.encode(), _json(body))
 
 
+def _booking(dice: random.Random, scene: _Scene) -> Forged:
+    """A record that could be booked, on a run of others: a call of its own, or one that will come."""
+    run_id = scene.run(dice)
+    body = {
+        "call_id": dice.choice((f"{run_id}:asked:1:1:1", f"{run_id}:asked:1", f"new-{dice.random()}")),
+        "model": "probe", "backend": "b", "status": "ok", "cost_usd": dice.choice(("0.004", "1e9")),
+        "attribution": {"tenant": TENANT, "pipeline": "call", "version": 1, "run_id": run_id,
+                        "node": "asked", "step": "asked", "attempt": 1},
+        "started_at_ms": 1.9e12, "latency_ms": 5.0, "input_tokens": 3, "output_tokens": 1,
+    }  # fmt: skip
+    guess = f"{dice.getrandbits(128):032x}".encode()
+    head = dice.choice((b"", head_of(b"Hocket-Seal: " + guess), _id(f"{TENANT}/{body['call_id']}")))
+    return Forged(subjects.USAGE_SUBJECT.encode(), _json(body), head)
+
+
 _FORGERIES: tuple[Forgery, ...] = (
     _result, _result, _acceptance, _timer, _outlook, _cache, _step, _cancellation, _announcement,
-    _gateway, _gateway, _fact, _task, _entry, _entry, _usage,
+    _gateway, _gateway, _fact, _task, _entry, _entry, _usage, _booking,
 )  # fmt: skip
 
 

@@ -1,8 +1,9 @@
 """One play: a platform, healthy runs in quiet, healthy runs among forged messages, and the verdict.
 
 Violations: `failed` (a run ended otherwise, or never), `wrong` (another output), `late` (by more than
-`late_ms` beside the slowest in quiet), `told twice`, `booked` (the run's cost, or the ledger's row of
-its call), `process ended`, `memory` (a process grew by more than MAX_GROWTH_MB).
+`late_ms` beside the slowest in quiet), `told twice`, `booked` (the run's cost, or what
+the ledger has for it, which is what the backend itself metered), `process ended`, `memory` (a process
+grew by more than MAX_GROWTH_MB).
 """
 
 import asyncio
@@ -38,7 +39,7 @@ BURST_S = 0.02
 TESTS = Path(__file__).parents[1]
 RUNS = "SELECT run_id, status, output::text AS output, spent_usd FROM hocket.run"
 CALLS = (
-    "SELECT run_id, cost_usd FROM hocket.usage WHERE kind = 'call' AND call_id LIKE run_id || ':%'"
+    "SELECT coalesce(run_id, '') AS run_id, cost_usd, amended FROM hocket.usage WHERE kind = 'call'"
 )
 
 
@@ -93,7 +94,12 @@ async def play(
         },
     }
     config.write_text(yaml.safe_dump({"models": {"probe": {"backends": [backend]}}}))
-    env = {"PYTHONPATH": str(TESTS), "HOCKET_PARTITIONS": str(PARTITIONS)}
+    meter = folder / "calls"
+    env = {
+        "PYTHONPATH": str(TESTS),
+        "HOCKET_PARTITIONS": str(PARTITIONS),
+        "FUZZ_METER": str(meter),
+    }
     played = Play(seed)
     try:
         async with Platform(
@@ -106,6 +112,7 @@ async def play(
             await _played(
                 platform,
                 played,
+                meter,
                 seconds=seconds,
                 rate=rate,
                 runs_per_s=runs_per_s,
@@ -123,6 +130,7 @@ async def play(
 async def _played(
     platform: Platform,
     played: Play,
+    meter: Path,
     *,
     seconds: float,
     rate: float,
@@ -159,7 +167,7 @@ async def _played(
     for load in (quiet, loud):
         _judge_ends(played, load)
         await load.close()
-    await _judge_books(played, platform, (quiet, loud))
+    await _judge_books(played, platform, (quiet, loud), meter)
     for name, pid in pids.items():
         if platform.processes[name].pid != pid:
             played.violations.append(f"process ended: {name}")
@@ -243,7 +251,10 @@ def _judge_ends(played: Play, load: Load) -> None:
         played.violations.append(f"told twice: {run_id}")
 
 
-async def _judge_books(played: Play, platform: Platform, loads: tuple[Load, ...]) -> None:
+async def _judge_books(
+    played: Play, platform: Platform, loads: tuple[Load, ...], meter: Path
+) -> None:
+    """Compare what is booked on every run, and on none, with what the backend metered."""
     connection = await asyncpg.connect(platform.database_url)
     try:
         calls = [one for load in loads for one in load.sent.values() if one.pipeline == "call"]
@@ -254,7 +265,9 @@ async def _judge_books(played: Play, platform: Platform, loads: tuple[Load, ...]
             if all(booked[one.run_id] for one in calls):
                 break
             await asyncio.sleep(0.5)
-        costs = {row["run_id"]: row["cost_usd"] for row in rows}
+        costs: Counter[str] = Counter()
+        for row in rows:
+            costs[row["run_id"]] += row["cost_usd"]
         spent = {row["run_id"]: row["spent_usd"] for row in await connection.fetch(RUNS)}
     finally:
         await connection.close()
@@ -263,8 +276,13 @@ async def _judge_books(played: Play, platform: Platform, loads: tuple[Load, ...]
             wanted = Decimal(COST_USD) if sent.pipeline == "call" else Decimal(0)
             if spent.get(sent.run_id, wanted) != wanted:
                 played.violations.append(f"booked: {sent.run_id} spent {spent[sent.run_id]}")
-            if sent.pipeline == "call" and costs.get(sent.run_id) != wanted:
-                played.violations.append(f"booked: {sent.run_id} cost {costs.get(sent.run_id)}")
+            if sent.pipeline == "call" and costs[sent.run_id] < wanted:
+                played.violations.append(f"booked: {sent.run_id} cost {costs[sent.run_id]}")
+    metered = Counter((await asyncio.to_thread(meter.read_text)).split("\n")[:-1])
+    for run_id in {*costs, *metered}:
+        wanted = metered[run_id] * Decimal(COST_USD)
+        if costs[run_id] != wanted:
+            played.violations.append(f"booked: {run_id!r} cost {costs[run_id]} and not {wanted}")
 
 
 def _rss_mb(pid: int) -> float:

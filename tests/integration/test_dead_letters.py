@@ -1,11 +1,13 @@
 """Messages that could not be handled: kept with their context, and out of the way of others."""
 
 import asyncio
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from pydantic import ValidationError
 
 from forger import Forger, head_of
 from hocket.coordinator.catalog import PipelineUnknown
@@ -15,12 +17,16 @@ from hocket.coordinator.durations import Durations
 from hocket.coordinator.intake import Intake
 from hocket.coordinator.load import Load
 from hocket.coordinator.metrics import CoordinatorMetrics
-from hocket.kit import dead_letters
+from hocket.kit import dead_letters, letter_budget
 from hocket.kit.bus import Bus
 from hocket.kit.dead_letters import DeadLetterForeign, DeadLetterSettled, DeadLetterUnknown
 from hocket.kit.lifecycle import Health
+from hocket.kit.wire import Frame
 from hocket.schemas import subjects
 from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.messages import StepRequested
+from hocket.workers.runtime import poison
+from hocket.workers.runtime.delivery import Delivery
 
 BOUND_S = 60
 TAKEN = 3
@@ -149,6 +155,58 @@ async def test_a_task_that_meets_a_bug_of_intake_is_buried_and_others_are_taken(
     letters = await dead_letters.list_(bus)
     found = {letter.context["pipeline"]: letter.error.code for letter in letters}
     assert found == {"cursed": "task_not_taken", "unknown": "pipeline_unknown"}
+
+
+async def test_a_flood_of_tasks_makes_a_bounded_number_of_letters(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def entry(tenant: str, pipeline: str, version: int | None) -> Any:
+        raise PipelineUnknown(tenant=tenant, pipeline=pipeline)
+
+    async def known(run_ids: list[str]) -> dict[str, Any]:
+        return {}
+
+    monkeypatch.setattr(letter_budget, "LETTERS", 5)
+    monkeypatch.setattr(letter_budget, "LETTERS_PER_S", 0)
+    store: Any = SimpleNamespace(known=known)
+    catalog: Any = SimpleNamespace(entry=entry)
+    registry = CollectorRegistry()
+    intake = Intake(
+        bus, store, catalog, Health(), CoordinatorMetrics(registry), Durations(store),
+        Load(Backlog(), Gate()), partitions=1, max_task_bytes=1_000,
+    )  # fmt: skip
+    for _ in range(20):
+        await bus.publish(subjects.task("acme", "none"), b"{}")
+    taking = asyncio.create_task(intake.run())
+    async with asyncio.timeout(BOUND_S):
+        while (await bus.js.stream_info(subjects.TASKS)).state.messages:
+            assert not taking.done(), taking.exception()
+            await asyncio.sleep(0.02)
+    taking.cancel()
+    await asyncio.wait({taking})
+    assert len(await dead_letters.list_(bus)) == 5
+    assert registry.get_sample_value("hocket_letters_not_kept_total") == 15
+    assert (await bus.js.stream_info(subjects.EVENTS)).state.messages == 20, "all are told"
+
+
+async def test_a_flood_of_steps_makes_a_bounded_number_of_letters_and_every_run_hears(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(letter_budget, "LETTERS", 5)
+    monkeypatch.setattr(poison, "letters", letter_budget.LetterBudget())
+    monkeypatch.setattr(letter_budget, "LETTERS_PER_S", 0)
+    with pytest.raises(ValidationError) as raised:
+        StepRequested.model_validate_json(STEP)
+    for number in range(20):
+        body = STEP.replace(b"r1", b"r%d" % number)
+        frame = Frame(subjects.step("python", "normal"), "_INBOX.none", body, b"")
+        await poison.bury_malformed(bus, frame, raised.value, "w")
+    known = Delivery(count=20, stream_seq=1, sent_at_ms=0.0, pending=0)
+    await poison.bury_undeliverable(bus, frame, known, "w")
+    codes = Counter(letter.error.code for letter in await dead_letters.list_(bus))
+    assert codes == {"step_malformed": 5, "step_undeliverable": 1}
+    assert poison.letters.unkept == 15
+    assert (await bus.js.stream_info(subjects.LOG)).state.messages == 20
 
 
 async def test_a_message_that_fills_the_limit_is_kept_without_its_end(bus: Bus) -> None:

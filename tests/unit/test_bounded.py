@@ -1,5 +1,6 @@
 """What a message's fields refuse: values that JSON has and Postgres does not."""
 
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -42,10 +43,20 @@ def test_attribution_that_an_index_or_a_column_cannot_hold_is_refused(
         Attribution.model_validate({field: value})
 
 
-@pytest.mark.parametrize("moment", ["1e400", "-1e16", '"NaN"', "1e16"])
+@pytest.mark.parametrize(
+    "moment", [*("1e400", "-1e16", '"NaN"', "1e16"), "253402300800000", "-62135596800001"]
+)
 def test_a_moment_that_no_timestamp_can_hold_is_refused(moment: str) -> None:
     with pytest.raises(ValidationError, match="due_at_ms"):
         TimerFired.model_validate_json(f'{{"run_id": "r1", "due_at_ms": {moment}}}')
+
+
+@pytest.mark.parametrize("moment", [253_402_300_799_999, -62_135_596_800_000])
+def test_every_moment_that_is_taken_can_be_shown_by_others(moment: int) -> None:
+    event = TimerFired(run_id="r1", due_at_ms=moment)
+    shown = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=event.due_at_ms)
+    assert shown.year in (1, 9999)
+    assert abs(event.due_at_ms) <= 8.64e15, "a date in JavaScript"
 
 
 def test_the_text_of_an_error_is_made_storable_and_cut() -> None:

@@ -10,7 +10,7 @@ from hocket.gateway.inline import InlineCalls
 from hocket.schemas.messages import CallReply, CallRequest, ChatMessage
 
 REQUEST = CallRequest(
-    call_id="c1", model="m", messages=(ChatMessage(role="user", content="?"),), deadline_at_ms=1e15
+    call_id="c1", model="m", messages=(ChatMessage(role="user", content="?"),), deadline_at_ms=2e14
 )
 
 

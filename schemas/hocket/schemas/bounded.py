@@ -21,7 +21,11 @@ MAX_INT32 = 2**31 - 1
 MAX_COUNT = 2**53
 """Integers up to here are the same in every language's JSON."""
 MAX_MILLISECONDS = 1e15
-"""The year 33658, as a moment; both signs, since slack is negative when a run is late."""
+"""Of a duration; both signs, since slack is negative when a run is late."""
+MAX_MOMENT_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999: what Python, JavaScript and Postgres can all show."""
+MIN_MOMENT_MS = -62_135_596_800_000
+"""The first of the year 1."""
 MAX_USD = 10**12
 MAX_USD_PLACES = 40
 """Decimal places of an amount: a price per million tokens times tokens needs far fewer."""
@@ -60,7 +64,9 @@ Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Milliseconds = Annotated[
     float, Field(ge=-MAX_MILLISECONDS, le=MAX_MILLISECONDS, allow_inf_nan=False)
 ]
-"""A moment since the Unix epoch or a duration, in milliseconds; finite."""
+"""A duration in milliseconds; finite."""
+Moment = Annotated[float, Field(ge=MIN_MOMENT_MS, le=MAX_MOMENT_MS, allow_inf_nan=False)]
+"""A moment in milliseconds since the Unix epoch, in the years 1 to 9999."""
 Number = Annotated[float, Field(allow_inf_nan=False)]
 """A finite number."""
 Money = Annotated[

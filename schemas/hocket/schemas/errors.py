@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hocket.schemas.bounded import Milliseconds, StoredText
+from hocket.schemas.bounded import Milliseconds, Moment, StoredText
 
 
 class ErrorClass(StrEnum):
@@ -47,7 +47,7 @@ class ErrorInfo(BaseModel):
     field: StoredText | None = None
     component: StoredText | None = None
     state: StoredText | None = None
-    retry_at_ms: Milliseconds | None = None
+    retry_at_ms: Moment | None = None
     alternatives: tuple[str, ...] = ()
     slack_ms: Milliseconds | None = None
     budget_left_usd: StoredText | None = None

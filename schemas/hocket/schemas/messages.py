@@ -16,6 +16,7 @@ from hocket.schemas.bounded import (
     Count,
     Int32,
     Milliseconds,
+    Moment,
     Money,
     Name,
     Number,
@@ -57,7 +58,7 @@ class RunParent(Message):
     attempt: Int32
     partition: Int32
     depth: Int32 = 1
-    dispatched_at_ms: Milliseconds | None = None
+    dispatched_at_ms: Moment | None = None
     """When the step was handed out; goes back with the result."""
     capability: Name | None = None
     """That of the step's attempt; likewise."""
@@ -92,14 +93,14 @@ class RunAccepted(Message):
     version: Int32
     input: dict[str, Any]
     priority: Priority
-    deadline_at_ms: Milliseconds
+    deadline_at_ms: Moment
     budget_usd: Money | None = None
     idempotency_key: TaskKey | None = None
     rejected: ErrorInfo | None = None
     probe: bool = False
     """The run is not given up as infeasible: it measures a pipeline whose runs are."""
     task_ack: Subject | None = None
-    checked_at_ms: Milliseconds | None = None
+    checked_at_ms: Moment | None = None
     reply_to: Subject | None = None
     progress: bool = False
     traceparent: Name | None = None
@@ -162,7 +163,7 @@ class AttemptFinished(Message):
     """None where all of it was execution."""
     degraded: bool = False
     """Of a sub-run: it ended `degraded`."""
-    dispatched_at_ms: Milliseconds | None = None
+    dispatched_at_ms: Moment | None = None
     input_digest: Name = ""
     capability: Name | None = None
     """That of the request: without it the result counts for nothing."""
@@ -204,7 +205,7 @@ class TimerFired(Message):
     kind: ClassVar[str] = "timer"
 
     run_id: Name
-    due_at_ms: Milliseconds
+    due_at_ms: Moment
 
 
 class NodeDuration(Message):
@@ -298,8 +299,8 @@ class StepRequested(Message):
     attempt: Int32
     input: Any
     config: dict[str, Any]
-    deadline_at_ms: Milliseconds
-    run_deadline_at_ms: Milliseconds | None = None
+    deadline_at_ms: Moment
+    run_deadline_at_ms: Moment | None = None
     slack_ms: Milliseconds
     timeout_ms: Milliseconds
     priority: Priority
@@ -309,8 +310,8 @@ class StepRequested(Message):
     budget_left_usd: Balance | None = None
     effects_external: bool = False
     held_ms: Milliseconds = 0.0
-    start_by_at_ms: Milliseconds | None = None
-    dispatched_at_ms: Milliseconds | None = None
+    start_by_at_ms: Moment | None = None
+    dispatched_at_ms: Moment | None = None
     capability: Name | None = None
     """What shows that this was dispatched (`capabilities.py`); goes back with the result, and with the
     attempt's model calls."""
@@ -348,8 +349,8 @@ class StepChanged(Message):
     type: Name
     state: Name
     attempt: Int32
-    at_ms: Milliseconds
-    deadline_at_ms: Milliseconds | None = None
+    at_ms: Moment
+    deadline_at_ms: Moment | None = None
     slack_ms: Milliseconds | None = None
     duration_ms: Milliseconds | None = None
     error: ErrorInfo | None = None
@@ -367,9 +368,9 @@ class RunFinished(Message):
     status: Name
     output: Any = None
     error: ErrorInfo | None = None
-    accepted_at_ms: Milliseconds
-    finished_at_ms: Milliseconds
-    deadline_at_ms: Milliseconds
+    accepted_at_ms: Moment
+    finished_at_ms: Moment
+    deadline_at_ms: Moment
 
 
 class TaskRejected(Message):
@@ -466,8 +467,8 @@ class CallRequest(Message):
     tool_choice: str | dict[str, Any] | None = None
     openai: OpenAIBody | None = None
     chunks_to: Name | None = None
-    deadline_at_ms: Milliseconds
-    useful_until_ms: Milliseconds | None = None
+    deadline_at_ms: Moment
+    useful_until_ms: Moment | None = None
     """When the answer is of use at the latest; the call's place in queues goes by it. Without it, the
     deadline."""
     priority: Priority = Priority.STANDARD
@@ -477,7 +478,7 @@ class CallRequest(Message):
     budget_left_usd: Balance | None = None
     capability: Name | None = None
     """That of the attempt which makes the call, and when the attempt was dispatched."""
-    dispatched_at_ms: Milliseconds | None = None
+    dispatched_at_ms: Moment | None = None
     attribution: Attribution = Attribution()
 
 
@@ -584,7 +585,7 @@ class RunsExpected(Message):
     pipeline: Name
     version: Int32
     runs: Int32 = 1
-    accepted_at_ms: Milliseconds
+    accepted_at_ms: Moment
     nodes: tuple[NodeExpected, ...]
 
 
@@ -600,7 +601,7 @@ class PromptExpected(Message):
     model: Name
     messages: tuple[ChatMessage, ...]
     requires: Requirements = NO_REQUIREMENTS
-    deadline_at_ms: Milliseconds
+    deadline_at_ms: Moment
     budget_usd: Money | None = None
     budget_left_usd: Balance | None = None
 
@@ -627,8 +628,8 @@ class WarmRecord(Message):
     replica: Name = ""
     model: Name
     reason: StoredText = ""
-    from_at_ms: Milliseconds
-    to_at_ms: Milliseconds
+    from_at_ms: Moment
+    to_at_ms: Moment
     starting_ms: Milliseconds = 0.0
     busy_ms: Milliseconds = 0.0
     idle_ms: Milliseconds = 0.0
@@ -650,8 +651,8 @@ class CallOpened(Message):
     replica: Name = ""
     gateway: Name = ""
     expected_usd: Money = Decimal(0)
-    started_at_ms: Milliseconds
-    deadline_at_ms: Milliseconds
+    started_at_ms: Moment
+    deadline_at_ms: Moment
 
 
 class ExperimentControl(Message):
@@ -675,7 +676,7 @@ class ArmState(Message):
     control: bool = False
     off: bool = False
     reason: StoredText = ""
-    since_ms: Milliseconds | None = None
+    since_ms: Moment | None = None
     by: Name = ""
     calls: Count = 0
     errors: tuple[int, int] = (0, 0)
@@ -715,7 +716,7 @@ class ArmRolledBack(Message):
     cause: Name
     reason: StoredText
     by: Name = ""
-    at_ms: Milliseconds
+    at_ms: Moment
 
 
 class OutcomeTold(Message):
@@ -761,7 +762,7 @@ class CallRefused(Message):
     error_code: Name
     reason: StoredText
     gateway: Name = ""
-    refused_at_ms: Milliseconds
+    refused_at_ms: Moment
 
 
 class UsageRecord(Message):
@@ -790,7 +791,7 @@ class UsageRecord(Message):
     request_usd: Money = Decimal(0)
     cost_usd: Money = Decimal(0)
     estimated: bool = False
-    started_at_ms: Milliseconds
+    started_at_ms: Moment
     latency_ms: Milliseconds
     experiment: Name | None = None
     arm: Name | None = None

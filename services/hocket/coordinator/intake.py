@@ -38,7 +38,9 @@ from hocket.kit import dead_letters, events
 from hocket.kit.bus import Bus, BusUnavailable
 from hocket.kit.clock import now_ms
 from hocket.kit.events import event_headers
+from hocket.kit.letter_budget import LetterBudget
 from hocket.kit.lifecycle import Health
+from hocket.kit.reporting import Reporting
 from hocket.kit.wire import Frame
 from hocket.schemas import ids, subjects
 from hocket.schemas.bounded import MAX_NAME_CHARS, stored_text
@@ -47,6 +49,8 @@ from hocket.schemas.errors import ErrorInfo, HocketError, InvalidInput
 from hocket.schemas.messages import RunAccepted, TaskRejected
 from hocket.schemas.repeats import check_repeat
 
+MAX_REJECTIONS_LOGGED = 100
+"""In 10 seconds, with how many there were."""
 MAX_IN_HAND = 1_000
 KEEP_ALIVE_S = ACK_WAIT_S / 4
 PAUSE_S = 0.2
@@ -105,6 +109,8 @@ class Intake:
         self._metrics = metrics
         self._partitions = partitions
         self._max_task_bytes = max_task_bytes
+        self._letters = LetterBudget()
+        self._reporting = Reporting(at_once=MAX_REJECTIONS_LOGGED)
         self._arrivals: deque[_Arrival] = deque()
         self._batch: deque[_Arrival] = deque()
         self._checked_at_ms = 0.0
@@ -302,7 +308,29 @@ class Intake:
         cannot be done for what the message says is left out: the task is in nobody's way."""
         self._metrics.task("rejected")
         tenant, pipeline = message.subject.split(".")[2:4]
-        log.warning("task_rejected", subject=message.subject, code=error.code, reason=error.message)
+        kept = self._letters.takes(len(message.data) + len(message.head))
+        if count := self._reporting.due("rejected" if kept else "not kept"):
+            log.warning(
+                "task_rejected",
+                subject=message.subject,
+                code=error.code,
+                reason=error.message,
+                kept=kept,
+                count=count,
+            )
+        if kept:
+            await self._bury(message, error)
+        else:
+            self._metrics.letters_not_kept.inc()
+        try:
+            self._tell_rejection(message, tenant, pipeline, error, run_id)
+        except BusUnavailable:
+            raise
+        except Exception:
+            log.exception("rejection_not_told", subject=message.subject)
+        self._bus.ack(message.reply)
+
+    async def _bury(self, message: Frame, error: ErrorInfo) -> None:
         try:
             await dead_letters.bury(
                 self._bus,
@@ -316,13 +344,6 @@ class Intake:
             raise
         except Exception:
             log.exception("dead_letter_not_kept", subject=message.subject)
-        try:
-            self._tell_rejection(message, tenant, pipeline, error, run_id)
-        except BusUnavailable:
-            raise
-        except Exception:
-            log.exception("rejection_not_told", subject=message.subject)
-        self._bus.ack(message.reply)
 
     def _tell_rejection(
         self, message: Frame, tenant: str, pipeline: str, error: ErrorInfo, run_id: str | None

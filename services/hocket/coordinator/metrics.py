@@ -24,6 +24,11 @@ class CoordinatorMetrics:
         self._tasks = Counter(
             "hocket_tasks", "Tasks taken in, by outcome.", ["outcome"], registry=registry
         )
+        self.letters_not_kept = Counter(
+            "hocket_letters_not_kept",
+            "Tasks that were rejected and became no dead letter, for too many came.",
+            registry=registry,
+        )
         self.in_flight = Gauge("hocket_runs_in_flight", "Runs in memory.", registry=registry)
         self.owned = Gauge(
             "hocket_partitions_owned", "Partitions whose log is read here.", registry=registry

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from hocket.schemas.errors import ErrorInfo
+from hocket.workers.runtime.poison import letters
 
 DURATION_BUCKETS_S = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 300.0)
 
@@ -32,6 +33,13 @@ class Meters:
         self._slots = Gauge(
             "hocket_worker_slots", "Slots of a node type.", ["type"], registry=registry
         )
+
+        not_kept = Gauge(
+            "hocket_worker_letters_not_kept",
+            "Steps that could not be read and became no dead letter, for too many came.",
+            registry=registry,
+        )
+        not_kept.set_function(lambda: letters.unkept)
 
     def of_type(self, node_type: str, slots: int) -> "TypeMeters":
         """Return the metrics of a node type."""

@@ -18,6 +18,7 @@ from pydantic_core import from_json
 from hocket.kit import dead_letters
 from hocket.kit.bus import Bus
 from hocket.kit.clock import now_ms
+from hocket.kit.letter_budget import LetterBudget
 from hocket.kit.reporting import Reporting
 from hocket.schemas import bounded, ids, subjects
 from hocket.schemas.errors import ErrorInfo
@@ -37,6 +38,9 @@ MAX_PARTITIONS = 1_024
 
 log = structlog.get_logger()
 _reporting = Reporting(at_once=20)
+letters = LetterBudget()
+"""Of this process, for what cannot be read; a step that was read and delivered too often is kept in any
+case."""
 
 
 class Name(BaseModel):
@@ -48,7 +52,7 @@ class Name(BaseModel):
     step: bounded.StepKey
     attempt: bounded.Int32
     partition: int = Field(ge=0, lt=MAX_PARTITIONS)
-    dispatched_at_ms: bounded.Milliseconds | None = None
+    dispatched_at_ms: bounded.Moment | None = None
     capability: bounded.Name | None = None
 
 
@@ -67,7 +71,8 @@ async def bury_malformed(bus: Bus, msg: "Frame", error: ValidationError, worker:
     fault = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(str(part) for part in fault["loc"]) or "the body"
     info = StepMalformed(reason=f"{place}: {fault['msg']}", component=COMPONENT).info()
-    await _bury_and_end(bus, msg, info, worker)
+    kept = letters.takes(len(msg.data) + len(msg.head))
+    await _bury_and_end(bus, msg, info, worker, kept=kept)
 
 
 async def bury_undeliverable(bus: Bus, msg: "Frame", delivery: Delivery, worker: str) -> None:
@@ -88,9 +93,11 @@ async def on_advisory(bus: Bus, body: bytes, worker: str) -> None:
     await bus.js.delete_msg(subjects.STEPS, advisory.stream_seq)
 
 
-async def _bury_and_end(bus: Bus, msg: "Frame", info: ErrorInfo, worker: str) -> None:
+async def _bury_and_end(
+    bus: Bus, msg: "Frame", info: ErrorInfo, worker: str, *, kept: bool = True
+) -> None:
     losses = bus.losses
-    await _bury(bus, msg.subject, msg.data, msg.headers, info, worker)
+    await _bury(bus, msg.subject, msg.data, msg.headers, info, worker, kept=kept)
     if losses == bus.losses:  # else another message may have its place by now
         bus.tell(msg.reply, TERM)
 
@@ -102,19 +109,24 @@ async def _bury(
     headers: Mapping[str, str] | None,
     info: ErrorInfo,
     worker: str,
+    *,
+    kept: bool = True,
 ) -> None:
-    if count := _reporting.due(info.code):
+    if count := _reporting.due(info.code if kept else f"{info.code} not kept"):
         log.error(
             "step_dead_lettered",
             subject=subject,
             code=info.code,
             reason=info.message,
+            kept=kept,
+            not_kept=letters.unkept,
             count=count,
         )
     told = info.model_copy(update={"details": {**info.details, "given_up_by": worker}})
-    await dead_letters.bury(
-        bus, SOURCE, subject=subject, payload=payload, headers=dict(headers or {}), error=told
-    )
+    if kept:
+        await dead_letters.bury(
+            bus, SOURCE, subject=subject, payload=payload, headers=dict(headers or {}), error=told
+        )
     name = name_of(payload)
     if name is not None:
         finished = AttemptFinished(
