@@ -47,9 +47,11 @@ class Durations:
             self._forget()
 
     def measured(self, tenant: str, pipeline: str, path: str, duration_ms: float) -> None:
-        """Take in how long a node took; what no node can take (forged times) says nothing."""
+        """Take in how long a node took; what no node can take (forged times) says nothing. Clocks that
+        differ make a short time negative: no log believes such an estimate, it is none at all."""
         if not abs(duration_ms) <= MAX_WAIT_MS:
             return
+        duration_ms = max(0.0, duration_ms)
         measured = self._measured.setdefault((tenant, pipeline), _Measured())
         self._measured.move_to_end((tenant, pipeline))
         self._forget()
