@@ -264,3 +264,17 @@ async def test_a_key_inside_an_answer_reaches_nobody() -> None:
         made = await asked(backend, openai={"path": "chat/completions", "body": {}})
     assert SECRET not in made.model_dump_json()
     assert "[redacted]" in made.text
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+async def test_a_key_at_the_end_of_a_long_reason_is_not_cut_but_left_out(as_json: bool) -> None:
+    said = "x" * (http_endpoint.MAX_REASON_CHARS - 15) + SECRET
+    content = json.dumps({"error": {"message": said}}) if as_json else said
+    failed = await failure(reply(content.encode(), status="401 No"), streamed=False)
+    assert SECRET[:8] not in str(failed)
+
+
+async def test_a_moment_to_come_back_that_is_none_is_a_usual_rest() -> None:
+    header = "Retry-After: Mon, 01 Jan 2024 00:00:00 +99999999999999999999"
+    failed = await failure(reply(b"{}", header, status="429 No"), streamed=False)
+    assert failed.code == "backend_rate_limited"

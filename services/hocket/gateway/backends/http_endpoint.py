@@ -277,11 +277,15 @@ class HttpEndpoint:
         reason = self.redacted(str(error))[:MAX_REASON_CHARS]
         return BackendRefused(component=self._component, status="request", reason=reason)
 
+    def _told(self, reason: str) -> str:
+        """Return a reason without our key, also where it is cut inside of it."""
+        return self.redacted(reason)[:MAX_REASON_CHARS]
+
     def _failure(self, status: int, headers: Mapping[str, str], content: bytes) -> BackendError:
         fields: dict[str, Any] = {
             "component": self._component,
             "status": status,
-            "reason": self.redacted(_reason(content))[:MAX_REASON_CHARS],
+            "reason": self._told(_reason(content, MAX_REASON_CHARS + len(self._secret))),
         }
         if status == 429:
             now_ms = self._now_ms()
@@ -296,19 +300,19 @@ class HttpEndpoint:
         return BackendRefused(**fields)
 
 
-def _reason(content: bytes) -> str:
+def _reason(content: bytes, most_chars: int) -> str:
     try:
         error = json.loads(content)["error"]
         message = error["message"] if isinstance(error, dict) else error
         if isinstance(message, str) and message:
-            return message[:MAX_REASON_CHARS]
+            return message[:most_chars]
     except (ValueError, KeyError, TypeError, RecursionError):
         pass  # not OpenAI's error shape: its text will do
-    return _cut(content) or "no reason given"
+    return _cut(content, most_chars) or "no reason given"
 
 
-def _cut(content: bytes) -> str:
-    return content[:MAX_REASON_CHARS].decode("utf-8", "replace")
+def _cut(content: bytes, most_chars: int = MAX_REASON_CHARS) -> str:
+    return content[:most_chars].decode("utf-8", "replace")
 
 
 def _rest_ms(retry_after: str | None, now_ms: float) -> float:
