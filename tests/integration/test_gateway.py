@@ -294,6 +294,19 @@ async def test_a_bad_configuration_is_refused_and_the_old_one_stays(
         assert (await call(bus, request())).text == "tidal"
 
 
+async def test_a_password_in_a_base_url_is_refused_and_not_repeated(
+    bus: Bus, nats_url: str, upstream: Upstream, tmp_path: Path
+) -> None:
+    async with running_gateway(nats_url, tmp_path, models(upstream)) as gateway:
+        backend = {"base_url": "http://user:pa55word@127.0.0.1:1/v1", "model": "x"}
+        gateway.configure({"writer": {"backends": [backend]}})
+        gateway.process.send_signal(signal.SIGHUP)
+        refused = (await gateway.logged("routing_rejected"))["reason"]
+        assert "models.writer.backends[0].base_url" in refused
+        assert "pa55word" not in refused
+        assert (await call(bus, request())).text == "tidal"
+
+
 async def test_a_stopping_gateway_ends_its_calls_first(
     bus: Bus, nats_url: str, upstream: Upstream, tmp_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ record per call that was made, `EVENTS` the public facts, `DLQ` what could not b
 import re
 
 from hocket.schemas.errors import InvalidInput
+from hocket.schemas.plain_json import shown_text
 
 TASKS = "TASKS"
 LOG = "LOG"
@@ -88,7 +89,7 @@ def check_token(field: str, value: str) -> str:
         return value
     raise InvalidInput(
         field=field,
-        reason=f"`{value[:80]}` is not a name",
+        reason=f"`{shown_text(value)}` is not a name",
         cure="Use 1 to 63 letters, digits, `-` or `_`, starting with a letter or digit.",
     )
 

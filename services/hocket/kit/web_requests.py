@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.plain_json import shown_text
 
 MAX_HOST_CHARS = 255
 MAX_SHOWN_CHARS = 100
@@ -91,10 +92,10 @@ class WebRules:
             raise HostMissing(field="Host", reason="none was sent" if not host else "two were sent")
         name = _name_of(host[0])
         if not self._serves(name):
-            raise HostNotServed(field="Host", host=host[0][:MAX_SHOWN_CHARS])
+            raise HostNotServed(field="Host", host=shown_text(host[0], MAX_SHOWN_CHARS))
         for one in origin:
             if not self._trusts(one, host[0]):
-                raise OriginRefused(field="Origin", origin=one[:MAX_SHOWN_CHARS])
+                raise OriginRefused(field="Origin", origin=shown_text(one, MAX_SHOWN_CHARS))
         if fetch_site == "cross-site" and not origin:
             follows_link = (method, fetch_mode, fetch_dest) == ("GET", "navigate", "document")
             if not follows_link:
@@ -131,7 +132,7 @@ def check_media_type(
     if not accepted:
         raise MediaTypeUnsupported(
             field="Content-Type",
-            given=", ".join(given)[:MAX_SHOWN_CHARS] or "(none)",
+            given=shown_text(", ".join(given), MAX_SHOWN_CHARS) or "(none)",
             allowed=" or ".join(allowed),
         )
 

@@ -6,7 +6,7 @@ Only what the gateway itself reads is checked; everything else goes on to the ba
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from hocket.gateway.core.json_size import MAX_VALUES, few_values
 from hocket.gateway.core.openai_api import CHAT, COMPLETIONS, EMBEDDINGS
@@ -22,8 +22,15 @@ MAX_TOOLS = 1_024
 Model = Annotated[
     str, Field(min_length=1, max_length=MAX_MODEL_CHARS, pattern=r"^[^\x00-\x1f\x7f]*$")
 ]
-Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
-Token = Annotated[int, Field(ge=0)]
+
+
+def _whole(value: Any) -> Any:
+    """Return 5 for 5.0, which is the same integer in JSON."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Count = Annotated[int, Field(ge=1, le=1_000_000_000), BeforeValidator(_whole)]
+Token = Annotated[int, Field(ge=0), BeforeValidator(_whole)]
 JsonObject = dict[str, Any]
 
 
@@ -48,7 +55,7 @@ class _Body(BaseModel):
     stream: bool | None = None
     stream_options: JsonObject | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_CHOICES), BeforeValidator(_whole)] | None = None
     max_tokens: Count | None = None
 
 

@@ -69,10 +69,25 @@ def document() -> dict[str, Any]:
             },
         },
         "components": {
-            "schemas": {**schemas["$defs"], **_ANSWERS},
+            "schemas": {**_without_nul(schemas["$defs"]), "Value": _VALUE, **_ANSWERS},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def _without_nul(schema: Any) -> Any:
+    """Return a schema of requests in which no text and no key holds the character U+0000."""
+    if isinstance(schema, list):
+        return [_without_nul(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: _without_nul(part) for name, part in schema.items()}
+    if found.get("type") == "string" and "pattern" not in found:
+        found["pattern"] = _NO_NUL
+    if found.get("additionalProperties") is True:
+        found["additionalProperties"] = _ANY
+        found["propertyNames"] = {"pattern": _NO_NUL}
+    return found
 
 
 def _call(path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -120,6 +135,21 @@ _EVENT: dict[str, Any] = {
     "description": "Each event: a chunk as JSON, an error, and `[DONE]` at the end.",
     "required": ["data"],
     "properties": {"data": {"type": "string"}},
+}
+_NO_NUL = r"^[^\u0000]*$"
+_ANY: dict[str, Any] = {"$ref": "#/components/schemas/Value"}
+_VALUE: dict[str, Any] = {
+    "description": "Any JSON value without the character U+0000, at most 64 levels deep.",
+    "anyOf": [
+        {"type": ["number", "boolean", "null"]},
+        {"type": "string", "pattern": _NO_NUL},
+        {"type": "array", "items": _ANY},
+        {
+            "type": "object",
+            "propertyNames": {"pattern": _NO_NUL},
+            "additionalProperties": _ANY,
+        },
+    ],
 }
 _NAMED = {"type": "object", "required": ["id", "object"]}
 _ANSWERS: dict[str, Any] = {
