@@ -13,6 +13,7 @@ from hocket.schemas.json_schema.schema import compile_schema
 from hocket.schemas.pipeline.expressions import NOT_CONSTANT, Reading, constant, readings
 from hocket.schemas.pipeline.names import read_by
 from hocket.schemas.pipeline.spec import (
+    MAX_WAIT_MS,
     NODE_TYPES,
     WAIT_TYPES,
     WORKER_TYPES,
@@ -303,6 +304,14 @@ def _slips(one: str, other: str) -> int:
 
 
 def _check_times(node: Node, field: str, limit: Limit | None) -> None:
+    if node.expect is not None:
+        for name in ("mean_ms", "sd_ms"):
+            if not getattr(node.expect, name) <= MAX_WAIT_MS:
+                raise InvalidInput(
+                    field=f"{field}.expect.{name}",
+                    reason="no step takes so long",
+                    cure=f"Say at most {MAX_WAIT_MS} ms, what a run may take.",
+                )
     if node.timeout_ms is not None:
         if node.type in WAIT_TYPES:
             raise InvalidInput(

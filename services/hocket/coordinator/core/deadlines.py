@@ -15,7 +15,7 @@ from hocket.coordinator.core.moments import nearest
 from hocket.coordinator.core.replacing import maker
 from hocket.schemas.messages import Priority
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
-from hocket.schemas.pipeline.spec import WORKER_TYPES, RaceNode
+from hocket.schemas.pipeline.spec import MAX_WAIT_MS, WORKER_TYPES, RaceNode
 
 TAIL_SD = 1.645
 """Standard deviations of tail that a deadline keeps free: 95 % of a normal distribution."""
@@ -256,7 +256,9 @@ def _estimate(node: NodePlan, inner: Estimate, measured: Estimate | None) -> Est
         return replace(measured, sure_ms=measured.mean_ms)
     expect = node.node.expect
     if expect is not None:
-        return Estimate(expect.mean_ms, expect.sd_ms**2, sure_ms=expect.mean_ms)
+        # of a pipeline that was applied when these had no bound
+        mean_ms, sd_ms = min(expect.mean_ms, MAX_WAIT_MS), min(expect.sd_ms, MAX_WAIT_MS)
+        return Estimate(mean_ms, sd_ms**2, sure_ms=mean_ms)
     if inner is not NOTHING:
         return inner
     if measured is not None:
