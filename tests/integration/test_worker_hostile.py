@@ -266,3 +266,15 @@ async def test_a_worker_whose_slots_are_held_drains_and_ends(rig: Rig, tmp_path:
     async with asyncio.timeout(60):
         assert await worker.wait() == 1
     assert "worker_overrun" in (tmp_path / "worker.log").read_text()
+
+
+async def test_a_forged_step_does_not_take_the_place_of_the_real_one(rig: Rig) -> None:
+    async with rig.worker(modules=[__name__], slots=2):
+        forged = await rig.send(config={"handler": f"{__name__}:held"}, capability="guessed")
+        real = forged.model_copy(
+            update={"config": {"handler": f"{__name__}:well"}, "capability": "c" * 32}
+        )
+        body = real.model_dump_json().encode()
+        await rig.bus.publish(subjects.step("python", "normal"), body, msg_id="real")
+        result = await rig.result(real)
+        assert (result.output, result.capability) == ("well", real.capability)

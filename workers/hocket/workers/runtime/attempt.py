@@ -39,6 +39,8 @@ class Attempt:
     """How often the bus had been lost when the delivery came, or was recognised."""
     has_references: bool = False
     id: str = field(init=False)
+    key: str = field(init=False)
+    """Its id and its capability: a forged step of the same attempt is another one."""
     state: State = State.READY
     task: asyncio.Task[None] | None = None
     stopped: HocketError | None = None
@@ -49,6 +51,7 @@ class Attempt:
     def __post_init__(self) -> None:
         step = self.step
         self.id = ids.attempt_id(step.run_id, step.step, step.attempt)
+        self.key = ids.capable(self.id, step.capability)
 
     def stop(self, error: HocketError) -> bool:
         """End the attempt with an error; tell whether it was still to conclude."""

@@ -206,7 +206,7 @@ class Pool:
         if not self._fetching:
             self._nak(attempt)
             return
-        held = self.attempts.get(attempt.id)
+        held = self.attempts.get(attempt.key)
         if held is not None:  # its calls have the first delivery's count in their ids
             held.ack_subject, held.touched_s = attempt.ack_subject, attempt.touched_s
             held.losses = attempt.losses
@@ -214,7 +214,7 @@ class Pool:
         if delivery.count >= MAX_DELIVERIES:
             self._spawn(poison.bury_undeliverable(self._bus, msg, delivery, self._worker))
             return
-        self.attempts[attempt.id] = attempt
+        self.attempts[attempt.key] = attempt
         self._ready.push(latest_start_ms(step, delivery.sent_at_ms), attempt)
         if self._taken + len(self._ready) > self.slots and delivery.count <= MAX_PASSED_ON:
             self._loop.call_later(PASS_ON_S, self._pass_on, attempt, lane)
@@ -271,7 +271,7 @@ class Pool:
         left_behind = None if context is None else context.left_behind
         if attempt.let_go:
             self._finish(attempt, left_behind)
-            self.attempts.pop(attempt.id, None)
+            self.attempts.pop(attempt.key, None)
         elif attempt.conclude():
             await self._report(attempt, context, output, error)
             self._finish(attempt, left_behind)
@@ -412,7 +412,7 @@ class Pool:
 
     def _acknowledged(self, attempt: Attempt, posted: "asyncio.Future[PubAck]") -> None:
         self._posted.discard(posted)
-        self.attempts.pop(attempt.id, None)
+        self.attempts.pop(attempt.key, None)
         if posted.cancelled() or posted.exception() is not None:
             log.warning("result_not_posted", attempt_id=attempt.id, cancelled=posted.cancelled())
             return
@@ -430,7 +430,7 @@ class Pool:
 
     def _give_back(self, attempt: Attempt) -> None:
         attempt.let_go = True
-        self.attempts.pop(attempt.id, None)
+        self.attempts.pop(attempt.key, None)
         self._nak(attempt)
 
     def _nak(self, attempt: Attempt) -> None:
