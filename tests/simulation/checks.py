@@ -321,7 +321,7 @@ class Checks:
         assert spec is not None, row["path"]
         under_way = [
             other["key"]
-            for other in self._database.steps[run_id].values()
+            for other in self._database.steps.get(run_id, {}).values()
             if other["parent"] == row["parent"] and other["finished_at"] is None
         ]
         if len(under_way) > spec.concurrency:
@@ -546,7 +546,7 @@ class Checks:
         ]
         return outputs + [
             _json(other["output"])
-            for other in self._database.steps[run_id].values()
+            for other in self._database.steps.get(run_id, {}).values()
             if other["parent"] == key and other["state"] == "succeeded"
         ]
 

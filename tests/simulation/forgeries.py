@@ -11,6 +11,8 @@ from hocket.schemas import ids, subjects
 from simulation.nats_server import Message, Server
 
 KV = f"$KV.{subjects.COORDINATORS}."
+FORGED_STEP = "forged"
+"""How the steps are called that nobody asked for."""
 JUNK = (b"", b"null", b"{", b"\xff\xfe", b"[" * 300, b'{"run_id":7}', b'{"a":1e9999}', b"9" * 5_000)
 
 
@@ -29,7 +31,7 @@ class Forger:
             for _ in range(self._dice.randint(1, 6)):
                 subject, body, msg_id = self._dice.choice(
                     (self._result, self._result, self._coming_result, self._event, self._copy,
-                     self._junk, self._junk_step, self._entry, self._entry)
+                     self._junk, self._junk_step, self._step, self._accepted, self._entry, self._entry)
                 )()  # fmt: skip
                 self._publish(subject, body, msg_id)
 
@@ -123,6 +125,29 @@ class Forger:
 
     def _junk_step(self) -> tuple[str, bytes, str]:
         return subjects.step("python", "normal"), self._dice.choice(JUNK), ""
+
+    def _step(self) -> tuple[str, bytes, str]:
+        """Have workers do something that nobody asked for: for a run that is not there, or a step that
+        its run does not have."""
+        step = self._a_step()
+        if step is None:
+            return self._junk_step()
+        step["step"] = f"{FORGED_STEP}{self._dice.randrange(3)}"
+        step["input"], step["capability"], step["effects_external"] = {"forged": 1}, None, False
+        if self._dice.random() < 0.5:
+            step["run_id"] = ids.run_id("nobody", str(self._dice.random()))
+        return subjects.step(step["type"], "normal"), json.dumps(step).encode(), ""
+
+    def _accepted(self) -> tuple[str, bytes, str]:
+        """Begin a run that nobody asked for, or one that is there once more, with another input."""
+        found = [one for one in self._stored(subjects.LOG) if one.subject.endswith(".accepted")]
+        if not found:
+            return self._junk()
+        event = json.loads(self._dice.choice(found).data) | {"input": {"forged": 1}}
+        if self._dice.random() < 0.5:
+            key = f"forged{self._dice.random()}"
+            event |= {"idempotency_key": key, "run_id": ids.run_id(str(event["tenant"]), key)}
+        return self._log(event["run_id"], "accepted"), json.dumps(event).encode(), ""
 
     def _entry(self) -> tuple[str, bytes, str]:
         dice = self._dice

@@ -33,6 +33,7 @@ from hocket.schemas.pipeline.plan import Plan
 from simulation import hostile
 from simulation.compiled import plan_of
 from simulation.database import Database, as_jsonb
+from simulation.forgeries import FORGED_STEP
 from simulation.swaps import swapped
 
 
@@ -100,6 +101,8 @@ class Replay:
             self._event(event, message.at_ms)
 
     def _event(self, event: LogEvent, at_ms: float) -> None:
+        if isinstance(event, AttemptFinished) and event.step.startswith(FORGED_STEP):
+            return
         try:
             self._apply(event, at_ms)
         except hostile.PlantedFault as error:
