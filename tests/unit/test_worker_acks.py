@@ -31,7 +31,7 @@ class Bus:
         return SimpleNamespace(headers={"Nats-Msg-Id": self._stored[seq]})
 
 
-def attempt() -> Attempt:
+def attempt(**given: Any) -> Attempt:
     step = StepRequested(
         run_id="r",
         tenant="t",
@@ -49,6 +49,7 @@ def attempt() -> Attempt:
         priority=Priority.STANDARD,
         partition=0,
         epoch=1,
+        **given,
     )
     return Attempt(step, ACK, Delivery(1, 7, 0.0, 0), {}, 0.0, 0)
 
@@ -63,8 +64,9 @@ async def test_what_waits_is_not_sent_over_another_connection() -> None:
 
 
 async def test_a_message_that_is_still_there_is_recognised() -> None:
-    bus = Bus({7: "r:a:1"})
-    acks, held = Acks(bus), attempt()  # type: ignore[arg-type]
+    bus = Bus({7: "r:a:1:5000:c"})
+    held = attempt(dispatched_at_ms=5.0, capability="c")
+    acks = Acks(bus)  # type: ignore[arg-type]
     bus.losses += 1
     assert not acks.known(held)
     assert await acks.recognise(held)

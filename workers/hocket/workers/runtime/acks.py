@@ -16,7 +16,7 @@ from nats.errors import Error as NatsError
 from nats.js.errors import NotFoundError
 
 from hocket.kit.bus import Bus
-from hocket.schemas import subjects
+from hocket.schemas import ids, subjects
 from hocket.workers.runtime.attempt import Attempt
 
 ACK_DELAY_S = 0.005
@@ -66,7 +66,9 @@ class Acks:
         except (NatsError, TimeoutError, OSError) as error:
             log.info("step_not_looked_up", attempt_id=attempt.id, reason=repr(error))
             return False
-        if (stored.headers or {}).get("Nats-Msg-Id") != attempt.id:
+        step = attempt.step
+        dispatched = ids.dispatch_id(attempt.id, step.dispatched_at_ms)
+        if (stored.headers or {}).get("Nats-Msg-Id") != ids.capable(dispatched, step.capability):
             return False
         attempt.losses = losses
         return self.known(attempt)
