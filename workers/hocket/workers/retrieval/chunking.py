@@ -22,6 +22,7 @@ _BREAKS: Final = (
     re.compile(r"[.!?][\"')\]]*\s"),
     re.compile(r"\s"),
 )
+_NO_BLANK: Final = re.compile(r"\S")
 _WORD_START: Final = re.compile(r"(?<=\s)\S")
 _SENTENCE_START: Final = re.compile(r"(?:(?<=[.!?]\s)|(?<=\n))\S")
 
@@ -111,18 +112,19 @@ def _pieces(text: str, begin: int, finish: int, sizes: Sizes) -> Iterator[tuple[
         end = _end(text, start, finish, sizes)
         trimmed = start + len(text[start:end].rstrip())
         yield start, trimmed
-        if end >= finish or not text[end:finish].strip():
+        if end >= finish or _NO_BLANK.search(text, end, finish) is None:
             return
         start = _next_start(text, start, trimmed, _skip_blanks(text, end, finish), sizes)
 
 
 def _skip_blanks(text: str, start: int, finish: int) -> int:
-    return finish - len(text[start:finish].lstrip())
+    found = _NO_BLANK.search(text, start, finish)
+    return finish if found is None else found.start()
 
 
 def _end(text: str, start: int, finish: int, sizes: Sizes) -> int:
     limit = start + sizes.max_chars
-    if finish <= limit or not text[limit:finish].strip():
+    if finish <= limit or _NO_BLANK.search(text, limit, finish) is None:
         return min(finish, limit)
     least = start + sizes.max_chars // 2
     for pattern in _BREAKS:

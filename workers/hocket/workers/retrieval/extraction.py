@@ -23,6 +23,8 @@ VERSION: Final = 1
 """Raised when the same bytes give another text, so that documents are indexed again."""
 MAX_PDF_PAGES: Final = 5_000
 MAX_TEXT_CHARS: Final = 20_000_000
+MAX_HEADING_CHARS: Final = 500
+"""What is kept of a title and of a heading, which stand beside every chunk."""
 
 MEDIA_TYPES: Final = {
     ".md": "text/markdown",
@@ -72,7 +74,8 @@ def extract(data: bytes, source: str) -> Extracted:
         )
     if not sections or sections[0].start > 0:
         sections = [Section(0, ()), *sections]
-    return Extracted(text, title or PurePosixPath(source).stem, media_type, tuple(sections))
+    named = (title or PurePosixPath(source).stem)[:MAX_HEADING_CHARS]
+    return Extracted(text, named, media_type, tuple(sections))
 
 
 _Read = tuple[str, str, list[Section]]
@@ -273,7 +276,7 @@ def _sections(headings: list[tuple[int, int, str]]) -> list[Section]:
     sections = []
     for start, level, heading in headings:
         path = [(above, name) for above, name in path if above < level]
-        path.append((level, heading))
+        path.append((level, heading[:MAX_HEADING_CHARS]))
         sections.append(Section(start, tuple(name for _, name in path if name)))
     return sections
 

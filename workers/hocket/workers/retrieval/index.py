@@ -35,6 +35,7 @@ from hocket.workers.retrieval.errors import (
     FolderUnusable,
 )
 from hocket.workers.retrieval.extraction import Extracted
+from hocket.workers.retrieval.reader import Reader
 
 MAX_FILES = 100_000
 MAX_FILE_BYTES = 100 * 1024 * 1024
@@ -96,7 +97,10 @@ async def add_folder(
     collection_id = await pool.fetchval(_ADD_COLLECTION, tenant, collection, timeout=timeout_s)
     async with _sole_writer(pool, collection, collection_id, lock_wait_ms, timeout_s):
         run = _Run(pool, root, collection, collection_id, embedder, sizes, timeout_s)
-        return await run.index(files)
+        try:
+            return await run.index(files)
+        finally:
+            run.close()
 
 
 async def collections(
@@ -160,6 +164,7 @@ class _Run:
         self._timeout_s = timeout_s
         self._dimension: int | None = None
         self._report = IndexReport(collection)
+        self._reader = Reader()
         model = embedder.model if embedder is not None else ""
         self._recipe = (
             f"extraction={extraction.VERSION} chunking={chunking.VERSION} "
@@ -181,6 +186,10 @@ class _Run:
             await self._pool.execute(_DROP_DOCUMENTS, gone, timeout=self._timeout_s)
             self._report.removed = len(gone)
         return self._report
+
+    def close(self) -> None:
+        """End what reads."""
+        self._reader.close()
 
     async def _check_model(self) -> None:
         """Make our model the collection's; documents of other folders would keep vectors of theirs."""
@@ -220,7 +229,7 @@ class _Run:
         if known and (known.content_hash, known.recipe) == (content_hash, self._recipe):
             self._report.unchanged += 1
             return True
-        document, pieces = await asyncio.to_thread(_cut, data, source, self._sizes)
+        document, pieces = await self._reader.cut(data, source, self._sizes)
         vectors = await self._vectors(pieces)
         await self._write(source, content_hash, document, pieces, vectors)
         self._report.chunks += len(pieces)
@@ -392,11 +401,6 @@ def _read(path: Path, source: str) -> bytes:
     if len(data) > MAX_FILE_BYTES:
         raise DocumentUnreadable(source=source, reason=f"it has over {MAX_FILE_BYTES} bytes")
     return data
-
-
-def _cut(data: bytes, source: str, sizes: Sizes) -> tuple[Extracted, list[Chunk]]:
-    document = extraction.extract(data, source)
-    return document, chunking.chunks(document, source, sizes)
 
 
 # ---- statements -----------------------------------------------------------------------------
