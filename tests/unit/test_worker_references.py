@@ -1,13 +1,15 @@
 """Large values that leave for blobs and come back."""
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hocket.kit.blobs import BlobStore
 from hocket.workers.errors import BlobUnresolved
+from hocket.workers.runtime.large_values import LargeValues
 from hocket.workers.runtime.references import (
     MAX_RESOLVED_BYTES,
     Path,
@@ -103,3 +105,19 @@ def test_blobs_of_one_input_are_bounded_in_sum() -> None:
     half = MAX_RESOLVED_BYTES // 2 + 1
     with pytest.raises(BlobUnresolved, match="the limit is"):
         check_resolved_size([Reference((), "x", half, "text"), Reference((), "y", half, "text")])
+
+
+async def test_json_of_blobs_is_bounded_by_its_values() -> None:
+    """60 references to one blob of empty lists: 60 MB, and 1.5 GB once they are parsed."""
+    data = b"[" + b"[]," * 349_000 + b"[]]"
+
+    class Store:
+        async def get(self, tenant: str, blob: str) -> bytes:
+            del tenant, blob
+            return data
+
+    large_values = LargeValues(cast(BlobStore, Store()))
+    one = reference("x", len(data), "json")
+    assert len((await large_values.resolved("acme", [one]))[0]) == 349_001
+    with pytest.raises(BlobUnresolved, match="1000000 lists"):
+        await large_values.resolved("acme", [one] * 60)

@@ -7,6 +7,7 @@ from pydantic_core import to_jsonable_python
 from hocket.kit.blobs import BlobStore
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import AttemptFinished
+from hocket.workers.errors import BlobUnresolved
 from hocket.workers.runtime import references, results
 
 ENVELOPE_BYTES = 4 * 1024
@@ -42,8 +43,17 @@ class LargeValues:
             raise references.unresolved(found[0], "this worker has no blob store")
         references.check_resolved_size(found)
         replacements: dict[references.Path, Any] = {}
+        parts = 0
         for each in found:
-            replacements[each.path] = references.content(each, await self._loaded(tenant, each))
+            data = await self._loaded(tenant, each)
+            parts += references.count_parts(each, data)
+            if parts > references.MAX_RESOLVED_PARTS:
+                raise BlobUnresolved(
+                    blob=each.blob,
+                    reason="the JSON of the input's blobs has more than "
+                    f"{references.MAX_RESOLVED_PARTS} lists and dicts",
+                )
+            replacements[each.path] = references.content(each, data)
         return references.replace(value, replacements)
 
     async def _loaded(self, tenant: str, reference: references.Reference) -> bytes:

@@ -20,6 +20,9 @@ REFERENCE_BYTES = 150
 MAX_SHOWN_CHARS = 80
 MAX_RESOLVED_BYTES = 64 * 1024 * 1024
 """What the blobs of one input may hold in sum."""
+MAX_RESOLVED_PARTS = 1_000_000
+"""Lists and dicts in the JSON of those blobs, five other values counted as one: `[[],[],...]` is 20
+times as large once it is parsed."""
 
 Path = tuple[str | int, ...]
 Kind = Literal["text", "json"]
@@ -104,6 +107,13 @@ def content(found: Reference, data: bytes) -> Any:
         return from_json(data) if found.kind == "json" else data.decode()
     except ValueError as error:
         raise unresolved(found, f"it is not {found.kind}: {error}") from None
+
+
+def count_parts(found: Reference, data: bytes) -> int:
+    """Return what MAX_RESOLVED_PARTS counts, at most; cheap, before it is parsed."""
+    if found.kind != "json":
+        return 1
+    return data.count(b"[") + data.count(b"{") + data.count(b",") // 5
 
 
 def check_resolved_size(found: list[Reference]) -> None:
