@@ -7,7 +7,6 @@ from pydantic_core import to_jsonable_python
 from hocket.kit.blobs import BlobStore
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import AttemptFinished
-from hocket.workers.errors import BlobUnresolved
 from hocket.workers.runtime import references, results
 
 ENVELOPE_BYTES = 4 * 1024
@@ -48,9 +47,9 @@ class LargeValues:
             data = await self._loaded(tenant, each)
             parts += references.count_parts(each, data)
             if parts > references.MAX_RESOLVED_PARTS:
-                raise BlobUnresolved(
-                    blob=each.blob,
-                    reason="the JSON of the input's blobs has more than "
+                raise references.unresolved(
+                    each,
+                    "the JSON of the input's blobs has more than "
                     f"{references.MAX_RESOLVED_PARTS} lists and dicts",
                 )
             replacements[each.path] = references.content(each, data)
