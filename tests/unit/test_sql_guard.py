@@ -611,3 +611,12 @@ def test_no_mixture_of_words_gets_past_the_tables_and_functions(words: list[str]
 
 def test_the_corpus_is_large_enough() -> None:
     assert len(CASES) >= 60
+
+
+@pytest.mark.parametrize("table", ["secret", "main.secret", '"secret"', "[secret]"])
+@pytest.mark.parametrize("left", ["a", "(a, 1)", "NOT a", "'guess'"])
+def test_sqlite_reads_no_table_by_its_name_after_in(left: str, table: str) -> None:
+    with pytest.raises(SqlRefused):
+        check_query(
+            f"SELECT {left} IN {table} FROM t", dialect="sqlite", tables=["main.t"], max_rows=1
+        )

@@ -69,6 +69,11 @@ def check_construct(node: exp.Expr, dialect: str, types_allowed: Collection[str]
         )
     if isinstance(node, exp.DataType) and dialect == "postgres":
         casts.check_type(node, types_allowed)
+    if isinstance(node, exp.In) and node.args.get("field") and dialect != "duckdb":
+        raise SqlConstructRefused(  # SQLite reads a name there as a table
+            construct=f"a name after IN (`{excerpt(node, dialect)}`)",
+            cure="Write the list or the query: `IN (SELECT id FROM orders)`.",
+        )
     if isinstance(node, exp.Placeholder):
         _check_placeholder(node)
     if not _is_allowed_class(node):
