@@ -266,7 +266,7 @@ async def test_a_dead_letter_is_listed_shown_and_dropped(platform: Platform) -> 
     dropped = await hocket(platform, "dlq", "drop", str(seq))
 
     assert "r1 a (2)" in listed.out
-    assert "run_id   r1\nstep     a\nattempt  2\ndeliveries 20\n" in shown.out
+    assert "run_id   r1\nstep     a\nattempt  2\ntenant   default\ndeliveries 20\n" in shown.out
     assert redriven.code != 0
     assert "hocket runs retry r1" in redriven.err
     assert dropped.out == f"dead letter {seq} was removed\n"
