@@ -11,6 +11,7 @@ from hocket.gateway.backends.protocol import (
     BackendDenied,
     BackendRateLimited,
     BackendReplyMalformed,
+    BackendUnreachable,
     Chunk,
     Chunks,
 )
@@ -426,6 +427,34 @@ async def test_a_backend_that_fails_again_and_again_is_left_alone_and_tried_late
     desk.now_ms += 500
     assert (await desk.make("trial")).backend == "a"
     assert desk.calls.floor.breakers["a"].state is BreakerState.CLOSED
+
+
+async def test_a_tenant_whose_calls_break_the_engine_does_not_keep_others_from_it() -> None:
+    async def breaks(request: CallRequest) -> Completion:
+        if request.attribution.tenant == "mallory":
+            raise broken()
+        return Completion(text="tidal")
+
+    desk = Desk(a=ScriptedBackend(breaks))
+    for number in range(3):
+        await desk.make(f"m{number}", attribution=Attribution(tenant="mallory"))
+    held = (await desk.make("m3", attribution=Attribution(tenant="mallory"))).error
+    assert held is not None
+    assert (held.code, held.state) == ("backends_unavailable", "open")
+    assert held.retry_at_ms is not None
+    assert (await desk.make("c", attribution=Attribution(tenant="acme"))).error is None
+
+
+async def test_a_server_that_nobody_can_connect_to_is_left_alone_by_all() -> None:
+    async def gone(_: CallRequest) -> Completion:
+        raise BackendUnreachable(component="a", reason="refused", unconnected=True)
+
+    desk = Desk(a=ScriptedBackend(gone))
+    for number in range(3):
+        await desk.make(f"c{number}", attribution=Attribution(tenant="acme"))
+    error = (await desk.make("d", attribution=Attribution(tenant="globex"))).error
+    assert error is not None
+    assert error.code == "backends_unavailable"
 
 
 async def test_where_every_breaker_is_open_the_call_fails_at_once_with_when_to_come_back() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hocket.gateway.backends import http_connections
 from hocket.gateway.backends.http_connections import (
     MAX_HEAD_BYTES,
+    ConnectingFailed,
     ConnectingTimedOut,
     HttpConnections,
     ReplyBroken,
@@ -261,7 +262,7 @@ async def test_nobody_there_is_an_error_of_the_system(server: Server) -> None:
     origin = Origin.of("http://127.0.0.1:1")
     assert origin is not None
     nobody = HttpConnections(origin, headers={}, max_bytes=MAX_BYTES)
-    with pytest.raises(ConnectionRefusedError):
+    with pytest.raises(ConnectingFailed, match="Connect call failed"):
         await ask(nobody)
 
 

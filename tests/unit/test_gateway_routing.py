@@ -5,12 +5,13 @@ from decimal import Decimal
 
 import pytest
 
-from hocket.gateway.core.breaker import Breaker, BreakerRule, Outcome
+from hocket.gateway.core.breaker import BreakerRule, Outcome
 from hocket.gateway.core.errors import ModelUnknown
 from hocket.gateway.core.history import Durations
 from hocket.gateway.core.price import Prices
 from hocket.gateway.core.routing import CallFacts, Decision, View, alternatives, choose
 from hocket.gateway.core.table import BackendSpec, Hosting, Mode, ModelSpec, PoolSpec, RoutingTable
+from hocket.gateway.core.tenant_breakers import ReplicaBreaker
 
 WRITER = CallFacts("writer")
 
@@ -41,9 +42,9 @@ def table(*backends: BackendSpec, mode: Mode = "auto", **pools: PoolSpec) -> Rou
     return RoutingTable({"writer": ModelSpec(backends, mode)}, {"editor": "writer"}, pools)
 
 
-def opened(until_ms: float = 400.0) -> Breaker:
-    breaker = Breaker(BreakerRule(failures_in_a_row=1, open_ms=until_ms), lambda _: 0.5)
-    breaker.ended(Outcome.FAILED, 0, began_ms=0)
+def opened(until_ms: float = 400.0) -> ReplicaBreaker:
+    breaker = ReplicaBreaker(BreakerRule(failures_in_a_row=1, open_ms=until_ms), lambda _: 0.5)
+    breaker.ended("", Outcome.FAILED, 0, began_ms=0)
     return breaker
 
 

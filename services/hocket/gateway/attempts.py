@@ -351,6 +351,7 @@ class Attempts:
                 residency=requires.residency,
                 prompt=call.prompt,
                 until_ms=request.deadline_at_ms,
+                tenant=request.attribution.tenant,
             ),
             kind,
             request.priority,

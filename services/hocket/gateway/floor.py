@@ -14,7 +14,7 @@ The floor also keeps what it sees: a breaker per replica, and how long calls tak
 
 import asyncio
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from math import inf
@@ -22,8 +22,9 @@ from typing import Protocol
 
 import structlog
 
+from hocket.gateway.backends.protocol import BackendError
 from hocket.gateway.cancellation import Cancellation
-from hocket.gateway.core.breaker import Breaker, BreakerState, Outcome
+from hocket.gateway.core.breaker import BreakerState, Outcome
 from hocket.gateway.core.errors import (
     BackendsBusy,
     BackendsCold,
@@ -45,6 +46,7 @@ from hocket.gateway.core.routing import (
     cold_of,
 )
 from hocket.gateway.core.table import BackendSpec, PoolSpec, RoutingTable
+from hocket.gateway.core.tenant_breakers import ReplicaBreaker, Turn
 from hocket.gateway.core.warm_leases import ColdStart
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.schemas import ids
@@ -137,11 +139,13 @@ class Floor:
         self._now_ms = now_ms
         self._metrics = metrics
         self._in_flight: Counter[str] = Counter()
-        self._overdue: Counter[str] = Counter()
+        self._overdue: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._of_tenants: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        """By replica: the calls of each tenant at it."""
         self._pool_in_flight: Counter[str] = Counter()
         self._pool_slow: Counter[str] = Counter()
         self._resting_until_ms: dict[str, float] = {}
-        self._breakers: dict[str, Breaker] = {}
+        self._breakers: dict[str, ReplicaBreaker] = {}
         self._caches: dict[str, ReplicaCache] = {}
         self._room = Room()
         self._waiters: dict[int, _Waiter] = {}
@@ -203,7 +207,7 @@ class Floor:
         return self._pool_in_flight.get(pool, 0), self._room.waiting(pool)
 
     @property
-    def breakers(self) -> Mapping[str, Breaker]:
+    def breakers(self) -> Mapping[str, ReplicaBreaker]:
         """The breaker of each replica."""
         return self._breakers
 
@@ -216,9 +220,12 @@ class Floor:
         self._breakers = {
             spec.key: kept
             if (kept := before.get(spec.key)) is not None and kept.rule == spec.breaker
-            else Breaker(spec.breaker, _dice_of(spec.key))
+            else ReplicaBreaker(spec.breaker, _dice_of(spec.key))
             for spec in table.backends()
         }
+        for counts in (self._overdue, self._of_tenants):
+            for key in [key for key, held in counts.items() if not held]:
+                del counts[key]
         self._caches = {
             spec.key: held
             if (held := self._caches.get(spec.key)) is not None and held.cache == spec.prefix_cache
@@ -315,12 +322,13 @@ class Floor:
         place = Place(self, wish, decision, began_ms=now_ms, queue_ms=queue_ms)
         key = place.spec.key
         self._in_flight[key] += 1
+        self._of_tenants[key][wish.facts.tenant] += 1
         if self.usage is not None and self._in_flight[key] == 1:
             self.usage.began(key, now_ms)
         self._pool_in_flight[place.spec.pool] += 1
         if not wish.facts.fast:
             self._pool_slow[place.spec.pool] += 1
-        self._breakers[key].began(now_ms)
+        self._breakers[key].began(wish.facts.tenant, now_ms)
         cache = self._caches.get(key)
         if cache is not None:
             place.cached_tokens = cache.send(wish.facts.prompt, now_ms).cached_tokens
@@ -335,14 +343,16 @@ class Floor:
         if place.timer is not None:
             place.timer.cancel()
         was_full = self._leaves_few(spec.pool)
+        tenant = place.wish.facts.tenant
         _less(self._in_flight, spec.key)
+        _less(self._of_tenants[spec.key], tenant)
         if self.usage is not None and spec.key not in self._in_flight:
             self.usage.ended(spec.key, now_ms)
         _less(self._pool_in_flight, spec.pool)
         if not place.wish.facts.fast:
             _less(self._pool_slow, spec.pool)
         if place.overdue:
-            _less(self._overdue, spec.key)
+            _less(self._overdue[spec.key], tenant)
         cache = self._caches.get(spec.key)
         if cache is not None and not self._in_flight.get(spec.key):
             cache.idle()
@@ -354,39 +364,47 @@ class Floor:
                 self.durations.add(place.wish.kind, spec.key, latency_ms)
         breaker = self._breakers.get(spec.key)
         if breaker is not None:
-            before = breaker.state
-            breaker.ended(outcome, now_ms, began_ms=place.began_ms)
-            self._watch(spec.key, breaker, before)
+            turn = breaker.ended(
+                tenant,
+                outcome,
+                now_ms,
+                began_ms=place.began_ms,
+                unconnected=isinstance(error, BackendError) and error.unconnected,
+            )
+            if turn is not None:
+                self._watch(spec.key, breaker, turn)
         self._offer(spec.pool, 1, kept=not was_full and self._is_kept(spec))
         if spec.key in self.owed or spec.pool in self.owed:
             self.pressed()
 
     def _takes_long(self, place: Place) -> None:
         """Tell the breaker that a call is slow although it has not ended."""
-        key = place.spec.key
+        key, tenant = place.spec.key, place.wish.facts.tenant
         place.overdue = True
-        self._overdue[key] += 1
+        overdue, in_flight = self._overdue[key], self._of_tenants[key]
+        overdue[tenant] += 1
         breaker = self._breakers.get(key)
         if breaker is not None:
-            before = breaker.state
-            breaker.overdue(self._overdue[key], self._in_flight[key], self._now_ms())
-            self._watch(key, breaker, before)
+            turn = breaker.overdue(tenant, overdue, in_flight, self._now_ms())
+            if turn is not None:
+                self._watch(key, breaker, turn)
 
     def _slow_ms(self, spec: BackendSpec) -> float | None:
         return spec.breaker.slow_ms or self.durations.slow_ms(spec.key)
 
-    def _watch(self, key: str, breaker: Breaker, before: BreakerState) -> None:
+    def _watch(self, key: str, breaker: ReplicaBreaker, turn: Turn) -> None:
         """Say what became of a breaker; those who wait may have to go elsewhere."""
-        if breaker.state is before:
-            return
+        opened = turn.state is BreakerState.OPEN
         if self._metrics is not None:
-            self._metrics.breaker(key, breaker.state)
-        if breaker.state is BreakerState.OPEN:
-            pause_ms = round(breaker.retry_at_ms - self._now_ms())
-            log.warning("breaker_opened", backend=key, openings=breaker.openings, pause_ms=pause_ms)
+            self._metrics.breaker(key, breaker.state, opened=opened)
+        said = {"backend": key, "openings": breaker.openings}
+        if turn.tenant is not None:
+            said["tenant"] = turn.tenant
+        if opened:
+            log.warning("breaker_opened", **said, pause_ms=round(turn.retry_at_ms - self._now_ms()))
             self._offer_all()
-        elif breaker.state is BreakerState.CLOSED:
-            log.info("breaker_closed", backend=key, openings=breaker.openings)
+        else:
+            log.info("breaker_closed", **said)
 
     def _entered(self, wish: Wish, decision: Decision, now_ms: float) -> _Waiter:
         """Put a call in line, if need be in somebody's stead; raise where it may not wait."""

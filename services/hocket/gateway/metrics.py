@@ -96,7 +96,7 @@ class GatewayMetrics:
         )
         self.breaker_open = Gauge(
             "hocket_gateway_breaker_open",
-            "1 while a replica's breaker is open, 0.5 while it is tried.",
+            "1 while a replica's breaker is open, for all or for a tenant, 0.5 while it is tried.",
             ("backend",),
             registry=registry,
         )
@@ -145,11 +145,11 @@ class GatewayMetrics:
             self.warm_seconds.labels(backend, kind).inc(passed_ms / 1000)
         self.warm_wasted_usd.labels(backend).inc(float(record.wasted_usd))
 
-    def breaker(self, backend: str, state: BreakerState) -> None:
-        """Note what state a breaker has come to."""
+    def breaker(self, backend: str, state: BreakerState, *, opened: bool) -> None:
+        """Note what state a replica's breakers have come to, and whether one of them opened."""
         value = {BreakerState.OPEN: 1.0, BreakerState.HALF_OPEN: 0.5, BreakerState.CLOSED: 0.0}
         self.breaker_open.labels(backend).set(value[state])
-        if state is BreakerState.OPEN:
+        if opened:
             self.breaker_openings.labels(backend).inc()
 
     def observe(self, record: UsageRecord) -> None:

@@ -6,7 +6,7 @@ which does much more for each request than is needed here (docs/performance.md).
 A connection is connecting, busy, idle (kept KEEP_ALIVE_S) or gone. It is kept after a reply that was
 read to its end and allows it; one that failed, timed out, was cancelled, or talks unasked is closed.
 Bodies come with a length, in chunks, or end with the connection. No request is sent twice. Fails with
-TimeoutError, ConnectingTimedOut, OSError (no connection), ReplyBroken, and ReplyTooLarge.
+TimeoutError, ConnectingTimedOut, ConnectingFailed, other OSErrors, ReplyBroken, and ReplyTooLarge.
 """
 
 import asyncio
@@ -37,6 +37,10 @@ class ReplyTooLarge(Exception):
 
 class ConnectingTimedOut(Exception):
     """No connection came about in time."""
+
+
+class ConnectingFailed(OSError):
+    """No connection came about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +119,9 @@ class HttpConnections:
         except TimeoutError:
             if limit.expired():
                 raise ConnectingTimedOut from None
-            raise
+            raise ConnectingFailed("the connection timed out") from None
+        except OSError as error:
+            raise ConnectingFailed(*error.args) from error
         return connection
 
     def _keep(self, connection: "_Connection") -> None:

@@ -20,6 +20,7 @@ import aiohttp
 from pydantic_core import from_json
 
 from hocket.gateway.backends.http_connections import (
+    ConnectingFailed,
     ConnectingTimedOut,
     HttpConnections,
     ReplyBroken,
@@ -266,11 +267,14 @@ class HttpEndpoint:
 
     def _unanswered(self, error: Exception, timeout_ms: float) -> BackendError:
         if isinstance(error, aiohttp.ConnectionTimeoutError | ConnectingTimedOut):
-            return BackendUnreachable(component=self._component, reason="the connection timed out")
+            return BackendUnreachable(
+                component=self._component, reason="the connection timed out", unconnected=True
+            )
         if isinstance(error, TimeoutError):
             return BackendTimedOut(component=self._component, timeout_ms=round(timeout_ms))
         reason = self.redacted(str(error) or type(error).__name__)[:MAX_REASON_CHARS]
-        return BackendUnreachable(component=self._component, reason=reason)
+        unconnected = isinstance(error, aiohttp.ClientConnectorError | ConnectingFailed)
+        return BackendUnreachable(component=self._component, reason=reason, unconnected=unconnected)
 
     def _unsendable(self, error: ValueError) -> BackendRefused:
         """Return the error for a request that cannot be sent: a header or URL that is none."""

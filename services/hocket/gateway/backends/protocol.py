@@ -70,8 +70,12 @@ class BackendError(HocketError):
     may_be_charged: ClassVar[bool] = False
     """Whether the backend may have done the work, and charge for it, although it failed."""
 
-    def __init__(self, *, spent: Completion | None = None, **fields: Any) -> None:
+    def __init__(
+        self, *, spent: Completion | None = None, unconnected: bool = False, **fields: Any
+    ) -> None:
         super().__init__(**fields)
+        self.unconnected = unconnected
+        """Whether no connection came about, so that no request had a part in the failure."""
         self.spent = spent or Completion()
         """What the backend metered although it failed; only its token counts matter."""
 

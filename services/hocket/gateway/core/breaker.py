@@ -1,4 +1,5 @@
-"""The circuit breaker of one replica: pure, on by default.
+"""A circuit breaker: pure, on by default. Each replica has one for all tenants and one for each of them
+(`tenant_breakers.py`).
 
 States: *closed* (calls go through), *open* (none does, until a time), *half open* (one call at a time
 goes through and decides). It opens on failures in a row, on the rate of failures or on the rate of slow
@@ -66,8 +67,25 @@ class _Bucket:
     slow: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Calls of a window."""
+
+    calls: int = 0
+    failed: int = 0
+    slow: int = 0
+
+    def less(self, other: "Sums") -> "Sums":
+        """Return what is left without some of them."""
+        return Sums(self.calls - other.calls, self.failed - other.failed, self.slow - other.slow)
+
+    def more(self, calls: int, slow: int) -> "Sums":
+        """Return the sums with calls under way."""
+        return Sums(self.calls + calls, self.failed, self.slow + slow)
+
+
 class Breaker:
-    """One replica's breaker; `dice` gives a number in [0, 1) for the n-th opening."""
+    """One breaker; `dice` gives a number in [0, 1) for the n-th opening."""
 
     def __init__(self, rule: BreakerRule, dice: Callable[[int], float]) -> None:
         self.rule = rule
@@ -77,7 +95,10 @@ class Breaker:
         self.openings = 0
         self._dice = dice
         self._buckets: deque[_Bucket] = deque(maxlen=BUCKETS)
-        self._in_a_row = 0
+        self.in_a_row = 0
+        """Calls that failed since the last one that did not."""
+        self._bad = 0
+        """Calls of the window that failed or were slow, when it was last looked at, and since."""
         self._failed_trials = 0
         self._trials = 0
         self._trial_since_ms = 0.0
@@ -102,39 +123,61 @@ class Breaker:
     def ended(self, outcome: Outcome, now_ms: float, *, began_ms: float) -> None:
         """Note how a call ended that began at `began_ms`."""
         if self.state is BreakerState.CLOSED:
-            self._count(outcome, now_ms)
+            self.count(outcome, now_ms)
+            if outcome is not Outcome.NOTHING and (self.fails_in_a_row() or self.fails(now_ms)):
+                self.open(now_ms)
         elif self.state is BreakerState.HALF_OPEN and began_ms >= self._trial_since_ms:
             self._trials = 0
             if outcome is Outcome.OK:
                 self._close()
             elif outcome is not Outcome.NOTHING:
                 self._failed_trials += 1
-                self._open(now_ms)
+                self.open(now_ms)
 
     def overdue(self, calls: int, in_flight: int, now_ms: float) -> None:
         """Note that `calls` of those `in_flight` take longer than what is slow."""
         if self.state is not BreakerState.CLOSED or not calls:
             return
-        total, _, slow = self._sums(now_ms)
-        total, slow = total + in_flight, slow + calls
-        if total >= self.rule.min_calls and slow / total >= self.rule.slow_rate:
-            self._open(now_ms)
+        if self.is_slow(self.sums(now_ms).more(in_flight, calls)):
+            self.open(now_ms)
 
-    def _count(self, outcome: Outcome, now_ms: float) -> None:
+    def count(self, outcome: Outcome, now_ms: float) -> None:
+        """Note how a call ended, without drawing a conclusion."""
         if outcome is Outcome.NOTHING or not self.rule.enabled:
             return
         bucket = self._bucket(now_ms)
         bucket.calls += 1
-        bucket.failed += outcome is Outcome.FAILED
-        bucket.slow += outcome is Outcome.SLOW
-        self._in_a_row = self._in_a_row + 1 if outcome is Outcome.FAILED else 0
-        total, failed, slow = self._sums(now_ms)
-        if (
-            self._in_a_row >= self.rule.failures_in_a_row
-            or (total >= self.rule.min_calls and failed / total >= self.rule.failure_rate)
-            or (total >= self.rule.min_calls and slow / total >= self.rule.slow_rate)
-        ):
-            self._open(now_ms)
+        if outcome is Outcome.OK:
+            self.in_a_row = 0
+            return
+        failed = outcome is Outcome.FAILED
+        bucket.failed += failed
+        bucket.slow += not failed
+        self.in_a_row = self.in_a_row + 1 if failed else 0
+        self._bad += 1
+
+    def fails_in_a_row(self) -> bool:
+        """Return whether so many calls in a row failed that it should open."""
+        return self.in_a_row >= self.rule.failures_in_a_row
+
+    def fails(self, now_ms: float) -> bool:
+        """Return whether so large a part of the calls failed or was slow that it should open."""
+        if not self._bad:
+            return False
+        sums = self.sums(now_ms)
+        return sums.calls >= self.rule.min_calls and self.is_bad(sums)
+
+    def is_bad(self, sums: Sums) -> bool:
+        """Return whether too large a part of some calls failed or was slow."""
+        return bool(sums.calls) and (
+            sums.failed / sums.calls >= self.rule.failure_rate
+            or sums.slow / sums.calls >= self.rule.slow_rate
+        )
+
+    def is_slow(self, sums: Sums) -> bool:
+        """Return whether too large a part of enough calls was slow."""
+        enough = sums.calls >= self.rule.min_calls
+        return enough and sums.slow / sums.calls >= self.rule.slow_rate
 
     def _bucket(self, now_ms: float) -> _Bucket:
         width_ms = self.rule.window_ms / BUCKETS
@@ -142,17 +185,21 @@ class Breaker:
             self._buckets.append(_Bucket(now_ms))
         return self._buckets[-1]
 
-    def _sums(self, now_ms: float) -> tuple[int, int, int]:
-        while self._buckets and now_ms - self._buckets[0].since_ms > self.rule.window_ms:
-            self._buckets.popleft()
+    def sums(self, now_ms: float) -> Sums:
+        """Return the calls of the window."""
         buckets = self._buckets
-        return (
-            sum(bucket.calls for bucket in buckets),
-            sum(bucket.failed for bucket in buckets),
-            sum(bucket.slow for bucket in buckets),
-        )
+        while buckets and now_ms - buckets[0].since_ms > self.rule.window_ms:
+            buckets.popleft()
+        calls = failed = slow = 0
+        for bucket in buckets:
+            calls += bucket.calls
+            failed += bucket.failed
+            slow += bucket.slow
+        self._bad = failed + slow
+        return Sums(calls, failed, slow)
 
-    def _open(self, now_ms: float) -> None:
+    def open(self, now_ms: float) -> None:
+        """Let no call through for a while."""
         if not self.rule.enabled:
             return
         self.state = BreakerState.OPEN
@@ -169,6 +216,7 @@ class Breaker:
     def _close(self) -> None:
         self.state = BreakerState.CLOSED
         self._buckets.clear()
-        self._in_a_row = 0
+        self._bad = 0
+        self.in_a_row = 0
         self._failed_trials = 0
         self._trials = 0

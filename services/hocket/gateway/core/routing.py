@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 
-from hocket.gateway.core.breaker import Breaker
 from hocket.gateway.core.history import Durations
 from hocket.gateway.core.locality import NO_PROMPT, Prompt, ReplicaCache, crowd_of
 from hocket.gateway.core.table import BackendSpec, Choose, ModelSpec, PoolSpec, RoutingTable
+from hocket.gateway.core.tenant_breakers import ReplicaBreaker
 from hocket.gateway.core.warm_leases import ColdStart
 
 _TYPICAL = 0.5
@@ -38,6 +38,7 @@ class CallFacts:
     prompt: Prompt = NO_PROMPT
     until_ms: float = inf
     """The call's deadline: a replica that starts in time is waited for, a later one is not."""
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class View:
     resting_until_ms: Mapping[str, float] = field(default_factory=dict)
     pool_in_flight: Mapping[str, int] = field(default_factory=dict)
     pool_slow: Mapping[str, int] = field(default_factory=dict)
-    breakers: Mapping[str, Breaker] = field(default_factory=dict)
+    breakers: Mapping[str, ReplicaBreaker] = field(default_factory=dict)
     durations: Durations | None = None
     caches: Mapping[str, ReplicaCache] = field(default_factory=dict)
     caps: Mapping[str, int] = field(default_factory=dict)
@@ -151,7 +152,7 @@ def choose(table: RoutingTable, call: CallFacts, view: View) -> Decision:
     if best is not None:
         reason = _praise(best[2], best[0], free)
         return Decision(call.model, tuple(candidates), best[1], reason)
-    return _nobody(call.model, view, tuple(candidates), left)
+    return _nobody(call, view, tuple(candidates), left)
 
 
 def cold_of(decision: Decision) -> tuple[str, ...]:
@@ -177,16 +178,18 @@ def alternatives(table: RoutingTable, call: CallFacts) -> tuple[str, ...]:
 
 
 def _nobody(
-    model: str,
+    call: CallFacts,
     view: View,
     candidates: tuple[Candidate, ...],
     left: list[tuple[BackendSpec, Obstacle]],
 ) -> Decision:
     at_ms = [
-        _again_ms(spec, obstacle, view) for spec, obstacle in left if obstacle is not Obstacle.FULL
+        _again_ms(spec, obstacle, call, view)
+        for spec, obstacle in left
+        if obstacle is not Obstacle.FULL
     ]
     return Decision(
-        model,
+        call.model,
         candidates,
         None,
         "; ".join(f"{candidate.backend} {candidate.refused}" for candidate in candidates),
@@ -196,12 +199,12 @@ def _nobody(
     )
 
 
-def _again_ms(spec: BackendSpec, obstacle: Obstacle, view: View) -> float:
+def _again_ms(spec: BackendSpec, obstacle: Obstacle, call: CallFacts, view: View) -> float:
     if obstacle is Obstacle.RESTING:
         return view.resting_until_ms[spec.key]
     if obstacle is Obstacle.COLD:
         return view.cold[spec.key].expected_ms(view.now_ms)
-    return view.breakers[spec.key].retry_at_ms
+    return view.breakers[spec.key].retry_at_ms(call.tenant)
 
 
 def _starts_in_time(
@@ -264,9 +267,10 @@ def _refusal(
     if (until_ms := view.resting_until_ms.get(spec.key, 0.0)) > view.now_ms:
         return Obstacle.RESTING, f"asked to rest for another {until_ms - view.now_ms:.0f} ms"
     breaker = view.breakers.get(spec.key)
-    if breaker is not None and not breaker.admits(view.now_ms):
-        left_ms = max(breaker.retry_at_ms - view.now_ms, 0.0)
-        return Obstacle.OPEN, f"has its breaker {breaker.state} for another {left_ms:.0f} ms"
+    if breaker is not None and not breaker.admits(call.tenant, view.now_ms):
+        left_ms = max(breaker.retry_at_ms(call.tenant) - view.now_ms, 0.0)
+        state = breaker.state_for(call.tenant)
+        return Obstacle.OPEN, f"has its breaker {state} for another {left_ms:.0f} ms"
     if calls >= view.limit_of(spec):
         return Obstacle.FULL, f"is at its limit of {_limit(view.limit_of(spec), spec.limit)}"
     pool = table.pools[spec.pool]

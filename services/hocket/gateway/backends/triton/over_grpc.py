@@ -34,6 +34,8 @@ from hocket.gateway.core.triton import Interface, Port
 
 PUSHBACK = "grpc-retry-pushback-ms"
 """A server's wish for how long to wait (gRPC's retry design, A6)."""
+_UNCONNECTED = ("failed to connect", "DNS resolution failed")
+"""What gRPC says where no connection came about."""
 FINAL = "triton_final_response"
 WITH_FINAL = "triton_enable_empty_final_response"
 _OPTIONS = (
@@ -181,7 +183,11 @@ class OverGrpc:
         reason = (error.details() or "no reason given")[:MAX_REASON_CHARS]
         fields: dict[str, Any] = {"component": component, "status": code.name, "reason": reason}
         if code is StatusCode.UNAVAILABLE:
-            return BackendUnreachable(component=component, reason=reason)
+            return BackendUnreachable(
+                component=component,
+                reason=reason,
+                unconnected=any(words in reason for words in _UNCONNECTED),
+            )
         if code is StatusCode.DEADLINE_EXCEEDED:
             return BackendTimedOut(component=component, timeout_ms=round(timeout_ms))
         if code is StatusCode.RESOURCE_EXHAUSTED:
