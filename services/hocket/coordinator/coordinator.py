@@ -30,6 +30,7 @@ from hocket.coordinator.ownership import Ownership
 from hocket.coordinator.partition import WAKE_EVERY_S, Partition
 from hocket.coordinator.step_cache import StepCache
 from hocket.coordinator.store import Store
+from hocket.coordinator.waiting_tenants import WaitingTenants
 from hocket.kit.bucket import Leases
 from hocket.kit.bus import Bus
 from hocket.kit.disk_space import UNWATCHED, DiskSpace
@@ -112,7 +113,8 @@ class Coordinator:
         )
         self._owned: dict[int, _Owned] = {}
         self._name = name
-        fullness = Fullness(max_runs, self._held, disk)
+        fullness = Fullness(max_runs, self._held, self._held_by, disk)
+        self._waiting = WaitingTenants(bus, fullness, changed=self._intake_more)
         self._ownership = Ownership(
             leases,
             health,
@@ -134,8 +136,9 @@ class Coordinator:
             load,
             partitions=partitions,
             max_task_bytes=max_task_bytes,
-            is_full=fullness.anywhere,
+            is_full=self._waiting.pauses,
             full_because=lambda: fullness.reason,
+            over_share=self._waiting.refusal,
             capabilities=capabilities,
         )
         self._bus = bus
@@ -164,7 +167,9 @@ class Coordinator:
         stop = asyncio.create_task(stopping.wait(), name="stopping")
         dispatching = asyncio.create_task(self._dispatcher.run(), name="dispatch")
         waking = asyncio.create_task(self._wake_parked(), name="parked")
+        looking = asyncio.create_task(self._waiting.run(), name="waiting-tenants")
         tasks = [owning, waking, admitting, committing, caching, keeping, telling, dispatching]
+        tasks.append(looking)
         try:
             await self._until_ended({*tasks, stop})
             admitting.cancel()
@@ -247,6 +252,17 @@ class Coordinator:
     def _held(self) -> tuple[int, int]:
         held = [owned.partition for owned in self._owned.values()]
         return sum(one.in_flight for one in held), sum(one.in_flight_bytes for one in held)
+
+    def _intake_more(self) -> None:
+        self._intake.more()
+
+    def _held_by(self) -> dict[str, tuple[int, int]]:
+        held: dict[str, tuple[int, int]] = {}
+        for owned in self._owned.values():
+            for tenant, theirs in owned.partition.held_by_tenant.items():
+                runs, size_bytes = held.get(tenant, (0, 0))
+                held[tenant] = (runs + theirs.runs, size_bytes + theirs.size_bytes)
+        return held
 
     async def _tell(self) -> None:
         while True:

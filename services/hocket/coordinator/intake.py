@@ -8,8 +8,9 @@ way of others. One that is right may have to wait or be refused for want of work
 
 States: taking tasks, waiting (Postgres or NATS is away; the tasks in hand are told to be in work, none
 is asked for), pausing (a coordinator has no room for more runs, or a disk is nearly full:
-`fullness.py`). At most MAX_IN_HAND tasks are in hand; the consumer's `max_ack_pending` bounds what all
-coordinators have admitted and not yet committed.
+`fullness.py`), choosing (one tenant's runs leave no room: its tasks are refused, those of others taken,
+`waiting_tenants.py`). At most MAX_IN_HAND tasks are in hand; the consumer's `max_ack_pending` bounds
+what all coordinators have admitted and not yet committed.
 """
 
 import asyncio
@@ -96,12 +97,14 @@ class Intake:
         max_task_bytes: int,
         is_full: Callable[[], bool] = lambda: False,
         full_because: Callable[[], str] = lambda: "",
+        over_share: Callable[[str], HocketError | None] = lambda tenant: None,
         capabilities: Capabilities | None = None,
     ) -> None:
         self._posting = LogPosts(bus, capabilities)
         self._bus = bus
         self._is_full = is_full
         self._full_because = full_because
+        self._over_share = over_share
         self._store = store
         self._catalog = catalog
         self._origins = Origins(store, catalog)
@@ -130,6 +133,10 @@ class Intake:
                     await self._admit_some()
         finally:
             self._tell_in_hand(b"-NAK")
+
+    def more(self) -> None:
+        """Say that tasks may be taken in again."""
+        self._pull.more()
 
     def _room(self) -> int:
         return 0 if self._is_full() else MAX_IN_HAND - len(self._arrivals) - len(self._batch)
@@ -260,7 +267,12 @@ class Intake:
             plan=entry.plan,
             msg_id=f"{task.run_id}:accepted:{place}",
         )
-        self._overload.take(candidate)
+        refused = self._over_share(task.tenant)
+        if refused is not None and not self._overload.waits(task.run_id):
+            self._metrics.task("over_share")
+            self._post(candidate, refused.info())
+        else:
+            self._overload.take(candidate)
 
     def _post(self, candidate: Candidate, refused: ErrorInfo | None) -> None:
         event = candidate.accepted

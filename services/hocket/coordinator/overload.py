@@ -103,6 +103,10 @@ class Overload:
         else:
             self._wait(candidate)
 
+    def waits(self, run_id: str) -> bool:
+        """Tell whether a task waits here."""
+        return run_id in self._waiting.by_run
+
     async def run(self) -> None:
         """Judge waiting tasks again and again; cancel to stop, which gives them back."""
         ticks = 0

@@ -89,6 +89,8 @@ class _Member:
     incarnation: str
     leaving: bool
     full: bool
+    tenant: str
+    """See `Sign.tenant`."""
     heard_at_s: float
 
 
@@ -189,7 +191,8 @@ class Ownership:
 
     async def _beat(self) -> None:
         state = "leaving" if self._leaving else "full" if self._fullness.here() else "serving"
-        sign = encoded(incarnation=self._incarnation, state=state)
+        whose = {"tenant": tenant} if state == "full" and (tenant := self._fullness.look()) else {}
+        sign = encoded(incarnation=self._incarnation, state=state, **whose)
         revision = await self._put_quietly(MEMBER + self._name, sign)
         if revision is not None and not self._beaten_at:
             self._beaten_at = revision
@@ -261,6 +264,7 @@ class Ownership:
                     content.incarnation,
                     content.state == "leaving",
                     content.state == "full",
+                    content.tenant,
                     entry.written_at_s,
                 )
             elif number is not None and isinstance(content, Lease) and content.owner:
@@ -312,7 +316,7 @@ class Ownership:
             if name in lost or (name in live and others[name].incarnation == incarnation)
         }
         owners |= dict.fromkeys(self._holdings, self._name)
-        self._fullness.others = any(others[name].full for name in live)
+        self._fullness.others = tuple(others[name].tenant for name in live if others[name].full)
         if self._leaving:
             leaving.add(self._name)
         if self._leaving or self._beaten_at:

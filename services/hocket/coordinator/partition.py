@@ -12,7 +12,7 @@ with that error; the event is kept as a dead letter, and the partition goes on (
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import structlog
@@ -68,7 +68,7 @@ from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.origins import Origins
 from hocket.coordinator.orphans import Orphans
 from hocket.coordinator.pending import Ended
-from hocket.coordinator.runs import Runs
+from hocket.coordinator.runs import Held, Runs
 from hocket.coordinator.step_cache import StepCache
 from hocket.coordinator.store import Store
 from hocket.coordinator.timers import Timers
@@ -184,6 +184,11 @@ class Partition:
     def in_flight_bytes(self) -> int:
         """How much they count."""
         return self._runs.in_flight_bytes
+
+    @property
+    def held_by_tenant(self) -> Mapping[str, Held]:
+        """What the runs in memory count, by tenant."""
+        return self._runs.by_tenant
 
     async def own(
         self, owner: str, *, cause: str = "start", lost: Callable[[], None] = lambda: None

@@ -29,6 +29,20 @@ class _Seen:
     since_ms: float
 
 
+@dataclass(slots=True)
+class Held:
+    """What a tenant's runs in flight count."""
+
+    runs: int = 0
+    events_bytes: int = 0
+    values_bytes: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """How much they count: see `Runs.in_flight_bytes`."""
+        return max(self.events_bytes, self.values_bytes) + RUN_BYTES * self.runs
+
+
 class Runs:
     """See the module."""
 
@@ -38,6 +52,8 @@ class Runs:
         """Runs in memory whose row says that they are parked, or will."""
         self.forgotten_ms = 0.0
         """When the newest run was accepted or ended that is not here any more (epoch ms)."""
+        self.by_tenant: dict[str, Held] = {}
+        """Of the tenants that have runs in flight: never more than there are runs."""
         self._ended: OrderedDict[str, tuple[Run, int]] = OrderedDict()
         self._ended_bytes = 0
         self._sizes: dict[str, int] = {}
@@ -60,12 +76,15 @@ class Runs:
     def put(self, run: Run) -> None:
         """Keep a run's new state; one that has ended is remembered for a while."""
         before = self.in_flight.get(run.run_id)
-        self._values_bytes -= 0 if before is None else before.size_bytes
         if not run.ended:
-            self._values_bytes += run.size_bytes
+            self._count(
+                run.tenant,
+                runs=int(before is None),
+                values_bytes=run.size_bytes - (0 if before is None else before.size_bytes),
+            )
             self.in_flight[run.run_id] = run
         elif self.in_flight.pop(run.run_id, None) is not None or run.run_id not in self._ended:
-            self.remember(run, self._let_go(run.run_id))
+            self.remember(run, self._let_go(run.run_id, before))
 
     def remember(self, run: Run, size_bytes: int = 0) -> None:
         """Keep a run that has ended, for a while; `size_bytes` are those of its events, where known."""
@@ -87,9 +106,10 @@ class Runs:
 
     def grew(self, run_id: str, size_bytes: int) -> None:
         """Count an event of so many bytes for a run in flight."""
-        if run_id in self.in_flight:
+        run = self.in_flight.get(run_id)
+        if run is not None:
             self._sizes[run_id] = self._sizes.get(run_id, 0) + size_bytes
-            self._in_flight_bytes += size_bytes
+            self._count(run.tenant, events_bytes=size_bytes)
 
     def resting(self, now_ms: float) -> list[tuple[Run, float]]:
         """Return the runs that rest, and until when; call it about once a second."""
@@ -114,14 +134,26 @@ class Runs:
         if self.in_flight.get(run.run_id) is not run:
             return False
         del self.in_flight[run.run_id]
-        self._values_bytes -= run.size_bytes
-        self._let_go(run.run_id)
+        self._let_go(run.run_id, run)
         self.marked.discard(run.run_id)
         self.forgotten_ms = max(self.forgotten_ms, run.accepted_at_ms)
         return True
 
-    def _let_go(self, run_id: str) -> int:
+    def _let_go(self, run_id: str, run: Run | None) -> int:
         size_bytes = self._sizes.pop(run_id, 0)
-        self._in_flight_bytes -= size_bytes
+        if run is not None:  # else it ended as it began
+            self._count(run.tenant, runs=-1, events_bytes=-size_bytes, values_bytes=-run.size_bytes)
         self._seen.pop(run_id, None)
         return size_bytes
+
+    def _count(
+        self, tenant: str, *, runs: int = 0, events_bytes: int = 0, values_bytes: int = 0
+    ) -> None:
+        self._in_flight_bytes += events_bytes
+        self._values_bytes += values_bytes
+        held = self.by_tenant.setdefault(tenant, Held())
+        held.runs += runs
+        held.events_bytes += events_bytes
+        held.values_bytes += values_bytes
+        if not held.runs:
+            del self.by_tenant[tenant]

@@ -112,3 +112,25 @@ def test_a_run_that_changed_after_its_row_was_written_is_not_dropped() -> None:
     runs.put(waiting("r1"))
     assert not runs.park(before)
     assert "r1" in runs.in_flight
+
+
+def test_what_is_in_memory_is_counted_by_tenant_too() -> None:
+    runs = Runs()
+    one, two = (Play({"a": python()}, run_id=run_id) for run_id in ("r1", "r2"))
+    other = replace(waiting("r3"), tenant="other")
+    for run in (one.run, two.run, other):
+        runs.put(run)
+    for run_id in ("r1", "r2", "r2", "r3", "unknown"):
+        runs.grew(run_id, 5_000)
+    held = runs.by_tenant
+    assert {tenant: held[tenant].runs for tenant in held} == {one.run.tenant: 2, "other": 1}
+    assert held[one.run.tenant].size_bytes == 15_000 + 2 * RUN_BYTES
+    assert sum(theirs.size_bytes for theirs in held.values()) == runs.in_flight_bytes
+    for play in (one, two):
+        play.finish("a")
+        runs.put(play.run)
+    assert set(held) == {"other"}
+    runs.put(ended("r4"))
+    assert set(held) == {"other"}
+    assert runs.park(other)
+    assert (held, runs.in_flight_bytes) == ({}, 0)

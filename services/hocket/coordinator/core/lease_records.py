@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from hocket.schemas import subjects
+
 MEMBER = "member."
 PARTITION = "partition."
 MAX_NAME_CHARS = 200
@@ -24,6 +26,8 @@ class Sign:
 
     incarnation: str
     state: str
+    tenant: str = ""
+    """Of one that is full: whose runs make it so, where they are one tenant's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,9 @@ def sign_of(value: bytes | None) -> Sign | None:
     incarnation, state = content.get("incarnation"), content.get("state")
     if not _is_name(incarnation) or state not in _STATES:
         return None
-    return Sign(str(incarnation), str(state))
+    tenant = content.get("tenant")
+    named = state == "full" and isinstance(tenant, str) and subjects.TOKEN.fullmatch(tenant)
+    return Sign(str(incarnation), str(state), str(tenant) if named else "")
 
 
 def lease_of(value: bytes | None) -> Lease | None:

@@ -1,0 +1,174 @@
+"""Which tenant makes the coordinators full, and whose tasks are taken in then."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hocket.coordinator.core.lease_records import encoded, expected, sign_of
+from hocket.coordinator.fullness import MAX_RUN_BYTES, Fullness
+from hocket.coordinator.waiting_tenants import WaitingTenants
+from hocket.kit.bus import BusUnavailable
+from hocket.kit.disk_space import DiskSpace
+
+MAX_RUNS = 100
+MIB = 1024 * 1024
+
+
+class Coordinator:
+    """What one has in memory, by tenant: runs and bytes."""
+
+    def __init__(self, folder: Path, **held: tuple[int, int]) -> None:
+        self.held = held
+        disk = DiskSpace(folder, min_free_bytes=0)
+        self.fullness = Fullness(MAX_RUNS, self._sums, lambda: self.held, disk)
+
+    def _sums(self) -> tuple[int, int]:
+        runs = sum(runs for runs, _ in self.held.values())
+        return runs, sum(size for _, size in self.held.values())
+
+
+@pytest.mark.parametrize(
+    ("held", "tenant"),
+    [
+        pytest.param({"a": (99, 0)}, "", id="room"),
+        pytest.param({"a": (100, 0)}, "a", id="alone"),
+        pytest.param({"a": (51, 0), "b": (49, 0)}, "a", id="more than half of the runs"),
+        pytest.param({"a": (50, 0), "b": (49, 0), "c": (1, 0)}, "", id="half"),
+        pytest.param({"a": (5, MAX_RUN_BYTES), "b": (49, MIB)}, "a", id="bytes"),
+        pytest.param({"a": (5, 4 * MAX_RUN_BYTES), "b": (9, MIB)}, "a", id="grown far beyond"),
+        pytest.param({"a": (9, MAX_RUN_BYTES), "b": (91, MIB)}, "", id="each by another bound"),
+        pytest.param({"a": (130, 0), "b": (49, 0)}, "a", id="others are below their share"),
+        pytest.param({"a": (130, 0), "b": (30, 0), "c": (20, 0)}, "", id="others have theirs"),
+        pytest.param({f"t{n}": (1, 0) for n in range(MAX_RUNS)}, "", id="everybody"),
+    ],
+)
+def test_a_tenant_is_named_that_has_more_than_half_of_what_makes_a_coordinator_full(
+    held: dict[str, tuple[int, int]], tenant: str, tmp_path: Path
+) -> None:
+    coordinator = Coordinator(tmp_path, **held)
+    assert coordinator.fullness.look() == tenant
+    assert coordinator.fullness.over_share() == ({tenant} if tenant else set())
+
+
+def test_it_is_named_no_more_once_there_is_room(tmp_path: Path) -> None:
+    coordinator = Coordinator(tmp_path, a=(100, 0))
+    assert coordinator.fullness.look() == "a"
+    coordinator.held = {"a": (95, 0)}
+    assert coordinator.fullness.look() == "a", "full until 90 %"
+    coordinator.held = {"a": (89, 0)}
+    assert (coordinator.fullness.over_share(), coordinator.fullness.look()) == (set(), "")
+
+
+def test_one_coordinator_that_is_full_for_another_reason_keeps_everybody_out(
+    tmp_path: Path,
+) -> None:
+    fullness = Coordinator(tmp_path, a=(100, 0)).fullness
+    fullness.look()
+    fullness.others = ("b",)
+    assert fullness.over_share() == {"a", "b"}
+    fullness.others = ("b", "")
+    assert fullness.anywhere()
+    assert fullness.over_share() == set()
+
+
+def test_a_disk_that_is_nearly_full_is_no_tenants(tmp_path: Path) -> None:
+    disk = DiskSpace(tmp_path, min_free_bytes=2**62)
+    fullness = Fullness(MAX_RUNS, lambda: (100, 0), lambda: {"a": (100, 0)}, disk)
+    assert fullness.look() == ""
+    assert fullness.over_share() == set()
+
+
+@pytest.mark.parametrize(
+    ("content", "tenant"),
+    [
+        ({"state": "full", "tenant": "acme"}, "acme"),
+        ({"state": "full"}, ""),
+        ({"state": "serving", "tenant": "acme"}, ""),
+        *[
+            ({"state": "full", "tenant": junk}, "")
+            for junk in ("", "a.b", "*", 7, None, ["acme"], "x" * 64, "acme\n")
+        ],
+    ],
+)
+def test_a_sign_of_life_names_a_tenant_only_where_it_may(
+    content: dict[str, Any], tenant: str
+) -> None:
+    value = json.dumps({"incarnation": "now", **content}).encode()
+    sign = sign_of(value)
+    assert sign is not None
+    assert sign.tenant == tenant
+    assert expected("member.one", value, partitions=1)
+
+
+def test_what_is_written_is_read() -> None:
+    sign = sign_of(encoded(incarnation="now", state="full", tenant="acme"))
+    assert sign is not None
+    assert (sign.state, sign.tenant) == ("full", "acme")
+
+
+class Tasks:
+    """TASKS as the JetStream API tells of it."""
+
+    def __init__(self, *subjects: str, total: int = 0) -> None:
+        self.answer: dict[str, Any] = {
+            "total": total or len(subjects),
+            "state": {"subjects": dict.fromkeys(subjects, 1)},
+        }
+        self.asked = 0
+
+    async def api(self, subject: str, request: Any, *, timeout_ms: float) -> Any:
+        self.asked += 1
+        if not self.answer:
+            raise BusUnavailable(reason="away")
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("tasks", "pauses"),
+    [
+        (Tasks(), True),
+        (Tasks("hocket.task.a.one", "hocket.task.a.two"), True),
+        (Tasks("hocket.task.a.one", "hocket.task.b.one"), False),
+        (Tasks("hocket.task.a.one", total=100_001), False),
+    ],
+)
+async def test_intake_goes_on_while_a_tenant_is_over_its_share_and_others_wait(
+    tasks: Tasks, pauses: bool, tmp_path: Path
+) -> None:
+    coordinator = Coordinator(tmp_path, a=(100, 0))
+    waiting = await looked(tasks, coordinator)
+    assert waiting.pauses() is pauses
+    refused = waiting.refusal("a")
+    assert (refused is None) is pauses
+    assert waiting.refusal("b") is None
+    if refused is not None:
+        info = refused.info()
+        assert (info.code, info.retryable) == ("tenant_over_share", True)
+        assert "50 % of one coordinator's 100 runs or 256 MiB" in info.message
+    coordinator.held = {"a": (10, 0)}
+    assert not waiting.pauses()
+    assert waiting.refusal("a") is None
+
+
+async def test_it_pauses_where_the_tasks_cannot_be_looked_at(tmp_path: Path) -> None:
+    tasks = Tasks()
+    tasks.answer = {}
+    waiting = await looked(tasks, Coordinator(tmp_path, a=(100, 0)))
+    assert waiting.pauses()
+
+
+async def test_tasks_are_not_looked_at_while_there_is_room(tmp_path: Path) -> None:
+    tasks = Tasks("hocket.task.b.one")
+    waiting = await looked(tasks, Coordinator(tmp_path, a=(99, 0)))
+    assert not waiting.pauses()
+    assert tasks.asked == 0
+
+
+async def looked(tasks: Any, coordinator: Coordinator) -> WaitingTenants:
+    """Return it after it has looked once."""
+    coordinator.fullness.look()
+    waiting = WaitingTenants(tasks, coordinator.fullness, changed=lambda: None)
+    await waiting.look()
+    return waiting
