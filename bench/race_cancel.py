@@ -107,7 +107,12 @@ async def measure(
     folder: Path, server: ModelServer, base_url: str, arguments: argparse.Namespace
 ) -> None:
     """Run the races on a platform in a folder."""
-    backend = {"base_url": base_url, "prices": {"request_usd": "0.01"}, "limit": 64}
+    backend = {
+        "base_url": base_url,
+        "prices": {"request_usd": "0.01"},
+        "limit": 64,
+        "stops_on_disconnect": True,
+    }
     models = {name: {"backends": [backend | {"model": name}]} for name in BRANCHES}
     config, journal = folder / "hocket.yaml", folder / "journal"
     config.write_text(yaml.safe_dump({"models": models}), "utf-8")
