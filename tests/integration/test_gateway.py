@@ -29,6 +29,10 @@ from mock_upstream import Upstream, running_upstream
 
 BOUND_S = 60.0
 BOUND_MS = 60_000.0
+DEARER = {
+    "path": "chat/completions",
+    "body": {"model": "writer", "messages": [], "models": ["dear/model"]},
+}
 
 
 @pytest.fixture
@@ -219,6 +223,10 @@ async def test_the_models_are_listed_with_their_backends(
     [
         (lambda: b"{", "call_malformed"),
         (lambda: request(model="poet").model_dump_json().encode(), "model_unknown"),
+        (
+            lambda: request(messages=(), openai=DEARER).model_dump_json().encode(),
+            "field_not_passed",
+        ),
     ],
 )
 async def test_a_call_that_cannot_be_made_gets_a_typed_error(

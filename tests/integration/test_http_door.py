@@ -81,6 +81,7 @@ def models(upstream: Upstream, engine_url: str) -> dict[str, Any]:
         "scripted": {"backends": [scripted], **never},
         "guarded": {"backends": [scripted | {"name": "first"}, engine | {"name": "spare"}]},
         "engine": {"backends": [engine]},
+        "tiered": {"backends": [scripted | {"name": "tiered", "pass_fields": ["service_tier"]}]},
     }
 
 
@@ -343,6 +344,29 @@ async def test_a_bad_request_is_refused_as_the_client_expects(
     body = refused.value.body  # type: ignore[attr-defined]
     assert body["message"]
     assert param is None or body["param"] == param
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_field_that_may_choose_a_price_is_refused_and_goes_nowhere(
+    client: AsyncOpenAI, upstream: Upstream, stream: bool
+) -> None:
+    options: Any = {"model": "scripted", "messages": ASK, "stream": stream}
+    for name, value in (("service_tier", "priority"), ("models", ["dear/model"])):
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.chat.completions.create(**options, extra_body={name: value})
+        assert (refused.value.code, refused.value.param) == ("field_not_passed", name)
+    assert upstream.bodies == []
+
+
+async def test_fields_of_engines_and_those_that_a_backend_lets_through_go_on(
+    client: AsyncOpenAI, upstream: Upstream
+) -> None:
+    extra = {"top_k": 5, "min_p": 0.1, "chat_template_kwargs": {"enable_thinking": False}}
+    await client.chat.completions.create(model="scripted", messages=ASK, extra_body=extra)
+    await client.chat.completions.create(model="tiered", messages=ASK, service_tier="flex")
+    first, second = upstream.bodies
+    assert extra.items() <= first.items()
+    assert second["service_tier"] == "flex"
 
 
 @pytest.mark.parametrize(

@@ -352,6 +352,7 @@ class Attempts:
                 prompt=call.prompt,
                 until_ms=request.deadline_at_ms,
                 tenant=request.attribution.tenant,
+                fields=call.fields,
             ),
             kind,
             request.priority,

@@ -64,6 +64,8 @@ class Call:
     backend: str = ""
     relay: Relay | None = None
     prompt: Prompt = NO_PROMPT
+    fields: frozenset[str] = frozenset()
+    """What its body has that only goes to backends that let it through."""
 
     @property
     def tail(self) -> str:

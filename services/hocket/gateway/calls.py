@@ -17,6 +17,7 @@ from hocket.gateway.attempts import Attempts
 from hocket.gateway.backends.protocol import Chunks
 from hocket.gateway.call import Books, Call, Made
 from hocket.gateway.cancellation import Cancellation
+from hocket.gateway.core.body_fields import check_passed, unusual_fields
 from hocket.gateway.core.errors import BudgetExceeded, CallStopped, DeadlinePassed, ModelUnpriced
 from hocket.gateway.core.locality import NO_PROMPT, prompt_of
 from hocket.gateway.core.records import call_refused
@@ -86,7 +87,7 @@ class Calls:
     ) -> CallReply:
         """Make a call and return its reply, with a typed error where it failed; `chunks` gets the
         answer while it is made."""
-        call = Call(request, cancellation, self._now_ms())
+        call = Call(request, cancellation, self._now_ms(), fields=unusual_fields(request))
         relay = None if chunks is None else Relay(chunks, cancellation)
         assigned = self.experiments.assign(request) if self.experiments is not None else None
         if assigned is not None:
@@ -148,6 +149,8 @@ class Calls:
     async def _with_retries(self, call: Call, model: ModelSpec) -> Made:
         """Make attempts until one is final. Raises where none could be made."""
         made: Made | None = None
+        if call.fields:
+            check_passed(call.model, call.fields, model.backends)
         if model.choose == "locality":
             call.prompt = prompt_of(call.request, model.block_tokens)
         attempts, most = 0, attempts_of(model)

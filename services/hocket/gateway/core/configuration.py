@@ -94,6 +94,7 @@ _BACKEND_FIELDS = frozenset(
         "prefix_cache",
         "triton",
         "usage_in_stream",
+        "pass_fields",
         "stops_on_disconnect",
     }
 )
@@ -267,6 +268,7 @@ def _backends(entry: Fields, default_name: str, rule: BreakerRule) -> list[Backe
         "breaker": _breaker(entry, rule),
         "prefix_cache": _prefix_cache(entry),
         "usage_in_stream": entry.flag("usage_in_stream", True),
+        "pass_fields": entry.tags("pass_fields"),
         "stops_on_disconnect": entry.flag("stops_on_disconnect", False),
     }
     return _KINDS[kind](entry, common)

@@ -63,6 +63,14 @@ class CallMalformed(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class FieldNotPassed(HocketError):
+    """The field `{field}` does not go to the backends of model `{model}`: it is not known not to choose
+    another model, provider or price. Leave it out, or name it in `pass_fields` of a backend."""
+
+    code = "field_not_passed"
+    error_class = ErrorClass.INVALID
+
+
 class CallNotAttributable(HocketError):
     """The call names the run `{run_id}` in `attribution`, and `{field}` is not what its step was given.
     Make it through the step's context (`context.model`), or send the `capability` and `dispatched_at_ms`

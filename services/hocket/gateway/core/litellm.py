@@ -63,6 +63,7 @@ _PARAMS = frozenset(
         "timeout",
         "max_parallel_requests",
         "region_name",
+        "allowed_openai_params",
     }
 )
 _PRICES = frozenset(
@@ -157,6 +158,7 @@ def _backend(
         timeout_ms=params.duration_ms("timeout", timeout_ms, scale=1000),
         prices=_prices(params, info),
         residency=params.tags("region_name"),
+        pass_fields=params.tags("allowed_openai_params"),
         breaker=rule,
     )
 

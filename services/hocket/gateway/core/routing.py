@@ -17,6 +17,7 @@ from hocket.gateway.core.locality import NO_PROMPT, Prompt, ReplicaCache, crowd_
 from hocket.gateway.core.table import BackendSpec, Choose, ModelSpec, PoolSpec, RoutingTable
 from hocket.gateway.core.tenant_breakers import ReplicaBreaker
 from hocket.gateway.core.warm_leases import ColdStart
+from hocket.schemas.plain_json import shown_text
 
 _TYPICAL = 0.5
 
@@ -39,6 +40,8 @@ class CallFacts:
     until_ms: float = inf
     """The call's deadline: a replica that starts in time is waited for, a later one is not."""
     tenant: str = ""
+    fields: frozenset[str] = frozenset()
+    """What the body has that only goes to backends that let it through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +309,8 @@ def _unfit(model: ModelSpec, spec: BackendSpec, call: CallFacts) -> str:
         return f"has quality {known}, below the floor of {floor:g}"
     if call.residency is not None and call.residency not in spec.residency:
         return f"does not keep data in `{call.residency}`"
+    if call.fields and spec.sends_fields and not call.fields <= spec.pass_fields:
+        return f"does not let `{shown_text(min(call.fields - spec.pass_fields))}` through"
     for label in call.labels:
         if label not in spec.labels:
             return f"is not labelled {label[0]}={label[1]}"

@@ -73,6 +73,8 @@ class BackendSpec:
     breaker: BreakerRule = USUAL
     prefix_cache: PrefixCache | None = None
     usage_in_stream: bool = True
+    pass_fields: frozenset[str] = frozenset()
+    """Fields of bodies in OpenAI's shape that go on although they may choose a model or a price."""
     stops_on_disconnect: bool = False
     triton: TritonOptions = field(default_factory=TritonOptions)
     key: str = field(init=False)
@@ -89,6 +91,11 @@ class BackendSpec:
         object.__setattr__(self, "pool", self.pool or self.name)
         charged = self.kind != "function" and self.prices.charged
         object.__setattr__(self, "reads_on", charged and not self.stops_on_disconnect)
+
+    @property
+    def sends_fields(self) -> bool:
+        """Return whether the fields of a body in OpenAI's shape go to it as they came."""
+        return self.kind == "openai"
 
 
 @dataclass(frozen=True, slots=True)

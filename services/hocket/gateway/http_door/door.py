@@ -377,7 +377,8 @@ def _call_request(
 
 
 def _asked(path: str, body: dict[str, Any], call: CallRequest) -> Asked:
-    options = body.get("stream_options") or {}
+    given = body.get("stream_options")
+    options = given if isinstance(given, dict) else {}
     return Asked(
         path,
         call.model,

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
+from hocket.gateway.core.body_fields import KNOWN_FIELDS
 from hocket.gateway.core.openai_api import CHAT, COMPLETIONS, EMBEDDINGS
 from hocket.gateway.http_door import identity
 from hocket.gateway.http_door.bodies import BODIES
@@ -69,10 +70,21 @@ def document() -> dict[str, Any]:
             },
         },
         "components": {
-            "schemas": {**_without_nul(schemas["$defs"]), "Value": _VALUE, **_ANSWERS},
+            "schemas": {**_bodies(schemas["$defs"]), "Value": _VALUE, **_ANSWERS},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def _bodies(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the schemas of requests; a body has no field that not every backend gets."""
+    schemas: dict[str, Any] = _without_nul(found)
+    for model in BODIES.values():
+        body = schemas[model.__name__]
+        known = sorted(KNOWN_FIELDS - body["properties"].keys())
+        body["patternProperties"] = {f"^({'|'.join(known)})$": _ANY}
+        body["additionalProperties"] = _ONLY_NULL
+    return schemas
 
 
 def _without_nul(schema: Any) -> Any:
@@ -138,6 +150,10 @@ _EVENT: dict[str, Any] = {
 }
 _NO_NUL = r"^[^\u0000]*$"
 _ANY: dict[str, Any] = {"$ref": "#/components/schemas/Value"}
+_ONLY_NULL: dict[str, Any] = {
+    "type": "null",
+    "description": "Other fields are refused, but for those that `pass_fields` of a backend names.",
+}
 _VALUE: dict[str, Any] = {
     "description": "Any JSON value without the character U+0000, at most 64 levels deep.",
     "anyOf": [

@@ -1,0 +1,97 @@
+"""Which fields of a body in OpenAI's shape go to a backend: those that choose no model and no price."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from openai.types import completion_create_params, embedding_create_params
+from openai.types.chat import completion_create_params as chat_create_params
+
+from hocket.gateway.core.body_fields import (
+    CHOOSES_PRICE,
+    ENGINE_FIELDS,
+    OPENAI_FIELDS,
+    check_passed,
+    unusual_fields,
+)
+from hocket.gateway.core.configuration import parse
+from hocket.gateway.core.errors import FieldNotPassed
+from hocket.gateway.core.routing import CallFacts, View, choose
+from hocket.gateway.core.table import BackendSpec, ModelSpec, RoutingTable
+from hocket.schemas.messages import CallRequest, OpenAIBody
+
+URL = "http://127.0.0.1:8000/v1"
+
+
+def fields(**body: Any) -> frozenset[str]:
+    openai = OpenAIBody(path="chat/completions", body={"model": "m", "messages": [], **body})
+    return unusual_fields(
+        CallRequest(call_id="c", model="m", openai=openai, deadline_at_ms=1_800_000_000_000)
+    )
+
+
+def backend(name: str, *passed: str, **more: Any) -> BackendSpec:
+    more = {"kind": "openai", **more}
+    return BackendSpec(name, target="m-1", base_url=URL, pass_fields=frozenset(passed), **more)
+
+
+def test_it_is_decided_of_every_parameter_of_the_official_client() -> None:
+    bases = (
+        chat_create_params.CompletionCreateParamsBase,
+        chat_create_params.CompletionCreateParamsStreaming,
+        completion_create_params.CompletionCreateParamsBase,
+        completion_create_params.CompletionCreateParamsStreaming,
+        embedding_create_params.EmbeddingCreateParams,
+    )
+    official = {name for base in bases for name in base.__annotations__}
+    assert official == OPENAI_FIELDS | CHOOSES_PRICE
+    assert fields(**dict.fromkeys(OPENAI_FIELDS | ENGINE_FIELDS, "x")) == frozenset()
+    assert fields(**dict.fromkeys(CHOOSES_PRICE, "x")) == CHOOSES_PRICE
+    assert fields(service_tier=None) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "name",
+    "models fallbacks route provider plugins transforms service_tier web_search_options n_predict"
+    " use_beam_search priority base_url api_key extra_body".split(),
+)
+def test_a_field_that_may_choose_a_model_or_a_price_is_refused(name: str) -> None:
+    with pytest.raises(FieldNotPassed) as refused:
+        check_passed("m", fields(**{name: "x"}), [backend("a")])
+    assert refused.value.fields["field"] == name
+    assert "`pass_fields`" in str(refused.value)
+
+
+def test_a_backend_lets_through_what_its_configuration_says() -> None:
+    own = {"name": "a", "base_url": URL, "model": "m", "pass_fields": ["service_tier", "route"]}
+    (spec,) = parse({"m": {"backends": [own]}}, {}).backends_of("m")
+    check_passed("m", fields(service_tier="flex", route="x"), [spec])
+    with pytest.raises(FieldNotPassed, match="`models`"):
+        check_passed("m", fields(service_tier="flex", models=["x"]), [spec])
+    params = {"model": "openai/m", "allowed_openai_params": ["service_tier"]}
+    (spec,) = parse([{"model_name": "m", "litellm_params": params}], {}).backends_of("m")
+    assert spec.pass_fields == {"service_tier"}
+
+
+def test_a_backend_that_reads_no_such_field_takes_any() -> None:
+    check_passed("m", frozenset({"models"}), [backend("a", kind="function")])
+
+
+def test_a_call_goes_only_where_all_its_fields_may() -> None:
+    specs = (backend("a"), backend("b", "route", limit=1), backend("c", "route"))
+    table = RoutingTable({"m": ModelSpec(specs)})
+    call = CallFacts("m", fields=frozenset({"route"}))
+    decision = choose(table, call, View(0, in_flight={"b": 1}))
+    assert decision.chosen is not None
+    assert decision.chosen.name == "c"
+    assert decision.candidates[0].refused == "does not let `route` through"
+    plain = choose(table, replace(call, fields=frozenset()), View(0))
+    assert plain.chosen is not None
+    assert plain.chosen.name == "a"
+
+
+def test_a_field_with_a_name_that_cannot_be_printed_is_shown_all_the_same() -> None:
+    with pytest.raises(FieldNotPassed) as refused:
+        check_passed("m", fields(**{"\n" + "x" * 10_000: 1}), [backend("a")])
+    assert len(str(refused.value)) < 500
+    assert str(refused.value).isprintable()
