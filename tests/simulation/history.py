@@ -11,6 +11,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from hocket.coordinator.core.aborting import EventNotApplicable, aborted, reason_of
+from hocket.coordinator.core.claims import plausible
 from hocket.coordinator.core.commands import RecordAttempt
 from hocket.coordinator.core.decide import Decision, accept, decide, refuse, reject
 from hocket.coordinator.core.outlooks import Outlooks
@@ -98,7 +99,7 @@ class Replay:
 
     def apply(self, message: LogMessage) -> None:
         for event in read_log(message.kind, message.body):
-            self._event(event, message.at_ms)
+            self._event(plausible(event, message.at_ms), message.at_ms)
 
     def _event(self, event: LogEvent, at_ms: float) -> None:
         if isinstance(event, AttemptFinished) and event.step.startswith(FORGED_STEP):
