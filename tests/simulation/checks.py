@@ -16,6 +16,7 @@ from pydantic_core import from_json
 
 from hocket.coordinator.committer import AWAY
 from hocket.coordinator.core.records import RUN_COLUMNS, STEP_COLUMNS
+from hocket.coordinator.log_reader import stored_at_ms
 from hocket.coordinator.store import Batch
 from hocket.kit import events
 from hocket.kit.bus import ACK_TIMEOUT_S, BusUnavailable
@@ -92,6 +93,8 @@ class Checks:
         """The row with which each run ended, and by which epoch."""
         self._end_epochs: dict[str, int] = {}
         self._frozen: dict[str, dict[str, Any]] = {}
+        self._rejected: dict[str, float | None] = {}
+        """When the task was stored whose rejection a run's log holds."""
         self._told = Counter[str]()
         """How often the end of a run stands in EVENTS."""
         self._dispatches: set[str] = set()
@@ -190,6 +193,7 @@ class Checks:
         kind = stored.subject.rsplit(".", 1)[1]
         if kind == RunAccepted.kind:
             accepted = from_json(stored.data)
+            self._accepted_again(accepted)
             known = self._deadlines.get(accepted["run_id"], 0.0)
             self._deadlines[accepted["run_id"]] = max(known, accepted["deadline_at_ms"])
             return
@@ -202,6 +206,17 @@ class Checks:
             attempt = result.get("attempt", 0)  # what the cache answers has none
             name = ids.attempt_id(result["run_id"], result["step"], attempt)
             self._posted.setdefault(name, self._world.now_s)
+
+    def _accepted_again(self, accepted: dict[str, Any]) -> None:
+        """A key whose task was rejected may come with a new task: its run begins then."""
+        run_id = accepted["run_id"]
+        if accepted["rejected"] is not None:
+            self._rejected[run_id] = _task_of(accepted)
+            return
+        ended, before = self._ends.get(run_id), self._rejected.get(run_id)
+        if ended is not None and ended["status"] == "rejected" and before != _task_of(accepted):
+            del self._ends[run_id], self._end_epochs[run_id], self._frozen[run_id]
+            self._told[run_id] = 0
 
     def _log_lost(self, stored: Stored, why: str) -> None:
         self._tail_lost = True
@@ -609,6 +624,12 @@ class Checks:
         from simulation.nats_server import parse_headers
 
         return parse_headers(stored.headers) if stored.headers else {}
+
+
+def _task_of(accepted: dict[str, Any]) -> float | None:
+    """Return when the task of an accepted run was stored."""
+    ack = accepted["task_ack"]
+    return None if ack is None else stored_at_ms(ack)
 
 
 def _told_of(stored: Stored) -> str | None:

@@ -35,7 +35,7 @@ from simulation.world import Process, World
 Row = dict[str, Any]
 UNSTORABLE = "no-postgres-stores-this"
 """A row that holds this text is refused."""
-_RUN_FIXED = frozenset({"run_id", "partition", "tenant", "pipeline", "accepted_at", "input"})
+_RUN_FIXED = frozenset({"run_id", "partition", "tenant", "pipeline", "input"})
 _STEP_FIXED = frozenset({"run_id", "key", "path", "type"})
 
 
@@ -260,7 +260,7 @@ class Database:
         found = self.runs.get(row["run_id"])
         if found is None:
             self.runs[row["run_id"]] = row
-        elif found["finished_at"] is None:
+        elif found["finished_at"] is None or found["status"] == "rejected":
             found.update({name: row[name] for name in row if name not in _RUN_FIXED})
 
     def _close(self, run_id: str) -> None:
