@@ -38,8 +38,8 @@ import structlog
 import yaml
 from emulators import NotStarted, emulated
 
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
 
 SPEED = 100.0
 WINDOW_S = 20.0

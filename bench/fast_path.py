@@ -31,10 +31,10 @@ from aiohttp import web
 from gateway_overhead import BenchFailed, answering, free_port, percentile, process
 from overhead import machine_text
 
-from hocket.kit import clock
-from hocket.kit.bus import Bus
 from hocket.kit.embedded import EmbeddedServers
-from hocket.kit.streams import ensure_streams
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.streams import ensure_streams
+from hocket.kit.process import clock
 from hocket.schemas import subjects
 from hocket.schemas.messages import CallReply, CallRequest, ChatMessage, Priority
 

@@ -43,16 +43,16 @@ from overhead import (
     machine_text,
 )
 
-from hocket.coordinator.core.records import RUN_COLUMNS, STEP_COLUMNS, Row
-from hocket.coordinator.store import Batch, Store
-from hocket.coordinator.task_pull import TaskPull
-from hocket.kit import garbage
-from hocket.kit.bus import Bus
-from hocket.kit.database import connect_pool
+from hocket.coordinator.core.rows.records import RUN_COLUMNS, STEP_COLUMNS, Row
+from hocket.coordinator.intake.consumer import TaskPull
+from hocket.coordinator.storage.store import Batch, Store
 from hocket.kit.embedded import EmbeddedServers
-from hocket.kit.migrations import migrate
-from hocket.kit.streams import ensure_streams
-from hocket.kit.wire import Frame, header_of
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.protocol import Frame, header_of
+from hocket.kit.nats.streams import ensure_streams
+from hocket.kit.postgres.database import connect_pool
+from hocket.kit.postgres.migrations import migrate
+from hocket.kit.process import gc_tuning
 from hocket.schemas import subjects
 
 PIPELINE = "agent6"
@@ -213,7 +213,7 @@ async def coordinate(nats_url: str, database_url: str) -> None:
     request = {"stream_name": subjects.LOG, "config": config}
     await bus.api(f"CONSUMER.CREATE.{subjects.LOG}", request, timeout_ms=5_000)
     pull = TaskPull(bus, deliver=coordinator.task, room=lambda: ROOM)
-    garbage.settle()
+    gc_tuning.settle()
     await asyncio.gather(pull.run(), coordinator.commit())
 
 
@@ -273,7 +273,7 @@ async def work(nats_url: str, _database_url: str) -> None:
     await bus.api(f"CONSUMER.DURABLE.CREATE.{name}", request, timeout_ms=5_000)
     worker = Worker(bus)
     await worker.start()
-    garbage.settle()
+    gc_tuning.settle()
     await asyncio.Event().wait()
 
 

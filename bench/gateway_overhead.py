@@ -48,10 +48,10 @@ from typing import Any
 import uvloop
 import yaml
 
-from hocket.kit import clock
-from hocket.kit.bus import Bus
 from hocket.kit.embedded import EmbeddedServers
-from hocket.kit.streams import ensure_streams
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.streams import ensure_streams
+from hocket.kit.process import clock
 from hocket.schemas import subjects
 from hocket.schemas.messages import CallRequest, ChatMessage
 

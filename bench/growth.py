@@ -25,8 +25,8 @@ from typing import Any
 import asyncpg
 import structlog
 
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
 
 HERE = str(Path(__file__).resolve().parent)
 STEP = {"type": "python", "handler": "handlers:pass_along"}

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from hocket.workers.replay import Task, sleep
-from hocket.workers.runtime.context import Context
+from hocket.workers.runtime.execution.context import Context
 
 JOURNAL = "WORKFLOW_JOURNAL"
 """The variable that names the file in which handlers keep their journal."""

@@ -14,13 +14,13 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from hocket.coordinator.core.commands import CancelAttempt, Dispatch, EndRun, Wake
-from hocket.coordinator.core.deadlines import Estimate, lane_of, observe
-from hocket.coordinator.core.decide import Decision, accept, decide
-from hocket.coordinator.core.gate import Gate, Order
-from hocket.coordinator.core.outlooks import Outlooks
-from hocket.coordinator.core.precedence import Ready
-from hocket.coordinator.core.state import Run
+from hocket.coordinator.core.run.commands import CancelAttempt, Dispatch, EndRun, Wake
+from hocket.coordinator.core.run.decide import Decision, accept, decide
+from hocket.coordinator.core.run.state import Run
+from hocket.coordinator.core.scheduling.gate import Gate, Order
+from hocket.coordinator.core.scheduling.priority_queue import Ready
+from hocket.coordinator.core.time.deadlines import Estimate, lane_of, observe
+from hocket.coordinator.core.time.forecasts import Outlooks
 from hocket.schemas.ids import attempt_id
 from hocket.schemas.messages import (
     AttemptFinished,
@@ -32,7 +32,7 @@ from hocket.schemas.messages import (
 )
 from hocket.schemas.pipeline.plan import Plan
 from hocket.schemas.subjects import LANES
-from hocket.workers.runtime.lanes import WEIGHTS
+from hocket.workers.runtime.transport.lanes import WEIGHTS
 
 EPOCH_MS = 1_700_000_000_000.0
 WAY_MS = 1.0

@@ -32,9 +32,9 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from overhead import HERE, machine_text
 
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
-from hocket.kit.events import REPLY_TO
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
+from hocket.kit.nats.cloudevents import REPLY_TO
 from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
 

@@ -47,9 +47,9 @@ import yaml
 from overhead import HERE, machine_text
 from sleeping_model import METER
 
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
-from hocket.kit.events import IDEMPOTENCY_KEY
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
+from hocket.kit.nats.cloudevents import IDEMPOTENCY_KEY
 from hocket.schemas import subjects
 
 MEANS_MS = {"plan": 300.0, "research": 500.0, "enrich": 450.0, "draft": 1_200.0, "check": 300.0}

@@ -25,12 +25,12 @@ from faststream import AckPolicy
 from faststream.nats import JStream, NatsBroker, NatsMessage, PullSub
 from prometheus_client import CollectorRegistry
 
-from hocket.kit.bus import Bus
-from hocket.kit.database import connect_pool
 from hocket.kit.embedded import EmbeddedServers
-from hocket.kit.lifecycle import Health
-from hocket.kit.migrations import migrate
-from hocket.kit.streams import ensure_streams
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.streams import ensure_streams
+from hocket.kit.postgres.database import connect_pool
+from hocket.kit.postgres.migrations import migrate
+from hocket.kit.process.lifecycle import Health
 from hocket.ledger.intake import DURABLE, MAX_BATCH, Intake
 from hocket.ledger.metrics import LedgerMetrics
 from hocket.ledger.record import record_of

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from hocket.cli.platform import Platform
+from hocket.cli.local.platform import Platform
 from hocket.kit.embedded.errors import ServerStopped
 
 KIB_PER_MIB = 1024

@@ -31,9 +31,9 @@ from memory import Curve
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
-from hocket.kit.streams import EVENTS_DEDUP_WINDOW_S
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
+from hocket.kit.nats.streams import EVENTS_DEDUP_WINDOW_S
 from hocket.schemas import subjects
 
 TENANT = "default"

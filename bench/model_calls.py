@@ -38,9 +38,9 @@ from nats.aio.client import Client
 from overhead import HERE, TENANT, RunsMissing, check, children, cpu_s, machine_text, slots
 from quick_model import CALLS_FILE, COUNTER, INPUT_TOKENS, OUTPUT_TOKENS
 
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
-from hocket.kit.events import REPLY_TO
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
+from hocket.kit.nats.cloudevents import REPLY_TO
 from hocket.schemas import subjects
 
 PIPELINE = "calls"

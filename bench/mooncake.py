@@ -2,9 +2,9 @@
 
 The trace (Mooncake's conversations, one hour) has each request's length and the hashes of its 512-token
 blocks. Eight replicas, each with an LRU prefix cache of 5,000 blocks, prefill 8,000 tokens a second, one
-request after the other; decode is not modelled. What decides is `hocket.gateway.core.routing.choose`
-itself, with what the gateway knows: what it sent. The replicas here are separate objects with caches and
-queues of their own, and time to first token is what *they* take.
+request after the other; decode is not modelled. What decides is the
+gateway's own `routing`, with what the gateway knows: what it sent. The replicas here are separate
+objects with caches and queues of their own, and time to first token is what *they* take.
 
     .venv/bin/python bench/mooncake.py [--data FOLDER] [--replicas 8]
 
@@ -23,9 +23,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hocket.gateway.core.locality import PrefixCache, Prompt, ReplicaCache
-from hocket.gateway.core.routing import CallFacts, View, choose
-from hocket.gateway.core.table import BackendSpec, ModelSpec, RoutingTable
+from hocket.gateway.core.config.table import BackendSpec, ModelSpec, RoutingTable
+from hocket.gateway.core.routing.locality import PrefixCache, Prompt, ReplicaCache
+from hocket.gateway.core.routing.routing import CallFacts, View, choose
 
 BLOCK_TOKENS = 512
 CACHE_BLOCKS = 5_000

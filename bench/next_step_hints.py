@@ -25,8 +25,8 @@ import structlog
 import yaml
 from emulators import NotStarted, emulated
 
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
 
 PREFILL_TOKENS_PER_S = 8_000.0
 CHARS = 48_000

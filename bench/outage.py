@@ -35,9 +35,9 @@ from memory import Curve, children
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
-from hocket.cli.processes import get, health_url
+from hocket.cli.local.platform import Platform
+from hocket.cli.local.processes import get, health_url
+from hocket.cli.remote.api import Api
 from hocket.schemas import subjects
 
 TENANT = "default"

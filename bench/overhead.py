@@ -49,9 +49,9 @@ import uvloop
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
-from hocket.kit.events import REPLY_TO
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
+from hocket.kit.nats.cloudevents import REPLY_TO
 from hocket.schemas import subjects
 from hocket.workers.configuration import MAX_CONCURRENCY
 

@@ -26,8 +26,8 @@ import structlog
 from memory import Curve, memory_mib
 from nats.aio.client import Client
 
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
 from hocket.schemas import subjects
 from hocket.schemas.messages import SignalReceived
 

@@ -31,9 +31,9 @@ import structlog
 import yaml
 from aiohttp import web
 
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
-from hocket.cli.processes import health_url
+from hocket.cli.local.platform import Platform
+from hocket.cli.local.processes import health_url
+from hocket.cli.remote.api import Api
 
 HERE = Path(__file__).resolve().parent
 FAST_S = 0.02

@@ -55,9 +55,9 @@ import yaml
 from hop_simulation import Ended, Simulation, Task
 from overhead import HERE, machine_text
 
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
-from hocket.kit.events import DEADLINE_MS, IDEMPOTENCY_KEY
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
+from hocket.kit.nats.cloudevents import DEADLINE_MS, IDEMPOTENCY_KEY
 from hocket.schemas import subjects
 from hocket.schemas.pipeline.plan import compile_pipeline
 

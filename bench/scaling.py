@@ -22,8 +22,8 @@ import structlog
 import uvloop
 from overhead import HERE, TENANT, WORKLOADS, Load, Round, check, machine_text
 
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
 
 WORKLOAD = "agent6"
 COORDINATOR = "hocket.coordinator"

@@ -31,8 +31,8 @@ import structlog
 import uvloop
 from overhead import HERE, TENANT, WORKLOADS, Load, Round, check, cpu_s, machine_text
 
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
 
 WORKLOAD = "agent6"
 ADAPTERS = Path(HERE) / "adapters"

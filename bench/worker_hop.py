@@ -19,9 +19,9 @@ from pathlib import Path
 
 from nats.aio.msg import Msg
 
-from hocket.kit.bus import Bus
 from hocket.kit.embedded import EmbeddedServers
-from hocket.kit.streams import ensure_streams
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.streams import ensure_streams
 from hocket.schemas import ids, subjects
 from hocket.schemas.messages import AttemptFinished, Priority, StepRequested, read_log
 

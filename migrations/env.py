@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the revisions on the connection that `hocket.kit.migrations` hands in."""
+"""Alembic's entry: runs the revisions on the connection of `hocket.kit.postgres.migrations`."""
 
 from alembic import context
 

@@ -17,14 +17,14 @@ import nats
 import pytest
 from hypothesis import settings
 
-from hocket.kit.bus import Bus
 from hocket.kit.embedded import EmbeddedServers
-from hocket.kit.streams import ensure_streams
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.streams import ensure_streams
 
 settings.register_profile("house", deadline=None)  # a shared machine is slow at times, not wrong
 settings.load_profile("house")
 
-MIGRATIONS_MODULE = "hocket.kit.migrations"
+MIGRATIONS_MODULE = "hocket.kit.postgres.migrations"
 TEMPLATE = "test_template"
 SERVER_TIMEOUT_S = 10.0
 

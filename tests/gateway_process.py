@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from hocket.kit.bus import Bus
+from hocket.kit.nats.bus import Bus
 from hocket.schemas import subjects
 from hocket.schemas.messages import CallReply, CallRequest, UsageRecord
 

@@ -15,7 +15,7 @@ from tritonclient.grpc.service_pb2_grpc import (
     add_GRPCInferenceServiceServicer_to_server,
 )
 
-from hocket.gateway.core.tensors import Tensor, decoded, encoded
+from hocket.gateway.core.protocols.tensors import Tensor, decoded, encoded
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 INPUTS = {"TEXT": ("BYTES", (-1, 1))}

@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from hocket.gateway.backends.protocol import BackendBroken, Chunk, Chunks
-from hocket.gateway.calls import Calls
-from hocket.gateway.cancellation import Cancellation
-from hocket.gateway.core.configuration import parse
-from hocket.gateway.routes import Routes
-from hocket.gateway.served import ServedBackend
+from hocket.gateway.calls.cancellation import Cancellation
+from hocket.gateway.calls.lifecycle import Calls
+from hocket.gateway.config.backend_pool import ServedBackend
+from hocket.gateway.config.routes import Routes
+from hocket.gateway.core.config.configuration import parse
 from hocket.schemas.messages import (
     Attribution,
     CallOpened,

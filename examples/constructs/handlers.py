@@ -7,7 +7,7 @@ from typing import Any
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.messages import CallRequest, Completion
 from hocket.workers.errors import Retryable
-from hocket.workers.runtime.context import Context
+from hocket.workers.runtime.execution.context import Context
 
 
 class SourceClosed(HocketError):

@@ -1,6 +1,6 @@
 """platform: see migrations/sql/0001_platform.up.sql."""
 
-from hocket.kit.migrations import run_sql as run
+from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0001"
 down_revision = None

@@ -1,6 +1,6 @@
 """reports: see migrations/sql/0002_reports.up.sql."""
 
-from hocket.kit.migrations import run_sql as run
+from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0002"
 down_revision = "0001"

@@ -1,6 +1,6 @@
 """blobs: see migrations/sql/0003_blobs.up.sql."""
 
-from hocket.kit.migrations import run_sql as run
+from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0003"
 down_revision = "0002"

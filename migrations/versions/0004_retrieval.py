@@ -1,6 +1,6 @@
 """retrieval: see migrations/sql/0004_retrieval.up.sql."""
 
-from hocket.kit.migrations import run_sql as run
+from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0004"
 down_revision = "0003"

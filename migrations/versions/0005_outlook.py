@@ -1,6 +1,6 @@
 """outlook: see migrations/sql/0005_outlook.up.sql."""
 
-from hocket.kit.migrations import run_sql as run
+from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0005"
 down_revision = "0004"

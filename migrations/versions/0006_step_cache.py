@@ -1,6 +1,6 @@
 """step_cache: see migrations/sql/0006_step_cache.up.sql."""
 
-from hocket.kit.migrations import run_sql as run
+from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0006"
 down_revision = "0005"

@@ -1,6 +1,6 @@
 """critical_path: see migrations/sql/0007_critical_path.up.sql."""
 
-from hocket.kit.migrations import run_sql as run
+from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0007"
 down_revision = "0006"

@@ -1,6 +1,6 @@
 """ownership: see migrations/sql/0008_ownership.up.sql."""
 
-from hocket.kit.migrations import run_sql as run
+from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0008"
 down_revision = "0007"

@@ -1,6 +1,6 @@
 """spend_kinds: see migrations/sql/0009_spend_kinds.up.sql."""
 
-from hocket.kit.migrations import run_sql as run
+from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0009"
 down_revision = "0008"

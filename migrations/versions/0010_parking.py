@@ -1,6 +1,6 @@
 """parking: see migrations/sql/0010_parking.up.sql."""
 
-from hocket.kit.migrations import run_sql as run
+from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0010"
 down_revision = "0009"

@@ -1,6 +1,6 @@
 """open_calls: see migrations/sql/0011_open_calls.up.sql."""
 
-from hocket.kit.migrations import run_sql as run
+from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0011"
 down_revision = "0010"

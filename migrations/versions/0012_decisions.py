@@ -1,6 +1,6 @@
 """decisions: see migrations/sql/0012_decisions.up.sql."""
 
-from hocket.kit.migrations import run_sql as run
+from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0012"
 down_revision = "0011"

@@ -1,6 +1,6 @@
 """batches: see migrations/sql/0013_batches.up.sql."""
 
-from hocket.kit.migrations import run_sql as run
+from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0013"
 down_revision = "0012"

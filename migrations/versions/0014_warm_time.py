@@ -1,6 +1,6 @@
 """warm time: see migrations/sql/0014_warm_time.up.sql."""
 
-from hocket.kit.migrations import run_sql as run
+from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0014"
 down_revision = "0013"

@@ -1,6 +1,6 @@
 """told mark: see migrations/sql/0015_told_mark.up.sql."""
 
-from hocket.kit.migrations import run_sql as run
+from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0015"
 down_revision = "0014"

@@ -1,6 +1,6 @@
 """tenants: see migrations/sql/0016_tenants.up.sql."""
 
-from hocket.kit.migrations import run_sql as run
+from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0016"
 down_revision = "0015"

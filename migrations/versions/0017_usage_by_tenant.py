@@ -1,6 +1,6 @@
 """usage by tenant: see migrations/sql/0017_usage_by_tenant.up.sql."""
 
-from hocket.kit.migrations import run_sql as run
+from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0017"
 down_revision = "0016"

@@ -1,6 +1,6 @@
 """retention: see migrations/sql/0018_retention.up.sql."""
 
-from hocket.kit.migrations import run_sql as run
+from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0018"
 down_revision = "0017"

@@ -1,6 +1,6 @@
 """platform key: see migrations/sql/0019_platform_key.up.sql."""
 
-from hocket.kit.migrations import run_sql as run
+from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0019"
 down_revision = "0018"

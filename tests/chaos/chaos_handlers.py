@@ -8,7 +8,7 @@ from typing import Any
 from chaos import journal
 from hocket.schemas.messages import CallRequest, Completion
 from hocket.workers.errors import Retryable
-from hocket.workers.runtime.context import Context
+from hocket.workers.runtime.execution.context import Context
 
 TAKES_S = 0.03
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chaos.plan import FREEZE, KILL, REWIND, SERVERS, TERM, Fault
-from hocket.cli.errors import ProcessNotReady
-from hocket.cli.platform import Platform
+from hocket.cli.local.platform import Platform
+from hocket.cli.terminal.errors import ProcessNotReady
 from hocket.schemas import subjects
 
 MAX_AT_ONCE = 2

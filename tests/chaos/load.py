@@ -18,8 +18,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from chaos.pipelines import PIPELINES, STARTED
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import HocketError
 

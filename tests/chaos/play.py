@@ -19,8 +19,8 @@ from chaos.load import TENANT, Load, connected
 from chaos.pipelines import PIPELINES
 from chaos.plan import MAX_FREEZE_S, Fault, faults
 from chaos.verdict import Verdict, gather, judge
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
 
 COORDINATORS = 2
 WORKERS = 2

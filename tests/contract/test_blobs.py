@@ -9,7 +9,7 @@ import pytest
 
 from hocket.kit import blobs
 from hocket.kit.blobs import BlobStore, BlobTooLarge, BlobUnknown, FileBlobs, PostgresBlobs
-from hocket.kit.database import connect_pool
+from hocket.kit.postgres.database import connect_pool
 
 DATA = b"\x00\xffa long value" * 1_000
 HASH = hashlib.sha256(DATA).hexdigest()

@@ -23,9 +23,9 @@ from hocket.gateway.backends.protocol import (
     BackendUnreachable,
     Chunk,
 )
+from hocket.gateway.core.config.table import BackendSpec
 from hocket.gateway.core.errors import RoutingInvalid
-from hocket.gateway.core.table import BackendSpec
-from hocket.gateway.core.triton import TritonOptions
+from hocket.gateway.core.protocols.triton import TritonOptions
 from hocket.schemas.errors import HocketError, InvalidInput
 from hocket.schemas.messages import CallRequest, ChatMessage, Completion, Document, OpenAIBody
 from mock_triton import Failure, Triton, running_triton

@@ -12,11 +12,11 @@ import pytest
 from nats.js.api import AckPolicy, ConsumerConfig
 from nats.js.errors import APIError, NotFoundError
 
-from hocket.coordinator import log_reader
-from hocket.coordinator.log_reader import LogMessage, LogReader
-from hocket.kit.bucket import Bucket, RevisionPassed
-from hocket.kit.bus import Bus, BusUnavailable
-from hocket.kit.streams import ensure_streams
+from hocket.coordinator.partition import log_reader
+from hocket.coordinator.partition.log_reader import LogMessage, LogReader
+from hocket.kit.nats.bus import Bus, BusUnavailable
+from hocket.kit.nats.kv import Bucket, RevisionPassed
+from hocket.kit.nats.streams import ensure_streams
 from hocket.schemas import subjects
 
 Scene = Callable[[str], Awaitable[None]]

@@ -11,13 +11,13 @@ import asyncpg
 import pytest
 from immutables import Map
 
-from hocket.coordinator.cache_store import CacheStore, Filling
-from hocket.coordinator.core.commands import LookUpCache, RecordAttempt, ReleaseCache
-from hocket.coordinator.core.deadlines import Estimate
-from hocket.coordinator.core.records import attempt_row, run_row, step_row
-from hocket.coordinator.core.state import Link, Role, Run, RunStatus, Step, StepState
-from hocket.coordinator.store import Batch, PartitionLost, Store
-from hocket.coordinator.untold import Told
+from hocket.coordinator.core.rows.records import attempt_row, run_row, step_row
+from hocket.coordinator.core.run.commands import LookUpCache, RecordAttempt, ReleaseCache
+from hocket.coordinator.core.run.notification_watermark import Told
+from hocket.coordinator.core.run.state import Link, Role, Run, RunStatus, Step, StepState
+from hocket.coordinator.core.time.deadlines import Estimate
+from hocket.coordinator.storage.cache_store import CacheStore, Filling
+from hocket.coordinator.storage.store import Batch, PartitionLost, Store
 from hocket.schemas.messages import Priority
 from simulation.cache_tables import CacheTables, SimulatedCacheStore
 from simulation.database import Database, SimulatedStore
@@ -340,7 +340,7 @@ def test_estimates_and_outlooks_are_kept(play: Play) -> None:
 
 
 def asks(run_id: str, *, ttl_ms: float = 60_000, claim_ms: float = 60_000) -> LookUpCache:
-    from hocket.kit.clock import now_ms
+    from hocket.kit.process.clock import now_ms
 
     return LookUpCache(
         key="k",

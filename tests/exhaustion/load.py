@@ -11,7 +11,7 @@ import asyncpg
 import nats
 from nats.aio.client import Client
 
-from hocket.cli.platform import Platform
+from hocket.cli.local.platform import Platform
 from hocket.schemas import ids, subjects
 
 TENANT = "default"

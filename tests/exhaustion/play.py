@@ -27,9 +27,9 @@ from exhaustion.shortages import (
     Shortage,
 )
 from exhaustion.small_disk import SmallDisk
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
-from hocket.cli.processes import get, health_url
+from hocket.cli.local.platform import Platform
+from hocket.cli.local.processes import get, health_url
+from hocket.cli.remote.api import Api
 
 DISK_MIB = 256
 MIN_FREE_MIB = 40

@@ -17,7 +17,7 @@ import nats
 from nats.aio.client import Client
 
 from exhaustion.small_disk import SmallDisk
-from hocket.cli.platform import Platform
+from hocket.cli.local.platform import Platform
 
 SPARE_HANDLES = 1
 SPARE_BYTES = 0

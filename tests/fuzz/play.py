@@ -24,10 +24,10 @@ import yaml
 from forger import Forger
 from fuzz.load import COST_USD, PIPELINES, PRICE_USD_PER_MTOK, SLO_MS, Load
 from fuzz.messages import TENANT, Corpus, draw
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
-from hocket.kit.bus import Bus
-from hocket.kit.wire import Frame
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.protocol import Frame
 
 COORDINATORS = 2
 PARTITIONS = 4

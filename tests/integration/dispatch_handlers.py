@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from hocket.workers.runtime.context import Context
+from hocket.workers.runtime.execution.context import Context
 
 
 async def nap(given: Any, context: Context) -> Any:

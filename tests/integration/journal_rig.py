@@ -13,9 +13,9 @@ from typing import Any
 import asyncpg
 import yaml
 
-from hocket.cli.api import Api
-from hocket.cli.errors import ApiRefused
-from hocket.cli.platform import Platform
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
+from hocket.cli.terminal.errors import ApiRefused
 
 BOUND_S = 40
 PARTITIONS = 4

@@ -5,7 +5,7 @@ from typing import Any
 
 from hocket.schemas.messages import CallRequest, Completion
 from hocket.workers.errors import Retryable
-from hocket.workers.runtime.context import Context
+from hocket.workers.runtime.execution.context import Context
 
 HANGING = 2
 """Calls that must hang before the winner is answered."""

@@ -15,9 +15,9 @@ from prometheus_client import CollectorRegistry
 
 from hocket.admin.app import make_app
 from hocket.admin.context import Context
-from hocket.kit.bus import Bus
-from hocket.kit.database import connect_pool
-from hocket.kit.streams import ensure_streams
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.streams import ensure_streams
+from hocket.kit.postgres.database import connect_pool
 
 MAX_TASK_BYTES = 4_096
 PARTITIONS = 4

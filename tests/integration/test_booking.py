@@ -7,12 +7,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gateway_process import opened, records
-from hocket.gateway.booking import MAX_RECORDS, Booking
+from hocket.gateway.accounting.booking import MAX_RECORDS, Booking
+from hocket.gateway.accounting.journal_recovery import Salvage
+from hocket.gateway.accounting.usage_journal import UsageJournal
 from hocket.gateway.metrics import GatewayMetrics
-from hocket.gateway.salvage import Salvage
-from hocket.gateway.usage_journal import UsageJournal
-from hocket.kit.bus import Bus, BusUnavailable
-from hocket.kit.streams import ensure_streams
+from hocket.kit.nats.bus import Bus, BusUnavailable
+from hocket.kit.nats.streams import ensure_streams
 from hocket.schemas import subjects
 from hocket.schemas.messages import Attribution, CallOpened, UsageRecord
 

@@ -11,8 +11,8 @@ import pytest
 from rest_rig import Rest, running_rest
 
 from gateway_process import Gateway, running_gateway
-from hocket.kit.bus import Bus
-from hocket.kit.streams import ensure_streams
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.streams import ensure_streams
 
 JSON = {"Content-Type": "application/json"}
 SPEC = {"pipeline": "evil", "nodes": {"a": {"type": "python", "handler": "subprocess:run"}}}

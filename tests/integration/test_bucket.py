@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from hocket.kit.bucket import Bucket, RevisionPassed
-from hocket.kit.bus import Bus
 from hocket.kit.embedded import EmbeddedServers
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.kv import Bucket, RevisionPassed
 
 BOUND_S = 20
 NAME = "leases"

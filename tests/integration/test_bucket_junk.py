@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from forger import Forger, head_of
-from hocket.coordinator.core import lease_records
-from hocket.coordinator.core.lease_records import MEMBER, PARTITION
-from hocket.coordinator.ownership import Ownership
-from hocket.gateway.company import Company
-from hocket.gateway.core import company_records
-from hocket.kit.bucket import Bucket
-from hocket.kit.bus import Bus
-from hocket.kit.lifecycle import Health
+from hocket.coordinator.core.scheduling import lease_records
+from hocket.coordinator.core.scheduling.lease_records import MEMBER, PARTITION
+from hocket.coordinator.ownership.leases import Ownership
+from hocket.gateway.capacity.membership import Company
+from hocket.gateway.core.routing import membership_records
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.kv import Bucket
+from hocket.kit.process.lifecycle import Health
 from hocket.schemas import subjects
 
 BOUND_S = 20
@@ -193,12 +193,12 @@ GATEWAY_JUNK = (
 async def test_junk_of_gateways_is_no_entry(key: str, junk: bytes) -> None:
     if key == "member.ghost" and junk == b"{}":
         return  # a sign of life
-    assert company_records.expected(key, None)
-    assert not company_records.expected(key, junk)
+    assert membership_records.expected(key, None)
+    assert not membership_records.expected(key, junk)
 
 
 async def test_junk_leaves_the_company_as_it_is(bus: Bus, nats_url: str) -> None:
-    bucket = Bucket(bus, subjects.GATEWAYS, expected=company_records.expected)
+    bucket = Bucket(bus, subjects.GATEWAYS, expected=membership_records.expected)
     company = Company(bucket, Health(), name="me")
     prefix = f"$KV.{subjects.GATEWAYS}.".encode()
     stopping = asyncio.Event()

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from nats.aio.msg import Msg
 
-from hocket.kit import dead_letters
-from hocket.kit.bus import Bus, PublishRefused
 from hocket.kit.embedded import EmbeddedServers, NatsServer
-from hocket.kit.streams import StreamRefused, ensure_streams, stream_configs
+from hocket.kit.nats import dead_letters
+from hocket.kit.nats.bus import Bus, PublishRefused
+from hocket.kit.nats.streams import StreamRefused, ensure_streams, stream_configs
 from hocket.schemas import subjects
 from hocket.schemas.errors import ErrorInfo, PayloadTooLarge
 

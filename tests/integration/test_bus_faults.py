@@ -11,10 +11,10 @@ import pytest
 from nats.aio.msg import Msg
 from structlog.testing import capture_logs
 
-from hocket.kit import bus as bus_module
-from hocket.kit.bus import Bus, BusUnavailable, PublishRefused
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.embedded.ports import LOOPBACK
+from hocket.kit.nats import bus as bus_module
+from hocket.kit.nats.bus import Bus, BusUnavailable, PublishRefused
 from hocket.schemas.errors import PayloadTooLarge
 
 BOUND_S = 20

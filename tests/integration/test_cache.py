@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from journal_rig import BOUND_S, PARTITIONS, Rig, command, journal_rig, until
 
-from hocket.cli.api import Api
+from hocket.cli.remote.api import Api
 from hocket.schemas import ids
 
 HOUR_MS = 3_600_000

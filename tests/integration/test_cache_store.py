@@ -8,10 +8,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from hocket.coordinator.cache_store import Answer, CacheStore, Filling
-from hocket.coordinator.core.commands import LookUpCache, ReleaseCache
-from hocket.kit.clock import now_ms
-from hocket.kit.database import connect_pool
+from hocket.coordinator.core.run.commands import LookUpCache, ReleaseCache
+from hocket.coordinator.storage.cache_store import Answer, CacheStore, Filling
+from hocket.kit.postgres.database import connect_pool
+from hocket.kit.process.clock import now_ms
 
 HOUR_MS = 3_600_000.0
 

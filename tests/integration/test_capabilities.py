@@ -7,13 +7,17 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from hocket.cli.capability_key import kept_key
+from hocket.cli.local.capability_key import kept_key
+from hocket.gateway.api.nats import NatsDoor
 from hocket.gateway.core.errors import CallNotAttributable
-from hocket.gateway.nats_door import NatsDoor
-from hocket.kit.bucket import Bucket
-from hocket.kit.bus import Bus
-from hocket.kit.platform_key import CapabilityKeyInvalid, capabilities_of, platform_capabilities
-from hocket.kit.settings import Settings
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.kv import Bucket
+from hocket.kit.process.capability_key import (
+    CapabilityKeyInvalid,
+    capabilities_of,
+    platform_capabilities,
+)
+from hocket.kit.process.settings import Settings
 from hocket.schemas.capabilities import SEAL, Capabilities
 from hocket.schemas.messages import Attribution, CallRequest
 

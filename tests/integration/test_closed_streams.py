@@ -13,8 +13,8 @@ import pytest
 from aiohttp import web
 
 from gateway_process import BOUND_S, Gateway, running_gateway
-from hocket.kit.bus import Bus
-from hocket.kit.streams import ensure_streams
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.streams import ensure_streams
 from hocket.schemas import subjects
 from hocket.schemas.messages import UsageRecord
 from mock_upstream import Upstream, delta, running_upstream

@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from construct_pages import EXAMPLES, PAGES, ROOT, Session, sessions
-from hocket.cli.api import Api
 from hocket.cli.app import app
-from hocket.cli.platform import Platform
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
 
 BOUND_S = 30.0
 POLL_S = 0.02

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from hocket.cli.api import Api
-from hocket.cli.errors import ApiRefused
-from hocket.cli.platform import Platform
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
+from hocket.cli.terminal.errors import ApiRefused
 
 ECHO = {"type": "python", "handler": "construct_handlers:echo"}
 FAIL = {"type": "python", "handler": "construct_handlers:fail"}

@@ -19,9 +19,9 @@ import asyncpg
 import nats
 import pytest
 
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
-from hocket.cli.processes import get, health_url
+from hocket.cli.local.platform import Platform
+from hocket.cli.local.processes import get, health_url
+from hocket.cli.remote.api import Api
 from hocket.schemas import ids, subjects
 
 BOUND_S = 90

@@ -10,23 +10,23 @@ from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
 from forger import Forger, head_of
-from hocket.coordinator.catalog import PipelineUnknown
-from hocket.coordinator.core.backlog import Backlog
-from hocket.coordinator.core.gate import Gate
-from hocket.coordinator.durations import Durations
-from hocket.coordinator.intake import Intake
-from hocket.coordinator.load import Load
+from hocket.coordinator.core.scheduling.backlog import Backlog
+from hocket.coordinator.core.scheduling.gate import Gate
+from hocket.coordinator.dispatch.workload import Load
+from hocket.coordinator.intake.intake import Intake
 from hocket.coordinator.metrics import CoordinatorMetrics
-from hocket.kit import dead_letters, letter_budget
-from hocket.kit.bus import Bus
-from hocket.kit.dead_letters import DeadLetterForeign, DeadLetterSettled, DeadLetterUnknown
-from hocket.kit.lifecycle import Health
-from hocket.kit.wire import Frame
+from hocket.coordinator.storage.duration_stats import Durations
+from hocket.coordinator.storage.pipeline_catalog import PipelineUnknown
+from hocket.kit.nats import dead_letters, letter_budget
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.dead_letters import DeadLetterForeign, DeadLetterSettled, DeadLetterUnknown
+from hocket.kit.nats.protocol import Frame
+from hocket.kit.process.lifecycle import Health
 from hocket.schemas import subjects
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import StepRequested
-from hocket.workers.runtime import poison
-from hocket.workers.runtime.delivery import Delivery
+from hocket.workers.runtime.execution import undeliverable
+from hocket.workers.runtime.transport.delivery import Delivery
 
 BOUND_S = 60
 TAKEN = 3
@@ -193,19 +193,19 @@ async def test_a_flood_of_steps_makes_a_bounded_number_of_letters_and_every_run_
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(letter_budget, "LETTERS", 5)
-    monkeypatch.setattr(poison, "letters", letter_budget.LetterBudget())
+    monkeypatch.setattr(undeliverable, "letters", letter_budget.LetterBudget())
     monkeypatch.setattr(letter_budget, "LETTERS_PER_S", 0)
     with pytest.raises(ValidationError) as raised:
         StepRequested.model_validate_json(STEP)
     for number in range(20):
         body = STEP.replace(b"r1", b"r%d" % number)
         frame = Frame(subjects.step("python", "normal"), "_INBOX.none", body, b"")
-        await poison.bury_malformed(bus, frame, raised.value, "w")
+        await undeliverable.bury_malformed(bus, frame, raised.value, "w")
     known = Delivery(count=20, stream_seq=1, sent_at_ms=0.0, pending=0)
-    await poison.bury_undeliverable(bus, frame, known, "w")
+    await undeliverable.bury_undeliverable(bus, frame, known, "w")
     codes = Counter(letter.error.code for letter in await dead_letters.list_(bus))
     assert codes == {"step_malformed": 5, "step_undeliverable": 1}
-    assert poison.letters.unkept == 15
+    assert undeliverable.letters.unkept == 15
     assert (await bus.js.stream_info(subjects.LOG)).state.messages == 20
 
 

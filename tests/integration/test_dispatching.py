@@ -14,10 +14,10 @@ import yaml
 from nats.aio.msg import Msg
 from worker_rig import Rig, eventually
 
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
-from hocket.cli.processes import health_url
-from hocket.kit.bus import Bus
+from hocket.cli.local.platform import Platform
+from hocket.cli.local.processes import health_url
+from hocket.cli.remote.api import Api
+from hocket.kit.nats.bus import Bus
 from hocket.schemas import subjects
 from hocket.schemas.messages import WorkerAnnounced
 

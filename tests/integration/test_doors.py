@@ -15,9 +15,9 @@ import asyncpg
 import nats
 import pytest
 
-from hocket.cli.api import Api
-from hocket.cli.errors import ApiRefused
-from hocket.cli.platform import Platform
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
+from hocket.cli.terminal.errors import ApiRefused
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import HocketError
 

@@ -12,15 +12,15 @@ import pytest
 from nats.aio.msg import Msg
 from prometheus_client import CollectorRegistry
 
-from hocket.coordinator import partition as module
-from hocket.coordinator.cache_store import CacheStore
 from hocket.coordinator.coordinator import Coordinator
 from hocket.coordinator.metrics import CoordinatorMetrics
-from hocket.coordinator.store import Store
-from hocket.kit import dead_letters
-from hocket.kit.bucket import Bucket
-from hocket.kit.bus import Bus
-from hocket.kit.lifecycle import Health
+from hocket.coordinator.partition import partition as module
+from hocket.coordinator.storage.cache_store import CacheStore
+from hocket.coordinator.storage.store import Store
+from hocket.kit.nats import dead_letters
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.kv import Bucket
+from hocket.kit.process.lifecycle import Health
 from hocket.schemas import ids, subjects
 from hocket.schemas.messages import AttemptFinished, StepRequested, encoded
 
@@ -190,7 +190,7 @@ async def test_a_run_that_cannot_even_be_ended_by_the_rules_is_closed(
         module, "decide", raising(module.decide, AssertionError("a bug"), is_result_of_default)
     )
     monkeypatch.setattr(
-        "hocket.coordinator.core.ending.critical_path",
+        "hocket.coordinator.core.run.ending.critical_path",
         raising(
             lambda u, at_ms: (), AssertionError("too"), lambda u, at_ms: u.run.tenant != "acme"
         ),

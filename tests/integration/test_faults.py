@@ -14,8 +14,8 @@ import pytest
 import yaml
 from nats.js.errors import NotFoundError
 
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
 from hocket.schemas import ids, subjects
 
 RUNS = 8

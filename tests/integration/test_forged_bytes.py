@@ -7,8 +7,8 @@ import pytest
 from nats.aio.msg import Msg
 
 from forger import Forger, head_of
-from hocket.kit.bus import Bus
-from hocket.kit.wire import Frame
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.protocol import Frame
 
 BOUND_S = 20
 HEADS = (

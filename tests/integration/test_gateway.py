@@ -12,9 +12,9 @@ import pytest
 from nats.aio.msg import Msg
 
 from gateway_process import call, records, running_gateway
-from hocket.kit import clock
-from hocket.kit.bus import Bus
 from hocket.kit.embedded import EmbeddedServers
+from hocket.kit.nats.bus import Bus
+from hocket.kit.process import clock
 from hocket.schemas import subjects
 from hocket.schemas.messages import (
     Attribution,

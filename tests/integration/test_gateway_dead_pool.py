@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from gateway_process import call, records, running_gateway
-from hocket.kit import clock
-from hocket.kit.bus import Bus
+from hocket.kit.nats.bus import Bus
+from hocket.kit.process import clock
 from hocket.schemas.messages import Attribution, CallReply, CallRequest, ChatMessage
 from mock_upstream import Upstream, running_upstream
 

@@ -15,9 +15,9 @@ import aiohttp
 import pytest
 
 from gateway_process import BOUND_MS, BOUND_S, Gateway, opened, records, running_gateway
-from hocket.kit.bus import Bus
 from hocket.kit.embedded import EmbeddedServers
-from hocket.kit.streams import ensure_streams
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.streams import ensure_streams
 from hocket.schemas import subjects
 from mock_upstream import Upstream, running_upstream
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from gateway_process import Gateway, call, opened, records, running_gateway
-from hocket.kit import clock
-from hocket.kit.bus import Bus
 from hocket.kit.embedded import EmbeddedServers
-from hocket.kit.streams import ensure_streams
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.streams import ensure_streams
+from hocket.kit.process import clock
 from hocket.schemas import subjects
 from hocket.schemas.messages import Attribution, CallReply, CallRequest, ChatMessage
 from mock_upstream import Upstream, running_upstream

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from gateway_process import BOUND_MS, BOUND_S, call, records, running_gateway
-from hocket.kit import clock
-from hocket.kit.bus import Bus
 from hocket.kit.embedded import EmbeddedServers
-from hocket.kit.streams import ensure_streams
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.streams import ensure_streams
+from hocket.kit.process import clock
 from hocket.schemas import subjects
 from hocket.schemas.messages import (
     BackendControl,

@@ -20,10 +20,10 @@ from openai import AsyncOpenAI, OpenAI
 from gateway_process import BOUND_S, Gateway, records, running_gateway
 from hocket.emulator.configuration import parse
 from hocket.emulator.running import running
-from hocket.gateway.core.access import hashed
-from hocket.kit.bus import Bus
+from hocket.gateway.core.config.access import hashed
 from hocket.kit.embedded import EmbeddedServers
-from hocket.kit.streams import ensure_streams
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.streams import ensure_streams
 from hocket.schemas.messages import UsageRecord
 from mock_upstream import Upstream, delta, running_upstream
 

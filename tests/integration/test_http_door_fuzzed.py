@@ -8,9 +8,9 @@ import pytest
 from contract_rig import TIMEOUT_S, check, document
 
 from gateway_process import running_gateway
-from hocket.gateway.http_door import identity
-from hocket.kit.bus import Bus
-from hocket.kit.streams import ensure_streams
+from hocket.gateway.api.http import identity
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.streams import ensure_streams
 from mock_upstream import running_upstream
 
 MIN_REQUESTS = 150

@@ -10,9 +10,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from hocket.kit import database
-from hocket.kit.database import connect_pool, feel_pulse
 from hocket.kit.embedded import EmbeddedServers
+from hocket.kit.postgres import database
+from hocket.kit.postgres.database import connect_pool, feel_pulse
 
 BOUND_S = 60
 SHORT_S = 0.3

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
 
 NAP = {"type": "python", "handler": "dispatch_handlers:nap"}
 BOUND_S = 30

@@ -13,8 +13,8 @@ import nats
 import pytest
 import yaml
 
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
 from hocket.schemas import ids, subjects
 
 RUNS = 8

@@ -14,8 +14,8 @@ import nats
 import pytest
 from nats.aio.client import Client
 
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import CancelRequested, encoded

@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from nats.js.errors import NotFoundError
 from prometheus_client import CollectorRegistry
 
-from hocket.gateway.core.price import Prices, cost
-from hocket.kit import dead_letters
-from hocket.kit.bus import Bus
-from hocket.kit.database import connect_pool
+from hocket.gateway.core.budgets.price import Prices, cost
 from hocket.kit.embedded import EmbeddedServers
-from hocket.kit.lifecycle import Health
+from hocket.kit.nats import dead_letters
+from hocket.kit.nats.bus import Bus
+from hocket.kit.postgres.database import connect_pool
+from hocket.kit.process.lifecycle import Health
 from hocket.ledger.intake import ANNOUNCED, BOOKED, DURABLE, Intake
 from hocket.ledger.metrics import LedgerMetrics
 from hocket.ledger.store import sweep
@@ -367,9 +367,9 @@ async def as_they_came(pool: asyncpg.Pool) -> list[str]:
 KILLED_BEFORE_ACK = """
 import asyncio, os, signal, sys
 from prometheus_client import CollectorRegistry
-from hocket.kit.bus import Bus
-from hocket.kit.database import connect_pool
-from hocket.kit.lifecycle import Health
+from hocket.kit.nats.bus import Bus
+from hocket.kit.postgres.database import connect_pool
+from hocket.kit.process.lifecycle import Health
 from hocket.ledger.intake import Intake
 from hocket.ledger.metrics import LedgerMetrics
 

@@ -21,9 +21,9 @@ from test_ledger import (
     running_ledger,
 )
 
-from hocket.kit import dead_letters
-from hocket.kit.bus import Bus
-from hocket.kit.database import connect_pool
+from hocket.kit.nats import dead_letters
+from hocket.kit.nats.bus import Bus
+from hocket.kit.postgres.database import connect_pool
 from hocket.schemas import subjects
 from hocket.schemas.messages import Attribution
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 from nats.js.api import AckPolicy, ConsumerConfig, StreamConfig
 
-from hocket.coordinator.leftovers import remove
-from hocket.kit.bus import Bus
+from hocket.coordinator.dispatch.step_cleanup import remove
+from hocket.kit.nats.bus import Bus
 from hocket.schemas import subjects
 
 STEP = subjects.step("python", "normal")

@@ -2,7 +2,7 @@
 
 import asyncpg
 
-from hocket.kit import migrations
+from hocket.kit.postgres import migrations
 
 COLUMNS = """
 SELECT table_schema, table_name, column_name, data_type, column_default, is_nullable

@@ -12,9 +12,9 @@ import asyncpg
 import nats
 import pytest
 
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
-from hocket.coordinator.core.deadlines import ENOUGH, TAIL_SD
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
+from hocket.coordinator.core.time.deadlines import ENOUGH, TAIL_SD
 from hocket.schemas import subjects
 from hocket.schemas.messages import OutlookChanged
 

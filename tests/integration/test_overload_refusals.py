@@ -18,8 +18,8 @@ import yaml
 from nats.aio.client import Client
 from worker_rig import eventually
 
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
 from hocket.schemas import ids, subjects
 
 SLOTS = 2

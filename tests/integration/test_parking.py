@@ -11,9 +11,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
-from hocket.cli.processes import get, health_url
+from hocket.cli.local.platform import Platform
+from hocket.cli.local.processes import get, health_url
+from hocket.cli.remote.api import Api
 
 BOUND_S = 90
 PAUSE_S = 0.05

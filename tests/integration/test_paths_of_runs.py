@@ -14,9 +14,9 @@ import pytest
 import yaml
 from path_handlers import MODEL_S
 
-from hocket.cli.api import Api
 from hocket.cli.commands.runs import print_run, read_run
-from hocket.cli.platform import Platform
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
 
 BOUND_S = 30.0
 NAP = {"type": "python", "handler": "path_handlers:nap"}

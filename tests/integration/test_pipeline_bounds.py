@@ -8,7 +8,7 @@ import pytest
 
 from hocket.admin.pipelines import versions
 from hocket.admin.pipelines.versions import TooManyPipelines, apply
-from hocket.kit.database import connect_pool
+from hocket.kit.postgres.database import connect_pool
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
 
 

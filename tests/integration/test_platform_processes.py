@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hocket.cli.errors import ProcessNotReady
-from hocket.cli.processes import PlatformProcess
+from hocket.cli.local.processes import PlatformProcess
+from hocket.cli.terminal.errors import ProcessNotReady
 from hocket.kit.embedded.launcher import identity
 
 WAIT_S = 20.0
@@ -41,7 +41,7 @@ STUBBORN = SERVICE.replace("lambda *_: sys.exit(0)", "signal.SIG_IGN")
 PARENT = """
 import asyncio, os, sys
 from pathlib import Path
-from hocket.cli.processes import PlatformProcess
+from hocket.cli.local.processes import PlatformProcess
 
 async def main():
     folder = Path(sys.argv[1])

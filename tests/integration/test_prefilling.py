@@ -8,9 +8,9 @@ from pathlib import Path
 from nats.aio.msg import Msg
 
 from gateway_process import call, running_gateway
-from hocket.kit import clock
-from hocket.kit.bus import Bus
-from hocket.kit.streams import ensure_streams
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.streams import ensure_streams
+from hocket.kit.process import clock
 from hocket.schemas import subjects
 from hocket.schemas.messages import Attribution, CallRequest, ChatMessage, PromptExpected
 from mock_upstream import running_upstream

@@ -15,9 +15,9 @@ import asyncpg
 import pytest
 import yaml
 
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
-from hocket.cli.processes import health_url
+from hocket.cli.local.platform import Platform
+from hocket.cli.local.processes import health_url
+from hocket.cli.remote.api import Api
 
 BENCH = Path(__file__).parents[2] / "bench" / "race_cancel.py"
 RACES = 10

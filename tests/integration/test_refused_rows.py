@@ -12,18 +12,18 @@ import pytest
 from playing import Play, python
 from prometheus_client import CollectorRegistry
 
-from hocket.coordinator import committer as module
-from hocket.coordinator.committer import Committer, Tenure
-from hocket.coordinator.core.aborting import RunNotStorable, aborted, reason_of
-from hocket.coordinator.core.commands import RecordAttempt
-from hocket.coordinator.core.deadlines import Estimate
-from hocket.coordinator.core.outlooks import KeptEstimate
-from hocket.coordinator.core.replacing import replace
-from hocket.coordinator.core.state import Run, RunStatus
+from hocket.coordinator.core.run.aborting import RunNotStorable, aborted, reason_of
+from hocket.coordinator.core.run.commands import RecordAttempt
+from hocket.coordinator.core.run.state import Run, RunStatus
+from hocket.coordinator.core.structures.frozen import replace
+from hocket.coordinator.core.time.deadlines import Estimate
+from hocket.coordinator.core.time.forecasts import KeptEstimate
 from hocket.coordinator.metrics import CoordinatorMetrics
-from hocket.coordinator.pending import Ended
-from hocket.coordinator.store import Store
-from hocket.kit.lifecycle import Health
+from hocket.coordinator.storage import committer as module
+from hocket.coordinator.storage.committer import Committer, Tenure
+from hocket.coordinator.storage.pending_changes import Ended
+from hocket.coordinator.storage.store import Store
+from hocket.kit.process.lifecycle import Health
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import RunParent
 

@@ -11,7 +11,7 @@ import nats
 import pytest
 from journal_rig import BOUND_S, Rig, command, journal_rig, until
 
-from hocket.cli.errors import ApiRefused
+from hocket.cli.terminal.errors import ApiRefused
 from hocket.schemas import subjects
 
 

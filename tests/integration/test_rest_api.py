@@ -15,7 +15,7 @@ from openapi_spec_validator import validate as validate_openapi
 from rest_rig import Rest, running_rest
 
 from hocket.admin.app import MAX_BODY_BYTES
-from hocket.kit import dead_letters
+from hocket.kit.nats import dead_letters
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import CancelRequested, RunFinished, SignalReceived, TaskRejected

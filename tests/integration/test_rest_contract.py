@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from contract_rig import TIMEOUT_S, check, document
 
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
 
 MIN_REQUESTS = 600
 ECHO = {"type": "python", "handler": "hocket.workers.builtin:echo"}

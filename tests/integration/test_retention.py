@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from hocket.kit.blobs import FileBlobs, PostgresBlobs
-from hocket.kit.database import connect_pool
+from hocket.kit.postgres.database import connect_pool
 from hocket.ledger import janitor as janitor_module
 from hocket.ledger import retention
 from hocket.ledger.janitor import Janitor, JanitorMetrics

@@ -14,10 +14,10 @@ from prometheus_client import CollectorRegistry
 
 from gateway_process import call, records, running_gateway
 from hocket.admin.calls.reads import explain
-from hocket.kit import clock
-from hocket.kit.bus import Bus
-from hocket.kit.database import connect_pool
-from hocket.kit.lifecycle import Health
+from hocket.kit.nats.bus import Bus
+from hocket.kit.postgres.database import connect_pool
+from hocket.kit.process import clock
+from hocket.kit.process.lifecycle import Health
 from hocket.ledger.intake import ANNOUNCED, BOOKED, Intake
 from hocket.ledger.metrics import LedgerMetrics
 from hocket.schemas import subjects

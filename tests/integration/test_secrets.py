@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from hocket.cli.api import Api
-from hocket.cli.platform import Platform
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
 
 BOUND_S = 30
 MODEL_KEY = "planted-model-key-4711"

@@ -12,8 +12,8 @@ import pytest
 from aiohttp import web
 
 from gateway_process import Gateway, call, running_gateway
-from hocket.kit import clock
-from hocket.kit.bus import Bus
+from hocket.kit.nats.bus import Bus
+from hocket.kit.process import clock
 from hocket.schemas.messages import CallRequest, ChatMessage
 from mock_upstream import Upstream, running_upstream
 

@@ -10,7 +10,7 @@ import pytest
 
 import defog
 from hocket.kit.embedded import EmbeddedServers
-from hocket.workers.sql.guard import check_query
+from hocket.workers.sql.guard.guard import check_query
 from hocket.workers.sql.runner import run_query
 from hocket.workers.sql.targets import Target, TargetSettings
 

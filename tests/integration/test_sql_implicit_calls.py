@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from hocket.workers.sql import functions
-from hocket.workers.sql.calls import Calls
-from hocket.workers.sql.casts import is_built_in
 from hocket.workers.sql.errors import SqlFailed, SqlRefused
-from hocket.workers.sql.postgres_names import TAKE_ONE_ARGUMENT, TAKE_ROWS
+from hocket.workers.sql.guard import functions
+from hocket.workers.sql.guard.calls import Calls
+from hocket.workers.sql.guard.casts import is_built_in
+from hocket.workers.sql.guard.postgres_names import TAKE_ONE_ARGUMENT, TAKE_ROWS
 from hocket.workers.sql.runner import run_query
 from hocket.workers.sql.targets import Target, TargetSettings
 

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 
 from hocket.workers.sql.errors import SqlConstructRefused, SqlRefused, SqlTableRefused
-from hocket.workers.sql.guard import check_query
+from hocket.workers.sql.guard.guard import check_query
 
 QUERIES = 1_500
 ALLOWED = ("public.a", "public.b")

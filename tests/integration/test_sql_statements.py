@@ -22,7 +22,7 @@ import sql_statements
 from hocket.kit.embedded import EmbeddedServers
 from hocket.schemas.errors import HocketError
 from hocket.workers.sql.errors import SqlInvalid, SqlRefused
-from hocket.workers.sql.guard import check_query
+from hocket.workers.sql.guard.guard import check_query
 from hocket.workers.sql.runner import run_query
 from hocket.workers.sql.targets import Target, TargetSettings
 

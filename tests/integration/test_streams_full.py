@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from nats.js.errors import APIError
 
-from hocket.kit import bus as bus_module
-from hocket.kit.bus import Bus
-from hocket.kit.streams import stream_configs
+from hocket.kit.nats import bus as bus_module
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.streams import stream_configs
 from hocket.schemas import subjects
 
 MAX_BYTES = 64 * 1024

@@ -12,15 +12,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 from test_ledger import drained, encoded, heard, publish, record, rows, running_ledger
 
-from hocket.gateway.booking import Booking
+from hocket.gateway.accounting.booking import Booking
+from hocket.gateway.accounting.journal_recovery import Salvage
+from hocket.gateway.accounting.usage_journal import UsageJournal
 from hocket.gateway.metrics import GatewayMetrics
-from hocket.gateway.salvage import Salvage
-from hocket.gateway.usage_journal import UsageJournal
-from hocket.kit import dead_letters
-from hocket.kit.bus import Bus
-from hocket.kit.database import connect_pool
-from hocket.kit.platform_key import UsageKeyInvalid, usage_seals_of
-from hocket.kit.settings import Settings
+from hocket.kit.nats import dead_letters
+from hocket.kit.nats.bus import Bus
+from hocket.kit.postgres.database import connect_pool
+from hocket.kit.process.capability_key import UsageKeyInvalid, usage_seals_of
+from hocket.kit.process.settings import Settings
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import SEAL, Capabilities, keys_of, usage_key_of
 from hocket.schemas.messages import Attribution, CallOpened

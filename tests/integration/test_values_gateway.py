@@ -13,7 +13,7 @@ from value_doors import raw
 from values_rig import UNSAFE, House, house
 from worker_rig import eventually
 
-from hocket.gateway.http_door import identity
+from hocket.gateway.api.http import identity
 
 JSON = {"Content-Type": b"application/json"}
 

@@ -12,10 +12,10 @@ import asyncpg
 import pytest
 from aiohttp import web
 
-from hocket.gateway.core.configuration import parse
+from hocket.gateway.config.backend_pool import ServedBackend, serve
+from hocket.gateway.core.config.configuration import parse
+from hocket.gateway.core.config.table import BackendSpec, ModelSpec, RoutingTable
 from hocket.gateway.core.errors import RoutingInvalid
-from hocket.gateway.core.table import BackendSpec, ModelSpec, RoutingTable
-from hocket.gateway.served import ServedBackend, serve
 from hocket.gateway.warming.drivers import Driver, StartFailed, build_driver
 from hocket.ledger.record import record_of
 from hocket.ledger.store import insert

@@ -14,8 +14,8 @@ from nats.aio.msg import Msg
 from gateway_process import Gateway, call, running_gateway
 from hocket.emulator.configuration import parse
 from hocket.emulator.running import RunningEngine, running
-from hocket.kit import clock
-from hocket.kit.bus import Bus
+from hocket.kit.nats.bus import Bus
+from hocket.kit.process import clock
 from hocket.schemas import subjects
 from hocket.schemas.messages import (
     CallReply,

@@ -25,10 +25,10 @@ from hocket.schemas.messages import (
     StepCancelled,
 )
 from hocket.workers.errors import Retryable
-from hocket.workers.runtime import pool
-from hocket.workers.runtime.consumers import MAX_DELIVERIES, consumer_name
-from hocket.workers.runtime.context import Context
-from hocket.workers.runtime.results import MAX_RESULT_BYTES
+from hocket.workers.runtime.execution import pool
+from hocket.workers.runtime.execution.context import Context
+from hocket.workers.runtime.execution.results import MAX_RESULT_BYTES
+from hocket.workers.runtime.transport.consumers import MAX_DELIVERIES, consumer_name
 
 SHORT_ACK_WAIT_S = 2.0
 

@@ -17,7 +17,7 @@ from hocket.schemas.pipeline.spec import WORKER_TYPES
 from hocket.workers.nodes.registry import handlers
 from hocket.workers.nodes.resources import Resources
 from hocket.workers.retrieval.index import add_folder
-from hocket.workers.runtime.step_threads import StepThreads
+from hocket.workers.runtime.execution.step_threads import StepThreads
 from hocket.workers.sql.targets import Targets
 
 TABLES = """

@@ -22,7 +22,7 @@ from nats.aio.msg import Msg
 from typer.testing import CliRunner
 
 from hocket.cli.app import app
-from hocket.cli.platform import Platform
+from hocket.cli.local.platform import Platform
 from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
 from mock_upstream import Upstream, running_upstream

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from hocket.workers.runtime.context import Context
+from hocket.workers.runtime.execution.context import Context
 
 
 async def wait_in_first_delivery(value: Any, context: Context) -> dict[str, int]:

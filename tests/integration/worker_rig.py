@@ -12,8 +12,8 @@ from nats.aio.msg import Msg
 from prometheus_client import CollectorRegistry
 
 from hocket.kit.blobs import BlobStore
-from hocket.kit.bus import Bus
-from hocket.kit.streams import ensure_streams
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.streams import ensure_streams
 from hocket.schemas import ids, subjects
 from hocket.schemas.messages import (
     AttemptFinished,
@@ -25,11 +25,11 @@ from hocket.schemas.messages import (
 )
 from hocket.schemas.pipeline.handlers import AllowedHandlers
 from hocket.workers.nodes.python import PythonNode
-from hocket.workers.runtime.context import Context
-from hocket.workers.runtime.meters import Meters
-from hocket.workers.runtime.spans import Spans
-from hocket.workers.runtime.step_threads import StepThreads
-from hocket.workers.runtime.worker import Worker
+from hocket.workers.runtime.execution.context import Context
+from hocket.workers.runtime.execution.metrics import Meters
+from hocket.workers.runtime.execution.spans import Spans
+from hocket.workers.runtime.execution.step_threads import StepThreads
+from hocket.workers.runtime.execution.worker import Worker
 
 WAIT_S = 20.0
 PARTITION = 1

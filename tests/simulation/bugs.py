@@ -10,18 +10,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
-from hocket.coordinator import committer, dispatcher, intake, log_posts, log_reader, partition
 from hocket.coordinator import coordinator as coordinators
-from hocket.coordinator.batch import groups_of
-from hocket.coordinator.committer import Committer, Tenure
-from hocket.coordinator.core import attempts, containers, decide, graph, reuse, unfolding
-from hocket.coordinator.core.commands import CancelAttempt, CancelSubRun, EndRun
-from hocket.coordinator.core.state import RunStatus, Step, StepState
-from hocket.coordinator.pending import Kept
-from hocket.kit import bucket, bus
+from hocket.coordinator.core.graph import containers, scopes
+from hocket.coordinator.core.reuse import repeats
+from hocket.coordinator.core.run import attempts, decide, transition
+from hocket.coordinator.core.run.commands import CancelAttempt, CancelSubRun, EndRun
+from hocket.coordinator.core.run.state import RunStatus, Step, StepState
+from hocket.coordinator.dispatch import dispatcher
+from hocket.coordinator.intake import intake
+from hocket.coordinator.partition import log_posts, log_reader, partition
+from hocket.coordinator.storage import committer
+from hocket.coordinator.storage.batch import groups_of
+from hocket.coordinator.storage.committer import Committer, Tenure
+from hocket.coordinator.storage.pending_changes import Kept
+from hocket.kit.nats import bus, kv
 from hocket.schemas import ids, messages
 from hocket.schemas.messages import AttemptFinished
-from hocket.workers.runtime import acks, pool, worker
+from hocket.workers.runtime.execution import pool, worker
+from hocket.workers.runtime.transport import acks
 from simulation.database import Database, SimulatedStore
 
 Patch = Callable[[], AbstractContextManager[Any]]
@@ -168,7 +174,7 @@ def _resumed_without_timer(original: Any) -> Any:
 def _resumed_with_all(original: Any) -> Any:
     def resume(run: Any, **named: Any) -> Any:
         decision = original(run, **named)
-        u = unfolding.begin(run, **named)
+        u = transition.begin(run, **named)
         again = [
             attempts.redispatch(u, step)
             for _, step in sorted(run.steps.items())
@@ -379,7 +385,7 @@ BUGS: dict[str, Bug] = {
     ),
     "entry-of-anybody": Bug(
         "a lease or a sign of life counts without a seal",
-        _replaced(bucket.Bucket, "_is_ours", _true),
+        _replaced(kv.Bucket, "_is_ours", _true),
     ),
     "id-that-can-be-known": Bug(
         "a result is posted under an id that others can know, and use before",
@@ -498,7 +504,7 @@ BUGS: dict[str, Bug] = {
     ),
     "rerun-takes-all-over": Bug(
         "a re-run also takes over the step that it was to run anew",
-        _replaced(reuse, "_forced", lambda original: lambda *arguments: ()),
+        _replaced(repeats, "_forced", lambda original: lambda *arguments: ()),
     ),
     "starts-before-parents": Bug(
         "a node starts when the first of its needs has ended",
@@ -542,6 +548,6 @@ BUGS: dict[str, Bug] = {
     ),
     "skipped-scope-open": Bug(
         "a scope that failed leaves its steps running",
-        _replaced(graph, "cancel_below", _nothing),
+        _replaced(scopes, "cancel_below", _nothing),
     ),
 }

@@ -1,12 +1,12 @@
-"""The step cache's tables as dictionaries: what `hocket.coordinator.cache_store.CacheStore` is."""
+"""The step cache's tables as dictionaries, as in `hocket.coordinator.storage.cache_store.CacheStore`."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
-from hocket.coordinator.cache_store import Answer, Filling
-from hocket.coordinator.core.cache_entry import Claim, Entry, Verdict, seen, verdict
-from hocket.coordinator.core.commands import LookUpCache, ReleaseCache
+from hocket.coordinator.core.reuse.cache_entry import Claim, Entry, Verdict, seen, verdict
+from hocket.coordinator.core.run.commands import LookUpCache, ReleaseCache
+from hocket.coordinator.storage.cache_store import Answer, Filling
 from simulation.database import Database, asked
 from simulation.world import EPOCH_S, Process
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from nats.errors import Error as NatsError
 from pydantic_core import from_json
 
-from hocket.coordinator.committer import AWAY
-from hocket.coordinator.core.records import RUN_COLUMNS, STEP_COLUMNS
-from hocket.coordinator.log_reader import stored_at_ms
-from hocket.coordinator.store import Batch
-from hocket.kit import events
-from hocket.kit.bus import ACK_TIMEOUT_S, BusUnavailable
+from hocket.coordinator.core.rows.records import RUN_COLUMNS, STEP_COLUMNS
+from hocket.coordinator.partition.log_reader import stored_at_ms
+from hocket.coordinator.storage.committer import AWAY
+from hocket.coordinator.storage.store import Batch
+from hocket.kit.nats import cloudevents
+from hocket.kit.nats.bus import ACK_TIMEOUT_S, BusUnavailable
 from hocket.schemas import ids
 from hocket.schemas.messages import (
     AttemptFinished,
@@ -155,12 +155,12 @@ class Checks:
 
     def _tasks_stored(self, stored: Stored, why: str) -> None:
         fields = self._fields(stored)
-        identity = events.task_identity(fields, stored.seq, stored.time_ns)
+        identity = cloudevents.task_identity(fields, stored.seq, stored.time_ns)
         self._tasks[ids.run_id(TENANT, identity.key)] = stored.subject.rsplit(".", 1)[1]
 
     def _tasks_removed(self, stored: Stored, why: str) -> None:
         fields = self._fields(stored)
-        identity = events.task_identity(fields, stored.seq, stored.time_ns)
+        identity = cloudevents.task_identity(fields, stored.seq, stored.time_ns)
         run_id = ids.run_id(TENANT, identity.key)
         if run_id not in self._database.runs and run_id not in self._refused:
             self.fail("task-lost", f"the task of {run_id} was acknowledged and no run committed")
@@ -168,7 +168,7 @@ class Checks:
     def _dlq_stored(self, stored: Stored, why: str) -> None:
         fields = self._fields(stored)
         if stored.subject.startswith("hocket.dlq.task."):
-            key = fields.get(events.IDEMPOTENCY_KEY)
+            key = fields.get(cloudevents.IDEMPOTENCY_KEY)
             if key is not None:
                 self._refused.add(ids.run_id(TENANT, key))
         if not self._is_due(stored, fields):
@@ -178,7 +178,7 @@ class Checks:
         """Tell whether a dead letter is of what is at fault itself."""
         source = stored.subject.split(".")[2]
         if source == "task":
-            key = fields.get(events.IDEMPOTENCY_KEY)
+            key = fields.get(cloudevents.IDEMPOTENCY_KEY)
             return any(task.key == key and task.body is not None for task in self._plan.hostile)
         code = from_json(fields["Hocket-Dead-Error"])["code"]
         if source == "log" and code == "event_not_applicable":

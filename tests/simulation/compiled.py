@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from hocket.coordinator import catalog
+from hocket.coordinator.storage import pipeline_catalog
 from hocket.schemas.pipeline import expressions
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
 from simulation.database import Database
@@ -22,7 +22,7 @@ def shared() -> AbstractContextManager[None]:
     return swapped(
         (expressions, "_compile_text", _compile_text),
         (expressions, "_compile_expression", _compile_expression),
-        (catalog, "compile_pipeline", compiled),
+        (pipeline_catalog, "compile_pipeline", compiled),
     )
 
 

@@ -16,19 +16,19 @@ from typing import Any
 import asyncpg
 from pydantic_core import from_json, to_json
 
-from hocket.coordinator.batch import MAX_STATEMENT_CHARS
-from hocket.coordinator.core.deadlines import Estimate
-from hocket.coordinator.core.outlooks import KeptEstimate
-from hocket.coordinator.core.records import (
+from hocket.coordinator.core.rows.records import (
     ATTEMPT_COLUMNS,
     RUN_COLUMNS,
     STEP_COLUMNS,
     step_of,
 )
-from hocket.coordinator.core.remains import StoredRun, readable, steps_of
-from hocket.coordinator.core.state import Run, Step
-from hocket.coordinator.store import Batch, Offset, PartitionLost
-from hocket.coordinator.untold import NOTHING, Told
+from hocket.coordinator.core.rows.remains import StoredRun, readable, steps_of
+from hocket.coordinator.core.run.notification_watermark import NOTHING, Told
+from hocket.coordinator.core.run.state import Run, Step
+from hocket.coordinator.core.time.deadlines import Estimate
+from hocket.coordinator.core.time.forecasts import KeptEstimate
+from hocket.coordinator.storage.batch import MAX_STATEMENT_CHARS
+from hocket.coordinator.storage.store import Batch, Offset, PartitionLost
 from hocket.schemas.repeats import StepPlace
 from simulation.world import Process, World
 
@@ -279,7 +279,7 @@ class Database:
 
 
 class SimulatedStore:
-    """The store of one process, over the one database: what `hocket.coordinator.store.Store` is."""
+    """The store of one process, over the one database: a `hocket.coordinator.storage.store.Store`."""
 
     def __init__(self, database: Database, process: Process) -> None:
         self._database = database

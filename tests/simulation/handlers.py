@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from decimal import Decimal
 from typing import Any
 
-from hocket.kit.bus import Bus
+from hocket.kit.nats.bus import Bus
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.messages import CallReply, CallRequest

@@ -10,18 +10,24 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from hocket.coordinator.core.aborting import EventNotApplicable, aborted, reason_of
-from hocket.coordinator.core.claims import plausible
-from hocket.coordinator.core.commands import RecordAttempt
-from hocket.coordinator.core.decide import Decision, accept, decide, refuse, reject
-from hocket.coordinator.core.outlooks import Outlooks
-from hocket.coordinator.core.records import RUN_COLUMNS, STEP_COLUMNS, restore, run_row, step_row
-from hocket.coordinator.core.reuse import Reuse, reuse_of
-from hocket.coordinator.core.state import Run, RunStatus
-from hocket.coordinator.log_reader import LogMessage, stored_at_ms
-from hocket.coordinator.orphans import Orphan
-from hocket.coordinator.partition import Partition
-from hocket.coordinator.store import Batch
+from hocket.coordinator.core.reuse.repeats import Reuse, reuse_of
+from hocket.coordinator.core.rows.records import (
+    RUN_COLUMNS,
+    STEP_COLUMNS,
+    restore,
+    run_row,
+    step_row,
+)
+from hocket.coordinator.core.run.aborting import EventNotApplicable, aborted, reason_of
+from hocket.coordinator.core.run.commands import RecordAttempt
+from hocket.coordinator.core.run.decide import Decision, accept, decide, refuse, reject
+from hocket.coordinator.core.run.event_checks import plausible
+from hocket.coordinator.core.run.state import Run, RunStatus
+from hocket.coordinator.core.time.forecasts import Outlooks
+from hocket.coordinator.partition.log_reader import LogMessage, stored_at_ms
+from hocket.coordinator.partition.partition import Partition
+from hocket.coordinator.partition.pending_events import Orphan
+from hocket.coordinator.storage.store import Batch
 from hocket.schemas.messages import (
     AttemptFinished,
     CancelRequested,

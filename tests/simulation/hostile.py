@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any
 
-from hocket.coordinator import partition as partitions
-from hocket.coordinator.core import decide as rules
-from hocket.coordinator.core.attempts import may_tell
-from hocket.coordinator.core.commands import Command, Dispatch
-from hocket.coordinator.core.decide import Decision
-from hocket.coordinator.core.state import Run
+from hocket.coordinator.core.run import decide as rules
+from hocket.coordinator.core.run.attempts import may_tell
+from hocket.coordinator.core.run.commands import Command, Dispatch
+from hocket.coordinator.core.run.decide import Decision
+from hocket.coordinator.core.run.state import Run
+from hocket.coordinator.partition import partition as partitions
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import AttemptFinished
 from simulation.compiled import compiled

@@ -10,18 +10,20 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 
-from hocket.coordinator import dispatcher, overload, ownership
 from hocket.coordinator.coordinator import Coordinator
-from hocket.coordinator.core import lease_records
-from hocket.kit import bus
-from hocket.kit.bucket import Bucket
-from hocket.kit.bus import Bus
-from hocket.kit.lifecycle import Health
-from hocket.kit.streams import ensure_streams, stream_configs
+from hocket.coordinator.core.scheduling import lease_records
+from hocket.coordinator.dispatch import dispatcher
+from hocket.coordinator.intake import admission_queue
+from hocket.coordinator.ownership import leases
+from hocket.kit.nats import bus
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.kv import Bucket
+from hocket.kit.nats.streams import ensure_streams, stream_configs
+from hocket.kit.process.lifecycle import Health
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities
-from hocket.workers.runtime.spans import Spans
-from hocket.workers.runtime.worker import Worker
+from hocket.workers.runtime.execution.spans import Spans
+from hocket.workers.runtime.execution.worker import Worker
 from simulation.cache_tables import CacheTables, SimulatedCacheStore
 from simulation.database import Database, SimulatedStore
 from simulation.forgeries import Forger
@@ -64,11 +66,11 @@ class Layout:
 def idling_slowly() -> AbstractContextManager[None]:
     """Let processes look around less often: most of a play would be that."""
     return swapped(
-        (overload, "TICK_S", 0.5),
-        (overload, "KEEP_ALIVE_EVERY", 16),
+        (admission_queue, "TICK_S", 0.5),
+        (admission_queue, "KEEP_ALIVE_EVERY", 16),
         (dispatcher, "TICK_S", 0.5),
-        (ownership, "TICK_S", 0.5),
-        (ownership, "BEAT_S", 0.65),
+        (leases, "TICK_S", 0.5),
+        (leases, "BEAT_S", 0.65),
         (bus, "SWEEP_S", 1.0),
     )
 

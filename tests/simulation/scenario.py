@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from hocket.kit.bus import Bus
+from hocket.kit.nats.bus import Bus
 from simulation import hostile
 from simulation.checks import Checks
 from simulation.compiled import shared

@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from hocket.kit import events
-from hocket.kit.bus import Bus, BusUnavailable
+from hocket.kit.nats import cloudevents
+from hocket.kit.nats.bus import Bus, BusUnavailable
 from hocket.schemas import ids, subjects
 from hocket.schemas.capabilities import SEAL
 from hocket.schemas.errors import HocketError
@@ -120,14 +120,14 @@ class User:
         except HocketError:
             return
         headers = {
-            events.ORIGIN_RUN: run_id,
-            events.OPERATION: asked.operation,
-            events.VERSION: str(version),
+            cloudevents.ORIGIN_RUN: run_id,
+            cloudevents.OPERATION: asked.operation,
+            cloudevents.VERSION: str(version),
         }
         if asked.from_step is not None:
-            headers[events.FROM_STEP] = asked.from_step
+            headers[cloudevents.FROM_STEP] = asked.from_step
         if asked.step_input is not None:
-            headers[events.STEP_INPUT] = json.dumps(asked.step_input)
+            headers[cloudevents.STEP_INPUT] = json.dumps(asked.step_input)
         run_input = {"n": 7, "xs": [1]} if how == "input" else from_json(row["input"])
         again = Task(0.0, task.pipeline, f"{task.key}-again", run_input, headers)
         await self._until_stored(bus, again)
@@ -155,7 +155,7 @@ class User:
         payload = json.dumps(task.input).encode() if task.body is None else task.body
         headers = dict(task.headers)
         if task.key is not None:
-            headers[events.IDEMPOTENCY_KEY] = task.key
+            headers[cloudevents.IDEMPOTENCY_KEY] = task.key
         while True:
             try:
                 if task.key is not None:

@@ -23,7 +23,7 @@ import nats.js.client
 import nats.nuid
 import structlog
 
-from hocket.kit import clock
+from hocket.kit.process import clock
 from simulation.loop import ProcessLoop
 from simulation.swaps import swapped
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from hocket.kit.handlers import allowed_handlers
-from hocket.kit.settings import Settings
+from hocket.kit.process.handler_allowlist import allowed_handlers
+from hocket.kit.process.settings import Settings
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.pipeline.handlers import (
     AllowedHandlers,

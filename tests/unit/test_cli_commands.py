@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hocket.cli.sources import task_input
+from hocket.cli.terminal.sources import task_input
 from hocket.schemas.errors import InvalidInput
 
 HELP_LIMIT_S = 2.0

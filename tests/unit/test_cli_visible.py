@@ -6,7 +6,7 @@ from io import StringIO
 import pytest
 from rich.text import Text
 
-from hocket.cli.visible import UNSAFE, SafeConsole, visible, visible_json
+from hocket.cli.terminal.safe_text import UNSAFE, SafeConsole, visible, visible_json
 
 HOSTILE = "a\x1b[31mb\x1b]0;title\x07\u202ec\u2066d\x9be\x7f\u200b\ufeff\U000e0041\x00"
 

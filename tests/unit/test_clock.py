@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from hocket.kit import clock
+from hocket.kit.process import clock
 
 
 def test_another_source_serves_inside_its_block_only() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hocket.kit.config import load
+from hocket.kit.process.config import load
 from hocket.schemas.errors import InvalidInput
 
 

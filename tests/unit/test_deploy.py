@@ -10,12 +10,12 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from hocket.coordinator.core.gate import Load
+from hocket.coordinator.core.scheduling.gate import Load
 from hocket.coordinator.metrics import CoordinatorMetrics
-from hocket.kit.lifecycle import STOP_TIMEOUT_S
-from hocket.kit.settings import Settings
+from hocket.kit.process.lifecycle import STOP_TIMEOUT_S
+from hocket.kit.process.settings import Settings
 from hocket.workers.configuration import parse
-from hocket.workers.runtime.consumers import consumer_name
+from hocket.workers.runtime.transport.consumers import consumer_name
 
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"

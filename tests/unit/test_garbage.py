@@ -6,10 +6,10 @@ import sys
 SCRIPT = """
 import gc
 import hocket.coordinator.service
-from hocket.kit import garbage
+from hocket.kit.process import gc_tuning
 
 before = len(gc.get_objects())
-garbage.settle()
+gc_tuning.settle()
 aside, left = gc.get_freeze_count(), len(gc.get_objects())
 looked = []
 gc.callbacks.append(lambda phase, info: looked.append(info["generation"]))

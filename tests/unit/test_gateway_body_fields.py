@@ -7,17 +7,17 @@ import pytest
 from openai.types import completion_create_params, embedding_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 
-from hocket.gateway.core.body_fields import (
+from hocket.gateway.core.calls.body_fields import (
     CHOOSES_PRICE,
     ENGINE_FIELDS,
     OPENAI_FIELDS,
     check_passed,
     unusual_fields,
 )
-from hocket.gateway.core.configuration import parse
+from hocket.gateway.core.config.configuration import parse
+from hocket.gateway.core.config.table import BackendSpec, ModelSpec, RoutingTable
 from hocket.gateway.core.errors import FieldNotPassed
-from hocket.gateway.core.routing import CallFacts, View, choose
-from hocket.gateway.core.table import BackendSpec, ModelSpec, RoutingTable
+from hocket.gateway.core.routing.routing import CallFacts, View, choose
 from hocket.schemas.messages import CallRequest, OpenAIBody
 
 URL = "http://127.0.0.1:8000/v1"

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.gateway.core.breaker import NEVER, Breaker, BreakerRule, BreakerState, Outcome
+from hocket.gateway.core.calls.outcomes import outcome_of
 from hocket.gateway.core.errors import DeadlinePassed, ModelUnknown
-from hocket.gateway.core.outcomes import outcome_of
+from hocket.gateway.core.routing.breaker import NEVER, Breaker, BreakerRule, BreakerState, Outcome
 from hocket.schemas.errors import ErrorClass, HocketError
 
 RULE = BreakerRule(

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.gateway.core import asked, budget_rules
-from hocket.gateway.core.budget import Account, Answer, Budget, Budgets, Reservation
-from hocket.gateway.core.budget_rules import Allowance, BudgetRules
+from hocket.gateway.core.budgets import budget_rules
+from hocket.gateway.core.budgets.budget import Account, Answer, Budget, Budgets, Reservation
+from hocket.gateway.core.budgets.budget_rules import Allowance, BudgetRules
+from hocket.gateway.core.budgets.estimate import FREE, Estimate, Estimator
+from hocket.gateway.core.budgets.price import Prices
+from hocket.gateway.core.budgets.run_accounts import RunAccounts
+from hocket.gateway.core.calls import request_content
 from hocket.gateway.core.errors import BudgetsFull, RoutingInvalid
-from hocket.gateway.core.estimate import FREE, Estimate, Estimator
-from hocket.gateway.core.price import Prices
-from hocket.gateway.core.run_accounts import RunAccounts
 from hocket.schemas.messages import Attribution, CallRequest, ChatMessage, Document
 
 PRICES = Prices(Decimal(2), Decimal(8))
@@ -331,7 +332,9 @@ def test_the_dearest_of_the_prices_is_expected_and_an_unpriced_one_costs_nothing
 
 def test_tokens_count_messages_documents_and_texts() -> None:
     passage = Document(id="P1", text="y" * 400)
-    assert asked.tokens(request(documents=(passage,), embed=("z" * 800,))) == 1 + 5_200 // 4
+    assert (
+        request_content.tokens(request(documents=(passage,), embed=("z" * 800,))) == 1 + 5_200 // 4
+    )
 
 
 PARTS = [{"type": "text", "text": "a" * 40}, {"type": "image_url", "image_url": {"url": "x"}}]
@@ -351,8 +354,8 @@ def test_a_body_of_openais_api_is_measured_like_our_own_fields(
     path: str, body: dict[str, Any], expected: tuple[int, int | None]
 ) -> None:
     came = request(messages=(), openai={"path": path, "body": body})
-    assert (asked.tokens(came), asked.max_tokens(came)) == expected
-    assert asked.embeds(came) is (path == "embeddings")
+    assert (request_content.tokens(came), request_content.max_tokens(came)) == expected
+    assert request_content.embeds(came) is (path == "embeddings")
 
 
 # ---- which budgets ----------------------------------------------------------------------------

@@ -15,13 +15,13 @@ from hocket.gateway.backends.protocol import (
     Chunk,
     Chunks,
 )
-from hocket.gateway.calls import Calls
-from hocket.gateway.cancellation import Cancellation
-from hocket.gateway.core.breaker import BreakerState
-from hocket.gateway.core.budget_rules import NO_BUDGETS, BudgetRules
-from hocket.gateway.core.locality import PrefixCache
-from hocket.gateway.core.price import Prices
-from hocket.gateway.core.table import (
+from hocket.gateway.calls.cancellation import Cancellation
+from hocket.gateway.calls.lifecycle import Calls
+from hocket.gateway.config.backend_pool import ServedBackend, retire_missing
+from hocket.gateway.config.routes import Routes
+from hocket.gateway.core.budgets.budget_rules import NO_BUDGETS, BudgetRules
+from hocket.gateway.core.budgets.price import Prices
+from hocket.gateway.core.config.table import (
     BackendKind,
     BackendSpec,
     Choose,
@@ -29,8 +29,8 @@ from hocket.gateway.core.table import (
     PoolSpec,
     RoutingTable,
 )
-from hocket.gateway.routes import Routes
-from hocket.gateway.served import ServedBackend, retire_missing
+from hocket.gateway.core.routing.breaker import BreakerState
+from hocket.gateway.core.routing.locality import PrefixCache
 from hocket.schemas.errors import ErrorClass
 from hocket.schemas.messages import (
     Attribution,

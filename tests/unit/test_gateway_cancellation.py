@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from hocket.gateway.cancellation import Cancellation
+from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.core.errors import CallStopped
 
 Way = Callable[[Cancellation, Awaitable[int]], Awaitable[int]]

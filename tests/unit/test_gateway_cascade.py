@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from hocket.gateway.backends.protocol import Chunk
-from hocket.gateway.core.cascade import cascade_of
-from hocket.gateway.core.configuration import parse
+from hocket.gateway.core.calls.cascade import cascade_of
+from hocket.gateway.core.config.configuration import parse
 from hocket.gateway.core.errors import RoutingInvalid
 from hocket.schemas.messages import Completion
 from routing_rig import Rig, backend, breaks, request, says

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import yaml
 
-from hocket.gateway.core.breaker import NEVER
-from hocket.gateway.core.configuration import EXTRACTIVE, built_in_table, parse
+from hocket.gateway.core.budgets.price import Prices
+from hocket.gateway.core.config.configuration import EXTRACTIVE, built_in_table, parse
+from hocket.gateway.core.config.table import PoolSpec
 from hocket.gateway.core.errors import RoutingInvalid
-from hocket.gateway.core.locality import PrefixCache
-from hocket.gateway.core.price import Prices
-from hocket.gateway.core.table import PoolSpec
+from hocket.gateway.core.routing.breaker import NEVER
+from hocket.gateway.core.routing.locality import PrefixCache
 
 LITELLM = """
 model_list:

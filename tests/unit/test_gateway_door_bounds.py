@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from hocket.gateway.api.http import connections, intake
+from hocket.gateway.api.http.door import HttpDoor
 from hocket.gateway.backends.protocol import Chunk, Chunks
-from hocket.gateway.core.access import Access
-from hocket.gateway.http_door import connections, intake
-from hocket.gateway.http_door.door import HttpDoor
+from hocket.gateway.calls.registry import Ongoing
+from hocket.gateway.core.config.access import Access
 from hocket.gateway.metrics import GatewayMetrics
-from hocket.gateway.ongoing import Ongoing
-from hocket.kit import clock
+from hocket.kit.process import clock
 from hocket.kit.web_requests import WebRules
 from hocket.schemas.messages import CallRequest, Completion
 from routing_rig import BOUND_S, Rig, Scripted, backend, says

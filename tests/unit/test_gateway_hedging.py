@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.gateway.backends.protocol import BackendBroken, Chunk, Chunks
-from hocket.gateway.cancellation import Cancellation
-from hocket.gateway.core.hedging import HedgeRule, HedgeTokens
+from hocket.gateway.calls.cancellation import Cancellation
+from hocket.gateway.core.calls.hedging import HedgeRule, HedgeTokens
 from hocket.schemas.messages import CallRequest, Completion
 from routing_rig import Rig, Scripted, backend, hangs, request, says
 

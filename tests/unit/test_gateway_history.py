@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.gateway.core.history import MAX_SAMPLES, Durations, History, Samples
+from hocket.gateway.core.routing.history import MAX_SAMPLES, Durations, History, Samples
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=400), st.floats(0.01, 1))

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hocket.gateway.backends.protocol import Chunk, Chunks
-from hocket.gateway.core.configuration import parse
+from hocket.gateway.config.routes import Routes
+from hocket.gateway.core.calls.pii import PATTERNS, Masks, Unmasking
+from hocket.gateway.core.config.configuration import parse
+from hocket.gateway.core.config.hook_rules import read
 from hocket.gateway.core.errors import RoutingInvalid
-from hocket.gateway.core.hook_rules import read
-from hocket.gateway.core.pii import PATTERNS, Masks, Unmasking
-from hocket.gateway.hooks import BuiltHook, Changed, build
-from hocket.gateway.pii_hook import PiiHook
-from hocket.gateway.routes import Routes
+from hocket.gateway.hooks.chain import BuiltHook, Changed, build
+from hocket.gateway.hooks.pii import PiiHook
 from hocket.schemas.messages import CallRequest, Completion, Document
 from routing_rig import Rig, Scripted, backend, request, says
 
@@ -251,7 +251,7 @@ async def test_an_open_hook_that_fails_is_left_out(hook: Any) -> None:
 
 
 def test_a_hook_of_the_users_is_imported_and_made_with_its_options() -> None:
-    (built,) = build(read([{"use": "hocket.gateway.pii_hook:PiiHook"}], {}, TABLE))
+    (built,) = build(read([{"use": "hocket.gateway.hooks.pii:PiiHook"}], {}, TABLE))
     assert isinstance(built.hook, PiiHook)
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.gateway.core import budget_rules
-from hocket.gateway.core.configuration import parse
+from hocket.gateway.core.budgets import budget_rules
+from hocket.gateway.core.calls.records import usage_record
+from hocket.gateway.core.config.configuration import parse
 from hocket.gateway.core.errors import RoutingInvalid
-from hocket.gateway.core.records import usage_record
 from hocket.schemas.messages import CallRequest, Completion
 
 WHOLE: dict[str, Any] = {

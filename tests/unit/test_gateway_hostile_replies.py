@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from hocket.gateway.api.http.answers import Asked, whole
+from hocket.gateway.api.http.door import _json
 from hocket.gateway.backends import http_endpoint
 from hocket.gateway.backends.openai_http import OpenAIBackend
 from hocket.gateway.backends.protocol import BackendError, Chunk
-from hocket.gateway.core.table import BackendSpec
-from hocket.gateway.http_door.answers import Asked, whole
-from hocket.gateway.http_door.door import _json
-from hocket.kit import clock
+from hocket.gateway.core.config.table import BackendSpec
+from hocket.kit.process import clock
 from hocket.schemas.messages import CallReply, CallRequest, ChatMessage, Completion
 
 SECRET = "sk-very-secret-0123456789"

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from hocket.gateway.api.http import identity
+from hocket.gateway.api.http.answers import Asked, Streaming
+from hocket.gateway.api.http.failures import failure
 from hocket.gateway.backends.protocol import Chunk
-from hocket.gateway.core.access import Access, KeyRefused, hashed, parse_access
+from hocket.gateway.core.config.access import Access, KeyRefused, hashed, parse_access
 from hocket.gateway.core.errors import BackendsBusy, RoutingInvalid
-from hocket.gateway.core.openai_api import CHAT
-from hocket.gateway.http_door import identity
-from hocket.gateway.http_door.answers import Asked, Streaming
-from hocket.gateway.http_door.failures import failure
+from hocket.gateway.core.protocols.openai_api import CHAT
 from hocket.schemas.errors import ErrorClass, ErrorInfo, InvalidInput
 from hocket.schemas.messages import CallReply, Priority
 

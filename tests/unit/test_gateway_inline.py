@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from hocket.gateway.api.inline import InlineCalls
 from hocket.gateway.core.errors import GatewayFull
-from hocket.gateway.inline import InlineCalls
 from hocket.schemas.messages import CallReply, CallRequest, ChatMessage
 
 REQUEST = CallRequest(

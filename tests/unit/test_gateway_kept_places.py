@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from hocket.gateway import floor as module
-from hocket.gateway.cancellation import Cancellation
-from hocket.gateway.core.queue import PATIENCE_MS
-from hocket.gateway.core.routing import CallFacts
-from hocket.gateway.core.table import BackendSpec, Hosting, ModelSpec, PoolSpec, RoutingTable
-from hocket.gateway.floor import KEPT_FOR_MS, Floor, Place, Wish
+from hocket.gateway.calls.cancellation import Cancellation
+from hocket.gateway.capacity import scheduler as module
+from hocket.gateway.capacity.scheduler import KEPT_FOR_MS, Floor, Place, Wish
+from hocket.gateway.core.config.table import BackendSpec, Hosting, ModelSpec, PoolSpec, RoutingTable
+from hocket.gateway.core.routing.queue import PATIENCE_MS
+from hocket.gateway.core.routing.routing import CallFacts
 from hocket.schemas.messages import Priority
 
 NOW_MS = 1_000_000.0

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from hocket.gateway.core.configuration import parse
-from hocket.gateway.core.price import Prices
-from hocket.gateway.core.table import RoutingTable
-from hocket.gateway.list_prices import with_list_prices
+from hocket.gateway.accounting.list_prices import with_list_prices
+from hocket.gateway.core.budgets.price import Prices
+from hocket.gateway.core.config.configuration import parse
+from hocket.gateway.core.config.table import RoutingTable
 
 OPENAI = "https://api.openai.com/v1"
 

@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.gateway.core.locality import (
+from hocket.gateway.core.config.table import BackendSpec, ModelSpec, RoutingTable
+from hocket.gateway.core.routing.locality import (
     PREFILL_WEIGHT,
     PrefixCache,
     Prompt,
@@ -15,8 +16,7 @@ from hocket.gateway.core.locality import (
     chained,
     prompt_of,
 )
-from hocket.gateway.core.routing import CallFacts, View, choose
-from hocket.gateway.core.table import BackendSpec, ModelSpec, RoutingTable
+from hocket.gateway.core.routing.routing import CallFacts, View, choose
 from hocket.schemas.messages import CallRequest
 
 CACHE = PrefixCache(tokens=1_000, block_tokens=100, prefill_tokens_per_s=1_000)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from hocket.gateway.api.nats import _checked
+from hocket.gateway.calls.registry import Ongoing
 from hocket.gateway.core.errors import CallMalformed, GatewayFull
 from hocket.gateway.metrics import GatewayMetrics
-from hocket.gateway.nats_door import _checked
-from hocket.gateway.ongoing import Ongoing
 from hocket.schemas.messages import Attribution, CallRequest
 from routing_rig import BOUND_S, Rig, backend, hangs, request, says
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.gateway.core.price import Cost, Prices, cost, per_million, plain
+from hocket.gateway.core.budgets.price import Cost, Prices, cost, per_million, plain
 
 money = st.decimals(min_value=0, max_value=10**9, places=18)
 tokens = st.integers(min_value=0, max_value=2**63 - 1)

@@ -1,6 +1,6 @@
 """Documents in a prompt: in the last user message, under their markers."""
 
-from hocket.gateway.core.prompt import chat_messages, rendered
+from hocket.gateway.core.calls.prompt import chat_messages, rendered
 from hocket.schemas.messages import ChatMessage, Document
 
 PASSAGE = Document(id="P1", title="Tides", source="tides.md", text="Twice a day.")

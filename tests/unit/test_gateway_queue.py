@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.gateway.core.queue import PATIENCE_MS, Room, Row, Ticket
+from hocket.gateway.core.routing.queue import PATIENCE_MS, Room, Row, Ticket
 from hocket.schemas.messages import Priority
 
 FAR_MS = 10_000_000.0

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from hocket.gateway import asking
 from hocket.gateway.backends.protocol import BackendTimedOut, Chunk, Chunks
-from hocket.gateway.cancellation import Cancellation
-from hocket.gateway.core import asked
-from hocket.gateway.core.estimate import WORST_OUTPUT_TOKENS
-from hocket.gateway.core.openai_api import MAX_CALL_TOKENS
-from hocket.gateway.core.unmetered import FASTEST_TOKENS_PER_S, used
+from hocket.gateway.calls import upstream
+from hocket.gateway.calls.cancellation import Cancellation
+from hocket.gateway.core.budgets.estimate import WORST_OUTPUT_TOKENS
+from hocket.gateway.core.calls import request_content
+from hocket.gateway.core.calls.unmetered import FASTEST_TOKENS_PER_S, used
+from hocket.gateway.core.protocols.openai_api import MAX_CALL_TOKENS
 from hocket.schemas.messages import CallReply, CallRequest, Completion
 from routing_rig import BOUND_S, Rig, Scripted, backend, hangs, request, says
 
@@ -79,7 +79,7 @@ async def test_a_stopped_call_is_read_to_its_usage_and_its_caller_hears_no_more_
 async def test_what_does_not_end_in_time_is_booked_as_if_it_were_written_to_its_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(asking, "READ_ON_MS", 20.0)
+    monkeypatch.setattr(upstream, "READ_ON_MS", 20.0)
     slow = hangs()
     rig = Rig(models("a"), a=slow)
     await stopped(rig, slow, max_tokens=2_000_000)
@@ -178,7 +178,7 @@ def test_several_answers_and_prompts_count_each() -> None:
     body = {"prompt": ["a", "b", "c"], "n": 4, "max_tokens": 10}
     several = request(messages=(), openai={"path": "completions", "body": body})
     made = used(several, Completion(), cut=True, goes_on=True, elapsed_ms=1.0)
-    assert (asked.choices(several), made.output_tokens) == (12, 120)
+    assert (request_content.choices(several), made.output_tokens) == (12, 120)
 
 
 def test_no_estimate_is_more_than_a_record_can_hold() -> None:

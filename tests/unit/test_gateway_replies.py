@@ -1,6 +1,6 @@
 """Remembered replies stay inside their limits."""
 
-from hocket.gateway.core.replies import RecentReplies
+from hocket.gateway.core.calls.reply_cache import RecentReplies
 
 
 def test_a_reply_is_found_until_it_is_too_old() -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from hocket.gateway.routes import Reload, Routes, read_routes
-from hocket.gateway.served import retire_missing
-from hocket.kit.lifecycle import Health
+from hocket.gateway.config.backend_pool import retire_missing
+from hocket.gateway.config.routes import Reload, Routes, read_routes
+from hocket.kit.process.lifecycle import Health
 
 
 class Watched:

@@ -5,13 +5,20 @@ from decimal import Decimal
 
 import pytest
 
-from hocket.gateway.core.breaker import BreakerRule, Outcome
+from hocket.gateway.core.budgets.price import Prices
+from hocket.gateway.core.config.table import (
+    BackendSpec,
+    Hosting,
+    Mode,
+    ModelSpec,
+    PoolSpec,
+    RoutingTable,
+)
 from hocket.gateway.core.errors import ModelUnknown
-from hocket.gateway.core.history import Durations
-from hocket.gateway.core.price import Prices
-from hocket.gateway.core.routing import CallFacts, Decision, View, alternatives, choose
-from hocket.gateway.core.table import BackendSpec, Hosting, Mode, ModelSpec, PoolSpec, RoutingTable
-from hocket.gateway.core.tenant_breakers import ReplicaBreaker
+from hocket.gateway.core.routing.breaker import BreakerRule, Outcome
+from hocket.gateway.core.routing.history import Durations
+from hocket.gateway.core.routing.routing import CallFacts, Decision, View, alternatives, choose
+from hocket.gateway.core.routing.tenant_breakers import ReplicaBreaker
 
 WRITER = CallFacts("writer")
 

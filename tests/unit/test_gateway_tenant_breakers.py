@@ -6,8 +6,8 @@ import pytest
 
 from hocket.gateway.backends.http_endpoint import HttpEndpoint
 from hocket.gateway.backends.protocol import BackendError
-from hocket.gateway.core.breaker import BreakerRule, BreakerState, Outcome
-from hocket.gateway.core.tenant_breakers import MAX_TENANTS, ReplicaBreaker
+from hocket.gateway.core.routing.breaker import BreakerRule, BreakerState, Outcome
+from hocket.gateway.core.routing.tenant_breakers import MAX_TENANTS, ReplicaBreaker
 
 RULE = BreakerRule(failures_in_a_row=3, open_ms=400, max_open_ms=1_000)
 OPEN, HALF_OPEN, CLOSED = BreakerState.OPEN, BreakerState.HALF_OPEN, BreakerState.CLOSED

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.gateway.core.tensors import Tensor, TensorInvalid, decoded, encoded
-from hocket.gateway.core.triton import (
+from hocket.gateway.core.protocols.tensors import Tensor, TensorInvalid, decoded, encoded
+from hocket.gateway.core.protocols.triton import (
     Interface,
     InterfaceUnsuited,
     Port,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hocket.gateway import usage_journal
-from hocket.gateway.usage_journal import SUFFIX, LeftJournal, UsageJournal
+from hocket.gateway.accounting import usage_journal
+from hocket.gateway.accounting.usage_journal import SUFFIX, LeftJournal, UsageJournal
 
 
 @pytest.fixture

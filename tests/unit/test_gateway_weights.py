@@ -9,19 +9,20 @@ from typing import Any
 
 import pytest
 
-from hocket.gateway import ongoing, pii_hook
-from hocket.gateway.core import asked
-from hocket.gateway.core.budget import Budget, Budgets
-from hocket.gateway.core.cascade import _data
+from hocket.gateway.api.http.bodies import BodyInvalid, read
+from hocket.gateway.api.http.intake import MAX_BODIES_BYTES, Bodies, BodiesFull, Body
+from hocket.gateway.calls import registry
+from hocket.gateway.core.budgets.budget import Budget, Budgets
+from hocket.gateway.core.budgets.estimate import Estimate, Estimator
+from hocket.gateway.core.calls import request_content
+from hocket.gateway.core.calls.cascade import _data
+from hocket.gateway.core.calls.pii import PATTERNS, Masks, Unmasking
 from hocket.gateway.core.errors import BudgetsFull
-from hocket.gateway.core.estimate import Estimate, Estimator
-from hocket.gateway.core.json_size import MAX_ANSWER_VALUES, answer_value
-from hocket.gateway.core.openai_api import Assembly, completion, usage
-from hocket.gateway.core.pii import PATTERNS, Masks, Unmasking
-from hocket.gateway.core.tensors import encoded
-from hocket.gateway.core.triton import TensorInvalid, _count, _vectors
-from hocket.gateway.http_door.bodies import BodyInvalid, read
-from hocket.gateway.http_door.intake import MAX_BODIES_BYTES, Bodies, BodiesFull, Body
+from hocket.gateway.core.protocols.json_size import MAX_ANSWER_VALUES, answer_value
+from hocket.gateway.core.protocols.openai_api import Assembly, completion, usage
+from hocket.gateway.core.protocols.tensors import encoded
+from hocket.gateway.core.protocols.triton import TensorInvalid, _count, _vectors
+from hocket.gateway.hooks import pii
 from hocket.schemas.messages import CallReply, CallRequest, Completion
 from routing_rig import request
 
@@ -70,18 +71,18 @@ FIELDS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(("path", "body"), BODIES.values(), ids=BODIES.keys())
 def test_all_that_a_body_sends_counts_before_it_is_sent(path: str, body: dict[str, Any]) -> None:
     call = request(messages=(), openai={"path": path, "body": body})
-    assert TOKENS <= asked.tokens(call) <= TOKENS * 1.2
+    assert TOKENS <= request_content.tokens(call) <= TOKENS * 1.2
 
 
 @pytest.mark.parametrize("fields", FIELDS.values(), ids=FIELDS.keys())
 def test_all_that_a_call_of_ours_sends_counts_before_it_is_sent(fields: dict[str, Any]) -> None:
-    assert TOKENS <= asked.tokens(request(**{"messages": (), **fields})) <= TOKENS * 1.2
+    assert TOKENS <= request_content.tokens(request(**{"messages": (), **fields})) <= TOKENS * 1.2
 
 
 def test_of_two_limits_of_an_answer_the_larger_counts() -> None:
     body = {"max_completion_tokens": 1, "max_tokens": 1_000_000}
     call = request(messages=(), openai={"path": "completions", "body": body})
-    assert asked.max_tokens(call) == 1_000_000
+    assert request_content.max_tokens(call) == 1_000_000
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ def test_a_remembered_reply_weighs_what_it_holds() -> None:
         {"text": "[]", "data": [[] for _ in range(15_000)]},
     ):
         reply = CallReply.model_validate({"call_id": "c", "model": "m", **fields})
-        assert ongoing._size_bytes(reply) > 950_000
+        assert registry._size_bytes(reply) > 950_000
 
 
 def test_an_answer_of_very_many_values_is_no_value() -> None:
@@ -209,7 +210,7 @@ def test_an_answer_of_beginnings_of_placeholders_is_looked_through_in_linear_tim
 
 async def test_masking_ends_when_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     began, ended = threading.Event(), threading.Event()
-    masked = pii_hook.with_texts
+    masked = pii.with_texts
 
     def seen(call: CallRequest, mask: Any) -> CallRequest:
         began.set()
@@ -218,8 +219,8 @@ async def test_masking_ends_when_nobody_waits_for_it(monkeypatch: pytest.MonkeyP
         finally:
             ended.set()
 
-    monkeypatch.setattr(pii_hook, "with_texts", seen)
-    hook = pii_hook.PiiHook({})
+    monkeypatch.setattr(pii, "with_texts", seen)
+    hook = pii.PiiHook({})
     slow = request(messages=({"role": "user", "content": "1 " * 20_000_000},))
     masking = asyncio.create_task(hook.before(slow))
     assert await asyncio.to_thread(began.wait, 60)

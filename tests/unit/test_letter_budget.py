@@ -1,6 +1,12 @@
 """How many dead letters a flood makes."""
 
-from hocket.kit.letter_budget import BYTES_PER_S, LETTER_BYTES, LETTERS, LETTERS_PER_S, LetterBudget
+from hocket.kit.nats.letter_budget import (
+    BYTES_PER_S,
+    LETTER_BYTES,
+    LETTERS,
+    LETTERS_PER_S,
+    LetterBudget,
+)
 
 
 def test_a_thousand_letters_are_kept_and_of_a_flood_as_many_as_there_is_room_for() -> None:

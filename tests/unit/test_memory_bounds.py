@@ -9,14 +9,14 @@ import asyncpg
 import pytest
 from fastapi import FastAPI
 
-from hocket.admin.errors import add_error_handlers
-from hocket.admin.request_limit import RequestLimit
-from hocket.coordinator import catalog as catalog_module
-from hocket.coordinator import durations as durations_module
-from hocket.coordinator.catalog import Catalog
-from hocket.coordinator.durations import Durations
-from hocket.coordinator.failures import is_refusal
-from hocket.kit.postgres_errors import is_row_fault
+from hocket.admin.requests.errors import add_error_handlers
+from hocket.admin.requests.request_limit import RequestLimit
+from hocket.coordinator.storage import duration_stats as durations_module
+from hocket.coordinator.storage import pipeline_catalog as catalog_module
+from hocket.coordinator.storage.duration_stats import Durations
+from hocket.coordinator.storage.failures import is_refusal
+from hocket.coordinator.storage.pipeline_catalog import Catalog
+from hocket.kit.postgres.errors import is_row_fault
 
 SPEC = '{"pipeline": "p", "nodes": {"a": {"type": "python", "handler": "hocket.workers.builtin:echo"}}}'
 

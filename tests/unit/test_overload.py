@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from hocket.coordinator import overload as module
-from hocket.coordinator.core.backlog import ENOUGH_FINISHED, Backlog
-from hocket.coordinator.core.gate import Gate
-from hocket.coordinator.durations import Durations
-from hocket.coordinator.load import UNCONFIRMED_FOR_MS, Load
+from hocket.coordinator.core.scheduling.backlog import ENOUGH_FINISHED, Backlog
+from hocket.coordinator.core.scheduling.gate import Gate
+from hocket.coordinator.dispatch.workload import UNCONFIRMED_FOR_MS, Load
+from hocket.coordinator.intake import admission_queue as module
+from hocket.coordinator.intake.admission_queue import Candidate, Overload
 from hocket.coordinator.metrics import CoordinatorMetrics
-from hocket.coordinator.overload import Candidate, Overload
-from hocket.kit import clock
+from hocket.coordinator.storage.duration_stats import Durations
+from hocket.kit.process import clock
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import Priority, RunAccepted
 from hocket.schemas.pipeline.plan import compile_pipeline

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from hocket.coordinator.core.ending import finished_of
-from hocket.coordinator.core.state import RunStatus
-from hocket.coordinator.ends import Ends
-from hocket.coordinator.partition import Partition
-from hocket.coordinator.untold import CLOCKS_MS, SETTLED_MS, Told, Untold
-from hocket.kit.bus import PubAck
-from hocket.kit.clock import now_ms
+from hocket.coordinator.core.run.ending import finished_of
+from hocket.coordinator.core.run.notification_watermark import CLOCKS_MS, SETTLED_MS, Told, Untold
+from hocket.coordinator.core.run.state import RunStatus
+from hocket.coordinator.partition.partition import Partition
+from hocket.coordinator.partition.run_notifier import Ends
+from hocket.kit.nats.bus import PubAck
+from hocket.kit.process.clock import now_ms
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import Priority, RunAccepted

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from hocket.kit import process_secrets
+from hocket.kit.process import process_secrets
 from hocket.schemas.redaction import Redactor, without_url_passwords
 
 PROGRAM = """
 import json, os, sys
-from hocket.kit import process_secrets
+from hocket.kit.process import process_secrets
 process_secrets.start_without_secrets()
 began = open("/proc/self/environ").read()
 taken = process_secrets.taken()

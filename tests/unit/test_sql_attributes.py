@@ -3,7 +3,7 @@
 import pytest
 
 from hocket.workers.sql.errors import SqlRefused
-from hocket.workers.sql.guard import CheckedQuery, check_query
+from hocket.workers.sql.guard.guard import CheckedQuery, check_query
 
 
 def check(sql: str, types_allowed: tuple[str, ...] = ()) -> CheckedQuery:

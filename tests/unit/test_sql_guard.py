@@ -16,9 +16,9 @@ from hocket.workers.sql.errors import (
     SqlTableRefused,
     SqlUnreadable,
 )
-from hocket.workers.sql.guard import CheckedQuery, check_query
-from hocket.workers.sql.names import parse_pattern
-from hocket.workers.sql.reading import MAX_SQL_CHARS
+from hocket.workers.sql.guard.guard import CheckedQuery, check_query
+from hocket.workers.sql.guard.names import parse_pattern
+from hocket.workers.sql.guard.reading import MAX_SQL_CHARS
 
 TABLES = {
     "postgres": ("public.*", "shop.orders"),

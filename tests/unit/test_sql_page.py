@@ -8,7 +8,8 @@ import yaml
 
 from hocket.schemas.pipeline.document import parse_document
 from hocket.schemas.pipeline.plan import compile_pipeline
-from hocket.workers.sql import errors, guard
+from hocket.workers.sql import errors
+from hocket.workers.sql.guard import guard
 from hocket.workers.sql.targets import TargetSettings
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "nodes" / "sql.md").read_text()

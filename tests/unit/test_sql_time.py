@@ -12,7 +12,7 @@ import pytest
 
 from hocket.workers.sql.answers import MAX_ROW_CHARS, JsonText, read_answer
 from hocket.workers.sql.errors import SqlAnswerTooLarge, SqlRefused
-from hocket.workers.sql.guard import check_query
+from hocket.workers.sql.guard.guard import check_query
 from hocket.workers.sql.runner import run_query
 from hocket.workers.sql.sqlite import connect
 from hocket.workers.sql.targets import Target, TargetSettings

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from hocket.coordinator import step_cache as module
-from hocket.coordinator.cache_store import Answer
-from hocket.coordinator.core.commands import FillCache, LookUpCache, ReleaseCache
-from hocket.coordinator.step_cache import StepCache
+from hocket.coordinator.core.run.commands import FillCache, LookUpCache, ReleaseCache
+from hocket.coordinator.storage import step_cache as module
+from hocket.coordinator.storage.cache_store import Answer
+from hocket.coordinator.storage.step_cache import StepCache
 from hocket.schemas.errors import PayloadTooLarge
 
 BOUND_S = 5.0

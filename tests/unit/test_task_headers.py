@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hocket.coordinator.admission import admit, read_task
+from hocket.coordinator.intake.task_message import admit, read_task
 from hocket.schemas.errors import HocketError
 from hocket.schemas.pipeline.plan import compile_pipeline
 

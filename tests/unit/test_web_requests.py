@@ -3,7 +3,7 @@
 import pytest
 
 from hocket.kit.embedded.nats import NatsServer
-from hocket.kit.settings import Settings
+from hocket.kit.process.settings import Settings
 from hocket.kit.web_requests import (
     HostMissing,
     HostNotServed,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from nats.errors import ProtocolError
 
-from hocket.kit.wire import Frame, Wire, header_of, headers_of
+from hocket.kit.nats.protocol import Frame, Wire, header_of, headers_of
 
 HEAD = b"NATS/1.0\r\nNats-Msg-Id: r1:a:1\r\ntraceparent: 00-1-2-01\r\n\r\n"
 BYTES = (

@@ -6,9 +6,9 @@ from typing import Any
 from nats.js.errors import NotFoundError
 
 from hocket.schemas.messages import Priority, StepRequested
-from hocket.workers.runtime.acks import Acks
-from hocket.workers.runtime.attempt import Attempt
-from hocket.workers.runtime.delivery import Delivery
+from hocket.workers.runtime.execution.attempt import Attempt
+from hocket.workers.runtime.transport.acks import Acks
+from hocket.workers.runtime.transport.delivery import Delivery
 
 ACK = "$JS.ACK.STEPS.c.1.7.1.0.0"
 

@@ -1,7 +1,7 @@
 """Which attempts that arrive after a cancellation it concerns."""
 
 from hocket.schemas.messages import StepCancelled
-from hocket.workers.runtime.cancellations import MAX_AGE_MS, MAX_REMEMBERED, Cancellations
+from hocket.workers.runtime.transport.cancellations import MAX_AGE_MS, MAX_REMEMBERED, Cancellations
 
 
 def remembered(*, step: str | None = "s", attempt: int | None = 1) -> Cancellations:

@@ -8,10 +8,10 @@ import pytest
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import AttemptFinished
 from hocket.workers.errors import Retryable, StepUndeliverable
-from hocket.workers.runtime.delivery import Delivery, parse_ack_subject, unfilled
-from hocket.workers.runtime.failures import MAX_FRAMES, error_info
-from hocket.workers.runtime.poison import Name, name_of
-from hocket.workers.runtime.results import encode
+from hocket.workers.runtime.execution.failures import MAX_FRAMES, error_info
+from hocket.workers.runtime.execution.results import encode
+from hocket.workers.runtime.execution.undeliverable import Name, name_of
+from hocket.workers.runtime.transport.delivery import Delivery, parse_ack_subject, unfilled
 
 
 def raised(error: BaseException) -> ErrorInfo:

@@ -4,7 +4,7 @@ import pytest
 
 from hocket.schemas.messages import Priority, StepRequested
 from hocket.schemas.subjects import LANES
-from hocket.workers.runtime.lanes import (
+from hocket.workers.runtime.transport.lanes import (
     Demand,
     ReadyQueue,
     allot,

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from hocket.kit import clock
-from hocket.kit.bus import BusUnavailable
+from hocket.kit.nats.bus import BusUnavailable
+from hocket.kit.process import clock
 from hocket.schemas.messages import CallRequest
 from hocket.workers.errors import GatewayUnavailable, ModelTooSlow
-from hocket.workers.runtime.model_calls import ModelCalls
+from hocket.workers.runtime.models.calls import ModelCalls
 
 NOW_S = 1_000.0
 LEFT_MS = 50.0

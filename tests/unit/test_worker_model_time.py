@@ -1,7 +1,7 @@
 """How long an attempt waited for models: calls in a row, side by side, and queued at the gateway."""
 
 from hocket.schemas.messages import Timing
-from hocket.workers.runtime.model_time import ModelTime
+from hocket.workers.runtime.models.model_time import ModelTime
 
 
 def test_without_a_call_there_is_no_model_time() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from hocket.kit.bus import BusUnavailable, PubAck
+from hocket.kit.nats.bus import BusUnavailable, PubAck
 from hocket.schemas.errors import PayloadTooLarge
 from hocket.schemas.messages import AttemptFinished, read_log
-from hocket.workers.runtime.outbox import MAX_RESULTS, MAX_UNACKNOWLEDGED, Outbox
+from hocket.workers.runtime.transport.outbox import MAX_RESULTS, MAX_UNACKNOWLEDGED, Outbox
 
 STORED = PubAck("LOG", 1, duplicate=False)
 

@@ -10,7 +10,7 @@ from hocket.schemas.pipeline.policy import PlanRefused
 from hocket.workers.errors import ModelReplyInvalid
 from hocket.workers.nodes.planning import PlanningNode
 from hocket.workers.nodes.retrieval import queries_of
-from hocket.workers.runtime.context import Context
+from hocket.workers.runtime.execution.context import Context
 
 CATALOG = [
     {

@@ -16,8 +16,8 @@ from hocket.schemas.messages import CallReply, CallRequest, Priority, StepReques
 from hocket.schemas.pipeline.handlers import AllowedHandlers, HandlerNotAllowed
 from hocket.workers.errors import HandlerUnknown
 from hocket.workers.nodes.python import PythonNode, resolve
-from hocket.workers.runtime.context import Context
-from hocket.workers.runtime.step_threads import StepThreads
+from hocket.workers.runtime.execution.context import Context
+from hocket.workers.runtime.execution.step_threads import StepThreads
 
 
 class Order(BaseModel):

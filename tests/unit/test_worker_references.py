@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from hocket.kit.blobs import BlobStore
 from hocket.workers.errors import BlobUnresolved
-from hocket.workers.runtime.large_values import LargeValues
-from hocket.workers.runtime.references import (
+from hocket.workers.runtime.execution.large_values import LargeValues
+from hocket.workers.runtime.execution.references import (
     MAX_RESOLVED_BYTES,
     Path,
     Reference,

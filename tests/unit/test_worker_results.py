@@ -15,7 +15,7 @@ from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import AttemptFinished
 from hocket.schemas.plain_json import MAX_DEPTH, check_plain
 from hocket.workers.errors import OutputNotJson, OutputTooLarge
-from hocket.workers.runtime import results
+from hocket.workers.runtime.execution import results
 
 
 class Answer(BaseModel):

@@ -6,10 +6,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from hocket.schemas import ids
 from hocket.schemas.messages import CallReply, CallRequest, Priority, StepRequested
-from hocket.workers.runtime.attempt import Attempt
-from hocket.workers.runtime.context import Context
-from hocket.workers.runtime.delivery import Delivery
-from hocket.workers.runtime.spans import Spans
+from hocket.workers.runtime.execution.attempt import Attempt
+from hocket.workers.runtime.execution.context import Context
+from hocket.workers.runtime.execution.spans import Spans
+from hocket.workers.runtime.transport.delivery import Delivery
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 TRACEPARENT = f"00-{TRACE}-b7ad6b7169203331-01"

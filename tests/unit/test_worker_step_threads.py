@@ -8,8 +8,13 @@ from typing import Any
 
 import pytest
 
-from hocket.workers.runtime.held_slots import HeldSlots
-from hocket.workers.runtime.step_threads import IDLE_KEPT, Outcome, StepThreads, ThreadsBusy
+from hocket.workers.runtime.execution.held_slots import HeldSlots
+from hocket.workers.runtime.execution.step_threads import (
+    IDLE_KEPT,
+    Outcome,
+    StepThreads,
+    ThreadsBusy,
+)
 
 WAIT_S = 20
 
@@ -98,7 +103,7 @@ async def test_held_slots_say_when_they_are_more_than_half() -> None:
 
 BUSY = """
 import time
-from hocket.workers.runtime.step_threads import StepThreads
+from hocket.workers.runtime.execution.step_threads import StepThreads
 StepThreads(1).start(lambda: time.sleep(600))
 print("end")
 """
@@ -111,7 +116,7 @@ def test_a_thread_that_does_not_end_does_not_keep_its_process() -> None:
 
 BLOCKED = """
 import asyncio
-from hocket.workers.runtime.watchdog import LoopWatchdog
+from hocket.workers.runtime.execution.watchdog import LoopWatchdog
 
 async def block():
     LoopWatchdog(BLOCKED_S).start()

@@ -15,11 +15,11 @@ import uvicorn
 
 from hocket.admin.app import make_app
 from hocket.admin.context import Context
-from hocket.kit import config
-from hocket.kit.handlers import allowed_handlers
-from hocket.kit.installation import agree_on_partitions
-from hocket.kit.lifecycle import Service, run
-from hocket.kit.platform_key import platform_capabilities, usage_seals_of
+from hocket.kit.process import config
+from hocket.kit.process.capability_key import platform_capabilities, usage_seals_of
+from hocket.kit.process.handler_allowlist import allowed_handlers
+from hocket.kit.process.installation import agree_on_partitions
+from hocket.kit.process.lifecycle import Service, run
 from hocket.kit.web_requests import WebRules
 from hocket.schemas.errors import ErrorClass, HocketError
 

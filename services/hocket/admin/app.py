@@ -6,19 +6,19 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
-from hocket.admin.body_limit import BodyLimit
 from hocket.admin.calls.endpoints import router as calls
 from hocket.admin.context import Context
 from hocket.admin.costs.endpoints import router as costs
 from hocket.admin.dead_letters.endpoints import router as dead_letters
-from hocket.admin.errors import add_error_handlers
 from hocket.admin.experiments.endpoints import router as experiments
 from hocket.admin.health.endpoints import router as health
 from hocket.admin.metrics import RequestMetrics
 from hocket.admin.openapi import document
 from hocket.admin.pipelines.endpoints import router as pipelines
-from hocket.admin.request_limit import RequestLimit
-from hocket.admin.request_rules import RequestRules
+from hocket.admin.requests.body_limit import BodyLimit
+from hocket.admin.requests.errors import add_error_handlers
+from hocket.admin.requests.request_limit import RequestLimit
+from hocket.admin.requests.request_rules import RequestRules
 from hocket.admin.runs.endpoints import router as runs
 from hocket.kit.web_requests import WebRules
 

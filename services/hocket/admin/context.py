@@ -9,8 +9,8 @@ from fastapi import Depends, Request
 from hocket.admin.pipelines.versions import Plans
 from hocket.admin.queries import Pool
 from hocket.admin.runs.recent import RecentRuns
-from hocket.kit.bus import Bus
-from hocket.kit.disk_space import UNWATCHED, DiskSpace
+from hocket.kit.nats.bus import Bus
+from hocket.kit.process.disk_space import UNWATCHED, DiskSpace
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.pipeline.handlers import AllowedHandlers
 

@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from hocket.admin.errors import PROBLEM_TYPE
+from hocket.admin.requests.errors import PROBLEM_TYPE
 from hocket.schemas.pipeline.spec import pipeline_schema
 from hocket.schemas.rest import ErrorReply, RunResult, StepDetail
 

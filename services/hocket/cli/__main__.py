@@ -2,8 +2,8 @@
 
 import sys
 
-from hocket.cli import exit_codes
 from hocket.cli.app import app
+from hocket.cli.terminal import exit_codes
 
 
 def main() -> None:
@@ -18,8 +18,8 @@ def main() -> None:
 
 def _reported(error: Exception) -> int:
     """Say in one line what is wrong and return the exit code; raise what is a fault of ours."""
-    from hocket.cli.errors import exit_code
-    from hocket.cli.visible import visible
+    from hocket.cli.terminal.errors import exit_code
+    from hocket.cli.terminal.safe_text import visible
     from hocket.schemas.errors import HocketError
 
     if not isinstance(error, HocketError):

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from hocket.cli import commands
-from hocket.cli.target import API_ENV, DEFAULT_TENANT, NATS_ENV, Target
+from hocket.cli.remote.target import API_ENV, DEFAULT_TENANT, NATS_ENV, Target
 
 app = typer.Typer(
     name="hocket",
@@ -56,7 +56,7 @@ commands.add_to(app)
 def _folder(named: Path | None) -> Path:
     if named is not None:
         return named.expanduser().absolute()
-    from hocket.cli.folders import default_data_dir
+    from hocket.cli.local.folders import default_data_dir
 
     return default_data_dir()
 

@@ -15,7 +15,7 @@ from faststream.nats import NatsBroker
 from faststream.specification import AsyncAPI
 from pydantic import RootModel
 
-from hocket.kit import events
+from hocket.kit.nats import cloudevents
 from hocket.schemas import subjects
 from hocket.schemas.messages import RunFinished, StepChanged, TaskRejected, UsageRecord
 
@@ -25,15 +25,15 @@ PARAMETERS = {
     "reply_to": "The inbox that the task named in Hocket-Reply-To.",
 }
 HEADERS = {
-    events.IDEMPOTENCY_KEY: "The same key is the same run, for ever.",
-    events.DEADLINE_MS: "The run's deadline in milliseconds from its acceptance.",
-    events.DEADLINE: "The run's deadline as RFC 3339 time.",
-    events.PRIORITY: "interactive, standard or batch.",
-    events.BUDGET_USD: "What the run may cost, in US dollars.",
-    events.VERSION: "Not the latest version of the pipeline but this one.",
-    events.REPLY_TO: "The subject that hears the run's end or the task's refusal.",
-    events.PROGRESS: "1: the reply subject hears every change of a step, too.",
-    events.TRACEPARENT: "W3C trace context.",
+    cloudevents.IDEMPOTENCY_KEY: "The same key is the same run, for ever.",
+    cloudevents.DEADLINE_MS: "The run's deadline in milliseconds from its acceptance.",
+    cloudevents.DEADLINE: "The run's deadline as RFC 3339 time.",
+    cloudevents.PRIORITY: "interactive, standard or batch.",
+    cloudevents.BUDGET_USD: "What the run may cost, in US dollars.",
+    cloudevents.VERSION: "Not the latest version of the pipeline but this one.",
+    cloudevents.REPLY_TO: "The subject that hears the run's end or the task's refusal.",
+    cloudevents.PROGRESS: "1: the reply subject hears every change of a step, too.",
+    cloudevents.TRACEPARENT: "W3C trace context.",
     "ce-id": "CloudEvents; with ce-source the idempotency key where there is no other.",
     "ce-source": "CloudEvents.",
 }

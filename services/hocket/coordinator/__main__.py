@@ -1,7 +1,7 @@
 """`python -m hocket.coordinator`."""
 
 from hocket.coordinator.service import main
-from hocket.kit.lifecycle import run
+from hocket.kit.process.lifecycle import run
 
 if __name__ == "__main__":
     run("coordinator", main)

@@ -14,27 +14,27 @@ from typing import Any
 import asyncpg
 import structlog
 
-from hocket.coordinator.cache_store import CacheStore
-from hocket.coordinator.catalog import Catalog
-from hocket.coordinator.committer import AWAY, Committer
-from hocket.coordinator.core.aborting import reason_of
-from hocket.coordinator.core.backlog import Backlog
-from hocket.coordinator.core.gate import INTERACTIVE_SHARE, Gate, Order
-from hocket.coordinator.dispatcher import Dispatcher
-from hocket.coordinator.durations import Durations
-from hocket.coordinator.fullness import MAX_RUNS, Fullness
-from hocket.coordinator.intake import Intake
-from hocket.coordinator.load import Load
+from hocket.coordinator.core.run.aborting import reason_of
+from hocket.coordinator.core.scheduling.backlog import Backlog
+from hocket.coordinator.core.scheduling.gate import INTERACTIVE_SHARE, Gate, Order
+from hocket.coordinator.dispatch.dispatcher import Dispatcher
+from hocket.coordinator.dispatch.workload import Load
+from hocket.coordinator.intake.capacity import MAX_RUNS, Fullness
+from hocket.coordinator.intake.intake import Intake
+from hocket.coordinator.intake.waiting_tenants import WaitingTenants
 from hocket.coordinator.metrics import CoordinatorMetrics
-from hocket.coordinator.ownership import Ownership
-from hocket.coordinator.partition import WAKE_EVERY_S, Partition
-from hocket.coordinator.step_cache import StepCache
-from hocket.coordinator.store import Store
-from hocket.coordinator.waiting_tenants import WaitingTenants
-from hocket.kit.bucket import Leases
-from hocket.kit.bus import Bus
-from hocket.kit.disk_space import UNWATCHED, DiskSpace
-from hocket.kit.lifecycle import Health
+from hocket.coordinator.ownership.leases import Ownership
+from hocket.coordinator.partition.partition import WAKE_EVERY_S, Partition
+from hocket.coordinator.storage.cache_store import CacheStore
+from hocket.coordinator.storage.committer import AWAY, Committer
+from hocket.coordinator.storage.duration_stats import Durations
+from hocket.coordinator.storage.pipeline_catalog import Catalog
+from hocket.coordinator.storage.step_cache import StepCache
+from hocket.coordinator.storage.store import Store
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.kv import Leases
+from hocket.kit.process.disk_space import UNWATCHED, DiskSpace
+from hocket.kit.process.lifecycle import Health
 from hocket.schemas.capabilities import Capabilities
 
 DRAIN_S = 8.0

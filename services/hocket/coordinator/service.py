@@ -5,18 +5,18 @@ import os
 import socket
 from functools import partial
 
-from hocket.coordinator.cache_store import CacheStore
 from hocket.coordinator.coordinator import Coordinator
-from hocket.coordinator.core import lease_records
-from hocket.coordinator.leftovers import keep_removing
+from hocket.coordinator.core.scheduling import lease_records
+from hocket.coordinator.dispatch.step_cleanup import keep_removing
 from hocket.coordinator.metrics import CoordinatorMetrics
-from hocket.coordinator.store import Store
-from hocket.kit.bucket import Bucket
-from hocket.kit.installation import agree_on_partitions
-from hocket.kit.lifecycle import Service
-from hocket.kit.migrations import wait_current
-from hocket.kit.platform_key import platform_capabilities
-from hocket.kit.streams import ensure_streams
+from hocket.coordinator.storage.cache_store import CacheStore
+from hocket.coordinator.storage.store import Store
+from hocket.kit.nats.kv import Bucket
+from hocket.kit.nats.streams import ensure_streams
+from hocket.kit.postgres.migrations import wait_current
+from hocket.kit.process.capability_key import platform_capabilities
+from hocket.kit.process.installation import agree_on_partitions
+from hocket.kit.process.lifecycle import Service
 from hocket.schemas import subjects
 
 POOL_SIZE = 6

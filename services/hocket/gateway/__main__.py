@@ -1,7 +1,7 @@
 """`python -m hocket.gateway`: the inference gateway."""
 
 from hocket.gateway.service import main
-from hocket.kit.lifecycle import run
+from hocket.kit.process.lifecycle import run
 
 if __name__ == "__main__":
     run("gateway", main)

@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from hocket.gateway.core.breaker import BreakerState
+from hocket.gateway.core.routing.breaker import BreakerState
 from hocket.schemas.messages import UsageRecord, WarmRecord
 
 LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)

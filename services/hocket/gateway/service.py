@@ -16,33 +16,33 @@ from functools import partial
 
 import structlog
 
-from hocket.gateway.booking import Booking
-from hocket.gateway.calls import Calls
-from hocket.gateway.company import Company, name_of
-from hocket.gateway.control_door import ControlDoor
-from hocket.gateway.core import company_records
-from hocket.gateway.core.access import Access
-from hocket.gateway.experiments import Experiments
-from hocket.gateway.experiments_door import ExperimentsDoor, publish_fact
-from hocket.gateway.http_door.door import HttpDoor
+from hocket.gateway.accounting.booking import Booking
+from hocket.gateway.accounting.journal_recovery import Salvage
+from hocket.gateway.accounting.usage_journal import UsageJournal
+from hocket.gateway.api.control import ControlDoor
+from hocket.gateway.api.http.door import HttpDoor
+from hocket.gateway.api.nats import NatsDoor
+from hocket.gateway.calls.lifecycle import Calls
+from hocket.gateway.calls.registry import MAX_CALLS, Ongoing
+from hocket.gateway.capacity.membership import Company, name_of
+from hocket.gateway.capacity.shared_limits import SharedLimits
+from hocket.gateway.config.backend_pool import retire_missing
+from hocket.gateway.config.routes import Reload, Routes, read_routes
+from hocket.gateway.core.config.access import Access
+from hocket.gateway.core.routing import membership_records
+from hocket.gateway.experiments.door import ExperimentsDoor, publish_fact
+from hocket.gateway.experiments.experiments import Experiments
 from hocket.gateway.metrics import GatewayMetrics
-from hocket.gateway.nats_door import NatsDoor
-from hocket.gateway.ongoing import MAX_CALLS, Ongoing
-from hocket.gateway.prefilling import Prefilling
-from hocket.gateway.routes import Reload, Routes, read_routes
-from hocket.gateway.salvage import Salvage
-from hocket.gateway.served import retire_missing
-from hocket.gateway.shared_limits import SharedLimits
-from hocket.gateway.usage_journal import UsageJournal
-from hocket.gateway.warming.book import WarmBook
-from hocket.gateway.warming.warming import Warming
-from hocket.kit import clock
-from hocket.kit.bucket import Bucket
-from hocket.kit.bus import Bus
-from hocket.kit.lifecycle import Service
-from hocket.kit.platform_key import capabilities_of, usage_seals_of
-from hocket.kit.settings import Settings
-from hocket.kit.streams import ensure_streams
+from hocket.gateway.warming.coordination import Warming
+from hocket.gateway.warming.prefill import Prefilling
+from hocket.gateway.warming.warm_usage import WarmBook
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.kv import Bucket
+from hocket.kit.nats.streams import ensure_streams
+from hocket.kit.process import clock
+from hocket.kit.process.capability_key import capabilities_of, usage_seals_of
+from hocket.kit.process.lifecycle import Service
+from hocket.kit.process.settings import Settings
 from hocket.kit.web_requests import WebRules
 from hocket.schemas import subjects
 
@@ -180,7 +180,7 @@ def _bucket(bus: Bus, settings: Settings) -> Bucket:
         bus,
         subjects.GATEWAYS,
         replicas=settings.stream_replicas,
-        expected=company_records.expected,
+        expected=membership_records.expected,
         capabilities=capabilities_of(settings),
     )
 

@@ -25,10 +25,10 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig
 from nats.js.errors import Error as JetStreamError
 
-from hocket.kit import dead_letters
-from hocket.kit.bus import Bus
-from hocket.kit.lifecycle import Health
-from hocket.kit.postgres_errors import STATEMENT_ERRORS, is_row_fault
+from hocket.kit.nats import dead_letters
+from hocket.kit.nats.bus import Bus
+from hocket.kit.postgres.errors import STATEMENT_ERRORS, is_row_fault
+from hocket.kit.process.lifecycle import Health
 from hocket.ledger.amended import amended, shortened
 from hocket.ledger.metrics import LedgerMetrics
 from hocket.ledger.record import (

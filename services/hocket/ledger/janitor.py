@@ -13,8 +13,8 @@ import asyncpg
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from hocket.kit.clock import monotonic_ms
-from hocket.kit.postgres_errors import STATEMENT_ERRORS
+from hocket.kit.postgres.errors import STATEMENT_ERRORS
+from hocket.kit.process.clock import monotonic_ms
 from hocket.ledger import retention
 from hocket.ledger.retention import KINDS, Periods
 

@@ -9,11 +9,11 @@ from contextlib import suppress
 
 import asyncpg
 
-from hocket.kit.lifecycle import Service
-from hocket.kit.migrations import wait_current
-from hocket.kit.platform_key import usage_seals_of
-from hocket.kit.postgres_errors import STATEMENT_ERRORS
-from hocket.kit.streams import ensure_streams
+from hocket.kit.nats.streams import ensure_streams
+from hocket.kit.postgres.errors import STATEMENT_ERRORS
+from hocket.kit.postgres.migrations import wait_current
+from hocket.kit.process.capability_key import usage_seals_of
+from hocket.kit.process.lifecycle import Service
 from hocket.ledger.intake import ANNOUNCED, BOOKED, Intake
 from hocket.ledger.janitor import Janitor, JanitorMetrics
 from hocket.ledger.metrics import LedgerMetrics

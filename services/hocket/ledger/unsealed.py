@@ -15,9 +15,9 @@ import structlog
 from nats.aio.msg import Msg
 from pydantic_core import from_json
 
-from hocket.kit import dead_letters
-from hocket.kit.bus import Bus
-from hocket.kit.reporting import Reporting
+from hocket.kit.nats import dead_letters
+from hocket.kit.nats.bus import Bus
+from hocket.kit.process.log_limits import Reporting
 from hocket.ledger.metrics import LedgerMetrics
 from hocket.ledger.record import MAX_RECORDS, SEPARATOR
 from hocket.schemas import subjects

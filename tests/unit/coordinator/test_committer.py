@@ -9,11 +9,11 @@ import pytest
 from playing import Play, python
 from prometheus_client import CollectorRegistry
 
-from hocket.coordinator import committer as module
-from hocket.coordinator.committer import Committer, Tenure
 from hocket.coordinator.metrics import CoordinatorMetrics
-from hocket.coordinator.store import Batch, Offset, PartitionLost
-from hocket.kit.lifecycle import Health
+from hocket.coordinator.storage import committer as module
+from hocket.coordinator.storage.committer import Committer, Tenure
+from hocket.coordinator.storage.store import Batch, Offset, PartitionLost
+from hocket.kit.process.lifecycle import Health
 
 BOUND_S = 5
 

@@ -1,8 +1,8 @@
 """What is measured can be told: a log believes it."""
 
-from hocket.coordinator.core.claims import doubt
-from hocket.coordinator.core.outlooks import Outlooks
-from hocket.coordinator.durations import Durations
+from hocket.coordinator.core.run.event_checks import doubt
+from hocket.coordinator.core.time.forecasts import Outlooks
+from hocket.coordinator.storage.duration_stats import Durations
 
 
 def test_a_time_that_clocks_made_negative_is_none_at_all() -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from hocket.coordinator.core.lease_records import encoded, expected, sign_of
-from hocket.coordinator.fullness import MAX_RUN_BYTES, Fullness
-from hocket.coordinator.waiting_tenants import WaitingTenants
-from hocket.kit.bus import BusUnavailable
-from hocket.kit.disk_space import DiskSpace
+from hocket.coordinator.core.scheduling.lease_records import encoded, expected, sign_of
+from hocket.coordinator.intake.capacity import MAX_RUN_BYTES, Fullness
+from hocket.coordinator.intake.waiting_tenants import WaitingTenants
+from hocket.kit.nats.bus import BusUnavailable
+from hocket.kit.process.disk_space import DiskSpace
 
 MAX_RUNS = 100
 MIB = 1024 * 1024

@@ -3,9 +3,9 @@
 from types import SimpleNamespace
 from typing import Any
 
-from hocket.coordinator import orphans as module
-from hocket.coordinator.orphans import Orphans
-from hocket.coordinator.partition import Partition
+from hocket.coordinator.partition import pending_events as module
+from hocket.coordinator.partition.partition import Partition
+from hocket.coordinator.partition.pending_events import Orphans
 from hocket.schemas.messages import AttemptFinished, CancelRequested
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from hocket.coordinator.core.lease_records import MEMBER, PARTITION
-from hocket.coordinator.ownership import Ownership
-from hocket.kit.bucket import Entry, RevisionPassed
-from hocket.kit.lifecycle import Health
+from hocket.coordinator.core.scheduling.lease_records import MEMBER, PARTITION
+from hocket.coordinator.ownership.leases import Ownership
+from hocket.kit.nats.kv import Entry, RevisionPassed
+from hocket.kit.process.lifecycle import Health
 
 BOUND_S = 30.0
 LEASE = PARTITION + "0"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from hocket.coordinator import partition as module
-from hocket.coordinator.log_reader import LogMessage
-from hocket.coordinator.partition import Partition
+from hocket.coordinator.partition import partition as module
+from hocket.coordinator.partition.log_reader import LogMessage
+from hocket.coordinator.partition.partition import Partition
 
 
 class Notes:

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from playing import START_MS, Play, python
 
-from hocket.coordinator import runs as module
-from hocket.coordinator.core.parking import PERSON_QUIET_MS
-from hocket.coordinator.core.state import Run
-from hocket.coordinator.runs import RUN_BYTES, STEP_BYTES, Runs
+from hocket.coordinator.core.run.state import Run
+from hocket.coordinator.core.waiting.parking import PERSON_QUIET_MS
+from hocket.coordinator.partition import run_cache as module
+from hocket.coordinator.partition.run_cache import RUN_BYTES, STEP_BYTES, Runs
 
 DAY = {"slo_ms": 86_400_000}
 LATER_MS = START_MS + PERSON_QUIET_MS + 1

@@ -1,6 +1,6 @@
 """Up to when the ends of runs are known to be told."""
 
-from hocket.coordinator.untold import CLOCKS_MS, SETTLED_MS, Told, Untold
+from hocket.coordinator.core.run.notification_watermark import CLOCKS_MS, SETTLED_MS, Told, Untold
 
 NOW_MS = 1_000_000.0
 TOLD_MS = 5_000.0

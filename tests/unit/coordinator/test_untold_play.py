@@ -6,7 +6,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from hocket.coordinator.untold import CLOCKS_MS, NOTHING, SETTLED_MS, Told, Untold
+from hocket.coordinator.core.run.notification_watermark import (
+    CLOCKS_MS,
+    NOTHING,
+    SETTLED_MS,
+    Told,
+    Untold,
+)
 
 SEEDS = 100
 TICKS = 600

@@ -4,10 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from hocket.coordinator.core.commands import CancelAttempt, Dispatch, EndRun, StartSubRun, Wake
-from hocket.coordinator.core.deadlines import outlook
-from hocket.coordinator.core.decide import Decision, accept, decide
-from hocket.coordinator.core.records import (
+from hocket.coordinator.core.reuse.repeats import reuse_of
+from hocket.coordinator.core.rows.records import (
     RUN_COLUMNS,
     STEP_COLUMNS,
     restore,
@@ -16,8 +14,10 @@ from hocket.coordinator.core.records import (
     step_of,
     step_row,
 )
-from hocket.coordinator.core.reuse import reuse_of
-from hocket.coordinator.core.state import Run
+from hocket.coordinator.core.run.commands import CancelAttempt, Dispatch, EndRun, StartSubRun, Wake
+from hocket.coordinator.core.run.decide import Decision, accept, decide
+from hocket.coordinator.core.run.state import Run
+from hocket.coordinator.core.time.deadlines import outlook
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import (
     AttemptFinished,

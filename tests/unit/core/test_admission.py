@@ -5,7 +5,15 @@ from typing import Any
 import pytest
 from playing import python
 
-from hocket.coordinator.core.admission import (
+from hocket.coordinator.core.scheduling.backlog import (
+    ENOUGH_FINISHED,
+    MAX_BIASES,
+    Backlog,
+    Work,
+    work_of,
+)
+from hocket.coordinator.core.scheduling.gate import Capacity
+from hocket.coordinator.core.scheduling.load_prediction import (
     LEAST_RETRY_MS,
     UNLOADED,
     Prediction,
@@ -16,9 +24,7 @@ from hocket.coordinator.core.admission import (
     retry_after_ms,
     unreachable,
 )
-from hocket.coordinator.core.backlog import ENOUGH_FINISHED, MAX_BIASES, Backlog, Work, work_of
-from hocket.coordinator.core.deadlines import TAIL_SD, Estimate, outlook
-from hocket.coordinator.core.gate import Capacity
+from hocket.coordinator.core.time.deadlines import TAIL_SD, Estimate, outlook
 from hocket.schemas.messages import Priority
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
 

@@ -2,7 +2,7 @@
 
 from test_gate import FAR, NOW, order, ready
 
-from hocket.coordinator.core.gate import SPARE_STEPS, Gate
+from hocket.coordinator.core.scheduling.gate import SPARE_STEPS, Gate
 from hocket.schemas.messages import Priority
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hocket.coordinator.core.cache_entry import Claim, Entry, Verdict, seen, verdict
+from hocket.coordinator.core.reuse.cache_entry import Claim, Entry, Verdict, seen, verdict
 
 NOW_MS = 1_000.0
 THEIRS = Claim("r2", "b", until_ms=2_000)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from playing import START_MS, Play, python
 
-from hocket.coordinator.core.commands import FillCache, LookUpCache, ReleaseCache
-from hocket.coordinator.core.decide import resume
-from hocket.coordinator.core.state import Source
+from hocket.coordinator.core.run.commands import FillCache, LookUpCache, ReleaseCache
+from hocket.coordinator.core.run.decide import resume
+from hocket.coordinator.core.run.state import Source
 from hocket.schemas.errors import ErrorClass, ErrorInfo, InvalidInput
 from hocket.schemas.messages import CacheAnswered, CancelRequested, Spend, TimerFired
 from hocket.schemas.pipeline.plan import compile_pipeline

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from hocket.coordinator.core.commands import Dispatch, StartSubRun
-from hocket.coordinator.core.deadlines import outlook
-from hocket.coordinator.core.decide import Decision, accept, decide, resume
-from hocket.coordinator.core.records import STEP_COLUMNS, step_of, step_row
-from hocket.coordinator.core.state import Run, StepState
+from hocket.coordinator.core.rows.records import STEP_COLUMNS, step_of, step_row
+from hocket.coordinator.core.run.commands import Dispatch, StartSubRun
+from hocket.coordinator.core.run.decide import Decision, accept, decide, resume
+from hocket.coordinator.core.run.state import Run, StepState
+from hocket.coordinator.core.time.deadlines import outlook
 from hocket.schemas import ids
 from hocket.schemas.capabilities import MIN_KEY_CHARS, Capabilities, keys_of
 from hocket.schemas.messages import AttemptFinished, Priority, RunAccepted, StepRequested

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from hocket.coordinator.core.claims import DAY_MS, doubt, plausible
+from hocket.coordinator.core.run.event_checks import DAY_MS, doubt, plausible
 from hocket.schemas import ids
 from hocket.schemas.messages import (
     AttemptFinished,

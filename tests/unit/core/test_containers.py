@@ -3,8 +3,8 @@
 import pytest
 from playing import Play, python
 
-from hocket.coordinator.core.commands import CancelAttempt, RecordAttempt
-from hocket.coordinator.core.state import RunStatus, StepState
+from hocket.coordinator.core.run.commands import CancelAttempt, RecordAttempt
+from hocket.coordinator.core.run.state import RunStatus, StepState
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import AttemptFinished
 

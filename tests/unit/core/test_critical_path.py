@@ -8,9 +8,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from playing import START_MS, Play, python
 
-from hocket.coordinator.core import critical_path as module
-from hocket.coordinator.core.critical_path import timing_of
-from hocket.coordinator.core.state import Run
+from hocket.coordinator.core.run.state import Run
+from hocket.coordinator.core.time import critical_path as module
+from hocket.coordinator.core.time.critical_path import timing_of
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import (
     AttemptFinished,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from playing import Play, python
 
-from hocket.coordinator.core.state import RunStatus
+from hocket.coordinator.core.run.state import RunStatus
 from hocket.schemas.messages import AttemptFinished, Spend
 
 

@@ -3,10 +3,10 @@
 import pytest
 from playing import python
 
-from hocket.coordinator.core.admission import judge, predict
-from hocket.coordinator.core.backlog import ENOUGH_FINISHED, Backlog, work_of
-from hocket.coordinator.core.deadlines import outlook
-from hocket.coordinator.core.gate import Capacity
+from hocket.coordinator.core.scheduling.backlog import ENOUGH_FINISHED, Backlog, work_of
+from hocket.coordinator.core.scheduling.gate import Capacity
+from hocket.coordinator.core.scheduling.load_prediction import judge, predict
+from hocket.coordinator.core.time.deadlines import outlook
 from hocket.schemas.bounded import MAX_MILLISECONDS
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import Priority

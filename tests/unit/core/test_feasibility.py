@@ -10,10 +10,10 @@ from immutables import Map
 from playing import START_MS, Play, python
 from test_restore import assert_same, read_back
 
-from hocket.coordinator.core.commands import CancelAttempt
-from hocket.coordinator.core.deadlines import Estimate, outlook
-from hocket.coordinator.core.feasibility import LAST_MOMENT_SD
-from hocket.coordinator.core.state import RunStatus, StepState
+from hocket.coordinator.core.run.commands import CancelAttempt
+from hocket.coordinator.core.run.feasibility import LAST_MOMENT_SD
+from hocket.coordinator.core.run.state import RunStatus, StepState
+from hocket.coordinator.core.time.deadlines import Estimate, outlook
 from hocket.schemas.errors import ErrorClass, ErrorInfo, InvalidInput
 from hocket.schemas.messages import SignalReceived, TimerFired
 from hocket.schemas.pipeline.plan import compile_pipeline

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from hocket.coordinator.core.deadlines import Estimate, outlook
-from hocket.coordinator.core.foretelling import expected_nodes, needs_models
+from hocket.coordinator.core.time.deadlines import Estimate, outlook
+from hocket.coordinator.core.time.model_demand import expected_nodes, needs_models
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
 
 

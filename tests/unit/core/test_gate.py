@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hocket.coordinator.core.gate import (
+from hocket.coordinator.core.scheduling.gate import (
     KEPT_FOR_MS,
     LEAD_MS,
     LEAST_TO_KEEP,
@@ -18,7 +18,12 @@ from hocket.coordinator.core.gate import (
     SPARE_STEPS,
     Gate,
 )
-from hocket.coordinator.core.precedence import CLASSES, LATE_TURN_AFTER, TURN_AFTER, Ready
+from hocket.coordinator.core.scheduling.priority_queue import (
+    CLASSES,
+    LATE_TURN_AFTER,
+    TURN_AFTER,
+    Ready,
+)
 from hocket.schemas.messages import Priority
 
 NOW = 1_000_000.0

@@ -15,10 +15,7 @@ import pytest
 from playing import START_MS, python
 from pydantic_core import to_json
 
-from hocket.coordinator.core.commands import Dispatch, StartSubRun, Wake
-from hocket.coordinator.core.deadlines import outlook
-from hocket.coordinator.core.decide import Decision, accept, decide, resume
-from hocket.coordinator.core.records import (
+from hocket.coordinator.core.rows.records import (
     RUN_COLUMNS,
     STEP_COLUMNS,
     restore,
@@ -27,7 +24,10 @@ from hocket.coordinator.core.records import (
     step_of,
     step_row,
 )
-from hocket.coordinator.core.state import Run
+from hocket.coordinator.core.run.commands import Dispatch, StartSubRun, Wake
+from hocket.coordinator.core.run.decide import Decision, accept, decide, resume
+from hocket.coordinator.core.run.state import Run
+from hocket.coordinator.core.time.deadlines import outlook
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import (
     AttemptFinished,

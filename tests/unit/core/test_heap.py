@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.coordinator.core.heap import Heap, pop, push
+from hocket.coordinator.core.structures.heap import Heap, pop, push
 
 
 def drained(heap: Heap) -> list[int]:

@@ -6,8 +6,8 @@ import pytest
 from playing import START_MS, Play
 from test_feasibility import DEGRADE, FAIL, draft, pass_to, takes
 
-from hocket.coordinator.core.feasibility import LAST_MOMENT_SD
-from hocket.coordinator.core.state import RunStatus, StepState
+from hocket.coordinator.core.run.feasibility import LAST_MOMENT_SD
+from hocket.coordinator.core.run.state import RunStatus, StepState
 from hocket.schemas.errors import HeldTooLong
 
 HELD = HeldTooLong().info()

@@ -6,10 +6,10 @@ import pytest
 from playing import START_MS, Play, python
 from test_feasibility import DEGRADE, cancelled, draft, pass_to
 
-from hocket.coordinator.core.deadlines import HOP, Estimate, outlook
-from hocket.coordinator.core.feasibility import LAST_MOMENT_SD
-from hocket.coordinator.core.hops import RISE, hop_ms, observe_hop
-from hocket.coordinator.core.state import Run, Step
+from hocket.coordinator.core.run.feasibility import LAST_MOMENT_SD
+from hocket.coordinator.core.run.state import Run, Step
+from hocket.coordinator.core.time.deadlines import HOP, Estimate, outlook
+from hocket.coordinator.core.time.hop_times import RISE, hop_ms, observe_hop
 from hocket.schemas.messages import AttemptFinished, Priority
 from hocket.schemas.pipeline.plan import compile_pipeline
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from playing import Play, python
 
-from hocket.coordinator.core.commands import CancelAttempt
-from hocket.coordinator.core.state import RunStatus, StepState
+from hocket.coordinator.core.run.commands import CancelAttempt
+from hocket.coordinator.core.run.state import RunStatus, StepState
 from hocket.schemas.ids import input_digest
 from hocket.schemas.messages import AttemptFinished, RunAccepted
 from hocket.schemas.pipeline.plan import compile_pipeline

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from playing import Play, python
 
-from hocket.coordinator.core.moments import nearest, not_before
-from hocket.coordinator.core.records import RUN_COLUMNS, STEP_COLUMNS, run_row, step_row
+from hocket.coordinator.core.rows.records import RUN_COLUMNS, STEP_COLUMNS, run_row, step_row
+from hocket.coordinator.core.time.timestamps import nearest, not_before
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 
 EPOCH_MS = st.floats(min_value=1.6e12, max_value=2**41 - 10_000)

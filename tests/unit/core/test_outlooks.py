@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from playing import START_MS, python
 
-from hocket.coordinator.core.deadlines import ENOUGH, Estimate, outlook
-from hocket.coordinator.core.decide import accept
-from hocket.coordinator.core.outlooks import MAX_NODES_PER_EVENT, Outlooks
+from hocket.coordinator.core.run.decide import accept
+from hocket.coordinator.core.time.deadlines import ENOUGH, Estimate, outlook
+from hocket.coordinator.core.time.forecasts import MAX_NODES_PER_EVENT, Outlooks
 from hocket.schemas.messages import OutlookChanged, Priority, RunAccepted
 from hocket.schemas.pipeline.plan import compile_pipeline
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.coordinator.core.ownership import Plan, View, plan, shares
+from hocket.coordinator.core.scheduling.rebalance import Plan, View, plan, shares
 
 NAMES = ("a", "b", "c", "d", "e")
 

@@ -2,7 +2,7 @@
 
 from playing import START_MS, Play, python
 
-from hocket.coordinator.core.parking import NEVER_MS, rests_until
+from hocket.coordinator.core.waiting.parking import NEVER_MS, rests_until
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import AttemptFinished, CancelRequested, SignalReceived
 
@@ -86,6 +86,6 @@ def test_a_run_that_was_read_back_goes_on_with_the_signal_it_waited_for() -> Non
 
 
 def _unarmed(run: object) -> object:
-    from hocket.coordinator.core.replacing import replace
+    from hocket.coordinator.core.structures.frozen import replace
 
     return replace(run, armed_at_ms=None)

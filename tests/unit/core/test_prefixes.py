@@ -4,7 +4,7 @@ from typing import Any
 
 from playing import Play, python
 
-from hocket.coordinator.core.commands import ForetellPrompt
+from hocket.coordinator.core.run.commands import ForetellPrompt
 from hocket.schemas.messages import PromptExpected
 from hocket.schemas.pipeline.expressions import known_head
 

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from hocket.coordinator.core.replacing import replace
-from hocket.coordinator.core.state import Run, RunStatus, Tally
+from hocket.coordinator.core.run.state import Run, RunStatus, Tally
+from hocket.coordinator.core.structures.frozen import replace
 from hocket.schemas.messages import Priority
 
 RUN = Run("r1", "default", "p", 1, 0, Priority.STANDARD, {"a": 1}, 1.0, 2.0)

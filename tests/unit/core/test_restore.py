@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from immutables import Map
 from playing import Play, python
 
-from hocket.coordinator.core.records import (
+from hocket.coordinator.core.rows.records import (
     RUN_COLUMNS,
     STEP_COLUMNS,
     restore,
@@ -18,7 +18,7 @@ from hocket.coordinator.core.records import (
     step_of,
     step_row,
 )
-from hocket.coordinator.core.state import Run
+from hocket.coordinator.core.run.state import Run
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import AttemptFinished, CacheAnswered, SignalReceived, Timing
 

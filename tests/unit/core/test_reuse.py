@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from playing import Play, python
 
-from hocket.coordinator.core.commands import LookUpCache, StartSubRun
-from hocket.coordinator.core.reuse import same_json
+from hocket.coordinator.core.reuse.repeats import same_json
+from hocket.coordinator.core.run.commands import LookUpCache, StartSubRun
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.ids import child_run_id
 from hocket.schemas.messages import (

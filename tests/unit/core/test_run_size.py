@@ -4,8 +4,8 @@ import pytest
 from playing import Play, python
 from pydantic_core import to_json
 
-from hocket.coordinator.core import decide as module
-from hocket.coordinator.core.run_size import run_size
+from hocket.coordinator.core.run import decide as module
+from hocket.coordinator.core.run.run_size import run_size
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import SignalReceived, StepRequested, encoded
 

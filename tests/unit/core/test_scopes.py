@@ -2,7 +2,7 @@
 
 from playing import Play, python
 
-from hocket.coordinator.core.state import RunStatus, StepState
+from hocket.coordinator.core.run.state import RunStatus, StepState
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import AttemptFinished
 

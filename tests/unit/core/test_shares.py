@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.gateway.core.shares import Line, cap, fair, is_short, next_line
+from hocket.gateway.core.routing.shares import Line, cap, fair, is_short, next_line
 
 NAMES = ("a", "b", "c", "d")
 wishes_of = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 40), min_size=1)

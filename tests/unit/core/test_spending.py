@@ -4,8 +4,8 @@ from decimal import Decimal
 
 from playing import Play, python
 
-from hocket.coordinator.core.commands import CancelAttempt, Dispatch
-from hocket.coordinator.core.state import RunStatus
+from hocket.coordinator.core.run.commands import CancelAttempt, Dispatch
+from hocket.coordinator.core.run.state import RunStatus
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import AttemptFinished, RunFinished, Spend, TimerFired
 
@@ -95,7 +95,7 @@ def test_a_sub_run_gets_what_is_left_and_never_less_than_nothing() -> None:
     play = Play(nodes, spec={"budget_usd": 0.05})
     play.send(result("a", cost="0.09", output=1))
     assert play.subruns()[0].accepted.budget_usd == Decimal("0.05")
-    from hocket.coordinator.core.decide import resume
+    from hocket.coordinator.core.run.decide import resume
 
     again = resume(play.run, now_ms=play.now_ms, plan=play.plan, outlook=play.outlook, epoch=2)
     (child,) = [c.accepted for c in again.commands if hasattr(c, "accepted")]

@@ -3,8 +3,8 @@
 import pytest
 from playing import START_MS, Play, python
 
-from hocket.coordinator.core.deadlines import TAIL_SD, Estimate, observe
-from hocket.coordinator.core.state import RunStatus, StepState
+from hocket.coordinator.core.run.state import RunStatus, StepState
+from hocket.coordinator.core.time.deadlines import TAIL_SD, Estimate, observe
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import CancelRequested, SignalReceived, TimerFired
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from hocket.gateway.core.forecast import Forecast
-from hocket.gateway.core.schedule import Schedule, fault_of
-from hocket.gateway.core.warm_leases import ColdStart, Lease, Level, Startup, wanted
-from hocket.gateway.core.warm_time import WarmTime, price
+from hocket.gateway.core.warming.forecast import Forecast
+from hocket.gateway.core.warming.schedule import Schedule, fault_of
+from hocket.gateway.core.warming.warm_leases import ColdStart, Lease, Level, Startup, wanted
+from hocket.gateway.core.warming.warm_time import WarmTime, price
 
 STARTUP = Startup(85_000.0, 65_000.0)
 COLD, PROVISIONED, READY = Level

@@ -16,9 +16,9 @@ from hocket.schemas.pipeline.expressions import (
     readings,
 )
 from hocket.schemas.pipeline.plan import compile_pipeline
-from hocket.schemas.templates.list_filters import FILTERS
-from hocket.schemas.templates.methods import LIST_METHODS, MAPPING_METHODS, TEXT_METHODS
-from hocket.schemas.templates.questions import TESTS
+from hocket.schemas.templates.builtins.list_filters import FILTERS
+from hocket.schemas.templates.builtins.methods import LIST_METHODS, MAPPING_METHODS, TEXT_METHODS
+from hocket.schemas.templates.builtins.template_tests import TESTS
 
 PAGE = Path(__file__).parents[3] / "docs/constructs/expressions.md"
 NESTED = (

@@ -5,7 +5,7 @@ import argparse
 import sys
 from dataclasses import dataclass
 
-from hocket.kit.process_secrets import start_without_secrets
+from hocket.kit.process.process_secrets import start_without_secrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class CommandLine:
 def main() -> None:
     """Read the command line and run until SIGTERM."""
     start_without_secrets()  # before what takes long to import
-    from hocket.kit.lifecycle import run
+    from hocket.kit.process.lifecycle import run
     from hocket.workers.process import serve
 
     asked = command_line("python -m hocket.workers", __doc__)

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hocket.kit.clock import monotonic_ms
+from hocket.kit.process.clock import monotonic_ms
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 
 __all__ = ["echo", "fail", "sleep"]

@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.pipeline.spec import WORKER_TYPES
-from hocket.workers.runtime.consumers import ACK_WAIT_S
-from hocket.workers.runtime.watchdog import BLOCKED_S
-from hocket.workers.runtime.worker import DRAIN_S, OVERRUN_S
+from hocket.workers.runtime.execution.watchdog import BLOCKED_S
+from hocket.workers.runtime.execution.worker import DRAIN_S, OVERRUN_S
+from hocket.workers.runtime.transport.consumers import ACK_WAIT_S
 
 CONCURRENCY: Mapping[str, int] = {
     "python": 64,

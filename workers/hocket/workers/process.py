@@ -13,21 +13,21 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
-from hocket.kit import config
 from hocket.kit.blobs import BlobStore, FileBlobs, PostgresBlobs
-from hocket.kit.handlers import allowed_handlers
-from hocket.kit.lifecycle import Service
+from hocket.kit.process import config
+from hocket.kit.process.handler_allowlist import allowed_handlers
+from hocket.kit.process.lifecycle import Service
 from hocket.schemas.pipeline.handlers import AllowedHandlers
 from hocket.workers.configuration import Configuration, parse
 from hocket.workers.errors import WorkerOverrun
 from hocket.workers.nodes.registry import handlers as node_handlers
 from hocket.workers.nodes.resources import Resources
-from hocket.workers.runtime.context import Calls
-from hocket.workers.runtime.meters import Meters
-from hocket.workers.runtime.spans import Spans
-from hocket.workers.runtime.step_threads import StepThreads
-from hocket.workers.runtime.watchdog import LoopWatchdog
-from hocket.workers.runtime.worker import Worker
+from hocket.workers.runtime.execution.context import Calls
+from hocket.workers.runtime.execution.metrics import Meters
+from hocket.workers.runtime.execution.spans import Spans
+from hocket.workers.runtime.execution.step_threads import StepThreads
+from hocket.workers.runtime.execution.watchdog import LoopWatchdog
+from hocket.workers.runtime.execution.worker import Worker
 from hocket.workers.sql.targets import Targets
 
 BLOB_POOL_SIZE = 4

@@ -13,10 +13,10 @@ from hocket.schemas.errors import InvalidInput
 from hocket.schemas.plain_json import check_plain
 from hocket.schemas.templates import operators
 from hocket.schemas.templates.budget import MAX_INTEGER, Meter, Refused, stopped
+from hocket.schemas.templates.builtins.list_filters import FILTERS
+from hocket.schemas.templates.builtins.methods import METHODS, call_method
+from hocket.schemas.templates.builtins.template_tests import TESTS
 from hocket.schemas.templates.frames import LOOP_METHODS, UNSET, Frame, Loop, Macro, Value
-from hocket.schemas.templates.list_filters import FILTERS
-from hocket.schemas.templates.methods import METHODS, call_method
-from hocket.schemas.templates.questions import TESTS
 from hocket.schemas.templates.scopes import Scopes
 from hocket.schemas.templates.values import Namespace, attribute, item, scalar_key, sequence
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hocket.schemas.templates.budget import NUMBER_CURE, Meter, Refused
-from hocket.schemas.templates.formatting import percent
+from hocket.schemas.templates.builtins.formatting import percent
 from hocket.schemas.templates.values import checked, scalar_key, text_of, weigh
 
 Binary = Callable[[Meter, Any, Any], Any]

@@ -6,8 +6,8 @@ from fastapi import APIRouter, Path, Query
 
 from hocket.admin.calls import reads
 from hocket.admin.context import Ctx
-from hocket.admin.identity import CallerDep
 from hocket.admin.pages import DEFAULT_PAGE, Limit
+from hocket.admin.requests.identity import CallerDep
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.plain_json import shown_text
 from hocket.schemas.rest import CallExplained, CallList

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Query
 
 from hocket.admin.context import Ctx
 from hocket.admin.costs import reads
-from hocket.admin.identity import CallerDep
 from hocket.admin.pages import DEFAULT_PAGE, Limit, in_range
-from hocket.admin.parameters import Day, Moment, VersionNumber
+from hocket.admin.requests.identity import CallerDep
+from hocket.admin.requests.parameters import Day, Moment, VersionNumber
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.rest import (
     CacheSavings,

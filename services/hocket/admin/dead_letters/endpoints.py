@@ -8,10 +8,10 @@ from pydantic import Field
 
 from hocket.admin.context import Ctx
 from hocket.admin.dead_letters import reads
-from hocket.admin.identity import CallerDep
 from hocket.admin.pages import DEFAULT_PAGE, Limit
-from hocket.admin.parameters import WHOLE, Switch
-from hocket.kit import dead_letters
+from hocket.admin.requests.identity import CallerDep
+from hocket.admin.requests.parameters import WHOLE, Switch
+from hocket.kit.nats import dead_letters
 from hocket.schemas import subjects
 from hocket.schemas.rest import DeadLetter, DeadLetterList, Redriven
 

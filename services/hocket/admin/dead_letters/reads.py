@@ -1,7 +1,7 @@
 """Dead letters as the API shows them."""
 
-from hocket.kit import dead_letters
-from hocket.kit.bus import Bus
+from hocket.kit.nats import dead_letters
+from hocket.kit.nats.bus import Bus
 from hocket.schemas.rest import DeadLetter
 from hocket.schemas.subjects import UNATTRIBUTED
 

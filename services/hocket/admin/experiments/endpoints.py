@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path
 
 from hocket.admin.context import Context, Ctx
-from hocket.admin.identity import Caller, CallerDep
-from hocket.kit.bus import BusUnavailable
+from hocket.admin.requests.identity import Caller, CallerDep
+from hocket.kit.nats.bus import BusUnavailable
 from hocket.schemas import subjects
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import ExperimentControl, ExperimentsTold

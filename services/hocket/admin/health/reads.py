@@ -6,7 +6,7 @@ import asyncpg
 
 from hocket.admin.context import Context
 from hocket.admin.queries import Pool
-from hocket.kit.bus import Bus, BusUnavailable
+from hocket.kit.nats.bus import Bus, BusUnavailable
 from hocket.schemas import subjects
 from hocket.schemas.rest import Part, SystemHealth
 

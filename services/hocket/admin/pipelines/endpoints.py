@@ -5,12 +5,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from hocket.admin.context import Context, Ctx
-from hocket.admin.identity import CallerDep
 from hocket.admin.pages import DEFAULT_PAGE, Limit
-from hocket.admin.parameters import VersionNumber
 from hocket.admin.pipelines import reads
 from hocket.admin.pipelines.known_models import UNCHECKED, known_models
 from hocket.admin.pipelines.versions import apply, compile_plan
+from hocket.admin.requests.identity import CallerDep
+from hocket.admin.requests.parameters import VersionNumber
 from hocket.schemas.pipeline.document import MAX_VALUES, parse_document
 from hocket.schemas.pipeline.handlers import check_handlers
 from hocket.schemas.pipeline.plan import Plan

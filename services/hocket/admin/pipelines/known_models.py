@@ -5,7 +5,7 @@ from typing import Any
 
 import structlog
 
-from hocket.kit.bus import Bus, BusUnavailable
+from hocket.kit.nats.bus import Bus, BusUnavailable
 from hocket.schemas import subjects
 
 GATEWAY_TIMEOUT_MS = 1_000

@@ -5,8 +5,8 @@ from uuid import uuid4
 import asyncpg
 
 from hocket.admin.context import Context
-from hocket.admin.errors import RunNotOpen
-from hocket.admin.identity import Caller
+from hocket.admin.requests.errors import RunNotOpen
+from hocket.admin.requests.identity import Caller
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import SEAL
 from hocket.schemas.messages import CancelRequested, SignalReceived

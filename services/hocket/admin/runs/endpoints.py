@@ -9,10 +9,10 @@ from fastapi import APIRouter, Header, Path, Query, Response
 from fastapi.responses import StreamingResponse
 
 from hocket.admin.context import Context, Ctx
-from hocket.admin.identity import CallerDep
-from hocket.admin.json_bodies import PlainJsonRoute
 from hocket.admin.pages import DEFAULT_PAGE, After, Limit, in_range
-from hocket.admin.parameters import Moment, Switch
+from hocket.admin.requests.identity import CallerDep
+from hocket.admin.requests.json_bodies import PlainJsonRoute
+from hocket.admin.requests.parameters import Moment, Switch
 from hocket.admin.runs import actions, events, reads, repeats
 from hocket.admin.runs.submission import merged_key, submit
 from hocket.schemas.errors import RunUnknown

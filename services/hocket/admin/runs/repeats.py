@@ -9,10 +9,10 @@ import json
 import asyncpg
 
 from hocket.admin.context import Context
-from hocket.admin.identity import Caller
 from hocket.admin.queries import QUERY_TIMEOUT_S
+from hocket.admin.requests.identity import Caller
 from hocket.admin.runs.submission import submit
-from hocket.kit import events
+from hocket.kit.nats import cloudevents
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.ids import content_hash
 from hocket.schemas.messages import RunOrigin
@@ -103,9 +103,9 @@ def _key(asked: RunOrigin, body: RetryBody) -> str:
 
 
 def _headers(asked: RunOrigin) -> dict[str, str]:
-    headers = {events.ORIGIN_RUN: asked.run_id, events.OPERATION: asked.operation}
+    headers = {cloudevents.ORIGIN_RUN: asked.run_id, cloudevents.OPERATION: asked.operation}
     if asked.from_step is not None:
-        headers[events.FROM_STEP] = asked.from_step
+        headers[cloudevents.FROM_STEP] = asked.from_step
     if asked.step_input is not None:
         text = json.dumps(asked.step_input, separators=(",", ":"))
         if len(text) > MAX_STEP_INPUT_CHARS:
@@ -114,5 +114,5 @@ def _headers(asked: RunOrigin) -> dict[str, str]:
                 reason=f"it has {len(text)} characters",
                 cure=f"Use at most {MAX_STEP_INPUT_CHARS}; put large values into a blob.",
             )
-        headers[events.STEP_INPUT] = text
+        headers[cloudevents.STEP_INPUT] = text
     return headers

@@ -17,10 +17,10 @@ from uuid import uuid4
 import asyncpg
 
 from hocket.admin.context import Context
-from hocket.admin.errors import IdempotencyKeyReused
-from hocket.admin.identity import Caller
+from hocket.admin.requests.errors import IdempotencyKeyReused
+from hocket.admin.requests.identity import Caller
 from hocket.admin.runs import reads
-from hocket.kit import events
+from hocket.kit.nats import cloudevents
 from hocket.schemas import ids, subjects
 from hocket.schemas.capabilities import id_of
 from hocket.schemas.errors import ErrorInfo, HocketError, InvalidInput, PayloadTooLarge
@@ -158,15 +158,15 @@ async def _publish(
     run_id = ids.run_id(caller.tenant, key)
     headers = {
         **(given or {}),
-        **events.event_headers(EVENT_TYPE, EVENT_SOURCE, run_id, traceparent=traceparent),
-        events.IDEMPOTENCY_KEY: key,
+        **cloudevents.event_headers(EVENT_TYPE, EVENT_SOURCE, run_id, traceparent=traceparent),
+        cloudevents.IDEMPOTENCY_KEY: key,
     }
     for name, value in (
-        (events.DEADLINE_MS, task.deadline_ms),
-        (events.PRIORITY, task.priority),
-        (events.BUDGET_USD, task.budget_usd),
-        (events.VERSION, task.version),
-        (events.REPLY_TO, reply_to),
+        (cloudevents.DEADLINE_MS, task.deadline_ms),
+        (cloudevents.PRIORITY, task.priority),
+        (cloudevents.BUDGET_USD, task.budget_usd),
+        (cloudevents.VERSION, task.version),
+        (cloudevents.REPLY_TO, reply_to),
     ):
         if value is not None:
             headers[name] = str(value)

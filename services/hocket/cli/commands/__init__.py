@@ -6,13 +6,12 @@ from importlib.util import find_spec
 import typer
 
 from hocket.cli.commands import (
-    answers,
+    approvals,
     cost,
     dlq,
     doctor,
     emulate,
     gateway,
-    importing,
     index,
     migrate,
     pipeline,
@@ -22,20 +21,21 @@ from hocket.cli.commands import (
     up,
     version,
 )
+from hocket.cli.importing import command
 
 
 def add_to(app: typer.Typer) -> None:
     """Add all commands, in the order in which `--help` shows them."""
     app.command("up")(up.up)
-    if find_spec("hocket.cli.demo") is not None:
-        app.command("demo")(import_module("hocket.cli.demo").demo)
+    if find_spec("hocket.cli.local.demo") is not None:
+        app.command("demo")(import_module("hocket.cli.local.demo").demo)
     app.command("doctor")(doctor.doctor)
     app.add_typer(pipeline.app, name="pipeline")
-    app.add_typer(importing.app, name="import")
+    app.add_typer(command.app, name="import")
     app.command("run")(run.run)
-    runs.app.command("approve")(answers.approve)
-    runs.app.command("refuse")(answers.refuse)
-    runs.app.command("signal")(answers.signal)
+    runs.app.command("approve")(approvals.approve)
+    runs.app.command("refuse")(approvals.refuse)
+    runs.app.command("signal")(approvals.signal)
     app.add_typer(runs.app, name="runs")
     app.command("cost")(cost.cost)
     app.add_typer(index.app, name="index")

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hocket.cli.target import target_of
+from hocket.cli.remote.target import target_of
 
 
 class By(StrEnum):
@@ -33,8 +33,8 @@ def cost(
     """Show what was spent, from the report views in Postgres."""
     from decimal import Decimal
 
-    from hocket.cli.console import notes, out, print_json, print_table
     from hocket.cli.drawing.amounts import money
+    from hocket.cli.terminal.console import notes, out, print_json, print_table
 
     api = target_of(context).api()
     today = datetime.now(UTC)

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from hocket.cli.api import path
-from hocket.cli.target import target_of
+from hocket.cli.remote.api import path
+from hocket.cli.remote.target import target_of
 
 app = typer.Typer(
     help="Messages that could not be handled: list, show, redrive, drop.",
@@ -43,8 +43,8 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List dead letters, the latest first."""
-    from hocket.cli.console import out, print_json, print_table
     from hocket.cli.drawing.amounts import local
+    from hocket.cli.terminal.console import out, print_json, print_table
 
     api = target_of(context).api()
     letters = api.get(
@@ -77,7 +77,7 @@ def show(
     context: typer.Context, seq: Seq, unattributed: Unattributed = False, as_json: AsJson = False
 ) -> None:
     """Show one dead letter: why it could not be handled, whose it is, its headers and its payload."""
-    from hocket.cli.console import out, print_json
+    from hocket.cli.terminal.console import out, print_json
 
     letter = (
         target_of(context)
@@ -101,7 +101,7 @@ def show(
 @app.command("redrive")
 def redrive(context: typer.Context, seqs: Seqs, unattributed: Unattributed = False) -> None:
     """Publish dead letters again, each on its own subject, and remove them here."""
-    from hocket.cli.visible import visible
+    from hocket.cli.terminal.safe_text import visible
 
     api = target_of(context).api()
     for seq in seqs:

@@ -2,8 +2,8 @@
 
 import typer
 
-from hocket.cli import exit_codes
-from hocket.cli.target import target_of
+from hocket.cli.remote.target import target_of
+from hocket.cli.terminal import exit_codes
 
 
 def doctor(context: typer.Context) -> None:
@@ -16,8 +16,8 @@ def doctor(context: typer.Context) -> None:
 
     from rich.text import Text
 
-    from hocket.cli.checks import Verdict, examine
-    from hocket.cli.console import out
+    from hocket.cli.remote.checks import Verdict, examine
+    from hocket.cli.terminal.console import out
 
     signs = {
         Verdict.OK: Text("ok    ", "green"),

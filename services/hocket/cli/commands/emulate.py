@@ -80,7 +80,7 @@ def emulate(
         ],
     }
     from hocket.emulator.configuration import parse
-    from hocket.kit.config import load
+    from hocket.kit.process.config import load
 
     asyncio.run(_serve(parse(document if config is None else load(config))))
 
@@ -89,7 +89,7 @@ async def _serve(config: "EmulatorConfig") -> None:
     import asyncio
     import signal
 
-    from hocket.cli.console import out
+    from hocket.cli.terminal.console import out
     from hocket.emulator.running import running
 
     stopping = asyncio.Event()

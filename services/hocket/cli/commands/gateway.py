@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hocket.cli.target import target_of
+from hocket.cli.remote.target import target_of
 
 if TYPE_CHECKING:
     from hocket.schemas.messages import BackendControl, BackendControlled
@@ -37,9 +37,9 @@ def explain(
     """Show how a call came to its backend: what was looked at, why one was chosen, what became of it."""
     import re
 
-    from hocket.cli.api import path
-    from hocket.cli.console import notes, out, print_json
     from hocket.cli.drawing.decisions import explained_lines
+    from hocket.cli.remote.api import path
+    from hocket.cli.terminal.console import notes, out, print_json
 
     api = target_of(context).api()
     if re.fullmatch(RUN_ID, call):
@@ -64,7 +64,7 @@ def experiments(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Show the experiments: each arm's share, what was seen of it lately, and whether it is off."""
-    from hocket.cli.console import print_json
+    from hocket.cli.terminal.console import print_json
 
     found = target_of(context).api().get("/v1/experiments")["experiments"]
     if as_json:
@@ -108,7 +108,7 @@ def unload(context: typer.Context, backend: Backend, timeout_s: TimeoutS = 60) -
 @app.command("status")
 def status(context: typer.Context, backend: Backend, timeout_s: TimeoutS = 10) -> None:
     """Print whether the backend's model is ready, and what its server counted, as JSON."""
-    from hocket.cli.console import print_json
+    from hocket.cli.terminal.console import print_json
     from hocket.schemas.messages import BackendControl
 
     wanted = BackendControl(action="status", backend=backend, timeout_ms=timeout_s * 1000)
@@ -127,7 +127,7 @@ def key(
     """
     import secrets
 
-    from hocket.gateway.core.access import KEY_PREFIX, hashed
+    from hocket.gateway.core.config.access import KEY_PREFIX, hashed
     from hocket.schemas.subjects import check_token
 
     made = KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
@@ -138,7 +138,7 @@ def key(
 
 
 def _switched(context: typer.Context, experiment: str, arm: str, action: str) -> None:
-    from hocket.cli.api import path
+    from hocket.cli.remote.api import path
 
     place = path("experiments", experiment, "arms", arm, action)
     found = target_of(context).api().post(place)["experiments"]
@@ -146,8 +146,8 @@ def _switched(context: typer.Context, experiment: str, arm: str, action: str) ->
 
 
 def _print_experiments(found: list[dict[str, Any]]) -> None:
-    from hocket.cli.console import out, print_table
     from hocket.cli.drawing.amounts import count
+    from hocket.cli.terminal.console import out, print_table
 
     if not found:
         out.print("There are no experiments. Add `experiments:` to the configuration.")
@@ -186,7 +186,7 @@ def _controlled(context: typer.Context, wanted: "BackendControl") -> "BackendCon
     """Return what a gateway says, or raise its error."""
     import asyncio
 
-    from hocket.cli.errors import ApiRefused
+    from hocket.cli.terminal.errors import ApiRefused
 
     done = asyncio.run(_ask(target_of(context).nats_url, wanted))
     if done.error is not None:
@@ -195,7 +195,7 @@ def _controlled(context: typer.Context, wanted: "BackendControl") -> "BackendCon
 
 
 async def _ask(nats_url: str, wanted: "BackendControl") -> "BackendControlled":
-    from hocket.kit.bus import Bus
+    from hocket.kit.nats.bus import Bus
     from hocket.schemas import subjects
     from hocket.schemas.messages import BackendControlled
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from hocket.cli.target import Target, target_of
+from hocket.cli.remote.target import Target, target_of
 
 if TYPE_CHECKING:
     import asyncpg
 
-    from hocket.cli.embedding import GatewayEmbedder
+    from hocket.cli.remote.embedding import GatewayEmbedder
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ def add(
     Doing it again brings the collection up to date: changed files are replaced, files that are gone
     are removed, the others are left alone.
     """
-    from hocket.cli.console import notes, out
+    from hocket.cli.terminal.console import notes, out
     from hocket.schemas.subjects import check_token
     from hocket.workers.retrieval.index import add_folder
 
@@ -71,8 +71,8 @@ def list_(context: typer.Context, as_json: AsJson = False) -> None:
     """List collections with their size."""
     from dataclasses import asdict
 
-    from hocket.cli.console import print_json, print_table
     from hocket.cli.drawing.amounts import count
+    from hocket.cli.terminal.console import print_json, print_table
     from hocket.workers.retrieval.index import collections
 
     target = target_of(context)
@@ -103,7 +103,7 @@ def search(
     """Show the passages of a collection that fit a query best."""
     from rich.text import Text
 
-    from hocket.cli.console import out, print_json
+    from hocket.cli.terminal.console import out, print_json
     from hocket.workers.retrieval.index import collections
     from hocket.workers.retrieval.search import search as find
 
@@ -144,9 +144,9 @@ def _with_database(
 
     import asyncpg
 
-    from hocket.cli.console import notes
-    from hocket.cli.terminal_log import show_warnings
-    from hocket.kit.database import DatabaseUnavailable, connect_pool
+    from hocket.cli.terminal.console import notes
+    from hocket.cli.terminal.log_lines import show_warnings
+    from hocket.kit.postgres.database import DatabaseUnavailable, connect_pool
 
     show_warnings(notes)
 
@@ -167,8 +167,8 @@ async def _embedder(target: Target, model: str | None) -> "AsyncIterator[Gateway
     if model is None:
         yield None
         return
-    from hocket.cli.embedding import GatewayEmbedder
-    from hocket.kit.bus import Bus
+    from hocket.cli.remote.embedding import GatewayEmbedder
+    from hocket.kit.nats.bus import Bus
 
     bus = await Bus.connect(target.nats_url, name="hocket-cli")
     try:

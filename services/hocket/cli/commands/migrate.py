@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import typer
 
-from hocket.cli.target import target_of
+from hocket.cli.remote.target import target_of
 
 T = TypeVar("T")
 
@@ -17,10 +17,10 @@ def migrate(context: typer.Context) -> None:
     """
     import asyncio
 
-    from hocket.cli.console import notes
-    from hocket.cli.terminal_log import show_warnings
-    from hocket.kit.migrations import current
-    from hocket.kit.migrations import migrate as apply_migrations
+    from hocket.cli.terminal.console import notes
+    from hocket.cli.terminal.log_lines import show_warnings
+    from hocket.kit.postgres.migrations import current
+    from hocket.kit.postgres.migrations import migrate as apply_migrations
 
     show_warnings(notes)
     url = target_of(context).database_url
@@ -39,7 +39,7 @@ def migrate(context: typer.Context) -> None:
 async def _or_unavailable(work: Coroutine[Any, Any, T]) -> T:
     import asyncpg
 
-    from hocket.kit.database import DatabaseUnavailable
+    from hocket.kit.postgres.database import DatabaseUnavailable
 
     try:
         return await work

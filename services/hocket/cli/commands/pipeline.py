@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hocket.cli.target import target_of
+from hocket.cli.remote.target import target_of
 
 app = typer.Typer(
     help="Apply, list, show and validate pipelines.", no_args_is_help=True
@@ -17,7 +17,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")
 @app.command("apply")
 def apply(context: typer.Context, file: File) -> None:
     """Make FILE the pipeline's next version; the same spec again is the same version."""
-    from hocket.cli.console import notes, out
+    from hocket.cli.terminal.console import notes, out
 
     document = _document(file)
     _compile(document)
@@ -34,7 +34,7 @@ def validate(context: typer.Context, file: File) -> None:
 
     Works without a platform; where one runs, the names of models and sub-pipelines are checked too.
     """
-    from hocket.cli.console import notes, out
+    from hocket.cli.terminal.console import notes, out
 
     document = _document(file)
     name, nodes = _compile(document)
@@ -50,8 +50,8 @@ def validate(context: typer.Context, file: File) -> None:
 @app.command("list")
 def list_(context: typer.Context, as_json: AsJson = False) -> None:
     """List pipelines with their latest version."""
-    from hocket.cli.console import print_json, print_table
     from hocket.cli.drawing.amounts import duration, local
+    from hocket.cli.terminal.console import print_json, print_table
 
     found: list[dict[str, Any]] = []
     while True:
@@ -89,9 +89,9 @@ def show(
     """Show a version of a pipeline as YAML, without the fields that have their default."""
     import yaml
 
-    from hocket.cli.api import path
-    from hocket.cli.console import notes, print_json
-    from hocket.cli.visible import visible
+    from hocket.cli.remote.api import path
+    from hocket.cli.terminal.console import notes, print_json
+    from hocket.cli.terminal.safe_text import visible
     from hocket.schemas.pipeline.plan import compile_pipeline
 
     detail = target_of(context).api().get(path("pipelines", name), version=version)
@@ -110,7 +110,7 @@ PAGE = 500
 
 
 def _document(file: str) -> Any:
-    from hocket.cli.sources import read_text
+    from hocket.cli.terminal.sources import read_text
     from hocket.schemas.pipeline.document import parse_document
 
     return parse_document(read_text(file))

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from hocket.cli import exit_codes
-from hocket.cli.target import Target, target_of
+from hocket.cli.remote.target import Target, target_of
+from hocket.cli.terminal import exit_codes
 
 
 class Class(StrEnum):
@@ -59,8 +59,8 @@ def run(
     """
     import asyncio
 
-    from hocket.cli.sources import task_input
-    from hocket.cli.task import Task, publish
+    from hocket.cli.remote.task import Task, publish
+    from hocket.cli.terminal.sources import task_input
 
     target = target_of(context)
     headers = {
@@ -107,9 +107,9 @@ def _checked(key: str) -> str:
 def _follow(target: Target, task: Any, timeout_s: float, *, quiet: bool) -> dict[str, Any] | None:
     import asyncio
 
-    from hocket.cli.console import notes
-    from hocket.cli.progress import Progress
-    from hocket.cli.task import publish_and_follow
+    from hocket.cli.remote.task import publish_and_follow
+    from hocket.cli.terminal.console import notes
+    from hocket.cli.terminal.progress import Progress
 
     with Progress(notes, f"run {task.run_id}", shown=notes.is_terminal and not quiet) as progress:
         return asyncio.run(
@@ -125,8 +125,8 @@ def _follow(target: Target, task: Any, timeout_s: float, *, quiet: bool) -> dict
 
 def _ended(target: Target, run_id: str) -> dict[str, Any] | None:
     """Return the run as the API knows it, if it has ended."""
-    from hocket.cli.api import path
-    from hocket.cli.errors import ApiRefused, ApiUnreachable
+    from hocket.cli.remote.api import path
+    from hocket.cli.terminal.errors import ApiRefused, ApiUnreachable
 
     if target.api_url is None:
         return None
@@ -143,7 +143,7 @@ def _ended(target: Target, run_id: str) -> dict[str, Any] | None:
 
 def _print_end(target: Target, end: dict[str, Any], *, as_json: bool) -> None:
     from hocket.cli.commands.runs import print_output, print_run, settled_run
-    from hocket.cli.console import notes, out, print_json
+    from hocket.cli.terminal.console import notes, out, print_json
 
     if as_json:
         print_json(end)

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from hocket.cli import exit_codes
-from hocket.cli.api import Api, path
-from hocket.cli.target import target_of
+from hocket.cli.remote.api import Api, path
+from hocket.cli.remote.target import target_of
+from hocket.cli.terminal import exit_codes
 
 app = typer.Typer(help="List, show, cancel and repeat runs.", no_args_is_help=True)
 
@@ -44,9 +44,9 @@ def list_(
     """List runs, the latest first."""
     from rich.text import Text
 
-    from hocket.cli.console import notes, print_json, print_table
     from hocket.cli.drawing.amounts import duration, local, money
     from hocket.cli.drawing.states import style
+    from hocket.cli.terminal.console import notes, print_json, print_table
 
     since = None if hours is None else (datetime.now(UTC) - timedelta(hours=hours)).isoformat()
     page = (
@@ -86,7 +86,7 @@ def show(
 ) -> None:
     """Show a run: its output or error, its timeline with deadlines and slack, its critical path once it
     has ended, its cost by node."""
-    from hocket.cli.console import print_json
+    from hocket.cli.terminal.console import print_json
 
     found = read_run(target_of(context).api(), run_id, values=as_json)
     if as_json:
@@ -140,7 +140,7 @@ def rerun(
 
     It takes over from the old run what would be done the same again, and pays for the rest.
     """
-    from hocket.cli.sources import task_input
+    from hocket.cli.terminal.sources import task_input
 
     body = {
         "from_step": from_step,
@@ -161,7 +161,7 @@ def _repeat(
     wait: bool,
     as_json: bool,
 ) -> None:
-    from hocket.cli.console import print_json
+    from hocket.cli.terminal.console import print_json
 
     api = target_of(context).api()
     said = {name: value for name, value in body.items() if value is not None}
@@ -227,9 +227,9 @@ def print_run(found: dict[str, Any], *, width: int | None = None, output: bool =
     """Print a run as `hocket runs show` does; `output` says whether with its output."""
     from rich.text import Text
 
-    from hocket.cli.console import out, print_lines
     from hocket.cli.drawing import timeline
     from hocket.cli.drawing.critical_path import critical_path
+    from hocket.cli.terminal.console import out, print_lines
 
     run, steps = found["run"], found["steps"]
     now = datetime.fromtimestamp(time.time(), tz=UTC).isoformat()
@@ -252,7 +252,7 @@ def print_run(found: dict[str, Any], *, width: int | None = None, output: bool =
 
 def print_output(output: Any) -> None:
     """Print a run's output: text as it is, other values as JSON."""
-    from hocket.cli.console import out, print_json
+    from hocket.cli.terminal.console import out, print_json
 
     if isinstance(output, str):
         out.print(output, markup=False)

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hocket.cli.target import DATABASE_ENV, target_of
+from hocket.cli.remote.target import DATABASE_ENV, target_of
 
 if TYPE_CHECKING:
-    from hocket.cli.platform import Platform
+    from hocket.cli.local.platform import Platform
 
 DEFAULT_API_PORT = 8080
 DEFAULT_GATEWAY_PORT = 8081
@@ -67,7 +67,7 @@ def up(
     """
     import asyncio
 
-    from hocket.cli.platform import Platform
+    from hocket.cli.local.platform import Platform
     from hocket.schemas.pipeline.handlers import entries_of
 
     target = target_of(context)
@@ -93,8 +93,8 @@ async def _serve(platform: "Platform") -> None:
     import signal
     import time
 
-    from hocket.cli.console import notes
-    from hocket.cli.terminal_log import follow_warnings, show_warnings
+    from hocket.cli.terminal.console import notes
+    from hocket.cli.terminal.log_lines import follow_warnings, show_warnings
 
     show_warnings(notes)
     began = time.monotonic()
@@ -123,8 +123,8 @@ async def _serve(platform: "Platform") -> None:
 
 
 def _print_summary(platform: "Platform", took_s: float) -> None:
-    from hocket.cli.console import out
-    from hocket.cli.folders import default_data_dir
+    from hocket.cli.local.folders import default_data_dir
+    from hocket.cli.terminal.console import out
 
     url_file = platform.nats_url_file
     any_client = "or publish a JSON object on hocket.task.default.NAME with any NATS client"

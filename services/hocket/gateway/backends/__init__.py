@@ -6,7 +6,7 @@ from hocket.gateway.backends.function import FunctionBackend
 from hocket.gateway.backends.openai_http import OpenAIBackend
 from hocket.gateway.backends.protocol import Backend
 from hocket.gateway.backends.triton import build_triton
-from hocket.gateway.core.table import BackendSpec
+from hocket.gateway.core.config.table import BackendSpec
 
 
 def build(spec: BackendSpec, now_ms: Callable[[], float]) -> Backend:

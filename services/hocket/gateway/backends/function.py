@@ -23,9 +23,9 @@ from hocket.gateway.backends.protocol import (
     Chunks,
     FunctionFailed,
 )
+from hocket.gateway.core.config.table import BackendSpec
 from hocket.gateway.core.errors import RoutingInvalid
-from hocket.gateway.core.openai_api import plain
-from hocket.gateway.core.table import BackendSpec
+from hocket.gateway.core.protocols.openai_api import plain
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import CallRequest, Completion
 

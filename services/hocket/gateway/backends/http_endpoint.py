@@ -38,8 +38,8 @@ from hocket.gateway.backends.protocol import (
     BackendTimedOut,
     BackendUnreachable,
 )
-from hocket.gateway.core.json_size import MAX_VALUES, few_values
-from hocket.gateway.core.openai_api import BYTES_PER_TOKEN
+from hocket.gateway.core.protocols.json_size import MAX_VALUES, few_values
+from hocket.gateway.core.protocols.openai_api import BYTES_PER_TOKEN
 from hocket.schemas.messages import Completion
 
 MAX_REPLY_BYTES = 32 * 1024 * 1024

@@ -19,7 +19,8 @@ from hocket.gateway.backends.protocol import (
     Chunk,
     Chunks,
 )
-from hocket.gateway.core.openai_api import (
+from hocket.gateway.core.config.table import BackendSpec
+from hocket.gateway.core.protocols.openai_api import (
     BYTES_PER_TOKEN,
     EMBEDDINGS,
     Assembly,
@@ -28,7 +29,6 @@ from hocket.gateway.core.openai_api import (
     outgoing,
     path_of,
 )
-from hocket.gateway.core.table import BackendSpec
 from hocket.schemas.messages import CallRequest, Completion
 
 REQUEST_ID = "X-Request-Id"

@@ -13,8 +13,8 @@ from typing import Protocol
 import aiohttp
 
 from hocket.gateway.backends.protocol import Backend, Loadable
-from hocket.gateway.core.table import BackendSpec
-from hocket.gateway.core.warm_rule import Action, DriverSpec
+from hocket.gateway.core.config.table import BackendSpec
+from hocket.gateway.core.warming.warm_rule import Action, DriverSpec
 from hocket.schemas.errors import ErrorClass, HocketError
 
 PROBE_TIMEOUT_MS = 2_000.0

@@ -7,7 +7,7 @@ from hocket.schemas.pipeline.spec import LlmNode as LlmSpec
 from hocket.workers.nodes.evidence import citations, documents_of
 from hocket.workers.nodes.structured import data_of
 from hocket.workers.nodes.templates import render
-from hocket.workers.runtime.context import Context
+from hocket.workers.runtime.execution.context import Context
 
 
 async def run_llm(context: Context) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from pydantic import TypeAdapter
 
-from hocket.kit.clock import now_ms
+from hocket.kit.process.clock import now_ms
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.pipeline.policy import LISTS
 from hocket.schemas.pipeline.spec import CatalogQuery, PlanPolicy
@@ -21,7 +21,7 @@ from hocket.workers.nodes import catalog as catalogs
 from hocket.workers.nodes.llm import usage_of
 from hocket.workers.nodes.structured import data_of
 from hocket.workers.nodes.templates import render
-from hocket.workers.runtime.context import Context
+from hocket.workers.runtime.execution.context import Context
 
 EMIT_SCHEMA: Mapping[str, Any] = {
     "type": "object",

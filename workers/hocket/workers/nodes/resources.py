@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import asyncpg
 
 from hocket.schemas.pipeline.handlers import AllowedHandlers
-from hocket.workers.runtime.step_threads import StepThreads
+from hocket.workers.runtime.execution.step_threads import StepThreads
 from hocket.workers.sql.targets import Targets
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import asyncpg
 
-from hocket.kit.clock import now_ms
+from hocket.kit.process.clock import now_ms
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
 from hocket.schemas.pipeline.spec import RetrievalNode as RetrievalSpec
 from hocket.workers.nodes.templates import render_value
 from hocket.workers.retrieval.search import MAX_QUERIES, search
-from hocket.workers.runtime.context import Context
+from hocket.workers.runtime.execution.context import Context
 
 COMPONENT = "retrieval"
 

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hocket.kit.clock import now_ms
+from hocket.kit.process.clock import now_ms
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.pipeline.spec import SqlNode as SqlSpec
 from hocket.workers.nodes.templates import render_value
-from hocket.workers.runtime.context import Context
+from hocket.workers.runtime.execution.context import Context
 from hocket.workers.sql.runner import run_query
 from hocket.workers.sql.targets import Targets
 

@@ -43,8 +43,8 @@ from hocket.workers.sql.errors import (
     SqlUnavailable,
     SqlUnreadable,
 )
-from hocket.workers.sql.guard import CheckedQuery, check_query
-from hocket.workers.sql.reading import first_line
+from hocket.workers.sql.guard.guard import CheckedQuery, check_query
+from hocket.workers.sql.guard.reading import first_line
 from hocket.workers.sql.targets import Target
 
 GRACE_S = 1.0

@@ -22,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlglot import exp
 
 from hocket.workers.sql.errors import SqlTimeout
-from hocket.workers.sql.names import TablePattern, parse_pattern
+from hocket.workers.sql.guard.names import TablePattern, parse_pattern
 from hocket.workers.sql.runner import failure_of, run_query
 from hocket.workers.sql.targets import Target
 

@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from hocket.workers.sql import functions
 from hocket.workers.sql import sqlite_text as linear
+from hocket.workers.sql.guard import functions
 
 PROGRESS_STEPS: Final = 1_000
 """Virtual machine steps between two looks at the clock: under a millisecond, where values are small."""

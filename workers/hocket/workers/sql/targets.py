@@ -37,8 +37,8 @@ from hocket.workers.sql.errors import (
     TargetInvalid,
     TargetUnknown,
 )
-from hocket.workers.sql.guard import DIALECTS
-from hocket.workers.sql.names import TablePattern, parse_pattern
+from hocket.workers.sql.guard.guard import DIALECTS
+from hocket.workers.sql.guard.names import TablePattern, parse_pattern
 from hocket.workers.sql.wire import MAX_ANSWER_BYTES
 
 POOL_SIZE = 8

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from hocket.gateway.backends.triton.backend import TritonBackend
 from hocket.gateway.backends.triton.over_http import OverHttp
+from hocket.gateway.core.config.table import BackendSpec
 from hocket.gateway.core.errors import RoutingInvalid
-from hocket.gateway.core.table import BackendSpec
 
 GRPC_SCHEMES = ("grpc://", "grpcs://")
 

@@ -18,11 +18,11 @@ from hocket.gateway.backends.protocol import (
     Chunks,
 )
 from hocket.gateway.backends.triton.transport import Answer, Transport
-from hocket.gateway.core.openai_api import plain
-from hocket.gateway.core.price import MAX_TOKENS
-from hocket.gateway.core.table import BackendSpec
-from hocket.gateway.core.tensors import Tensor, TensorInvalid
-from hocket.gateway.core.triton import (
+from hocket.gateway.core.budgets.price import MAX_TOKENS
+from hocket.gateway.core.config.table import BackendSpec
+from hocket.gateway.core.protocols.openai_api import plain
+from hocket.gateway.core.protocols.tensors import Tensor, TensorInvalid
+from hocket.gateway.core.protocols.triton import (
     Interface,
     InterfaceUnsuited,
     completion,

@@ -28,9 +28,9 @@ from hocket.gateway.backends.protocol import (
     BackendUnreachable,
 )
 from hocket.gateway.backends.triton.transport import Answer
-from hocket.gateway.core.table import BackendSpec
-from hocket.gateway.core.tensors import Tensor
-from hocket.gateway.core.triton import Interface, Port
+from hocket.gateway.core.config.table import BackendSpec
+from hocket.gateway.core.protocols.tensors import Tensor
+from hocket.gateway.core.protocols.triton import Interface, Port
 
 PUSHBACK = "grpc-retry-pushback-ms"
 """A server's wish for how long to wait (gRPC's retry design, A6)."""

@@ -18,9 +18,9 @@ from hocket.gateway.backends.protocol import (
     BackendUnreachable,
 )
 from hocket.gateway.backends.triton.transport import Answer
-from hocket.gateway.core.table import BackendSpec
-from hocket.gateway.core.tensors import Tensor, TensorInvalid, encoded
-from hocket.gateway.core.triton import Interface, Port
+from hocket.gateway.core.config.table import BackendSpec
+from hocket.gateway.core.protocols.tensors import Tensor, TensorInvalid, encoded
+from hocket.gateway.core.protocols.triton import Interface, Port
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 

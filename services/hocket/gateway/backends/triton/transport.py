@@ -3,8 +3,8 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from hocket.gateway.core.tensors import Tensor
-from hocket.gateway.core.triton import Interface
+from hocket.gateway.core.protocols.tensors import Tensor
+from hocket.gateway.core.protocols.triton import Interface
 
 Answer = Mapping[str, Tensor]
 

@@ -1,0 +1,1 @@
+"""What every request goes through before its endpoint is asked, and how its error is told."""

@@ -1,0 +1,208 @@
+"""What callers of the API can do wrong, and how every error becomes an HTTP answer.
+
+The body of every answer that is not 2xx is a problem (RFC 9457) with `code`, `field` and `cure`, and the
+typed error under `error`. This is the one place that knows HTTP statuses: an error's code decides, then
+its class. Our own faults are 500 with an id to look for in the log, and nothing else about them leaves
+the process.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from math import ceil
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from hocket.kit.postgres.database import DatabaseUnavailable
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
+from hocket.schemas.rest import ErrorReply
+
+RETRY_AFTER_S = 1
+
+log = structlog.get_logger(__name__)
+
+
+class IdempotencyKeyReused(HocketError):
+    """`idempotency_key` already names run `{run_id}` of pipeline `{pipeline}`. Use a new key for
+    another task."""
+
+    code = "idempotency_key_reused"
+    error_class = ErrorClass.INVALID
+
+
+class RunNotOpen(HocketError):
+    """Run `{run_id}` has ended ({status}); nothing can change it any more. Submit a new run."""
+
+    code = "run_not_open"
+    error_class = ErrorClass.INVALID
+
+
+class ServerFault(HocketError):
+    """The API met a fault of its own; its log has the details under `{fault_id}`. Please report it."""
+
+    code = "internal_error"
+
+
+PROBLEM_TYPE = "application/problem+json"
+STATUS_BY_CODE: Mapping[str, int] = {
+    "address_malformed": 400,
+    "host_missing": 400,
+    "origin_refused": 403,
+    "no_such_address": 404,
+    "method_not_allowed": 405,
+    "unsupported_media_type": 415,
+    "host_not_served": 421,
+    "payload_too_large": 413,
+    "pipeline_unknown": 404,
+    "run_unknown": 404,
+    "call_unknown": 404,
+    "experiment_unknown": 404,
+    "dead_letter_unknown": 404,
+    "dead_letter_settled": 409,
+    "dead_letter_foreign": 409,
+    "idempotency_key_reused": 409,
+    "run_not_open": 409,
+    "run_open": 409,
+    "nothing_to_retry": 409,
+    "malformed_task": 400,
+    "publish_refused": 503,
+    "internal_error": 500,
+}
+STATUS_BY_CLASS: Mapping[ErrorClass, int] = {
+    ErrorClass.INVALID: 422,
+    ErrorClass.BUDGET: 402,
+    ErrorClass.RATE_LIMITED: 429,
+    ErrorClass.UNAVAILABLE: 503,
+    ErrorClass.TRANSIENT: 503,
+    ErrorClass.TIMEOUT: 504,
+    ErrorClass.CANCELLED: 409,
+    ErrorClass.PERMANENT: 422,
+}
+CODE_BY_STATUS: Mapping[int, str] = {
+    400: "bad_request",
+    404: "no_such_address",
+    405: "method_not_allowed",
+    413: "payload_too_large",
+    415: "unsupported_media_type",
+}
+
+
+def status_of(error: ErrorInfo) -> int:
+    """Return the HTTP status of an error."""
+    return STATUS_BY_CODE.get(error.code) or STATUS_BY_CLASS[error.error_class]
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Give every error that leaves an endpoint the body of this API."""
+    app.add_exception_handler(HocketError, _known)
+    app.add_exception_handler(RequestValidationError, _validation)
+    app.add_exception_handler(HTTPException, _http)
+    for unreachable in (
+        asyncpg.PostgresConnectionError,
+        asyncpg.InterfaceError,
+        asyncpg.InternalClientError,
+        asyncpg.CannotConnectNowError,
+        asyncpg.AdminShutdownError,
+        asyncpg.InsufficientResourcesError,  # of connections, memory or room on the disk
+        asyncpg.QueryCanceledError,
+        asyncpg.UndefinedTableError,  # the migrations have not run yet
+        asyncpg.InvalidSchemaNameError,
+        asyncio.TimeoutError,
+        OSError,
+    ):
+        app.add_exception_handler(unreachable, _unreachable)
+    app.add_exception_handler(Exception, _fault)
+
+
+def error_response(error: ErrorInfo) -> Response:
+    """Return the HTTP answer of an error."""
+    status = status_of(error)
+    headers = {"Retry-After": str(_retry_after_s(error))} if status in (429, 503) else {}
+    return _problem(error, status, headers)
+
+
+def _problem(error: ErrorInfo, status: int, headers: Mapping[str, str]) -> Response:
+    body = ErrorReply(
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=error.message,
+        code=error.code,
+        field=error.field,
+        cure=str(error.details["cure"]) if "cure" in error.details else None,
+        error=error,
+    )
+    return Response(
+        body.model_dump_json(), status_code=status, media_type=PROBLEM_TYPE, headers=dict(headers)
+    )
+
+
+def _retry_after_s(error: ErrorInfo) -> int:
+    """Return the whole seconds after which the error says to try again."""
+    after_ms = error.details.get("retry_after_ms")
+    return RETRY_AFTER_S if after_ms is None else max(1, ceil(after_ms / 1000))
+
+
+async def _known(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HocketError)
+    return error_response(error.info())
+
+
+async def _validation(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return error_response(_first_fault(error.errors()))
+
+
+async def _http(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if isinstance(error.__cause__, HocketError):
+        return error_response(error.__cause__.info())
+    info = ErrorInfo(
+        code=CODE_BY_STATUS.get(error.status_code, "http_error"),
+        message=f"{error.detail}. The addresses are listed at /docs.",
+        error_class=ErrorClass.INVALID,
+    )
+    return _problem(info, error.status_code, error.headers or {})
+
+
+async def _unreachable(request: Request, error: Exception) -> Response:
+    reason = str(error) or type(error).__name__
+    log.warning("database_unavailable", path=request.url.path, error=reason)
+    return error_response(DatabaseUnavailable(reason=reason).info())
+
+
+async def _fault(request: Request, error: Exception) -> Response:
+    fault_id = uuid4().hex[:12]
+    log.error("request_failed", path=request.url.path, fault_id=fault_id, exc_info=error)
+    return error_response(ServerFault(fault_id=fault_id).info())
+
+
+def _first_fault(faults: Sequence[Any]) -> ErrorInfo:
+    fault = faults[0]
+    place, kind = [str(part) for part in fault["loc"]], fault["type"]
+    field = ".".join(place[1:] if len(place) > 1 else place) or "(body)"
+    if kind == "json_invalid":
+        reason, cure = str(fault.get("ctx", {}).get("error", "")), "Send one JSON object."
+        field, reason = "(body)", f"it is not JSON ({reason}, at character {place[-1]})"
+    elif kind == "missing":
+        reason, cure = "it is missing", "Add it."
+    elif kind == "extra_forbidden":
+        reason, cure = "there is no such field", "Remove it, or check its spelling."
+    elif kind == "model_attributes_type":
+        field, reason = "(body)", "it is not a JSON object"
+        cure = "Send one JSON object with the header `Content-Type: application/json`."
+    else:
+        reason, cure = str(fault["msg"]), "Change its value; /docs shows what it may be."
+    return ErrorInfo(
+        code="invalid_input",
+        message=f"`{field}` is not valid: {reason}. {cure}",
+        error_class=ErrorClass.INVALID,
+        field=field,
+        details={"faults": len(faults), "cure": cure},
+    )

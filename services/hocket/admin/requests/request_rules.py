@@ -1,0 +1,196 @@
+"""What is refused before an endpoint is asked: strangers' web pages, addresses and parameters that there
+are not, bodies of another type.
+
+The OpenAPI document says which paths, methods, query parameters and media types there are; here the same
+routes are asked, so that nothing is accepted that it does not list, and nothing is passed over in
+silence: an unknown or repeated parameter is named.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from re import Pattern
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from hocket.admin.requests.errors import error_response
+from hocket.kit.web_requests import JSON_TYPES, WebRules, check_media_type
+from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
+from hocket.schemas.plain_json import shown_text
+
+MAX_SHOWN_CHARS = 100
+MAX_QUERY_FIELDS = 100
+
+
+class AddressMalformed(HocketError):
+    """The address cannot be read: {reason}. Percent-encode text as UTF-8."""
+
+    code = "address_malformed"
+    error_class = ErrorClass.INVALID
+
+
+class NoSuchAddress(HocketError):
+    """There is nothing at `{path}`. The addresses are listed at /docs."""
+
+    code = "no_such_address"
+    error_class = ErrorClass.INVALID
+
+
+class MethodNotAllowed(HocketError):
+    """{method} is not for `{path}`. Use {allowed}."""
+
+    code = "method_not_allowed"
+    error_class = ErrorClass.INVALID
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    path: Pattern[str]
+    methods: frozenset[str]
+    query: frozenset[str]
+    headers: frozenset[str]
+    media_types: tuple[str, ...]
+
+
+class RequestRules:
+    """ASGI middleware over the routes of the app. Raises nothing: it answers what it refuses."""
+
+    def __init__(self, app: ASGIApp, *, routes: Iterable[BaseRoute], web: WebRules) -> None:
+        self._app = app
+        self._web = web
+        self._operations = [_operation(route) for route in routes if isinstance(route, Route)]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            self._check(scope)
+        except MethodNotAllowed as error:
+            answer = error_response(error.info())
+            answer.headers["Allow"] = error.fields["allowed"]
+            await answer(scope, receive, send)
+        except HocketError as error:
+            await error_response(error.info())(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    def _check(self, scope: Scope) -> None:
+        headers = _Headers(scope["headers"])
+        method = scope["method"]
+        self._web.check(
+            method,
+            host=headers.all("host"),
+            origin=headers.all("origin"),
+            fetch_site=headers.first("sec-fetch-site"),
+            fetch_mode=headers.first("sec-fetch-mode"),
+            fetch_dest=headers.first("sec-fetch-dest"),
+        )
+        path = _path(scope)
+        found = [one for one in self._operations if one.path.match(path)]
+        if not found:
+            raise NoSuchAddress(path=shown_text(path, MAX_SHOWN_CHARS))
+        found = [one for one in found if not one.path.groups] or found
+        operation = next((one for one in found if method in one.methods), None)
+        if operation is None:
+            allowed = ", ".join(sorted({name for one in found for name in one.methods}))
+            raise MethodNotAllowed(
+                method=shown_text(method, MAX_SHOWN_CHARS),
+                path=shown_text(path, MAX_SHOWN_CHARS),
+                allowed=allowed,
+            )
+        _check_query(scope["query_string"], operation.query)
+        for name in operation.headers:
+            if len(headers.all(name)) > 1:
+                raise InvalidInput(field=name, reason="it is sent twice", cure="Send it once.")
+        if method not in ("GET", "HEAD"):
+            check_media_type(
+                headers.all("content-type"),
+                operation.media_types,
+                empty=not headers.announce_body(),
+            )
+
+
+class _Headers:
+    """The headers of a request by their small names, each as often as it came."""
+
+    def __init__(self, raw: Sequence[tuple[bytes, bytes]]) -> None:
+        self._raw = raw
+
+    def all(self, name: str) -> list[str]:
+        wanted = name.encode()
+        return [value.decode("latin-1") for key, value in self._raw if key == wanted]
+
+    def first(self, name: str) -> str | None:
+        return next(iter(self.all(name)), None)
+
+    def announce_body(self) -> bool:
+        return bool(self.all("transfer-encoding")) or self.first("content-length") not in (
+            None,
+            "0",
+        )
+
+
+def _operation(route: Route) -> _Operation:
+    query: frozenset[str] = frozenset()
+    headers: frozenset[str] = frozenset()
+    media_types: tuple[str, ...] = JSON_TYPES
+    if isinstance(route, APIRoute):
+        tree = tuple(_dependants(route.dependant))
+        query = frozenset(field.alias for part in tree for field in part.query_params)
+        headers = frozenset(
+            field.alias.replace("_", "-").lower() for part in tree for field in part.header_params
+        )
+        extra: Mapping[str, Mapping[str, Mapping[str, object]]] = route.openapi_extra or {}
+        media_types = tuple(extra.get("requestBody", {}).get("content", {})) or JSON_TYPES
+    return _Operation(route.path_regex, frozenset(route.methods or ()), query, headers, media_types)
+
+
+def _dependants(dependant: Dependant) -> Iterator[Dependant]:
+    yield dependant
+    for part in dependant.dependencies:
+        yield from _dependants(part)
+
+
+def _path(scope: Scope) -> str:
+    """Return the decoded path, which the server decodes more leniently, or raise AddressMalformed."""
+    raw = scope.get("raw_path") or scope["path"].encode()
+    path = _text(raw.partition(b"?")[0], "its path")
+    if path != scope["path"]:
+        raise AddressMalformed(reason="its path is not what the server read")
+    return path
+
+
+def _check_query(raw: bytes, known: frozenset[str]) -> None:
+    _text(raw.replace(b"+", b" "), "its query")
+    try:
+        fields = parse_qsl(
+            raw.decode("latin-1"), keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS
+        )
+    except ValueError:
+        reason = f"its query has more than {MAX_QUERY_FIELDS} fields"
+        raise AddressMalformed(reason=reason) from None
+    for name, times in Counter(name for name, _ in fields).items():
+        if name not in known:
+            cure = f"Use {', '.join(sorted(known))}." if known else "Send none here."
+            raise InvalidInput(
+                field=shown_text(name, MAX_SHOWN_CHARS),
+                reason="there is no such query parameter",
+                cure=cure,
+            )
+        if times > 1:
+            raise InvalidInput(field=name, reason="it is given twice", cure="Send it once.")
+
+
+def _text(raw: bytes, place: str) -> str:
+    try:
+        text = unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError:
+        raise AddressMalformed(reason=f"{place} is not UTF-8") from None
+    if "\x00" in text:
+        raise AddressMalformed(reason=f"{place} holds the character U+0000")
+    return text

@@ -1,0 +1,62 @@
+"""`hocket runs approve`, `refuse` and `signal`: what a waiting run is told from outside."""
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from hocket.cli.remote.target import target_of
+
+APPEAR_TIMEOUT_S = 2.0
+"""How long a run that the API does not know may still be on its way from NATS to Postgres."""
+APPEAR_INTERVAL_S = 0.05
+
+RunId = Annotated[str, typer.Argument(help="A run's id, as `hocket runs list` shows it.")]
+Step = Annotated[str, typer.Argument(help="The approval: its node, or its step in a map or loop.")]
+Note = Annotated[str, typer.Option(help="Why; it stands in the approval's output.")]
+
+
+def approve(context: typer.Context, run_id: RunId, step: Step, note: Note = "") -> None:
+    """Approve what a run waits for."""
+    _send(context, run_id, step, {"approved": True, "note": note})
+    typer.echo(f"run {run_id} was told that {step} is approved")
+
+
+def refuse(context: typer.Context, run_id: RunId, step: Step, note: Note = "") -> None:
+    """Refuse what a run waits for; the approval fails."""
+    _send(context, run_id, step, {"approved": False, "note": note})
+    typer.echo(f"run {run_id} was told that {step} is refused")
+
+
+def signal(
+    context: typer.Context,
+    run_id: RunId,
+    name: Annotated[str, typer.Argument(help="The `signal` of the node that waits.")],
+    payload: Annotated[
+        str | None,
+        typer.Option(help="The node's output: a JSON value, @FILE, or @- (standard input)."),
+    ] = None,
+) -> None:
+    """Send a run the signal that it waits for, or will wait for."""
+    from hocket.cli.terminal.sources import json_value
+
+    value = None if payload is None else json_value(payload, "--payload")
+    _send(context, run_id, name, value)
+    typer.echo(f"run {run_id} was sent {name}")
+
+
+def _send(context: typer.Context, run_id: str, name: str, payload: Any) -> None:
+    """Send a signal; a run that was published a moment ago is waited for."""
+    from hocket.cli.remote.api import path
+    from hocket.cli.terminal.errors import ApiRefused
+
+    api, body = target_of(context).api(), {"name": name, "payload": payload}
+    until = time.monotonic() + APPEAR_TIMEOUT_S
+    while True:
+        try:
+            api.post(path("runs", run_id, "signals"), body)
+            return
+        except ApiRefused as error:
+            if error.info().code != "run_unknown" or time.monotonic() > until:
+                raise
+        time.sleep(APPEAR_INTERVAL_S)

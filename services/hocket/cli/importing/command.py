@@ -1,0 +1,89 @@
+"""`hocket import`: workflows of other systems made pipelines."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Make pipelines of workflows in other formats.", no_args_is_help=True)
+
+
+@app.callback()
+def group() -> None:
+    """Make pipelines of workflows in other formats."""
+
+
+@app.command("wfformat")
+def wfformat(
+    file: Annotated[str, typer.Argument(help="WfFormat JSON, gzipped or not; `-` is stdin.")],
+    scale: Annotated[
+        float, typer.Option(min=0, max=1e6, help="Multiply the tasks' runtimes by this.")
+    ] = 1.0,
+    handler: Annotated[
+        str | None,
+        typer.Option(help="What runs the tasks: `module:function`.  [default: one that sleeps]"),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="The pipeline's name, not the file's.")] = None,
+    details: Annotated[
+        bool, typer.Option(help="Give each step its task's program, arguments and files too.")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Write to this file (JSON if so named), not stdout."),
+    ] = None,
+) -> None:
+    """Make a pipeline of a WfCommons workflow instance: a `python` node per task.
+
+    Each step gets its task's id and (scaled) runtime. The default handler sleeps that long.
+    """
+    from hocket.cli.importing.wfformat import REPLAY_HANDLER, pipeline_of
+    from hocket.cli.terminal.console import notes
+    from hocket.cli.terminal.sources import read_unpacked
+    from hocket.schemas.pipeline.plan import compile_pipeline
+    from hocket.schemas.plain_json import parse_json
+
+    document = parse_json(read_unpacked(file), "(document)")
+    pipeline = pipeline_of(
+        document, name=name, scale=scale, handler=handler or REPLAY_HANDLER, details=details
+    )
+    compile_pipeline(pipeline)
+    text = _text(pipeline, as_json=output is not None and output.suffix == ".json")
+    _check_size(text)
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    _write(output, text)
+    count = len(pipeline["nodes"])
+    notes.print(f"pipeline {pipeline['pipeline']} with {count} nodes is in {output}")
+
+
+def _text(pipeline: dict[str, object], *, as_json: bool) -> str:
+    import json
+
+    import yaml
+
+    if as_json:
+        return json.dumps(pipeline, indent=2, ensure_ascii=False) + "\n"
+    return yaml.safe_dump(pipeline, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _check_size(text: str) -> None:
+    from hocket.schemas.errors import InvalidInput
+    from hocket.schemas.pipeline.document import MAX_DOCUMENT_BYTES
+
+    size = len(text.encode())
+    if size > MAX_DOCUMENT_BYTES:
+        raise InvalidInput(
+            field="(document)",
+            reason=f"its pipeline has {size} bytes and may have {MAX_DOCUMENT_BYTES}",
+            cure="Import it without --details, or split it.",
+        )
+
+
+def _write(path: Path, text: str) -> None:
+    from hocket.cli.terminal.errors import FileUnwritable
+
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise FileUnwritable(path=path, reason=error.strerror) from error

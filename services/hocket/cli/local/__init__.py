@@ -1,0 +1,1 @@
+"""A whole platform on one machine: its processes, its folder, its demo."""

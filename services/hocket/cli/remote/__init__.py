@@ -1,0 +1,1 @@
+"""A running platform, seen from outside: its REST API, its tasks, its health."""

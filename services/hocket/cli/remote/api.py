@@ -1,0 +1,84 @@
+"""A small client of the REST API: one request at a time, JSON in and out, every wait bounded."""
+
+import http.client
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode, urlsplit
+
+if TYPE_CHECKING:
+    from hocket.schemas.errors import HocketError
+
+TIMEOUT_S = 30.0
+MAX_REPLY_BYTES = 64 * 1024 * 1024
+
+
+class Api:
+    """The API at `url`, on behalf of a tenant. Raises ApiUnreachable, and ApiRefused with the API's
+    own error."""
+
+    def __init__(self, url: str, tenant: str) -> None:
+        self.url = url.rstrip("/")
+        self._tenant = tenant
+
+    def get(self, path: str, **query: Any) -> Any:
+        """Return what is at `path`; query values that are None are left out."""
+        return self._ask("GET", _with_query(path, query), None)
+
+    def post(self, path: str, body: Any = None, **query: Any) -> Any:
+        """Send a JSON body and return the answer."""
+        content = json.dumps(body if body is not None else {}).encode()
+        return self._ask("POST", _with_query(path, query), content)
+
+    def delete(self, path: str, **query: Any) -> None:
+        """Delete what is at `path`."""
+        self._ask("DELETE", _with_query(path, query), None)
+
+    def _ask(self, method: str, path: str, body: bytes | None) -> Any:
+        place = urlsplit(self.url)
+        make = (
+            http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
+        )
+        headers = {"X-Hocket-Tenant": self._tenant}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        connection = make(place.hostname or "", place.port, timeout=TIMEOUT_S)
+        try:
+            connection.request(method, place.path + path, body, headers)
+            answer = connection.getresponse()
+            data = answer.read(MAX_REPLY_BYTES)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise self._unreachable(reason) from error
+        finally:
+            connection.close()
+        if answer.status >= 400:
+            raise self._refused(answer.status, data)
+        return json.loads(data) if data else None
+
+    def _refused(self, status: int, data: bytes) -> "HocketError":
+        from hocket.cli.terminal.errors import ApiRefused
+        from hocket.schemas.errors import ErrorInfo
+
+        try:
+            return ApiRefused(ErrorInfo.model_validate(json.loads(data)["error"]))
+        except (ValueError, KeyError, TypeError):  # not ours: a proxy, another server
+            return self._unreachable(f"it answers {status} and no error of ours")
+
+    def _unreachable(self, reason: str) -> "HocketError":
+        from hocket.cli.terminal.errors import ApiUnreachable
+
+        return ApiUnreachable(url=self.url, reason=reason)
+
+
+def path(*parts: str) -> str:
+    """Return a path below /v1 with its parts quoted."""
+    return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def _with_query(path: str, query: dict[str, Any]) -> str:
+    given = {key: _text(value) for key, value in query.items() if value is not None}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,87 @@
+"""Which platform a command talks to.
+
+What is named on the command line or in the environment comes first; otherwise the facts of the
+platform that runs over the data folder (see facts.py).
+"""
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from hocket.cli.local.facts import PlatformFacts, read_facts
+from hocket.cli.remote.api import Api
+
+if TYPE_CHECKING:
+    from hocket.cli.terminal.errors import PlatformNotFound
+
+DEFAULT_TENANT = "default"
+API_ENV = "HOCKET_API_URL"
+NATS_ENV = "NATS_URL"
+DATABASE_ENV = "DATABASE_URL"
+
+
+@dataclass(frozen=True)
+class Target:
+    """The options that all commands share."""
+
+    data_dir: Path
+    tenant: str
+    named_api: str | None = None
+    named_nats: str | None = None
+
+    @cached_property
+    def facts(self) -> PlatformFacts | None:
+        """The platform that runs over the data folder, if one does."""
+        return read_facts(self.data_dir)
+
+    @property
+    def api_url(self) -> str | None:
+        """The address of the REST API; None where none is known."""
+        return self.named_api or (self.facts.api_url if self.facts else None)
+
+    @property
+    def known_nats(self) -> str | None:
+        """The address of NATS; None where none is known."""
+        return self.named_nats or (self.facts.nats_url if self.facts else None)
+
+    @property
+    def nats_url(self) -> str:
+        """The address of NATS, or raise PlatformNotFound."""
+        if self.known_nats is None:
+            raise self._not_found("--nats or NATS_URL")
+        return self.known_nats
+
+    @property
+    def known_database(self) -> str | None:
+        """The address of the database; None where none is known."""
+        named = os.environ.get("HOCKET_DATABASE_URL") or os.environ.get(DATABASE_ENV)
+        return named or (self.facts.database_url if self.facts else None)
+
+    @property
+    def database_url(self) -> str:
+        """The address of the database, or raise PlatformNotFound."""
+        if self.known_database is None:
+            raise self._not_found(DATABASE_ENV)
+        return self.known_database
+
+    def api(self) -> Api:
+        """Return a client of the REST API, or raise PlatformNotFound."""
+        if self.api_url is None:
+            raise self._not_found(f"--api or {API_ENV}")
+        return Api(self.api_url, self.tenant)
+
+    def _not_found(self, options: str) -> "PlatformNotFound":
+        from hocket.cli.terminal.errors import PlatformNotFound
+
+        return PlatformNotFound(data_dir=self.data_dir, options=options)
+
+
+def target_of(context: typer.Context) -> Target:
+    """Return the target that the options before the command named."""
+    target = context.find_root().obj
+    assert isinstance(target, Target)
+    return target

@@ -1,0 +1,165 @@
+"""Publishes one task on NATS as any client would, and hears of its run until it ends.
+
+States: published -> heard of -> ended, or the time is up. What the coordinator tells on the reply
+inbox is the fast way; since a core NATS message can be lost, the API (where one is known) is asked
+every `LOOK_INTERVAL_S` as well.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import nats
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+from nats.errors import TimeoutError as NatsTimeout
+from nats.js.errors import NoStreamResponseError
+
+from hocket.cli.terminal.errors import ApiRefused, BrokerUnreachable
+from hocket.schemas import ids, subjects
+from hocket.schemas.errors import InvalidInput, PayloadTooLarge
+from hocket.schemas.messages import StepChanged
+
+CONNECT_TIMEOUT_S = 5.0
+PUBLISH_TIMEOUT_S = 10.0
+LOOK_INTERVAL_S = 2.0
+MAX_TASK_BYTES = 524_288
+
+Look = Callable[[], dict[str, Any] | None]
+"""Returns the end of the run, `{status, output, error ...}`, if the API knows of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is published."""
+
+    tenant: str
+    pipeline: str
+    input: dict[str, Any]
+    key: str = field(default_factory=lambda: uuid4().hex)
+    headers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def run_id(self) -> str:
+        """The id of the task's run."""
+        return ids.run_id(self.tenant, self.key)
+
+
+async def publish(nats_url: str, task: Task) -> None:
+    """Publish a task and wait until the broker has stored it."""
+    async with _connected(nats_url) as connection:
+        await _publish(connection, nats_url, task, {})
+
+
+async def publish_and_follow(
+    nats_url: str,
+    task: Task,
+    *,
+    look: Look,
+    on_step: Callable[[StepChanged], None],
+    timeout_s: float,
+) -> dict[str, Any] | None:
+    """Publish a task and return the end of its run, or None where the time was up before.
+
+    `on_step` gets each change of a step as it happens. Raises ApiRefused with intake's error where
+    the task is refused.
+    """
+    end: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+
+    async def heard(message: Any) -> None:
+        body = json.loads(message.data)
+        if end.done():
+            return
+        if (body.get("status") == "rejected" and "run_id" not in body) or "finished_at_ms" in body:
+            end.set_result(body)
+        elif "step" in body:
+            on_step(StepChanged.model_validate(body))
+
+    async with _connected(nats_url) as connection:
+        inbox = connection.new_inbox()
+        await connection.subscribe(inbox, cb=heard)
+        await _publish(
+            connection, nats_url, task, {"Hocket-Reply-To": inbox, "Hocket-Progress": "1"}
+        )
+        looking = asyncio.create_task(_keep_looking(look, end))
+        try:
+            async with asyncio.timeout(timeout_s):
+                return _unless_refused(await end)
+        except TimeoutError:
+            return None
+        finally:
+            looking.cancel()
+            end.cancel()
+
+
+async def _publish(connection: Client, nats_url: str, task: Task, reply: dict[str, str]) -> None:
+    payload = json.dumps(task.input, ensure_ascii=False).encode()
+    if len(payload) > MAX_TASK_BYTES:
+        raise PayloadTooLarge(size_bytes=len(payload), limit_bytes=MAX_TASK_BYTES)
+    headers = {
+        **task.headers,
+        **reply,
+        "Hocket-Idempotency-Key": task.key,
+        "Nats-Msg-Id": task.run_id,
+    }
+    subject = subjects.task(task.tenant, subjects.check_token("PIPELINE", task.pipeline))
+    try:
+        await connection.jetstream(timeout=PUBLISH_TIMEOUT_S).publish(
+            subject, payload, timeout=PUBLISH_TIMEOUT_S, headers=headers
+        )
+    except NoStreamResponseError as error:
+        reason = f"it has no stream {subjects.TASKS}, so no Hocket uses it"
+        raise BrokerUnreachable(url=_without_secrets(nats_url), reason=reason) from error
+    except (NatsTimeout, TimeoutError) as error:
+        reason = f"it did not confirm the task within {PUBLISH_TIMEOUT_S:g} s"
+        raise BrokerUnreachable(url=_without_secrets(nats_url), reason=reason) from error
+
+
+async def _keep_looking(look: Look, end: asyncio.Future[dict[str, Any]]) -> None:
+    while not end.done():
+        found = await asyncio.to_thread(look)
+        if found is not None and not end.done():
+            end.set_result(found)
+        await asyncio.sleep(LOOK_INTERVAL_S)
+
+
+def _unless_refused(body: dict[str, Any]) -> dict[str, Any]:
+    if "run_id" in body:
+        return body
+    from hocket.schemas.errors import ErrorInfo
+
+    raise ApiRefused(ErrorInfo.model_validate(body["error"]))
+
+
+@asynccontextmanager
+async def _connected(nats_url: str) -> AsyncIterator[Client]:
+    faults: list[Exception] = []
+
+    async def note(error: Exception) -> None:
+        faults.append(error)
+
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            connection = await nats.connect(
+                nats_url, name="hocket-cli", connect_timeout=2, error_cb=note
+            )
+    except ValueError as error:
+        raise InvalidInput(
+            field="--nats", reason=str(error), cure="Write nats://HOST:PORT."
+        ) from error
+    except (OSError, TimeoutError, NatsError) as error:
+        reason = str(faults[-1] if faults else error) or "nobody listens there"
+        raise BrokerUnreachable(url=_without_secrets(nats_url), reason=reason) from error
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+def _without_secrets(url: str) -> str:
+    scheme, slashes, rest = url.partition("://")
+    return f"{scheme}{slashes}{rest.rpartition('@')[2]}"

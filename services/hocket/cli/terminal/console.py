@@ -1,0 +1,54 @@
+"""The terminal: tables and lines on standard output, notes on standard error."""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from io import StringIO
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from hocket.cli.terminal.safe_text import SafeConsole, visible_json
+
+MAX_LINE_CELLS = 10_000
+
+out = SafeConsole(highlight=False, soft_wrap=True)
+notes = SafeConsole(stderr=True, highlight=False, soft_wrap=True)
+
+
+def print_lines(lines: Iterable[Text]) -> None:
+    """Print lines as they are."""
+    for line in lines:
+        out.print(line)
+
+
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str | Text]], *, numbers: Sequence[str] = ()
+) -> None:
+    """Print rows under column heads; the columns in `numbers` are flush right. On a terminal the last
+    column takes more lines where it has to; elsewhere each row is one line."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        table.add_column(
+            column,
+            justify="right" if column in numbers else "left",
+            no_wrap=column != columns[-1] or not out.is_terminal,
+            overflow="fold" if column == columns[-1] else "ignore",
+        )
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+    if out.is_terminal:
+        out.print(table, soft_wrap=False)
+        return
+    text = StringIO()
+    SafeConsole(file=text, highlight=False, width=MAX_LINE_CELLS).print(table)
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in text.getvalue().split("\n")[:-1])
+
+
+def print_json(value: Any) -> None:
+    """Print a JSON value for programs: on a terminal with colours, else plain."""
+    if out.is_terminal:
+        out.print_json(json.dumps(value))
+    else:
+        sys.stdout.write(visible_json(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")

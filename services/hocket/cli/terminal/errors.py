@@ -1,0 +1,80 @@
+"""What can go wrong in the terminal, each with its cure, and the exit code that tells scripts."""
+
+from hocket.cli.terminal import exit_codes
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
+
+
+class PlatformNotFound(HocketError):
+    """No running Hocket was found in `{data_dir}`. Start one with `hocket up`, or name one with
+    {options}."""
+
+    code = "platform_not_found"
+    error_class = ErrorClass.UNAVAILABLE
+
+
+class ApiUnreachable(HocketError):
+    """The API at {url} does not answer: {reason}. Check that Hocket runs there (`hocket doctor`)."""
+
+    code = "api_unreachable"
+    error_class = ErrorClass.UNAVAILABLE
+
+
+class BrokerUnreachable(HocketError):
+    """The NATS server at {url} does not answer: {reason}. Check that it runs (`hocket doctor`)."""
+
+    code = "broker_unreachable"
+    error_class = ErrorClass.UNAVAILABLE
+
+
+class ApiRefused(HocketError):
+    """{message}"""
+
+    def __init__(self, error: ErrorInfo) -> None:
+        super().__init__(message=error.message)
+        self._error = error
+
+    def info(self) -> ErrorInfo:
+        """Return the error as the API sent it."""
+        return self._error
+
+
+class FileUnreadable(HocketError):
+    """`{path}` cannot be read: {reason}. Name a file that is there; `-` is standard input."""
+
+    code = "file_unreadable"
+    error_class = ErrorClass.INVALID
+
+
+class FileUnwritable(HocketError):
+    """`{path}` cannot be written: {reason}. Name a file in a folder that is there and yours."""
+
+    code = "file_unwritable"
+    error_class = ErrorClass.INVALID
+
+
+class EmbeddingFailed(HocketError):
+    """The model `{model}` made no vectors: {reason}"""
+
+    code = "embedding_failed"
+
+
+class ProcessNotReady(HocketError):
+    """The process `{process}` is not ready: {reason}. Its log is `{log_path}`; the last lines are:
+    {log_tail}"""
+
+    code = "process_not_ready"
+    error_class = ErrorClass.UNAVAILABLE
+    retryable = True
+
+
+class ProcessUnknown(HocketError):
+    """There is no process `{process}` here. There are: {known}."""
+
+    code = "process_unknown"
+    error_class = ErrorClass.INVALID
+
+
+def exit_code(error: HocketError) -> int:
+    """Return 2 where the user has to change something in the command, else 1."""
+    invalid = error.info().error_class is ErrorClass.INVALID
+    return exit_codes.BAD_INPUT if invalid else exit_codes.FAILED

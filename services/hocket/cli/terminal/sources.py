@@ -1,0 +1,99 @@
+"""Reads what users give on the command line: files, standard input, `key=value`."""
+
+import gzip
+import json
+import sys
+import zlib
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from hocket.cli.terminal.errors import FileUnreadable
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.plain_json import check_plain, parse_json, shown_text
+
+MAX_FILE_BYTES = 1_048_576
+MAX_UNPACKED_BYTES = 64 * 1_048_576
+_GZIP = b"\x1f\x8b"
+
+
+def read_text(path: str) -> str:
+    """Return the text of a file, `-` for standard input; raises FileUnreadable."""
+    data = _read(path, MAX_FILE_BYTES)
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise FileUnreadable(path=path, reason="it is not UTF-8 text") from error
+
+
+def read_unpacked(path: str) -> bytes:
+    """Return the bytes of a file, gzipped or not, `-` for standard input; raises FileUnreadable."""
+    data = _read(path, MAX_UNPACKED_BYTES)
+    if not data.startswith(_GZIP):
+        return data
+    try:
+        with gzip.open(BytesIO(data)) as file:
+            unpacked = file.read(MAX_UNPACKED_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise FileUnreadable(path=path, reason=f"it cannot be unpacked ({error})") from error
+    return _bounded(path, unpacked, MAX_UNPACKED_BYTES)
+
+
+def task_input(given: str | None, pairs: list[str]) -> dict[str, Any]:
+    """Return the input of a task: an object from `--input` (JSON, `@file` or `@-`), with `key=value`
+    pairs on top, whose values are JSON where they parse as such and text otherwise."""
+    value = _object(given) if given is not None else {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key:
+            raise InvalidInput(
+                field="-i", reason=f"`{pair}` is not `key=value`", cure="Write -i question='Why?'."
+            )
+        value[key] = _loose(text, f"-i {shown_text(key)}")
+    return value
+
+
+def json_value(given: str, field: str) -> Any:
+    """Return the value of a JSON text, `@file` or `@-`; raises InvalidInput."""
+    return parse_json(read_text(given[1:]) if given.startswith("@") else given, field)
+
+
+def _read(path: str, limit: int) -> bytes:
+    try:
+        if path == "-":
+            return _bounded(path, sys.stdin.buffer.read(limit + 1), limit)
+        with Path(path).open("rb") as file:
+            return _bounded(path, file.read(limit + 1), limit)
+    except OSError as error:
+        raise FileUnreadable(path=path, reason=error.strerror) from error
+
+
+def _bounded(path: str, data: bytes, limit: int) -> bytes:
+    if len(data) > limit:
+        raise FileUnreadable(path=path, reason=f"it has more than {limit} bytes")
+    return data
+
+
+def _object(given: str) -> dict[str, Any]:
+    value = json_value(given, "--input")
+    if not isinstance(value, dict):
+        raise InvalidInput(
+            field="--input",
+            reason=f"it is a {type(value).__name__}, not an object",
+            cure='Write one JSON object: \'{"question": "Why?"}\'.',
+        )
+    return value
+
+
+def _loose(text: str, field: str) -> Any:
+    """Return the value of JSON text, and other text as it is; raises InvalidInput for what is JSON and
+    cannot be carried."""
+    try:
+        json.loads(text)
+    except RecursionError:
+        pass
+    except ValueError as error:
+        if "integer string conversion" not in str(error):
+            check_plain(text, field)
+            return text
+    return parse_json(text, field)

@@ -1,0 +1,1 @@
+"""A run as rows of Postgres, and back."""

@@ -1,0 +1,1 @@
+"""A run's state, and the transitions that events make of it."""

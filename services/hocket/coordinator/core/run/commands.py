@@ -1,0 +1,166 @@
+"""What the core asks of the shell. Commands are carried out at once, without waiting for the
+database, except those that say after the commit."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from hocket.coordinator.core.run.state import Run, Step
+from hocket.coordinator.core.structures.frozen import maker
+from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.messages import (
+    PromptExpected,
+    RunAccepted,
+    RunFinished,
+    StepChanged,
+    StepRequested,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """Publish a step to its workers when it is its turn; after the commit where `effects_external`.
+
+    Its turn depends on when it must start to keep the run's deadline (`latest_start_at_ms`) or to
+    just make it (`last_hope_at_ms`), on how long it is expected to run, and on how many steps, this
+    one included, the next join still waits for. `again`: whoever had the run before may have published
+    it.
+    """
+
+    request: StepRequested
+    latest_start_at_ms: float
+    last_hope_at_ms: float
+    expected_ms: float
+    join_left: int
+    traceparent: str | None = None
+    again: bool = False
+
+
+new_dispatch = maker(Dispatch)
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAttempt:
+    """Tell the worker that holds the attempt to stop."""
+
+    run_id: str
+    step: str
+    attempt: int
+    reason: str
+    dispatched: tuple[str, float | None] | None = None
+    """Tenant and moment of a dispatch that had a capability."""
+
+
+def cancel_attempt(run: Run, step: Step, reason: str) -> CancelAttempt:
+    """Return the withdrawal of a step's present attempt."""
+    dispatched = (run.tenant, step.dispatched_at_ms) if step.capable else None
+    return CancelAttempt(run.run_id, step.key, step.attempt, reason, dispatched)
+
+
+@dataclass(frozen=True, slots=True)
+class StartSubRun:
+    """Publish the acceptance of a child run to its partition's log."""
+
+    accepted: RunAccepted
+
+
+@dataclass(frozen=True, slots=True)
+class CancelSubRun:
+    run_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Publish TimerFired for the run to its log when the time has come."""
+
+    run_id: str
+    at_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class RecordAttempt:
+    """Keep an attempt that did not give its step the result."""
+
+    key: str
+    attempt: int
+    outcome: str
+    error: ErrorInfo | None
+    dispatched_at_ms: float | None
+    started_at_ms: float | None
+    finished_at_ms: float
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Publish progress of a run to its caller."""
+
+    change: StepChanged
+    reply_to: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForetellPrompt:
+    """Tell the gateways how the prompt of a node begins that is next."""
+
+    expected: PromptExpected
+
+
+@dataclass(frozen=True, slots=True)
+class EndRun:
+    """After the commit: publish the fact, answer the caller, tell the parent run."""
+
+    finished: RunFinished
+
+
+@dataclass(frozen=True, slots=True)
+class LookUpCache:
+    """Ask the cache for a step's output; CacheAnswered comes to the run's log, now or when whoever
+    computes it is done. `claim_until_ms`: how long this step may keep others waiting at most."""
+
+    key: str
+    tenant: str
+    run_id: str
+    step: str
+    ttl_ms: float
+    claim_until_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class FillCache:
+    """Keep what a step computed, and answer those who wait for it."""
+
+    key: str
+    tenant: str
+    run_id: str
+    step: str
+    ttl_ms: float
+    output: Any
+    cost_usd: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseCache:
+    """A step that asked the cache, or that computes for it, ended without an output: it waits no
+    more, and who waits for it is told to compute."""
+
+    key: str
+    run_id: str
+    step: str
+
+
+Command = (
+    Dispatch
+    | CancelAttempt
+    | StartSubRun
+    | CancelSubRun
+    | Wake
+    | RecordAttempt
+    | Announce
+    | ForetellPrompt
+    | LookUpCache
+    | FillCache
+    | ReleaseCache
+    | EndRun
+)

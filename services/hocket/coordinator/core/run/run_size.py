@@ -1,0 +1,117 @@
+"""How large a run is: what its inputs, outputs, errors and held messages come to as JSON.
+
+Counted as values are kept, so that a run which multiplies what it was given fails before it fills the
+memory, the log or a batch of the committer. Values that several steps share count for each of them: each
+has a row of its own.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from hocket.coordinator.core.run.state import Run, Step
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
+from hocket.schemas.messages import AttemptFinished
+
+MAX_RUN_STATE_BYTES = 64 * 1024 * 1024
+"""Of all inputs and outputs of one run's steps."""
+
+
+MAX_VALUE_DEPTH = 190
+"""How deep a step's value may nest: what reads messages goes 200 levels deep, and they wrap it."""
+_AROUND = 200 - MAX_VALUE_DEPTH
+
+
+class ValueTooDeep(HocketError):
+    """A value nests deeper than {limit} levels. Let steps pass on what the next one needs (`with`), not
+    all that they were given."""
+
+    code = "value_too_deep"
+    error_class = ErrorClass.INVALID
+
+
+class RunTooLarge(HocketError):
+    """The inputs, outputs and errors of the run's steps come to {size_bytes} bytes; {limit_bytes} are
+    allowed. Pass large values by reference (`PUT /v1/blobs`), map over fewer items, or let a loop keep
+    less."""
+
+    code = "run_too_large"
+    error_class = ErrorClass.INVALID
+
+
+class RunComputesTooMuch(HocketError):
+    """One event of the run asks for too much at once: its expressions, and the steps that begin with it,
+    take more than {limit} operations. Lower `map.concurrency`, compute in `python` nodes, or give
+    loops and maps steps that workers run."""
+
+    code = "run_computes_too_much"
+    error_class = ErrorClass.INVALID
+
+
+def size_of(value: Any) -> int:
+    """Return about how many bytes a value has as JSON; raise ValueTooDeep where no message could hold
+    it."""
+    if value is None:
+        return 0
+    if isinstance(value, str):
+        return len(value) + 2
+    if isinstance(value, dict | list):
+        return len(_text_of(value))
+    return 8
+
+
+def _text_of(value: Any) -> bytes:
+    try:
+        text = to_json(value)
+    except ValueError as error:
+        if "depth" in str(error):
+            raise ValueTooDeep(limit=MAX_VALUE_DEPTH) from None
+        raise
+    if text.count(b"[") + text.count(b"{") > MAX_VALUE_DEPTH:
+        try:
+            from_json(b"[" * _AROUND + text + b"]" * _AROUND)
+        except ValueError:
+            raise ValueTooDeep(limit=MAX_VALUE_DEPTH) from None
+    return text
+
+
+def error_size(error: ErrorInfo | None) -> int:
+    """Return how large what is said of an error is."""
+    if error is None:
+        return 0
+    return len(error.message) + (len(to_json(error.details)) if error.details else 0)
+
+
+def result_size(event: AttemptFinished) -> int:
+    """Return how large a result is that is held."""
+    return size_of(event.output) + error_size(event.error)
+
+
+def step_size(step: Step) -> int:
+    """Return how large the values of a step are."""
+    values = size_of(step.input) + size_of(step.output) + size_of(step.emitted)
+    return values + error_size(step.error)
+
+
+def growth(before: Step | None, step: Step) -> int:
+    """Return by how much a step's values have grown."""
+    if before is None:
+        return step_size(step)
+    grown = 0
+    if step.input is not before.input:
+        grown += size_of(step.input) - size_of(before.input)
+    if step.output is not before.output:
+        grown += size_of(step.output) - size_of(before.output)
+    if step.emitted is not before.emitted:
+        grown += size_of(step.emitted) - size_of(before.emitted)
+    if step.error is not before.error:
+        grown += error_size(step.error) - error_size(before.error)
+    return grown
+
+
+def run_size(run: Run, steps: Iterable[Step]) -> int:
+    """Return how large a run is that was read back."""
+    held = sum(map(result_size, run.early.values()))
+    unread = sum(size_of(signal.payload) for signal in run.signals)
+    return size_of(run.input) + held + unread + sum(map(step_size, steps))

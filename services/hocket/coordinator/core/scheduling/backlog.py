@@ -1,0 +1,301 @@
+"""How much work is ahead of a task, by node type: what the runs in flight still have to do.
+
+Each run promises, when it is admitted, the expected work of the steps that its plan surely has; a step
+that the plan does not tell of (an item, a round, an emitted node) is added when it is dispatched. What
+is finished is taken off, and the rest at the run's end. A task waits behind the work of higher classes,
+and in its own behind that of runs whose deadline is not later, but behind no more than fair shares
+among tenants put before it (`precedence.py` hands out slots in this order).
+
+Expected and real durations differ; per type and tenant their ratio is measured (`_Bias`), so that
+nobody's estimates make others wait, and before enough steps have finished nothing is predicted at all.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hocket.coordinator.core.scheduling.gate import Capacity
+from hocket.coordinator.core.scheduling.priority_queue import CLASSES
+from hocket.coordinator.core.time.deadlines import Outlook, skippable
+from hocket.schemas.messages import Priority
+from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
+from hocket.schemas.pipeline.spec import WORKER_TYPES
+
+GRAIN_SHARE = 0.02
+"""Runs whose deadlines are within this share of the time left count as having the same one ..."""
+MIN_GRAIN_S = 1
+"""... or within this. So there are never more than a few hundred deadlines to add up."""
+ENOUGH_FINISHED = 20
+"""Finished steps of a type from which its work is predicted."""
+BIAS_MEMORY = 0.98
+ELAPSED_SHARE = 0.5
+"""Of the steps that are out, half the time has passed on average."""
+LEAST_MS = 1e-6
+MAX_BIASES = 1_000
+"""Tenants of a type whose ratio is remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a plan surely has to do: expected work by node type, and the keys of the steps counted."""
+
+    by_type: Mapping[str, float]
+    keys: frozenset[str]
+
+
+@dataclass(slots=True)
+class _Promise:
+    partition: int
+    priority: Priority
+    tenant: str
+    grain: int
+    keys: frozenset[str]
+    left: dict[str, float]
+
+
+@dataclass(slots=True)
+class _Class:
+    """The work of one class on one node type."""
+
+    work_ms: float = 0.0
+    runs: int = 0
+    by_grain: dict[int, list[float]] = field(default_factory=dict)
+    """Work and runs by deadline."""
+    by_tenant: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, promise: _Promise, work_ms: float, runs: int) -> None:
+        self.work_ms += work_ms
+        self.runs += runs
+        if not self.runs:
+            self.work_ms = 0.0
+        _count(self.by_grain, promise.grain, work_ms, runs)
+        _count(self.by_tenant, promise.tenant, work_ms, runs)
+
+    def until(self, second: int) -> tuple[float, float]:
+        """Return work and runs with deadlines up to this second."""
+        work_ms = runs = 0.0
+        for deadline, (more_ms, more) in self.by_grain.items():
+            if deadline <= second:
+                work_ms += more_ms
+                runs += more
+        return work_ms, runs
+
+
+@dataclass(slots=True)
+class _Bias:
+    """What a tenant's steps took beside what was expected of them."""
+
+    finished: int = 0
+    expected_ms: float = 0.0
+    ran_ms: float = 0.0
+
+    def learn(self, expected_ms: float, ran_ms: float) -> None:
+        self.finished += 1
+        self.expected_ms += (1 - BIAS_MEMORY) * (expected_ms - self.expected_ms)
+        self.ran_ms += (1 - BIAS_MEMORY) * (ran_ms - self.ran_ms)
+
+    @property
+    def ratio(self) -> float:
+        return self.ran_ms / self.expected_ms if self.finished >= ENOUGH_FINISHED else 1.0
+
+
+@dataclass(slots=True)
+class _Type:
+    classes: dict[Priority, _Class] = field(
+        default_factory=lambda: {priority: _Class() for priority in CLASSES}
+    )
+    finished: int = 0
+    biases: OrderedDict[str, _Bias] = field(default_factory=OrderedDict)
+    """By tenant; who finished something longest ago is forgotten first."""
+
+    def learn(self, tenant: str, expected_ms: float, ran_ms: float) -> None:
+        self.finished += 1
+        self.biases.setdefault(tenant, _Bias()).learn(expected_ms, ran_ms)
+        self.biases.move_to_end(tenant)
+        if len(self.biases) > MAX_BIASES:
+            self.biases.popitem(last=False)
+
+    def bias(self, tenant: str) -> float:
+        known = self.biases.get(tenant)
+        return 1.0 if known is None else known.ratio
+
+
+class Backlog:
+    """See the module. `weights`: of tenants; 1 for those without."""
+
+    def __init__(self, weights: Mapping[str, float] | None = None) -> None:
+        self._weights = dict(weights or {})
+        self._promises: dict[str, _Promise] = {}
+        self._types: dict[str, _Type] = {}
+
+    def __contains__(self, run_id: str) -> bool:
+        return run_id in self._promises
+
+    def promise(
+        self,
+        run_id: str,
+        *,
+        partition: int,
+        priority: Priority,
+        tenant: str,
+        deadline_at_ms: float,
+        work: Work,
+        now_ms: float,
+    ) -> None:
+        """Count what an admitted run will do; a run that has promised is left as it is."""
+        if run_id in self._promises:
+            return
+        grain = _grain(deadline_at_ms, now_ms)
+        promise = _Promise(partition, priority, tenant, grain, work.keys, {})
+        self._promises[run_id] = promise
+        for node_type, work_ms in work.by_type.items():
+            self._add(promise, node_type, work_ms)
+
+    def dispatched(self, run_id: str, key: str, node_type: str, expected_ms: float) -> None:
+        """Count a step that its run's plan did not tell of."""
+        promise = self._promises.get(run_id)
+        if promise is not None and key not in promise.keys:
+            self._add(promise, node_type, expected_ms)
+
+    def finished(
+        self, run_id: str, node_type: str, expected_ms: float, ran_ms: float, *, tenant: str
+    ) -> None:
+        """Take a step off, and learn from how long it ran (0: it did not)."""
+        promise = self._promises.get(run_id)
+        if promise is not None:
+            self._take(promise, node_type, expected_ms)
+        if ran_ms > 0 and expected_ms > 0:
+            self._type(node_type).learn(tenant, expected_ms, ran_ms)
+
+    def forget(self, run_id: str) -> None:
+        """Take off all that a run has left: it has ended."""
+        promise = self._promises.pop(run_id, None)
+        if promise is not None:
+            for node_type, work_ms in list(promise.left.items()):
+                self._take(promise, node_type, work_ms)
+
+    def forget_partition(self, partition: int) -> None:
+        """Take off what the runs of a partition have left: it has another owner."""
+        for run_id in [r for r, p in self._promises.items() if p.partition == partition]:
+            self.forget(run_id)
+
+    def clear_ms(
+        self,
+        node_type: str,
+        *,
+        priority: Priority,
+        tenant: str,
+        deadline_at_ms: float,
+        capacity: Capacity,
+    ) -> float:
+        """Return how long it takes until the work ahead of such a task is done; 0 where there are
+        slots to spare, or nothing is known of the type."""
+        kind = self._types.get(node_type)
+        if kind is None or capacity.slots <= 0 or kind.finished < ENOUGH_FINISHED:
+            return 0.0
+        work_ms = runs = 0.0
+        for higher in CLASSES[: CLASSES.index(priority)]:
+            work_ms += kind.classes[higher].work_ms
+            runs += kind.classes[higher].runs
+        own = kind.classes[priority]
+        if runs + own.runs < capacity.slots:
+            return 0.0
+        ahead_ms, ahead = own.until(int(deadline_at_ms // 1_000))
+        work_ms += min(ahead_ms, self._fair_ms(own, tenant))
+        if runs + ahead < capacity.slots:
+            return 0.0
+        work_ms -= ELAPSED_SHARE * min(capacity.out_ms, work_ms)
+        return max(0.0, work_ms) * kind.bias(tenant) / capacity.slots
+
+    def runs_with(self, node_type: str) -> int:
+        """Return how many runs still have work of a type."""
+        kind = self._types.get(node_type)
+        return 0 if kind is None else sum(of.runs for of in kind.classes.values())
+
+    def work_ms(self, node_type: str) -> float:
+        """Return the expected work of a type that is left."""
+        kind = self._types.get(node_type)
+        return 0.0 if kind is None else sum(of.work_ms for of in kind.classes.values())
+
+    def _fair_ms(self, own: _Class, tenant: str) -> float:
+        """Return what fair shares put before a tenant: its own work, and as much of others' as they
+        may have done meanwhile."""
+        mine = self._weights.get(tenant, 1.0)
+        others = sum(self._weights.get(name, 1.0) for name in own.by_tenant if name != tenant)
+        ours_ms = own.by_tenant.get(tenant, (0.0, 0))[0]
+        return ours_ms * (mine + others) / mine
+
+    def _type(self, node_type: str) -> _Type:
+        kind = self._types.get(node_type)
+        if kind is None:
+            kind = self._types[node_type] = _Type()
+        return kind
+
+    def _add(self, promise: _Promise, node_type: str, work_ms: float) -> None:
+        if work_ms <= LEAST_MS:
+            return
+        before = promise.left.get(node_type)
+        promise.left[node_type] = work_ms + (before or 0.0)
+        of = self._type(node_type).classes[promise.priority]
+        of.add(promise, work_ms, 1 if before is None else 0)
+
+    def _take(self, promise: _Promise, node_type: str, work_ms: float) -> None:
+        left = promise.left.get(node_type)
+        if left is None:
+            return
+        of = self._types[node_type].classes[promise.priority]
+        if work_ms >= left - LEAST_MS:
+            del promise.left[node_type]
+            of.add(promise, -left, -1)
+        else:
+            promise.left[node_type] = left - work_ms
+            of.add(promise, -work_ms, 0)
+
+
+def work_of(plan: Plan, outlook: Outlook) -> Work:
+    """Return what a plan surely has to do."""
+    by_type: dict[str, float] = {}
+    keys: set[str] = set()
+    _collect(plan.root, outlook, by_type, keys)
+    return Work(by_type, frozenset(keys))
+
+
+def _collect(scope: ScopePlan, outlook: Outlook, by_type: dict[str, float], keys: set[str]) -> None:
+    left_out = skippable(scope)
+    for name in scope.order:
+        if name not in left_out:
+            _collect_node(scope.nodes[name], outlook, by_type, keys)
+
+
+def _collect_node(
+    node: NodePlan, outlook: Outlook, by_type: dict[str, float], keys: set[str]
+) -> None:
+    if node.node.map or node.node.loop:
+        return  # how many steps it has is seen when they are dispatched
+    if node.body is not None:
+        _collect(node.body, outlook, by_type, keys)
+    for branch in node.branches.values():
+        _collect_node(branch, outlook, by_type, keys)
+    if node.node.type in WORKER_TYPES:
+        expected_ms = outlook[node.path].own.mean_ms
+        by_type[node.node.type] = by_type.get(node.node.type, 0.0) + expected_ms
+        keys.add(node.path)
+
+
+def _grain(deadline_at_ms: float, now_ms: float) -> int:
+    """Return the second that stands for a deadline: the coarser, the later it is."""
+    left_s = max(0.0, deadline_at_ms - now_ms) / 1_000
+    size = MIN_GRAIN_S
+    while size < GRAIN_SHARE * left_s:
+        size *= 2
+    return int(deadline_at_ms / 1_000) // size * size
+
+
+def _count(by: dict, key: object, work_ms: float, runs: int) -> None:  # type: ignore[type-arg]
+    entry = by.get(key)
+    if entry is None:
+        entry = by[key] = [0.0, 0]
+    entry[0] += work_ms
+    entry[1] += runs
+    if not entry[1]:
+        del by[key]

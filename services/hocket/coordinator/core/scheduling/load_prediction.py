@@ -1,0 +1,170 @@
+"""Whether a task that comes now is begun now, waits, or is refused: by its predicted completion.
+
+The prediction walks the plan: a node starts when what it needs has ended and when the work of its type
+that is ahead of this task is done (`backlog.py`). What it gives is a distribution; where the path alone
+keeps the deadline with its tail, it must keep it with the wait as well, else on average. A deadline
+that is out of reach without any load is not admission's matter: the pipeline's `on_infeasible` says
+what becomes of such a run.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+from hocket.coordinator.core.time.deadlines import NOTHING, Estimate, Outlook, skippable
+from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.messages import Priority
+from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
+from hocket.schemas.pipeline.spec import WORKER_TYPES
+
+LEAST_RETRY_MS = 100.0
+ON_OVERLOAD: Mapping[Priority, str] = {
+    Priority.INTERACTIVE: "reject",
+    Priority.STANDARD: "queue",
+    Priority.BATCH: "queue",
+}
+"""What a pipeline that says nothing wants, by the class of the task."""
+
+
+class DeadlineUnreachable(HocketError):
+    """The task cannot make its deadline: it has {deadline_ms} ms and is expected to take
+    {predicted_ms} ms, for `{limited_by}` steps wait {wait_ms} ms for workers now. Try again in
+    {retry_after_ms} ms, give it more time, or add workers."""
+
+    code = "deadline_unreachable"
+    error_class = ErrorClass.RATE_LIMITED
+    retryable = True
+
+
+class TooManyTasksWait(HocketError):
+    """{waiting} tasks wait already for workers of `{limited_by}` steps, as many as may. Try again in
+    {retry_after_ms} ms, or add workers."""
+
+    code = "too_many_tasks_wait"
+    error_class = ErrorClass.RATE_LIMITED
+    retryable = True
+
+
+class Verdict(StrEnum):
+    ADMIT = "admit"
+    QUEUE = "queue"
+    REJECT = "reject"
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a task that began now would take, from now on: `path` without and `loaded` with the
+    present load, whose largest wait is for `limited_by`."""
+
+    path: Estimate
+    loaded: Estimate
+    limited_by: str = ""
+
+    @property
+    def wait_ms(self) -> float:
+        """What the load adds."""
+        return self.loaded.mean_ms - self.path.mean_ms
+
+
+UNLOADED = Prediction(NOTHING, NOTHING)
+"""That nothing is ahead of a task, whatever its path takes."""
+
+ClearMs = Callable[[str], float]
+"""When (ms from now) the work of a node type that is ahead of the task is done."""
+
+
+def predict(plan: Plan, outlook: Outlook, clear_ms: ClearMs) -> Prediction:
+    """Return when a task would end that began now (UNLOADED where no load is in its way)."""
+    waits = {node_type: clear_ms(node_type) for node_type in types_of(plan)}
+    limited_by = max(waits, key=lambda name: waits[name], default="")
+    if not any(waits.values()):
+        return UNLOADED
+    degrades = plan.pipeline.on_infeasible == "degrade"
+    path = _Walk(outlook, {}, degrades).scope_end(plan.root, NOTHING)
+    return Prediction(
+        path, _Walk(outlook, waits, degrades).scope_end(plan.root, NOTHING), limited_by
+    )
+
+
+def judge(prediction: Prediction, left_ms: float, on_overload: str) -> Verdict:
+    """Return what becomes of a task that has so much time left."""
+    path, loaded = prediction.path, prediction.loaded
+    if on_overload == "admit" or prediction.wait_ms <= 0 or path.mean_ms > left_ms:
+        return Verdict.ADMIT
+    sure = path.tail_ms() <= left_ms
+    if (loaded.tail_ms() if sure else loaded.mean_ms) <= left_ms:
+        return Verdict.ADMIT
+    return Verdict.QUEUE if on_overload == "queue" else Verdict.REJECT
+
+
+def is_lost(prediction: Prediction, left_ms: float) -> bool:
+    """Tell whether a task that has waited cannot make its deadline any more, were there no load."""
+    return prediction.path.mean_ms > left_ms
+
+
+def unreachable(prediction: Prediction, left_ms: float) -> DeadlineUnreachable:
+    """Return the error of a task whose deadline the load puts out of reach."""
+    predicted_ms = prediction.loaded.tail_ms()
+    return DeadlineUnreachable(
+        deadline_ms=round(left_ms),
+        predicted_ms=round(predicted_ms),
+        wait_ms=round(prediction.wait_ms),
+        limited_by=prediction.limited_by,
+        retry_after_ms=retry_after_ms(prediction, left_ms),
+    )
+
+
+def retry_after_ms(prediction: Prediction, left_ms: float) -> int:
+    """Return when enough of the work ahead will be done, if nothing comes in between."""
+    excess_ms = prediction.loaded.tail_ms() - left_ms
+    return round(max(LEAST_RETRY_MS, min(excess_ms, prediction.wait_ms)))
+
+
+@lru_cache(maxsize=1_024)
+def types_of(plan: Plan) -> tuple[str, ...]:
+    """Return the node types of a plan that workers run, sorted."""
+    found = {node.node.type for node in plan.by_path.values()}
+    return tuple(sorted(found.intersection(WORKER_TYPES)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """Goes through a plan from its beginning; one that `degrades` at its shortest."""
+
+    outlook: Outlook
+    waits: Mapping[str, float]
+    degrades: bool
+
+    def scope_end(self, scope: ScopePlan, start: Estimate) -> Estimate:
+        ends: dict[str, Estimate] = {}
+        left_out = skippable(scope)
+        for name in scope.order:
+            node = scope.nodes[name]
+            begins = _latest(start, (ends[need] for need in node.needs))
+            may_go = name in left_out or (self.degrades and node.node.optional)
+            ends[name] = begins if may_go else self._node_end(node, begins)
+        return _latest(start, ends.values())
+
+    def _node_end(self, node: NodePlan, start: Estimate) -> Estimate:
+        if self.degrades and node.fast is not None:
+            node = node.fast
+        if node.body is not None and not (node.node.map or node.node.loop):
+            return self.scope_end(node.body, start)
+        clear_ms = max((self.waits.get(name, 0.0) for name in _types_in(node)), default=0.0)
+        if clear_ms > start.mean_ms:
+            start = Estimate(clear_ms, start.variance)
+        return start.then(self.outlook[node.path].own)
+
+
+def _types_in(node: NodePlan) -> Iterable[str]:
+    yield node.node.type
+    for branch in node.branches.values():
+        yield from _types_in(branch)
+    if node.body is not None:
+        for inner in node.body.nodes.values():
+            yield from _types_in(inner)
+
+
+def _latest(start: Estimate, ends: Iterable[Estimate]) -> Estimate:
+    return max([start, *ends], key=lambda end: (end.tail_ms(), end.mean_ms))

@@ -1,0 +1,348 @@
+"""The order in which ready steps of one node type get the slots that become free.
+
+1. By class: interactive before standard before batch. A class that has been passed over
+   `TURN_AFTER` times in a row has a turn, so that none starves.
+2. By tenant, weighted: of two tenants that both have steps waiting, each gets expected slot time in
+   proportion to its weight, however many steps the other has (start-time fair queueing: Goyal, Vin
+   and Cheng 1996).
+3. By run: a run that holds its share of the slots or more yields to those that hold less, so that a
+   wide run does not shut out small ones. A run that cannot make its deadline any more yields to those
+   that can; it has a turn when it has been passed over `LATE_TURN_AFTER` times.
+4. By slack: of the runs that are left, the one whose step must start earliest. Of the steps of one
+   run that must start at about the same time, the one whose join waits for the fewest others.
+
+Every operation costs O(log n) of what waits. Entries that went stale (a step was cancelled, a run's
+place changed) are dropped when they come to the top, and swept out before they outnumber the others.
+"""
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hocket.coordinator.core.structures.frozen import maker
+from hocket.schemas.messages import Priority
+
+CLASSES = (Priority.INTERACTIVE, Priority.STANDARD, Priority.BATCH)
+TURN_AFTER: Mapping[Priority, int] = {Priority.STANDARD: 4, Priority.BATCH: 16}
+LATE_TURN_AFTER = 8
+SIBLING_GRAIN_MS = 50.0
+"""Steps of one run whose latest starts are closer than this are ordered by their joins."""
+MIN_CHARGE_MS = 1.0
+"""The least that a tenant is charged for a step."""
+MAX_CREDITS = 1_024
+"""Tenants without waiting steps whose account is remembered, where it is ahead of the others."""
+SPARE_ENTRIES = 64
+"""Stale entries that a heap may hold beside as many as it has good ones."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ready:
+    """An attempt that can start. `latest_start_at_ms` is when it must start for its run to keep its
+    deadline (least slack first), `last_hope_at_ms` when even the expected path misses it,
+    `expected_ms` how long it will hold a slot, `join_left` for how many steps, this one included, the
+    next join of its run still waits."""
+
+    attempt_id: str
+    type: str
+    run_id: str
+    tenant: str
+    priority: Priority
+    partition: int
+    latest_start_at_ms: float
+    last_hope_at_ms: float
+    expected_ms: float
+    join_left: int
+    item: Any
+    """What the caller wants back when the step goes out."""
+    again: bool = False
+    """Whether a former owner of its run may have sent it to a worker."""
+
+
+new_ready = maker(Ready)
+
+
+class Waiting:
+    """The steps of one node type that wait. `weights`: of tenants; 1 for those without."""
+
+    def __init__(self, weights: Mapping[str, float]) -> None:
+        self._weights = weights
+        self._held: dict[str, Ready] = {}
+        self._by_run: dict[str, int] = {}
+        self._count = 0
+        self._classes = {priority: _Class(weights) for priority in CLASSES}
+        self._passed_over = dict.fromkeys(CLASSES, 0)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __contains__(self, attempt_id: str) -> bool:
+        return attempt_id in self._held
+
+    @property
+    def runs(self) -> int:
+        """How many runs have steps here."""
+        return len(self._by_run)
+
+    @property
+    def has_right_of_way(self) -> bool:
+        """Whether the step that goes next may have a slot that is kept for interactive ones: it is one,
+        or its class has been passed over often enough."""
+        return self._classes[Priority.INTERACTIVE].count > 0 or self._class_due() is not None
+
+    def push(self, step: Ready) -> None:
+        """Let a step wait; one that waits already is left where it is."""
+        if step.attempt_id in self._held:
+            return
+        self._count += 1
+        self._by_run[step.run_id] = self._by_run.get(step.run_id, 0) + 1
+        self._held[step.attempt_id] = step
+        self._classes[step.priority].push(step, self._count)
+
+    def pop(self, now_ms: float, out: Mapping[str, int], share: float) -> Ready:
+        """Return the step that goes next. `out`: slots in use by run; `share`: what each run may use
+        before it yields."""
+        chosen = self._class_to_serve()
+        step = self._classes[chosen].pop(now_ms, out, share, self._held)
+        del self._held[step.attempt_id]
+        self._left(step)
+        return step
+
+    def remove(self, attempt_id: str) -> Ready | None:
+        """Take a step out that shall not go any more."""
+        step = self._held.pop(attempt_id, None)
+        if step is not None:
+            self._left(step)
+            self._classes[step.priority].removed(step, self._held)
+        return step
+
+    def place_again(self, run: Ready) -> None:
+        """Consider a run anew (that of `run`): it has given a slot back."""
+        self._classes[run.priority].place_again(run, self._held)
+
+    def steps(self) -> list[Ready]:
+        """Return what waits, in no order."""
+        return list(self._held.values())
+
+    def _left(self, step: Ready) -> None:
+        count = self._by_run[step.run_id] - 1
+        if count:
+            self._by_run[step.run_id] = count
+        else:
+            del self._by_run[step.run_id]
+
+    def _class_to_serve(self) -> Priority:
+        waiting = [priority for priority in CLASSES if self._classes[priority].count]
+        chosen = self._class_due() or waiting[0]
+        for priority in waiting:
+            self._passed_over[priority] += 1
+        self._passed_over[chosen] = 0
+        return chosen
+
+    def _class_due(self) -> Priority | None:
+        """Return the class that has its turn, because it has been passed over."""
+        for priority in (Priority.BATCH, Priority.STANDARD):
+            due = self._passed_over[priority] >= TURN_AFTER[priority]
+            if due and self._classes[priority].count:
+                return priority
+        return None
+
+
+class _Class:
+    """Tenants by account: the one that has been charged least goes next."""
+
+    def __init__(self, weights: Mapping[str, float]) -> None:
+        self.count = 0
+        self._weights = weights
+        self._tenants: dict[str, _Tenant] = {}
+        self._accounts: dict[str, float] = {}
+        self._heap: list[tuple[float, int, str]] = []
+        self._level = 0.0
+        self._turn = 0
+
+    def push(self, step: Ready, number: int) -> None:
+        tenant = self._tenants.get(step.tenant)
+        if tenant is None:
+            tenant = self._tenants[step.tenant] = _Tenant()
+            account = max(self._level, self._accounts.pop(step.tenant, 0.0))
+            self._line_up(step.tenant, account)
+        tenant.push(step, number)
+        self.count += 1
+
+    def pop(
+        self, now_ms: float, out: Mapping[str, int], share: float, held: Mapping[str, Ready]
+    ) -> Ready:
+        while True:
+            account, _, name = heapq.heappop(self._heap)
+            tenant = self._tenants[name]
+            if tenant.count:
+                break
+            del self._tenants[name]  # all of its steps were cancelled
+            self._remember(name, account)
+        self._level = max(self._level, account)
+        step = tenant.pop(now_ms, out, share, held)
+        self.count -= 1
+        charge = max(MIN_CHARGE_MS, step.expected_ms) / self._weights.get(name, 1.0)
+        if tenant.count:
+            self._line_up(name, account + charge)
+        else:
+            del self._tenants[name]
+            self._remember(name, account + charge)
+        return step
+
+    def removed(self, step: Ready, held: Mapping[str, Ready]) -> None:
+        self._tenants[step.tenant].removed(step, held)
+        self.count -= 1
+
+    def place_again(self, run: Ready, held: Mapping[str, Ready]) -> None:
+        tenant = self._tenants.get(run.tenant)
+        if tenant is not None:
+            tenant.place_again(run.run_id, held)
+
+    def _line_up(self, name: str, account: float) -> None:
+        self._turn += 1
+        heapq.heappush(self._heap, (account, self._turn, name))
+
+    def _remember(self, name: str, account: float) -> None:
+        """Keep an account that is ahead; one that is not says nothing when its tenant comes back."""
+        if account > self._level:
+            self._accounts[name] = account
+        if len(self._accounts) > MAX_CREDITS:
+            ahead = sorted(self._accounts.items(), key=lambda entry: entry[1])
+            kept = [entry for entry in ahead if entry[1] > self._level]
+            self._accounts = dict(kept[-MAX_CREDITS // 2 :])
+
+
+class _Run:
+    """The waiting steps of one run; `place` names its one valid entry in its tenant's heaps."""
+
+    __slots__ = ("count", "place", "run_id", "steps")
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.steps: list[tuple[int, int, float, int, Ready]] = []
+        self.count = 0
+        self.place = 0
+
+    def push(self, step: Ready, number: int) -> None:
+        grain = int(step.latest_start_at_ms // SIBLING_GRAIN_MS)
+        entry = (grain, step.join_left, step.latest_start_at_ms, number, step)
+        heapq.heappush(self.steps, entry)
+        self.count += 1
+
+    def first(self, held: Mapping[str, Ready]) -> Ready:
+        while True:
+            step = self.steps[0][4]
+            if held.get(step.attempt_id) is step:
+                return step
+            heapq.heappop(self.steps)
+
+    def sweep(self, held: Mapping[str, Ready]) -> None:
+        if len(self.steps) > 2 * self.count + SPARE_ENTRIES:
+            self.steps = [e for e in self.steps if held.get(e[4].attempt_id) is e[4]]
+            heapq.heapify(self.steps)
+
+
+_Entry = tuple[float, int, _Run]
+"""A run in a heap: the latest start of its first step, and the place that this entry stands for."""
+
+
+class _Tenant:
+    """Runs by the latest start of their first step, in three heaps: below their share of the slots,
+    at it or above, and too late."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._runs: dict[str, _Run] = {}
+        self._below: list[_Entry] = []
+        self._above: list[_Entry] = []
+        self._late: list[_Entry] = []
+        self._places = 0
+        self._passed_over = 0
+
+    def push(self, step: Ready, number: int) -> None:
+        run = self._runs.get(step.run_id)
+        if run is None:
+            run = self._runs[step.run_id] = _Run(step.run_id)
+        run.push(step, number)
+        self.count += 1
+        if run.count == 1 or step is run.steps[0][4]:
+            self._enter(self._below, run, step)  # where it belongs is seen when it comes to the top
+
+    def pop(
+        self, now_ms: float, out: Mapping[str, int], share: float, held: Mapping[str, Ready]
+    ) -> Ready:
+        run = self._next(now_ms, out, share, held)
+        step = run.first(held)
+        heapq.heappop(run.steps)
+        self._less(run)
+        if run.count:
+            self._enter(self._below, run, run.first(held))
+        return step
+
+    def removed(self, step: Ready, held: Mapping[str, Ready]) -> None:
+        run = self._runs[step.run_id]
+        self._less(run)
+        run.sweep(held)
+
+    def place_again(self, run_id: str, held: Mapping[str, Ready]) -> None:
+        run = self._runs.get(run_id)
+        if run is not None:
+            self._enter(self._below, run, run.first(held))
+
+    def _next(
+        self, now_ms: float, out: Mapping[str, int], share: float, held: Mapping[str, Ready]
+    ) -> _Run:
+        self._sort(now_ms, out, share, held)
+        late = self._top(self._late)
+        if late is not None and self._passed_over >= LATE_TURN_AFTER:
+            self._passed_over = 0
+            return late
+        for heap in (self._below, self._above):
+            run = self._top(heap)
+            if run is not None:
+                self._passed_over += late is not None
+                return run
+        assert late is not None, "a tenant without waiting steps is not asked"
+        self._passed_over = 0
+        return late
+
+    def _sort(
+        self, now_ms: float, out: Mapping[str, int], share: float, held: Mapping[str, Ready]
+    ) -> None:
+        """Move the runs at the top of the heaps to where they belong, until one is there."""
+        for heap in (self._below, self._above):
+            while (run := self._top(heap)) is not None:
+                first = run.first(held)
+                if first.last_hope_at_ms < now_ms:
+                    self._enter(self._late, run, first)
+                elif heap is self._below and out.get(run.run_id, 0) >= share:
+                    self._enter(self._above, run, first)
+                elif first.latest_start_at_ms != heap[0][0]:  # its first step was cancelled
+                    self._enter(heap, run, first)
+                else:
+                    break
+
+    def _top(self, heap: list[_Entry]) -> _Run | None:
+        while heap:
+            _, place, run = heap[0]
+            if run.place == place and run.count:
+                return run
+            heapq.heappop(heap)
+        return None
+
+    def _enter(self, heap: list[_Entry], run: _Run, first: Ready) -> None:
+        self._places += 1
+        run.place = self._places
+        heapq.heappush(heap, (first.latest_start_at_ms, run.place, run))
+        entries = len(self._below) + len(self._above) + len(self._late)
+        if entries > 2 * len(self._runs) + SPARE_ENTRIES:
+            for some in (self._below, self._above, self._late):
+                some[:] = [e for e in some if e[2].place == e[1] and e[2].count]
+                heapq.heapify(some)
+
+    def _less(self, run: _Run) -> None:
+        run.count -= 1
+        self.count -= 1
+        if not run.count:
+            del self._runs[run.run_id]

@@ -1,0 +1,1 @@
+"""Deadlines, forecasts of durations, and where a run's time went."""

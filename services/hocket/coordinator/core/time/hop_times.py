@@ -1,0 +1,37 @@
+"""What steps take beside their own time: the way to a worker, the wait for a slot, the way back.
+
+It is the load's and not the node's, and slack does not count it. But who waits until the last moment
+before a fast variant takes over (`on_infeasible: degrade`) must leave time for it, once for every step
+that is still to come. What counts then is how it goes for steps that are in a hurry, for they overtake
+the others: only those are measured. A queue grows within a second: a long hop counts at once, and short
+ones take it back slowly.
+"""
+
+from hocket.coordinator.core.run.state import Run, Step
+from hocket.coordinator.core.time.deadlines import DECAY, URGENT_SLACK_MS, Estimate
+from hocket.schemas.messages import AttemptFinished, Priority
+
+RISE = 0.3
+"""Weight of a hop that is longer than the mean, at least."""
+
+
+def hop_ms(run: Run, step: Step, event: AttemptFinished) -> float | None:
+    """Return what an attempt that ended took beside its own time; None where it was in no hurry, or
+    did not run."""
+    if step.finished_at_ms is None or step.dispatched_at_ms is None or not event.started_at_ms:
+        return None
+    if run.priority is not Priority.INTERACTIVE and (step.slack_ms or 0.0) >= URGENT_SLACK_MS:
+        return None
+    ran_ms = max(0.0, event.finished_at_ms - event.started_at_ms)
+    return max(0.0, step.finished_at_ms - step.dispatched_at_ms - ran_ms)
+
+
+def observe_hop(estimate: Estimate | None, hop_ms: float) -> Estimate:
+    """Return the estimate after one more hop."""
+    if estimate is None or estimate.weight == 0.0:
+        return Estimate(hop_ms, 0.0, 1.0)
+    weight = estimate.weight * DECAY + 1.0
+    delta = hop_ms - estimate.mean_ms
+    share = max(RISE, 1.0 / weight) if delta > 0 else 1.0 / weight
+    variance = (1.0 - share) * (estimate.variance + share * delta * delta)
+    return Estimate(estimate.mean_ms + share * delta, variance, weight)

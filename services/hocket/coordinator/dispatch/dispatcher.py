@@ -1,0 +1,258 @@
+"""Steps on their way to the workers: through the gate, and out to the stream STEPS.
+
+Owns the process's gate (`core/gate.py`) for all of its partitions, hears what workers announce, and
+tells the metrics. What the gate holds is in nobody's stream: should this process die, the next owner
+of the partition offers it again. It fails with the bus only; while that is away, accounts stand still.
+"""
+
+import asyncio
+from contextlib import suppress
+from math import inf
+
+import structlog
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from pydantic import ValidationError
+
+from hocket.coordinator.core.run.aborting import unsendable
+from hocket.coordinator.core.run.commands import CancelAttempt, Dispatch
+from hocket.coordinator.core.scheduling.gate import Gate
+from hocket.coordinator.core.scheduling.priority_queue import Ready, new_ready
+from hocket.coordinator.core.time.deadlines import lane_of
+from hocket.coordinator.dispatch.workload import Load
+from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.kit.nats.bus import Bus, BusUnavailable
+from hocket.kit.process.clock import monotonic_ms, now_ms
+from hocket.kit.process.log_limits import Reporting
+from hocket.schemas import ids, subjects
+from hocket.schemas.capabilities import Capabilities
+from hocket.schemas.errors import ErrorInfo, HeldTooLong, HocketError
+from hocket.schemas.messages import (
+    AttemptFinished,
+    StepCancelled,
+    StepRequested,
+    WorkerAnnounced,
+    encoded,
+)
+
+TICK_S = 0.25
+MAX_TYPES = 64
+"""Node types of one worker ..."""
+MAX_SLOTS = 100_000
+"""... and slots of each."""
+FIRST_ANSWER_S = 0.2
+"""How long the first announcement is waited for, so that a takeover hands its steps out in order."""
+
+log = structlog.get_logger(__name__)
+
+
+def _is_worker(announced: WorkerAnnounced) -> bool:
+    """Tell whether a worker can be so: a name, and within bounds the node types and slots of each."""
+    return (
+        bool(announced.worker)
+        and len(announced.slots) <= MAX_TYPES
+        and all(
+            subjects.TOKEN.fullmatch(node_type) and 0 <= slots <= MAX_SLOTS
+            for node_type, slots in announced.slots.items()
+        )
+    )
+
+
+class Dispatcher:
+    """See the module. `partitions`: of the installation, of which this process `took` some.
+    `by_slack`: whether short slack puts a step into the urgent lane."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        metrics: CoordinatorMetrics,
+        gate: Gate,
+        load: Load,
+        *,
+        partitions: int,
+        gated: bool = True,
+        by_slack: bool = True,
+        capabilities: Capabilities | None = None,
+    ) -> None:
+        self._capabilities = capabilities
+        self._reporting = Reporting()
+        self._bus = bus
+        self._metrics = metrics
+        self._partitions = partitions
+        self._gated = gated
+        self._by_slack = by_slack
+        self._gate = gate
+        self._load = load
+        self._owned: set[int] = set()
+        self._answered = asyncio.Event()
+        self._subscription: Subscription | None = None
+
+    # ---- partitions -------------------------------------------------------------------------
+
+    def took(self, partition: int) -> None:
+        """Dispatch for a partition from now on."""
+        self._owned.add(partition)
+        self._gate.shares(len(self._owned) / self._partitions)
+
+    def lost(self, partition: int) -> None:
+        """Forget what a partition dispatched: it has another owner."""
+        self._owned.discard(partition)
+        self._gate.forget(partition)
+        self._load.lost(partition)
+        self._gate.shares(len(self._owned) / self._partitions)
+        self.release()
+
+    # ---- steps ------------------------------------------------------------------------------
+
+    def dispatch(self, command: Dispatch) -> None:
+        """Publish a step, now or when it is its turn."""
+        request = command.request
+        ready = new_ready(
+            attempt_id=ids.attempt_id(request.run_id, request.step, request.attempt),
+            type=request.type,
+            run_id=request.run_id,
+            tenant=request.tenant,
+            priority=request.priority,
+            partition=request.partition,
+            latest_start_at_ms=command.latest_start_at_ms,
+            last_hope_at_ms=command.last_hope_at_ms,
+            expected_ms=command.expected_ms,
+            join_left=command.join_left,
+            item=(command, monotonic_ms()),
+            again=command.again,
+        )
+        self._load.dispatched(request, command.expected_ms)
+        if self._gate.offer(ready):
+            self._publish(request, command.traceparent, ready.attempt_id)
+
+    def cancel(self, command: CancelAttempt) -> None:
+        """Give an attempt up: one that waits here vanishes, else its worker is told."""
+        attempt_id = ids.attempt_id(command.run_id, command.step, command.attempt)
+        if self._gate.cancel(attempt_id, monotonic_ms()):
+            cancelled = StepCancelled(
+                run_id=command.run_id,
+                step=command.step,
+                attempt=command.attempt,
+                reason=command.reason,
+                capability=self._capability(command),
+            )
+            self._bus.tell(subjects.CANCEL_FILTER, encoded(cancelled))
+
+    def _capability(self, command: CancelAttempt) -> str | None:
+        if self._capabilities is None or command.dispatched is None:
+            return None
+        tenant, at_ms = command.dispatched
+        return self._capabilities.of_attempt(
+            tenant, command.run_id, command.step, command.attempt, at_ms
+        )
+
+    def finished(self, event: AttemptFinished) -> None:
+        """Note that an attempt has ended, whatever its run makes of it."""
+        ready = self._gate.finished(ids.attempt_id(event.run_id, event.step, event.attempt))
+        if ready is not None:
+            self._load.finished(ready, event)
+
+    def release(self) -> None:
+        """Publish the steps whose turn it is."""
+        released = self._gate.release(now_ms())
+        if not released:
+            return
+        at_ms = monotonic_ms()
+        for ready in released:
+            try:
+                self._release(ready, at_ms)
+            except BusUnavailable:
+                raise
+            except Exception:  # its run's deadline ends it; the others' steps go out
+                log.exception("step_not_released", attempt=ready.attempt_id)
+
+    def _release(self, ready: Ready, at_ms: float) -> None:
+        command, held_at_ms = ready.item
+        held_ms = at_ms - held_at_ms
+        self._metrics.released(ready.type, ready.priority, held_ms)
+        start_by_at_ms = command.request.start_by_at_ms
+        if start_by_at_ms is not None and start_by_at_ms < now_ms():
+            self._end(command.request, HeldTooLong().info(), f"{ready.attempt_id}:h:{at_ms}")
+            return
+        slack_ms = ready.latest_start_at_ms - now_ms()
+        request = command.request.model_copy(update={"slack_ms": slack_ms, "held_ms": held_ms})
+        self._publish(request, command.traceparent, ready.attempt_id)
+
+    # ---- capacity ---------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Begin to hear of workers, and let those that are there announce themselves."""
+        if not self._gated:
+            return
+        self._subscription = await self._bus.subscribe(subjects.WORKER_ANNOUNCED, self._announced)
+        self._bus.on_reconnect.append(self._came_back)
+        self._bus.tell(subjects.WORKER_ASKED, b"")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_ANSWER_S):
+                await self._answered.wait()
+
+    async def run(self) -> None:
+        """Keep the gate's accounts; cancel to stop."""
+        try:
+            while True:
+                await asyncio.sleep(TICK_S)
+                if self._bus.connected:  # else nobody can be heard, and nothing goes out
+                    self._gate.tick(monotonic_ms())
+                    self.release()
+                self._load.tick()
+                self._metrics.dispatching(self._gate.loads())
+        finally:
+            if self._subscription is not None:
+                await self._subscription.unsubscribe()
+
+    def _came_back(self) -> None:
+        self._gate.hears_again(monotonic_ms())
+        self._bus.tell(subjects.WORKER_ASKED, b"")
+
+    async def _announced(self, message: Msg) -> None:
+        try:
+            announced = WorkerAnnounced.model_validate_json(message.data)
+        except ValidationError as error:
+            if count := self._reporting.due("malformed"):
+                log.warning("announcement_malformed", faults=error.error_count(), count=count)
+            return
+        if not _is_worker(announced):
+            if count := self._reporting.due("unlikely"):
+                log.warning("announcement_not_believed", worker=announced.worker[:80], count=count)
+            return
+        self._answered.set()
+        self._gate.announced(announced.worker, announced.slots, monotonic_ms())
+        self.release()
+
+    # ---- out --------------------------------------------------------------------------------
+
+    def _publish(self, request: StepRequested, traceparent: str | None, attempt_id: str) -> None:
+        slack_ms = request.slack_ms if self._by_slack else inf
+        subject = subjects.step(request.type, lane_of(request.priority, slack_ms))
+        headers = {"traceparent": traceparent} if traceparent else None
+        try:
+            msg_id = ids.dispatch_id(attempt_id, request.dispatched_at_ms)
+            msg_id = ids.capable(msg_id, request.capability)
+            self._bus.post(subject, encoded(request), msg_id=msg_id, headers=headers)
+        except BusUnavailable:
+            raise
+        except (HocketError, ValueError) as error:  # it fails, like one that its worker refuses
+            msg_id = ids.result_id(attempt_id, request.dispatched_at_ms)
+            self._end(request, unsendable(error), ids.capable(msg_id, request.capability))
+
+    def _end(self, request: StepRequested, error: ErrorInfo, msg_id: str) -> None:
+        """Post the end of an attempt that does not go out."""
+        result = AttemptFinished(
+            run_id=request.run_id,
+            step=request.step,
+            attempt=request.attempt,
+            error=error,
+            worker="coordinator",
+            dispatched_at_ms=request.dispatched_at_ms,
+            capability=request.capability,
+        )
+        self._bus.post(
+            subjects.log(request.partition, AttemptFinished.kind),
+            encoded(result),
+            msg_id=msg_id,
+        )

@@ -1,0 +1,70 @@
+"""Acknowledged steps that stand in the stream STEPS all the same, and their removal.
+
+A work queue drops a message when it is acknowledged. A NATS server that lost power, or that was set
+back to a copy, may have the message again and still know that it was acknowledged: nobody is ever
+given it, and it lies there, a backlog that is none. What a consumer has acknowledged, up to its floor,
+is removed: the coordinator that has the first partition looks every LOOK_S, and does nothing more where
+the stream is empty. It fails with the bus only, and then looks again later.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from hocket.kit.nats.bus import Bus, BusUnavailable
+from hocket.schemas import subjects
+
+LOOK_S = 20.0
+API_TIMEOUT_MS = 5_000.0
+MAX_CONSUMERS = 256
+"""One page of the server's list; there are three for each node type."""
+
+log = structlog.get_logger(__name__)
+
+
+async def keep_removing(bus: Bus, *, is_mine: Callable[[], bool]) -> None:
+    """Look for ever, where `is_mine` says so; cancel to stop."""
+    while True:
+        await asyncio.sleep(LOOK_S)
+        if not is_mine():
+            continue
+        try:
+            await remove(bus)
+        except BusUnavailable as error:
+            log.debug("leftovers_not_looked_for", reason=str(error))
+
+
+async def remove(bus: Bus) -> int:
+    """Remove what is acknowledged and still there; return how many messages that was."""
+    if not (await _asked(bus, f"STREAM.INFO.{subjects.STEPS}"))["state"]["messages"]:
+        return 0
+    removed = 0
+    listed = await _asked(bus, f"CONSUMER.LIST.{subjects.STEPS}")
+    for consumer in (listed.get("consumers") or [])[:MAX_CONSUMERS]:
+        subject, floor = consumer["config"].get("filter_subject"), consumer["ack_floor"]
+        if not subject or not floor["stream_seq"]:
+            continue
+        state = await _asked(bus, f"STREAM.INFO.{subjects.STEPS}", subjects_filter=subject)
+        if not state["state"].get("subjects") or floor["stream_seq"] > state["state"]["last_seq"]:
+            continue  # a floor beyond the end is that of messages which the stream has lost
+        removed += await _purge(bus, subject, floor["stream_seq"])
+    return removed
+
+
+async def _purge(bus: Bus, subject: str, floor: int) -> int:
+    answer = await _asked(
+        bus, f"STREAM.PURGE.{subjects.STEPS}", filter=subject, seq=floor + 1
+    )  # up to before that
+    purged: int = answer["purged"]
+    if purged:
+        log.warning("acknowledged_steps_removed", subject=subject, steps=purged, up_to_seq=floor)
+    return purged
+
+
+async def _asked(bus: Bus, subject: str, **request: Any) -> Any:
+    answer = await bus.api(subject, request, timeout_ms=API_TIMEOUT_MS)
+    if "error" in answer:
+        raise BusUnavailable(reason=answer["error"].get("description", subject))
+    return answer

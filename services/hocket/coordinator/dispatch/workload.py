@@ -1,0 +1,131 @@
+"""What this coordinator's runs still have to do, and what that means for a task that comes now.
+
+Follows the life of runs and attempts (`admitted`, `resumed`, `dispatched`, `finished`, `ended`) and asks
+the gate what workers can do. Nothing here is durable or needs to be: a wrong account delays or admits a
+task that a right one would not have, and heals with the runs it is about.
+"""
+
+from collections import OrderedDict
+
+from hocket.coordinator.core.run.state import TERMINAL, Run
+from hocket.coordinator.core.scheduling.backlog import Backlog, Work, work_of
+from hocket.coordinator.core.scheduling.gate import Gate
+from hocket.coordinator.core.scheduling.load_prediction import Prediction, predict
+from hocket.coordinator.core.scheduling.priority_queue import Ready
+from hocket.coordinator.core.time.deadlines import Outlook
+from hocket.kit.process.clock import now_ms
+from hocket.schemas.messages import AttemptFinished, RunAccepted, StepRequested
+from hocket.schemas.pipeline.plan import Plan
+
+MAX_WORKS = 256
+UNCONFIRMED_FOR_MS = 30_000.0
+"""A run that was admitted and has not begun after so long is not counted any more."""
+
+
+class Load:
+    """See the module."""
+
+    def __init__(self, backlog: Backlog, gate: Gate) -> None:
+        self._backlog = backlog
+        self._gate = gate
+        self._works: OrderedDict[int, tuple[Outlook, Work]] = OrderedDict()
+        """By the identity of the outlook, which is kept with it."""
+        self._unconfirmed: OrderedDict[str, float] = OrderedDict()
+
+    # ---- runs -------------------------------------------------------------------------------
+
+    def admitted(self, event: RunAccepted, partition: int, plan: Plan, outlook: Outlook) -> None:
+        """Count a run from its admission on, which comes a moment before it begins."""
+        if event.run_id not in self._backlog:
+            self._unconfirmed[event.run_id] = now_ms()
+            self._promise(event, partition, plan, outlook)
+
+    def begun(self, run: Run, plan: Plan, outlook: Outlook) -> None:
+        """Count a run that has begun."""
+        self._unconfirmed.pop(run.run_id, None)
+        self._promise(run, run.partition, plan, outlook)
+
+    def resumed(self, run: Run, plan: Plan, outlook: Outlook) -> None:
+        """Count what is left of a run that another owner began."""
+        if run.run_id in self._backlog:
+            return
+        self._promise(run, run.partition, plan, outlook)
+        keys = self._work(plan, outlook).keys
+        for key in keys.intersection(run.steps):
+            step = run.steps[key]
+            if step.state in TERMINAL:
+                expected_ms = outlook[step.path].own.mean_ms
+                self._backlog.finished(run.run_id, step.type, expected_ms, 0.0, tenant=run.tenant)
+
+    def ended(self, run_id: str) -> None:
+        """Count a run no more."""
+        self._backlog.forget(run_id)
+
+    def lost(self, partition: int) -> None:
+        """Count the runs of a partition no more."""
+        self._backlog.forget_partition(partition)
+
+    def tick(self) -> None:
+        """Forget the admitted that never began."""
+        while self._unconfirmed:
+            run_id, at_ms = next(iter(self._unconfirmed.items()))
+            if now_ms() - at_ms < UNCONFIRMED_FOR_MS:
+                return
+            del self._unconfirmed[run_id]
+            self._backlog.forget(run_id)
+
+    # ---- attempts ---------------------------------------------------------------------------
+
+    def dispatched(self, request: StepRequested, expected_ms: float) -> None:
+        """Count an attempt, unless its run's plan told of its step."""
+        self._backlog.dispatched(request.run_id, request.step, request.type, expected_ms)
+
+    def finished(self, ready: Ready, event: AttemptFinished) -> None:
+        """Take an attempt off."""
+        ran_ms = max(0.0, event.finished_at_ms - event.started_at_ms) if event.started_at_ms else 0
+        if event.error is not None:
+            ran_ms = 0.0  # says nothing of how long such steps take
+        self._backlog.finished(
+            ready.run_id, ready.type, ready.expected_ms, ran_ms, tenant=ready.tenant
+        )
+
+    # ---- tasks ------------------------------------------------------------------------------
+
+    def predict(self, event: RunAccepted, plan: Plan, outlook: Outlook) -> Prediction:
+        """Return when a task would end that began now."""
+
+        def clear_ms(node_type: str) -> float:
+            return self._backlog.clear_ms(
+                node_type,
+                priority=event.priority,
+                tenant=event.tenant,
+                deadline_at_ms=event.deadline_at_ms,
+                capacity=self._gate.capacity(node_type, event.priority),
+            )
+
+        return predict(plan, outlook, clear_ms)
+
+    # ---- helpers ----------------------------------------------------------------------------
+
+    def _promise(
+        self, run: Run | RunAccepted, partition: int, plan: Plan, outlook: Outlook
+    ) -> None:
+        self._backlog.promise(
+            run.run_id,
+            partition=partition,
+            priority=run.priority,
+            tenant=run.tenant,
+            deadline_at_ms=run.deadline_at_ms,
+            work=self._work(plan, outlook),
+            now_ms=now_ms(),
+        )
+
+    def _work(self, plan: Plan, outlook: Outlook) -> Work:
+        found = self._works.get(id(outlook))
+        if found is not None:
+            return found[1]
+        work = work_of(plan, outlook)
+        self._works[id(outlook)] = (outlook, work)
+        if len(self._works) > MAX_WORKS:
+            self._works.popitem(last=False)
+        return work

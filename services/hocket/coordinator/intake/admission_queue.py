@@ -1,0 +1,246 @@
+"""Tasks at a time when there is more work than the workers can do: begun, kept waiting, or refused.
+
+Each task is judged by its predicted completion (`core/admission.py`). One that must wait stays
+unacknowledged in TASKS and is told to be in work; it is judged again a few times a second, by class and
+deadline, until it can begin or cannot make its deadline any more. How many wait is bounded, in all and
+per tenant; beyond that tasks are refused. A process that ends gives its waiting tasks back.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from hocket.coordinator.core.scheduling.load_prediction import (
+    ON_OVERLOAD,
+    Prediction,
+    TooManyTasksWait,
+    Verdict,
+    is_lost,
+    judge,
+    retry_after_ms,
+    unreachable,
+)
+from hocket.coordinator.core.scheduling.priority_queue import CLASSES
+from hocket.coordinator.dispatch.workload import Load
+from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.coordinator.storage.duration_stats import Durations
+from hocket.kit.nats.bus import Bus
+from hocket.kit.process.clock import now_ms
+from hocket.schemas.errors import ErrorInfo, HocketError
+from hocket.schemas.messages import RunAccepted
+from hocket.schemas.pipeline.plan import Plan
+
+MAX_WAITING_TASKS = 2_000
+MAX_WAITING_PER_TENANT = 1_000
+TICK_S = 0.1
+KEEP_ALIVE_EVERY = 15
+"""Ticks after which waiting tasks are told to be in work: well within intake's ack wait."""
+MAX_LOOKS = 1_000
+"""Waiting tasks judged per tick."""
+MAX_PASSED_OVER = 8
+"""Tasks of one pipeline, class and tenant that must wait on before the rest of them is left alone."""
+
+log = structlog.get_logger(__name__)
+
+Group = tuple[int, str, str, int]
+"""Class (its rank), tenant, pipeline and version: tasks that differ in their deadlines only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A task that may be begun, as it would be accepted."""
+
+    accepted: RunAccepted
+    partition: int
+    plan: Plan
+    msg_id: str
+    """What its acceptance is posted with."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    by_group: dict[Group, list[tuple[float, str]]] = field(default_factory=dict)
+    """Heaps by deadline."""
+    by_run: dict[str, Candidate] = field(default_factory=dict)
+    by_tenant: dict[str, int] = field(default_factory=dict)
+
+
+class Overload:
+    """See the module. `post` gets each task that is begun, and each that is refused with its error."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        durations: Durations,
+        load: Load,
+        metrics: CoordinatorMetrics,
+        *,
+        post: Callable[[Candidate, ErrorInfo | None], None],
+    ) -> None:
+        self._bus = bus
+        self._durations = durations
+        self._load = load
+        self._metrics = metrics
+        self._post = post
+        self._waiting = _Waiting()
+
+    def take(self, candidate: Candidate) -> None:
+        """Decide on a task that has come; one that waits already is only kept up to date."""
+        known = self._waiting.by_run.get(candidate.accepted.run_id)
+        if known is not None:
+            self._waiting.by_run[known.accepted.run_id] = _again(known, candidate)
+            return
+        verdict, prediction = self._judge(candidate)
+        if verdict is Verdict.ADMIT:
+            self._admit(candidate)
+        elif verdict is Verdict.REJECT:
+            self._refuse(candidate, unreachable(prediction, _left_ms(candidate)))
+        elif self._is_full(candidate):
+            self._refuse(candidate, self._too_many(candidate, prediction))
+        else:
+            self._wait(candidate)
+
+    def waits(self, run_id: str) -> bool:
+        """Tell whether a task waits here."""
+        return run_id in self._waiting.by_run
+
+    async def run(self) -> None:
+        """Judge waiting tasks again and again; cancel to stop, which gives them back."""
+        ticks = 0
+        try:
+            while True:
+                await asyncio.sleep(TICK_S)
+                await self._bus.room()
+                ticks += 1
+                try:
+                    self.look_again()
+                except Exception:  # the task that it is about is delivered again
+                    log.exception("waiting_tasks_not_judged")
+                if ticks % KEEP_ALIVE_EVERY == 0:
+                    self._tell_all(b"+WPI")
+        finally:
+            self._tell_all(b"-NAK")
+
+    def look_again(self) -> None:
+        """Judge the waiting tasks, by class and deadline."""
+        waiting = self._waiting
+        looks = 0
+        for group in sorted(waiting.by_group, key=lambda g: (g[0], waiting.by_group[g][0])):
+            looks += self._look_at(group)
+            if looks >= MAX_LOOKS:
+                break
+        self._metrics.tasks_waiting(len(waiting.by_run))
+
+    def _look_at(self, group: Group) -> int:
+        heap = self._waiting.by_group[group]
+        passed_over: list[tuple[float, str]] = []
+        looks = 0
+        while heap and len(passed_over) < MAX_PASSED_OVER and looks < MAX_LOOKS:
+            entry = heapq.heappop(heap)
+            candidate = self._waiting.by_run[entry[1]]
+            looks += 1
+            verdict, prediction = self._judge(candidate)
+            left_ms = _left_ms(candidate)
+            if is_lost(prediction, left_ms) or left_ms <= 0:
+                self._no_longer(candidate)
+                self._refuse(candidate, unreachable(prediction, left_ms))
+            elif verdict is Verdict.ADMIT:
+                self._no_longer(candidate)
+                self._admit(candidate)
+            else:
+                passed_over.append(entry)
+        for entry in passed_over:
+            heapq.heappush(heap, entry)
+        if not heap:
+            del self._waiting.by_group[group]
+        return looks
+
+    def _judge(self, candidate: Candidate) -> tuple[Verdict, Prediction]:
+        accepted, plan = candidate.accepted, candidate.plan
+        outlook = self._durations.outlook(
+            accepted.tenant, accepted.pipeline, accepted.version, plan
+        )
+        prediction = self._load.predict(accepted, plan, outlook)
+        policy = plan.pipeline.on_overload or ON_OVERLOAD[accepted.priority]
+        return judge(prediction, _left_ms(candidate), policy), prediction
+
+    def _admit(self, candidate: Candidate) -> None:
+        accepted = candidate.accepted
+        outlook = self._durations.outlook(
+            accepted.tenant, accepted.pipeline, accepted.version, candidate.plan
+        )
+        self._load.admitted(accepted, candidate.partition, candidate.plan, outlook)
+        self._metrics.task("accepted")
+        if self._durations.wants_probe(accepted.tenant, accepted.pipeline):
+            accepted = accepted.model_copy(update={"probe": True})
+            candidate = replace(candidate, accepted=accepted)
+        self._post(candidate, None)
+
+    def _refuse(self, candidate: Candidate, error: HocketError) -> None:
+        self._metrics.task("unreachable")
+        self._post(candidate, error.info())
+
+    # ---- waiting ----------------------------------------------------------------------------
+
+    def _is_full(self, candidate: Candidate) -> bool:
+        waiting, accepted = self._waiting, candidate.accepted
+        theirs = waiting.by_tenant.get(accepted.tenant, 0)
+        return len(waiting.by_run) >= MAX_WAITING_TASKS or theirs >= MAX_WAITING_PER_TENANT
+
+    def _too_many(self, candidate: Candidate, prediction: Prediction) -> HocketError:
+        return TooManyTasksWait(
+            waiting=len(self._waiting.by_run),
+            limited_by=prediction.limited_by,
+            retry_after_ms=retry_after_ms(prediction, _left_ms(candidate)),
+        )
+
+    def _wait(self, candidate: Candidate) -> None:
+        waiting, accepted = self._waiting, candidate.accepted
+        known = waiting.by_run.get(accepted.run_id)
+        if known is not None:  # delivered again: the newer ack subject is the one that counts
+            accepted = accepted.model_copy(update={"deadline_at_ms": known.accepted.deadline_at_ms})
+            waiting.by_run[accepted.run_id] = Candidate(
+                accepted, candidate.partition, candidate.plan, candidate.msg_id
+            )
+            return
+        self._metrics.task("waiting")
+        waiting.by_run[accepted.run_id] = candidate
+        waiting.by_tenant[accepted.tenant] = waiting.by_tenant.get(accepted.tenant, 0) + 1
+        heap = waiting.by_group.setdefault(_group(accepted), [])
+        heapq.heappush(heap, (accepted.deadline_at_ms, accepted.run_id))
+
+    def _no_longer(self, candidate: Candidate) -> None:
+        waiting, tenant = self._waiting, candidate.accepted.tenant
+        del waiting.by_run[candidate.accepted.run_id]
+        waiting.by_tenant[tenant] -= 1
+        if not waiting.by_tenant[tenant]:
+            del waiting.by_tenant[tenant]
+
+    def _tell_all(self, word: bytes) -> None:
+        for candidate in self._waiting.by_run.values():
+            if candidate.accepted.task_ack is not None:
+                self._bus.tell(candidate.accepted.task_ack, word)
+
+
+def _group(accepted: RunAccepted) -> Group:
+    return (
+        CLASSES.index(accepted.priority),
+        accepted.tenant,
+        accepted.pipeline,
+        accepted.version,
+    )
+
+
+def _again(known: Candidate, delivered: Candidate) -> Candidate:
+    """Return a waiting task as it was delivered again: the newer ack subject counts, and the first
+    deadline."""
+    deadline_at_ms = known.accepted.deadline_at_ms
+    accepted = delivered.accepted.model_copy(update={"deadline_at_ms": deadline_at_ms})
+    return replace(delivered, accepted=accepted)
+
+
+def _left_ms(candidate: Candidate) -> float:
+    return candidate.accepted.deadline_at_ms - now_ms()

@@ -1,0 +1,182 @@
+"""Asking the stream TASKS for as many tasks as there is room for.
+
+One durable consumer, shared by all coordinators; each has a few long-lived requests at the server, so
+that tasks come as soon as they are published and never faster than they are admitted. States: open,
+or opening (NATS is away, the consumer is gone, the server was silent for SILENCE_S): then the inbox is
+replaced, which withdraws what was asked before; tasks sent to the old one come again after the
+consumer's ack wait.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+from nats.aio.subscription import Subscription
+from pydantic_core import to_json
+
+from hocket.kit.nats.bus import Bus, BusUnavailable
+from hocket.kit.nats.protocol import Frame, Take
+from hocket.schemas import subjects
+from hocket.schemas.errors import HocketError
+
+DURABLE = "intake"
+ACK_WAIT_S = 5.0
+"""A task whose coordinator died comes to another one after so long; who has it says so more often."""
+MAX_ACK_PENDING = 10_000
+"""Tasks that are admitted by all coordinators and not yet committed."""
+MAX_ASKED = 500
+TOP_UP_BELOW = MAX_ASKED // 2
+MAX_ASKED_BYTES = 16 * 1024 * 1024
+"""What one request may bring."""
+EXPIRES_S = 60
+HEARTBEAT_S = 5
+SILENCE_S = 3.0 * HEARTBEAT_S
+RETRY_S = 0.25
+API_TIMEOUT_MS = 5_000.0
+_NS = 1_000_000_000
+_NOT_FOUND = 404
+_ENDED = frozenset({"404", "408"})
+
+log = structlog.get_logger(__name__)
+
+
+class ConsumerRefused(HocketError):
+    """NATS refused the consumer of tasks: {reason}. Check that the streams exist: `hocket doctor`."""
+
+    code = "consumer_refused"
+
+
+class TaskPull:
+    """See the module. `deliver` gets each task; `room` says how many more may come now."""
+
+    def __init__(self, bus: Bus, *, deliver: Take, room: Callable[[], int]) -> None:
+        self._bus = bus
+        self._deliver = deliver
+        self._room = room
+        self._asked = 0
+        self._inbox = ""
+        self._heard_at_s = 0.0
+        self._subscription: Subscription | None = None
+        self._changed = asyncio.Event()
+        self._broken = asyncio.Event()
+
+    async def run(self) -> None:
+        """Ask for ever; cancel to stop, which withdraws what was asked."""
+        self._bus.on_reconnect.append(self._break)
+        try:
+            while True:
+                self._broken.clear()
+                try:
+                    await self._open()
+                    await self._ask_until_broken()
+                except (BusUnavailable, ConsumerRefused) as error:
+                    log.warning("tasks_not_asked", reason=str(error))
+                    await asyncio.sleep(RETRY_S)
+        finally:
+            self._bus.on_reconnect.remove(self._break)
+            await self._close()
+
+    def more(self) -> None:
+        """Say that room was made."""
+        self._changed.set()
+
+    def _break(self) -> None:
+        self._broken.set()
+        self._changed.set()
+
+    async def _open(self) -> None:
+        await self._close()
+        await ensure_consumer(self._bus)
+        inbox = self._inbox = self._bus.nc.new_inbox()
+
+        def received(frame: Frame) -> None:
+            if inbox == self._inbox:
+                self._received(frame)
+
+        self._subscription = await self._bus.take(inbox, received, confirmed=False)
+        self._asked = 0
+        self._heard_at_s = asyncio.get_running_loop().time()
+
+    async def _close(self) -> None:
+        self._inbox = ""
+        if self._subscription is None:
+            return
+        subscription, self._subscription = self._subscription, None
+        try:
+            await subscription.unsubscribe()
+        except Exception as error:  # the connection is gone, and with it the subscription
+            log.debug("tasks_not_unsubscribed", error=str(error))
+
+    async def _ask_until_broken(self) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._broken.is_set():
+            self._changed.clear()
+            self._ask()
+            try:
+                async with asyncio.timeout(SILENCE_S):
+                    await self._changed.wait()
+            except TimeoutError:
+                silent_s = loop.time() - self._heard_at_s
+                if self._asked and silent_s > SILENCE_S and self._bus.connected:
+                    log.warning("tasks_silent", silent_s=round(silent_s, 1))
+                    return
+
+    def _ask(self) -> None:
+        wanted = min(self._room(), MAX_ASKED) - self._asked
+        if wanted <= 0 or self._asked > TOP_UP_BELOW:
+            return
+        if not self._asked:
+            self._heard_at_s = asyncio.get_running_loop().time()
+        self._asked += wanted
+        request = {
+            "batch": wanted,
+            "max_bytes": MAX_ASKED_BYTES,
+            "expires": EXPIRES_S * _NS,
+            "idle_heartbeat": HEARTBEAT_S * _NS,
+        }
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{subjects.TASKS}.{DURABLE}"
+        self._bus.tell(subject, to_json(request), reply=self._inbox)
+
+    def _received(self, message: Frame) -> None:
+        self._heard_at_s = asyncio.get_running_loop().time()
+        if message.reply:
+            self._asked = max(self._asked - 1, 0)
+            if self._asked <= TOP_UP_BELOW:
+                self._changed.set()
+            self._deliver(message)
+            return
+        headers: dict[str, Any] = message.headers or {}
+        status, missing = headers.get("Status"), headers.get("Nats-Pending-Messages", "")
+        if status == "100":
+            return
+        if status in _ENDED or missing.isdigit():
+            self._asked = max(self._asked - int(missing or 0), 0)
+            self._changed.set()
+            return
+        log.warning("tasks_refused", status=status, reason=headers.get("Description"))
+        self._break()
+
+
+async def ensure_consumer(bus: Bus) -> None:
+    """Make the durable consumer of tasks what it should be."""
+    name = f"{subjects.TASKS}.{DURABLE}"
+    found = await bus.api(f"CONSUMER.INFO.{name}", {}, timeout_ms=API_TIMEOUT_MS)
+    if found.get("config", {}).get("deliver_subject"):  # of a release that was sent tasks unasked
+        await bus.api(f"CONSUMER.DELETE.{name}", {}, timeout_ms=API_TIMEOUT_MS)
+    config = {
+        "name": DURABLE,
+        "durable_name": DURABLE,
+        "ack_policy": "explicit",
+        "ack_wait": int(ACK_WAIT_S * _NS),
+        "max_ack_pending": MAX_ACK_PENDING,
+        "max_deliver": -1,
+        "filter_subject": subjects.TASK_FILTER,
+    }
+    if all(found.get("config", {}).get(key) == value for key, value in config.items()):
+        return
+    request = {"stream_name": subjects.TASKS, "config": config, "action": ""}
+    subject = f"CONSUMER.CREATE.{name}.{subjects.TASK_FILTER}"
+    answer = await bus.api(subject, request, timeout_ms=API_TIMEOUT_MS)
+    if "error" in answer:
+        raise ConsumerRefused(reason=answer["error"].get("description", ""))

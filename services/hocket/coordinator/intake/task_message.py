@@ -1,0 +1,306 @@
+"""What a task message says: who it is for, its input, its wishes. Pure; raises typed errors."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from hocket.coordinator.core.run.state import Run
+from hocket.kit.nats import cloudevents
+from hocket.schemas import ids, subjects
+from hocket.schemas.bounded import MAX_USD, MAX_USD_PLACES
+from hocket.schemas.errors import InvalidInput, MalformedTask, PayloadTooLarge
+from hocket.schemas.messages import Priority, RunAccepted, RunOrigin
+from hocket.schemas.pipeline.plan import Plan, check_input
+from hocket.schemas.pipeline.spec import MAX_WAIT_MS
+from hocket.schemas.plain_json import parse_json, shown_text
+from hocket.schemas.repeats import MAX_STEP_INPUT_CHARS, MAX_STEP_KEY_CHARS
+from hocket.schemas.subjects import check_token
+
+_SUBJECT_TOKENS = 4
+_RUN_ID = re.compile(rf"r[0-9a-f]{{{ids.RUN_ID_HEX}}}")
+MAX_KEY_CHARS = 512
+MAX_TRACEPARENT_CHARS = 256
+MAX_MONEY_CHARS = 100
+MAX_VERSION_DIGITS = 10
+_CARRIED = {
+    cloudevents.IDEMPOTENCY_KEY: MAX_KEY_CHARS,
+    "ce-id": MAX_KEY_CHARS,
+    "ce-source": MAX_KEY_CHARS,
+    "Nats-Msg-Id": MAX_KEY_CHARS,
+    cloudevents.TRACEPARENT: MAX_TRACEPARENT_CHARS,
+    cloudevents.FROM_STEP: MAX_STEP_KEY_CHARS,
+}
+"""Headers whose text is stored with the run, and how long it may be."""
+_WHOLE = re.compile(r"[0-9]+", re.ASCII)
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?", re.ASCII)
+"""Narrower than what Python reads: no signs, spaces, underscores or digits of other scripts."""
+_UNFIT = re.compile("[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task as published, before its pipeline is known."""
+
+    tenant: str
+    pipeline: str
+    run_id: str
+    key: str | None
+    """The idempotency key, where the publisher gave one."""
+    input: dict[str, Any]
+    version: int | None
+    origin: RunOrigin | None
+    """The run that this one repeats."""
+    headers: Mapping[str, str]
+
+
+def read_task(
+    subject: str,
+    body: bytes,
+    headers: Mapping[str, str] | None,
+    *,
+    stream_seq: int,
+    stream_time_ns: int,
+    max_bytes: int,
+) -> Task:
+    """Return the task of a message, or raise what is wrong with it (MalformedTask, InvalidInput,
+    PayloadTooLarge)."""
+    tenant, pipeline = subject.split(".")[_SUBJECT_TOKENS - 2 : _SUBJECT_TOKENS]
+    check_token("tenant", tenant)
+    check_token("pipeline", pipeline)
+    if len(body) > max_bytes:
+        raise PayloadTooLarge(size_bytes=len(body), limit_bytes=max_bytes)
+    given = headers or {}
+    _check_headers(given)
+    identity = cloudevents.task_identity(given, stream_seq, stream_time_ns)
+    return Task(
+        tenant=tenant,
+        pipeline=pipeline,
+        run_id=ids.run_id(tenant, identity.key),
+        key=identity.key if identity.user_given else None,
+        input=_object(subject, body),
+        version=_number(given, cloudevents.VERSION),
+        origin=_origin(given),
+        headers=given,
+    )
+
+
+def admit(
+    task: Task,
+    plan: Plan,
+    version: int,
+    *,
+    now_ms: float,
+    task_ack: str,
+    checked_at_ms: float | None = None,
+    origin: Run | None = None,
+) -> RunAccepted:
+    """Return the acceptance of a task by its pipeline, or raise InvalidInput. A run that repeats
+    `origin` has its class and budget, and a retry its input too."""
+    retried = task.origin is not None and task.origin.operation == "retry"
+    run_input = origin.input if origin is not None and retried else task.input
+    check_input(plan, run_input)
+    spec, given = plan.pipeline, task.headers
+    priority = spec.priority if origin is None else origin.priority
+    budget_usd = spec.budget_usd if origin is None else origin.budget_usd
+    return RunAccepted(
+        run_id=task.run_id,
+        tenant=task.tenant,
+        pipeline=task.pipeline,
+        version=version,
+        input=run_input,
+        priority=_priority(given) or priority,
+        deadline_at_ms=_deadline(given, now_ms) or now_ms + spec.slo_ms,
+        budget_usd=_money(given) if cloudevents.BUDGET_USD in given else budget_usd,
+        idempotency_key=task.key,
+        task_ack=task_ack,
+        checked_at_ms=checked_at_ms,
+        reply_to=reply_to(given),
+        progress=given.get(cloudevents.PROGRESS, "") in ("1", "true"),
+        traceparent=given.get(cloudevents.TRACEPARENT),
+        origin=task.origin,
+    )
+
+
+def reply_to(headers: Mapping[str, str]) -> str | None:
+    """Return where the publisher wants to hear of the run, or raise InvalidInput."""
+    subject = headers.get(cloudevents.REPLY_TO)
+    if subject is None:
+        return None
+    if not subjects.is_inbox(subject):
+        raise InvalidInput(
+            field=cloudevents.REPLY_TO,
+            reason=f"`{shown_text(subject)}` is not an inbox",
+            cure="Give a subject of your own below `_INBOX.`, as `new_inbox()` of NATS' clients makes.",
+        )
+    return subject
+
+
+def _check_headers(headers: Mapping[str, str]) -> None:
+    """Raise InvalidInput naming the header whose text cannot be stored as it is."""
+    for field, max_chars in _CARRIED.items():
+        text = headers.get(field)
+        if not text:
+            continue
+        if len(text) > max_chars:
+            raise InvalidInput(
+                field=field,
+                reason=f"it has {len(text)} characters",
+                cure=f"Use at most {max_chars}.",
+            )
+        if _UNFIT.search(text):
+            raise InvalidInput(
+                field=field,
+                reason="it holds a control character",
+                cure="Use text without U+0000 to U+001F and U+007F.",
+            )
+        if "\ufffd" in text:  # what stands for bytes that are not UTF-8
+            raise InvalidInput(field=field, reason="it is not UTF-8", cure="Send UTF-8 text.")
+
+
+def _object(subject: str, body: bytes) -> dict[str, Any]:
+    try:
+        value = parse_json(body)
+    except InvalidInput as error:
+        raise MalformedTask(
+            subject=subject, reason=error.fields["reason"], field=error.fields["field"]
+        ) from None
+    if not isinstance(value, dict):
+        raise MalformedTask(
+            subject=subject, reason=f"it is a {type(value).__name__}", field="input"
+        )
+    return value
+
+
+def _origin(headers: Mapping[str, str]) -> RunOrigin | None:
+    run_id = headers.get(cloudevents.ORIGIN_RUN)
+    if run_id is None:
+        return None
+    if not _RUN_ID.fullmatch(run_id):
+        raise InvalidInput(
+            field=cloudevents.ORIGIN_RUN,
+            reason=f"`{shown_text(run_id)}` is not the id of a run",
+            cure="Use an id that `hocket runs list` shows.",
+        )
+    operation = headers.get(cloudevents.OPERATION, "")
+    if operation not in ("retry", "rerun"):
+        raise InvalidInput(
+            field=cloudevents.OPERATION,
+            reason=f"`{shown_text(operation)}` is nothing that can be done with a run",
+            cure="Use `retry` or `rerun`.",
+        )
+    from_step = headers.get(cloudevents.FROM_STEP)
+    if from_step is not None and len(from_step) > MAX_STEP_KEY_CHARS:
+        raise InvalidInput(
+            field=cloudevents.FROM_STEP,
+            reason="it is not a step's name",
+            cure="Name a step of the run.",
+        )
+    return RunOrigin(
+        run_id=run_id,
+        operation="retry" if operation == "retry" else "rerun",
+        from_step=from_step,
+        step_input=_step_input(headers),
+    )
+
+
+def _step_input(headers: Mapping[str, str]) -> dict[str, Any] | None:
+    text = headers.get(cloudevents.STEP_INPUT)
+    if text is None:
+        return None
+    value = parse_json(text, cloudevents.STEP_INPUT) if len(text) <= MAX_STEP_INPUT_CHARS else None
+    if isinstance(value, dict):
+        return value
+    raise InvalidInput(
+        field=cloudevents.STEP_INPUT,
+        reason="it is not a JSON object" if value is not None else "it is too long",
+        cure=f"Give one JSON object of at most {MAX_STEP_INPUT_CHARS} characters.",
+    )
+
+
+def _priority(headers: Mapping[str, str]) -> Priority | None:
+    value = headers.get(cloudevents.PRIORITY)
+    if value is None:
+        return None
+    try:
+        return Priority(value)
+    except ValueError:
+        raise InvalidInput(
+            field=cloudevents.PRIORITY,
+            reason=f"`{shown_text(value)}` is not a class",
+            cure=f"Use one of: {', '.join(Priority)}.",
+        ) from None
+
+
+def _deadline(headers: Mapping[str, str], now_ms: float) -> float | None:
+    if (relative := headers.get(cloudevents.DEADLINE_MS)) is not None:
+        return now_ms + _within(cloudevents.DEADLINE_MS, _float(cloudevents.DEADLINE_MS, relative))
+    if (absolute := headers.get(cloudevents.DEADLINE)) is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(absolute)
+        at_ms = moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000
+    except (ValueError, OverflowError):
+        raise InvalidInput(
+            field=cloudevents.DEADLINE,
+            reason=f"`{shown_text(absolute)}` is not an RFC 3339 time",
+            cure="Write it like 2030-01-31T12:00:00Z.",
+        ) from None
+    return now_ms + _within(cloudevents.DEADLINE, at_ms - now_ms)
+
+
+def _within(field: str, left_ms: float) -> float:
+    if not 0 < left_ms <= MAX_WAIT_MS:
+        raise InvalidInput(
+            field=field,
+            reason=f"it leaves {left_ms:.0f} ms",
+            cure=f"Leave more than 0 and at most {MAX_WAIT_MS} ms.",
+        )
+    return left_ms
+
+
+def _money(headers: Mapping[str, str]) -> Decimal:
+    value = headers[cloudevents.BUDGET_USD]
+    try:
+        readable = len(value) <= MAX_MONEY_CHARS and _NUMBER.fullmatch(value)
+        amount = Decimal(value) if readable else Decimal(-1)
+    except InvalidOperation:
+        amount = Decimal(-1)
+    if not amount.is_finite() or amount < 0:
+        raise InvalidInput(
+            field=cloudevents.BUDGET_USD,
+            reason=f"`{shown_text(value)}` is not an amount",
+            cure="Give US dollars, like 0.05.",
+        )
+    places = -int(amount.as_tuple().exponent)  # a word only of what is not finite
+    if amount > MAX_USD or places > MAX_USD_PLACES:
+        raise InvalidInput(
+            field=cloudevents.BUDGET_USD,
+            reason=f"`{shown_text(value)}` is out of range",
+            cure=f"Give at most {MAX_USD} US dollars with at most {MAX_USD_PLACES} decimal places.",
+        )
+    return amount
+
+
+def _number(headers: Mapping[str, str], field: str) -> int | None:
+    value = headers.get(field)
+    if value is None:
+        return None
+    fits = _WHOLE.fullmatch(value) and len(value) <= MAX_VERSION_DIGITS
+    if not fits or not 0 < int(value) < 2**31:
+        raise InvalidInput(
+            field=field,
+            reason=f"`{shown_text(value)}` is not a version",
+            cure="Give a whole number.",
+        )
+    return int(value)
+
+
+def _float(field: str, value: str) -> float:
+    if not _NUMBER.fullmatch(value):
+        raise InvalidInput(
+            field=field, reason=f"`{shown_text(value)}` is not a number", cure="Give milliseconds."
+        )
+    return float(value)

@@ -1,0 +1,89 @@
+"""Whether intake takes tasks while coordinators are full because of one tenant (`fullness.py`).
+
+Alone, that tenant loses nothing: its tasks wait in TASKS until its runs have ended. But TASKS is one
+line, and the tasks of others stand in it behind them. So it is asked, while coordinators are full for
+that reason alone, whose tasks it holds: where there are others', intake goes on, takes theirs in and
+refuses that tenant's. States: room, pausing (nobody else waits, or it is not known, or the coordinators
+are full beyond it), choosing.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from hocket.coordinator.intake.capacity import Fullness
+from hocket.kit.nats.bus import Bus, BusUnavailable
+from hocket.schemas import subjects
+from hocket.schemas.errors import HocketError
+
+LOOK_EVERY_S = 1.0
+LOOKING_FACTOR = 20
+"""A long answer is asked for more rarely: looking takes a twentieth of the time at most."""
+API_TIMEOUT_MS = 2_000.0
+
+log = structlog.get_logger(__name__)
+
+
+class WaitingTenants:
+    """See the module. `changed` is called when intake may take tasks that it would not take before."""
+
+    def __init__(self, bus: Bus, fullness: Fullness, *, changed: Callable[[], None]) -> None:
+        self._bus = bus
+        self._fullness = fullness
+        self._changed = changed
+        self._others_wait = False
+
+    async def run(self) -> None:
+        """Look for ever; cancel to stop."""
+        loop = asyncio.get_running_loop()
+        rest_s = LOOK_EVERY_S
+        while True:
+            await asyncio.sleep(rest_s)
+            began_s = loop.time()
+            await self.look()
+            rest_s = max(LOOK_EVERY_S, LOOKING_FACTOR * (loop.time() - began_s))
+
+    async def look(self) -> None:
+        """Find out whether tasks of others wait, where it matters."""
+        over = self._fullness.over_share()
+        others_wait = bool(over) and await self._others_in_tasks(over)
+        if others_wait != self._others_wait:
+            self._others_wait = others_wait
+            log.info("tenants_over_share", tenants=sorted(over), others_wait=others_wait)
+            self._changed()
+
+    def pauses(self) -> bool:
+        """Tell whether no task is taken in now."""
+        if not self._fullness.anywhere():
+            return False
+        return not (self._others_wait and self._fullness.over_share())
+
+    def refusal(self, tenant: str) -> HocketError | None:
+        """Return why a tenant's task is refused now, None where it is not."""
+        if not self._others_wait or tenant not in self._fullness.over_share():
+            return None
+        return self._fullness.refusal(tenant)
+
+    async def _others_in_tasks(self, over: frozenset[str]) -> bool:
+        """Tell whether tasks of tenants stand in TASKS that are none of `over`."""
+        request = {"subjects_filter": subjects.TASK_FILTER}
+        try:
+            answer = await self._bus.api(
+                f"STREAM.INFO.{subjects.TASKS}", request, timeout_ms=API_TIMEOUT_MS
+            )
+            return _of_others(answer, over)
+        except BusUnavailable as error:
+            log.debug("tasks_not_looked_at", reason=str(error))
+        except Exception:
+            log.exception("tasks_not_looked_at")
+        return False
+
+
+def _of_others(answer: dict[str, Any], over: frozenset[str]) -> bool:
+    found = (answer.get("state") or {}).get("subjects") or {}
+    if any(subject.split(".")[2] not in over for subject in found):
+        return True
+    # of too many subjects only the first come: the rest is taken for others'
+    return int(answer.get("total") or 0) > len(found) > 0

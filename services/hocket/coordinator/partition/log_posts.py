@@ -1,0 +1,42 @@
+"""What coordinators post to the logs: sealed, under ids that nobody can know before.
+
+The results of attempts have no seal but the capability of their attempt (`core/attempts.py`): workers
+have no key. Everything else in a log is posted by coordinators and by the REST service. Without
+capabilities nothing is sealed, and nothing asked for; `asks` is off while a release that knows no seals
+is replaced.
+"""
+
+from asyncio import Future
+
+from hocket.coordinator.partition.log_reader import LogMessage
+from hocket.kit.nats.bus import Bus, PubAck
+from hocket.schemas import subjects
+from hocket.schemas.capabilities import SEAL, Capabilities
+from hocket.schemas.messages import AttemptFinished, AttemptsFinished
+
+_BY_WORKERS = (AttemptFinished.kind, AttemptsFinished.kind)
+
+
+class LogPosts:
+    """See the module."""
+
+    def __init__(self, bus: Bus, capabilities: Capabilities | None, *, asks: bool = True) -> None:
+        self._bus = bus
+        self._capabilities = capabilities
+        self._asks = asks
+
+    def post(
+        self, partition: int, kind: str, body: bytes, *, msg_id: str | None = None
+    ) -> "Future[PubAck]":
+        """Post an event to a partition's log."""
+        headers = None
+        if self._capabilities is not None:
+            headers = {SEAL: self._capabilities.seal(kind, body)}
+            msg_id = None if msg_id is None else self._capabilities.id_of(msg_id)
+        return self._bus.post(subjects.log(partition, kind), body, msg_id=msg_id, headers=headers)
+
+    def is_sealed(self, message: LogMessage) -> bool:
+        """Tell whether a message is from who may post its kind, as far as a seal is asked for."""
+        if self._capabilities is None or not self._asks or message.kind in _BY_WORKERS:
+            return True
+        return self._capabilities.is_sealed(message.seal, message.kind, message.body)

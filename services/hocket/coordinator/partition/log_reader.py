@@ -1,0 +1,321 @@
+"""Reads the log of one partition in order, from a sequence on, with no acknowledgements.
+
+An ephemeral push consumer of our own: the server sends, we check that consumer sequences have no gap.
+A gap, a silence, or a reconnect makes a new consumer behind the last message that was applied; first
+the continuity of the log is checked: the message at that place must be the one we applied. Where it
+is not, the server has lost the tail of its log and counts again (power loss, a restored copy):
+`rewound` is awaited and the retained log is read from its beginning, for the core is idempotent.
+"""
+
+import asyncio
+from base64 import b64decode
+from collections import deque
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import structlog
+from nats.aio.subscription import Subscription
+from nats.js.errors import Error as JetStreamError
+
+from hocket.kit.nats.bus import Bus, BusUnavailable
+from hocket.kit.nats.protocol import Frame, header_of
+from hocket.kit.process.clock import now_ms
+from hocket.schemas import subjects
+from hocket.schemas.capabilities import SEAL
+
+HEARTBEAT_S = 2.0
+SILENCE_S = 5.0
+RETRY_S = 0.25
+API_TIMEOUT_MS = 5_000.0
+INACTIVE_S = 30
+NOT_FOUND = 404
+MAX_ID_CHARS = 1_000
+"""Ids of ours have fewer; a longer one is kept as its hash."""
+MAX_KIND_CHARS = 64
+_NS = 1_000_000_000
+_MSG_ID = b"Nats-Msg-Id"
+_SEAL = SEAL.encode()
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+ACK_PREFIX = "$JS.ACK."
+_ACK_TOKENS = 9
+
+log = structlog.get_logger(__name__)
+
+
+class LogMessage(NamedTuple):
+    """An event of the log: its place, its time (epoch ms, the server's clock), kind and body. `msg_id`
+    is its message id and its time: a log that lost its tail may come to have the same message at the
+    same place again, with others before it."""
+
+    seq: int
+    msg_id: str
+    at_ms: float
+    kind: str
+    body: bytes
+    seal: str = ""
+    """That of who posted it, where it has one (`schemas/capabilities.py`)."""
+
+
+class LogReader:
+    """See the module. `handle` is awaited for each message, in order; it may wait (backpressure)."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        partition: int,
+        *,
+        handle: Callable[[LogMessage], Awaitable[None]],
+        rewound: Callable[[], Awaitable[None]],
+        applied_seq: int,
+        applied_msg_id: str,
+    ) -> None:
+        self._bus = bus
+        self._partition = partition
+        self._handle = handle
+        self._rewound = rewound
+        self.applied_seq = applied_seq
+        self.applied_msg_id = applied_msg_id
+        self.attached_at_ms = float("inf")
+        """When reading (again) began, by the server's clock: tasks stored before may be old news."""
+        self.applied_ms = 0.0
+        """Every message stored before is applied (epoch ms, but for a difference between clocks)."""
+        self._quiet_since_ms = 0.0
+        self._subscription: Subscription | None = None
+        self._applying: asyncio.Task[None] | None = None
+        self._arrived = deque[Frame]()
+        self._consumer = ""
+        self._generation = 0
+        self._consumer_seq = 0
+        self._heard_at_s = 0.0
+        self._broken = asyncio.Event()
+        self._handling = asyncio.Lock()
+        self._deleting: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Read for ever; cancel to stop."""
+        self._bus.on_reconnect.append(self._broken.set)
+        try:
+            while True:
+                self._broken.clear()
+                try:
+                    await self._attach()
+                except (BusUnavailable, JetStreamError, TimeoutError) as error:
+                    log.warning("log_not_attached", partition=self._partition, error=str(error))
+                    await asyncio.sleep(RETRY_S)
+                    continue
+                await self._until_broken()
+        finally:
+            self._bus.on_reconnect.remove(self._broken.set)
+            await self._detach()
+            async with self._handling:  # whoever stopped us finds no event half applied
+                pass
+
+    async def _until_broken(self) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._broken.is_set():
+            try:
+                async with asyncio.timeout(SILENCE_S):
+                    await self._broken.wait()
+            except TimeoutError:
+                if loop.time() - self._heard_at_s > SILENCE_S and not self._handling.locked():
+                    log.warning("log_silent", partition=self._partition)
+                    return
+
+    async def _attach(self) -> None:
+        await self._detach()
+        async with self._handling:  # a message that is being applied moves `applied_seq` yet
+            start = await self._start_seq()
+        self._generation += 1
+        generation = self._generation
+        self._consumer_seq = 0
+        self._quiet_since_ms = 0.0
+        self._heard_at_s = asyncio.get_running_loop().time()
+        inbox = self._bus.nc.new_inbox()
+
+        arrived = self._arrived = deque[Frame]()
+        arrival = asyncio.Event()
+
+        def received(frame: Frame) -> None:
+            arrived.append(frame)
+            arrival.set()
+
+        self._subscription = await self._bus.take(inbox, received, confirmed=False)
+        applying = self._apply(arrived, arrival, generation)
+        self._applying = asyncio.create_task(applying, name=f"log-{self._partition}")
+        self._consumer = f"log-{self._partition}-{inbox.rsplit('.', 1)[1]}"
+        config = {
+            "name": self._consumer,
+            "deliver_subject": inbox,
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": start,
+            "ack_policy": "none",
+            "max_deliver": 1,
+            "filter_subject": subjects.log_of(self._partition),
+            "replay_policy": "instant",
+            "flow_control": True,
+            "idle_heartbeat": int(HEARTBEAT_S * _NS),
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": INACTIVE_S * _NS,
+        }
+        request = {"stream_name": subjects.LOG, "config": config, "action": "create"}
+        answer = await self._bus.api(
+            f"CONSUMER.CREATE.{subjects.LOG}.{self._consumer}", request, timeout_ms=API_TIMEOUT_MS
+        )
+        if "error" in answer:
+            raise BusUnavailable(reason=answer["error"].get("description", "no consumer"))
+        log.info("log_attached", partition=self._partition, from_seq=start)
+
+    async def _apply(self, arrived: deque[Frame], arrival: asyncio.Event, generation: int) -> None:
+        """Apply what arrives, until its consumer is given up. How much has arrived is bounded by the
+        server's flow control, which is answered in its turn."""
+        while generation == self._generation:
+            await arrival.wait()
+            arrival.clear()
+            async with self._handling:
+                while arrived and generation == self._generation:
+                    try:
+                        await self._received(arrived.popleft())
+                    except Exception:  # nothing may be handed over past this one
+                        log.exception("log_message_failed", partition=self._partition)
+                        await asyncio.sleep(RETRY_S)
+                        self._generation += 1
+                        self._broken.set()
+
+    async def _start_seq(self) -> int:
+        """Return where to read on, after checking that the log is the one we know."""
+        info = await self._bus.api(f"STREAM.INFO.{subjects.LOG}", {}, timeout_ms=API_TIMEOUT_MS)
+        if "error" in info:
+            raise BusUnavailable(reason=info["error"].get("description", "no log"))
+        self.attached_at_ms = 1_000 * datetime.fromisoformat(info["ts"]).timestamp()
+        if self.applied_seq == 0:
+            return 1
+        first_seq: int = info["state"]["first_seq"]
+        if self.applied_seq < first_seq:
+            return first_seq  # aged out since; nothing of it is missing
+        found = await self._identity_at(self.applied_seq)
+        if found == self.applied_msg_id:
+            return self.applied_seq + 1
+        log.error(
+            "log_rewound",
+            partition=self._partition,
+            applied_seq=self.applied_seq,
+            last_seq=info["state"]["last_seq"],
+            expected=self.applied_msg_id,
+            found=found,
+        )
+        await self._rewound()
+        return max(1, first_seq)
+
+    async def _identity_at(self, seq: int) -> str | None:
+        answer = await self._bus.api(
+            f"STREAM.MSG.GET.{subjects.LOG}", {"seq": seq}, timeout_ms=API_TIMEOUT_MS
+        )
+        if "error" in answer:
+            if answer["error"].get("code") == NOT_FOUND:
+                return None
+            raise BusUnavailable(reason=answer["error"].get("description", "no message"))
+        message = answer["message"]
+        msg_id = header_of(b64decode(message.get("hdrs", "")), _MSG_ID)
+        stored = datetime.fromisoformat(message["time"]) - _EPOCH
+        return _identity(msg_id, stored // timedelta(microseconds=1))
+
+    async def _received(self, message: Frame) -> None:
+        self._heard_at_s = asyncio.get_running_loop().time()
+        if not message.reply.startswith(ACK_PREFIX):
+            self._control(message)
+            return
+        tokens = message.reply.split(".")
+        seq, consumer_seq, time_ns = (
+            (tokens[5], tokens[6], tokens[7])
+            if len(tokens) == _ACK_TOKENS
+            else (tokens[7], tokens[8], tokens[9])
+        )
+        if int(consumer_seq) != self._consumer_seq + 1:
+            log.warning("log_gap", partition=self._partition, seq=seq)
+            self._broken.set()
+            self._generation += 1
+            return
+        self._consumer_seq += 1
+        at_us = int(time_ns) // 1_000
+        event = LogMessage(
+            seq=int(seq),
+            msg_id=_identity(header_of(message.head, _MSG_ID), at_us),
+            at_ms=at_us / 1_000,
+            kind=message.subject.rsplit(".", 1)[1][:MAX_KIND_CHARS],
+            body=message.data,
+            seal=header_of(message.head, _SEAL),
+        )
+        self._quiet_since_ms = 0.0
+        await self._handle(event)
+        self.applied_seq = event.seq
+        self.applied_msg_id = event.msg_id
+        self.applied_ms = max(self.applied_ms, event.at_ms)
+
+    def _control(self, message: Frame) -> None:
+        """Answer the server's flow control; a heartbeat says that nothing was missed."""
+        if message.reply:
+            self._bus.tell(message.reply, b"")
+            return
+        headers: dict[str, Any] = message.headers or {}
+        stalled = headers.get("Nats-Consumer-Stalled")
+        if stalled:
+            self._bus.tell(stalled, b"")
+        last = headers.get("Nats-Last-Consumer")
+        if last is None:
+            return
+        if int(last) > self._consumer_seq:
+            self._broken.set()
+        elif not stalled:
+            self._is_quiet()
+
+    def _is_quiet(self) -> None:
+        """The server had nothing more for us. What it had at the heartbeat before is applied for sure
+        where the two did not come at once, after this process stood still."""
+        since_ms, self._quiet_since_ms = self._quiet_since_ms, now_ms()
+        apart = self._quiet_since_ms - since_ms > 500 * HEARTBEAT_S
+        if since_ms and apart and not self._arrived:
+            self.applied_ms = max(self.applied_ms, since_ms)
+
+    async def _detach(self) -> None:
+        self._generation += 1
+        if self._applying is not None:
+            self._applying.cancel()
+            self._applying = None
+        if self._subscription is None:
+            return
+        subscription, self._subscription = self._subscription, None
+        consumer, self._consumer = self._consumer, ""
+        try:
+            await subscription.unsubscribe()
+        except Exception as error:  # the connection is gone, and with it the subscription
+            log.debug("log_not_unsubscribed", consumer=consumer, error=str(error))
+        loop = asyncio.get_running_loop()  # raises before there is a coroutine that nobody awaits
+        deleting = loop.create_task(self._delete(consumer))
+        self._deleting.add(deleting)
+        deleting.add_done_callback(self._deleting.discard)
+
+    async def _delete(self, consumer: str) -> None:
+        """Tell the server that nobody reads any more; nobody waits for that."""
+        try:
+            await self._bus.api(
+                f"CONSUMER.DELETE.{subjects.LOG}.{consumer}", {}, timeout_ms=API_TIMEOUT_MS
+            )
+        except Exception as error:  # it goes by itself after INACTIVE_S
+            log.debug("consumer_not_deleted", consumer=consumer, error=str(error))
+
+
+def stored_at_ms(ack_subject: str) -> float:
+    """Return when the server stored the message of an ack subject (epoch ms, the server's clock)."""
+    tokens = ack_subject.split(".")
+    time_ns = tokens[7] if len(tokens) == _ACK_TOKENS else tokens[9]
+    return int(time_ns) // 1_000 / 1_000
+
+
+def _identity(msg_id: str, at_us: int) -> str:
+    """Return what a message is known by; an id that Postgres could not keep stands as its hash."""
+    if len(msg_id) > MAX_ID_CHARS or not msg_id.isprintable():
+        msg_id = sha256(msg_id.encode("utf-8", "replace")).hexdigest()
+    return f"{msg_id}@{at_us}"

@@ -1,0 +1,159 @@
+"""The runs that a partition has in memory: those in flight, and those that ended lately.
+
+How much runs in flight are is counted in bytes of the events they were made of, or of their values. What
+ended is kept to know a repeated task or a late result, up to MAX_ENDED runs and MAX_ENDED_BYTES of
+memory; what is beyond that, or parked, stands in Postgres.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from hocket.coordinator.core.run.state import Run
+from hocket.coordinator.core.waiting.parking import PERSON_QUIET_MS, rests_until
+
+MAX_ENDED = 4_000
+MAX_ENDED_BYTES = 16 * 1024 * 1024
+RUN_BYTES = 1_000
+"""What a run counts at least."""
+STEP_BYTES = 3_000
+"""What a step of an ended run counts beside its events: eight that call a model were 31 kB in all."""
+MAX_RESTING = 2_000
+"""Runs that are found to rest at a time: their rows are written in one batch."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The state in which a run was seen, by identity, and since when it is the same."""
+
+    identity: int
+    since_ms: float
+
+
+@dataclass(slots=True)
+class Held:
+    """What a tenant's runs in flight count."""
+
+    runs: int = 0
+    events_bytes: int = 0
+    values_bytes: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """How much they count: see `Runs.in_flight_bytes`."""
+        return max(self.events_bytes, self.values_bytes) + RUN_BYTES * self.runs
+
+
+class Runs:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self.in_flight: dict[str, Run] = {}
+        self.marked: set[str] = set()
+        """Runs in memory whose row says that they are parked, or will."""
+        self.forgotten_ms = 0.0
+        """When the newest run was accepted or ended that is not here any more (epoch ms)."""
+        self.by_tenant: dict[str, Held] = {}
+        """Of the tenants that have runs in flight: never more than there are runs."""
+        self._ended: OrderedDict[str, tuple[Run, int]] = OrderedDict()
+        self._ended_bytes = 0
+        self._sizes: dict[str, int] = {}
+        self._seen: dict[str, _Seen] = {}
+        self._in_flight_bytes = 0
+        self._values_bytes = 0
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """How much the runs in flight count: their events or their values, whichever is more."""
+        return max(self._in_flight_bytes, self._values_bytes) + RUN_BYTES * len(self.in_flight)
+
+    def get(self, run_id: str) -> Run | None:
+        """Return a run in flight, or one that ended lately."""
+        run = self.in_flight.get(run_id)
+        if run is None and (ended := self._ended.get(run_id)) is not None:
+            return ended[0]
+        return run
+
+    def put(self, run: Run) -> None:
+        """Keep a run's new state; one that has ended is remembered for a while."""
+        before = self.in_flight.get(run.run_id)
+        if not run.ended:
+            self._count(
+                run.tenant,
+                runs=int(before is None),
+                values_bytes=run.size_bytes - (0 if before is None else before.size_bytes),
+            )
+            self.in_flight[run.run_id] = run
+        elif self.in_flight.pop(run.run_id, None) is not None or run.run_id not in self._ended:
+            self.remember(run, self._let_go(run.run_id, before))
+
+    def remember(self, run: Run, size_bytes: int = 0) -> None:
+        """Keep a run that has ended, for a while; `size_bytes` are those of its events, where known."""
+        size_bytes = max(size_bytes, run.size_bytes) + RUN_BYTES + STEP_BYTES * len(run.steps)
+        self.forget(run.run_id)
+        self._ended[run.run_id] = (run, size_bytes)
+        self._ended_bytes += size_bytes
+        while len(self._ended) > MAX_ENDED or self._ended_bytes > MAX_ENDED_BYTES:
+            _, (oldest, freed) = self._ended.popitem(last=False)
+            self._ended_bytes -= freed
+            assert oldest.finished_at_ms is not None, oldest.run_id
+            self.forgotten_ms = max(self.forgotten_ms, oldest.finished_at_ms)
+
+    def forget(self, run_id: str) -> None:
+        """Drop a run that ended."""
+        found = self._ended.pop(run_id, None)
+        if found is not None:
+            self._ended_bytes -= found[1]
+
+    def grew(self, run_id: str, size_bytes: int) -> None:
+        """Count an event of so many bytes for a run in flight."""
+        run = self.in_flight.get(run_id)
+        if run is not None:
+            self._sizes[run_id] = self._sizes.get(run_id, 0) + size_bytes
+            self._count(run.tenant, events_bytes=size_bytes)
+
+    def resting(self, now_ms: float) -> list[tuple[Run, float]]:
+        """Return the runs that rest, and until when; call it about once a second."""
+        found: list[tuple[Run, float]] = []
+        seen, self._seen = self._seen, {}
+        for run_id, run in self.in_flight.items():
+            before = seen.get(run_id)
+            if before is None or before.identity != id(run):
+                self._seen[run_id] = _Seen(id(run), now_ms)
+                continue
+            self._seen[run_id] = before
+            quiet_ms = now_ms - before.since_ms
+            if quiet_ms < PERSON_QUIET_MS or len(found) >= MAX_RESTING:
+                continue
+            until_ms = rests_until(run, quiet_ms=quiet_ms, now_ms=now_ms)
+            if until_ms is not None:
+                found.append((run, until_ms))
+        return found
+
+    def park(self, run: Run) -> bool:
+        """Drop a run whose row says that it is parked, unless it has changed since; tell which."""
+        if self.in_flight.get(run.run_id) is not run:
+            return False
+        del self.in_flight[run.run_id]
+        self._let_go(run.run_id, run)
+        self.marked.discard(run.run_id)
+        self.forgotten_ms = max(self.forgotten_ms, run.accepted_at_ms)
+        return True
+
+    def _let_go(self, run_id: str, run: Run | None) -> int:
+        size_bytes = self._sizes.pop(run_id, 0)
+        if run is not None:  # else it ended as it began
+            self._count(run.tenant, runs=-1, events_bytes=-size_bytes, values_bytes=-run.size_bytes)
+        self._seen.pop(run_id, None)
+        return size_bytes
+
+    def _count(
+        self, tenant: str, *, runs: int = 0, events_bytes: int = 0, values_bytes: int = 0
+    ) -> None:
+        self._in_flight_bytes += events_bytes
+        self._values_bytes += values_bytes
+        held = self.by_tenant.setdefault(tenant, Held())
+        held.runs += runs
+        held.events_bytes += events_bytes
+        held.values_bytes += values_bytes
+        if not held.runs:
+            del self.by_tenant[tenant]

@@ -1,0 +1,243 @@
+"""Telling everybody who waits for the end of a run: events, callers, parent runs.
+
+An end is told after its commit, at least once: what the world may not have heard of (`untold.py`) is
+told again by the partition's next owner and when the server comes back. Streams drop the repeats.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import structlog
+
+from hocket.coordinator.core.run.aborting import reason_of
+from hocket.coordinator.core.run.ending import finished_of, rejected_of
+from hocket.coordinator.core.run.notification_watermark import Told, Untold
+from hocket.coordinator.core.run.state import Run, RunStatus
+from hocket.coordinator.core.time.critical_path import timing_of
+from hocket.coordinator.storage.store import Store
+from hocket.kit.nats.bus import Bus, PubAck
+from hocket.kit.nats.cloudevents import event_headers
+from hocket.kit.process.clock import monotonic_ms, now_ms
+from hocket.schemas import ids, subjects
+from hocket.schemas.capabilities import Capabilities, id_of
+from hocket.schemas.errors import PayloadTooLarge
+from hocket.schemas.messages import (
+    AttemptFinished,
+    RunFinished,
+    RunParent,
+    Spend,
+    TaskRejected,
+    encoded,
+)
+
+PAUSE_S = 0.2
+EVENT_SOURCE = "hocket/coordinator"
+
+log = structlog.get_logger(__name__)
+
+
+class Ends:
+    """Tells the ends of one partition's runs, in one tenure. `told` is what the former owner kept;
+    `keep` writes what is to be kept instead, and returns when it is written."""
+
+    def __init__(
+        self,
+        number: int,
+        *,
+        bus: Bus,
+        store: Store,
+        told: Told,
+        keep: Callable[[Told], Awaitable[None]],
+        capabilities: Capabilities | None = None,
+    ) -> None:
+        self._number = number
+        self._bus = bus
+        self._store = store
+        self._keep = keep
+        self._capabilities = capabilities
+        self._untold = Untold(_seen_here(told))
+        self._all_told = asyncio.Event()
+        self._retelling: asyncio.Task[None] | None = None
+        self._losses = bus.losses
+        """How often the connection had been lost when all was told that may have been lost with it."""
+
+    def decided(self, run_id: str, finished_at_ms: float) -> None:
+        """A run's end waits for its commit, after which `committed` is to be called."""
+        self._untold.decided(run_id, finished_at_ms)
+
+    def committed(self, run: Run, finished: RunFinished) -> None:
+        """Tell an end that Postgres has now."""
+        try:
+            self.tell(run, finished)
+        finally:  # one that cannot be told holds back no other
+            self._told(run.run_id, lasting=True)  # Postgres loses nothing
+
+    def tell(self, run: Run, finished: RunFinished) -> None:
+        """Tell everybody of a run's end."""
+        if run.status is RunStatus.REJECTED:
+            told = [self._rejection(run)]
+        else:
+            told = self._finish(run, finished)
+        self._untold.ended(run.run_id, finished.finished_at_ms, len(told))
+        for post in told:
+            post.add_done_callback(partial(self._post_ended, run.run_id))
+
+    def answer_again(self, run: Run) -> None:
+        """Answer a repeated task. The public fact is posted again only where it may not be in its
+        stream: that drops repeats for five minutes, and a rewound log has the tasks of a whole day."""
+        finished = finished_of(run)
+        if run.status is RunStatus.REJECTED or not self._untold.has_told(
+            run.run_id, finished.finished_at_ms
+        ):
+            self.tell(run, finished)
+            return
+        try:
+            self._answer(run, encoded(finished))
+        except PayloadTooLarge:
+            self._answer(run, encoded(finished.model_copy(update={"output": None})))
+
+    def tell_parent(self, parent: RunParent, result: AttemptFinished) -> "asyncio.Future[PubAck]":
+        """Tell a step of another run how its sub-run ended."""
+        attempt_id = ids.attempt_id(parent.run_id, parent.step, parent.attempt)
+        msg_id = ids.result_id(attempt_id, parent.dispatched_at_ms)
+        msg_id = ids.capable(msg_id, parent.capability)
+        subject = subjects.log(parent.partition, AttemptFinished.kind)
+        try:
+            return self._bus.post(subject, encoded(result), msg_id=msg_id)
+        except PayloadTooLarge as error:
+            refused = result.model_copy(update={"output": None, "error": error.info()})
+            return self._bus.post(subject, encoded(refused), msg_id=msg_id)
+
+    def retell(self) -> None:
+        """Tell the ends of the last seconds again: the server came back and may have lost them."""
+        self.stop()
+        self._losses = self._bus.losses
+        self._retelling = asyncio.create_task(self._retell())
+
+    async def all_told(self) -> None:
+        """Wait until a stream has every end that is committed."""
+        self._all_told.clear()
+        if self._untold:
+            await self._all_told.wait()
+
+    def news(self, applied_ms: float) -> Told | None:
+        """Return what is to be kept of what was told, where that is news; up to `applied_ms` the log is
+        applied."""
+        retold = self._retelling is None or self._retelling.done()
+        if not retold or self._bus.losses != self._losses:
+            return None  # the server may have lost what it acknowledged last
+        news = self._untold.news(min(now_ms(), applied_ms), monotonic_ms())
+        return None if news is None else _by_the_clock(news)
+
+    def stop(self) -> None:
+        """Tell nothing again any more."""
+        if self._retelling is not None:
+            self._retelling.cancel()
+
+    async def _retell(self) -> None:
+        if self._untold.marked:
+            # before what was lost is stored anew: the next owner must not go by the mark
+            await self._keep(Told(self._untold.kept_ms))
+            self._untold.unmarked()
+        while True:
+            try:
+                ended = await self._store.ended_since(self._number, self._untold.kept_ms)
+                break
+            except Exception as error:  # Postgres is away, or refuses everything: it passes
+                log.warning("ends_not_retold", partition=self._number, reason=reason_of(error))
+                await asyncio.sleep(PAUSE_S)
+        for run in ended:
+            finished = finished_of(run)
+            if not self._untold.has_told(run.run_id, finished.finished_at_ms):
+                await self._bus.room()
+                try:
+                    self.tell(run, finished)
+                except Exception:  # the others' are told all the same
+                    log.exception("end_not_told", run_id=run.run_id)
+
+    def _finish(self, run: Run, finished: RunFinished) -> "list[asyncio.Future[PubAck]]":
+        payload = encoded(finished)
+        headers = event_headers(
+            "hocket.run.finished",
+            EVENT_SOURCE,
+            f"{run.run_id}:end",
+            subject=run.run_id,
+            time_ms=finished.finished_at_ms,
+            traceparent=run.traceparent,
+        )
+        subject = subjects.event(run.tenant, run.pipeline, RunFinished.kind)
+        msg_id = id_of(self._capabilities, f"{run.run_id}:end")
+        try:
+            told = [self._bus.post(subject, payload, msg_id=msg_id, headers=headers)]
+        except PayloadTooLarge:
+            payload = encoded(finished.model_copy(update={"output": None}))
+            told = [self._bus.post(subject, payload, msg_id=msg_id, headers=headers)]
+        return told + self._answer(run, payload)
+
+    def _answer(self, run: Run, payload: bytes) -> "list[asyncio.Future[PubAck]]":
+        if run.reply_to is not None:
+            self._bus.tell(run.reply_to, payload)
+        if run.parent is None:
+            return []
+        result = result_for(
+            run.parent,
+            output=run.output,
+            error=run.error,
+            spend=Spend(cost_usd=run.spent_usd),
+            timing=timing_of(run.critical_path),
+            degraded=run.status is RunStatus.DEGRADED,
+            dispatched_at_ms=run.parent.dispatched_at_ms,
+            input_digest=ids.input_digest(run.input),
+        )
+        return [self.tell_parent(run.parent, result)]
+
+    def _rejection(self, run: Run) -> "asyncio.Future[PubAck]":
+        payload = encoded(rejected_of(run))
+        identity = f"{run.run_id}:rejected:{run.finished_at_ms}"
+        headers = event_headers(
+            "hocket.task.rejected", EVENT_SOURCE, identity, traceparent=run.traceparent
+        )
+        subject = subjects.event(run.tenant, run.pipeline, TaskRejected.kind)
+        if run.reply_to is not None:
+            self._bus.tell(run.reply_to, payload)
+        msg_id = id_of(self._capabilities, identity)
+        return self._bus.post(subject, payload, msg_id=msg_id, headers=headers)
+
+    def _post_ended(self, run_id: str, told: "asyncio.Future[PubAck]") -> None:
+        lasting = False
+        if not told.cancelled() and told.exception() is None:
+            acknowledged = told.result()
+            lasting = acknowledged.duplicate and not acknowledged.repeated
+        self._told(run_id, lasting=lasting)
+
+    def _told(self, run_id: str, *, lasting: bool) -> None:
+        self._untold.told(run_id, monotonic_ms(), lasting=lasting)
+        if not self._untold:
+            self._all_told.set()
+
+
+def _by_the_clock(told: Told) -> Told:
+    """Return what is kept, with the time of its mark by the clock that coordinators share (epoch ms)."""
+    if not told.acked_ms:
+        return told
+    return replace(told, acked_at_ms=now_ms() - (monotonic_ms() - told.acked_at_ms))
+
+
+def _seen_here(told: Told) -> Told:
+    """Return what a former owner kept, with the time of its mark by our own clock (monotonic)."""
+    return replace(told, acked_at_ms=monotonic_ms() - (now_ms() - told.acked_at_ms))
+
+
+def result_for(parent: RunParent, **end: Any) -> AttemptFinished:
+    """Return what the end of a sub-run is to the step that began it."""
+    return AttemptFinished(
+        run_id=parent.run_id,
+        step=parent.step,
+        attempt=parent.attempt,
+        worker="sub-run",
+        capability=parent.capability,
+        **{"dispatched_at_ms": parent.dispatched_at_ms, **end},
+    )

@@ -1,0 +1,1 @@
+"""What the coordinator reads from and writes to Postgres."""

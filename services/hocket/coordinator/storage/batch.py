@@ -1,0 +1,122 @@
+"""What one commit writes, its groups by run, and its statements by size."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from hocket.coordinator.core.rows.records import RUN_COLUMNS, STEP_COLUMNS, Row
+from hocket.coordinator.core.run.notification_watermark import Told
+
+MAX_STATEMENT_CHARS = 16 * 1024 * 1024
+"""Rows of more go in several statements of one transaction; Postgres takes 1 GB in one."""
+
+ROW_CHARS = 1_000
+"""What the other columns of a row are taken for."""
+_RUN_INPUT, _RUN_OUTPUT = (list(RUN_COLUMNS).index(name) for name in ("input", "output"))
+_STEP_INPUT, _STEP_OUTPUT = (list(STEP_COLUMNS).index(name) for name in ("input", "output"))
+
+Key = str | tuple[int, str, str]
+"""A run, or a partition's expectations of a pipeline (partition, tenant, pipeline)."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one commit writes. `offsets`: partition -> (epoch, applied_seq, applied_msg_id); `numbers`:
+    partition -> which of its epoch's batches this is; `told`: partition -> up to when the ends of its
+    runs were told, where that is news."""
+
+    offsets: dict[int, tuple[int, int, str]] = field(default_factory=dict)
+    numbers: dict[int, int] = field(default_factory=dict)
+    told: dict[int, Told] = field(default_factory=dict)
+    runs: list[Row] = field(default_factory=list)
+    steps: list[Row] = field(default_factory=list)
+    attempts: list[Row] = field(default_factory=list)
+    outlooks: list[Row] = field(default_factory=list)
+    """(partition, tenant, pipeline, path, weight, mean_ms, variance), each key once."""
+    closed: list[str] = field(default_factory=list)
+    """Runs of which no step stays open, whatever was written of it before."""
+    size_chars: int = 0
+    """About how long its rows are."""
+
+    def bare(self) -> "Batch":
+        """Return what it writes without any row: offsets, and what goes with them."""
+        return Batch(self.offsets, self.numbers, self.told)
+
+    def add(self, other: "Batch") -> None:
+        """Take in the rows of another one."""
+        self.runs += other.runs
+        self.steps += other.steps
+        self.attempts += other.attempts
+        self.outlooks += other.outlooks
+        self.closed += other.closed
+        self.size_chars += other.size_chars
+
+
+def groups_of(batch: Batch) -> dict[Key, Batch]:
+    """Return the rows of a batch by what they are about, in its order."""
+    groups: dict[Key, Batch] = {}
+
+    def of(key: Key) -> Batch:
+        return groups.setdefault(key, batch.bare())
+
+    for row in batch.runs:
+        of(row[0]).runs.append(row)
+    for row in batch.steps:
+        of(row[0]).steps.append(row)
+    for row in batch.attempts:
+        of(row[0]).attempts.append(row)
+    for row in batch.outlooks:
+        of((row[0], row[1], row[2])).outlooks.append(row)
+    for run_id in batch.closed:
+        of(run_id).closed.append(run_id)
+    for group in groups.values():
+        group.size_chars = sum(map(row_chars, _rows(group)))
+    return groups
+
+
+def joined(batch: Batch, groups: Iterable[Batch]) -> Batch:
+    """Return a batch of the same offsets with the rows of some groups."""
+    part = batch.bare()
+    for group in groups:
+        part.add(group)
+    return part
+
+
+def parts_of(batch: Batch, max_chars: int = MAX_STATEMENT_CHARS) -> Iterator[Batch]:
+    """Return parts of a batch that are written one after the other in one transaction: runs before
+    their steps, each within the limit, or of a single row."""
+    if batch.size_chars <= max_chars:
+        yield batch
+        return
+    part = batch.bare()
+    part.outlooks = batch.outlooks
+    for kind in ("runs", "steps", "attempts"):
+        for row in getattr(batch, kind):
+            chars = row_chars(row)
+            if part.size_chars and part.size_chars + chars > max_chars:
+                yield part
+                part = batch.bare()
+            getattr(part, kind).append(row)
+            part.size_chars += chars
+    part.closed = batch.closed
+    yield part
+
+
+def batch_chars(batch: Batch) -> int:
+    """Return about how long the rows of a batch are: their inputs and outputs."""
+    chars = ROW_CHARS * (len(batch.runs) + len(batch.steps) + len(batch.attempts))
+    for row in batch.runs:
+        chars += len(row[_RUN_INPUT]) + len(row[_RUN_OUTPUT] or "")
+    for row in batch.steps:
+        chars += len(row[_STEP_INPUT] or "") + len(row[_STEP_OUTPUT] or "")
+    return chars
+
+
+def row_chars(row: Row) -> int:
+    """Return how long the texts of a row are in sum."""
+    return sum(len(value) for value in row if isinstance(value, str))
+
+
+def _rows(batch: Batch) -> Iterator[Row]:
+    yield from batch.runs
+    yield from batch.steps
+    yield from batch.attempts

@@ -1,0 +1,190 @@
+"""What partitions decided that is not written yet, and the batch that is made of it.
+
+Of a run that Postgres refuses less and less is written (`Kept`), until it is taken.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Protocol, TypeVar
+
+import structlog
+
+from hocket.coordinator.core.rows.records import Row, attempt_row, run_row, step_row
+from hocket.coordinator.core.rows.remains import bare_attempt_row, bare_run_row, bare_step_row
+from hocket.coordinator.core.run.aborting import reason_of
+from hocket.coordinator.core.run.commands import RecordAttempt
+from hocket.coordinator.core.run.notification_watermark import Told
+from hocket.coordinator.core.run.state import Run
+from hocket.coordinator.core.time.deadlines import Estimate
+from hocket.coordinator.storage.batch import Batch, batch_chars
+
+log = structlog.get_logger(__name__)
+
+
+class Kept(IntEnum):
+    """How much of a run's rows is written that Postgres refused."""
+
+    BARE = 1
+    """Names, states, times and the error."""
+    BAREST = 2
+    """The run's own row only, without input, caller and key."""
+    NOTHING = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a run ended whose rows are refused: its last state, the steps that this changed, and what
+    follows the commit."""
+
+    run: Run
+    changed: tuple[str, ...]
+    follows: Callable[[], None]
+
+
+Refused = Callable[[Run, Exception, bool], Ended | None]
+"""Ends a run whose rows are refused; None where its end is written already and only what came late is
+refused (the flag)."""
+
+
+@dataclass(slots=True)
+class Dirty:
+    run: Run
+    steps: dict[str, None] = field(default_factory=dict)
+    run_changed: bool = False
+    first: bool = False
+    """Its row is not in Postgres yet, as far as we know."""
+    parked_until_ms: float | None = None
+    closes: bool = False
+    """What Postgres has of its steps is ended with it."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """What the next commit writes of a partition, up to which message of its log, and what follows."""
+
+    seq: int
+    msg_id: str
+    number: int = 0
+    """Which batch of its tenure it goes with."""
+    dirty: dict[str, Dirty] = field(default_factory=dict)
+    attempts: dict[tuple[str, str, int, str], tuple[str, RecordAttempt]] = field(
+        default_factory=dict
+    )
+    told: Told | None = None
+    outlooks: dict[tuple[str, str, str], Estimate] = field(default_factory=dict)
+    after: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
+    """With the run that it is about, where it is only to be done if that run is written as it is."""
+    aside: dict[str, Kept] = field(default_factory=dict)
+    """Runs that Postgres refuses, and how much of them is written all the same."""
+    events: int = 0
+    size_bytes: int = 0
+
+    def forget(self, run_id: str) -> None:
+        """Drop what would be written of a run, and what would follow."""
+        self.dirty.pop(run_id, None)
+        self.attempts = {key: kept for key, kept in self.attempts.items() if key[0] != run_id}
+        self.after = [one for one in self.after if one[0] != run_id]
+
+
+class Holder(Protocol):
+    """Whose it is: a partition under one epoch."""
+
+    partition: int
+    epoch: int
+
+
+H = TypeVar("H", bound=Holder)
+
+
+def batch_of(
+    parts: Mapping[H, Pending],
+) -> tuple[Batch, list[tuple[H, str, Exception]]]:
+    """Return the batch, and the runs that cannot even be made rows of, each with the reason."""
+    batch = Batch()
+    unmade: list[tuple[H, str, Exception]] = []
+    for tenure, part in parts.items():
+        number = tenure.partition
+        batch.offsets[number] = (tenure.epoch, part.seq, part.msg_id)
+        batch.numbers[number] = part.number
+        if part.told is not None:
+            batch.told[number] = part.told
+        attempts: dict[str, list[RecordAttempt]] = {}
+        for run_id, attempt in part.attempts.values():
+            attempts.setdefault(run_id, []).append(attempt)
+        for run_id, dirty in part.dirty.items():
+            kept = part.aside.get(run_id)
+            if kept is not None:
+                _add_remains(batch, dirty, kept, attempts.get(run_id, ()))
+                continue
+            try:
+                runs, steps, tried = _rows_of(dirty, attempts.get(run_id, ()))
+            except Exception as error:
+                unmade.append((tenure, run_id, error))
+                continue
+            batch.runs += runs
+            batch.steps += steps
+            batch.attempts += tried
+            if dirty.closes:
+                batch.closed.append(run_id)
+        batch.outlooks += [
+            (number, *key, estimate.weight, estimate.mean_ms, estimate.variance)
+            for key, estimate in part.outlooks.items()
+        ]
+    batch.size_chars = batch_chars(batch)
+    return batch, unmade
+
+
+def _rows_of(
+    dirty: Dirty, attempts: Collection[RecordAttempt]
+) -> tuple[list[Row], list[Row], list[Row]]:
+    run, run_id = dirty.run, dirty.run.run_id
+    runs = []
+    if dirty.run_changed:
+        runs.append(run_row(run, first=dirty.first, parked_until_ms=dirty.parked_until_ms))
+    return (
+        runs,
+        [step_row(run_id, run.steps[key]) for key in dirty.steps],
+        [attempt_row(run_id, attempt) for attempt in attempts],
+    )
+
+
+def _add_remains(
+    batch: Batch, dirty: Dirty, kept: Kept, attempts: Collection[RecordAttempt]
+) -> None:
+    """Add what is kept of a run that is refused; what cannot even be made of it is left out."""
+    for less in Kept:
+        if kept <= less < Kept.NOTHING:
+            try:
+                runs, steps, tried = _remains_of(dirty, less, attempts)
+            except Exception as error:
+                log.error("run_not_kept", run_id=dirty.run.run_id, reason=reason_of(error))
+                continue
+            batch.runs += runs
+            batch.steps += steps
+            batch.attempts += tried
+            batch.closed.append(dirty.run.run_id)
+            return
+
+
+def _remains_of(
+    dirty: Dirty, kept: Kept, attempts: Collection[RecordAttempt]
+) -> tuple[list[Row], list[Row], list[Row]]:
+    run, run_id = dirty.run, dirty.run.run_id
+    barest = kept is Kept.BAREST
+    row = bare_run_row(run, first=dirty.first, barest=barest)
+    if barest:
+        return [row], [], []
+    return (
+        [row],
+        [bare_step_row(run_id, run.steps[key]) for key in dirty.steps],
+        [bare_attempt_row(run_id, attempt) for attempt in attempts],
+    )
+
+
+def drop_outlook(part: Pending, tenant: str, pipeline: str, error: Exception) -> None:
+    """Leave out what a partition expects of a pipeline: it is measured again."""
+    log.error("outlook_refused", tenant=tenant, pipeline=pipeline, reason=reason_of(error))
+    part.outlooks = {
+        key: estimate for key, estimate in part.outlooks.items() if key[:2] != (tenant, pipeline)
+    }

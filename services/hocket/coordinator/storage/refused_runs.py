@@ -1,0 +1,51 @@
+"""Which runs make Postgres refuse a batch: found by writing parts of it and taking them back.
+
+Nothing of this happens while batches are taken. A refused one is tried without any row first, to tell
+a fault of the database from one of a row; then it is halved until the rows of single runs are left.
+"""
+
+from dataclasses import dataclass, field
+
+from hocket.coordinator.storage.batch import Batch, Key, groups_of, joined
+from hocket.coordinator.storage.failures import is_refusal
+from hocket.coordinator.storage.store import PartitionLost, Store
+
+
+@dataclass(slots=True)
+class Refusals:
+    """What of a batch is refused, with what Postgres says. Without any, the batch is refused as a whole,
+    for `whole` where it is so even without its rows."""
+
+    by_key: dict[Key, Exception] = field(default_factory=dict)
+    whole: Exception | None = None
+
+
+async def find_refusals(store: Store, batch: Batch) -> Refusals:
+    """Find what of a batch is refused; raise what is of the database, or of another owner."""
+    groups = groups_of(batch)
+    whole = await _refusal(store, batch.bare())
+    found = Refusals(whole=whole)
+    pending = [] if whole is not None or not groups else [list(groups)]
+    while pending:
+        keys = pending.pop()
+        error = await _refusal(store, joined(batch, [groups[key] for key in keys]))
+        if error is None:
+            continue
+        if len(keys) == 1:
+            found.by_key[keys[0]] = error
+        else:
+            half = len(keys) // 2
+            pending += [keys[half:], keys[:half]]
+    return found
+
+
+async def _refusal(store: Store, batch: Batch) -> Exception | None:
+    try:
+        await store.rehearse(batch)
+    except PartitionLost:
+        raise
+    except Exception as error:
+        if not is_refusal(error):
+            raise
+        return error
+    return None

@@ -1,0 +1,61 @@
+"""The runs that others repeat, as Postgres holds them: a run that has ended never changes, so what is
+read here is the same at every reading."""
+
+import structlog
+
+from hocket.coordinator.core.reuse.repeats import Reuse, reuse_of
+from hocket.coordinator.core.rows.records import restore
+from hocket.coordinator.core.run.aborting import RunNotRestorable, reason_of
+from hocket.coordinator.core.run.state import Run
+from hocket.coordinator.storage.pipeline_catalog import Catalog
+from hocket.coordinator.storage.store import Store
+from hocket.schemas.errors import HocketError, RunUnknown
+from hocket.schemas.messages import RunOrigin
+from hocket.schemas.pipeline.plan import Plan
+from hocket.schemas.repeats import StepPlace
+
+log = structlog.get_logger(__name__)
+
+
+class Origins:
+    """Reads origin runs for intake, which checks them, and for partitions, which take over from
+    them."""
+
+    def __init__(self, store: Store, catalog: Catalog) -> None:
+        self._store = store
+        self._catalog = catalog
+
+    async def run(self, tenant: str, asked: RunOrigin) -> Run:
+        """Return the origin's own row, or raise RunUnknown."""
+        found = await self._store.stored(asked.run_id)
+        if found is None or found[0].tenant != tenant:
+            raise RunUnknown(run_id=asked.run_id)
+        if isinstance(found[1], Exception):
+            raise RunNotRestorable(run_id=asked.run_id, reason=reason_of(found[1]))
+        return found[0]
+
+    async def place(self, asked: RunOrigin) -> StepPlace | None:
+        """Return where the step stands that a re-run begins with, if it names one that there is."""
+        if asked.from_step is None:
+            return None
+        return await self._store.place(asked.run_id, asked.from_step)
+
+    async def reuse(self, tenant: str, asked: RunOrigin | None, plan: Plan) -> Reuse | None:
+        """Return what a run of a plan takes over: nothing where the origin is missing or has no end yet
+        (a sub-run's may), or where this release cannot read its pipeline any more."""
+        if asked is None:
+            return None
+        found = await self._store.stored(asked.run_id)
+        if found is None:
+            return None
+        run, steps = found
+        if run.tenant != tenant or not run.ended:
+            return None
+        try:
+            if isinstance(steps, Exception):
+                raise RunNotRestorable(run_id=run.run_id, reason=reason_of(steps))
+            entry = await self._catalog.entry(run.tenant, run.pipeline, run.version)
+            return reuse_of(restore(run, steps, entry.plan), entry.plan, plan, asked)
+        except HocketError as error:
+            log.warning("origin_not_read", run_id=run.run_id, code=error.code, reason=str(error))
+            return None

@@ -1,0 +1,182 @@
+"""The step cache of a coordinator: what its partitions ask, fill and release, in batches to Postgres;
+the answers go to the logs of the runs that asked, wherever their partitions are owned.
+
+States: idle, working (a batch at a time: outputs first, then releases, then questions), waiting
+(Postgres is away: the batch is kept and tried again). A step asks again by itself, so that questions
+are bounded by the steps in flight; of outputs and releases beyond MAX_PENDING the oldest are dropped,
+and those who wait for them compute. Expired entries are swept every SWEEP_S.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import structlog
+from pydantic_core import from_json, to_json
+
+from hocket.coordinator.core.run.aborting import reason_of
+from hocket.coordinator.core.run.commands import FillCache, LookUpCache, ReleaseCache
+from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.coordinator.partition.log_posts import LogPosts
+from hocket.coordinator.storage.cache_store import Answer, CacheStore, Filling
+from hocket.coordinator.storage.committer import AWAY
+from hocket.kit.nats.bus import Bus
+from hocket.schemas import ids
+from hocket.schemas.capabilities import Capabilities
+from hocket.schemas.errors import PayloadTooLarge
+from hocket.schemas.messages import CacheAnswered
+
+MAX_BATCH = 200
+"""Questions, outputs or releases in one transaction."""
+MAX_PENDING = 10_000
+SWEEP_S = 60.0
+SWEEP_ROWS = 1_000
+PAUSE_S = 0.5
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+_Who = tuple[str, str]
+
+
+class StepCache:
+    """See the module."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        store: CacheStore,
+        metrics: CoordinatorMetrics,
+        *,
+        partitions: int,
+        capabilities: Capabilities | None = None,
+    ) -> None:
+        self._posting = LogPosts(bus, capabilities)
+        self._bus = bus
+        self._store = store
+        self._metrics = metrics
+        self._partitions = partitions
+        self._asks: dict[_Who, LookUpCache] = {}
+        self._fills: dict[str, FillCache] = {}
+        self._releases: dict[_Who, ReleaseCache] = {}
+        self._some = asyncio.Event()
+
+    def look_up(self, ask: LookUpCache) -> None:
+        """Ask for a step's output; asking again before the answer is the same question."""
+        self._asks[ask.run_id, ask.step] = ask
+        self._some.set()
+
+    def fill(self, fill: FillCache) -> None:
+        """Keep a step's output and answer those who wait for it."""
+        self._asks.pop((fill.run_id, fill.step), None)
+        self._fills[fill.key] = fill
+        if len(self._fills) > MAX_PENDING:
+            self._fills.pop(next(iter(self._fills)))
+        self._some.set()
+
+    def release(self, release: ReleaseCache) -> None:
+        """Forget that a step asked or computes."""
+        who = (release.run_id, release.step)
+        self._asks.pop(who, None)
+        self._releases[who] = release
+        if len(self._releases) > MAX_PENDING:
+            self._releases.pop(next(iter(self._releases)))
+        self._some.set()
+
+    async def run(self) -> None:
+        """Work for ever; cancel to stop."""
+        sweeping = asyncio.create_task(self._sweep())
+        try:
+            while True:
+                await self._some.wait()
+                self._some.clear()
+                await self._work()
+        finally:
+            sweeping.cancel()
+
+    async def _work(self) -> None:
+        """Do what is pending, a batch of each kind. Of one that fails for a reason of its own each is
+        done by itself; what fails then is given up, for those concerned ask again."""
+        await self._surely(self._fill, _first(self._fills))
+        await self._surely(self._release, _first(self._releases))
+        await self._surely(self._ask, _first(self._asks))
+        if self._asks or self._fills or self._releases:
+            self._some.set()
+
+    async def _surely(self, work: Callable[[list[Any]], Awaitable[None]], items: list[Any]) -> None:
+        pending = [items] if items else []
+        while pending:
+            batch = pending.pop(0)
+            try:
+                await work(batch)
+            except AWAY as error:
+                log.warning("cache_waits", reason=reason_of(error))
+                await asyncio.sleep(PAUSE_S)
+                pending.insert(0, batch)
+            except Exception as error:
+                if len(batch) > 1:
+                    pending += [[item] for item in batch]
+                else:
+                    log.error("cache_failed", run_id=batch[0].run_id, reason=reason_of(error))
+
+    async def _fill(self, fills: list[FillCache]) -> None:
+        await self._tell(await self._store.fill([_filling(fill) for fill in fills]))
+
+    async def _release(self, releases: list[ReleaseCache]) -> None:
+        await self._tell(await self._store.release(releases))
+
+    async def _ask(self, asks: list[LookUpCache]) -> None:
+        answers = await self._store.look_up(asks)
+        self._metrics.cache("wait", len(asks) - len(answers))
+        await self._tell(answers)
+
+    async def _tell(self, answers: Sequence[Answer]) -> None:
+        for answer in answers:
+            hit = answer.output is not None
+            self._metrics.cache("hit" if hit else "compute", 1)
+            event = CacheAnswered(
+                run_id=answer.run_id,
+                step=answer.step,
+                key=answer.key,
+                hit=hit,
+                output=from_json(answer.output) if answer.output is not None else None,
+                computed_by_run=answer.computed_by_run,
+                computed_by_step=answer.computed_by_step,
+                saved_usd=answer.cost_usd,
+            )
+            await self._post(event)
+
+    async def _post(self, event: CacheAnswered) -> None:
+        partition = ids.partition_of(event.run_id, self._partitions)
+        await self._bus.room()
+        try:
+            self._posting.post(partition, event.kind, event.model_dump_json().encode())
+        except PayloadTooLarge:
+            # cannot be served by message: whoever asked computes
+            turn = CacheAnswered(run_id=event.run_id, step=event.step, key=event.key, hit=False)
+            self._posting.post(partition, turn.kind, turn.model_dump_json().encode())
+
+    async def _sweep(self) -> None:
+        while True:
+            try:
+                swept = await self._store.sweep(SWEEP_ROWS)
+            except Exception as error:  # it is tried again
+                log.warning("cache_not_swept", reason=reason_of(error))
+                swept = 0
+            await asyncio.sleep(0 if swept == SWEEP_ROWS else SWEEP_S)
+
+
+def _first(pending: dict[Any, T]) -> list[T]:
+    """Take the oldest MAX_BATCH of what is pending."""
+    return [pending.pop(key) for key in list(pending)[:MAX_BATCH]]
+
+
+def _filling(fill: FillCache) -> Filling:
+    return Filling(
+        key=fill.key,
+        tenant=fill.tenant,
+        run_id=fill.run_id,
+        step=fill.step,
+        ttl_ms=fill.ttl_ms,
+        output=to_json(fill.output, inf_nan_mode="null").decode(),
+        cost_usd=fill.cost_usd,
+    )

@@ -1,0 +1,357 @@
+"""What the coordinator reads from and writes to Postgres. One statement commits a batch: state, offsets
+and the fence together, or nothing."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+
+from hocket.coordinator.core.rows.records import (
+    ATTEMPT_COLUMNS,
+    RUN_COLUMNS,
+    STEP_COLUMNS,
+    Row,
+)
+from hocket.coordinator.core.rows.remains import StoredRun, readable, steps_of
+from hocket.coordinator.core.run.notification_watermark import NOTHING, Told
+from hocket.coordinator.core.run.state import Run
+from hocket.coordinator.core.time.deadlines import Estimate
+from hocket.coordinator.core.time.forecasts import KeptEstimate
+from hocket.coordinator.storage.batch import MAX_STATEMENT_CHARS, parts_of
+from hocket.coordinator.storage.batch import Batch as Batch
+from hocket.schemas.errors import HocketError
+from hocket.schemas.repeats import StepPlace
+
+COMMIT_TIMEOUT_S = 30.0
+MAX_KEYS = 1_000
+"""Idempotency keys looked up in one query."""
+MAX_RUNS_READ = 500
+"""Runs whose steps are read in one query."""
+
+
+class PartitionLost(HocketError):
+    """Another coordinator owns the partition now (epoch {epoch} of partition {partition} is over)."""
+
+    code = "partition_lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """How far the log of a partition is applied, the id of the message there, and up to when the ends
+    of its runs were told; a mark is there only where the owner before this one kept it."""
+
+    epoch: int
+    applied_seq: int
+    applied_msg_id: str
+    told: Told = NOTHING
+
+
+class Store:
+    """See the module."""
+
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._pool = pool
+
+    async def own(self, partition: int, owner: str) -> Offset:
+        """Take a partition: from now on every commit with an older epoch is refused."""
+        row = await self._pool.fetchrow(_OWN, partition, owner)
+        mark = (row["acked_ms"], row["acked_at_ms"]) if row["marked"] else ()
+        told = Told(row["told_ms"], *mark)
+        return Offset(row["epoch"], row["applied_seq"], row["applied_msg_id"], told)
+
+    async def commit(self, batch: Batch, max_chars: int = MAX_STATEMENT_CHARS) -> None:
+        """Write a batch, or raise PartitionLost for the first partition that has another owner now and
+        write nothing. The same batch may be written again; after a later one it is refused. More than
+        `max_chars` are written by several statements of one transaction."""
+        fences = _fences(batch)
+        parts = list(parts_of(batch, max_chars))
+        try:
+            if len(parts) == 1 and not batch.closed:
+                statement, arguments = _statement(fences, batch)
+                await self._pool.fetchval(statement, *arguments, timeout=COMMIT_TIMEOUT_S)
+            else:
+                async with self._pool.acquire() as connection, connection.transaction():
+                    await _write(connection, fences, parts)
+        except asyncpg.DivisionByZeroError:
+            raise await self._lost(fences) from None
+
+    async def rehearse(self, batch: Batch) -> None:
+        """Write a batch and take it back; raise what `commit` would."""
+        fences = _fences(batch)
+        try:
+            async with self._pool.acquire() as connection:
+                transaction = connection.transaction()
+                await transaction.start()
+                try:
+                    await _write(connection, fences, parts_of(batch))
+                finally:
+                    await transaction.rollback()
+        except asyncpg.DivisionByZeroError:
+            raise await self._lost(fences) from None
+
+    async def _lost(self, fences: list[Row]) -> PartitionLost:
+        lost = await self._pool.fetchrow(_LOST, *_columns(fences, FENCE_WIDTH)[:2])
+        assert lost is not None, "epochs never go back, and nobody waits for a batch that is late"
+        return PartitionLost(partition=lost["partition"], epoch=lost["epoch"])
+
+    async def in_flight(self, partition: int) -> list[StoredRun]:
+        """Return the runs of a partition that have not ended and are not parked, with their steps."""
+        runs = [readable(row) for row in await self._pool.fetch(_IN_FLIGHT, partition)]
+        rows: dict[str, list[Any]] = {run.run_id: [] for run, _ in runs}
+        run_ids = list(rows)
+        for first in range(0, len(run_ids), MAX_RUNS_READ):
+            for row in await self._pool.fetch(_STEPS, run_ids[first : first + MAX_RUNS_READ]):
+                rows[row["run_id"]].append(row)
+        return [(run, fault or steps_of(rows[run.run_id])) for run, fault in runs]
+
+    async def stored(self, run_id: str) -> StoredRun | None:
+        """Return a run with its steps, if there is one."""
+        row = await self._pool.fetchrow(_KNOWN, [run_id])
+        if row is None:
+            return None
+        run, fault = readable(row)
+        return run, fault or steps_of(await self._pool.fetch(_STEPS, [run_id]))
+
+    async def parked(self, partition: int, until_ms: float, limit: int) -> list[tuple[str, float]]:
+        """Return the parked runs of a partition that want to be woken by a time (epoch ms), and when,
+        the first ones first."""
+        rows = await self._pool.fetch(_PARKED, partition, until_ms, limit)
+        return [(row["run_id"], row["parked_until"]) for row in rows]
+
+    async def ended_since(self, partition: int, since_ms: float) -> list[Run]:
+        """Return the runs of a partition that ended at a time (epoch ms) or later, without steps."""
+        rows = await self._pool.fetch(_ENDED, partition, since_ms)
+        return [readable(row)[0] for row in rows]
+
+    async def known(self, run_ids: Sequence[str]) -> dict[str, Run]:
+        """Return those of the runs that are in Postgres, without their steps."""
+        rows = await self._pool.fetch(_KNOWN, list(run_ids))
+        return {row["run_id"]: readable(row)[0] for row in rows}
+
+    async def place(self, run_id: str, step: str) -> StepPlace | None:
+        """Return where a step of a run stands, if there is one of that name."""
+        row = await self._pool.fetchrow(_PLACE, run_id, step)
+        return None if row is None else StepPlace(**dict(row))
+
+    async def spec(self, tenant: str, pipeline: str, version: int | None) -> tuple[int, str] | None:
+        """Return version and spec (JSON text) of a pipeline, the newest without a version."""
+        row = await self._pool.fetchrow(_SPEC, tenant, pipeline, version)
+        return None if row is None else (row["version"], row["spec"])
+
+    async def durations(self, tenant: str, pipeline: str) -> dict[str, Estimate]:
+        """Return how long the nodes of a pipeline took, by node path."""
+        rows = await self._pool.fetch(_DURATIONS, tenant, pipeline)
+        return {r["path"]: Estimate(r["mean_ms"], r["variance"], r["weight"]) for r in rows}
+
+    async def outlook(self, partition: int) -> list[KeptEstimate]:
+        """Return what a partition expects of its pipelines, as of its offset."""
+        rows = await self._pool.fetch(_OUTLOOK, partition)
+        return [
+            KeptEstimate(
+                r["tenant"],
+                r["pipeline"],
+                r["path"],
+                Estimate(r["mean_ms"], r["variance"], r["weight"]),
+            )
+            for r in rows
+        ]
+
+    async def keep_durations(self, durations: Iterable[tuple[str, str, str, Estimate]]) -> None:
+        """Keep estimates by (tenant, pipeline, path)."""
+        rows = [(t, p, path, e.weight, e.mean_ms, e.variance) for t, p, path, e in durations]
+        await self._pool.executemany(_KEEP_DURATION, rows)
+
+
+def _fences(batch: Batch) -> list[Row]:
+    return [
+        (p, *o, batch.numbers.get(p, 0), *_told_row(batch.told.get(p)))
+        for p, o in sorted(batch.offsets.items())
+    ]
+
+
+async def _write(connection: Any, fences: list[Row], parts: Iterable[Batch]) -> None:
+    closed: list[str] = []
+    for part in parts:
+        statement, arguments = _statement(fences, part)
+        await connection.fetchval(statement, *arguments, timeout=COMMIT_TIMEOUT_S)
+        closed += part.closed
+    if closed:
+        await connection.execute(_CLOSE, closed, timeout=COMMIT_TIMEOUT_S)
+
+
+def _statement(fences: list[Row], batch: Batch) -> tuple[str, list[tuple[Any, ...]]]:
+    arguments = [
+        *_columns(fences, FENCE_WIDTH),
+        *_columns(batch.runs, len(RUN_COLUMNS)),
+        *_columns(batch.steps, len(STEP_COLUMNS)),
+        *_columns(batch.attempts, len(ATTEMPT_COLUMNS)),
+    ]
+    if not batch.outlooks:  # seldom; the others need not carry empty arrays for it
+        return _COMMIT, arguments
+    return _COMMIT_WITH_OUTLOOKS, arguments + _columns(batch.outlooks, len(OUTLOOK_COLUMNS))
+
+
+def _told_row(told: Told | None) -> tuple[float | None, ...]:
+    return (None,) * 3 if told is None else (told.told_ms, told.acked_ms, told.acked_at_ms)
+
+
+def _columns(rows: Sequence[Row], width: int) -> list[tuple[Any, ...]]:
+    return list(zip(*rows, strict=True)) if rows else [() for _ in range(width)]
+
+
+def _read(columns: Mapping[str, str]) -> str:
+    """Name columns for reading, times as epoch milliseconds; of the critical paths those that a parent
+    run is still to be told of."""
+    return ", ".join(
+        f"(extract(epoch FROM {name}) * 1000)::double precision AS {name}"
+        if kind == "timestamptz"
+        else f"CASE WHEN parent IS NOT NULL THEN {name} END AS {name}"
+        if name == "critical_path"
+        else name
+        for name, kind in columns.items()
+    )
+
+
+def _unnest(columns: Mapping[str, str], first: int) -> str:
+    """SELECT rows out of arrays $first, $first+1 ...: JSON comes as text, times as milliseconds."""
+    carried = {"jsonb": "text", "timestamptz": "double precision"}
+    values = ", ".join(
+        f"to_timestamp({name} / 1000)" if kind == "timestamptz" else f"{name}::{kind}"
+        for name, kind in columns.items()
+    )
+    arrays = ", ".join(
+        f"${i}::{carried.get(kind, kind)}[]" for i, kind in enumerate(columns.values(), first)
+    )
+    return f"SELECT {values} FROM unnest({arrays}) AS u({', '.join(columns)})"
+
+
+def _set(columns: Mapping[str, str], keep: set[str]) -> str:
+    return ", ".join(f"{name} = excluded.{name}" for name in columns if name not in keep)
+
+
+_OWN = """
+INSERT INTO hocket.partition (partition, epoch, owner) VALUES ($1, 1, $2)
+ON CONFLICT (partition) DO UPDATE
+SET epoch = hocket.partition.epoch + 1, batch = 0, owner = excluded.owner, updated_at = now()
+RETURNING epoch, applied_seq, applied_msg_id,
+    (extract(epoch FROM told_at) * 1000)::double precision AS told_ms,
+    marked_in = epoch - 1 AS marked,
+    (extract(epoch FROM acked_to) * 1000)::double precision AS acked_ms,
+    (extract(epoch FROM acked_at) * 1000)::double precision AS acked_at_ms
+"""
+_LOST = """
+SELECT f.partition, f.epoch FROM unnest($1::integer[], $2::bigint[]) AS f(partition, epoch)
+WHERE NOT EXISTS (
+    SELECT FROM hocket.partition p WHERE p.partition = f.partition AND p.epoch = f.epoch
+)
+ORDER BY f.partition LIMIT 1
+"""
+OUTLOOK_COLUMNS: Mapping[str, str] = {
+    "partition": "integer",
+    "tenant": "text",
+    "pipeline": "text",
+    "path": "text",
+    "weight": "double precision",
+    "mean_ms": "double precision",
+    "variance": "double precision",
+}
+FENCE_WIDTH = 8
+_RUN_FIRST = FENCE_WIDTH + 1
+_STEP_FIRST = _RUN_FIRST + len(RUN_COLUMNS)
+_ATTEMPT_FIRST = _STEP_FIRST + len(STEP_COLUMNS)
+_OUTLOOK_FIRST = _ATTEMPT_FIRST + len(ATTEMPT_COLUMNS)
+# The division fails, and with it the whole statement, unless every partition is still ours. It fails,
+# too, where a later batch is in: a connection was lost, the batch was written by another one, and what
+# the lost connection had sent is executed only now (by a server that stood still).
+_WRITES = f"""
+WITH fence AS (
+    UPDATE hocket.partition p
+    SET applied_seq = f.seq, applied_msg_id = f.msg_id, batch = f.batch, updated_at = now(),
+        told_at = greatest(p.told_at, to_timestamp(f.told_ms / 1000)),
+        acked_to = coalesce(to_timestamp(f.acked_ms / 1000), p.acked_to),
+        acked_at = coalesce(to_timestamp(f.acked_at_ms / 1000), p.acked_at),
+        marked_in = CASE WHEN f.told_ms IS NULL THEN p.marked_in ELSE f.epoch END
+    FROM unnest(
+        $1::integer[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[],
+        $6::double precision[], $7::double precision[], $8::double precision[]
+    ) AS f(partition, epoch, seq, msg_id, batch, told_ms, acked_ms, acked_at_ms)
+    WHERE p.partition = f.partition AND p.epoch = f.epoch AND p.batch <= f.batch
+    RETURNING 1
+), run AS (
+    INSERT INTO hocket.run ({", ".join(RUN_COLUMNS)})
+    {_unnest(RUN_COLUMNS, _RUN_FIRST)}
+    ON CONFLICT (run_id) DO UPDATE
+    SET {_set(RUN_COLUMNS, {"run_id", "partition", "tenant", "pipeline", "input"})}
+    WHERE hocket.run.finished_at IS NULL OR hocket.run.status = 'rejected'
+), step AS (
+    INSERT INTO hocket.step ({", ".join(STEP_COLUMNS)})
+    {_unnest(STEP_COLUMNS, _STEP_FIRST)}
+    ON CONFLICT (run_id, key) DO UPDATE SET {_set(STEP_COLUMNS, {"run_id", "key", "path", "type"})}
+), attempt AS (
+    INSERT INTO hocket.attempt ({", ".join(ATTEMPT_COLUMNS)})
+    {_unnest(ATTEMPT_COLUMNS, _ATTEMPT_FIRST)}
+    ON CONFLICT (run_id, key, attempt, outcome) DO NOTHING
+)
+"""
+_OUTLOOK_WRITES = f"""
+, outlook AS (
+    INSERT INTO hocket.outlook ({", ".join(OUTLOOK_COLUMNS)})
+    {_unnest(OUTLOOK_COLUMNS, _OUTLOOK_FIRST)}
+    ON CONFLICT (partition, tenant, pipeline, path) DO UPDATE
+    SET {_set(OUTLOOK_COLUMNS, {"partition", "tenant", "pipeline", "path"})}
+)
+"""
+_FENCED = """
+SELECT 1 / ((SELECT count(*) FROM fence) = cardinality($1::integer[]))::integer
+"""
+_COMMIT = _WRITES + _FENCED
+_COMMIT_WITH_OUTLOOKS = _WRITES + _OUTLOOK_WRITES + _FENCED
+# What stayed open in Postgres of runs that were ended without their steps' rows.
+_CLOSE = """
+UPDATE hocket.step AS step
+SET state = 'cancelled', finished_at = run.finished_at, wake_at = NULL
+FROM hocket.run AS run
+WHERE step.run_id = ANY($1::text[]) AND step.finished_at IS NULL
+  AND run.run_id = step.run_id AND run.finished_at IS NOT NULL
+"""
+_IN_FLIGHT = f"""
+SELECT {_read(RUN_COLUMNS)} FROM hocket.run
+WHERE partition = $1 AND finished_at IS NULL AND parked_until IS NULL
+ORDER BY accepted_at, run_id
+"""
+_PARKED = """
+SELECT run_id, (extract(epoch FROM parked_until) * 1000)::double precision AS parked_until
+FROM hocket.run
+WHERE partition = $1 AND parked_until <= to_timestamp($2::double precision / 1000)
+ORDER BY parked_until, run_id LIMIT $3
+"""
+_STEPS = f"SELECT {_read(STEP_COLUMNS)} FROM hocket.step WHERE run_id = ANY($1::text[])"
+_ENDED = f"""
+SELECT {_read(RUN_COLUMNS)} FROM hocket.run
+WHERE partition = $1 AND finished_at >= to_timestamp($2::double precision / 1000)
+ORDER BY finished_at, run_id
+"""
+_KNOWN = f"SELECT {_read(RUN_COLUMNS)} FROM hocket.run WHERE run_id = ANY($1::text[])"
+_PLACE = """
+SELECT path, role, coalesce(facts ->> 'home', '') AS home
+FROM hocket.step WHERE run_id = $1 AND key = $2
+"""
+_SPEC = """
+SELECT version, spec FROM hocket.pipeline
+WHERE tenant = $1 AND name = $2 AND ($3::integer IS NULL OR version = $3)
+ORDER BY version DESC LIMIT 1
+"""
+_DURATIONS = """
+SELECT path, weight, mean_ms, variance FROM hocket.duration WHERE tenant = $1 AND pipeline = $2
+"""
+_OUTLOOK = """
+SELECT tenant, pipeline, path, weight, mean_ms, variance FROM hocket.outlook WHERE partition = $1
+"""
+_KEEP_DURATION = """
+INSERT INTO hocket.duration (tenant, pipeline, path, weight, mean_ms, variance)
+VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (tenant, pipeline, path) DO UPDATE
+SET weight = excluded.weight, mean_ms = excluded.mean_ms, variance = excluded.variance,
+    updated_at = now()
+"""

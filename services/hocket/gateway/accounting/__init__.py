@@ -1,0 +1,1 @@
+"""What calls cost: budgets reserved and settled, records booked, journals recovered."""

@@ -1,0 +1,267 @@
+"""Booking: NATS knows of a call before its backend is asked, and what it cost before anybody is told.
+
+A call that is about to be made is announced in the stream `CALLS`, at once and without waiting for a
+disk: the announcement has left this process before the backend is asked, so a gateway that is killed
+leaves its calls known. A NATS server that is killed may lose the announcements of the last moments: when
+it is back, those of all calls under way are made again.
+
+What a call used goes to `USAGE`, which is fsynced. Flushing a disk takes longer than everything else
+here, so records share it: while one message is on its way, the records that come are collected for the
+next. With a journal (`usage_journal.py`) nobody waits for it: a record is kept where it outlives this
+process, the answer leaves, and the record is stored with those of the next GATHER_MS. Without one, or
+where the journal is full or NATS is away, `book` returns when the record is stored; then nobody waits
+for others to come.
+
+While NATS is away calls at backends go on, what they used is kept here, and no call is begun that could
+not be announced.
+"""
+
+import asyncio
+import weakref
+from base64 import b64decode
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from hocket.gateway.accounting.usage_journal import UsageJournal
+from hocket.gateway.metrics import GatewayMetrics
+from hocket.kit.nats.bus import Bus, BusUnavailable, PubAck, PublishRefused
+from hocket.schemas import subjects
+from hocket.schemas.capabilities import Capabilities, id_of, sealed
+from hocket.schemas.messages import CallOpened, CallRefused, UsageRecord
+
+REFUSED_PAUSE_MS = 1_000.0
+MAX_RECORDS = 128
+"""Records in one message."""
+MAX_BYTES = 256 * 1024
+"""What one message holds, but for a single record that is larger; well below the server's limit."""
+LOOK_TIMEOUT_MS = 5_000.0
+GATHER_MS = 5.0
+"""How long a record that nobody waits for waits for others."""
+
+log = structlog.get_logger()
+
+
+class Announcement:
+    """A call that was said to be made; `first` tells whether nobody had said so before."""
+
+    def __init__(self, bus: Bus, opened: CallOpened, seals: Capabilities | None = None) -> None:
+        self._bus = bus
+        self._msg_id = id_of(seals, f"{opened.attribution.tenant}/{opened.call_id}:opened")
+        self._payload = opened.model_dump_json().encode()
+        self._headers = sealed(seals, subjects.CALL_OPENED, self._payload)
+        self._told = self._tell()
+
+    def again(self) -> None:
+        """Announce it once more, for the server may have lost it."""
+        if self._told.done():
+            self._tell()
+
+    async def sent(self) -> None:
+        """Wait while the announcement cannot leave this process."""
+        if not self._bus.connected:
+            await self._acknowledged()
+
+    async def first(self) -> bool:
+        """Wait until the announcement is stored; tell whether nobody made it before, within what the
+        stream remembers (two minutes)."""
+        stored = await self._acknowledged()
+        if stored.duplicate and stored.repeated:
+            return await self._is_ours(stored.seq)
+        return not stored.duplicate
+
+    async def _is_ours(self, seq: int) -> bool:
+        """Tell whether the announcement that the stream has is an earlier try of this one; where the
+        stream does not say, it is somebody else's, for then nothing is billed under one id twice."""
+        try:
+            found = await self._bus.api(
+                f"STREAM.MSG.GET.{subjects.CALLS}", {"seq": seq}, timeout_ms=LOOK_TIMEOUT_MS
+            )
+        except BusUnavailable as error:
+            log.warning("announcement_not_found", msg_id=self._msg_id, reason=str(error))
+            return False
+        return "message" in found and b64decode(found["message"]["data"]) == self._payload
+
+    def _tell(self) -> asyncio.Future[PubAck]:
+        return self._bus.post(
+            subjects.CALL_OPENED, self._payload, msg_id=self._msg_id, headers=self._headers
+        )
+
+    async def _acknowledged(self) -> PubAck:
+        while True:
+            try:
+                return await asyncio.shield(self._told)
+            except PublishRefused as error:
+                log.error("announcement_refused", msg_id=self._msg_id, reason=str(error))
+                await asyncio.sleep(REFUSED_PAUSE_MS / 1000)
+                self._told = self._tell()
+
+
+@dataclass(eq=False, slots=True)
+class _Entry:
+    """A record on its way: who waits for it, or where the journal has it."""
+
+    line: bytes
+    stored: asyncio.Future[None] | None = None
+    kept_at: int | None = None
+
+
+class Booking:
+    """Makes records durable: `USAGE` has them when `book` returns, or will have them whatever process
+    is killed. `seals`: by which the ledger knows a gateway's records; what a journal has is sealed when
+    it is sent."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        metrics: GatewayMetrics,
+        journal: UsageJournal | None = None,
+        seals: Capabilities | None = None,
+    ) -> None:
+        self._bus = bus
+        self._metrics = metrics
+        self._journal = journal
+        self._seals = seals
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[_Entry] = deque()
+        self._under_way: list[_Entry] = []
+        self._sending: asyncio.Handle | None = None
+        """The next message, where one is to be sent."""
+        self._urgent = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._announced: weakref.WeakSet[Announcement] = weakref.WeakSet()
+        """Those whose call still holds them, because it is not booked."""
+        bus.on_reconnect.append(self._announce_again)
+        metrics.unbooked.set_function(lambda: len(self._waiting) + len(self._under_way))
+
+    async def open(self, opened: CallOpened) -> Announcement:
+        """Announce a call; when this returns the announcement is on its way."""
+        await self._bus.room()
+        announcement = Announcement(self._bus, opened, self._seals)
+        self._announced.add(announcement)
+        await announcement.sent()
+        return announcement
+
+    async def book(self, record: UsageRecord) -> None:
+        """Keep what a call used in the journal and return; else publish it and wait for its
+        acknowledgement, through outages, for as long as we live."""
+        self._loop.call_soon(self._metrics.observe, record)  # the answer goes first
+        line = record.model_dump_json().encode()
+        if self._journal is not None and self._bus.connected and len(line) <= MAX_BYTES:
+            kept_at = self._journal.keep(line)
+            if kept_at is not None:
+                self._enter(_Entry(line, kept_at=kept_at))
+                return
+        await self._stored(line)
+
+    async def book_lines(self, lines: Sequence[bytes]) -> None:
+        """Publish encoded records and wait until all of them are acknowledged."""
+        await asyncio.gather(*map(self._stored, lines))
+
+    def refuse(self, refused: CallRefused) -> None:
+        """Tell that nobody was asked for a call. Nothing was spent, so nobody waits for it, and what is
+        lost while NATS is away is lost; `hocket gateway explain` shows what came through."""
+        if self._bus.connected:
+            body = refused.model_dump_json().encode()
+            headers = sealed(self._seals, subjects.CALL_REFUSED, body)
+            self._bus.tell(subjects.CALL_REFUSED, body, headers)
+
+    async def close(self, timeout_ms: float) -> None:
+        """Give what is under way some time to be stored; what the journal still has then is left to the
+        next gateway."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._idle.wait()
+        except TimeoutError:
+            log.error("usage_unbooked", records=len(self._waiting) + len(self._under_way))
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+
+    def _announce_again(self) -> None:
+        for announcement in list(self._announced):
+            announcement.again()
+
+    async def _stored(self, line: bytes) -> None:
+        stored: asyncio.Future[None] = self._loop.create_future()
+        self._enter(_Entry(line, stored))
+        await stored
+
+    def _enter(self, entry: _Entry) -> None:
+        self._waiting.append(entry)
+        self._idle.clear()
+        if not self._under_way:
+            self._schedule(urgent=entry.stored is not None)
+
+    def _schedule(self, *, urgent: bool) -> None:
+        """Send at the end of this turn of the loop, so that what ends in it comes along, or later,
+        where nobody waits."""
+        if self._sending is not None:
+            if self._urgent or not urgent:
+                return
+            self._sending.cancel()
+        self._urgent = urgent
+        if urgent:
+            self._sending = self._loop.call_soon(self._send)
+        else:
+            self._sending = self._loop.call_later(GATHER_MS / 1000, self._send)
+
+    def _send(self) -> None:
+        """Publish what waits, as much as fits into one message."""
+        self._sending = None
+        self._under_way = taken = self._next()
+        payload = b"\n".join([entry.line for entry in taken])
+        try:
+            headers = sealed(self._seals, subjects.USAGE_SUBJECT, payload)
+            told = self._bus.post(subjects.USAGE_SUBJECT, payload, headers=headers)
+        except Exception as error:  # the connection was closed, or the record is too large
+            self._failed(error)
+        else:
+            told.add_done_callback(self._sent)
+
+    def _next(self) -> list[_Entry]:
+        taken = [self._waiting.popleft()]
+        size = len(taken[0].line)
+        while self._waiting and len(taken) < MAX_RECORDS:
+            size += len(self._waiting[0].line) + 1
+            if size > MAX_BYTES:
+                break
+            taken.append(self._waiting.popleft())
+        return taken
+
+    def _sent(self, told: asyncio.Future[PubAck]) -> None:
+        error = None if told.cancelled() else told.exception()
+        if isinstance(error, PublishRefused):
+            log.error("usage_refused", records=len(self._under_way), reason=str(error))
+            self._waiting.extendleft(reversed(self._under_way))
+            self._sending = self._loop.call_later(REFUSED_PAUSE_MS / 1000, self._send)
+            return
+        if error is not None:
+            self._failed(error)
+            return
+        for entry in self._under_way:
+            if entry.kept_at is not None and self._journal is not None:
+                self._journal.settle(entry.kept_at)
+            if entry.stored is not None and not entry.stored.done():
+                entry.stored.set_result(None)
+        self._go_on()
+
+    def _failed(self, error: BaseException) -> None:
+        """Tell who waits; what the journal has stays there for the next gateway."""
+        left = sum(entry.kept_at is not None for entry in self._under_way)
+        if left:
+            log.error("usage_left_in_journal", records=left, reason=repr(error))
+        for entry in self._under_way:
+            if entry.stored is not None and not entry.stored.done():
+                entry.stored.set_exception(error)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._under_way = []
+        if self._waiting:
+            self._schedule(urgent=any(entry.stored is not None for entry in self._waiting))
+        else:
+            self._idle.set()

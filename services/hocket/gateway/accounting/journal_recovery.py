@@ -1,0 +1,70 @@
+"""Salvage: what gateways that were killed had answered and not yet booked is booked.
+
+Each gateway looks into the folder of usage journals when it starts and every LOOK_S: a journal that
+nobody holds is of a dead one. Its records are booked and waited for, then it is deleted. A record that
+had been stored after all comes a second time, and the ledger keeps one row per call. Fails never: a
+journal that cannot be read or booked now is looked at again.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import structlog
+
+from hocket.gateway.accounting.booking import Booking
+from hocket.gateway.accounting.usage_journal import SUFFIX, LeftJournal
+from hocket.schemas.errors import HocketError
+
+LOOK_S = 10.0
+MAX_JOURNALS = 64
+"""Journals that are looked at in one round."""
+
+log = structlog.get_logger()
+
+
+class Salvage:
+    """Looks after the journals in a folder while the block of `kept` lasts."""
+
+    def __init__(self, folder: Path, books: Booking) -> None:
+        self._folder = folder
+        self._books = books
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        looking = asyncio.create_task(self._run(), name="salvage")
+        try:
+            yield
+        finally:
+            looking.cancel()
+            await asyncio.wait({looking})
+
+    async def look(self) -> int:
+        """Book what dead gateways left, and return how many records that were."""
+        found = 0
+        for path in sorted(self._folder.glob(f"*{SUFFIX}"))[:MAX_JOURNALS]:
+            left = LeftJournal.take(path)
+            if left is None:
+                continue
+            try:
+                found += await self._book(path, left)
+            finally:
+                left.let_go()
+        return found
+
+    async def _book(self, path: Path, left: LeftJournal) -> int:
+        records = left.unsettled()
+        if records:
+            log.warning("usage_salvaged", journal=path.name, records=len(records))
+            await self._books.book_lines(records)
+        left.remove()
+        return len(records)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except (OSError, HocketError) as error:
+                log.error("salvage_failed", folder=str(self._folder), reason=repr(error))
+            await asyncio.sleep(LOOK_S)

@@ -1,0 +1,100 @@
+"""List prices for backends of providers whose configuration names none, from the package `genai-prices`.
+
+Only an endpoint that the package knows by its URL is looked up, so a server of one's own is never given
+somebody's price. What is configured always holds, a price of 0 included. Without the package (the extra
+`prices`), and for what it does not know, a backend stays unpriced. The list is that of the installed
+package: nothing is fetched. A price that depends on the date is that of the moment of reading.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import structlog
+
+from hocket.gateway.core.budgets.price import Prices, believable, plain
+from hocket.gateway.core.config.table import BackendSpec, RoutingTable
+
+PACKAGE = "genai-prices"
+_THOUSAND = Decimal(1_000)
+_FIELDS = {
+    "input_usd_per_mtok": "input_mtok",
+    "output_usd_per_mtok": "output_mtok",
+    "cached_usd_per_mtok": "cache_read_mtok",
+}
+
+log = structlog.get_logger()
+
+Look = Callable[[BackendSpec], Prices | None]
+
+
+async def with_list_prices(table: RoutingTable) -> RoutingTable:
+    """Return a table in which unpriced backends of known providers have the prices of the list."""
+    wanted = [spec for spec in table.backends() if _may_be_listed(spec)]
+    if not wanted:
+        return table
+    found = await asyncio.to_thread(_found, wanted)  # the list takes its time to load
+    if not found:
+        return table
+    for key, prices in found.items():
+        log.info("backend_priced_by_list", backend=key, package=PACKAGE, prices=str(prices))
+    models = {
+        name: replace(model, backends=tuple(_priced(spec, found) for spec in model.backends))
+        for name, model in table.models.items()
+    }
+    return replace(table, models=models)
+
+
+def _may_be_listed(spec: BackendSpec) -> bool:
+    return spec.kind == "openai" and not spec.prices.priced
+
+
+def _priced(spec: BackendSpec, found: Mapping[str, Prices]) -> BackendSpec:
+    prices = found.get(spec.key) if _may_be_listed(spec) else None
+    return spec if prices is None else replace(spec, prices=prices)
+
+
+def _found(wanted: list[BackendSpec]) -> dict[str, Prices]:
+    """Return the listed prices of backends by replica key; nothing without the package."""
+    try:
+        from genai_prices.data_snapshot import get_snapshot
+    except ImportError:
+        return {}
+    snapshot, found = get_snapshot(), {}
+    for spec in wanted:
+        try:
+            _, model = snapshot.find_provider_model(spec.target, None, None, spec.base_url)
+        except LookupError:
+            continue
+        prices = _prices(spec, model.get_prices(datetime.now(UTC)))
+        if prices is not None and prices.priced:
+            found[spec.key] = prices
+    return found
+
+
+def _prices(spec: BackendSpec, listed: Any) -> Prices | None:
+    """Return listed prices as ours. Where a long prompt costs more per token the price is that of a
+    short one, which is said; a price that cannot be ours leaves the backend unpriced."""
+    values: dict[str, Decimal | None] = {
+        name: _base(getattr(listed, key)) for name, key in _FIELDS.items()
+    }
+    per_thousand = _base(listed.requests_kcount)
+    values["request_usd"] = None if per_thousand is None else per_thousand / _THOUSAND
+    known = {name: plain(value) for name, value in values.items() if value is not None}
+    if not all(believable(value) for value in known.values()):
+        return None
+    if "cached_usd_per_mtok" in known and "input_usd_per_mtok" not in known:
+        return None
+    if any(hasattr(getattr(listed, key), "tiers") for key in _FIELDS.values()):
+        cure = "configure `prices` if prompts are longer than the first tier"
+        log.warning("list_price_has_tiers", backend=spec.key, cure=cure)
+    return Prices(**known)
+
+
+def _base(price: Any) -> Decimal | None:
+    """Return a price, or that of its first tier."""
+    base = getattr(price, "base", price)
+    return base if isinstance(base, Decimal) else None

@@ -1,0 +1,156 @@
+"""Replies of the gateway as OpenAI's API has them: whole, and as the chunks of a stream.
+
+What a backend that speaks the API said goes on as it came, under the model's name that was asked for;
+what others said is written here.
+"""
+
+import base64
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import to_json
+
+from hocket.gateway.backends.protocol import Chunk
+from hocket.gateway.core.protocols.openai_api import CHAT, EMBEDDINGS
+from hocket.schemas.messages import CallReply
+
+DONE = b"data: [DONE]\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What an answer depends on: the endpoint, the model's name as asked, and the wishes in the body."""
+
+    path: str
+    model: str
+    call_id: str
+    created_s: int
+    wants_usage: bool = False
+    packed: bool = False
+
+
+def whole(asked: Asked, reply: CallReply) -> dict[str, Any]:
+    """Return the body of an answer."""
+    if reply.openai is not None:
+        return {**reply.openai, "model": asked.model}
+    if asked.path == EMBEDDINGS:
+        return _embeddings(asked, reply)
+    choice: dict[str, Any] = {"index": 0, "finish_reason": _reason(reply), "logprobs": None}
+    if asked.path == CHAT:
+        message: dict[str, Any] = {"role": "assistant", "content": reply.text, "refusal": None}
+        if reply.tool_calls:
+            message |= {"content": reply.text or None, "tool_calls": list(reply.tool_calls)}
+        choice["message"] = message
+    else:
+        choice["text"] = reply.text
+    kind = "chat.completion" if asked.path == CHAT else "text_completion"
+    return {**_head(asked, kind), "choices": [choice], "usage": _usage(reply)}
+
+
+class Streaming:
+    """The events of one stream. `chunk` for each chunk of the backend, `end` when its reply is there."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self._kind = "chat.completion.chunk" if asked.path == CHAT else "text_completion"
+        self._begun = self._as_it_came = self._usage_sent = False
+
+    def chunk(self, chunk: Chunk) -> bytes:
+        """Return the events for a chunk; none where the client did not ask for what is in it."""
+        if chunk.openai is not None:
+            return self._passed_on(chunk.openai, is_usage=chunk.is_usage)
+        events = [] if self._begun else [self._first()]
+        self._begun = True
+        if chunk.text:
+            events.append(self._event(self._text(chunk.text)))
+        return b"".join(events)
+
+    def end(self, reply: CallReply) -> bytes:
+        """Return the last events."""
+        events: list[bytes] = []
+        if not self._begun:  # somebody else heard it being made: it comes in one piece
+            events.append(self.chunk(Chunk(reply.text)))
+        if not self._as_it_came:
+            events += self._closing(reply)
+        if self._asked.wants_usage and not self._usage_sent:
+            body = {**_head(self._asked, self._kind), "choices": [], "usage": _usage(reply)}
+            events.append(_encoded(body))
+        return b"".join([*events, DONE])
+
+    def _passed_on(self, chunk: dict[str, Any], *, is_usage: bool) -> bytes:
+        self._begun = self._as_it_came = True
+        if self._asked.wants_usage:
+            self._usage_sent |= is_usage
+        elif is_usage:
+            return b""
+        else:
+            chunk.pop("usage", None)
+        chunk["model"] = self._asked.model
+        return _encoded(chunk)
+
+    def _first(self) -> bytes:
+        if self._asked.path != CHAT:
+            return b""
+        return self._event({"delta": {"role": "assistant", "content": ""}})
+
+    def _text(self, text: str) -> dict[str, Any]:
+        return {"delta": {"content": text}} if self._asked.path == CHAT else {"text": text}
+
+    def _closing(self, reply: CallReply) -> Iterator[bytes]:
+        for index, call in enumerate(reply.tool_calls):
+            yield self._event({"delta": {"tool_calls": [{"index": index, **call}]}})
+        empty: dict[str, Any] = {"delta": {}} if self._asked.path == CHAT else {"text": ""}
+        yield self._event(empty, _reason(reply))
+
+    def _event(self, choice: dict[str, Any], reason: str | None = None) -> bytes:
+        choices = [{"index": 0, **choice, "logprobs": None, "finish_reason": reason}]
+        return _encoded({**_head(self._asked, self._kind), "choices": choices})
+
+
+def failed(body: dict[str, Any]) -> bytes:
+    """Return the event that ends a stream with an error."""
+    return _encoded(body)
+
+
+def _encoded(event: dict[str, Any]) -> bytes:
+    return b"data: " + to_json(event, inf_nan_mode="null") + b"\n\n"
+
+
+def _head(asked: Asked, kind: str) -> dict[str, Any]:
+    return {
+        "id": asked.call_id,
+        "object": kind,
+        "created": asked.created_s,
+        "model": asked.model,
+    }
+
+
+def _embeddings(asked: Asked, reply: CallReply) -> dict[str, Any]:
+    data = [
+        {"object": "embedding", "index": index, "embedding": _vector(vector, asked.packed)}
+        for index, vector in enumerate(reply.embeddings)
+    ]
+    usage = {"prompt_tokens": reply.input_tokens, "total_tokens": reply.input_tokens}
+    return {"object": "list", "data": data, "model": asked.model, "usage": usage}
+
+
+def _vector(vector: Sequence[float], packed: bool) -> str | Sequence[float]:
+    """Packed is base64 of little-endian 32-bit floats."""
+    if not packed:
+        return vector
+    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
+
+
+def _reason(reply: CallReply) -> str:
+    return reply.finish_reason or ("tool_calls" if reply.tool_calls else "stop")
+
+
+def _usage(reply: CallReply) -> dict[str, Any]:
+    return {
+        "prompt_tokens": reply.input_tokens,
+        "completion_tokens": reply.output_tokens,
+        "total_tokens": reply.input_tokens + reply.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": reply.cached_tokens},
+    }

@@ -1,0 +1,132 @@
+"""The request bodies of OpenAI's API: what must be right before a call is made.
+
+Only what the gateway itself reads is checked; the rest goes on to the backend as it came, or not at all
+(`core/body_fields.py`).
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from hocket.gateway.core.protocols.json_size import MAX_VALUES, few_values
+from hocket.gateway.core.protocols.openai_api import CHAT, COMPLETIONS, EMBEDDINGS
+from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
+from hocket.schemas.plain_json import parse_json
+
+MAX_MODEL_CHARS = 200
+MAX_CHOICES = 128
+MAX_MESSAGES = 100_000
+MAX_TEXTS = 2_048
+MAX_TOOLS = 1_024
+
+Model = Annotated[
+    str, Field(min_length=1, max_length=MAX_MODEL_CHARS, pattern=r"^[^\x00-\x1f\x7f]*$")
+]
+
+
+def _whole(value: Any) -> Any:
+    """Return 5 for 5.0, which is the same integer in JSON."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Count = Annotated[int, Field(ge=1, le=1_000_000_000), BeforeValidator(_whole)]
+Token = Annotated[int, Field(ge=0), BeforeValidator(_whole)]
+JsonObject = dict[str, Any]
+
+
+class BodyInvalid(HocketError):
+    """`{field}` is not valid: {reason}."""
+
+    code = "invalid_request"
+    error_class = ErrorClass.INVALID
+
+
+class BodyTooManyValues(HocketError):
+    """The body has more than {limit} values. Send less at once."""
+
+    code = "body_too_large"
+    error_class = ErrorClass.INVALID
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    model: Model
+    stream: bool | None = None
+    stream_options: JsonObject | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_CHOICES), BeforeValidator(_whole)] | None = None
+    max_tokens: Count | None = None
+
+
+class ChatTurn(BaseModel):
+    """One message of a conversation."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    role: Annotated[str, Field(min_length=1, max_length=64)]
+    content: str | list[JsonObject] | None = None
+    tool_calls: list[JsonObject] | None = None
+    tool_call_id: str | None = None
+
+
+class ChatBody(_Body):
+    """A chat completion."""
+
+    messages: Annotated[list[ChatTurn], Field(min_length=1, max_length=MAX_MESSAGES)]
+    max_completion_tokens: Count | None = None
+    tools: Annotated[list[JsonObject], Field(max_length=MAX_TOOLS)] | None = None
+    tool_choice: str | JsonObject | None = None
+    response_format: JsonObject | None = None
+
+
+class CompletionBody(_Body):
+    """A legacy completion: a prompt as text or token ids, or several of them."""
+
+    prompt: str | list[str] | list[Token] | list[list[Token]]
+    best_of: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
+    max_completion_tokens: Count | None = None
+
+
+class EmbeddingBody(BaseModel):
+    """Texts, or lists of token ids, to embed."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    model: Model
+    input: (
+        str
+        | Annotated[list[str], Field(min_length=1, max_length=MAX_TEXTS)]
+        | Annotated[list[Token], Field(min_length=1)]
+        | Annotated[list[list[Token]], Field(min_length=1, max_length=MAX_TEXTS)]
+    )
+    encoding_format: Annotated[str, Field(pattern="^(float|base64)$")] | None = None
+    dimensions: Count | None = None
+
+
+BODIES: Mapping[str, type[BaseModel]] = {
+    CHAT: ChatBody,
+    COMPLETIONS: CompletionBody,
+    EMBEDDINGS: EmbeddingBody,
+}
+
+
+def read(path: str, content: bytes) -> dict[str, Any]:
+    """Return a body for an endpoint as it came, or raise BodyInvalid."""
+    if not few_values(content):
+        raise BodyTooManyValues(limit=MAX_VALUES)
+    try:
+        body = parse_json(content, "body")
+    except InvalidInput as error:
+        place = error.fields["field"].removeprefix("body.")
+        raise BodyInvalid(field=place, reason=error.fields["reason"]) from None
+    if not isinstance(body, dict):
+        raise BodyInvalid(field="body", reason="it is not a JSON object")
+    try:
+        BODIES[path].model_validate(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        field = ".".join(map(str, first["loc"])) or "body"
+        raise BodyInvalid(field=field, reason=first["msg"]) from error
+    return body

@@ -1,0 +1,203 @@
+"""Who a request is for, and until when: its headers as a CallRequest has them.
+
+A run is named by `X-Hocket-Run-Id`, or by what agent frameworks send anyway (`x-litellm-trace-id`,
+`x-session-id`). The tenant is the key's; without keys it may be said. A call's own id counts inside its
+tenant only, so that nobody can ask for another's answer.
+"""
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from hocket.gateway.core.budgets.price import MAX_USD
+from hocket.gateway.core.config.access import Key
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.messages import Attribution, Priority, Requirements
+from hocket.schemas.subjects import TOKEN, check_token
+
+RUN_HEADERS = ("X-Hocket-Run-Id", "x-litellm-trace-id", "x-session-id")
+TENANT = "X-Hocket-Tenant"
+CALL_ID = "X-Hocket-Call-Id"
+TIMEOUT_MS = "X-Hocket-Timeout-Ms"
+CLIENT_TIMEOUT_S = "X-Stainless-Read-Timeout"
+"""What OpenAI's clients say about their own patience."""
+BUDGET_USD = "X-Hocket-Budget-Usd"
+PRIORITY = "X-Hocket-Priority"
+MIN_QUALITY = "X-Hocket-Min-Quality"
+RESIDENCY = "X-Hocket-Residency"
+LABELS = "X-Hocket-Labels"
+HEADERS: Mapping[str, str] = {
+    RUN_HEADERS[0]: "The run that the call belongs to; also x-litellm-trace-id and x-session-id.",
+    "X-Hocket-Pipeline": "The pipeline of the run.",
+    "X-Hocket-Version": "The version of the pipeline.",
+    "X-Hocket-Node": "The node that makes the call.",
+    "X-Hocket-Step": "The step.",
+    "X-Hocket-Attempt": "The attempt of the step.",
+    TENANT: "The tenant, where no keys are configured.",
+    CALL_ID: "The call's own id: the same id again joins the call that is under way.",
+    BUDGET_USD: "What the run may spend in all, in US dollars.",
+    TIMEOUT_MS: "How long the call may take.",
+    PRIORITY: "interactive, standard or batch.",
+    MIN_QUALITY: "The least quality of a backend, 0 to 1.",
+    RESIDENCY: "Where the call's data must stay.",
+    LABELS: "Labels that a backend must have: `precision=fp8, region=eu`.",
+}
+
+_TEXT = r"^[!-~]([ -~]*[!-~])?$"
+_COUNT = r"^[0-9]{1,9}$"
+_LABEL = r"[A-Za-z0-9_.:/+-]+=[A-Za-z0-9_.:/+-]+"
+_PATTERNS: Mapping[str, str] = {
+    "X-Hocket-Version": _COUNT,
+    "X-Hocket-Attempt": _COUNT,
+    TENANT: f"^{TOKEN.pattern}$",
+    BUDGET_USD: r"^[0-9]{1,9}(\.[0-9]{1,20})?$",
+    TIMEOUT_MS: r"^[1-9][0-9]{0,7}(\.[0-9]{1,6})?$",
+    PRIORITY: f"^({'|'.join(Priority)})$",
+    MIN_QUALITY: r"^(0(\.[0-9]{1,9})?|1(\.0{1,9})?)$",
+    LABELS: rf"^{_LABEL}(, ?{_LABEL})*$",
+}
+"""How a header must be written, where it is no name: digits of other scripts, signs and `_` are none."""
+
+DEFAULT_TIMEOUT_MS = 600_000.0
+MAX_TIMEOUT_MS = 86_400_000.0
+MAX_VALUE_CHARS = 256
+MAX_PRICE_CHARS = 40
+DEFAULT_TENANT = "default"
+
+
+def schema(header: str) -> dict[str, Any]:
+    """Return the JSON Schema of a header."""
+    if header in _PATTERNS:
+        return {"type": "string", "pattern": _PATTERNS[header]}
+    return {"type": "string", "minLength": 1, "maxLength": MAX_VALUE_CHARS, "pattern": _TEXT}
+
+
+def attribution(headers: Mapping[str, str], key: Key | None) -> Attribution:
+    """Return who a call is for; raise InvalidInput."""
+    run_id = next((found for name in RUN_HEADERS if (found := _text(headers, name))), None)
+    return Attribution(
+        tenant=_tenant(headers, key),
+        pipeline=_text(headers, "X-Hocket-Pipeline"),
+        version=_count(headers, "X-Hocket-Version"),
+        run_id=run_id,
+        node=_text(headers, "X-Hocket-Node"),
+        step=_text(headers, "X-Hocket-Step"),
+        attempt=_count(headers, "X-Hocket-Attempt"),
+    )
+
+
+def call_id(headers: Mapping[str, str], tenant: str, made: str) -> str:
+    """Return the id of a call: the caller's inside its tenant, or the one that was made."""
+    given = _text(headers, CALL_ID)
+    return f"http:{tenant}:{given}" if given else f"http:{made}"
+
+
+def timeout_ms(headers: Mapping[str, str], *, stream: bool) -> float:
+    """Return how long a call may take. A client's own patience is between two bytes, so that in a
+    stream it says nothing about the whole."""
+    given = _number(headers, TIMEOUT_MS, 1.0, MAX_TIMEOUT_MS)
+    if given is not None:
+        return given
+    patience_s = None if stream else headers.get(CLIENT_TIMEOUT_S)
+    try:
+        patience_ms = float(patience_s or 0) * 1000
+    except ValueError:
+        return DEFAULT_TIMEOUT_MS
+    return min(patience_ms, MAX_TIMEOUT_MS) if patience_ms > 0 else DEFAULT_TIMEOUT_MS
+
+
+def priority(headers: Mapping[str, str]) -> Priority:
+    """Return the class of a call."""
+    given = headers.get(PRIORITY)
+    if given is None:
+        return Priority.STANDARD
+    try:
+        return Priority(given)
+    except ValueError:
+        raise _wrong(PRIORITY, "it is no class", "Use interactive, standard or batch.") from None
+
+
+def budget_usd(headers: Mapping[str, str]) -> Decimal | None:
+    """Return what the run of a call may spend."""
+    given = headers.get(BUDGET_USD)
+    if given is None:
+        return None
+    budget = Decimal(given if _is(BUDGET_USD, given) else "nan")
+    if not (budget.is_finite() and 0 <= budget <= MAX_USD) or len(given) > MAX_PRICE_CHARS:
+        raise _wrong(BUDGET_USD, "it is not an amount", "Write US dollars, for example 0.25.")
+    return budget
+
+
+def requirements(headers: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return what a backend must be like for a call, None where nothing is asked."""
+    found = {
+        "min_quality": _number(headers, MIN_QUALITY, 0.0, 1.0),
+        "residency": _text(headers, RESIDENCY),
+        "labels": _labels(headers),
+    }
+    asked = {name: value for name, value in found.items() if value}
+    return asked or None
+
+
+def required(headers: Mapping[str, str], otherwise: Requirements) -> Requirements:
+    """Return the requirements of a call, or those that hold otherwise."""
+    asked = requirements(headers)
+    return otherwise if asked is None else Requirements.model_validate(asked)
+
+
+def _tenant(headers: Mapping[str, str], key: Key | None) -> str:
+    given = headers.get(TENANT)
+    if key is None:
+        return DEFAULT_TENANT if given is None else check_token(TENANT, given)
+    if given is not None and given != key.tenant:
+        reason = f"the key is `{key.tenant}`'s"
+        raise _wrong(TENANT, reason, "Leave it out; the key says the tenant.")
+    return key.tenant
+
+
+def _labels(headers: Mapping[str, str]) -> dict[str, str]:
+    given = _text(headers, LABELS)
+    if given is None:
+        return {}
+    pairs = [part.partition("=") for part in given.split(",")]
+    if not _is(LABELS, given):
+        raise _wrong(LABELS, "it is not a list of names and values", "Write `precision=fp8`.")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _text(headers: Mapping[str, str], name: str) -> str | None:
+    value = headers.get(name)
+    if value is None:
+        return None
+    if not 0 < len(value) <= MAX_VALUE_CHARS or not value.isprintable():
+        cure = f"Use 1 to {MAX_VALUE_CHARS} printable characters."
+        raise _wrong(name, "it cannot be a name", cure)
+    return value
+
+
+def _count(headers: Mapping[str, str], name: str) -> int | None:
+    value = headers.get(name)
+    if value is None:
+        return None
+    if not (value.isascii() and value.isdigit() and len(value) <= 9):
+        raise _wrong(name, "it is not a whole number", "Use 0 to 999999999.")
+    return int(value)
+
+
+def _number(headers: Mapping[str, str], name: str, least: float, most: float) -> float | None:
+    value = headers.get(name)
+    if value is None:
+        return None
+    number = float(value if _is(name, value) else "nan")
+    if not least <= number <= most:
+        raise _wrong(name, "it is not a number in range", f"Use {least:g} to {most:g}.")
+    return number
+
+
+def _is(header: str, value: str) -> bool:
+    return len(value) <= MAX_VALUE_CHARS and bool(re.fullmatch(_PATTERNS[header], value, re.ASCII))
+
+
+def _wrong(header: str, reason: str, cure: str) -> InvalidInput:
+    return InvalidInput(field=header, reason=reason, cure=cure)

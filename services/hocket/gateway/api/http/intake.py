@@ -1,0 +1,137 @@
+"""Bodies on their way in: each is read within a time, and all of them together within a bound.
+
+What a body takes counts from its first byte until the call that it asks for has ended, also where its
+caller has gone before; once it is here, what it takes as values counts, where that is more.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from hocket.gateway.core.protocols.json_size import few_values, read_bytes
+from hocket.kit.process import clock
+from hocket.schemas.errors import ErrorClass, HocketError
+
+MAX_BODY_BYTES = 64 * 1024 * 1024
+MAX_BODIES_BYTES = 128 * 1024 * 1024
+"""Bodies of all calls under way together; in memory one takes up to three times its size."""
+BODY_S = 60.0
+"""How long a body may take to come."""
+BUSY_RETRY_MS = 1_000.0
+
+
+class BodyTooLarge(HocketError):
+    """The body has more than {limit_bytes} bytes. Send less at once."""
+
+    code = "body_too_large"
+    error_class = ErrorClass.INVALID
+
+
+class BodyTooSlow(HocketError):
+    """The body did not come within {timeout_s} s. Send it faster, or less at once."""
+
+    code = "body_too_slow"
+    error_class = ErrorClass.INVALID
+
+
+class BodyBroken(HocketError):
+    """The body is not valid HTTP: {reason}."""
+
+    code = "http_malformed"
+    error_class = ErrorClass.INVALID
+
+
+class BodiesFull(HocketError):
+    """The gateway holds bodies of {limit_bytes} bytes already, and has no room for this one now. Try
+    again later, or start another gateway."""
+
+    code = "bodies_full"
+    error_class = ErrorClass.UNAVAILABLE
+    retryable = True
+
+
+class Bodies:
+    """What the bodies under way take."""
+
+    def __init__(self) -> None:
+        self.held_bytes = 0
+
+    async def read(self, request: web.BaseRequest) -> "Body":
+        """Return the body of a request, to be released. Raises BodyTooLarge, BodyTooSlow, BodyBroken
+        and BodiesFull."""
+        body = Body(self)
+        try:
+            length = request.content_length
+            if length is not None:
+                body.take(length)
+            if request.content.is_eof():  # it is all there: nothing is waited for
+                await body.fill(request)
+                return body
+            async with asyncio.timeout(BODY_S):
+                await body.fill(request)
+            return body
+        except TimeoutError:
+            body.release()
+            raise BodyTooSlow(timeout_s=BODY_S) from None
+        except (web.RequestPayloadError, HttpProcessingError) as error:
+            body.release()
+            raise BodyBroken(reason=type(error).__name__) from None
+        except BaseException:
+            body.release()
+            raise
+
+
+class Body:
+    """One body; `release` it when it is needed no more."""
+
+    def __init__(self, bodies: Bodies) -> None:
+        self.content = b""
+        self._bodies = bodies
+        self._bytes = 0
+
+    def take(self, count: int) -> None:
+        """Count so many bytes of the body."""
+        if self._bytes + count > MAX_BODY_BYTES:
+            raise BodyTooLarge(limit_bytes=MAX_BODY_BYTES)
+        self._hold(count)
+
+    def weigh(self) -> None:
+        """Count what the body takes once it is read: many small lists take thirtyfold. Raises
+        BodiesFull. One of too many values is not read."""
+        if not few_values(self.content):
+            return
+        count = read_bytes(self.content)
+        if count > self._bytes:
+            self._hold(count - self._bytes)
+
+    async def fill(self, request: web.BaseRequest) -> None:
+        """Read the body; what its length did not say is counted as it comes. A body that came
+        compressed has many times its length."""
+        received: list[bytes] = []
+        came = 0
+        while chunk := await request.content.readany():
+            came += len(chunk)
+            if came > self._bytes:
+                self.take(came - self._bytes)
+            received.append(chunk)
+        self.content = b"".join(received)
+
+    def release(self) -> None:
+        """Count the body no more; doing so twice does nothing."""
+        self._bodies.held_bytes -= self._bytes
+        self._bytes = 0
+
+    def _hold(self, count: int) -> None:
+        if self._bodies.held_bytes + count > MAX_BODIES_BYTES:
+            raise BodiesFull(
+                limit_bytes=MAX_BODIES_BYTES,
+                component="gateway",
+                retry_at_ms=clock.now_ms() + BUSY_RETRY_MS,
+            )
+        self._bytes += count
+        self._bodies.held_bytes += count
+
+
+Release = Callable[[], None]

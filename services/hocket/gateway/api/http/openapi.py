@@ -1,0 +1,199 @@
+"""What the door understands, as an OpenAPI document."""
+
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+from pydantic.json_schema import models_json_schema
+
+from hocket.gateway.api.http import identity
+from hocket.gateway.api.http.bodies import BODIES
+from hocket.gateway.core.calls.body_fields import KNOWN_FIELDS
+from hocket.gateway.core.protocols.openai_api import CHAT, COMPLETIONS, EMBEDDINGS
+
+_SUMMARIES = {
+    CHAT: "Chat completion; with `stream` as server-sent events",
+    COMPLETIONS: "Legacy completion; with `stream` as server-sent events",
+    EMBEDDINGS: "Embeddings",
+}
+_REFUSALS = {
+    "400": "The request is not valid; `error.param` names the field.",
+    "401": "There is no key, or it is not known.",
+    "403": "The key is not for this model, or a web page of another origin asks.",
+    "404": "There is no such model.",
+    "405": "The method is not for this path.",
+    "408": "The body did not come in time.",
+    "413": "The body is too large.",
+    "415": "The body is not `application/json` in UTF-8.",
+    "421": "`Host` is not a name of this server.",
+    "429": "Too many calls, or a budget is spent; see `retry-after`.",
+    "499": "The call was cancelled.",
+    "500": "A function failed, or the gateway.",
+    "502": "A backend failed.",
+    "503": "No backend can take the call now; see `retry-after`.",
+    "504": "The call took too long.",
+}
+
+
+@cache
+def document() -> dict[str, Any]:
+    """Return the document."""
+    models, schemas = models_json_schema(
+        [(model, "validation") for model in BODIES.values()],
+        ref_template="#/components/schemas/{model}",
+    )
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Hocket gateway",
+            "version": version("hocket"),
+            "summary": "OpenAI's API over the models of the routing table.",
+        },
+        "servers": [{"url": "/v1"}],
+        "security": [{}, {"key": []}],
+        "paths": {
+            **{
+                f"/{path}": _call(path, models[(model, "validation")])
+                for path, model in BODIES.items()
+            },
+            "/models": {"get": _get("The models of the routing table", "List")},
+            "/models/{model}": {
+                "parameters": [
+                    {
+                        "name": "model",
+                        "in": "path",
+                        "required": True,
+                        "schema": {"type": "string", "minLength": 1},
+                    }
+                ],
+                "get": _get("One model", "Model"),
+            },
+        },
+        "components": {
+            "schemas": {**_bodies(schemas["$defs"]), "Value": _VALUE, **_ANSWERS},
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _bodies(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the schemas of requests; a body has no field that not every backend gets."""
+    schemas: dict[str, Any] = _without_nul(found)
+    for model in BODIES.values():
+        body = schemas[model.__name__]
+        known = sorted(KNOWN_FIELDS - body["properties"].keys())
+        body["patternProperties"] = {f"^({'|'.join(known)})$": _ANY}
+        body["additionalProperties"] = _ONLY_NULL
+    return schemas
+
+
+def _without_nul(schema: Any) -> Any:
+    """Return a schema of requests in which no text and no key holds the character U+0000."""
+    if isinstance(schema, list):
+        return [_without_nul(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: _without_nul(part) for name, part in schema.items()}
+    if found.get("type") == "string" and "pattern" not in found:
+        found["pattern"] = _NO_NUL
+    if found.get("additionalProperties") is True:
+        found["additionalProperties"] = _ANY
+        found["propertyNames"] = {"pattern": _NO_NUL}
+    return found
+
+
+def _call(path: str, body: dict[str, Any]) -> dict[str, Any]:
+    answer: dict[str, Any] = {
+        "application/json": {"schema": {"$ref": "#/components/schemas/Answer"}}
+    }
+    if path != EMBEDDINGS:
+        answer["text/event-stream"] = {"schema": _EVENT}
+    return {
+        "post": {
+            "operationId": path.replace("/", "_"),
+            "summary": _SUMMARIES[path],
+            "parameters": [
+                {
+                    "name": name,
+                    "in": "header",
+                    "required": False,
+                    "description": text,
+                    "schema": identity.schema(name),
+                }
+                for name, text in identity.HEADERS.items()
+            ],
+            "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
+            "responses": {"200": {"description": "The answer.", "content": answer}, **_refused()},
+        }
+    }
+
+
+def _get(summary: str, schema: str) -> dict[str, Any]:
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+    return {
+        "operationId": f"get_{schema.lower()}",
+        "summary": summary,
+        "responses": {"200": {"description": "There it is.", "content": content}, **_refused()},
+    }
+
+
+def _refused() -> dict[str, Any]:
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    return {status: {"description": text, "content": content} for status, text in _REFUSALS.items()}
+
+
+_EVENT: dict[str, Any] = {
+    "type": "object",
+    "description": "Each event: a chunk as JSON, an error, and `[DONE]` at the end.",
+    "required": ["data"],
+    "properties": {"data": {"type": "string"}},
+}
+_NO_NUL = r"^[^\u0000]*$"
+_ANY: dict[str, Any] = {"$ref": "#/components/schemas/Value"}
+_ONLY_NULL: dict[str, Any] = {
+    "type": "null",
+    "description": "Other fields are refused, but for those that `pass_fields` of a backend names.",
+}
+_VALUE: dict[str, Any] = {
+    "description": "Any JSON value without the character U+0000, at most 64 levels deep.",
+    "anyOf": [
+        {"type": ["number", "boolean", "null"]},
+        {"type": "string", "pattern": _NO_NUL},
+        {"type": "array", "items": _ANY},
+        {
+            "type": "object",
+            "propertyNames": {"pattern": _NO_NUL},
+            "additionalProperties": _ANY,
+        },
+    ],
+}
+_NAMED = {"type": "object", "required": ["id", "object"]}
+_ANSWERS: dict[str, Any] = {
+    "Answer": {"type": "object", "description": "As OpenAI's API has it."},
+    "Model": {**_NAMED, "properties": {"id": {"type": "string"}, "object": {"const": "model"}}},
+    "List": {
+        "type": "object",
+        "required": ["object", "data"],
+        "properties": {
+            "object": {"const": "list"},
+            "data": {"type": "array", "items": {"$ref": "#/components/schemas/Model"}},
+        },
+    },
+    "Error": {
+        "type": "object",
+        "required": ["error"],
+        "properties": {
+            "error": {
+                "type": "object",
+                "required": ["message", "type", "code"],
+                "properties": {
+                    "message": {"type": "string"},
+                    "type": {"type": "string"},
+                    "param": {"type": ["string", "null"]},
+                    "code": {"type": "string"},
+                    "hocket": {"type": "object", "description": "The typed error."},
+                },
+            }
+        },
+    },
+}

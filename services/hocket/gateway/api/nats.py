@@ -1,0 +1,257 @@
+"""The door for workers: model calls as NATS requests.
+
+A CallRequest on `hocket.gateway.call` gets its CallReply on the request's reply subject, and with
+`chunks_to` the pieces of its answer there as CallChunks. One that is asked again, and that is not known
+here, may be held by another gateway: that is asked first. `hocket.gateway.cancel` stops a call,
+`hocket.cancel` (which workers hear too) those of an attempt,
+`hocket.gateway.models` lists the logical models. What cannot be a call is answered with a typed error.
+"""
+
+import asyncio
+import itertools
+import json
+from functools import partial
+
+import structlog
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
+from pydantic import ValidationError
+
+from hocket.gateway.api.peers import Peers
+from hocket.gateway.backends.protocol import Chunk, Chunks
+from hocket.gateway.calls.registry import Ongoing
+from hocket.gateway.core.errors import (
+    CallMalformed,
+    CallNotAttributable,
+    GatewayFull,
+    ReplyTooLarge,
+    ReplyUnsendable,
+)
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.protocol import Frame
+from hocket.kit.process.log_limits import Reporting
+from hocket.schemas import subjects
+from hocket.schemas.capabilities import Capabilities
+from hocket.schemas.errors import HocketError
+from hocket.schemas.messages import (
+    CallCancelled,
+    CallChunk,
+    CallReply,
+    CallRequest,
+    StepCancelled,
+)
+
+QUEUE = "gateway"
+OPEN_TIMEOUT_S = 10
+CLOSE_TIMEOUT_MS = 5_000.0
+MAX_ID_CHARS = 512
+MAX_REASON_CHARS = 300
+MAX_ATTRIBUTION_CHARS = 16_384
+
+log = structlog.get_logger()
+_reporting = Reporting()
+
+
+class NatsDoor:
+    """Takes calls from NATS: `open`, `take_no_more`, and `close` when those in flight are answered."""
+
+    def __init__(
+        self, bus: Bus, ongoing: Ongoing, capabilities: Capabilities | None = None
+    ) -> None:
+        self._bus = bus
+        self._capabilities = capabilities
+        self._ongoing = ongoing
+        self._subscriptions: list[Subscription] = []
+        self._cancels: list[Subscription] = []
+        self._peers = Peers(bus, ongoing, self._tell)
+        self._asking: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        """Subscribe; when it returns, the server sends calls here."""
+        subscribe = self._bus.subscribe
+        self._subscriptions = [
+            await self._bus.take(subjects.GATEWAY_CALL, self._on_call, queue=QUEUE),
+            await subscribe(subjects.GATEWAY_MODELS, self._on_models, queue=QUEUE),
+        ]
+        self._cancels = [
+            await subscribe(subjects.GATEWAY_CANCEL, self._on_cancel),
+            await subscribe(subjects.CANCEL_FILTER, self._on_step_cancelled),
+        ]
+        await self._peers.open()
+        await self._bus.nc.flush(timeout=OPEN_TIMEOUT_S)
+
+    async def take_no_more(self) -> None:
+        """Unsubscribe, after what was delivered already has been taken; calls can still be stopped."""
+        for subscription in self._subscriptions:
+            await self._drained(subscription)
+        if self._asking:
+            await asyncio.wait(self._asking)
+
+    async def close(self) -> None:
+        """Stop listening altogether."""
+        await self._peers.close()
+        for subscription in self._cancels:
+            await self._drained(subscription)
+
+    async def _drained(self, subscription: Subscription) -> None:
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_MS / 1000):
+                await subscription.drain()  # type: ignore[no-untyped-call]
+        except (NatsError, TimeoutError) as error:
+            log.warning("drain_incomplete", subject=subscription.subject, reason=repr(error))
+
+    def _on_call(self, message: Frame) -> None:
+        try:
+            request = _checked(message.data)
+            self._check_attribution(request)
+        except (CallMalformed, CallNotAttributable) as error:
+            self._refuse(message, "", "", error)
+            return
+        headers = message.headers or {}
+        tenant = request.attribution.tenant
+        again = subjects.ASKED_AGAIN in headers
+        if again and self._ongoing.find(tenant, request.call_id) is None:
+            asking = asyncio.create_task(self._begin_if_lost(message, request))
+            self._asking.add(asking)
+            asking.add_done_callback(self._asking.discard)
+        else:
+            self._begin(message, request)
+
+    def _check_attribution(self, request: CallRequest) -> None:
+        """Raise CallNotAttributable where a call names a run whose attempt its caller was not given."""
+        who = request.attribution
+        if self._capabilities is None or who.run_id is None:
+            return
+        if request.capability is None or not self._capabilities.is_of_attempt(
+            request.capability,
+            who.tenant,
+            who.run_id,
+            who.step or "",
+            who.attempt or 0,
+            request.dispatched_at_ms,
+        ):
+            raise CallNotAttributable(run_id=who.run_id, field="capability")
+
+    async def _begin_if_lost(self, message: Frame, request: CallRequest) -> None:
+        """Make a call that was asked for before, unless another gateway holds it."""
+        if await self._peers.hold(request.attribution.tenant, request.call_id, message.reply):
+            log.info("call_held_elsewhere", call_id=request.call_id)
+        else:
+            self._begin(message, request)
+
+    def _begin(self, message: Frame, request: CallRequest) -> None:
+        tell = partial(self._tell, message.reply)
+        try:
+            self._ongoing.begin(request, message.headers, self._chunks(request), tell)
+        except GatewayFull as error:
+            self._refuse(message, request.call_id, request.model, error)
+
+    def _tell(self, reply_to: str, reply: CallReply) -> None:
+        if reply_to:
+            self._bus.answer(reply_to, self._encoded(reply))
+
+    def _chunks(self, request: CallRequest) -> Chunks | None:
+        """Return what tells the pieces of an answer to whoever asked for them."""
+        subject = request.chunks_to
+        if subject is None:
+            return None
+        numbers = itertools.count()
+
+        async def tell(chunk: Chunk) -> None:
+            if chunk.text:
+                piece = CallChunk(call_id=request.call_id, number=next(numbers), text=chunk.text)
+                self._bus.tell(subject, piece.model_dump_json().encode())
+
+        return tell
+
+    def _encoded(self, reply: CallReply) -> bytes:
+        """Return a reply's message: one that is too large, or that is no JSON, becomes its error."""
+        limit_bytes = self._bus.nc.max_payload
+        error: HocketError
+        try:
+            encoded = reply.model_dump_json().encode()
+        except ValueError as failure:  # half a character, for example
+            error = ReplyUnsendable(reason=str(failure)[:MAX_REASON_CHARS])
+        else:
+            if len(encoded) <= limit_bytes:
+                return encoded
+            error = ReplyTooLarge(size_bytes=len(encoded), limit_bytes=limit_bytes)
+        bare = reply.model_copy(
+            update={
+                "text": "",
+                "data": None,
+                "embeddings": (),
+                "tool_calls": (),
+                "openai": None,
+                "error": error.info(),
+            }
+        )
+        return bare.model_dump_json().encode()
+
+    def _refuse(self, message: Frame, call_id: str, model: str, error: HocketError) -> None:
+        self._ongoing.refused(error.code)
+        log.info("call_refused", call_id=call_id, model=model, code=error.code)
+        reply = CallReply(call_id=call_id, model=model, error=error.info())
+        self._answer(message, reply.model_dump_json().encode())
+
+    def _answer(self, message: Msg | Frame, reply: bytes) -> None:
+        if message.reply:
+            self._bus.answer(message.reply, reply)
+
+    async def _on_cancel(self, message: Msg) -> None:
+        try:
+            wanted = CallCancelled.model_validate_json(message.data)
+        except ValidationError as error:
+            if count := _reporting.due("cancel_malformed"):
+                log.warning("cancel_malformed", reason=str(_malformed(error)), count=count)
+            return
+        if self._ongoing.may_cancel(wanted.tenant, wanted.call_id, wanted.capability):
+            self._ongoing.cancel(wanted.tenant, wanted.call_id, "somebody asked to")
+
+    async def _on_step_cancelled(self, message: Msg) -> None:
+        try:
+            cancelled = StepCancelled.model_validate_json(message.data)
+        except ValidationError as error:
+            if count := _reporting.due("cancel_malformed"):
+                log.warning("cancel_malformed", reason=str(_malformed(error)), count=count)
+            return
+        self._ongoing.cancel_attempt(cancelled)
+
+    async def _on_models(self, message: Msg) -> None:
+        table = self._ongoing.table
+        models = [
+            {
+                "name": name,
+                "backends": [spec.name for spec in backends],
+                "priced": all(spec.prices.priced for spec in backends),
+            }
+            for name in table.names()
+            for backends in [table.serving(name)]
+        ]
+        self._answer(message, json.dumps({"models": models}).encode())
+
+
+def _checked(payload: bytes) -> CallRequest:
+    """Return the request, or raise CallMalformed; what it asks to book must fit a usage record."""
+    try:
+        request = CallRequest.model_validate_json(payload)
+    except ValidationError as error:
+        raise _malformed(error) from error
+    if not (0 < len(request.call_id) <= MAX_ID_CHARS and request.call_id.isprintable()):
+        reason = f"it is not 1 to {MAX_ID_CHARS} printable characters"
+        raise CallMalformed(field="call_id", reason=reason)
+    if (
+        len(payload) > MAX_ATTRIBUTION_CHARS  # else what is a part of it is short enough, too
+        and len(request.attribution.model_dump_json()) > MAX_ATTRIBUTION_CHARS
+    ):
+        reason = f"it has more than {MAX_ATTRIBUTION_CHARS} characters"
+        raise CallMalformed(field="attribution", reason=reason)
+    if request.chunks_to is not None and not subjects.is_inbox(request.chunks_to):
+        raise CallMalformed(field="chunks_to", reason="it is not an inbox of its caller")
+    return request
+
+
+def _malformed(error: ValidationError) -> CallMalformed:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return CallMalformed(field=".".join(map(str, first["loc"])) or "body", reason=first["msg"])

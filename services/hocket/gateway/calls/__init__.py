@@ -1,0 +1,1 @@
+"""A call's life, from the door to its answer: registry, attempts, hedges, cancellation."""

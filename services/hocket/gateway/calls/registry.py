@@ -1,0 +1,308 @@
+"""The calls that this gateway holds: one per tenant and call id, by whichever door, however often.
+
+A call that comes again while it is made joins the first; one that was made lately gets the reply that
+was given. More calls than `max_calls` are refused with a typed error. `cancel` stops a call wherever it
+is, and `drain` ends them all within a bound.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+from opentelemetry import context, trace
+
+from hocket.gateway.backends.protocol import Chunks
+from hocket.gateway.calls.cancellation import Cancellation
+from hocket.gateway.calls.lifecycle import Calls
+from hocket.gateway.capacity.scheduler import BUSY_RETRY_MS
+from hocket.gateway.core.calls.reply_cache import RecentReplies
+from hocket.gateway.core.config.table import RoutingTable
+from hocket.gateway.core.errors import GatewayBroken, GatewayFull, TenantFull
+from hocket.gateway.core.protocols.json_size import held_bytes
+from hocket.gateway.core.protocols.openai_api import CHAT, COMPLETIONS, EMBEDDINGS, path_of
+from hocket.gateway.metrics import GatewayMetrics
+from hocket.kit.process import clock, telemetry
+from hocket.schemas.errors import HocketError
+from hocket.schemas.messages import Attribution, CallReply, CallRequest, StepCancelled
+
+MAX_CALLS = 1_366
+"""Calls that one gateway holds at once, those waiting for a place included; 1,024 of one tenant."""
+TENANT_FACTOR = 3
+"""A tenant holds at most so many times the places that are free: three quarters of all where it is
+alone, so that the calls of no tenant leave no place for those of the next."""
+_OPERATIONS = {CHAT: "chat", COMPLETIONS: "text_completion", EMBEDDINGS: "embeddings"}
+_BYTES_PER_NUMBER = 40
+_BYTES_PER_REPLY = 2_048
+
+Tell = Callable[[CallReply], None]
+
+log = structlog.get_logger()
+tracer = trace.get_tracer("hocket.gateway")
+
+
+@dataclass(frozen=True, slots=True)
+class _Making:
+    """A call that is made: its reply may come before its task ends, which then reads a reply on that
+    nobody waits for."""
+
+    task: asyncio.Task[None]
+    cancellation: Cancellation
+    reply: "asyncio.Future[CallReply]"
+
+
+class Ongoing:
+    """Begins calls, finds them again, stops them."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        metrics: GatewayMetrics,
+        *,
+        exporting: bool = False,
+        max_calls: int = MAX_CALLS,
+    ) -> None:
+        self._calls = calls
+        self._metrics = metrics
+        self._exporting = exporting
+        self._max_calls = max_calls
+        self.learn: Callable[[str, Attribution], None] = lambda model, who: None
+        """Told which model a call asks for, and who calls."""
+        self._making: dict[str, _Making] = {}
+        self._of_tenant: Counter[str] = Counter()
+        self._of_run: dict[str, dict[str, Attribution]] = {}
+        self._capability_of: dict[str, str] = {}
+        """Of calls that are made here: that of their attempt."""
+        self._replies: RecentReplies[CallReply] = RecentReplies()
+        metrics.in_flight.set_function(lambda: len(self._making))
+        metrics.waiting.set_function(lambda: calls.floor.waiting)
+
+    @property
+    def table(self) -> RoutingTable:
+        """The routing table in force."""
+        return self._calls.routes.table
+
+    def begin(
+        self,
+        request: CallRequest,
+        headers: Mapping[str, str] | None = None,
+        chunks: Chunks | None = None,
+        tell: Tell | None = None,
+        *,
+        ended: Callable[[], None] | None = None,
+    ) -> asyncio.Future[CallReply]:
+        """Return the future reply of a call, made now or already; never cancel it, call `cancel`.
+
+        `headers` may carry the caller's trace context. `chunks` gets the answer while it is made; a
+        call that was begun before has no more chunks to give. `tell` gets the reply as soon as there is
+        one; what it raises is logged. `ended` is told when nothing of the request is needed any
+        more, which may be later. The future never fails: errors are typed errors of the reply.
+        Raises GatewayFull, and TenantFull, which is one.
+        """
+        who = request.attribution
+        if (known := self.find(who.tenant, request.call_id)) is not None:
+            if ended is not None:
+                ended()
+            if tell is not None:
+                known.add_done_callback(lambda made: tell(made.result()))
+            return known
+        self._check_room(who.tenant)
+        reply: asyncio.Future[CallReply] = asyncio.get_running_loop().create_future()
+        cancellation = Cancellation(partial(_let_go, request, reply, tell))
+        task = asyncio.create_task(
+            self._made(request, cancellation, headers or {}, chunks, reply, tell),
+            name=f"call {request.call_id}",
+        )
+        key = _key(who.tenant, request.call_id)
+        self._making[key] = _Making(task, cancellation, reply)
+        self._of_tenant[who.tenant] += 1
+        self.learn(request.model, who)
+        if who.run_id is not None:
+            self._of_run.setdefault(who.run_id, {})[key] = who
+        if request.capability is not None:
+            self._capability_of[key] = request.capability
+        task.add_done_callback(lambda _: self._ended(key, who))
+        if ended is not None:
+            task.add_done_callback(lambda _: ended())
+        return reply
+
+    def find(self, tenant: str, call_id: str) -> asyncio.Future[CallReply] | None:
+        """Return the future reply of a tenant's call that is made here or was lately, None of any
+        other."""
+        key = _key(tenant, call_id)
+        if (making := self._making.get(key)) is not None:
+            self._metrics.repeated.inc()
+            return making.reply
+        given = self._replies.find(key, clock.now_ms())
+        if given is None:
+            return None
+        self._metrics.repeated.inc()
+        known: asyncio.Future[CallReply] = asyncio.get_running_loop().create_future()
+        known.set_result(given)
+        return known
+
+    def cancel(self, tenant: str, call_id: str, reason: str) -> None:
+        """Stop a tenant's call, if it is made here; its future ends with the typed error."""
+        self._cancel(_key(tenant, call_id), reason)
+
+    def may_cancel(self, tenant: str, call_id: str, capability: str | None) -> bool:
+        """Tell whether who has this capability may stop a call from outside."""
+        return self._may_cancel(_key(tenant, call_id), capability)
+
+    def cancel_attempt(self, cancelled: StepCancelled) -> None:
+        """Stop the calls of an attempt that is cancelled, without waiting for its worker to ask."""
+        for key, who in list(self._of_run.get(cancelled.run_id, {}).items()):
+            concerned = cancelled.step in (None, who.step)
+            meant = concerned and cancelled.attempt in (None, who.attempt)
+            if meant and self._may_cancel(key, cancelled.capability):
+                self._cancel(key, cancelled.reason or "its step was cancelled")
+
+    def refused(self, code: str) -> None:
+        """Count a call that no backend was asked for."""
+        self._metrics.refused.labels(code).inc()
+
+    async def drain(self, *, drain_ms: float, flush_ms: float) -> None:
+        """Let the calls end within `drain_ms`, then stop them and give `flush_ms` to book them."""
+        await self._settle(drain_ms)
+        for making in self._making.values():
+            making.cancellation.cancel("the gateway stops")
+            making.cancellation.hurry()
+        await asyncio.gather(self._settle(flush_ms), self._calls.settle_behind(flush_ms))
+        if self._making:
+            log.error("calls_abandoned", calls=len(self._making))
+
+    async def _settle(self, timeout_ms: float) -> None:
+        making = {one.task for one in self._making.values()}
+        if making:
+            await asyncio.wait(making, timeout=timeout_ms / 1000)
+
+    def _may_cancel(self, key: str, capability: str | None) -> bool:
+        return self._capability_of.get(key) in (None, capability)
+
+    def _cancel(self, key: str, reason: str) -> None:
+        making = self._making.get(key)
+        if making is not None:
+            making.cancellation.cancel(reason)
+
+    def _check_room(self, tenant: str) -> None:
+        """Raise GatewayFull or TenantFull where one more call of a tenant is one too many."""
+        free = self._max_calls - len(self._making)
+        held = self._of_tenant.get(tenant, 0)
+        retry_at_ms = clock.now_ms() + BUSY_RETRY_MS
+        if free <= 0:
+            raise GatewayFull(limit=self._max_calls, component="gateway", retry_at_ms=retry_at_ms)
+        if held >= TENANT_FACTOR * free:
+            raise TenantFull(limit=held, component="gateway", retry_at_ms=retry_at_ms)
+
+    def _ended(self, key: str, who: Attribution) -> None:
+        reply, run_id = self._making.pop(key).reply, who.run_id
+        self._of_tenant[who.tenant] -= 1
+        if not self._of_tenant[who.tenant]:
+            del self._of_tenant[who.tenant]
+        self._capability_of.pop(key, None)
+        if not reply.done():
+            reply.cancel()
+        if run_id is not None:
+            calls = self._of_run[run_id]
+            del calls[key]
+            if not calls:
+                del self._of_run[run_id]
+
+    async def _made(
+        self,
+        request: CallRequest,
+        cancellation: Cancellation,
+        headers: Mapping[str, str],
+        chunks: Chunks | None,
+        told: "asyncio.Future[CallReply]",
+        tell: Tell | None,
+    ) -> None:
+        """Make the call and tell its reply, remembered where a backend was asked."""
+        traced = _trace_context(headers)
+        token = context.attach(telemetry.extract(traced)) if traced else None
+        try:
+            if self._exporting:
+                reply = await self._traced(request, cancellation, chunks)
+            else:
+                reply = await self._calls.make(request, cancellation, chunks)
+        except Exception as error:
+            log.exception("call_crashed", call_id=request.call_id)
+            broken = GatewayBroken(reason=type(error).__name__, component="gateway")
+            reply = CallReply(call_id=request.call_id, model=request.model, error=broken.info())
+        finally:
+            if token is not None:
+                context.detach(token)
+        _answer(told, reply, tell)
+        if not reply.backend:
+            self.refused(reply.error.code if reply.error else "")
+        elif reply.openai is None:  # a client of OpenAI's API does not ask for the same call again
+            key = _key(request.attribution.tenant, request.call_id)
+            self._replies.keep(key, reply, _size_bytes(reply), clock.now_ms())
+
+    async def _traced(
+        self, request: CallRequest, cancellation: Cancellation, chunks: Chunks | None
+    ) -> CallReply:
+        """Make the call inside a span, after OpenTelemetry's conventions for generative AI."""
+        operation = _OPERATIONS[path_of(request)]
+        with tracer.start_as_current_span(
+            f"{operation} {request.model}",
+            kind=trace.SpanKind.CLIENT,
+            attributes={
+                "gen_ai.operation.name": operation,
+                "gen_ai.request.model": request.model,
+                "hocket.call_id": request.call_id,
+                "hocket.run_id": request.attribution.run_id or "",
+            },
+        ) as span:
+            reply = await self._calls.make(request, cancellation, chunks)
+            span.set_attribute("hocket.backend", reply.backend)
+            span.set_attribute("gen_ai.usage.input_tokens", reply.input_tokens)
+            span.set_attribute("gen_ai.usage.output_tokens", reply.output_tokens)
+            if reply.error is not None:
+                span.set_status(trace.StatusCode.ERROR, reply.error.code)
+            return reply
+
+
+def _key(tenant: str, call_id: str) -> str:
+    """Return what a call is known by; neither part holds a U+0000."""
+    return f"{tenant}\0{call_id}"
+
+
+def _answer(told: "asyncio.Future[CallReply]", reply: CallReply, tell: Tell | None) -> None:
+    """Give the caller a reply, if it has none yet."""
+    if told.done():
+        return
+    told.set_result(reply)
+    if tell is not None:
+        try:
+            tell(reply)
+        except Exception:  # the caller asks again, and gets what is remembered
+            log.exception("reply_not_told", call_id=reply.call_id)
+
+
+def _let_go(
+    request: CallRequest,
+    told: "asyncio.Future[CallReply]",
+    tell: Tell | None,
+    error: HocketError,
+) -> None:
+    """Answer the caller of a call that was stopped and is read on."""
+    if not told.done():
+        log.info("call_read_on", call_id=request.call_id, reason=str(error))
+    reply = CallReply(call_id=request.call_id, model=request.model, error=error.info())
+    _answer(told, reply, tell)
+
+
+def _trace_context(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the trace context among headers, whose names may be written anyhow; nothing as a rule."""
+    named = {name.lower(): name for name in headers}
+    return {name: headers[named[name]] for name in telemetry.FIELDS if name in named}
+
+
+def _size_bytes(reply: CallReply) -> int:
+    """Return about what a remembered reply holds."""
+    numbers = sum(map(len, reply.embeddings))
+    values = (reply.text, reply.finish_reason, reply.data, reply.tool_calls)
+    return _BYTES_PER_REPLY + _BYTES_PER_NUMBER * numbers + held_bytes(values)

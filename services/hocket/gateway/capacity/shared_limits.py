@@ -1,0 +1,225 @@
+"""This gateway's part of the limits that it shares with the other gateways.
+
+A limit is that of a replica, or of a pool that is smaller than its replicas together. Each has a ledger
+in the company's bucket (`limit.<hash of its name>`): a line for each gateway, written on the condition
+that nobody wrote meanwhile, so that what is held never adds up to more than the limit. `core/shares.py`
+says what to write; the lines of who does not live are left out. What the floor may use follows: what our
+line holds, less what is about to be let go of; nothing at all while our own lease does not hold, for
+then others may have our places already. Calls that are at a backend at that moment go on.
+
+In-process functions are each gateway's own and are not shared.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from hocket.gateway.capacity.membership import Company
+from hocket.gateway.capacity.scheduler import Floor
+from hocket.gateway.core.config.table import BackendSpec, RoutingTable
+from hocket.gateway.core.routing.membership_records import LIMIT
+from hocket.gateway.core.routing.routing import pool_cap
+from hocket.gateway.core.routing.shares import Line, cap, fair, is_short, next_line
+
+TURN_MS = 1_000.0
+"""How long one of several keeps the places that are too few for all."""
+PRESS_S = 0.01
+"""How often the floor's wishes are looked at, at most."""
+RETRY_S = 0.1
+SPOILT_S = 0.5
+"""How long others get to write again what something foreign was written over, and we do not know."""
+MAX_SHARERS = 48
+"""Gateways that share one limit; a value of the bucket holds no more lines."""
+MAX_WRITING = 64
+SETTLE_S = 3.0
+"""How long a gateway that starts waits for its places."""
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class _Limit:
+    name: str
+    key: str
+    places: int
+    spec: BackendSpec | None
+    """The replica whose limit it is; None of a pool."""
+    pool: str
+    revision: int = 0
+    lines: dict[str, Line] = field(default_factory=dict)
+    writing: bool = False
+    retry_at_s: float = 0.0
+    spoilt: bool = False
+    """Something foreign stands in the bucket: the lines are to be written again."""
+    waited: bool = False
+    """We know no lines of a spoilt limit, and gave those who do the time to write them."""
+
+
+class SharedLimits:
+    """See the module."""
+
+    def __init__(
+        self, company: Company, floor: Floor, table: RoutingTable, now_ms: Callable[[], float]
+    ) -> None:
+        self._company = company
+        self._floor = floor
+        self._now_ms = now_ms
+        self._limits: dict[str, _Limit] = {}
+        self._writing: set[asyncio.Task[None]] = set()
+        self._places = asyncio.Semaphore(MAX_WRITING)
+        self._look_at: asyncio.TimerHandle | None = None
+        self._settled = asyncio.Event()
+        self._read_since_s = company.current_since_s
+        self.use(table)
+        floor.pressed = self._pressed
+        company.observe(self.look)
+
+    def use(self, table: RoutingTable) -> None:
+        """Share the limits of another table from now on."""
+        before = self._limits
+        self._limits = {}
+        for name, places, spec, pool in _limits_of(table):
+            kept = before.get(name)
+            limit = kept if kept is not None else _Limit(name, _key(name), places, spec, pool)
+            limit.places, limit.spec, limit.pool = places, spec, pool
+            self._limits[name] = limit
+        self.look()
+
+    async def settled(self) -> None:
+        """Wait until we have our places, or SETTLE_S are over: calls then wait for them."""
+        try:
+            async with asyncio.timeout(SETTLE_S):
+                await self._settled.wait()
+        except TimeoutError:
+            log.warning("limits_not_settled", settle_s=SETTLE_S)
+
+    async def close(self) -> None:
+        """Stop writing."""
+        if self._look_at is not None:
+            self._look_at.cancel()
+        for task in self._writing:
+            task.cancel()
+        await asyncio.gather(*self._writing, return_exceptions=True)
+
+    def look(self) -> None:
+        """Take in what the others wrote, tell the floor its part, and write what the rule says."""
+        self._look_at = None
+        self._read()
+        caps: dict[str, int] = {}
+        owed: set[str] = set()
+        turn = int(self._now_ms() // TURN_MS)
+        leased = self._company.is_leased
+        for limit in self._limits.values():
+            in_use, wish = self._wanted(limit)
+            mine = limit.lines.get(self._company.name, Line(0, 0))
+            caps[limit.name] = 0
+            if leased:
+                caps[limit.name] = cap(
+                    self._company.name, limit.places, limit.lines, wish=wish, turn=turn
+                )
+                self._consider(limit, in_use, wish, turn)
+            if caps[limit.name] < mine.held:
+                owed.add(limit.pool if limit.spec is None else limit.spec.key)
+        self._floor.owed = owed
+        self._floor.use_caps(caps)
+        if leased and all(self._company.name in one.lines for one in self._limits.values()):
+            self._settled.set()
+
+    def _read(self) -> None:
+        if self._read_since_s != self._company.current_since_s:  # revisions may begin anew
+            self._read_since_s = self._company.current_since_s
+            for limit in self._limits.values():
+                limit.revision, limit.lines = 0, {}
+        told = {key: (revision, lines) for key, revision, lines in self._company.told(LIMIT)}
+        for limit in self._limits.values():
+            revision, content = told.get(limit.key, (0, {}))
+            if revision > limit.revision:
+                limit.revision = revision
+                if content is not None:
+                    limit.lines = _lines(content)
+            limit.spoilt = self._company.is_overwritten(LIMIT + limit.key)
+            for name in [name for name in limit.lines if name not in self._company.live]:
+                if name != self._company.name:
+                    del limit.lines[name]
+
+    def _wanted(self, limit: _Limit) -> tuple[int, int]:
+        """Return how many places of a limit we use, and how many we could."""
+        if limit.spec is None:
+            in_use, waiting = self._floor.wanted_of_pool(limit.pool)
+        else:
+            in_use, waiting = self._floor.wanted(limit.spec)
+        return in_use, min(in_use + waiting, limit.places)
+
+    def _consider(self, limit: _Limit, in_use: int, wish: int, turn: int) -> None:
+        """Write our line where the rule says that something has to move, or others must know."""
+        me, loop = self._company.name, asyncio.get_running_loop()
+        if limit.writing or loop.time() < limit.retry_at_s:
+            return
+        if limit.spoilt and not limit.lines and not limit.waited:
+            limit.waited = True
+            limit.retry_at_s = loop.time() + SPOILT_S
+            return
+        mine = limit.lines.get(me)
+        line = next_line(me, limit.places, limit.lines, wish=wish, in_use=in_use, turn=turn)
+        if mine is not None and line.held == mine.held and not limit.spoilt:
+            wishes = {name: one.wish for name, one in limit.lines.items()} | {me: wish}
+            short = is_short(line, fair(limit.places, wishes, turn)[me])
+            if not short or wish == mine.wish:
+                return
+        if mine is None and len(limit.lines) >= MAX_SHARERS:
+            return
+        limit.writing = True
+        task = asyncio.create_task(self._write(limit, {**limit.lines, me: line}))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
+    async def _write(self, limit: _Limit, lines: dict[str, Line]) -> None:
+        content = {name: [line.held, line.wish] for name, line in lines.items()}
+        try:
+            async with self._places:
+                revision = await self._company.put(
+                    LIMIT + limit.key, content, revision=limit.revision
+                )
+        finally:
+            limit.writing = False
+        if revision is None:
+            limit.retry_at_s = asyncio.get_running_loop().time() + RETRY_S
+        elif revision > limit.revision:
+            limit.revision, limit.lines = revision, lines
+        self._pressed()
+
+    def _pressed(self) -> None:
+        """Look soon: somebody waits here, or what others wait for came back."""
+        if self._look_at is None:
+            self._look_at = asyncio.get_running_loop().call_later(PRESS_S, self.look)
+
+
+def _limits_of(table: RoutingTable) -> list[tuple[str, int, BackendSpec | None, str]]:
+    """Return what is shared: its name on the floor, its places, the replica or None, the pool."""
+    shared = [spec for spec in table.backends() if spec.kind != "function"]
+    found: list[tuple[str, int, BackendSpec | None, str]] = [
+        (spec.key, spec.limit, spec, spec.pool) for spec in shared
+    ]
+    together: dict[str, int] = {}
+    for spec in shared:
+        together[spec.pool] = together.get(spec.pool, 0) + spec.limit
+    found += [
+        (pool_cap(pool), table.pools[pool].limit, None, pool)
+        for pool, places in together.items()
+        if table.pools[pool].limit < places
+    ]
+    return found
+
+
+def _key(name: str) -> str:
+    return hashlib.blake2b(name.encode(), digest_size=12).hexdigest()
+
+
+def _lines(content: Any) -> dict[str, Line]:
+    if not isinstance(content, Mapping):
+        return {}
+    return {str(name): Line(int(held), int(wish)) for name, (held, wish) in content.items()}

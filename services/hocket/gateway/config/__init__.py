@@ -1,0 +1,1 @@
+"""The routing table in service, and how it is replaced while calls run."""

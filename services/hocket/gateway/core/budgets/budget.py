@@ -1,0 +1,244 @@
+"""Budgets as a tree: a call spends from its run's, its pipeline's and its tenant's at once.
+
+Before a call its expected cost is reserved in each; afterwards what it cost is settled, or the
+reservation is released. Three answers to a call that asks:
+
+- *granted*: the call fits in alone, or it fits beside those under way, with what all of them together
+  will hardly exceed;
+- *wait*: it does not fit now, and may when calls under way turn out cheaper than reserved;
+- *refused*: it does not fit into what was spent alone, so that waiting is in vain.
+
+So calls in parallel overrun a budget by hardly more than the error of the estimate of one, and a
+reservation keeps nobody out for good: near the end of a budget calls go one after the other. What calls
+under way are taken to cost is looked up again each time, so that a wrong guess is mended as soon as the
+first of them have ended. A call of whose kind nothing is known is let through alone while anything at
+all is left.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, Literal
+
+from hocket.gateway.core.budgets.estimate import Estimate, Estimator, Load
+from hocket.gateway.core.budgets.run_accounts import MAX_RUN_ACCOUNTS, RunAccounts
+from hocket.gateway.core.errors import BudgetsFull
+from hocket.gateway.core.routing.history import Kind
+
+MAX_PERIOD_ACCOUNTS = 50_000
+"""Accounts of tenants and pipelines that are remembered. One is forgotten when its period is over, or
+when nothing was spent of it; where all count, there is no room for another one."""
+MAX_PIPELINE_ACCOUNTS = 1_000
+"""Of them those of one tenant's pipelines: no tenant takes the room of the others with names."""
+MAX_LOOKED_AT = 64
+"""Accounts that are looked at to make room for one."""
+
+Level = Literal["tenant", "pipeline", "run"]
+Period = Literal["hour", "day", "month"]
+_Key = tuple[Level, str, float]
+_EPSILON_USD = 1e-12
+_NOTHING = Decimal(0)
+_NO_LOAD = Load()
+
+
+class Answer(StrEnum):
+    """What a call that asks for its cost is told."""
+
+    GRANTED = "granted"
+    WAIT = "wait"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A limit on what may be spent: by a run as a whole, by others in each hour, day or month (UTC)."""
+
+    level: Level
+    name: str
+    usd: Decimal
+    per: Period | None = None
+    tenant: str = ""
+
+
+@dataclass(slots=True)
+class Account:
+    """What was spent from a budget in a period, and what is under way, by kind of call."""
+
+    budget: Budget
+    until_ms: float | None = None
+    spent_usd: Decimal = _NOTHING
+    under_way: dict[Kind, Load] = field(default_factory=dict)
+
+    def counts(self, now_ms: float) -> bool:
+        """Whether forgetting it would let somebody spend again."""
+        over = self.until_ms is not None and self.until_ms <= now_ms
+        return bool(self.under_way) or (self.spent_usd > 0 and not over)
+
+    @property
+    def left_usd(self) -> Decimal:
+        """What is not spent, reservations aside."""
+        return max(self.budget.usd - self.spent_usd, _NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer, and the account that stands in the way where it is not granted."""
+
+    answer: Answer
+    account: Account | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """What a call under way has reserved, and where."""
+
+    accounts: tuple[Account, ...]
+    estimate: Estimate
+
+
+class Budgets:
+    """The accounts of one gateway."""
+
+    def __init__(
+        self,
+        estimator: Estimator,
+        *,
+        max_run_accounts: int = MAX_RUN_ACCOUNTS,
+        max_period_accounts: int = MAX_PERIOD_ACCOUNTS,
+        max_pipeline_accounts: int = MAX_PIPELINE_ACCOUNTS,
+    ) -> None:
+        self.strict = False
+        """Whether calls under way are taken to cost the worst case: then no budget is ever overrun by
+        more than the error of one estimate, and few calls go side by side."""
+        self._estimator = estimator
+        self._runs: RunAccounts[Account] = RunAccounts(max_run_accounts)
+        self._periods: OrderedDict[_Key, Account] = OrderedDict()
+        self._max_period_accounts = max_period_accounts
+        self._pipelines: dict[str, OrderedDict[_Key, None]] = {}
+        """By tenant: the accounts of its pipelines."""
+        self._max_pipeline_accounts = max_pipeline_accounts
+
+    def __len__(self) -> int:
+        return len(self._periods) + len(self._runs)
+
+    def account(
+        self, budget: Budget, now_ms: float, known_spent_usd: Decimal = _NOTHING
+    ) -> Account:
+        """Return the account of a budget for the period of now.
+
+        `known_spent_usd` is what others know to be spent of it: whatever is more, that or our own sum,
+        holds. Raises BudgetsFull.
+        """
+        since_ms, until_ms = _period(budget.per, now_ms)
+        if budget.level == "run":
+            account = self._runs.of(budget.tenant, budget.name, lambda: Account(budget))
+        else:
+            account = self._of_period(budget, since_ms, until_ms, now_ms)
+        account.budget = budget
+        account.spent_usd = max(account.spent_usd, known_spent_usd)
+        return account
+
+    def ask(self, accounts: Sequence[Account], estimate: Estimate) -> Verdict:
+        """Answer a call that wants its expected cost reserved; nothing is reserved by asking."""
+        waiting: Account | None = None
+        for account in accounts:
+            free_usd = float(account.budget.usd - account.spent_usd)
+            if not self._fits_alone(estimate, free_usd):
+                return Verdict(Answer.REFUSED, account)
+            if waiting is None and not self._fits_beside(account, estimate, free_usd):
+                waiting = account
+        return Verdict(Answer.WAIT, waiting) if waiting else Verdict(Answer.GRANTED)
+
+    def reserve(self, accounts: Sequence[Account], estimate: Estimate) -> Reservation:
+        """Reserve what was granted."""
+        for account in accounts:
+            account.under_way[estimate.kind] = _one_more(account, estimate)
+        return Reservation(tuple(accounts), estimate)
+
+    def settle(self, reservation: Reservation, cost_usd: Decimal) -> None:
+        """End a reservation with what the call cost, nothing where it was not made."""
+        kind = reservation.estimate.kind
+        for account in reservation.accounts:
+            load = account.under_way[kind]
+            if load.count == 1:
+                del account.under_way[kind]
+            else:
+                account.under_way[kind] = load.plus(reservation.estimate, -1)
+            account.spent_usd += cost_usd
+
+    def _fits_beside(self, account: Account, estimate: Estimate, free_usd: float) -> bool:
+        if not account.under_way or not estimate.usd:
+            return True
+        return self._together_usd(account, estimate) <= free_usd + _EPSILON_USD
+
+    def _together_usd(self, account: Account, estimate: Estimate) -> float:
+        if self.strict:
+            return sum(load.worst_usd for load in account.under_way.values()) + estimate.usd
+        loads = {**account.under_way, estimate.kind: _one_more(account, estimate)}
+        return self._estimator.together_usd(loads.items())
+
+    def _fits_alone(self, estimate: Estimate, free_usd: float) -> bool:
+        if not estimate.usd:
+            return True
+        if estimate.blind:
+            return free_usd > 0
+        return estimate.usd <= free_usd + _EPSILON_USD
+
+    def _of_period(
+        self, budget: Budget, since_ms: float, until_ms: float | None, now_ms: float
+    ) -> Account:
+        key = (budget.level, budget.name, since_ms)
+        account = self._periods.get(key)
+        if account is None:
+            pipelines = self._pipelines.get(budget.tenant, OrderedDict())
+            if budget.level == "pipeline" and len(pipelines) >= self._max_pipeline_accounts:
+                self._forget(pipelines, now_ms, self._max_pipeline_accounts)
+            if len(self._periods) >= self._max_period_accounts:
+                self._forget(self._periods, now_ms, self._max_period_accounts)
+            account = self._periods[key] = Account(budget, until_ms)
+            if budget.level == "pipeline":
+                self._pipelines.setdefault(budget.tenant, OrderedDict())[key] = None
+        self._periods.move_to_end(key)
+        if budget.level == "pipeline":
+            self._pipelines[budget.tenant].move_to_end(key)
+        return account
+
+    def _forget(self, among: OrderedDict[_Key, Any], now_ms: float, limit: int) -> None:
+        """Forget the account that does not count and was not used for longest, or raise BudgetsFull.
+        Those that count go behind, and are looked at again much later."""
+        for _ in range(min(MAX_LOOKED_AT, len(among))):
+            key = next(iter(among))
+            account = self._periods[key]
+            if not account.counts(now_ms):
+                del self._periods[key]
+                pipelines = self._pipelines.get(account.budget.tenant, OrderedDict())
+                pipelines.pop(key, None)
+                if not pipelines:
+                    self._pipelines.pop(account.budget.tenant, None)
+                return
+            among.move_to_end(key)
+        raise BudgetsFull(limit=limit, component="gateway")
+
+
+def _one_more(account: Account, estimate: Estimate) -> Load:
+    return account.under_way.get(estimate.kind, _NO_LOAD).plus(estimate)
+
+
+def _period(per: Period | None, now_ms: float) -> tuple[float, float | None]:
+    """Return the start and end of the calendar period (UTC) that a moment falls into."""
+    if per is None:
+        return 0.0, None
+    now = datetime.fromtimestamp(now_ms / 1000, UTC)
+    start = now.replace(minute=0, second=0, microsecond=0)
+    if per == "hour":
+        end = start + timedelta(hours=1)
+    elif per == "day":
+        start = start.replace(hour=0)
+        end = start + timedelta(days=1)
+    else:
+        start = start.replace(hour=0, day=1)
+        end = (start + timedelta(days=32)).replace(day=1)
+    return start.timestamp() * 1000, end.timestamp() * 1000

@@ -1,0 +1,96 @@
+"""Which budgets a call spends from: its run's, and those that the configuration gives its pipeline and
+its tenant. Read from the section `budgets:`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Literal
+
+from hocket.gateway.core.budgets.budget import Budget, Period
+from hocket.gateway.core.config.fields import Fields, wrong
+from hocket.schemas.messages import CallRequest
+
+ANYBODY = "*"
+Unpriced = Literal["allow", "refuse"]
+"""What becomes of a call under a budget whose backend has no known price: it counts as free, or is
+refused."""
+
+Reserve = Literal["expected", "worst"]
+"""What calls under way are taken to cost: what they will hardly exceed by what was seen of their kind,
+or what they cannot exceed by their `max_tokens`."""
+
+_FIELDS = frozenset({"unpriced", "reserve", "tenants", "pipelines"})
+_LIMIT_FIELDS = frozenset({"usd", "per"})
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """So much per period."""
+
+    usd: Decimal
+    per: Period
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRules:
+    """Allowances by tenant, and by pipeline (`pipeline`, or `tenant/pipeline`); `*` is for anybody who
+    is not named, each with an account of its own."""
+
+    unpriced: Unpriced = "allow"
+    reserve: Reserve = "expected"
+    tenants: Mapping[str, Allowance] = field(default_factory=dict)
+    pipelines: Mapping[str, Allowance] = field(default_factory=dict)
+
+    def budgets_of(self, request: CallRequest) -> tuple[Budget, ...]:
+        """Return the budgets that a call spends from, the narrowest first."""
+        who = request.attribution
+        found: list[Budget] = []
+        if request.budget_usd is not None:
+            run = who.run_id or request.call_id
+            found.append(
+                Budget("run", f"{who.tenant}/{run}", request.budget_usd, tenant=who.tenant)
+            )
+        if who.pipeline is not None and self.pipelines:
+            name = f"{who.tenant}/{who.pipeline}"
+            allowance = (
+                self.pipelines.get(name)
+                or self.pipelines.get(who.pipeline)
+                or self.pipelines.get(ANYBODY)
+            )
+            if allowance is not None:
+                found.append(
+                    Budget("pipeline", name, allowance.usd, allowance.per, tenant=who.tenant)
+                )
+        allowance = self.tenants.get(who.tenant) or self.tenants.get(ANYBODY)
+        if allowance is not None:
+            found.append(Budget("tenant", who.tenant, allowance.usd, allowance.per))
+        return tuple(found)
+
+
+NO_BUDGETS = BudgetRules()
+
+
+def read(section: Any, environment: Mapping[str, str]) -> BudgetRules:
+    """Return the rules of a `budgets:` section; raise RoutingInvalid."""
+    if section is None:
+        return NO_BUDGETS
+    budgets = Fields(section, "budgets", environment)
+    budgets.only(_FIELDS)
+    return BudgetRules(
+        budgets.choice("unpriced", ("allow", "refuse"), "allow"),
+        budgets.choice("reserve", ("expected", "worst"), "expected"),
+        _allowances(budgets.under("tenants")),
+        _allowances(budgets.under("pipelines")),
+    )
+
+
+def _allowances(names: Fields) -> dict[str, Allowance]:
+    found: dict[str, Allowance] = {}
+    for name in names:
+        entry = names.under(str(name))
+        entry.only(_LIMIT_FIELDS)
+        usd = entry.money("usd")
+        if usd is None:
+            raise wrong(entry.at("usd"), "it is missing", "Set `usd` to US dollars per period.")
+        found[str(name)] = Allowance(usd, entry.choice("per", ("hour", "day", "month"), "month"))
+    return found

@@ -1,0 +1,150 @@
+"""What a call is expected to cost, before it is made.
+
+The estimate starts from what can be seen: the call's size in tokens (4 characters each) and a modest
+length of answer, at the replica's prices. History corrects it: per kind of call (model, pipeline, node)
+the ratio of what calls cost to what was seen beforehand is kept, and its 90th percentile is expected of
+a call by itself. What many calls cost together follows from mean and variance of that ratio, to which
+one call is added that was never seen: that of the worst case (`max_tokens`), believed the less the more
+calls were seen to stay far below it. So the first calls of a kind are reserved for with care, and later
+ones are not kept out by a bound that nobody reaches.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from math import sqrt
+
+from hocket.gateway.core.budgets.price import Prices
+from hocket.gateway.core.calls import request_content
+from hocket.gateway.core.routing.history import History, Kind
+from hocket.schemas.messages import CallRequest
+
+USUAL_OUTPUT_TOKENS = 256
+"""How long an answer is taken to be where nothing is known of its kind."""
+WORST_OUTPUT_TOKENS = 16_384
+"""How long it may become where `max_tokens` does not say."""
+EXPECTED_QUANTILE = 0.9
+DEVIATIONS = 3.0
+"""How many standard deviations are reserved beyond the mean for calls side by side."""
+UNSEEN_FACTOR = 2.0
+UNSEEN_DOUBT = 64.0
+"""The worst case is believed up to (2 + 64 / calls seen) times the dearest call that was seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a call is expected to cost: `seen_usd` before history, `usd` after it; `worst_usd` is the
+    worst case. `blind` where nothing is known of calls of its kind, or of its model."""
+
+    kind: Kind
+    seen_usd: float
+    worst_usd: float
+    usd: float
+    blind: bool
+
+
+FREE = Estimate(("", "", ""), 0.0, 0.0, 0.0, False)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Calls of one kind side by side: how many, and the sums of what was seen of their cost, of its
+    squares, and of their worst cases."""
+
+    count: int = 0
+    seen_usd: float = 0.0
+    seen_squared: float = 0.0
+    worst_usd: float = 0.0
+
+    def plus(self, estimate: Estimate, sign: int = 1) -> "Load":
+        """Return the load with one call more, or less."""
+        return Load(
+            self.count + sign,
+            self.seen_usd + sign * estimate.seen_usd,
+            self.seen_squared + sign * estimate.seen_usd**2,
+            self.worst_usd + sign * estimate.worst_usd,
+        )
+
+
+class Estimator:
+    """Ratios of cost to what was seen beforehand, by kind of call."""
+
+    def __init__(self) -> None:
+        self._ratios: History[Kind] = History()
+
+    def estimate(self, request: CallRequest, kind: Kind, prices: Iterable[Prices]) -> Estimate:
+        """Return what a call costs at the dearest of some prices."""
+        input_tokens = request_content.tokens(request)
+        seen = [(_seen_usd(request, input_tokens, one), one) for one in prices]
+        seen_usd, dearest = max(seen, key=lambda pair: pair[0], default=(0.0, Prices()))
+        if not seen_usd:
+            return FREE
+        return self.now(kind, seen_usd, _worst_usd(request, input_tokens, dearest))
+
+    def now(self, kind: Kind, seen_usd: float, worst_usd: float) -> Estimate:
+        """Return the estimate for what was seen, as history tells at this moment."""
+        ratio = self._ratios.quantile(self._known(kind), EXPECTED_QUANTILE)
+        return Estimate(kind, seen_usd, worst_usd, seen_usd * (ratio or 1.0), ratio is None)
+
+    def together_usd(self, loads: Iterable[tuple[Kind, Load]]) -> float:
+        """Return what calls side by side will hardly exceed in sum."""
+        mean_usd = variance = 0.0
+        for kind, load in loads:
+            if load.seen_usd <= 0:
+                continue
+            mean, squares = self._ratio(kind, load.worst_usd / load.seen_usd)
+            of_one = max(squares - mean * mean, 0.0)
+            of_mean = of_one / max(self._ratios.count(self._known(kind)), 1)
+            mean_usd += mean * load.seen_usd
+            variance += of_one * load.seen_squared + of_mean * load.seen_usd**2
+        return mean_usd + DEVIATIONS * sqrt(max(variance, 0.0))
+
+    def learn(self, request: CallRequest, kind: Kind, prices: Prices, cost_usd: Decimal) -> None:
+        """Take in what a successful call cost at the prices that it used."""
+        seen_usd = _seen_usd(request, request_content.tokens(request), prices)
+        if seen_usd:
+            ratio = float(cost_usd) / seen_usd
+            self._ratios.add(kind, ratio)
+            if kind != _model_of(kind):
+                self._ratios.add(_model_of(kind), ratio)
+
+    def _ratio(self, kind: Kind, worst: float) -> tuple[float, float]:
+        """Return mean and mean square of the ratio, one call of the worst case among those seen."""
+        known = self._known(kind)
+        seen, dearest = self._ratios.spread(known), self._ratios.quantile(known, 1.0)
+        if seen is None or dearest is None:
+            return worst, worst * worst
+        count = max(self._ratios.count(kind), 1)
+        worst = min(worst, dearest * (UNSEEN_FACTOR + UNSEEN_DOUBT / count))
+        share = 1 / (count + 1)
+        mean, squares = seen
+        return (1 - share) * mean + share * worst, (1 - share) * squares + share * worst * worst
+
+    def _known(self, kind: Kind) -> Kind:
+        return kind if self._ratios.count(kind) else _model_of(kind)
+
+
+def _seen_usd(request: CallRequest, input_tokens: int, prices: Prices) -> float:
+    usual = 0 if request_content.embeds(request) else USUAL_OUTPUT_TOKENS
+    output_tokens = request_content.choices(request) * min(
+        usual, request_content.max_tokens(request) or usual
+    )
+    return _usd(prices, input_tokens, output_tokens)
+
+
+def _worst_usd(request: CallRequest, input_tokens: int, prices: Prices) -> float:
+    worst = request_content.choices(request) * (
+        request_content.max_tokens(request) or WORST_OUTPUT_TOKENS
+    )
+    return _usd(prices, input_tokens, 0 if request_content.embeds(request) else worst)
+
+
+def _usd(prices: Prices, input_tokens: int, output_tokens: int) -> float:
+    """Return about what tokens cost; an estimate need not be exact, and decimals take their time."""
+    million = input_tokens * float(prices.input_usd_per_mtok or 0)
+    million += output_tokens * float(prices.output_usd_per_mtok or 0)
+    return million / 1e6 + float(prices.request_usd or 0)
+
+
+def _model_of(kind: Kind) -> Kind:
+    return (kind[0], "", "")

@@ -1,0 +1,46 @@
+"""How an attempt came to its replica, as it is kept: bounded, whatever the size of the model.
+
+Of the replicas that were looked at the best MAX_CANDIDATES are kept, those that could take the call
+first; the others are counted. `hocket gateway explain` shows it.
+"""
+
+from math import isfinite
+
+from hocket.gateway.core.routing.routing import Candidate, Decision
+from hocket.schemas.messages import CallDecision, CandidateSeen
+
+MAX_CANDIDATES = 16
+MAX_TRIED = 16
+MAX_REASON_CHARS = 400
+MAX_REFUSED_CHARS = 120
+_ENDLESS = 1e300
+
+
+def kept(
+    decision: Decision, *, queue_ms: float, tried: tuple[str, ...] = (), because: str = ""
+) -> CallDecision:
+    """Return a decision as its record has it."""
+    candidates = decision.candidates
+    if len(candidates) > 1:
+        candidates = tuple(sorted(candidates, key=_rank))
+    return CallDecision(
+        model=decision.model,
+        reason=decision.reason[:MAX_REASON_CHARS],
+        because=because,
+        queue_ms=round(queue_ms, 3),
+        tried=tried[-MAX_TRIED:],
+        candidates=tuple(_seen(one) for one in candidates[:MAX_CANDIDATES]),
+        left_out=max(len(candidates) - MAX_CANDIDATES, 0),
+    )
+
+
+def _rank(candidate: Candidate) -> tuple[bool, tuple[float, ...]]:
+    return bool(candidate.refused), candidate.score
+
+
+def _seen(candidate: Candidate) -> CandidateSeen:
+    return CandidateSeen(
+        backend=candidate.backend,
+        score=tuple(round(one, 6) if isfinite(one) else _ENDLESS for one in candidate.score),
+        refused=candidate.refused[:MAX_REFUSED_CHARS],
+    )

@@ -1,0 +1,25 @@
+"""What the end of an attempt says about its server, for the breaker."""
+
+from hocket.gateway.core.routing.breaker import Outcome
+from hocket.gateway.core.routing.history import Durations
+from hocket.schemas.errors import ErrorClass, HocketError
+
+_SAYS_NOTHING = (ErrorClass.CANCELLED, ErrorClass.RATE_LIMITED, ErrorClass.BUDGET)
+
+
+def outcome_of(error: HocketError | None, latency_ms: float, slow_ms: float | None) -> Outcome:
+    """Return the outcome of an attempt; `slow_ms` is from when on it is slow, None where nobody knows.
+
+    A refusal of the call itself comes from a server that works. A timeout tells of the server only
+    where it had the time that calls usually take, else the caller had too little.
+    """
+    if error is None:
+        return Outcome.SLOW if slow_ms is not None and latency_ms >= slow_ms else Outcome.OK
+    if error.error_class in _SAYS_NOTHING:
+        return Outcome.NOTHING
+    if error.error_class is ErrorClass.INVALID:
+        return Outcome.OK
+    if error.error_class is ErrorClass.TIMEOUT:
+        enough_ms = Durations.LEAST_SLOW_MS if slow_ms is None else slow_ms
+        return Outcome.FAILED if latency_ms >= enough_ms else Outcome.NOTHING
+    return Outcome.FAILED

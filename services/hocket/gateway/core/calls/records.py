@@ -1,0 +1,125 @@
+"""What one attempt at a backend leaves behind: its usage record, and the reply to the caller."""
+
+from decimal import Decimal
+from typing import Literal
+
+from hocket.gateway.core.budgets.price import cost
+from hocket.gateway.core.config.table import BackendSpec
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
+from hocket.schemas.messages import (
+    CallDecision,
+    CallRefused,
+    CallReply,
+    CallRequest,
+    Completion,
+    UsageRecord,
+)
+
+UsageKind = Literal["call", "cascade", "speculation"]
+MAX_REASON_CHARS = 1_000
+MAX_NAME_CHARS = 200
+_FREE = Decimal(0)
+
+
+def usage_record(
+    request: CallRequest,
+    spec: BackendSpec,
+    completion: Completion,
+    error: HocketError | None,
+    *,
+    suffix: str,
+    started_ms: float,
+    latency_ms: float,
+    kind: UsageKind = "call",
+    decision: CallDecision | None = None,
+    experiment: str | None = None,
+    arm: str | None = None,
+) -> UsageRecord:
+    """Return the record of an attempt, with the prices it used."""
+    prices = spec.prices
+    return UsageRecord(
+        call_id=request.call_id + suffix,
+        kind=kind,
+        attribution=request.attribution,
+        model=request.model,
+        backend=spec.name,
+        replica=spec.replica,
+        status=_status(error),
+        error_code=None if error is None else error.code,
+        input_tokens=completion.input_tokens,
+        output_tokens=completion.output_tokens,
+        cached_tokens=completion.cached_tokens,
+        input_usd_per_mtok=prices.input_usd_per_mtok or _FREE,
+        output_usd_per_mtok=prices.output_usd_per_mtok or _FREE,
+        cached_usd_per_mtok=prices.cached_usd_per_mtok,
+        request_usd=prices.request_usd or _FREE,
+        cost_usd=_cost_usd(spec, completion, error),
+        estimated=completion.estimated,
+        started_at_ms=started_ms,
+        latency_ms=max(latency_ms, 0.0),
+        experiment=experiment,
+        arm=arm,
+        decision=decision,
+    )
+
+
+def call_reply(
+    request: CallRequest,
+    record: UsageRecord,
+    completion: Completion,
+    error: HocketError | None,
+) -> CallReply:
+    """Return the reply to a call whose last attempt is booked."""
+    return CallReply(
+        call_id=request.call_id,
+        text=completion.text,
+        data=completion.data,
+        embeddings=completion.embeddings,
+        tool_calls=completion.tool_calls,
+        openai=completion.openai,
+        model=request.model,
+        backend=record.backend,
+        input_tokens=completion.input_tokens,
+        output_tokens=completion.output_tokens,
+        cached_tokens=completion.cached_tokens,
+        cost_usd=record.cost_usd,
+        finish_reason=completion.finish_reason,
+        error=None if error is None else error.info(),
+    )
+
+
+def call_refused(
+    request: CallRequest, error: ErrorInfo, *, gateway: str, now_ms: float
+) -> CallRefused:
+    """Return what is told of a call that no backend was asked for."""
+    return CallRefused(
+        call_id=request.call_id,
+        attribution=request.attribution,
+        model=_plain(request.model)[:MAX_NAME_CHARS],
+        error_code=error.code,
+        reason=_plain(error.message)[:MAX_REASON_CHARS],
+        gateway=gateway,
+        refused_at_ms=now_ms,
+    )
+
+
+def _plain(text: str) -> str:
+    return text.replace("\0", " ")
+
+
+def _status(error: HocketError | None) -> Literal["ok", "error", "cancelled"]:
+    if error is None:
+        return "ok"
+    return "cancelled" if error.error_class is ErrorClass.CANCELLED else "error"
+
+
+def _cost_usd(spec: BackendSpec, completion: Completion, error: HocketError | None) -> Decimal:
+    """Return what the backend metered; a failed call without tokens costs no request either."""
+    if error is not None and not (completion.input_tokens or completion.output_tokens):
+        return _FREE
+    return cost(
+        spec.prices,
+        input_tokens=completion.input_tokens,
+        output_tokens=completion.output_tokens,
+        cached_tokens=completion.cached_tokens,
+    ).usd

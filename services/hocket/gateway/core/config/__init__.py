@@ -1,0 +1,1 @@
+"""The configuration of routing, read and checked."""

@@ -1,0 +1,108 @@
+"""What the configuration said so far, and the routing table that it makes when it agrees with itself."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from hocket.gateway.core.budgets.price import Prices
+from hocket.gateway.core.config.fields import wrong
+from hocket.gateway.core.config.table import BackendSpec, ModelSpec, PoolSpec, RoutingTable
+
+EXTRACTIVE = "hocket-extractive"
+EXTRACTIVE_FUNCTION = "hocket.workers.extractive.model:complete"
+"""Named here and never imported: gateway and workers do not know each other's code."""
+BUILT_IN_ALIASES = {"planner": EXTRACTIVE, "writer": EXTRACTIVE}
+
+
+@dataclass
+class Draft:
+    """Models, other names and pools, with the places in the file where they were written."""
+
+    models: dict[str, ModelSpec] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
+    alias_fields: dict[str, str] = field(default_factory=dict)
+    fallback_fields: dict[str, str] = field(default_factory=dict)
+    cascade_fields: dict[str, str] = field(default_factory=dict)
+    pools: dict[str, PoolSpec] = field(default_factory=dict)
+    without_effect: list[str] = field(default_factory=list)
+
+    def add_alias(self, name: str, target: str, where: str) -> None:
+        """Add another name of a model, written at `where`."""
+        self.aliases[name] = target
+        self.alias_fields[name] = where
+
+    def table(self) -> RoutingTable:
+        """Return the table; raise RoutingInvalid where names clash or point nowhere.
+
+        The built-in model stays available, and its aliases where nobody else took those names.
+        """
+        models, aliases = dict(self.models), dict(self.aliases)
+        if EXTRACTIVE not in models and EXTRACTIVE not in aliases:
+            models[EXTRACTIVE] = ModelSpec((_EXTRACTIVE_BACKEND,))
+            aliases = {k: v for k, v in BUILT_IN_ALIASES.items() if k not in models} | aliases
+        for alias, target in self.aliases.items():
+            if target not in models:
+                raise wrong(
+                    self.alias_fields[alias],
+                    f"it points to `{target}`, which is not a model with backends",
+                    f"Use one of: {', '.join(sorted(models))}.",
+                )
+        self._check_fallbacks(models, aliases)
+        self._check_cascades(models, aliases)
+        _check_backend_names(models)
+        self._check_pools(models)
+        return RoutingTable(models, aliases, self.pools, tuple(self.without_effect))
+
+    def _check_fallbacks(self, models: Mapping[str, ModelSpec], aliases: Mapping[str, str]) -> None:
+        for name, model in models.items():
+            for other in model.fallbacks:
+                where = self.fallback_fields.get(name, f"models.{name}.fallbacks")
+                target = aliases.get(other, other)
+                if target not in models:
+                    cure = f"Use one of: {', '.join(sorted({*models, *aliases}))}."
+                    raise wrong(where, f"there is no model `{other}`", cure)
+                if target == name:
+                    raise wrong(where, "a model cannot replace itself", "Name another one.")
+                if models[target].cascade is not None:
+                    cure = "Name one of its stages."
+                    raise wrong(where, f"`{other}` is a cascade", cure)
+
+    def _check_cascades(self, models: Mapping[str, ModelSpec], aliases: Mapping[str, str]) -> None:
+        usable = {name for name, model in models.items() if model.cascade is None}
+        for name, model in models.items():
+            for stage in model.cascade.stages if model.cascade else ():
+                if aliases.get(stage, stage) not in usable:
+                    cure = f"Use models with backends: {', '.join(sorted(usable))}."
+                    where = self.cascade_fields[name]
+                    raise wrong(where, f"`{stage}` is not a model with backends", cure)
+
+    def _check_pools(self, models: Mapping[str, ModelSpec]) -> None:
+        named = {spec.pool for model in models.values() for spec in model.backends}
+        for pool in self.pools:
+            if pool not in named:
+                cure = f"Write `pool: {pool}` at a backend, or remove it."
+                raise wrong(f"pools.{pool}", "no backend uses it", cure)
+
+
+def _check_backend_names(models: Mapping[str, ModelSpec]) -> None:
+    seen: dict[str, str] = {}
+    for model, spec in models.items():
+        for name in {backend.name: None for backend in spec.backends}:
+            if name in seen:
+                raise wrong(
+                    f"models.{model}",
+                    f"the backend name `{name}` is taken by `{seen[name]}`",
+                    "Give each backend a `name` of its own.",
+                )
+            seen[name] = model
+        keys = [backend.key for backend in spec.backends]
+        for key in keys:
+            if keys.count(key) > 1:
+                cure = "Give each backend and each replica a `name` of its own."
+                raise wrong(f"models.{model}", f"the backend name `{key}` is used twice", cure)
+
+
+_FREE = Decimal(0)
+_EXTRACTIVE_BACKEND = BackendSpec(
+    EXTRACTIVE, "function", EXTRACTIVE_FUNCTION, prices=Prices(_FREE, _FREE, _FREE, _FREE)
+)

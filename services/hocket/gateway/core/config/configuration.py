@@ -1,0 +1,406 @@
+"""The routing part of the configuration, read into a RoutingTable.
+
+Two forms are understood: Hocket's own (`models:` is a mapping from model to alias or backends, beside
+it `pools:`), and LiteLLM's `model_list` as it is (`litellm.py`). What cannot be used raises
+RoutingInvalid naming the field and the cure; LiteLLM fields without a meaning here are listed in
+`RoutingTable.without_effect`, unknown ones of Hocket's own form are refused. Values `os.environ/NAME`
+are looked up in the environment that is handed in.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hocket.gateway.core.budgets.price import Prices
+from hocket.gateway.core.calls.cascade import (
+    MAX_EXPRESSION_CHARS,
+    MAX_STAGES,
+    Cascade,
+    cascade_of,
+    unknown_names,
+)
+from hocket.gateway.core.calls.hedging import HedgeRule
+from hocket.gateway.core.config import litellm
+from hocket.gateway.core.config.builder import EXTRACTIVE, Draft
+from hocket.gateway.core.config.fields import (
+    HTTP_SCHEMES,
+    PRICE_FIELDS,
+    Fields,
+    check_name,
+    checked_prices,
+    wrong,
+)
+from hocket.gateway.core.config.table import (
+    DEFAULT_LIMIT,
+    DEFAULT_TIMEOUT_MS,
+    FAST_MS,
+    INTERACTIVE_SHARE,
+    MAX_WAITING,
+    BackendKind,
+    BackendSpec,
+    ModelSpec,
+    PoolSpec,
+    RoutingTable,
+)
+from hocket.gateway.core.protocols.triton import TRITON_FIELDS, TritonOptions
+from hocket.gateway.core.routing.breaker import NEVER, USUAL, BreakerRule
+from hocket.gateway.core.routing.locality import PrefixCache
+from hocket.gateway.core.warming.warm_rule import read_rule
+from hocket.schemas.errors import InvalidInput
+
+__all__ = ["EXTRACTIVE", "built_in_table", "parse"]
+
+MAX_RETRIES = 10
+MOST_INTERACTIVE_SHARE = 0.5
+MAX_REPLICAS = 1_000
+MAX_CACHED_TOKENS = 10**9
+MIN_BLOCK_TOKENS = 16
+TRITON_SCHEMES = (*HTTP_SCHEMES, "grpc://", "grpcs://")
+
+_MODEL_FIELDS = frozenset(
+    {
+        "alias",
+        "backends",
+        "cascade",
+        "mode",
+        "choose",
+        "min_quality",
+        "fallbacks",
+        "retries",
+        "breaker",
+        "hedge",
+    }
+)
+_BACKEND_FIELDS = frozenset(
+    {
+        "name",
+        "kind",
+        "base_url",
+        "api_key",
+        "model",
+        "function",
+        "replicas",
+        "limit",
+        "max_concurrency",
+        "timeout_ms",
+        "prices",
+        "mode",
+        "pool",
+        "quality",
+        "warm",
+        "warm_tier",
+        "labels",
+        "residency",
+        "breaker",
+        "prefix_cache",
+        "triton",
+        "usage_in_stream",
+        "pass_fields",
+        "stops_on_disconnect",
+    }
+)
+_REPLICA_FIELDS = frozenset({"name", "base_url", "api_key", "limit", "max_concurrency"})
+_POOL_FIELDS = frozenset(
+    {"max_concurrency", "reserved_fast", "fast_ms", "max_waiting", "interactive_share"}
+)
+_CACHE_FIELDS = frozenset({"tokens", "block_tokens", "prefill_tokens_per_s"})
+_BREAKER_FIELDS = frozenset(
+    {
+        "window_ms",
+        "min_calls",
+        "failures_in_a_row",
+        "failure_rate",
+        "slow_rate",
+        "slow_ms",
+        "open_ms",
+        "max_open_ms",
+    }
+)
+
+
+def built_in_table() -> RoutingTable:
+    """Return the table of a gateway without configuration: the extractive model and its aliases."""
+    return Draft().table()
+
+
+def parse(section: Any, environment: Mapping[str, str], pools: Any = None) -> RoutingTable:
+    """Return the routing table of a `models:` section and a `pools:` section; raise RoutingInvalid."""
+    draft = Draft()
+    if isinstance(section, list):
+        litellm.read(Fields({"model_list": section}, "models", environment), draft)
+    elif isinstance(section, dict) and isinstance(section.get("model_list"), list):
+        litellm.read(Fields(section, "models", environment), draft)
+    elif isinstance(section, dict):
+        _read_models(Fields(section, "models", environment), draft)
+    elif section is not None:
+        cure = "Make it a mapping from model name to backends, or LiteLLM's `model_list`."
+        raise wrong("models", f"it is a {type(section).__name__}", cure)
+    if pools is not None:
+        _read_pools(Fields(pools, "pools", environment), draft)
+    return draft.table()
+
+
+def _read_models(models: Fields, draft: Draft) -> None:
+    for name in models:
+        where = models.at(str(name))
+        if not isinstance(name, str) or not name:
+            raise wrong(where, "the model's name is not text", "Put quotes around it.")
+        check_name(name, where)
+        if isinstance(models.raw(name), str):
+            draft.add_alias(name, models.raw(name), where)
+            continue
+        model = models.under(name)
+        model.only(_MODEL_FIELDS)
+        if sum(kind in model for kind in ("alias", "backends", "cascade")) != 1:
+            reason = "it needs one of `alias`, `backends` and `cascade`"
+            raise wrong(where, reason, "Give exactly one.")
+        if "cascade" in model:
+            model.only({"cascade"})
+            draft.models[name] = ModelSpec((), cascade=_cascade(model.under("cascade")))
+            draft.cascade_fields[name] = model.under("cascade").at("models")
+            continue
+        if "alias" in model:
+            model.only({"alias"})
+            draft.add_alias(name, model.text("alias"), model.at("alias"))
+            continue
+        draft.models[name] = _model(name, model)
+        draft.fallback_fields[name] = model.at("fallbacks")
+
+
+def _model(name: str, model: Fields) -> ModelSpec:
+    rule = _breaker(model, USUAL)
+    backends: list[BackendSpec] = []
+    for index, (where, entry) in enumerate(model.items("backends", "List at least one.")):
+        backends += _backends(model.of(entry, where), f"{name}-{index + 1}", rule)
+    fallbacks = model.raw("fallbacks") or []
+    if not isinstance(fallbacks, list) or not all(isinstance(one, str) for one in fallbacks):
+        cure = "List the models to use when no backend of this one can."
+        raise wrong(model.at("fallbacks"), "it is not a list of models", cure)
+    caches = {one.prefix_cache.block_tokens for one in backends if one.prefix_cache}
+    if len(caches) > 1:
+        cure = "Give the backends of a model the same `block_tokens`."
+        raise wrong(model.at("backends"), "their prefix caches differ in `block_tokens`", cure)
+    return ModelSpec(
+        tuple(backends),
+        mode=model.choice("mode", ("auto", "dedicated", "serverless"), "auto"),
+        choose=model.choice(
+            "choose", ("load", "price", "latency", "locality"), "locality" if caches else "load"
+        ),
+        min_quality=model.number("min_quality", 0.0, 0.0, 1.0),
+        fallbacks=tuple(fallbacks),
+        retries=_retries(model),
+        hedge=_hedge(model),
+    )
+
+
+def _cascade(found: Fields) -> Cascade:
+    found.only({"models", "accept"})
+    stages = found.raw("models")
+    if (
+        not isinstance(stages, list)
+        or not all(isinstance(one, str) for one in stages)
+        or not 2 <= len(stages) <= MAX_STAGES
+        or len(set(stages)) < len(stages)
+    ):
+        cure = f"List 2 to {MAX_STAGES} different models, the cheapest first."
+        raise wrong(found.at("models"), "it is not a list of models", cure)
+    accept, where = found.text("accept"), found.at("accept")
+    if len(accept) > MAX_EXPRESSION_CHARS:
+        raise wrong(where, "it is too long", f"Use up to {MAX_EXPRESSION_CHARS} characters.")
+    try:
+        unknown = unknown_names(accept, where)
+        cascade = cascade_of(tuple(stages), accept, where)
+    except InvalidInput as error:
+        raise wrong(
+            where, error.fields["reason"], "Write for example `answer.text != ''`."
+        ) from None
+    if unknown:
+        names = ", ".join(f"`{name}`" for name in sorted(unknown))
+        raise wrong(where, f"it reads {names}", "There are `answer` and `call`.")
+    return cascade
+
+
+def _hedge(model: Fields) -> HedgeRule | None:
+    if "hedge" not in model or model.raw("hedge") is False:
+        return None
+    if model.raw("hedge") is True:
+        return HedgeRule()
+    found = model.under("hedge")
+    found.only({"quantile", "min_ms", "share", "burst", "tools"})
+    usual = HedgeRule()
+    return HedgeRule(
+        found.number("quantile", usual.quantile, 0.5, 0.999),
+        found.duration_ms("min_ms", usual.min_ms),
+        found.number("share", usual.share, 0.001, 1.0),
+        found.number("burst", usual.burst, 1.0, 1_000.0),
+        found.flag("tools", usual.tools),
+    )
+
+
+def _retries(model: Fields) -> int | None:
+    if "retries" not in model:
+        return None
+    retries = model.count("retries", 0, "attempts", least=0)
+    if retries > MAX_RETRIES:
+        raise wrong(model.at("retries"), "they are too many", f"Use 0 to {MAX_RETRIES} attempts.")
+    return retries
+
+
+def _backends(entry: Fields, default_name: str, rule: BreakerRule) -> list[BackendSpec]:
+    """Return the replicas of one backend."""
+    entry.only(_BACKEND_FIELDS)
+    name = entry.name("name") if "name" in entry else default_name
+    kind: BackendKind = entry.choice(
+        "kind", ("openai", "function", "triton"), "function" if "function" in entry else "openai"
+    )
+    common: dict[str, Any] = {
+        "name": name,
+        "kind": kind,
+        "limit": _limit(entry, DEFAULT_LIMIT),
+        "timeout_ms": entry.duration_ms("timeout_ms", DEFAULT_TIMEOUT_MS),
+        "prices": _prices(entry),
+        "hosting": entry.choice("mode", ("dedicated", "serverless"), "dedicated"),
+        "pool": entry.text("pool") if "pool" in entry else "",
+        "quality": entry.number("quality", 0.0, 0.0, 1.0) if "quality" in entry else None,
+        "warm_tier": entry.choice("warm_tier", ("hot", "warm", "cold"), "hot"),
+        "warm": read_rule(entry, kind),
+        "labels": entry.labels("labels"),
+        "residency": entry.tags("residency"),
+        "breaker": _breaker(entry, rule),
+        "prefix_cache": _prefix_cache(entry),
+        "usage_in_stream": entry.flag("usage_in_stream", True),
+        "pass_fields": entry.tags("pass_fields"),
+        "stops_on_disconnect": entry.flag("stops_on_disconnect", False),
+    }
+    return _KINDS[kind](entry, common)
+
+
+def _function(entry: Fields, common: dict[str, Any]) -> list[BackendSpec]:
+    for other in ("base_url", "api_key", "model", "replicas", "triton"):
+        if other in entry:
+            raise wrong(entry.at(other), "a function has none", f"Remove `{other}`.")
+    target = entry.text("function")
+    module, colon, name = target.partition(":")
+    if not (colon and name.isidentifier() and all(p.isidentifier() for p in module.split("."))):
+        cure = "Write for example `my.models:echo`."
+        raise wrong(entry.at("function"), f"`{target}` is not `module:function`", cure)
+    return [BackendSpec(**common, target=target)]
+
+
+def _openai(entry: Fields, common: dict[str, Any]) -> list[BackendSpec]:
+    if "triton" in entry:
+        raise wrong(entry.at("triton"), "it is not for this kind", "Write `kind: triton`.")
+    return _servers(entry, common, HTTP_SCHEMES)
+
+
+def _triton(entry: Fields, common: dict[str, Any]) -> list[BackendSpec]:
+    options = entry.under("triton")
+    options.only(TRITON_FIELDS)
+    texts = {name: options.text(name) for name in TRITON_FIELDS if name in options}
+    return _servers(entry, common | {"triton": TritonOptions(**texts)}, TRITON_SCHEMES)
+
+
+def _servers(entry: Fields, common: dict[str, Any], schemes: tuple[str, ...]) -> list[BackendSpec]:
+    """Return the replicas of a backend that is reached by URL."""
+    if "function" in entry:
+        raise wrong(entry.at("function"), "an HTTP backend has none", "Remove it, or `base_url`.")
+    target, api_key = entry.text("model"), entry.secret("api_key")
+    if "replicas" not in entry:
+        base_url = entry.url("base_url", schemes)
+        return [BackendSpec(**common, target=target, api_key=api_key, base_url=base_url)]
+    if "base_url" in entry:
+        cure = "Remove it; each replica has its own."
+        raise wrong(entry.at("base_url"), "there are `replicas` too", cure)
+    found = entry.items("replicas", "List the servers' URLs.")
+    if len(found) > MAX_REPLICAS:
+        raise wrong(entry.at("replicas"), "they are too many", f"List up to {MAX_REPLICAS}.")
+    specs: list[BackendSpec] = []
+    for index, (where, one) in enumerate(found):
+        replica = entry.of({"base_url": one} if isinstance(one, str) else one, where)
+        replica.only(_REPLICA_FIELDS)
+        fields = common | {
+            "replica": replica.name("name") if "name" in replica else str(index + 1),
+            "limit": _limit(replica, common["limit"]),
+            "api_key": replica.secret("api_key") or api_key,
+            "base_url": replica.url("base_url", schemes),
+        }
+        specs.append(BackendSpec(**fields, target=target))
+    return specs
+
+
+_KINDS: dict[BackendKind, Callable[[Fields, dict[str, Any]], list[BackendSpec]]] = {
+    "openai": _openai,
+    "function": _function,
+    "triton": _triton,
+}
+
+
+def _limit(entry: Fields, default: int) -> int:
+    """Return `max_concurrency`, of which `limit` is the short name."""
+    if "limit" in entry and "max_concurrency" in entry:
+        raise wrong(entry.at("limit"), "it says the same as `max_concurrency`", "Remove one.")
+    name = "max_concurrency" if "max_concurrency" in entry else "limit"
+    return entry.count(name, default, "calls")
+
+
+def _prices(entry: Fields) -> Prices:
+    prices = entry.under("prices")
+    prices.only(PRICE_FIELDS)
+    return checked_prices(
+        Prices(**{name: prices.money(name) for name in PRICE_FIELDS}), prices.where
+    )
+
+
+def _breaker(entry: Fields, default: BreakerRule) -> BreakerRule:
+    if entry.raw("breaker") is False:
+        return NEVER
+    found = entry.under("breaker")
+    found.only(_BREAKER_FIELDS)
+    return BreakerRule(
+        window_ms=found.duration_ms("window_ms", default.window_ms),
+        min_calls=found.count("min_calls", default.min_calls, "calls"),
+        failures_in_a_row=found.count("failures_in_a_row", default.failures_in_a_row, "calls"),
+        failure_rate=found.number("failure_rate", default.failure_rate, 0.01, 1.0),
+        slow_rate=found.number("slow_rate", default.slow_rate, 0.01, 1.0),
+        slow_ms=found.duration_ms("slow_ms", 0.0) or default.slow_ms,
+        open_ms=found.duration_ms("open_ms", default.open_ms),
+        max_open_ms=found.duration_ms("max_open_ms", default.max_open_ms),
+    )
+
+
+def _prefix_cache(entry: Fields) -> PrefixCache | None:
+    if "prefix_cache" not in entry:
+        return None
+    found = entry.under("prefix_cache")
+    found.only(_CACHE_FIELDS)
+    usual = PrefixCache()
+    return PrefixCache(
+        found.count("tokens", usual.tokens, "tokens", most=MAX_CACHED_TOKENS),
+        found.count("block_tokens", usual.block_tokens, "tokens", least=MIN_BLOCK_TOKENS),
+        found.number("prefill_tokens_per_s", usual.prefill_tokens_per_s, 1.0, 1e9),
+    )
+
+
+def _read_pools(pools: Fields, draft: Draft) -> None:
+    for name in pools:
+        pool = pools.under(str(name))
+        pool.only(_POOL_FIELDS)
+        if "max_concurrency" not in pool:
+            cure = "Set `max_concurrency` to the calls it takes at once."
+            raise wrong(pool.at("max_concurrency"), "it is missing", cure)
+        limit = pool.count("max_concurrency", 1, "calls")
+        reserved = pool.count("reserved_fast", _reserved(limit), "places", least=0)
+        if reserved >= limit:
+            cure = f"Use 0 to {limit - 1} of its {limit} places."
+            raise wrong(pool.at("reserved_fast"), "it leaves no place for others", cure)
+        draft.pools[str(name)] = PoolSpec(
+            limit,
+            reserved,
+            pool.duration_ms("fast_ms", FAST_MS),
+            pool.count("max_waiting", MAX_WAITING, "calls", least=0),
+            pool.number("interactive_share", INTERACTIVE_SHARE, 0.0, MOST_INTERACTIVE_SHARE),
+        )
+
+
+def _reserved(limit: int) -> int:
+    """Return the places that a pool reserves for fast calls where nobody says: an eighth, if four."""
+    return max(1, limit // 8) if limit >= 4 else 0

@@ -1,0 +1,229 @@
+"""LiteLLM's configuration as it is: `model_list`, `router_settings`, `litellm_settings`.
+
+Each entry of the list is a backend; entries of one `model_name` serve one logical model. Fields that
+mean nothing here are remembered, so that the gateway can say so, and never refused.
+"""
+
+from decimal import Decimal
+from typing import Any
+
+from hocket.gateway.core.budgets.price import Prices, per_million
+from hocket.gateway.core.config.builder import Draft
+from hocket.gateway.core.config.fields import Fields, checked_prices, wrong
+from hocket.gateway.core.config.table import (
+    DEFAULT_LIMIT,
+    DEFAULT_TIMEOUT_MS,
+    BackendSpec,
+    Choose,
+    ModelSpec,
+)
+from hocket.gateway.core.routing.breaker import USUAL, BreakerRule
+
+PROVIDER_BASE_URLS = {
+    "openai": "https://api.openai.com/v1",
+    "groq": "https://api.groq.com/openai/v1",
+    "mistral": "https://api.mistral.ai/v1",
+    "deepseek": "https://api.deepseek.com/v1",
+    "openrouter": "https://openrouter.ai/api/v1",
+    "together_ai": "https://api.together.xyz/v1",
+}
+"""Provider prefixes whose OpenAI-compatible endpoint is known."""
+SELF_HOSTED_PROVIDERS = frozenset(
+    {
+        "hosted_vllm",
+        "vllm",
+        "openai_like",
+        "custom_openai",
+        "litellm_proxy",
+        "lm_studio",
+        "llamafile",
+        "nvidia_nim",
+    }
+)
+"""Provider prefixes that mean an OpenAI-compatible endpoint at `api_base`."""
+STRATEGIES: dict[str, Choose] = {
+    "simple-shuffle": "load",
+    "least-busy": "load",
+    "usage-based-routing": "load",
+    "usage-based-routing-v2": "load",
+    "latency-based-routing": "latency",
+    "cost-based-routing": "price",
+}
+
+MAX_RETRIES = 10
+
+_SECTIONS = frozenset({"model_list", "router_settings", "litellm_settings"})
+_ENTRY = frozenset({"model_name", "litellm_params", "model_info"})
+_PARAMS = frozenset(
+    {
+        "model",
+        "api_base",
+        "base_url",
+        "api_key",
+        "timeout",
+        "max_parallel_requests",
+        "region_name",
+        "allowed_openai_params",
+    }
+)
+_PRICES = frozenset(
+    {
+        "input_cost_per_token",
+        "output_cost_per_token",
+        "cache_read_input_token_cost",
+        "input_cost_per_request",
+    }
+)
+_INFO = frozenset({"id"})
+_ROUTER = frozenset(
+    {
+        "model_group_alias",
+        "routing_strategy",
+        "num_retries",
+        "timeout",
+        "fallbacks",
+        "allowed_fails",
+        "cooldown_time",
+    }
+)
+_SETTINGS = frozenset({"num_retries", "request_timeout", "fallbacks"})
+
+
+def read(section: Fields, draft: Draft) -> None:
+    """Read a whole configuration into a draft; raise RoutingInvalid."""
+    router = section.root("router_settings")
+    settings = section.root("litellm_settings")
+    timeout_ms = settings.duration_ms("request_timeout", DEFAULT_TIMEOUT_MS, scale=1000)
+    timeout_ms = router.duration_ms("timeout", timeout_ms, scale=1000)
+    rule = _breaker(router)
+    backends: dict[str, list[BackendSpec]] = {}
+    for index, item in enumerate(section.raw("model_list")):
+        entry = section.of(item, f"model_list[{index}]")
+        params = entry.of(entry.raw("litellm_params"), entry.at("litellm_params"))
+        info = entry.under("model_info")
+        model = entry.name("model_name")
+        served = backends.setdefault(model, [])
+        name = str(info.raw("id") or f"{model}-{len(served) + 1}")
+        served.append(_backend(name, params, info, rule, timeout_ms))
+        draft.without_effect += entry.others(_ENTRY)
+        draft.without_effect += params.others(_PARAMS | _PRICES)
+        draft.without_effect += info.others(_INFO | _PRICES)
+    _read_models(backends, router, settings, draft)
+    draft.without_effect += router.others(_ROUTER)
+    draft.without_effect += settings.others(_SETTINGS)
+    draft.without_effect += [str(name) for name in section if name not in _SECTIONS]
+
+
+def _read_models(
+    backends: dict[str, list[BackendSpec]], router: Fields, settings: Fields, draft: Draft
+) -> None:
+    choose = STRATEGIES[router.choice("routing_strategy", tuple(STRATEGIES), "simple-shuffle")]
+    fallbacks = _fallbacks(settings) | _fallbacks(router)
+    for model, served in backends.items():
+        draft.models[model] = ModelSpec(
+            tuple(served),
+            choose=choose,
+            retries=_retries(router, settings),
+            fallbacks=tuple(one for one in fallbacks.get(model, ()) if one != model),
+        )
+        draft.fallback_fields[model] = f"{router.where}.fallbacks"
+    aliases = router.under("model_group_alias")
+    for alias in aliases:
+        target = aliases.raw(alias)
+        if isinstance(target, dict):  # its long form: {model: ..., hidden: ...}
+            draft.add_alias(str(alias), aliases.under(alias).text("model"), aliases.at(str(alias)))
+        else:
+            draft.add_alias(str(alias), aliases.text(alias), aliases.at(str(alias)))
+
+
+def _backend(
+    name: str, params: Fields, info: Fields, rule: BreakerRule, timeout_ms: float
+) -> BackendSpec:
+    provider, model = _provider(params)
+    base = "base_url" if "base_url" in params else "api_base"
+    known = PROVIDER_BASE_URLS.get(provider)
+    if base not in params and known is None:
+        raise wrong(
+            params.at("api_base"),
+            f"it is missing, and `{provider}` has no endpoint of its own",
+            "Set `api_base` to the endpoint, for example http://127.0.0.1:8000/v1.",
+        )
+    return BackendSpec(
+        name,
+        "openai",
+        model,
+        base_url=params.url(base) if base in params else str(known),
+        api_key=params.secret("api_key"),
+        limit=params.count("max_parallel_requests", DEFAULT_LIMIT, "calls"),
+        timeout_ms=params.duration_ms("timeout", timeout_ms, scale=1000),
+        prices=_prices(params, info),
+        residency=params.tags("region_name"),
+        pass_fields=params.tags("allowed_openai_params"),
+        breaker=rule,
+    )
+
+
+def _provider(params: Fields) -> tuple[str, str]:
+    model = params.text("model")
+    prefix, slash, rest = model.partition("/")
+    if not slash:
+        return "openai", model
+    if rest and (prefix in PROVIDER_BASE_URLS or prefix in SELF_HOSTED_PROVIDERS):
+        return prefix, rest
+    raise wrong(
+        params.at("model"),
+        f"the provider `{prefix}` is not one with an OpenAI-compatible endpoint known here",
+        f"Write `openai/{rest or model}` and set `api_base` to its OpenAI-compatible endpoint.",
+    )
+
+
+def _prices(params: Fields, info: Fields) -> Prices:
+    def price(name: str) -> Decimal | None:
+        found = params.money(name)
+        return info.money(name) if found is None else found
+
+    def million(name: str) -> Decimal | None:
+        found = price(name)
+        return None if found is None else per_million(found)
+
+    prices = Prices(
+        million("input_cost_per_token"),
+        million("output_cost_per_token"),
+        million("cache_read_input_token_cost"),
+        price("input_cost_per_request"),
+    )
+    return checked_prices(prices, params.where)
+
+
+def _breaker(router: Fields) -> BreakerRule:
+    default = USUAL
+    cooldown_ms = router.duration_ms("cooldown_time", default.max_open_ms, scale=1000)
+    return BreakerRule(
+        failures_in_a_row=router.count("allowed_fails", default.failures_in_a_row, "calls"),
+        open_ms=min(default.open_ms, cooldown_ms),
+        max_open_ms=cooldown_ms,
+    )
+
+
+def _retries(router: Fields, settings: Fields) -> int | None:
+    for section in (router, settings):
+        if "num_retries" in section:
+            return min(section.count("num_retries", 0, "attempts", least=0), MAX_RETRIES)
+    return None
+
+
+def _fallbacks(settings: Fields) -> dict[str, list[str]]:
+    """Return `[{model: [other, ...]}, ...]` as one mapping."""
+    found: dict[str, list[str]] = {}
+    entries: Any = settings.raw("fallbacks") or []
+    cure = "Write for example `fallbacks: [{writer: [spare]}]`."
+    if not isinstance(entries, list):
+        raise wrong(settings.at("fallbacks"), "it is not a list", cure)
+    for entry in entries:
+        if not isinstance(entry, dict):
+            raise wrong(settings.at("fallbacks"), "it is not a list of mappings", cure)
+        for model, others in entry.items():
+            if not isinstance(others, list) or not all(isinstance(one, str) for one in others):
+                raise wrong(settings.at("fallbacks"), f"`{model}` has no list of models", cure)
+            found.setdefault(str(model), []).extend(others)
+    return found

@@ -1,0 +1,194 @@
+"""The routing table: logical models, the servers behind them, and the pools whose places they share.
+
+A model is served by *backends* (one served model version each), a backend by one or more *replicas*. A
+`BackendSpec` is one replica: what is built, counted, broken and priced by itself. A *pool* is capacity
+that several backends share, for example the GPUs that serve a writer and an embedder; a backend that
+names none has one of its own. All of it is frozen: a reload makes a new table.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import SecretStr
+
+from hocket.gateway.core.budgets.price import Prices
+from hocket.gateway.core.calls.cascade import Cascade
+from hocket.gateway.core.calls.hedging import HedgeRule
+from hocket.gateway.core.errors import ModelUnknown
+from hocket.gateway.core.protocols.triton import TritonOptions
+from hocket.gateway.core.routing.breaker import USUAL, BreakerRule
+from hocket.gateway.core.routing.locality import PrefixCache
+from hocket.gateway.core.warming.warm_rule import WarmRule
+
+DEFAULT_LIMIT = 64
+"""Calls that a replica gets at once where its configuration does not say."""
+DEFAULT_TIMEOUT_MS = 600_000.0
+"""How long one call to a backend may take where its configuration does not say."""
+MAX_WAITING = 1_024
+"""Calls that wait for a place of one pool."""
+INTERACTIVE_SHARE = 0.125
+"""The part of a pool's places, and of each of its replicas', that is kept free for interactive calls."""
+LEAST_TO_KEEP = 4
+"""Of fewer places none is kept."""
+FAST_MS = 200.0
+"""A call that is expected to take less is a fast one."""
+
+BackendKind = Literal["openai", "function", "triton"]
+Hosting = Literal["dedicated", "serverless"]
+"""Whose machine a backend runs on: ours, paid by the hour, or somebody's, paid by the call."""
+Mode = Literal["dedicated", "serverless", "auto"]
+"""Which backends a model uses; `auto` spills from dedicated to serverless ones."""
+Choose = Literal["load", "price", "latency", "locality"]
+"""What decides among the replicas that can take a call."""
+WarmTier = Literal["hot", "warm", "cold"]
+
+
+@dataclass(frozen=True, slots=True)
+class BackendSpec:
+    """One replica of a served model version: where it is, how many calls it takes, what it costs.
+
+    `target` is the model's name at its server, or `module:function`. `quality` (0 to 1) is what
+    a floor is compared with, `residency` where the data of a call may go to by using it. `key` is
+    unique over all replicas of all backends. `stops_on_disconnect`: its engine stops generating, and
+    charging, when its connection is closed.
+    """
+
+    name: str
+    kind: BackendKind
+    target: str
+    base_url: str = ""
+    api_key: SecretStr | None = None
+    limit: int = DEFAULT_LIMIT
+    timeout_ms: float = DEFAULT_TIMEOUT_MS
+    prices: Prices = field(default_factory=Prices)
+    replica: str = ""
+    hosting: Hosting = "dedicated"
+    pool: str = ""
+    quality: float | None = None
+    warm_tier: WarmTier = "hot"
+    warm: WarmRule | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    residency: frozenset[str] = frozenset()
+    breaker: BreakerRule = USUAL
+    prefix_cache: PrefixCache | None = None
+    usage_in_stream: bool = True
+    pass_fields: frozenset[str] = frozenset()
+    """Fields of bodies in OpenAI's shape that go on although they may choose a model or a price."""
+    stops_on_disconnect: bool = False
+    triton: TritonOptions = field(default_factory=TritonOptions)
+    key: str = field(init=False)
+    reads_on: bool = field(init=False)
+    """Whether a reply whose caller has gone is read to its end, since it is charged for all the same."""
+    rank_usd: float = field(init=False)
+    """What backends are compared by where price counts."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rank_usd", float(self.prices.rank_usd))
+        object.__setattr__(
+            self, "key", f"{self.name}/{self.replica}" if self.replica else self.name
+        )
+        object.__setattr__(self, "pool", self.pool or self.name)
+        charged = self.kind != "function" and self.prices.charged
+        object.__setattr__(self, "reads_on", charged and not self.stops_on_disconnect)
+
+    @property
+    def sends_fields(self) -> bool:
+        """Return whether the fields of a body in OpenAI's shape go to it as they came."""
+        return self.kind == "openai"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A logical model: its replicas in the order of the configuration, and how one is chosen.
+
+    `fallbacks` are models whose replicas are asked when none of its own can be. `retries` is how many
+    attempts a call gets after its first: on other replicas, and when all were asked, on the same again
+    after a pause; None means each other replica once, up to three. A model with a `cascade` has no
+    replicas of its own.
+    """
+
+    backends: tuple[BackendSpec, ...]
+    mode: Mode = "auto"
+    choose: Choose = "load"
+    min_quality: float = 0.0
+    fallbacks: tuple[str, ...] = ()
+    retries: int | None = None
+    hedge: HedgeRule | None = None
+    cascade: Cascade | None = None
+
+    @property
+    def spills(self) -> bool:
+        """Return whether calls that find our own machines full go to somebody else's."""
+        return self.mode == "auto" and len({one.hosting for one in self.backends}) > 1
+
+    @property
+    def block_tokens(self) -> int:
+        """Return the tokens of a block of the prefix caches; 1 where there is none."""
+        return next((one.prefix_cache.block_tokens for one in self.backends if one.prefix_cache), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSpec:
+    """Places that backends share. `reserved_fast` of them only serve fast calls, those expected to
+    take less than `fast_ms`. While interactive calls come, others leave `interactive_share` free."""
+
+    limit: int
+    reserved_fast: int = 0
+    fast_ms: float = FAST_MS
+    max_waiting: int = MAX_WAITING
+    interactive_share: float = INTERACTIVE_SHARE
+
+    def kept_of(self, places: int) -> int:
+        """Return how many of so many places are kept free for interactive calls."""
+        if places < LEAST_TO_KEEP or not self.interactive_share:
+            return 0
+        return max(1, int(places * self.interactive_share))
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingTable:
+    """Logical models, their other names, and the pools of their backends.
+
+    `without_effect` names the configured fields that were understood as LiteLLM's and do nothing here.
+    """
+
+    models: Mapping[str, ModelSpec]
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    pools: Mapping[str, PoolSpec] = field(default_factory=dict)
+    without_effect: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        own: dict[str, int] = {}
+        for spec in self.backends():
+            if spec.pool not in self.pools:
+                own[spec.pool] = own.get(spec.pool, 0) + spec.limit
+        pools = {name: PoolSpec(limit) for name, limit in own.items()} | dict(self.pools)
+        object.__setattr__(self, "pools", pools)
+
+    def model(self, name: str) -> ModelSpec:
+        """Return the model of a name or alias; raise ModelUnknown."""
+        found = self.models.get(self.aliases.get(name, name))
+        if found is None:
+            raise ModelUnknown(model=name, known=", ".join(self.names()))
+        return found
+
+    def backends_of(self, model: str) -> tuple[BackendSpec, ...]:
+        """Return the replicas behind a model or alias; raise ModelUnknown."""
+        return self.model(model).backends
+
+    def serving(self, model: str) -> tuple[BackendSpec, ...]:
+        """Return the replicas that may serve a model or alias: its own, or those of its cascade's
+        stages; raise ModelUnknown."""
+        found = self.model(model)
+        if found.cascade is None:
+            return found.backends
+        return tuple(spec for stage in found.cascade.stages for spec in self.model(stage).backends)
+
+    def backends(self) -> tuple[BackendSpec, ...]:
+        """Return every replica of every model."""
+        return tuple(spec for model in self.models.values() for spec in model.backends)
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all models and aliases, sorted."""
+        return tuple(sorted({*self.models, *self.aliases}))

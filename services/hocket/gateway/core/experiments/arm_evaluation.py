@@ -1,0 +1,148 @@
+"""Whether one arm of an experiment does worse than its control: pure, and careful with few calls.
+
+Every call, and every run that ended, is one yes or no: failed or not, slow or not, succeeded or not. Of
+the last ones of each arm the rates are compared. An arm is bad when the lower end of its interval is
+above the upper end of the control's by more than what is tolerated: Wilson's score interval (E. B.
+Wilson, 1927), here so wide (3 standard deviations on both sides) that looking after each call does
+not find what is not there. A rate above `most` is bad whatever the control does, so that an arm is
+judged before, and where, its control has no calls.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from math import sqrt
+
+from hocket.gateway.core.routing.history import Samples
+
+DEVIATIONS = 3.0
+CONTROL_WINDOWS = 4
+"""The control's windows are so much longer: it has more calls, and its rate should not shake."""
+ENOUGH_LATENCIES = 20
+"""Calls of the control from which its median tells what is slow."""
+_TYPICAL = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackRule:
+    """What is tolerated of an arm: a rate of errors, of slow calls, of runs that did not succeed, each
+    so much above the control's. A call is slow at `slow_factor` times the control's median. The last
+    `window` calls count, and at least `min_calls`."""
+
+    min_calls: int = 10
+    window: int = 100
+    errors: float = 0.02
+    slow: float = 0.10
+    slow_factor: float = 1.5
+    outcomes: float = 0.05
+    most: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So many of so many."""
+
+    bad: int = 0
+    of: int = 0
+
+    def __add__(self, other: "Rate") -> "Rate":
+        return Rate(self.bad + other.bad, self.of + other.of)
+
+    def interval(self, deviations: float = DEVIATIONS) -> tuple[float, float]:
+        """Return what the true rate hardly lies below, and hardly above."""
+        if not self.of:
+            return 0.0, 1.0
+        rate, spread = self.bad / self.of, deviations * deviations / self.of
+        middle = (rate + spread / 2) / (1 + spread)
+        half = deviations * sqrt(rate * (1 - rate) / self.of + spread / (4 * self.of))
+        half /= 1 + spread
+        return max(middle - half, 0.0), min(middle + half, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was seen of an arm: its calls that failed, that were slow, its runs that did not succeed."""
+
+    errors: Rate = field(default_factory=Rate)
+    slow: Rate = field(default_factory=Rate)
+    outcomes: Rate = field(default_factory=Rate)
+
+    def __add__(self, other: "Seen") -> "Seen":
+        return Seen(
+            self.errors + other.errors, self.slow + other.slow, self.outcomes + other.outcomes
+        )
+
+
+def fault_of(rule: RollbackRule, arm: Seen, control: Seen) -> tuple[str, str] | None:
+    """Return what is intolerable about an arm (`errors`, `latency` or `outcome`), and in words."""
+    for cause, found, usual, tolerated, words in (
+        ("errors", arm.errors, control.errors, rule.errors, "calls failed"),
+        ("latency", arm.slow, control.slow, rule.slow, "calls were slow"),
+        ("outcome", arm.outcomes, control.outcomes, rule.outcomes, "runs did not succeed"),
+    ):
+        if found.of < rule.min_calls:
+            continue
+        bound = min(usual.interval()[1] + tolerated, max(rule.most, tolerated))
+        if cause == "latency":
+            bound = usual.interval()[1] + tolerated  # without a control nothing is slow
+        if found.interval()[0] > bound:
+            said = f"{found.bad} of {found.of} {words}, of the control's {usual.bad} of {usual.of}"
+            return cause, said
+    return None
+
+
+class Window:
+    """The last yeses and noes."""
+
+    __slots__ = ("_bad", "_recent", "_size")
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._recent: deque[bool] = deque()
+        self._bad = 0
+
+    @property
+    def rate(self) -> Rate:
+        """How many of them are bad."""
+        return Rate(self._bad, len(self._recent))
+
+    def add(self, bad: bool) -> None:
+        """Take one in, and let the oldest go."""
+        if len(self._recent) == self._size:
+            self._bad -= self._recent.popleft()
+        self._recent.append(bad)
+        self._bad += bad
+
+
+class Tally:
+    """What this gateway saw of one arm."""
+
+    def __init__(self, rule: RollbackRule, *, control: bool) -> None:
+        size = rule.window * (CONTROL_WINDOWS if control else 1)
+        self.calls = 0
+        self._errors, self._slow, self._outcomes = Window(size), Window(size), Window(size)
+        self._latencies = Samples()
+
+    @property
+    def seen(self) -> Seen:
+        """The rates of the last calls and runs."""
+        return Seen(self._errors.rate, self._slow.rate, self._outcomes.rate)
+
+    @property
+    def median_ms(self) -> float | None:
+        """What its calls usually take, None where too few are known."""
+        known = len(self._latencies) >= ENOUGH_LATENCIES
+        return self._latencies.quantile(_TYPICAL) if known else None
+
+    def called(self, *, failed: bool, latency_ms: float, slow_ms: float | None) -> None:
+        """Take in a call; `slow_ms` is from when on it is slow, None where nobody knows."""
+        self.calls += 1
+        self._errors.add(failed)
+        if failed:
+            return
+        self._latencies.add(latency_ms)
+        if slow_ms is not None:
+            self._slow.add(latency_ms >= slow_ms)
+
+    def ended(self, *, succeeded: bool) -> None:
+        """Take in the end of a run that used the arm."""
+        self._outcomes.add(not succeeded)

@@ -1,0 +1,342 @@
+"""OpenAI's API as the gateway speaks it: calls as request bodies, replies and chunks as completions.
+
+A call that came in OpenAI's shape (`request.openai`) goes out as it came, but for the model's name; any
+other is written from its messages. `plain` is the way back, for backends that do not speak the API.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, cast
+
+from hocket.gateway.core.calls.prompt import chat_messages
+from hocket.gateway.core.protocols.json_size import answer_value
+from hocket.schemas.messages import CallRequest, ChatMessage, Completion
+
+CHAT, COMPLETIONS, EMBEDDINGS = "chat/completions", "completions", "embeddings"
+BYTES_PER_TOKEN = 4
+MAX_CALL_TOKENS = 100_000_000
+"""More tokens than any model takes or gives in one call: a count above it is not believed."""
+MAX_TOOL_CALLS = 1_024
+"""Calls of tools in one answer."""
+_ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+
+
+class ReplyUnreadable(Exception):
+    """A reply that is no completion; `spent` is what was metered all the same."""
+
+    def __init__(self, reason: str, spent: Completion | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.spent = spent
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one chunk of a stream adds; `is_usage` where it holds nothing but the usage."""
+
+    text: str
+    is_usage: bool = False
+
+
+# ---- going out ------------------------------------------------------------------------------
+
+
+def path_of(request: CallRequest) -> str:
+    """Return the endpoint of a call, below `/v1/`."""
+    if request.openai is not None:
+        return request.openai.path
+    return EMBEDDINGS if request.embed else CHAT
+
+
+def outgoing(
+    request: CallRequest, model: str, *, stream: bool, usage_in_stream: bool = True
+) -> dict[str, Any]:
+    """Return the body that asks `model` for a call."""
+    body = _as_it_came(request, model) if request.openai is not None else _written(request, model)
+    if not stream:
+        body.pop("stream", None)
+        body.pop("stream_options", None)
+        return body
+    body["stream"] = True
+    if usage_in_stream:
+        options = body.get("stream_options")
+        given = options if isinstance(options, dict) else {}
+        body["stream_options"] = {**given, "include_usage": True}
+    return body
+
+
+def _as_it_came(request: CallRequest, model: str) -> dict[str, Any]:
+    assert request.openai is not None
+    return {**request.openai.body, "model": model}
+
+
+def _written(request: CallRequest, model: str) -> dict[str, Any]:
+    if request.embed:
+        return {"model": model, "input": list(request.embed), "encoding_format": "float"}
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": chat_messages(request.messages, request.documents),
+    }
+    if request.max_tokens is not None:
+        body["max_tokens"] = request.max_tokens
+    if request.temperature is not None:
+        body["temperature"] = request.temperature
+    if request.tools:
+        body["tools"] = list(request.tools)
+    if request.tool_choice is not None:
+        body["tool_choice"] = request.tool_choice
+    if request.response_schema is not None:
+        body["response_format"] = {
+            "type": "json_schema",
+            "json_schema": {"name": "reply", "schema": request.response_schema},
+        }
+    return body
+
+
+# ---- coming back ----------------------------------------------------------------------------
+
+
+def completion(request: CallRequest, reply: dict[str, Any]) -> Completion:
+    """Return what a reply says, or raise ReplyUnreadable."""
+    path = path_of(request)
+    used = usage(reply.get("usage"), writes=path != EMBEDDINGS)
+    if path == EMBEDDINGS:
+        made = _embedded(request, reply, used)
+    else:
+        made = _chosen(reply, used, chat=path == CHAT)
+    if request.openai is not None:
+        made["openai"] = reply
+    elif request.response_schema is not None:
+        made["data"] = answer_value(made["text"])
+    return used.model_copy(update=made)
+
+
+def usage(found: Any, *, writes: bool = True) -> Completion:
+    """Return the counts of a reply's `usage`, or raise ReplyUnreadable. Without one, or where it does
+    not say what was read and (where the model `writes`) written, they are still to be estimated."""
+    if found is None:
+        return Completion(estimated=True)
+    if not isinstance(found, dict):
+        raise ReplyUnreadable("`usage` is not an object")
+    details = found.get("prompt_tokens_details")
+    return Completion(
+        input_tokens=_count(found, "prompt_tokens"),
+        output_tokens=_count(found, "completion_tokens"),
+        cached_tokens=_count(details, "cached_tokens") if isinstance(details, dict) else 0,
+        estimated=found.get("prompt_tokens") is None
+        or (writes and found.get("completion_tokens") is None),
+    )
+
+
+def _chosen(reply: Mapping[str, Any], used: Completion, *, chat: bool) -> dict[str, Any]:
+    try:
+        choice = reply["choices"][0]
+        message = choice["message"] if chat else choice
+        text = message.get("content" if chat else "text") or ""
+        calls = message.get("tool_calls") or ()
+        reason = choice.get("finish_reason") or ""
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        where = "choices[0].message" if chat else "choices[0]"
+        raise ReplyUnreadable(f"it has no `{where}`", used) from error
+    if not isinstance(text, str) or not isinstance(reason, str):
+        raise ReplyUnreadable("the content is not text", used)
+    if not isinstance(calls, list | tuple) or not all(isinstance(call, dict) for call in calls):
+        raise ReplyUnreadable("`tool_calls` is not a list of objects", used)
+    return {"text": text, "tool_calls": tuple(calls), "finish_reason": reason}
+
+
+def _embedded(request: CallRequest, reply: Mapping[str, Any], used: Completion) -> dict[str, Any]:
+    try:
+        if request.openai is not None:  # as it is: numbers, or base64
+            assert isinstance(reply["data"], list)
+            return {"finish_reason": "stop"}
+        items = sorted(reply["data"], key=lambda item: int(item["index"]))
+        vectors = tuple(tuple(map(_number, item["embedding"])) for item in items)
+    except (KeyError, TypeError, ValueError, OverflowError, AssertionError) as error:
+        raise ReplyUnreadable("it has no `data` with embeddings", used) from error
+    if len(vectors) != len(request.embed):
+        reason = f"{len(vectors)} embeddings for {len(request.embed)} texts"
+        raise ReplyUnreadable(reason, used)
+    return {"embeddings": vectors, "finish_reason": "stop"}
+
+
+class Assembly:
+    """The chunks of a stream, put together again."""
+
+    def __init__(self, request: CallRequest) -> None:
+        self._request = request
+        self._chat = path_of(request) == CHAT
+        self._texts: list[str] = []
+        self._calls: dict[int, dict[str, Any]] = {}
+        self._reason = ""
+        self._used: Completion | None = None
+        self._pieces = self._bytes = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether the reason of the end has come."""
+        return bool(self._reason)
+
+    @property
+    def spent(self) -> Completion:
+        """What the stream used until now: as metered at its end, else as many tokens as its text seems
+        to have, at least one for each chunk with content, and what was metered on the way."""
+        seen_tokens = max(self._pieces, self._bytes // BYTES_PER_TOKEN)
+        if self._used is None:
+            return Completion(output_tokens=seen_tokens, estimated=True)
+        if self.ended and not self._used.estimated:
+            return self._used
+        told = max(self._used.output_tokens, seen_tokens)
+        return self._used.model_copy(update={"output_tokens": told, "estimated": True})
+
+    def add(self, chunk: Mapping[str, Any]) -> Piece:
+        """Take the next chunk, or raise ReplyUnreadable."""
+        try:
+            if chunk.get("usage") is not None:
+                self._used = usage(chunk["usage"])
+            choices = chunk.get("choices") or ()
+            if not choices:
+                return Piece("", is_usage=chunk.get("usage") is not None)
+            text = "".join(self._taken(choice) for choice in choices)
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+            raise ReplyUnreadable("a chunk has no `choices`", self.spent) from error
+        return Piece(text)
+
+    def completion(self) -> Completion:
+        """Return the whole."""
+        text = "".join(self._texts)
+        data = None
+        if self._request.response_schema is not None:
+            data = answer_value(text)
+        return self.spent.model_copy(
+            update={
+                "text": text,
+                "data": data,
+                "tool_calls": tuple(self._calls[index] for index in sorted(self._calls)),
+                "finish_reason": self._reason,
+            }
+        )
+
+    def _taken(self, choice: Mapping[str, Any]) -> str:
+        """Take a choice of a chunk; return its text where it is the first choice."""
+        delta = choice.get("delta") or {} if self._chat else choice
+        text = delta.get("content" if self._chat else "text") or ""
+        calls = delta.get("tool_calls") or ()
+        if not isinstance(text, str):
+            raise ReplyUnreadable("the content is not text", self.spent)
+        self._pieces += bool(text or calls)
+        self._bytes += len(text) + (len(str(calls)) if calls else 0)
+        if choice.get("index", 0) != 0:
+            return ""
+        for call in calls:
+            self._merge(call)
+        if text:
+            self._texts.append(text)
+        reason = choice.get("finish_reason")
+        if not isinstance(reason, str | None):
+            raise ReplyUnreadable("`finish_reason` is not text", self.spent)
+        self._reason = reason or self._reason
+        return text
+
+    def _merge(self, delta: Mapping[str, Any]) -> None:
+        if len(self._calls) >= MAX_TOOL_CALLS:
+            raise ReplyUnreadable(f"it has more than {MAX_TOOL_CALLS} `tool_calls`", self.spent)
+        known = self._calls.setdefault(
+            int(delta.get("index", 0)),
+            {"id": "", "type": "function", "function": {"name": "", "arguments": ""}},
+        )
+        if delta.get("id"):
+            known["id"] = delta["id"]
+        function = delta.get("function") or {}
+        known["function"]["name"] = function.get("name") or known["function"]["name"]
+        known["function"]["arguments"] += function.get("arguments") or ""
+
+
+# ---- for those who do not speak it ----------------------------------------------------------
+
+
+def plain(request: CallRequest) -> CallRequest:
+    """Return a call that came in OpenAI's shape as messages, texts and parameters."""
+    if request.openai is None:
+        return request
+    body = request.openai.body
+    update: dict[str, Any] = {"openai": None}
+    if request.openai.path == EMBEDDINGS:
+        update["embed"] = tuple(_texts_of(body.get("input")))
+    elif request.openai.path == COMPLETIONS:
+        prompts = _texts_of(body.get("prompt"))
+        update["messages"] = (ChatMessage(role="user", content="\n".join(prompts)),)
+    else:
+        update["messages"] = tuple(map(_message, body.get("messages") or ()))
+        update["tools"] = tuple(body.get("tools") or ())
+        update["tool_choice"] = body.get("tool_choice")
+        update["response_schema"] = _wanted_schema(body.get("response_format"))
+    limit = body.get("max_completion_tokens", body.get("max_tokens"))
+    update["max_tokens"] = limit if isinstance(limit, int) else None
+    temperature = body.get("temperature")
+    update["temperature"] = temperature if isinstance(temperature, int | float) else None
+    return request.model_copy(update=update)
+
+
+def content_text(content: Any) -> str:
+    """Return the text of a message's content: itself, or that of its parts."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    return "".join(
+        part["text"]
+        for part in content
+        if isinstance(part, dict) and isinstance(part.get("text"), str)
+    )
+
+
+def _message(message: Mapping[str, Any]) -> ChatMessage:
+    role = message.get("role")
+    return ChatMessage(
+        role=cast(Any, role if role in _ROLES else "user"),
+        content=content_text(message.get("content")),
+        tool_calls=tuple(message.get("tool_calls") or ()),
+        tool_call_id=message.get("tool_call_id"),
+    )
+
+
+def _texts_of(value: Any) -> Sequence[str]:
+    """Return texts of an input that is one text or several; token ids are written as numbers."""
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list):
+        return ()
+    if value and all(isinstance(item, int) for item in value):
+        return (" ".join(map(str, value)),)
+    return tuple(
+        item if isinstance(item, str) else " ".join(map(str, item))
+        for item in value
+        if isinstance(item, str | list)
+    )
+
+
+def _wanted_schema(response_format: Any) -> dict[str, Any] | None:
+    if not isinstance(response_format, dict):
+        return None
+    if response_format.get("type") == "json_object":
+        return {"type": "object"}
+    wanted = response_format.get("json_schema")
+    schema = wanted.get("schema") if isinstance(wanted, dict) else None
+    return schema if isinstance(schema, dict) else None
+
+
+def _count(found: Mapping[str, Any], name: str) -> int:
+    value = found.get(name)
+    if value is None:
+        return 0
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_CALL_TOKENS:
+        return value
+    raise ReplyUnreadable(f"`usage.{name}` is not a count of tokens")
+
+
+def _number(value: Any) -> float:
+    if not isinstance(value, int | float) or not isfinite(value):
+        raise ValueError("an embedding holds finite numbers")
+    return float(value)

@@ -1,0 +1,330 @@
+"""The choice of a replica for one call: pure, deterministic, and explained.
+
+`choose` looks at every replica of the model, and of the models that may stand in for it. Those that
+cannot take the call now are refused with the reason; of the others those of the first tier are compared
+(our own machines before somebody's, where the model's mode is `auto`; then the fallback models in their
+order, if it is not just a place that is missing), and the lowest score wins. What is known about the
+moment comes in as a `View`, whose mappings nobody changes while a decision is made.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import inf
+
+from hocket.gateway.core.config.table import BackendSpec, Choose, ModelSpec, PoolSpec, RoutingTable
+from hocket.gateway.core.routing.history import Durations
+from hocket.gateway.core.routing.locality import NO_PROMPT, Prompt, ReplicaCache, crowd_of
+from hocket.gateway.core.routing.tenant_breakers import ReplicaBreaker
+from hocket.gateway.core.warming.warm_leases import ColdStart
+from hocket.schemas.plain_json import shown_text
+
+_TYPICAL = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class CallFacts:
+    """What routing knows about a call: `tried` are the replicas that it failed on already; a `fast`
+    call may use the places that pools reserve, an `urgent` one (interactive, or overdue) those that are
+    kept free for it; a replica must have at least `min_quality`, each of the `labels`, and keep the data
+    inside `residency` where that is given."""
+
+    model: str
+    fast: bool = False
+    urgent: bool = False
+    tried: tuple[str, ...] = ()
+    min_quality: float = 0.0
+    labels: tuple[tuple[str, str], ...] = ()
+    residency: str | None = None
+    prompt: Prompt = NO_PROMPT
+    until_ms: float = inf
+    """The call's deadline: a replica that starts in time is waited for, a later one is not."""
+    tenant: str = ""
+    fields: frozenset[str] = frozenset()
+    """What the body has that only goes to backends that let it through."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The moment of a decision, by replica key: calls at each one, until when one wants to rest, and
+    its breaker; by pool: calls in its places, and those of them that are not fast."""
+
+    now_ms: float
+    in_flight: Mapping[str, int] = field(default_factory=dict)
+    resting_until_ms: Mapping[str, float] = field(default_factory=dict)
+    pool_in_flight: Mapping[str, int] = field(default_factory=dict)
+    pool_slow: Mapping[str, int] = field(default_factory=dict)
+    breakers: Mapping[str, ReplicaBreaker] = field(default_factory=dict)
+    durations: Durations | None = None
+    caches: Mapping[str, ReplicaCache] = field(default_factory=dict)
+    caps: Mapping[str, int] = field(default_factory=dict)
+    """By replica key and by pool (`pool_cap`): this gateway's part of a limit that several share."""
+    cold: Mapping[str, ColdStart] = field(default_factory=dict)
+    """Replicas that have to be started first."""
+    kept_until_ms: Mapping[str, float] = field(default_factory=dict)
+    """By pool: until when places are kept free for interactive calls, which come to it."""
+
+    def keeps(self, pool: str) -> bool:
+        """Return whether places of a pool are kept free for interactive calls now."""
+        return self.kept_until_ms.get(pool, -inf) > self.now_ms
+
+    def limit_of(self, spec: BackendSpec) -> int:
+        """Return how many calls a replica may have from here."""
+        return self.caps.get(spec.key, spec.limit)
+
+    def places(self, name: str, pool: PoolSpec) -> tuple[int, int]:
+        """Return how many calls may be in a pool's places from here, and how many that are not fast."""
+        limit = self.caps.get(pool_cap(name), pool.limit)
+        reserved = pool.reserved_fast * limit // max(pool.limit, 1)
+        return limit, limit - reserved
+
+
+def pool_cap(pool: str) -> str:
+    """Return the name of a pool's limit, which is no replica's key."""
+    return f"pool {pool}"
+
+
+class Obstacle(StrEnum):
+    """Why a replica cannot take a call now."""
+
+    TRIED = "tried"
+    UNFIT = "unfit"
+    SPARED = "spared"
+    COLD = "cold"
+    OPEN = "open"
+    RESTING = "resting"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A replica that was looked at: the lower score wins; `refused` says why it cannot take the call."""
+
+    backend: str
+    score: tuple[float, ...]
+    obstacle: Obstacle | None = None
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Which replica gets a call, and why. `chosen` is None where none can take it now; then `pools` are
+    those whose places it may wait for (none where every breaker is open), and `retry_at_ms` is when a
+    replica that rests or whose breaker is open can be asked again. `obstacles` are those of the replicas
+    that were not tried and suit the call: without any the call is hopeless.
+    """
+
+    model: str
+    candidates: tuple[Candidate, ...]
+    chosen: BackendSpec | None
+    reason: str
+    retry_at_ms: float | None = None
+    pools: frozenset[str] = frozenset()
+    obstacles: frozenset[Obstacle] = frozenset()
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether no replica will ever take the call."""
+        return self.chosen is None and not self.obstacles
+
+
+def choose(table: RoutingTable, call: CallFacts, view: View) -> Decision:
+    """Choose a replica in the first tier that can take the call, by load, price, latency or what it
+    has of the prompt, as the model says. Raises ModelUnknown."""
+    best: tuple[tuple[float, ...], BackendSpec, Choose] | None = None
+    candidates: list[Candidate] = []
+    left: list[tuple[BackendSpec, Obstacle]] = []
+    free = 0
+    patient: ModelSpec | None = None
+    crowds: dict[int, float] = {}
+    for order, (tier, model, spec) in enumerate(_in_tiers(table, call.model)):
+        calls = view.in_flight.get(spec.key, 0)
+        score = (tier, *_score(model, spec, calls, call, view, crowds), order)
+        obstacle, refused = _refusal(table, model, spec, calls, call, view)
+        if patient not in (None, model):
+            obstacle, refused = Obstacle.SPARED, "stands in only for what cannot be waited for"
+        elif obstacle is Obstacle.FULL or _starts_in_time(obstacle, spec, call, view):
+            patient = model
+        candidates.append(Candidate(spec.key, score, obstacle, refused))
+        if obstacle is None:
+            free += 1
+            if best is None or score < best[0]:
+                best = (score, spec, model.choose)
+        elif obstacle not in (Obstacle.TRIED, Obstacle.UNFIT, Obstacle.SPARED):
+            left.append((spec, obstacle))
+    if best is not None:
+        reason = _praise(best[2], best[0], free)
+        return Decision(call.model, tuple(candidates), best[1], reason)
+    return _nobody(call, view, tuple(candidates), left)
+
+
+def cold_of(decision: Decision) -> tuple[str, ...]:
+    """Return the replicas that would have been rather chosen, were they not cold; the best one first."""
+    chosen = decision.chosen
+    tier = next(
+        (one.score[0] for one in decision.candidates if chosen and one.backend == chosen.key), inf
+    )
+    cold = [
+        one for one in decision.candidates if one.obstacle is Obstacle.COLD and one.score[0] < tier
+    ]
+    return tuple(one.backend for one in sorted(cold, key=lambda one: one.score))
+
+
+def alternatives(table: RoutingTable, call: CallFacts) -> tuple[str, ...]:
+    """Return the other models that could serve a call by its own terms, for whoever has to decide."""
+    own = {spec.key for _, _, spec in _in_tiers(table, call.model)}
+    return tuple(
+        name
+        for name, model in table.models.items()
+        if any(spec.key not in own and not _unfit(model, spec, call) for spec in model.backends)
+    )
+
+
+def _nobody(
+    call: CallFacts,
+    view: View,
+    candidates: tuple[Candidate, ...],
+    left: list[tuple[BackendSpec, Obstacle]],
+) -> Decision:
+    at_ms = [
+        _again_ms(spec, obstacle, call, view)
+        for spec, obstacle in left
+        if obstacle is not Obstacle.FULL
+    ]
+    return Decision(
+        call.model,
+        candidates,
+        None,
+        "; ".join(f"{candidate.backend} {candidate.refused}" for candidate in candidates),
+        retry_at_ms=min(at_ms, default=None),
+        pools=frozenset(spec.pool for spec, obstacle in left if obstacle is not Obstacle.OPEN),
+        obstacles=frozenset(obstacle for _, obstacle in left),
+    )
+
+
+def _again_ms(spec: BackendSpec, obstacle: Obstacle, call: CallFacts, view: View) -> float:
+    if obstacle is Obstacle.RESTING:
+        return view.resting_until_ms[spec.key]
+    if obstacle is Obstacle.COLD:
+        return view.cold[spec.key].expected_ms(view.now_ms)
+    return view.breakers[spec.key].retry_at_ms(call.tenant)
+
+
+def _starts_in_time(
+    obstacle: Obstacle | None, spec: BackendSpec, call: CallFacts, view: View
+) -> bool:
+    if obstacle is not Obstacle.COLD:
+        return False
+    return view.cold[spec.key].expected_ms(view.now_ms) < call.until_ms
+
+
+def _in_tiers(table: RoutingTable, name: str) -> Iterator[tuple[float, ModelSpec, BackendSpec]]:
+    """Give the replicas of a model, then those of its fallbacks, each with its tier."""
+    model = table.model(name)
+    for tier, one in enumerate((model, *map(table.model, model.fallbacks))):
+        for spec in one.backends:
+            spill = one.mode == "auto" and spec.hosting == "serverless"
+            yield 2.0 * tier + spill, one, spec
+
+
+def _score(
+    model: ModelSpec,
+    spec: BackendSpec,
+    calls: int,
+    call: CallFacts,
+    view: View,
+    crowds: dict[int, float],
+) -> tuple[float, ...]:
+    load, price = calls / spec.limit, spec.rank_usd
+    if model.choose == "price":
+        return price, load
+    if model.choose == "latency":
+        usual_ms = view.durations.of_replica(spec.key, _TYPICAL) if view.durations else None
+        return usual_ms or 0.0, load
+    if model.choose == "locality":
+        cache = view.caches.get(spec.key)
+        if cache is None:
+            return 0.0, load
+        if id(model) not in crowds:
+            crowds[id(model)] = crowd_of([view.in_flight.get(one.key, 0) for one in model.backends])
+        cost_ms = cache.fit(call.prompt, view.now_ms).cost_ms
+        return float(calls > crowds[id(model)]), cost_ms, cache.oldest_ms()
+    return load, price
+
+
+def _refusal(
+    table: RoutingTable,
+    model: ModelSpec,
+    spec: BackendSpec,
+    calls: int,
+    call: CallFacts,
+    view: View,
+) -> tuple[Obstacle | None, str]:
+    if spec.key in call.tried:
+        return Obstacle.TRIED, "was tried already"
+    if unfit := _unfit(model, spec, call):
+        return Obstacle.UNFIT, unfit
+    if (cold := view.cold.get(spec.key)) is not None:
+        left_ms = cold.expected_ms(view.now_ms) - view.now_ms
+        return Obstacle.COLD, f"is not loaded; it can be ready in {left_ms / 1000:.1f} s"
+    if (until_ms := view.resting_until_ms.get(spec.key, 0.0)) > view.now_ms:
+        return Obstacle.RESTING, f"asked to rest for another {until_ms - view.now_ms:.0f} ms"
+    breaker = view.breakers.get(spec.key)
+    if breaker is not None and not breaker.admits(call.tenant, view.now_ms):
+        left_ms = max(breaker.retry_at_ms(call.tenant) - view.now_ms, 0.0)
+        state = breaker.state_for(call.tenant)
+        return Obstacle.OPEN, f"has its breaker {state} for another {left_ms:.0f} ms"
+    if calls >= view.limit_of(spec):
+        return Obstacle.FULL, f"is at its limit of {_limit(view.limit_of(spec), spec.limit)}"
+    pool = table.pools[spec.pool]
+    limit, slow_limit = view.places(spec.pool, pool)
+    if view.pool_in_flight.get(spec.pool, 0) >= limit:
+        its = _limit(limit, pool.limit)
+        return Obstacle.FULL, f"waits for its pool `{spec.pool}`, at its limit of {its}"
+    if not call.fast and view.pool_slow.get(spec.pool, 0) >= slow_limit:
+        reserved = f"{limit - slow_limit} of {limit} places of `{spec.pool}`"
+        return Obstacle.FULL, f"waits: {reserved} are for fast calls"
+    if not (call.urgent or call.fast) and view.keeps(spec.pool):
+        kept = pool.kept_of(view.limit_of(spec))
+        if calls >= view.limit_of(spec) - kept:
+            return Obstacle.FULL, f"waits: {kept} of its places are kept for interactive calls"
+        kept = pool.kept_of(slow_limit)
+        if view.pool_slow.get(spec.pool, 0) >= slow_limit - kept:
+            its = f"{kept} of {limit} places of `{spec.pool}`"
+            return Obstacle.FULL, f"waits: {its} are kept for interactive calls"
+    return None, ""
+
+
+def _limit(mine: int, whole: int) -> str:
+    return f"{whole}" if mine == whole else f"{mine}, its share here of {whole}"
+
+
+def _unfit(model: ModelSpec, spec: BackendSpec, call: CallFacts) -> str:
+    """Return why a replica never suits a call, or nothing."""
+    if model.mode not in ("auto", spec.hosting):
+        return f"is {spec.hosting}, the model's mode is {model.mode}"
+    floor = max(model.min_quality, call.min_quality)
+    if floor > 0 and (spec.quality is None or spec.quality < floor):
+        known = "unknown" if spec.quality is None else f"{spec.quality:g}"
+        return f"has quality {known}, below the floor of {floor:g}"
+    if call.residency is not None and call.residency not in spec.residency:
+        return f"does not keep data in `{call.residency}`"
+    if call.fields and spec.sends_fields and not call.fields <= spec.pass_fields:
+        return f"does not let `{shown_text(min(call.fields - spec.pass_fields))}` through"
+    for label in call.labels:
+        if label not in spec.labels:
+            return f"is not labelled {label[0]}={label[1]}"
+    return ""
+
+
+def _praise(choose: Choose, score: tuple[float, ...], free: int) -> str:
+    if free == 1:
+        return "the only backend that can take the call"
+    first, second = score[1], score[2]
+    if choose == "price":
+        return f"lowest price ({first:g} USD for a million in and out), then load ({second:.0%})"
+    if choose == "latency":
+        return f"shortest latency ({first:.0f} ms is typical), then load ({second:.0%})"
+    if choose == "locality":
+        return f"least prefill, its own and the one to wait for (weighed {second:.0f} ms)"
+    return f"least load ({first:.0%} of its limit), then price ({second:g} USD for a million in and out)"

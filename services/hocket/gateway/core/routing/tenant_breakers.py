@@ -1,0 +1,216 @@
+"""The breakers of one replica: one for all tenants, one for each tenant that was seen lately. Pure.
+
+Failures of one tenant's calls alone say as much about its calls as about the server: they hold back that
+tenant only. All are held back where calls of two tenants fail, or where what failed was nobody's request
+(no connection came about). So the breaker for all opens by the rule of any breaker (`breaker.py`), and:
+the failures in a row are not all of one tenant; the rates hold without the tenant that has most of
+them, too. A trial that fails for one tenant holds back that tenant, and another one may try at once;
+only when that fails as well nobody may. Where there is one tenant all of it is as one breaker.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from hocket.gateway.core.routing.breaker import Breaker, BreakerRule, BreakerState, Outcome, Sums
+
+MAX_TENANTS = 64
+"""Tenants that a replica remembers; beyond it the one that failed least recently is dropped."""
+NOBODY = None
+"""Whose failure it is that no connection came about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a breaker has come to: that of a tenant, or the one for all."""
+
+    state: BreakerState
+    tenant: str | None
+    retry_at_ms: float
+
+
+class ReplicaBreaker:
+    """One replica's breakers; `dice` gives a number in [0, 1) for the n-th opening."""
+
+    def __init__(self, rule: BreakerRule, dice: Callable[[int], float]) -> None:
+        self.rule = rule
+        self.openings = 0
+        """Times that it opened, for all or for one tenant."""
+        self._dice = dice
+        self._all = Breaker(rule, dice)
+        self._own: OrderedDict[str, Breaker] = OrderedDict()
+        """By tenant, those that failed last at the end."""
+        self._held: dict[str, Breaker] = {}
+        """Those of them that are not closed."""
+        self._in_a_row: set[str | None] = set()
+        """Whose calls failed since the last one that did not."""
+        self._blamed: str | None = None
+        """Whose trial failed, where others may try at once."""
+
+    @property
+    def state(self) -> BreakerState:
+        """Whether calls go through, of every tenant."""
+        if self._all.state is not BreakerState.CLOSED or not self._held:
+            return self._all.state
+        states = {held.state for held in self._held.values()}
+        return BreakerState.OPEN if BreakerState.OPEN in states else BreakerState.HALF_OPEN
+
+    @property
+    def tenants(self) -> int:
+        """How many tenants it remembers."""
+        return len(self._own)
+
+    def state_for(self, tenant: str) -> BreakerState:
+        """Return whether calls of a tenant go through."""
+        return self._of(tenant).state
+
+    def retry_at_ms(self, tenant: str) -> float:
+        """Return when a tenant may make the next trial, while its calls do not go through."""
+        return self._of(tenant).retry_at_ms
+
+    def admits(self, tenant: str, now_ms: float) -> bool:
+        """Tell whether a tenant's call may go through now."""
+        if self._all.state is BreakerState.CLOSED:
+            return not self._held or self._of(tenant).admits(now_ms)
+        if self._all.state is BreakerState.OPEN and self._blamed not in (None, tenant):
+            return True
+        return self._all.admits(now_ms)
+
+    def began(self, tenant: str, now_ms: float) -> None:
+        """Note that a tenant's call goes through; it must be admitted."""
+        self._of(tenant).began(now_ms)
+
+    def ended(
+        self,
+        tenant: str,
+        outcome: Outcome,
+        now_ms: float,
+        *,
+        began_ms: float,
+        unconnected: bool = False,
+    ) -> Turn | None:
+        """Note how a tenant's call ended that began at `began_ms`, and return what came of it; it is
+        nobody's failure where it was `unconnected`."""
+        if not self.rule.enabled:
+            return None
+        whose = NOBODY if unconnected else tenant
+        if self._all.state is not BreakerState.CLOSED:
+            return self._tried(whose, outcome, now_ms, began_ms)
+        if outcome is Outcome.NOTHING and not self._held:
+            return None
+        self._all.count(outcome, now_ms)
+        if outcome is Outcome.FAILED:
+            if len(self._in_a_row) < MAX_TENANTS:
+                self._in_a_row.add(whose)
+        elif outcome is not Outcome.NOTHING and self._in_a_row:
+            self._in_a_row.clear()
+        if unconnected or outcome is Outcome.NOTHING:
+            own = self._held.get(tenant)
+        else:
+            own = self._remembered(tenant, outcome)
+        turn = None
+        if own is not None:
+            before = own.state
+            own.ended(outcome, now_ms, began_ms=began_ms)
+            turn = self._turned(tenant, own, before)
+        if outcome is not Outcome.NOTHING and self._fails(now_ms):
+            return self._open(now_ms)
+        return turn
+
+    def overdue(
+        self, tenant: str, calls: Mapping[str, int], in_flight: Mapping[str, int], now_ms: float
+    ) -> Turn | None:
+        """Note that another call of a tenant takes longer than what is slow, as do now so many `calls`
+        of those `in_flight`, by tenant; return what came of it."""
+        if self._all.state is not BreakerState.CLOSED or not self.rule.enabled:
+            return None
+        own = self._remembered(tenant, Outcome.SLOW)
+        turn = None
+        if own is not None:
+            before = own.state
+            own.overdue(calls.get(tenant, 0), in_flight.get(tenant, 0), now_ms)
+            turn = self._turned(tenant, own, before)
+        sums = self._all.sums(now_ms).more(sum(in_flight.values()), sum(calls.values()))
+        if self._all.is_slow(sums):
+            by_tenant = [
+                self._sums(one, now_ms).more(in_flight.get(one, 0), calls.get(one, 0))
+                for one in {*self._own, *calls}
+            ]
+            if self._all.is_bad(sums.less(max(by_tenant, key=_bad, default=Sums()))):
+                return self._open(now_ms)
+        return turn
+
+    def _of(self, tenant: str) -> Breaker:
+        """Return the breaker that decides about a tenant's calls."""
+        if self._all.state is not BreakerState.CLOSED:
+            return self._all
+        return self._held.get(tenant, self._all)
+
+    def _tried(
+        self, whose: str | None, outcome: Outcome, now_ms: float, began_ms: float
+    ) -> Turn | None:
+        before = self._all.state
+        self._all.ended(outcome, now_ms, began_ms=began_ms)
+        if self._all.state is before:
+            return None
+        if self._all.state is BreakerState.OPEN:
+            self.openings += 1
+            alone = self._blamed in (None, whose)
+            self._blamed = whose if alone else None
+        else:
+            self._blamed = None
+            self._in_a_row.clear()
+        return Turn(self._all.state, None, self._all.retry_at_ms)
+
+    def _fails(self, now_ms: float) -> bool:
+        """Return whether what failed is more than one tenant's."""
+        if self._all.fails_in_a_row() and (len(self._in_a_row) > 1 or NOBODY in self._in_a_row):
+            return True
+        if not self._all.fails(now_ms):
+            return False
+        most = max((own.sums(now_ms) for own in self._own.values()), key=_bad, default=Sums())
+        return self._all.is_bad(self._all.sums(now_ms).less(most))
+
+    def _open(self, now_ms: float) -> Turn:
+        """Let nobody's calls through; what is known of single tenants is of no use any more."""
+        self._own.clear()
+        self._held.clear()
+        self._in_a_row.clear()
+        self._blamed = None
+        self._all.open(now_ms)
+        self.openings += 1
+        return Turn(self._all.state, None, self._all.retry_at_ms)
+
+    def _remembered(self, tenant: str, outcome: Outcome) -> Breaker | None:
+        """Return a tenant's own breaker; None where its call is no reason to forget another one."""
+        own = self._own.get(tenant)
+        is_bad = outcome is not Outcome.OK
+        is_new = own is None
+        if own is None:
+            if len(self._own) >= MAX_TENANTS:
+                if not is_bad:
+                    return None
+                gone, _ = self._own.popitem(last=False)
+                self._held.pop(gone, None)
+            own = self._own[tenant] = Breaker(self.rule, self._dice)
+        if is_bad or is_new:
+            self._own.move_to_end(tenant, last=is_bad)
+        return own
+
+    def _turned(self, tenant: str, own: Breaker, before: BreakerState) -> Turn | None:
+        if own.state is before:
+            return None
+        if own.state is BreakerState.CLOSED:
+            self._held.pop(tenant, None)
+        else:
+            self._held[tenant] = own
+            self.openings += 1
+        return Turn(own.state, tenant, own.retry_at_ms)
+
+    def _sums(self, tenant: str, now_ms: float) -> Sums:
+        own = self._own.get(tenant)
+        return Sums() if own is None else own.sums(now_ms)
+
+
+def _bad(sums: Sums) -> int:
+    return sums.failed + sums.slow

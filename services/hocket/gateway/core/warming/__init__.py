@@ -1,0 +1,1 @@
+"""What a replica is kept at, when, and what that costs."""

@@ -1,0 +1,48 @@
+"""Warm schedules: a cron expression says when a window begins, `for_ms` how long it lasts.
+
+Five fields, or six with seconds first; in a time zone, over changes of its clock as cron has it.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from hocket.gateway.core.warming.warm_leases import Lease, Level
+
+MAX_WINDOW_MS = 7 * 24 * 3_600_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A replica shall be at a level from each moment of `cron`, for `for_ms`."""
+
+    cron: str
+    for_ms: float
+    level: Level = Level.READY
+    zone: str = "UTC"
+
+    def leases(self, now_ms: float) -> tuple[Lease, ...]:
+        """Return the window that is open, where one is, and the next one."""
+        now = datetime.fromtimestamp(now_ms / 1000, UTC)
+        begins = {
+            self._next_after(now - timedelta(milliseconds=self.for_ms)),
+            self._next_after(now),
+        }
+        starts_ms = sorted(moment.timestamp() * 1000 for moment in begins if moment is not None)
+        reason = f"schedule {self.cron}"
+        return tuple(Lease(reason, self.level, at_ms, at_ms + self.for_ms) for at_ms in starts_ms)
+
+    def _next_after(self, moment: datetime) -> datetime | None:
+        local = moment.astimezone(ZoneInfo(self.zone))
+        return next(CronSim(self.cron, local), None)
+
+
+def fault_of(cron: str) -> str | None:
+    """Return what is wrong with a cron expression, or None."""
+    try:
+        next(CronSim(cron, datetime(2026, 1, 1, tzinfo=UTC)), None)
+    except CronSimError as error:
+        return str(error) or "it is not a cron expression"
+    return None

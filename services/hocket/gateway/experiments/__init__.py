@@ -1,0 +1,1 @@
+"""Experiments: which arm a call takes, and when an arm is rolled back."""

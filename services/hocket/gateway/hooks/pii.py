@@ -1,0 +1,166 @@
+"""The hook `pii`: personal data stays here, placeholders go out, and values come back in the answer.
+
+Options: `kinds` (of EMAIL, IBAN, CARD, IP, PHONE; all), `patterns` (further kinds: a regular expression
+each), `unmask` (whether values are put back; true). Short texts are looked through at once, long ones in
+a thread, so that other calls go on.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from hocket.gateway.backends.protocol import Chunk
+from hocket.gateway.core.calls import request_content
+from hocket.gateway.core.calls.pii import MAX_PATTERNS, PATTERNS, Masks, Pattern, Unmasking
+from hocket.gateway.core.calls.text_transform import Change, answer_with_texts, calls_of, with_texts
+from hocket.gateway.core.errors import RoutingInvalid
+from hocket.gateway.hooks.chain import Answering, Changed
+from hocket.schemas.messages import CallRequest, Completion
+
+INLINE_CHARS = 2_048
+"""Texts of a call that are looked through on the event loop."""
+_KIND = re.compile("[A-Z][A-Z0-9]{0,30}")
+_OPTIONS = {"kinds", "patterns", "unmask"}
+
+
+class PiiHook:
+    """See the module; raise RoutingInvalid for options that it does not have."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        check_options(options, _OPTIONS)
+        self._patterns = patterns_of(options)
+        self._unmask = flag_of(options, "unmask")
+
+    async def before(self, request: CallRequest) -> Changed:
+        """Return the call with placeholders."""
+        masks = Masks(self._patterns, request_content.texts(request))
+        if sum(map(len, request_content.texts(request))) <= INLINE_CHARS:
+            masked = with_texts(request, masks.mask)
+        else:
+            masked = await in_thread(request, masks, masks.mask)
+        return changed(masked, masks, unmask=self._unmask)
+
+
+async def in_thread(request: CallRequest, masks: Masks, mask: Change) -> CallRequest:
+    """Return a call with its texts masked in a thread, which ends soon after nobody waits any more."""
+    try:
+        return await asyncio.to_thread(with_texts, request, mask)
+    except asyncio.CancelledError:
+        masks.stopped = True
+        raise
+
+
+def changed(request: CallRequest, masks: Masks, *, unmask: bool) -> Changed:
+    """Return a masked call, and what puts the values back where that is wanted."""
+    if not (unmask and masks.values):
+        return Changed(request)
+    return Changed(request, lambda: Restored(masks))
+
+
+class Restored:
+    """Puts the values of one call back into one answer."""
+
+    def __init__(self, masks: Masks) -> None:
+        self._masks = masks
+        self._text = Unmasking(masks, masks.unmask)
+        self._choices: dict[tuple[Any, ...], Unmasking] = {}
+
+    def chunk(self, chunk: Chunk) -> Chunk:
+        """Return a piece with what is clear by now."""
+        text = self._text.piece(chunk.text) if chunk.openai is None else chunk.text
+        event = None if chunk.openai is None else self._event(chunk.openai)
+        return Chunk(text, event, chunk.is_usage, chunk.output_tokens)
+
+    def rest(self) -> str:
+        """Return what was held back of a text; events say it with their last piece."""
+        return self._text.rest()
+
+    async def completion(self, completion: Completion) -> Completion:
+        """Return the whole answer with its values."""
+        return answer_with_texts(completion, self._masks.unmask, self._masks.unmask_json)
+
+    def _event(self, event: dict[str, Any]) -> dict[str, Any]:
+        choices = event.get("choices")
+        if not isinstance(choices, list):
+            return event
+        return {**event, "choices": [self._choice(one) for one in choices]}
+
+    def _choice(self, choice: Any) -> Any:
+        if not isinstance(choice, dict):
+            return choice
+        index, last = choice.get("index"), choice.get("finish_reason") is not None
+        if isinstance(choice.get("delta"), dict):
+            return {**choice, "delta": self._delta(choice["delta"], index, last)}
+        if isinstance(choice.get("text"), str):
+            return {**choice, "text": self._said((index, "text"), choice["text"], last)}
+        return choice
+
+    def _delta(self, delta: dict[str, Any], index: Any, last: bool) -> dict[str, Any]:
+        told = dict(delta)
+        content = delta.get("content")
+        said = self._said((index, "text"), content if isinstance(content, str) else "", last)
+        if said or isinstance(content, str):
+            told["content"] = said
+        if isinstance(delta.get("tool_calls"), list):
+            told["tool_calls"] = [
+                calls_of([call], partial(self._argument, index, call))[0]
+                for call in delta["tool_calls"]
+            ]
+        return told
+
+    def _argument(self, index: Any, call: Any, text: str) -> str:
+        place = (index, "tool", call.get("index"))
+        piece = self._choices.get(place)
+        if piece is None:
+            piece = self._choices[place] = Unmasking(self._masks, self._masks.unmask_json)
+        return piece.piece(text)
+
+    def _said(self, place: tuple[Any, ...], text: str, last: bool) -> str:
+        piece = self._choices.get(place)
+        if piece is None:
+            piece = self._choices[place] = Unmasking(self._masks, self._masks.unmask)
+        return piece.piece(text) + (piece.rest() if last else "")
+
+
+def patterns_of(options: Mapping[str, Any]) -> tuple[Pattern, ...]:
+    """Return the patterns that options name; raise RoutingInvalid."""
+    kinds = options.get("kinds", list(PATTERNS))
+    if not isinstance(kinds, list) or not set(map(str, kinds)) <= set(PATTERNS):
+        raise refused("kinds", "it is not a list of kinds", f"Use: {', '.join(PATTERNS)}.")
+    found = [PATTERNS[kind] for kind in PATTERNS if kind in kinds]
+    more = options.get("patterns", {})
+    if not isinstance(more, dict) or len(more) > MAX_PATTERNS:
+        cure = f"Give up to {MAX_PATTERNS} lines `KIND: regular expression`."
+        raise refused("patterns", "it is not a mapping of patterns", cure)
+    for kind, text in more.items():
+        try:
+            assert _KIND.fullmatch(str(kind)), "its name is not in capitals"
+            found.append(Pattern(str(kind), re.compile(str(text))))
+        except (re.error, AssertionError) as error:
+            cure = "Write for example `CUSTOMER: 'C-[0-9]{8}'`."
+            raise refused(f"patterns.{kind}", str(error), cure) from None
+    return tuple(found)
+
+
+def flag_of(options: Mapping[str, Any], name: str) -> bool:
+    """Return an option that is true or false, true by default; raise RoutingInvalid."""
+    value = options.get(name, True)
+    if not isinstance(value, bool):
+        raise refused(name, "it is not a yes or no", "Use `true` or `false`.")
+    return value
+
+
+def check_options(options: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Raise RoutingInvalid where there are options that a hook does not have."""
+    for name in set(options) - set(known):
+        raise refused(str(name), "there is no such option", f"Use: {', '.join(sorted(known))}.")
+
+
+def refused(option: str, reason: str, cure: str) -> RoutingInvalid:
+    """Return the error for an option."""
+    return RoutingInvalid(field=f"hooks: options.{option}", reason=reason, cure=cure)
+
+
+_restored: type[Answering] = Restored  # what the protocol asks for is there

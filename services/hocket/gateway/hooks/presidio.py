@@ -1,0 +1,83 @@
+"""The hook `presidio`: personal data found by Microsoft Presidio's analyzer, names and places included.
+
+Needs `presidio-analyzer` and a spaCy model in the gateway's environment; they are imported when the hook
+is made. Options: `language` (en), `entities` (all that its recognizers know), `score` (0.5: how sure it
+must be), `spacy_model`, `unmask` (true). Analysis runs in a thread.
+"""
+
+import re
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from hocket.gateway.core.calls import request_content
+from hocket.gateway.core.calls.pii import Masks, Pattern
+from hocket.gateway.core.errors import RoutingInvalid
+from hocket.gateway.hooks.chain import Changed
+from hocket.gateway.hooks.pii import changed, check_options, flag_of, in_thread, refused
+from hocket.schemas.messages import CallRequest
+
+USUAL_SCORE = 0.5
+USUAL_MODEL = "en_core_web_sm"
+_OPTIONS = {"language", "entities", "score", "spacy_model", "unmask"}
+_NOTHING = re.compile(r"(?!)")
+
+
+class PresidioHook:
+    """See the module; raise RoutingInvalid where Presidio is not installed."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        check_options(options, _OPTIONS)
+        self._language = str(options.get("language", "en"))
+        self._entities = options.get("entities")
+        if self._entities is not None and not isinstance(self._entities, list):
+            raise refused("entities", "it is not a list", "Write for example [PERSON, LOCATION].")
+        self._score = float(options.get("score", USUAL_SCORE))
+        self._unmask = flag_of(options, "unmask")
+        self._analyzer = _analyzer(self._language, str(options.get("spacy_model", USUAL_MODEL)))
+
+    async def before(self, request: CallRequest) -> Changed:
+        """Return the call with placeholders."""
+        kinds = [Pattern(kind, _NOTHING) for kind in self._kinds()]
+        masks = Masks(kinds, request_content.texts(request))
+        masked = await in_thread(request, masks, lambda text: self._masked(text, masks))
+        return changed(masked, masks, unmask=self._unmask)
+
+    def _kinds(self) -> list[str]:
+        known = self._analyzer.get_supported_entities(language=self._language)
+        return [str(kind) for kind in self._entities or known]
+
+    def _masked(self, text: str, masks: Masks) -> str:
+        masks.check()
+        if not text.strip():
+            return text
+        found = self._analyzer.analyze(
+            text=text, language=self._language, entities=self._entities, score_threshold=self._score
+        )
+        surest = sorted(found, key=lambda one: (-one.score, one.start - one.end))
+        taken: list[Any] = []
+        for one in surest:
+            if all(one.end <= other.start or one.start >= other.end for other in taken):
+                taken.append(one)
+        for one in sorted(taken, key=lambda one: -one.start):
+            placeholder = masks.placeholder(one.entity_type, text[one.start : one.end])
+            text = text[: one.start] + placeholder + text[one.end :]
+        return text
+
+
+def _analyzer(language: str, model: str) -> Any:
+    try:
+        analyzer = import_module("presidio_analyzer")
+        engines = import_module("presidio_analyzer.nlp_engine")
+    except ImportError as error:
+        raise RoutingInvalid(
+            field="hooks: use",
+            reason=f"`presidio` needs a package that is not installed ({error.name})",
+            cure="Install `presidio-analyzer` and a spaCy model, or use `pii`.",
+        ) from error
+    configuration = {
+        "nlp_engine_name": "spacy",
+        "models": [{"lang_code": language, "model_name": model}],
+    }
+    engine = engines.NlpEngineProvider(nlp_configuration=configuration).create_engine()
+    return analyzer.AnalyzerEngine(nlp_engine=engine, supported_languages=[language])

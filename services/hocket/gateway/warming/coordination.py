@@ -1,0 +1,245 @@
+"""All replicas that are started and stopped: who needs which, and what the floor is told of it.
+
+A run that was accepted names the models of its nodes and when each begins (RunsExpected, to every
+gateway): of each model that has no replica up, one is started, the one that is latest first. Nodes
+whose handler chooses the model are known by what they called before. Calls that met only cold replicas
+start the best of them. Each gateway that does not lead tells the one that does what its calls use and
+miss (ReplicasUsed, every USED_S).
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+import structlog
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from pydantic import ValidationError
+
+from hocket.gateway.capacity.membership import Company
+from hocket.gateway.capacity.scheduler import Floor
+from hocket.gateway.config.routes import Routes
+from hocket.gateway.core.config.table import BackendSpec, RoutingTable
+from hocket.gateway.metrics import GatewayMetrics
+from hocket.gateway.warming.drivers import build_driver
+from hocket.gateway.warming.replica_manager import Book, Keeper
+from hocket.gateway.warming.replica_usage import ReplicaUsage
+from hocket.kit.nats.bus import Bus
+from hocket.kit.process.log_limits import Reporting
+from hocket.schemas import subjects
+from hocket.schemas.messages import Attribution, NodeExpected, ReplicasUsed, RunsExpected
+
+USED_S = 1.0
+MAX_KNOWN_NODES = 10_000
+"""Nodes whose models are remembered."""
+MAX_MODELS = 16
+"""Models of one node that are."""
+MAX_MISSED = 256
+
+log = structlog.get_logger()
+_reporting = Reporting()
+
+Node = tuple[str, str, str]
+"""Tenant, pipeline and path of a node."""
+
+
+class Warming:
+    """See the module; `use` a table, `open`, and `close`."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        company: Company,
+        floor: Floor,
+        *,
+        now_ms: Callable[[], float],
+        book: Book,
+        metrics: GatewayMetrics,
+    ) -> None:
+        self._bus = bus
+        self._company = company
+        self._floor = floor
+        self._now_ms = now_ms
+        self._book = book
+        self._metrics = metrics
+        self._usage = ReplicaUsage()
+        self._keepers: dict[str, Keeper] = {}
+        self._table = RoutingTable({})
+        self._models_of: OrderedDict[Node, dict[str, None]] = OrderedDict()
+        self._missed: dict[str, None] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._subscriptions: list[Subscription] = []
+        self._telling: asyncio.Task[None] | None = None
+        floor.missed = self._on_missed
+        company.observe(self._look)
+
+    def use(self, routes: Routes) -> None:
+        """Keep the replicas of other routes from now on."""
+        before, self._keepers = self._keepers, {}
+        self._table = routes.table
+        for model, spec in _managed(routes.table):
+            kept = before.get(spec.key)
+            if kept is not None and kept.spec == spec:
+                self._keepers[spec.key] = before.pop(spec.key)
+                continue
+            self._keepers[spec.key] = Keeper(
+                spec,
+                model,
+                build_driver(spec, routes.served[spec.key]),
+                company=self._company,
+                usage=self._usage,
+                now_ms=self._now_ms,
+                book=self._book,
+                metrics=self._metrics,
+                changed=self._tell_floor,
+            )
+        for gone in before.values():
+            task = asyncio.create_task(gone.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+        self._usage.managed = self._keepers.keys()
+        self._floor.usage = self._usage if self._keepers else None
+        self._tell_floor()
+
+    async def open(self) -> None:
+        """Hear of runs, and of what other gateways do."""
+        self._subscriptions = [
+            await self._bus.subscribe(subjects.RUNS_EXPECTED, self._on_runs),
+            await self._bus.subscribe(subjects.REPLICAS_USED, self._on_used),
+        ]
+        self._telling = asyncio.create_task(self._tell_for_ever(), name="replicas-used")
+
+    async def close(self) -> None:
+        """Keep nothing any more; the replicas stay as they are."""
+        for subscription in self._subscriptions:
+            await subscription.unsubscribe()
+        if self._telling is not None:
+            self._telling.cancel()
+            await asyncio.wait({self._telling})
+        for keeper in self._keepers.values():
+            await keeper.close()
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def learn(self, model: str, who: Attribution) -> None:
+        """Remember that a node calls a model."""
+        if not self._keepers or who.pipeline is None or who.node is None:
+            return
+        node = (who.tenant, who.pipeline, who.node)
+        models = self._models_of.setdefault(node, {})
+        self._models_of.move_to_end(node)
+        if len(models) < MAX_MODELS:
+            models[model] = None
+        if len(self._models_of) > MAX_KNOWN_NODES:
+            self._models_of.popitem(last=False)
+
+    def expect(self, runs: RunsExpected) -> None:
+        """Have the models of accepted runs ready when their nodes begin."""
+        reason = f"runs of {runs.tenant}/{runs.pipeline}"
+        needs: list[tuple[float, Keeper, float]] = []
+        for node in runs.nodes:
+            at_ms = runs.accepted_at_ms + node.after_ms
+            for model in self._models(runs, node):
+                keeper = self._keeper_for(model)
+                if keeper is not None:
+                    needs.append((keeper.start_by_ms(at_ms), keeper, at_ms))
+        # a node may wait for the models of those before it, so nothing goes before the last is there
+        last_ms = max((keeper.there_ms(at_ms) for _, keeper, at_ms in needs), default=0.0)
+        for _, keeper, at_ms in sorted(needs, key=lambda need: need[0]):
+            keeper.need(reason, at_ms, last_ms)
+
+    def _models(self, runs: RunsExpected, node: NodeExpected) -> Sequence[str]:
+        if node.model is not None:
+            return (node.model,)
+        return tuple(self._models_of.get((runs.tenant, runs.pipeline, node.node), ()))
+
+    def _keeper_for(self, model: str) -> Keeper | None:
+        """Return the replica of a model to keep or to start; None where one is always there."""
+        if self._table.aliases.get(model, model) not in self._table.models:
+            return None
+        found = self._table.model(model)
+        own = [spec for spec in found.backends if found.mode in ("auto", spec.hosting)]
+        if any(spec.hosting == "dedicated" and spec.key not in self._keepers for spec in own):
+            return None
+        keepers = [self._keepers[spec.key] for spec in own if spec.key in self._keepers]
+        return min(keepers, key=_nearness, default=None)
+
+    # ---- what happens ------------------------------------------------------------------------
+
+    async def _on_runs(self, message: Msg) -> None:
+        try:
+            self.expect(RunsExpected.model_validate_json(message.data))
+        except ValidationError as error:
+            if count := _reporting.due("runs_expected_malformed"):
+                log.warning("runs_expected_malformed", reason=str(error)[:500], count=count)
+
+    async def _on_used(self, message: Msg) -> None:
+        try:
+            used = ReplicasUsed.model_validate_json(message.data)
+        except ValidationError as error:
+            if count := _reporting.due("replicas_used_malformed"):
+                log.warning("replicas_used_malformed", reason=str(error)[:500], count=count)
+            return
+        if used.gateway == self._company.name:
+            return
+        for key, keeper in self._keepers.items():
+            keeper.used_elsewhere(used.busy_ms.get(key, 0.0), key in used.in_use)
+        self._start(used.missed)
+
+    def _on_missed(self, cold: Sequence[str]) -> None:
+        """A call met cold replicas, the best one first."""
+        if self._company.leads:
+            self._start(cold)
+        elif len(self._missed) < MAX_MISSED and not self._missed.keys() >= set(cold):
+            self._missed.update(dict.fromkeys(cold))
+            self._tell_used()
+
+    def _start(self, cold: Sequence[str]) -> None:
+        """Start the first of these replicas, unless one of them starts already."""
+        keepers = [self._keepers[key] for key in cold if key in self._keepers]
+        starting = [keeper for keeper in keepers if keeper.active]
+        for keeper in (starting or keepers)[:1]:
+            keeper.need("calls that wait", self._now_ms())
+
+    def _look(self) -> None:
+        for keeper in self._keepers.values():
+            keeper.look()
+
+    def _tell_floor(self) -> None:
+        cold = {
+            key: start
+            for key, keeper in self._keepers.items()
+            if (start := keeper.cold_start) is not None
+        }
+        self._floor.use_cold(cold)
+
+    async def _tell_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(USED_S)
+            if self._keepers and not self._company.leads:
+                self._tell_used()
+
+    def _tell_used(self) -> None:
+        used = ReplicasUsed(
+            gateway=self._company.name,
+            busy_ms=self._usage.take_all(self._now_ms()),
+            in_use=self._usage.in_use(),
+            missed=tuple(self._missed),
+        )
+        if used.busy_ms or used.in_use or used.missed:
+            self._bus.tell(subjects.REPLICAS_USED, used.model_dump_json().encode())
+        self._missed.clear()
+
+
+def _managed(table: RoutingTable) -> list[tuple[str, BackendSpec]]:
+    return [
+        (name, spec)
+        for name, model in table.models.items()
+        for spec in model.backends
+        if spec.warm is not None
+    ]
+
+
+def _nearness(keeper: Keeper) -> tuple[bool, float]:
+    start = keeper.cold_start
+    return (not keeper.active, 0.0 if start is None else start.startup_ms)

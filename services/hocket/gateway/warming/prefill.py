@@ -1,0 +1,132 @@
+"""Prompts that are read before they are asked: the known beginning of a run's next prompt is sent to the
+replica that shall answer it, for one token, while the steps before it still run.
+
+Only for models that choose by prefix locality, which then send the real call to the same replica.
+Nothing is sent where the beginning is cached already, where calls wait for the model's places, or where
+it would be more than MAX_AT_ONCE at a time: a hint is never in anybody's way. What it costs is booked
+like any call of the node, under an id that ends with `:prefill`. Of several gateways the one that leads
+does it, and only that one knows where the beginning is.
+"""
+
+from collections.abc import Callable
+
+import structlog
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from pydantic import ValidationError
+
+from hocket.gateway.calls.registry import Ongoing
+from hocket.gateway.capacity.membership import Company
+from hocket.gateway.capacity.scheduler import Floor
+from hocket.gateway.core.config.table import RoutingTable
+from hocket.gateway.core.errors import GatewayFull
+from hocket.gateway.core.routing.locality import prompt_of
+from hocket.gateway.metrics import GatewayMetrics
+from hocket.kit.nats.bus import Bus
+from hocket.kit.process.log_limits import Reporting
+from hocket.schemas import subjects
+from hocket.schemas.messages import (
+    Attribution,
+    CallReply,
+    CallRequest,
+    Priority,
+    PromptExpected,
+)
+
+MIN_TOKENS = 256
+"""Fewer tokens that nobody has are not worth a call."""
+MAX_AT_ONCE = 32
+SUFFIX = ":prefill"
+
+log = structlog.get_logger()
+_reporting = Reporting()
+
+
+class Prefilling:
+    """See the module; `open` and `close`."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        company: Company,
+        floor: Floor,
+        ongoing: Ongoing,
+        table: Callable[[], RoutingTable],
+        metrics: GatewayMetrics,
+    ) -> None:
+        self._bus = bus
+        self._company = company
+        self._floor = floor
+        self._ongoing = ongoing
+        self._table = table
+        self._metrics = metrics
+        self._under_way = 0
+        self._subscription: Subscription | None = None
+
+    async def open(self) -> None:
+        """Hear of prompts."""
+        self._subscription = await self._bus.subscribe(subjects.PROMPT_EXPECTED, self._on_prompt)
+
+    async def close(self) -> None:
+        """Hear of none any more."""
+        if self._subscription is not None:
+            await self._subscription.unsubscribe()
+
+    async def _on_prompt(self, message: Msg) -> None:
+        if not self._company.leads:
+            return
+        try:
+            expected = PromptExpected.model_validate_json(message.data)
+        except ValidationError as error:
+            if count := _reporting.due("prompt_expected_malformed"):
+                log.warning("prompt_expected_malformed", reason=str(error)[:500], count=count)
+            return
+        self._metrics.prefills.labels(self._begin(expected)).inc()
+
+    def _begin(self, expected: PromptExpected) -> str:
+        """Have a beginning read, if it is worth it; return what became of it."""
+        table = self._table()
+        if table.aliases.get(expected.model, expected.model) not in table.models:
+            return "unknown"
+        model = table.model(expected.model)
+        if model.choose != "locality":
+            return "not_local"
+        request = _request(expected)
+        prompt = prompt_of(request, model.block_tokens)
+        if prompt.tokens - self._floor.most_cached(expected.model, prompt) < MIN_TOKENS:
+            return "cached"
+        if self._under_way >= MAX_AT_ONCE or not self._floor.has_room(expected.model):
+            return "busy"
+        try:
+            reply = self._ongoing.begin(request)
+        except GatewayFull:
+            return "busy"
+        self._under_way += 1
+        reply.add_done_callback(lambda made: self._ended(made.result()))
+        return "sent"
+
+    def _ended(self, reply: CallReply) -> None:
+        self._under_way -= 1
+        if reply.error is not None:
+            log.info("prefill_failed", call_id=reply.call_id, code=reply.error.code)
+
+
+def _request(expected: PromptExpected) -> CallRequest:
+    return CallRequest(
+        call_id=f"{expected.run_id}:{expected.node}{SUFFIX}",
+        model=expected.model,
+        messages=expected.messages,
+        max_tokens=1,
+        deadline_at_ms=expected.deadline_at_ms,
+        priority=Priority.BATCH,
+        requires=expected.requires,
+        budget_usd=expected.budget_usd,
+        budget_left_usd=expected.budget_left_usd,
+        attribution=Attribution(
+            tenant=expected.tenant,
+            pipeline=expected.pipeline,
+            version=expected.version,
+            run_id=expected.run_id,
+            node=expected.node,
+        ),
+    )

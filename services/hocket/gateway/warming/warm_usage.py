@@ -1,0 +1,60 @@
+"""Where the time of replicas is booked: the stream of usage records, each record once.
+
+A record waits here while NATS is away, up to MAX_WAITING of them; the oldest goes first then, and the
+loss is logged: time is not worth what a call is.
+"""
+
+import asyncio
+
+import structlog
+
+from hocket.kit.nats.bus import Bus, BusUnavailable, PublishRefused
+from hocket.schemas import subjects
+from hocket.schemas.capabilities import Capabilities, id_of, sealed
+from hocket.schemas.messages import WarmRecord
+
+MAX_WAITING = 1_000
+RETRY_S = 1.0
+
+log = structlog.get_logger()
+
+
+class WarmBook:
+    """Publishes records until each is acknowledged."""
+
+    def __init__(self, bus: Bus, seals: Capabilities | None = None) -> None:
+        self._bus = bus
+        self._seals = seals
+        self._waiting: dict[asyncio.Task[None], str] = {}
+
+    def book(self, record: WarmRecord) -> None:
+        """Have a record stored."""
+        if len(self._waiting) >= MAX_WAITING:
+            oldest = next(iter(self._waiting))
+            log.error("warm_record_lost", record=self._waiting[oldest])
+            oldest.cancel()
+        task = asyncio.create_task(self._store(record))
+        self._waiting[task] = record.call_id
+        task.add_done_callback(lambda done: self._waiting.pop(done, None))
+
+    async def flush(self, timeout_s: float) -> None:
+        """Give what waits some more time."""
+        if self._waiting:
+            await asyncio.wait(set(self._waiting), timeout=timeout_s)
+        for task in self._waiting:
+            task.cancel()
+
+    async def _store(self, record: WarmRecord) -> None:
+        payload = record.model_dump_json().encode()
+        headers = sealed(self._seals, subjects.USAGE_SUBJECT, payload)
+        msg_id = id_of(self._seals, record.call_id)
+        while True:
+            try:
+                await self._bus.room()
+                await self._bus.post(
+                    subjects.USAGE_SUBJECT, payload, msg_id=msg_id, headers=headers
+                )
+                return
+            except (PublishRefused, BusUnavailable) as error:
+                log.warning("warm_record_waits", record=record.call_id, reason=str(error))
+                await asyncio.sleep(RETRY_S)

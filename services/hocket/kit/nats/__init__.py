@@ -1,0 +1,1 @@
+"""NATS: the connection, its streams and buckets, events and dead letters."""

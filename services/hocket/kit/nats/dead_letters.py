@@ -1,0 +1,299 @@
+"""Dead letters: messages that could not be handled, kept byte for byte in the stream DLQ, with why.
+
+A letter belongs to a tenant, which is the last token of its subject: the one of the task, run or call
+that it was, or nobody (`subjects.UNATTRIBUTED`) where it does not say. Whoever acts for a tenant sees,
+redrives and drops that tenant's letters only.
+
+`redrive` publishes a letter again where it came from and then drops it. A step whose run was told of its
+failure is not redriven: its run has gone on without it. A letter that names a subject which its source
+never reads was not written by us, and is not redriven either.
+"""
+
+from base64 import b64decode
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from hocket.kit.nats.bus import Bus, BusUnavailable
+from hocket.kit.nats.cloudevents import IDEMPOTENCY_KEY
+from hocket.kit.nats.protocol import headers_of
+from hocket.schemas import subjects
+from hocket.schemas.bounded import stored_text
+from hocket.schemas.capabilities import SEAL, Capabilities, id_of, sealed
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError, PayloadTooLarge
+
+SUBJECT = "Hocket-Dead-Subject"
+ERROR = "Hocket-Dead-Error"
+MSG_ID = "Hocket-Dead-Msg-Id"
+MAX_ERROR_CHARS = 4_000
+MAX_LISTED = 1_000
+MAX_LOOKED_AT = 10_000
+"""Places of the stream that one list looks at: dropped letters and those of other sources leave gaps."""
+MAX_NAME_CHARS = 200
+MAX_SUBJECT_CHARS = 1_000
+LETTER_BYTES = 64 * 1024
+"""What our own headers of a letter may take: an error in JSON, a subject."""
+CUT = "Hocket-Dead-Cut"
+"""Says how large the message was whose end could not be kept."""
+API_TIMEOUT_MS = 5_000.0
+_NAMED = ("run_id", "step", "attempt", "call_id", "tenant", "pipeline", "type", "node", "worker")
+"""What a message says about whose it is, where it says so."""
+_CAME_FROM = {
+    "task": "hocket.task.",
+    "log": "hocket.log.",
+    "step": "hocket.step.",
+    "usage": subjects.USAGE_SUBJECT,
+}
+"""How the subjects begin that each source reads."""
+_OWN_HEADERS = frozenset({SUBJECT, ERROR, "Nats-Msg-Id"})
+_SERVERS = "nats-"
+"""Headers that tell the server what to do with a message begin so: a letter goes without them."""
+_NOT_FOUND = 404
+
+
+class DeadLetterUnknown(HocketError):
+    """There is no dead letter {seq}. `hocket dlq list` shows those there are."""
+
+    code = "dead_letter_unknown"
+    error_class = ErrorClass.INVALID
+
+
+class DeadLetterSettled(HocketError):
+    """The run `{run_id}` was told that its step `{step}` failed, and has gone on without it. Retry the
+    run once the cause is mended: `hocket runs retry {run_id}`."""
+
+    code = "dead_letter_settled"
+    error_class = ErrorClass.INVALID
+
+
+class DeadLetterForeign(HocketError):
+    """Dead letter {seq} says that it came from `{subject}`, which `{source}` does not read. It was not
+    written by Hocket: look at its payload, then drop it."""
+
+    code = "dead_letter_foreign"
+    error_class = ErrorClass.INVALID
+
+
+class RunLetterSettled(DeadLetterSettled):
+    """The run `{run_id}` has ended with this error. Retry it once the cause is mended:
+    `hocket runs retry {run_id}`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message with the error that buried it; `seq` names it. `tenant` is UNATTRIBUTED where the
+    message does not say whose it was."""
+
+    seq: int
+    source: str
+    tenant: str
+    subject: str
+    payload: bytes
+    headers: dict[str, str]
+    error: ErrorInfo
+    buried_at: str
+
+    @property
+    def context(self) -> dict[str, Any]:
+        """Whose message it is, as far as it says so: run, step, attempt, pipeline ..."""
+        named: dict[str, Any] = {}
+        if self.source == "task":
+            _, _, tenant, pipeline = (self.subject.split(".", 3) + [""] * 4)[:4]
+            named = {"tenant": tenant, "pipeline": pipeline}
+        else:
+            body = _body(self.payload)
+            for name in _NAMED:
+                value = body.get(name)
+                if isinstance(value, int) or (isinstance(value, str) and value):
+                    named[name] = value if isinstance(value, int) else value[:MAX_NAME_CHARS]
+        return named | self.error.details
+
+
+async def bury(
+    bus: Bus,
+    source: str,
+    *,
+    subject: str,
+    payload: bytes,
+    headers: Mapping[str, str] | None,
+    error: ErrorInfo,
+    tenant: str | None = None,
+) -> None:
+    """Keep a message that `source` (`task`, `step`, `log`, `usage`) could not handle; what is known of
+    its way (deliveries, who had it) belongs into the error's details. Without a `tenant` the letter is
+    the one's that the message names. One that fills the server's limit loses its headers, and then its
+    end: the letter says so."""
+    text = _text_of(error)
+    kept = {n: v for n, v in (headers or {}).items() if not n.lower().startswith(_SERVERS)}
+    if msg_id := (headers or {}).get("Nats-Msg-Id"):
+        kept[MSG_ID] = msg_id
+    letter = {SUBJECT: subject[:MAX_SUBJECT_CHARS], ERROR: text}
+    where = subjects.dead_letter(source, tenant or _tenant_of(source, subject, payload))
+    try:
+        await bus.publish(where, payload, headers={**kept, **letter}, reserve_bytes=0)
+    except PayloadTooLarge as too_large:
+        room = too_large.fields["limit_bytes"] - LETTER_BYTES
+        letter[CUT] = f"{len(payload)} bytes with {len(kept)} headers"
+        await bus.publish(where, payload[:room], headers=letter, reserve_bytes=0)
+
+
+def post_run(
+    bus: Bus,
+    *,
+    run_id: str,
+    tenant: str,
+    pipeline: str,
+    error: ErrorInfo,
+    capabilities: Capabilities | None = None,
+) -> None:
+    """Keep the name of a run that was set aside as a whole; it is not waited for."""
+    named = {"run_id": run_id, "tenant": tenant, "pipeline": pipeline}
+    payload = to_json(
+        {name: stored_text(value, limit=MAX_NAME_CHARS) for name, value in named.items()}
+    )
+    bus.post(
+        subjects.dead_letter("run", _tenant_of("run", "", payload)),
+        payload,
+        msg_id=id_of(capabilities, f"{run_id}:set-aside:{error.code}"),
+        headers={SUBJECT: "", ERROR: _text_of(error)},
+        reserve_bytes=0,
+    )
+
+
+async def list_(
+    bus: Bus, limit: int = 100, *, source: str | None = None, tenant: str | None = None
+) -> list[DeadLetter]:
+    """Return the newest dead letters (of one source, of one tenant), newest first."""
+    info = await bus.js.stream_info(subjects.DLQ, subjects_filter=f"hocket.dlq.{source or '*'}.>")
+    there = sum(
+        messages
+        for subject, messages in (info.state.subjects or {}).items()
+        if tenant is None or subject.endswith(f".{tenant}")
+    )
+    letters: list[DeadLetter] = []
+    last = info.state.last_seq
+    first = max(1, info.state.first_seq, last - MAX_LOOKED_AT + 1)
+    for seq in range(last, first - 1, -1):
+        if len(letters) >= min(limit, MAX_LISTED, there):
+            break
+        with suppress(DeadLetterUnknown):  # dropped or redriven: a hole in the stream
+            letter = await show(bus, seq, tenant=tenant)
+            if source is None or letter.source == source:
+                letters.append(letter)
+    return letters
+
+
+async def show(bus: Bus, seq: int, *, tenant: str | None = None) -> DeadLetter:
+    """Return one dead letter, or raise DeadLetterUnknown; also where it is another tenant's."""
+    answer = await bus.api(
+        f"STREAM.MSG.GET.{subjects.DLQ}", {"seq": seq}, timeout_ms=API_TIMEOUT_MS
+    )
+    if "error" in answer:
+        if answer["error"].get("code") == _NOT_FOUND:
+            raise DeadLetterUnknown(seq=seq)
+        raise BusUnavailable(reason=answer["error"].get("description", "no message"))
+    message = answer["message"]
+    headers = headers_of(b64decode(message.get("hdrs", "")))
+    _, _, source, owner = (message["subject"].split(".", 3) + [""] * 4)[:4]
+    if tenant is not None and owner != tenant:
+        raise DeadLetterUnknown(seq=seq)
+    return DeadLetter(
+        seq=seq,
+        source=source,
+        tenant=owner,
+        subject=headers.get(SUBJECT, ""),
+        payload=b64decode(message.get("data", "")),
+        headers={k: v for k, v in headers.items() if k not in _OWN_HEADERS},
+        error=_error_of(headers),
+        buried_at=message.get("time", ""),
+    )
+
+
+async def redrive(
+    bus: Bus,
+    seq: int,
+    *,
+    tenant: str | None = None,
+    capabilities: Capabilities | None = None,
+    usage_seals: Capabilities | None = None,
+) -> None:
+    """Publish a dead letter (of that tenant) where it came from, then drop it; raise DeadLetterSettled
+    for a step whose result would be too late, DeadLetterForeign for what came from nowhere. A usage
+    record gets the seal of `usage_seals`: whoever redrives it says that it is true."""
+    letter = await show(bus, seq, tenant=tenant)
+    if letter.source == "run":
+        raise RunLetterSettled(run_id=letter.context.get("run_id", ""))
+    if not _is_ours(letter):
+        raise DeadLetterForeign(
+            seq=seq, subject=letter.subject[:MAX_NAME_CHARS], source=letter.source
+        )
+    context = letter.context
+    if letter.source == "step" and {"run_id", "step", "attempt"} <= context.keys():
+        raise DeadLetterSettled(run_id=context["run_id"], step=context["step"])
+    headers = {k: v for k, v in letter.headers.items() if k != MSG_ID}
+    if MSG_ID in letter.headers:  # it was the task's identity, and must stay so
+        headers.setdefault(IDEMPOTENCY_KEY, letter.headers[MSG_ID])
+    if letter.source == "usage":
+        headers.pop(SEAL, None)
+        headers.update(sealed(usage_seals, letter.subject, letter.payload) or {})
+    msg_id = id_of(capabilities, f"redrive:{seq}")
+    await bus.publish(letter.subject, letter.payload, headers=headers, msg_id=msg_id)
+    await drop(bus, seq)
+
+
+async def drop(bus: Bus, seq: int, *, tenant: str | None = None) -> None:
+    """Delete a dead letter (of that tenant), or raise DeadLetterUnknown."""
+    await show(bus, seq, tenant=tenant)
+    await bus.js.delete_msg(subjects.DLQ, seq)
+
+
+def _tenant_of(source: str, subject: str, payload: bytes) -> str:
+    """Return the tenant that a message names: a task in its subject, all others in their body."""
+    if source == "task":
+        tenant: Any = (subject.split(".") + [""] * 3)[2]
+    else:
+        body = _body(payload)
+        whose = body.get("attribution") if source == "usage" else body
+        tenant = whose.get("tenant") if isinstance(whose, dict) else None
+    if isinstance(tenant, str) and subjects.TOKEN.fullmatch(tenant):
+        return tenant
+    return subjects.UNATTRIBUTED
+
+
+def _is_ours(letter: DeadLetter) -> bool:
+    """Tell whether a letter can have come from where it says, and from its own tenant."""
+    if letter.source == "task":
+        tokens = letter.subject.split(".")
+        fits = len(tokens) == 4 and all(subjects.TOKEN.fullmatch(name) for name in tokens[2:])
+        return fits and letter.subject.startswith("hocket.task.") and tokens[2] == letter.tenant
+    start = _CAME_FROM.get(letter.source)
+    return start is not None and letter.subject.startswith(start) and "*" not in letter.subject
+
+
+def _text_of(error: ErrorInfo) -> str:
+    short = error.model_copy(update={"message": stored_text(error.message, limit=MAX_ERROR_CHARS)})
+    try:
+        return short.model_dump_json()
+    except ValueError:  # something in it cannot be said in JSON
+        return ErrorInfo(code=error.code, message=short.message).model_dump_json()
+
+
+def _body(payload: bytes) -> dict[str, Any]:
+    try:
+        body = from_json(payload)
+    except ValueError:
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def _error_of(headers: Mapping[str, Any]) -> ErrorInfo:
+    text = headers.get(ERROR)
+    if text is None:
+        return ErrorInfo(code="unknown", message="the letter carries no error")
+    try:
+        return ErrorInfo.model_validate_json(text)
+    except ValueError:
+        return ErrorInfo(code="unknown", message="the letter's error cannot be read")

@@ -1,0 +1,179 @@
+"""The streams and their bounds. `ensure_streams` creates what is missing and updates what differs.
+
+`TASKS` and `USAGE` are fsynced by the server (`persist_mode: default`): what a user published and what
+was spent exist nowhere else yet. `LOG`, `STEPS` and `EVENTS` can be made again from Postgres and TASKS,
+so they are written asynchronously; `CALLS` (what is about to be made) too, for a model call must not
+wait for a disk: the ledger has it in Postgres a moment later. Work queues refuse new messages when full
+(the publisher waits); `LOG`, `CALLS` and `EVENTS` drop the oldest.
+
+The server sets aside what a stream may grow to, and refuses one that does not fit: on a small disk all
+streams are then made smaller in the same proportion. What a stream may grow to is never changed once it
+is there: an operator may have set it.
+"""
+
+from typing import Any
+
+import structlog
+
+from hocket.kit.nats.bus import Bus
+from hocket.schemas import subjects
+from hocket.schemas.errors import HocketError
+
+DEDUP_WINDOW_S = 120
+EVENTS_DEDUP_WINDOW_S = 300
+"""Where owners and servers change every few seconds, an end is told again for two minutes and more."""
+LOG_MAX_AGE_S = 24 * 3_600
+"""How far back a log can be read again; applied events are in Postgres long before."""
+CALLS_MAX_AGE_S = 24 * 3_600
+"""How long the ledger may be away and still hear of calls whose gateway was killed."""
+EVENTS_MAX_AGE_S = 7 * 24 * 3_600
+DLQ_MAX_AGE_S = 30 * 24 * 3_600
+MIB = 1024**2
+GIB = 1024**3
+API_TIMEOUT_MS = 10_000.0
+MIN_SHARE = 1 / 256
+"""The smallest part of the bounds below that Hocket still starts with: 76 MiB over all streams."""
+_SECOND_NS = 1_000_000_000
+_NOT_FOUND = 404
+_EXISTS = 10_058
+_NO_ROOM = frozenset({10_002, 10_005, 10_023, 10_047, 10_122})
+"""JetStream's codes: over the account's limit, no peer with room, insufficient resources, insufficient
+storage, over the account's limit for one stream."""
+
+log = structlog.get_logger(__name__)
+
+
+class StreamRefused(HocketError):
+    """NATS refused to make the stream {stream}: {reason}. Check that JetStream is on and has room
+    (`max_file_store`, the account's limits, the disk)."""
+
+    code = "stream_refused"
+
+
+class _NoRoom(StreamRefused):
+    """The server has no room for a stream {stream} of this size: {reason}. Make it smaller."""
+
+
+def stream_configs(*, replicas: int = 1) -> list[dict[str, Any]]:
+    """Return the configuration of every stream, in JetStream's own terms."""
+    return [
+        _stream(subjects.TASKS, subjects.TASK_FILTER, replicas, work=True, max_bytes=4 * GIB),
+        _stream(
+            subjects.LOG,
+            subjects.LOG_FILTER,
+            replicas,
+            fast=True,
+            max_bytes=4 * GIB,
+            max_age_s=LOG_MAX_AGE_S,
+        ),
+        _stream(
+            subjects.STEPS, subjects.STEP_FILTER, replicas, work=True, fast=True, max_bytes=4 * GIB
+        ),
+        _stream(
+            subjects.CALLS,
+            subjects.CALL_FILTER,
+            replicas,
+            fast=True,
+            max_bytes=256 * MIB,
+            max_age_s=CALLS_MAX_AGE_S,
+        ),
+        _stream(subjects.USAGE, subjects.USAGE_SUBJECT, replicas, work=True, max_bytes=4 * GIB),
+        _stream(
+            subjects.EVENTS,
+            subjects.EVENT_FILTER,
+            replicas,
+            fast=True,
+            max_bytes=GIB,
+            max_age_s=EVENTS_MAX_AGE_S,
+            window_s=EVENTS_DEDUP_WINDOW_S,
+        ),
+        _stream(
+            subjects.DLQ, subjects.DLQ_FILTER, replicas, max_bytes=GIB, max_age_s=DLQ_MAX_AGE_S
+        ),
+    ]
+
+
+async def ensure_streams(bus: Bus, *, replicas: int = 1) -> None:
+    """Make every stream what it should be; raise StreamRefused where NATS will not."""
+    made: list[dict[str, Any]] = []
+    share = 1.0
+    for wanted in stream_configs(replicas=replicas):
+        name = wanted["name"]
+        found = await bus.api(f"STREAM.INFO.{name}", {}, timeout_ms=API_TIMEOUT_MS)
+        if found.get("error", {}).get("code") == _NOT_FOUND:
+            share = await _make(bus, wanted, share, made)
+            made.append(wanted)
+        elif "error" in found:
+            raise StreamRefused(stream=name, reason=found["error"].get("description", ""))
+        elif any(found["config"].get(key) != value for key, value in _updatable(wanted).items()):
+            await _ask(bus, "UPDATE", {**found["config"], **_updatable(wanted)})
+    if share < 1:
+        log.warning("streams_made_smaller", share=share, streams=[one["name"] for one in made])
+
+
+async def _make(
+    bus: Bus, wanted: dict[str, Any], share: float, made: list[dict[str, Any]]
+) -> float:
+    """Make a stream with a share of its bound, halved (for those made before, too) until there is room
+    for it; return the share."""
+    while True:
+        try:
+            await _ask(bus, "CREATE", _smaller(wanted, share))
+        except _NoRoom as error:
+            share /= 2
+            if share < MIN_SHARE:
+                reason = error.fields["reason"]
+                raise StreamRefused(stream=wanted["name"], reason=reason) from None
+            for earlier in made:
+                await _ask(bus, "UPDATE", _smaller(earlier, share))
+        else:
+            return share
+
+
+def _smaller(config: dict[str, Any], share: float) -> dict[str, Any]:
+    return {**config, "max_bytes": int(config["max_bytes"] * share)}
+
+
+async def _ask(bus: Bus, verb: str, config: dict[str, Any]) -> None:
+    name = config["name"]
+    answer = await bus.api(f"STREAM.{verb}.{name}", config, timeout_ms=API_TIMEOUT_MS)
+    error = answer.get("error", {})
+    code = error.get("err_code", 0)
+    if code in _NO_ROOM:
+        raise _NoRoom(stream=name, reason=error.get("description", ""))
+    if error and not (verb == "CREATE" and code == _EXISTS):  # another process was quicker
+        raise StreamRefused(stream=name, reason=error.get("description", ""))
+
+
+def _updatable(config: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what is fixed when a stream is made."""
+    fixed = ("persist_mode", "retention", "storage", "name", "max_bytes")
+    return {key: value for key, value in config.items() if key not in fixed}
+
+
+def _stream(
+    name: str,
+    subject: str,
+    replicas: int,
+    *,
+    work: bool = False,
+    fast: bool = False,
+    max_bytes: int,
+    max_age_s: int = 0,
+    window_s: int = DEDUP_WINDOW_S,
+) -> dict[str, Any]:
+    config: dict[str, Any] = {
+        "name": name,
+        "subjects": [subject],
+        "retention": "workqueue" if work else "limits",
+        "discard": "new" if work else "old",
+        "storage": "file",
+        "num_replicas": replicas,
+        "max_bytes": max_bytes,
+        "max_age": max_age_s * _SECOND_NS,
+        "duplicate_window": window_s * _SECOND_NS,
+        "allow_direct": True,
+    }
+    if fast and replicas == 1:  # NATS knows the asynchronous mode for unreplicated streams only
+        config["persist_mode"] = "async"
+    return config

@@ -1,0 +1,1 @@
+"""Postgres: connections, what its errors mean, and the schema's migrations."""

@@ -1,0 +1,126 @@
+"""The schema of Postgres, brought to this release by Alembic.
+
+Many processes may call `migrate` at once: an advisory lock lets one work and the others find it done.
+The revisions are in the folder `migrations/` of the checkout, or in the installed package.
+"""
+
+import asyncio
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from hocket.schemas.errors import ErrorClass, HocketError
+
+LOCK_KEY = 7_306_411
+LOCK_TIMEOUT_MS = 5_000
+LOCK_WAIT_S = 60
+POLL_S = 0.1
+REVISION_DIGITS = 4
+
+
+class SchemaNotReady(HocketError):
+    """Postgres is at schema {found} and this release needs {wanted}. Run `hocket migrate`, or wait for
+    the process that migrates."""
+
+    code = "schema_not_ready"
+    error_class = ErrorClass.UNAVAILABLE
+
+
+async def migrate(database_url: str, revision: str = "head") -> None:
+    """Bring the database to a revision (the newest by default)."""
+    # imported here: only the process that migrates pays for SQLAlchemy and Alembic (0.7 s)
+    from sqlalchemy.ext.asyncio import create_async_engine
+    from sqlalchemy.pool import NullPool
+
+    engine = create_async_engine(_async_url(database_url), poolclass=NullPool)
+    try:
+        async with engine.connect() as connection:
+            await connection.run_sync(_upgrade, revision)
+            await connection.commit()
+    finally:
+        await engine.dispose()
+
+
+async def current(database_url: str) -> str | None:
+    """Return the revision that the database is at, None before the first."""
+    connection = await asyncpg.connect(database_url, timeout=5)
+    try:
+        found = await connection.fetchval("SELECT to_regclass('public.hocket_revision')")
+        if found is None:
+            return None
+        revision: str | None = await connection.fetchval(
+            "SELECT version_num FROM public.hocket_revision"
+        )
+        return revision
+    finally:
+        await connection.close()
+
+
+def head() -> str:
+    """Return the newest revision of this release: the files' numbers order them."""
+    return max(file.name for file in (folder() / "versions").glob("[0-9]*.py"))[:REVISION_DIGITS]
+
+
+async def wait_current(database_url: str, timeout_ms: float) -> None:
+    """Wait until the database is at this release's revision, or raise SchemaNotReady."""
+    wanted = head()
+    found: str | None = "unknown"
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_ms / 1000
+    while loop.time() < deadline:
+        try:
+            found = await current(database_url)
+        except (OSError, asyncpg.PostgresError, TimeoutError) as error:
+            found = f"unknown ({error})"
+        if found == wanted:
+            return
+        await asyncio.sleep(POLL_S)
+    raise SchemaNotReady(found=found, wanted=wanted)
+
+
+def folder() -> Path:
+    """Return the folder of the revisions."""
+    packaged = Path(str(files("hocket.kit"))) / "_migrations"
+    return packaged if packaged.exists() else Path(__file__).parents[4] / "migrations"
+
+
+def run_sql(name: str) -> None:
+    """Run the statements of `migrations/sql/NAME` in the revision's transaction; for revisions."""
+    from alembic import op
+
+    text = (folder() / "sql" / name).read_text()
+    # on the driver's own connection: a file holds many statements, and colons that are no parameters
+    dbapi: Any = op.get_bind().connection.dbapi_connection
+    dbapi.run_async(lambda driver: driver.execute(text))
+
+
+def _upgrade(connection: Any, revision: str) -> None:
+    from alembic import command
+    from sqlalchemy import text
+
+    connection.execute(text(f"SET lock_timeout = {LOCK_WAIT_S * 1000}"))
+    connection.execute(text(f"SELECT pg_advisory_xact_lock({LOCK_KEY})"))
+    connection.execute(text(f"SET lock_timeout = {LOCK_TIMEOUT_MS}"))
+    config = _config()
+    config.attributes["connection"] = connection
+    if revision == "base" or revision.startswith("-"):
+        command.downgrade(config, revision)
+    else:
+        command.upgrade(config, revision)
+
+
+def _config() -> Any:
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(folder()))
+    return config
+
+
+def _async_url(url: str) -> str:
+    for prefix in ("postgresql://", "postgres://"):
+        if url.startswith(prefix):
+            return "postgresql+asyncpg://" + url.removeprefix(prefix)
+    return url

@@ -1,0 +1,1 @@
+"""The life of a process: settings, configuration, telemetry, clock, and its end."""

@@ -1,0 +1,88 @@
+"""Whether the disk of a folder has room: below a threshold nothing new is begun there.
+
+What was begun needs room to end (logs, results, the journals of NATS and Postgres), so the threshold
+lies well above nothing. States: room, low (less than `min_free_bytes` is free), and room again from
+ENOUGH_SHARE of it on. The disk is asked at most every LOOK_EVERY_S.
+"""
+
+import shutil
+import time
+from pathlib import Path
+
+from hocket.kit.process.clock import now_ms
+from hocket.schemas.errors import ErrorClass, HocketError
+
+LOOK_EVERY_S = 0.5
+ENOUGH_SHARE = 1.1
+RETRY_AFTER_MS = 5_000
+MIB = 1024 * 1024
+MIN_FREE_MIB = 512
+"""What `hocket up` keeps free, unless HOCKET_MIN_FREE_DISK_MIB says otherwise."""
+COMPONENT = "disk"
+"""The component of a process's health that says whether there is room."""
+
+
+class DiskLow(HocketError):
+    """No new work is taken: the disk of `{folder}` has {free_mib} MiB free, and Hocket keeps
+    {min_free_mib} MiB for what it has begun. Free some space; work goes on by itself."""
+
+    code = "disk_low"
+    error_class = ErrorClass.UNAVAILABLE
+    retryable = True
+
+
+class DiskSpace:
+    """See the module. `min_free_bytes` of 0: not watched, there is always room."""
+
+    def __init__(self, folder: Path, *, min_free_bytes: int) -> None:
+        self._folder = folder
+        self._min_free_bytes = min_free_bytes
+        self._free_bytes = 0
+        self._low = False
+        self._looked_at_s = float("-inf")
+
+    @property
+    def low(self) -> bool:
+        """Whether too little is free for new work."""
+        if not self._min_free_bytes:
+            return False
+        now_s = time.monotonic()
+        if now_s - self._looked_at_s >= LOOK_EVERY_S:
+            self._looked_at_s = now_s
+            self._look()
+        return self._low
+
+    @property
+    def reason(self) -> str:
+        """Why no new work is taken; empty where there is room."""
+        return str(self.error()) if self.low else ""
+
+    def error(self) -> DiskLow:
+        """Return what to tell who wants to begin something."""
+        return DiskLow(
+            folder=self._folder,
+            free_mib=self._free_bytes // MIB,
+            min_free_mib=self._min_free_bytes // MIB,
+            retry_after_ms=RETRY_AFTER_MS,
+            retry_at_ms=now_ms() + RETRY_AFTER_MS,
+        )
+
+    def check(self) -> None:
+        """Raise DiskLow where no new work is to be begun."""
+        if self.low:
+            raise self.error()
+
+    def _look(self) -> None:
+        self._free_bytes = shutil.disk_usage(_nearest(self._folder)).free
+        share = ENOUGH_SHARE if self._low else 1.0
+        self._low = self._free_bytes < share * self._min_free_bytes
+
+
+UNWATCHED = DiskSpace(Path("/"), min_free_bytes=0)
+"""For who has no disk to watch."""
+
+
+def _nearest(folder: Path) -> Path:
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder

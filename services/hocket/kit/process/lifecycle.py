@@ -1,0 +1,258 @@
+"""The life of a process: settings, telemetry, signals, health, and an end with a bound.
+
+`run(name, main)` is the body of every `__main__`. States: starting, serving (`main` runs), stopping
+(SIGTERM or SIGINT set `stopping`; `main` has STOP_TIMEOUT_S to return). An exception out of `main` is
+logged and makes the exit code 1; a HocketError is logged without its trace, for its text says enough.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import structlog
+import uvloop
+from prometheus_client import Gauge
+
+from hocket.kit.nats.bus import Bus
+from hocket.kit.postgres.database import connect_pool, feel_pulse
+from hocket.kit.process import disk_space, gc_tuning, process_secrets, telemetry
+from hocket.kit.process.disk_space import MIB, DiskSpace
+from hocket.kit.process.settings import Settings
+from hocket.schemas.errors import HocketError
+
+STOP_TIMEOUT_S = 25.0
+"""Below the 30 s that Kubernetes gives by default."""
+
+
+@dataclass
+class Health:
+    """What each component of a process last said; ready when all are well."""
+
+    components: dict[str, tuple[bool, str]] = field(default_factory=dict)
+
+    def report(self, component: str, ok: bool, detail: str = "") -> None:
+        """Say how a component is."""
+        self.components[component] = (ok, detail)
+
+    @property
+    def ready(self) -> bool:
+        return all(ok for ok, _ in self.components.values())
+
+    def as_json(self) -> dict[str, Any]:
+        """Return readiness and components as plain data."""
+        parts = {n: {"ok": ok, "detail": detail} for n, (ok, detail) in self.components.items()}
+        return {"ready": self.ready, "components": parts}
+
+
+@dataclass
+class Service:
+    """What `main` gets: its settings, its tools, and the event that asks it to stop."""
+
+    name: str
+    settings: Settings
+    telemetry: telemetry.Telemetry
+    stopping: asyncio.Event
+    health: Health
+    log: Any
+    start: str = "started"
+    """The component that says whether it does its work."""
+    disk: DiskSpace = field(init=False)
+    """The disk of the data folder; `low` where it has no room for new work."""
+    _closers: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+    _buses: list[Bus] = field(default_factory=list)
+    _pulses: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        self.disk = DiskSpace(settings.data_dir, min_free_bytes=settings.min_free_disk_mib * MIB)
+
+    def part(self, name: str) -> "Service":
+        """Return what one of several services in this process gets: everything is shared but its name,
+        its start and its `stopping`, which whoever made it sets."""
+        start = f"{name} started"
+        self.health.report(start, False, "starting")
+        return replace(self, name=name, start=start, stopping=asyncio.Event())
+
+    async def bus(self, *, window: int = 4096, prompt: bool = False) -> Bus:
+        """Connect to NATS; its health is reported by itself."""
+        bus = await Bus.connect(
+            self.settings.nats_url, name=f"hocket {self.name}", window=window, prompt=prompt
+        )
+        self._closers.append(bus.close)
+        self._buses.append(bus)
+        return bus
+
+    async def pool(self, size: int) -> asyncpg.Pool:
+        """Connect to Postgres; whether it answers is reported by itself."""
+        pool = await connect_pool(self.settings.database_url, size=size, name=self.name)
+        if not self._pulses:
+            self._pulses.append(asyncio.create_task(feel_pulse(pool, self.health.report)))
+
+        async def close() -> None:
+            try:
+                await asyncio.wait_for(pool.close(), 2)
+            except TimeoutError:
+                pool.terminate()
+
+        self._closers.append(close)
+        return pool
+
+    def started(self) -> None:
+        """Say that the process does its work now; only then is it ready."""
+        gc_tuning.settle()
+        self.health.report(self.start, True)
+
+    def look(self) -> None:
+        """Report what is known without asking anybody: whether the connections stand."""
+        if self._buses:
+            connected = all(bus.connected for bus in self._buses)
+            stalled = next((bus.stalled for bus in self._buses if bus.stalled), "")
+            detail = stalled if connected else "away"
+            self.health.report("nats", connected and not stalled, detail)
+        if self.settings.min_free_disk_mib:
+            self.health.report(disk_space.COMPONENT, not self.disk.low, self.disk.reason)
+
+    async def close(self) -> None:
+        for pulse in self._pulses:
+            pulse.cancel()
+        for closer in reversed(self._closers):
+            await closer()
+
+
+def run(
+    name: str, main: Callable[[Service], Awaitable[None]], *, hide_secrets: Collection[str] = ()
+) -> None:
+    """Run a process to its end and exit with its code. `hide_secrets` are the variables that stand in
+    its environment no longer when `main` runs; "*" is all that were handed over."""
+    secrets = process_secrets.taken()
+    os.environ.update(secrets)
+    settings = Settings()
+    telemetry.hide(value for key, value in secrets.items() if key not in process_secrets.URLS)
+    for key in secrets if "*" in hide_secrets else hide_secrets:
+        os.environ.pop(key, None)
+    code = uvloop.run(_serve(name, settings, main))
+    sys.exit(code)
+
+
+async def _serve(name: str, settings: Settings, main: Callable[[Service], Awaitable[None]]) -> int:
+    service = Service(
+        name=name,
+        settings=settings,
+        telemetry=telemetry.setup(name, settings),
+        stopping=asyncio.Event(),
+        health=Health({"started": (False, "starting")}),
+        log=structlog.get_logger(f"hocket.{name}"),
+    )
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, service.stopping.set)
+    server = await _HealthServer.start(service)
+    try:
+        await _until_stopped(service, main)
+    except HocketError as error:
+        service.log.error("service_failed", code=error.code, reason=str(error))
+        return 1
+    except Exception:
+        service.log.exception("service_failed")
+        return 1
+    finally:
+        await server.close()
+        await service.close()
+        service.telemetry.flush()
+    service.log.info("service_stopped")
+    return 0
+
+
+async def _until_stopped(service: Service, main: Callable[[Service], Awaitable[None]]) -> None:
+    task = asyncio.ensure_future(main(service))
+    stop = asyncio.create_task(service.stopping.wait())
+    await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+    stop.cancel()
+    if not task.done():
+        service.log.info("service_stopping")
+        await asyncio.wait({task}, timeout=STOP_TIMEOUT_S)
+    if not task.done():
+        service.log.warning("service_stop_timed_out", timeout_s=STOP_TIMEOUT_S)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        return
+    await task
+
+
+class _HealthServer:
+    """GET /healthz, /readyz and /metrics; where it listens stands in a file of the data folder."""
+
+    def __init__(self, runner: Any, fact: Path | None) -> None:
+        self._runner = runner
+        self._fact = fact
+
+    @classmethod
+    async def start(cls, service: Service) -> "_HealthServer":
+        settings = service.settings
+        if settings.health_port < 0:
+            return cls(None, None)
+        from aiohttp import web  # only processes that serve health pay for it
+
+        well = Gauge(
+            "hocket_component_ok",
+            "Whether a component of this process is well, as `/readyz` says: 1 or 0.",
+            ["component"],
+            registry=service.telemetry.registry,
+        )
+        application = web.Application()
+        application.router.add_get("/healthz", _healthz)
+        application.router.add_get("/readyz", lambda request: _readyz(service))
+        application.router.add_get("/metrics", lambda request: _metrics(service, well))
+        runner = web.AppRunner(application, access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, settings.health_host, settings.health_port).start()
+        host, port = runner.addresses[0][:2]
+        fact = settings.data_dir / "run" / f"{service.name}-{os.getpid()}.json"
+        content = {
+            "service": service.name,
+            "pid": os.getpid(),
+            "health_url": f"http://{host}:{port}",
+        }
+        fact.parent.mkdir(parents=True, exist_ok=True)
+        fact.write_text(json.dumps(content))
+        return cls(runner, fact)
+
+    async def close(self) -> None:
+        if self._fact is not None:
+            self._fact.unlink(missing_ok=True)
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+
+async def _healthz(_request: Any) -> Any:
+    from aiohttp import web
+
+    return web.json_response({"alive": True})
+
+
+async def _readyz(service: Service) -> Any:
+    from aiohttp import web
+
+    service.look()
+    health = service.health
+    return web.json_response(health.as_json(), status=200 if health.ready else 503)
+
+
+async def _metrics(service: Service, well: Gauge) -> Any:
+    from aiohttp import web
+    from prometheus_client import generate_latest
+
+    service.look()
+    for component, (ok, _) in service.health.components.items():
+        well.labels(component).set(ok)
+    body = generate_latest(service.telemetry.registry)
+    return web.Response(body=body, content_type="text/plain", charset="utf-8")

@@ -1,0 +1,1 @@
+"""One attempt: its context, its limits, its result, and what becomes of its failure."""

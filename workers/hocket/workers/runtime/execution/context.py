@@ -1,0 +1,199 @@
+"""What a handler is given: its step, its time, its log, and the way to a model."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from functools import cached_property
+from typing import Any, Protocol
+
+import structlog
+
+from hocket.kit.process.clock import monotonic_ms
+from hocket.schemas import ids
+from hocket.schemas.errors import ErrorInfo, HocketError
+from hocket.schemas.messages import (
+    NO_REQUIREMENTS,
+    Attribution,
+    CallReply,
+    CallRequest,
+    ChatMessage,
+    Document,
+    Requirements,
+    Spend,
+    StepRequested,
+    Timing,
+)
+from hocket.workers.runtime.models.model_time import ModelTime
+
+
+class Calls(Protocol):
+    """The way to the gateway."""
+
+    async def make(self, request: CallRequest, headers: dict[str, str] | None = None) -> CallReply:
+        """Return the gateway's reply, which may hold a typed error."""
+        ...
+
+
+class ModelCallFailed(HocketError):
+    """The call of model `{model}` failed: {reason}"""
+
+    code = "model_call_failed"
+
+    def __init__(self, model: str, error: ErrorInfo) -> None:
+        super().__init__(model=model, reason=error.message)
+        self.error = error
+
+    def info(self) -> ErrorInfo:
+        """Return the gateway's own error, so that a graph can branch on its code and class."""
+        return self.error
+
+
+class Context:
+    """One attempt, seen from its handler.
+
+    `deadline_at_ms` is when this attempt is stopped; `delivery` counts how often it came to a worker.
+    """
+
+    def __init__(
+        self,
+        step: StepRequested,
+        step_input: Any,
+        *,
+        attempt_id: str,
+        delivery: int,
+        deadline_at_ms: float,
+        calls: Calls,
+        traceparent: str | None = None,
+    ) -> None:
+        self.step = step
+        self.input = step_input
+        self.attempt_id = attempt_id
+        self.delivery = delivery
+        self.deadline_at_ms = deadline_at_ms
+        self.traceparent = traceparent
+        self.left_behind: Future[Any] | None = None
+        """What runs for this attempt and cannot be stopped; its slot is taken until it ends."""
+        self._calls = calls
+        self._ordinal = 0
+        self._spent = NOTHING_SPENT
+        self._model_time = ModelTime()
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The node's own fields."""
+        return self.step.config
+
+    @cached_property
+    def log(self) -> structlog.typing.FilteringBoundLogger:
+        """A logger whose lines carry run, trace, step and attempt."""
+        logger: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+        return logger.bind(
+            run_id=self.step.run_id,
+            trace_id=self.trace_id,
+            step=self.step.step,
+            attempt=self.step.attempt,
+        )
+
+    @property
+    def trace_id(self) -> str:
+        """The W3C trace id of the run."""
+        if self.traceparent:
+            return self.traceparent.split("-")[1]
+        return ids.trace_id(self.step.run_id)
+
+    @cached_property
+    def attribution(self) -> Attribution:
+        """Who this attempt's calls are for."""
+        step = self.step
+        return Attribution(
+            tenant=step.tenant,
+            pipeline=step.pipeline,
+            version=step.version,
+            run_id=step.run_id,
+            node=step.node,
+            step=step.step,
+            attempt=step.attempt,
+        )
+
+    async def model(
+        self,
+        model: str,
+        prompt: str | None = None,
+        *,
+        system: str | None = None,
+        messages: Sequence[ChatMessage] = (),
+        documents: Sequence[Document] = (),
+        task: str = "chat",
+        context: Mapping[str, Any] | None = None,
+        embed: Sequence[str] = (),
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        response_schema: dict[str, Any] | None = None,
+        requires: Mapping[str, Any] | None = None,
+    ) -> CallReply:
+        """Call a model by its logical name; raise ModelCallFailed with the gateway's error.
+
+        `requires` is what a backend must be: `min_quality`, `labels`, `residency`.
+
+        `system` and `prompt` are put before and after `messages`. What the call cost is added to the
+        attempt's spend, whether it failed or not.
+        """
+        self._ordinal += 1
+        request = CallRequest(
+            call_id=ids.call_id(self.attempt_id, self.delivery, self._ordinal),
+            model=model,
+            messages=(
+                *([ChatMessage(role="system", content=system)] if system else ()),
+                *messages,
+                *([ChatMessage(role="user", content=prompt)] if prompt is not None else ()),
+            ),
+            documents=tuple(documents),
+            task=task,
+            context=dict(context or {}),
+            embed=tuple(embed),
+            max_tokens=max_tokens,
+            temperature=temperature,
+            response_schema=response_schema,
+            deadline_at_ms=self.deadline_at_ms,
+            useful_until_ms=min(self.deadline_at_ms, self.step.deadline_at_ms),
+            priority=self.step.priority,
+            requires=Requirements.model_validate(requires) if requires else NO_REQUIREMENTS,
+            budget_usd=self.step.budget_usd,
+            budget_left_usd=self.step.budget_left_usd,
+            attribution=self.attribution,
+            capability=self.step.capability,
+            dispatched_at_ms=self.step.dispatched_at_ms,
+        )
+        headers = {"traceparent": self.traceparent} if self.traceparent else None
+        reply = await self._timed(request, headers)
+        self._spent = Spend(
+            calls=self._spent.calls + 1,
+            input_tokens=self._spent.input_tokens + reply.input_tokens,
+            output_tokens=self._spent.output_tokens + reply.output_tokens,
+            cost_usd=self._spent.cost_usd + reply.cost_usd,
+        )
+        if reply.error is not None:
+            raise ModelCallFailed(model, reply.error)
+        return reply
+
+    @property
+    def spend(self) -> Spend:
+        """What the calls used so far, in sum."""
+        return self._spent
+
+    @property
+    def timing(self) -> Timing | None:
+        """How long the attempt waited for models so far, None where it called none."""
+        return self._model_time.timing()
+
+    async def _timed(self, request: CallRequest, headers: dict[str, str] | None) -> CallReply:
+        asked_at_ms, queue_ms = monotonic_ms(), 0.0
+        self._model_time.asked(asked_at_ms)
+        try:
+            reply = await self._calls.make(request, headers)
+            queue_ms = reply.queue_ms
+        finally:
+            self._model_time.answered(monotonic_ms(), asked_at_ms=asked_at_ms, queue_ms=queue_ms)
+        return reply
+
+
+NOTHING_SPENT = Spend()

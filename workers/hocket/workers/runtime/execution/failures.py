@@ -1,0 +1,93 @@
+"""A handler's exception as a typed error, whatever the exception makes of being looked at. Pure."""
+
+from collections import deque
+from traceback import walk_tb
+from types import TracebackType
+from typing import Any
+
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
+from hocket.schemas.redaction import without_url_passwords
+from hocket.workers.runtime.execution.results import MAX_ERROR_TEXT_CHARS, plain
+
+MAX_FRAMES = 5
+MAX_NAME_CHARS = 200
+MAX_DETAIL_CHARS = 16_000
+COMPONENT = "worker"
+
+
+def error_info(error: BaseException) -> ErrorInfo:
+    """Return a HocketError's own data; for others `handler_failed`, with the type and last frames.
+
+    Connection errors, timeouts and OS errors are transient, everything else is permanent. Never
+    raises: an error that cannot be read is told as one."""
+    try:
+        return _own_info(error) if isinstance(error, HocketError) else _handler_failed(error)
+    except BaseException as fault:
+        return ErrorInfo(
+            code="handler_failed",
+            message="The handler failed with an exception that cannot be read: reading it raised"
+            f" {_name(type(fault))}.",
+            component=COMPONENT,
+            details={"exception": _name(type(error))},
+        )
+
+
+def last_frames(trace: TracebackType | None) -> list[str]:
+    """Return the innermost frames of a traceback, outermost first, as `file:line function`."""
+    frames = deque(walk_tb(trace), maxlen=MAX_FRAMES)
+    return [
+        f"{frame.f_code.co_filename}:{line} {frame.f_code.co_name}"[:MAX_ERROR_TEXT_CHARS]
+        for frame, line in frames
+    ]
+
+
+def _handler_failed(error: BaseException) -> ErrorInfo:
+    transient = isinstance(error, OSError | TimeoutError | ConnectionError)
+    kind = type(error)
+    name = _name(kind)
+    text = _text(error)[:MAX_ERROR_TEXT_CHARS]
+    return ErrorInfo(
+        code="handler_failed",
+        message=f"The handler failed with {name}: {text}"
+        if text
+        else f"The handler failed: {name}",
+        error_class=ErrorClass.TRANSIENT if transient else ErrorClass.PERMANENT,
+        retryable=transient,
+        component=COMPONENT,
+        details={
+            "exception": _name(kind, with_module=True),
+            "frames": last_frames(error.__traceback__),
+        },
+    )
+
+
+def _own_info(error: HocketError) -> ErrorInfo:
+    given = error.info()
+    if type(given) is not ErrorInfo:
+        raise TypeError(f"info() gave a {_name(type(given))}")
+    details: Any = plain(given.details, "details")
+    if len(repr(details)) > MAX_DETAIL_CHARS:
+        details = {"cut": True}
+    fields = dict(given.__dict__) | {
+        "details": details,
+        "code": given.code[:MAX_NAME_CHARS],
+        "message": without_url_passwords(given.message[:MAX_ERROR_TEXT_CHARS]),
+        "component": given.component or COMPONENT,
+    }
+    return ErrorInfo.model_validate(fields)  # one made without being validated is no error
+
+
+def _name(kind: type, *, with_module: bool = False) -> str:
+    """Return the name of a class, asked of `type` itself: the class may answer as it likes."""
+    name = type.__getattribute__(kind, "__qualname__" if with_module else "__name__")
+    module = type.__getattribute__(kind, "__module__") if with_module else None
+    shown = f"{module}.{name}" if isinstance(module, str) else str(name)
+    return shown[:MAX_NAME_CHARS]
+
+
+def _text(error: BaseException) -> str:
+    """Return an exception's text, or what is wrong with it."""
+    try:
+        return without_url_passwords(str.__str__(str(error))[: 2 * MAX_ERROR_TEXT_CHARS])
+    except BaseException as fault:
+        return f"(its text cannot be read: {_name(type(fault))})"

@@ -1,0 +1,67 @@
+"""Large values on their way through blobs: outputs that leave, inputs that come back."""
+
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from hocket.kit.blobs import BlobStore
+from hocket.schemas.errors import HocketError
+from hocket.schemas.messages import AttemptFinished
+from hocket.workers.runtime.execution import references, results
+
+ENVELOPE_BYTES = 4 * 1024
+"""Kept free beside the references."""
+
+
+class LargeValues:
+    """Stores and loads the blobs of steps; without a store nothing leaves and nothing comes back."""
+
+    def __init__(self, store: BlobStore | None) -> None:
+        self._store = store
+
+    async def spilled(self, tenant: str, finished: AttemptFinished, payload: bytes) -> bytes:
+        """Return the message of a result that is too large, with its large parts in the tenant's blobs;
+        the message unchanged where there is no store."""
+        if self._store is None:
+            return payload
+        output = to_jsonable_python(finished.output, inf_nan_mode="null")
+        excess_bytes = len(payload) - results.MAX_RESULT_BYTES + ENVELOPE_BYTES
+        replacements: dict[references.Path, Any] = {}
+        for part in references.large_parts(output, excess_bytes):
+            stored = await self._store.put(tenant, part.data)
+            replacements[part.path] = references.reference(stored.hash, stored.size, part.kind)
+        lighter = references.replace(output, replacements)
+        return results.encode(finished.model_copy(update={"output": lighter}))
+
+    async def resolved(self, tenant: str, value: Any) -> Any:
+        """Return an input with the tenant's blobs that it refers to in their places."""
+        found = list(references.find_references(value))
+        if not found:
+            return value
+        if self._store is None:
+            raise references.unresolved(found[0], "this worker has no blob store")
+        references.check_resolved_size(found)
+        replacements: dict[references.Path, Any] = {}
+        parts = 0
+        for each in found:
+            data = await self._loaded(tenant, each)
+            parts += references.count_parts(each, data)
+            if parts > references.MAX_RESOLVED_PARTS:
+                raise references.unresolved(
+                    each,
+                    "the JSON of the input's blobs has more than "
+                    f"{references.MAX_RESOLVED_PARTS} lists and dicts",
+                )
+            replacements[each.path] = references.content(each, data)
+        return references.replace(value, replacements)
+
+    async def _loaded(self, tenant: str, reference: references.Reference) -> bytes:
+        assert self._store is not None
+        try:
+            data = await self._store.get(tenant, reference.blob)
+        except HocketError as error:
+            raise references.unresolved(reference, str(error)) from error
+        if len(data) != reference.size:
+            reason = f"it has {len(data)} bytes, the reference says {reference.size}"
+            raise references.unresolved(reference, reason)
+        return data

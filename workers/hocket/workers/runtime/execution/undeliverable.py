@@ -1,0 +1,166 @@
+"""Steps that no worker can finish: unreadable ones, and those delivered too often.
+
+They go to the dead letters with everything that is known (in the error's details: how often the step was
+delivered, when it was sent, who gave it up), their run gets a failing result where its
+name can still be read, and then they leave the stream. Until then nothing is acknowledged: a worker
+that dies in between leaves the step for the next one.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from nats.js.errors import NotFoundError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
+
+from hocket.kit.nats import dead_letters
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.letter_budget import LetterBudget
+from hocket.kit.process.clock import now_ms
+from hocket.kit.process.log_limits import Reporting
+from hocket.schemas import bounded, ids, subjects
+from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.messages import AttemptFinished
+from hocket.workers.errors import StepMalformed, StepUndeliverable
+from hocket.workers.runtime.execution.failures import COMPONENT
+from hocket.workers.runtime.transport.delivery import Delivery
+
+if TYPE_CHECKING:
+    from hocket.kit.nats.protocol import Frame
+
+SOURCE = "step"
+ADVISORIES = f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{subjects.STEPS}.>"
+ADVISORY_QUEUE = "workers"
+TERM = b"+TERM"
+MAX_PARTITIONS = 1_024
+
+log = structlog.get_logger()
+_reporting = Reporting(at_once=20)
+letters = LetterBudget()
+"""Of this process, for what cannot be read; a step that was read and delivered too often is kept in any
+case."""
+
+
+class Name(BaseModel):
+    """What must be readable of a step so that its run can be told."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    run_id: bounded.Name
+    step: bounded.StepKey
+    attempt: bounded.Int32
+    partition: int = Field(ge=0, lt=MAX_PARTITIONS)
+    dispatched_at_ms: bounded.Moment | None = None
+    capability: bounded.Name | None = None
+
+
+class Advisory(BaseModel):
+    """What the server says about a message it will not deliver again."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    stream_seq: int
+    consumer: str
+    deliveries: int
+
+
+async def bury_malformed(bus: Bus, msg: "Frame", error: ValidationError, worker: str) -> None:
+    """Dead-letter a message that is no StepRequested."""
+    fault = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(str(part) for part in fault["loc"]) or "the body"
+    info = StepMalformed(reason=f"{place}: {fault['msg']}", component=COMPONENT).info()
+    kept = letters.takes(len(msg.data) + len(msg.head))
+    await _bury_and_end(bus, msg, info, worker, kept=kept)
+
+
+async def bury_undeliverable(bus: Bus, msg: "Frame", delivery: Delivery, worker: str) -> None:
+    """Dead-letter a step that came too often."""
+    known = {"deliveries": delivery.count, "sent_at_ms": round(delivery.sent_at_ms)}
+    await _bury_and_end(bus, msg, _undeliverable(**known), worker)
+
+
+async def on_advisory(bus: Bus, body: bytes, worker: str) -> None:
+    """Dead-letter a step that the server gave up, so that it does not lie in the stream for ever."""
+    advisory = Advisory.model_validate_json(body)
+    try:
+        stored = await bus.js.get_msg(subjects.STEPS, advisory.stream_seq)
+    except NotFoundError:
+        return
+    info = _undeliverable(deliveries=advisory.deliveries, consumer=advisory.consumer)
+    await _bury(bus, stored.subject or "", stored.data or b"", stored.headers, info, worker)
+    await bus.js.delete_msg(subjects.STEPS, advisory.stream_seq)
+
+
+async def _bury_and_end(
+    bus: Bus, msg: "Frame", info: ErrorInfo, worker: str, *, kept: bool = True
+) -> None:
+    losses = bus.losses
+    await _bury(bus, msg.subject, msg.data, msg.headers, info, worker, kept=kept)
+    if losses == bus.losses:  # else another message may have its place by now
+        bus.tell(msg.reply, TERM)
+
+
+async def _bury(
+    bus: Bus,
+    subject: str,
+    payload: bytes,
+    headers: Mapping[str, str] | None,
+    info: ErrorInfo,
+    worker: str,
+    *,
+    kept: bool = True,
+) -> None:
+    if count := _reporting.due(info.code if kept else f"{info.code} not kept"):
+        log.error(
+            "step_dead_lettered",
+            subject=subject,
+            code=info.code,
+            reason=info.message,
+            kept=kept,
+            not_kept=letters.unkept,
+            count=count,
+        )
+    told = info.model_copy(update={"details": {**info.details, "given_up_by": worker}})
+    if kept:
+        await dead_letters.bury(
+            bus, SOURCE, subject=subject, payload=payload, headers=dict(headers or {}), error=told
+        )
+    name = name_of(payload)
+    if name is not None:
+        finished = AttemptFinished(
+            run_id=name.run_id,
+            step=name.step,
+            attempt=name.attempt,
+            error=info,
+            started_at_ms=now_ms(),
+            finished_at_ms=now_ms(),
+            worker=worker,
+            dispatched_at_ms=name.dispatched_at_ms,
+            capability=name.capability,
+        )
+        msg_id = ids.result_id(
+            ids.attempt_id(name.run_id, name.step, name.attempt), name.dispatched_at_ms
+        )
+        await bus.publish(
+            subjects.log(name.partition, AttemptFinished.kind),
+            finished.model_dump_json().encode(),
+            msg_id=ids.capable(msg_id, name.capability),
+        )
+
+
+def name_of(payload: bytes) -> Name | None:
+    """Return whose step a message is, as far as that can be read."""
+    for read in (from_json, json.loads):  # which goes deeper than that parser
+        try:
+            body: Any = read(payload)
+            return Name.model_validate(body)
+        except (ValueError, RecursionError):
+            continue
+    return None
+
+
+def _undeliverable(**known: Any) -> ErrorInfo:
+    info = StepUndeliverable(deliveries=known["deliveries"], component=COMPONENT).info()
+    return info.model_copy(update={"details": {**info.details, **known}})

@@ -1,0 +1,195 @@
+"""A worker process: pools by node type, cancellations, keep-alives, and the way to stop.
+
+States: started -> draining (nothing is fetched; what runs may end within a bound) -> stopped (what
+did not end was given back to the stream, for another worker).
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import structlog
+from pydantic import ValidationError
+
+from hocket.kit.blobs import BlobStore
+from hocket.kit.nats.bus import Bus
+from hocket.kit.process.clock import now_ms
+from hocket.kit.process.log_limits import Reporting
+from hocket.schemas import subjects
+from hocket.schemas.messages import StepCancelled
+from hocket.workers.runtime.execution import undeliverable
+from hocket.workers.runtime.execution.context import Calls
+from hocket.workers.runtime.execution.large_values import LargeValues
+from hocket.workers.runtime.execution.metrics import Meters
+from hocket.workers.runtime.execution.pool import Handler, Pool
+from hocket.workers.runtime.execution.spans import Spans
+from hocket.workers.runtime.models.calls import ModelCalls
+from hocket.workers.runtime.transport.acks import Acks
+from hocket.workers.runtime.transport.announcements import Announcements
+from hocket.workers.runtime.transport.cancellations import Cancellations
+from hocket.workers.runtime.transport.consumers import ACK_WAIT_S
+from hocket.workers.runtime.transport.outbox import Outbox
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
+
+KEEP_ALIVE_SHARE = 1 / 3
+"""A step held for this share of the ack wait is reported as in progress, and so on again."""
+SWEEP_SHARE = 1 / 6
+DRAIN_S = 10.0
+"""What runs when the worker stops may go on for so long."""
+FLUSH_S = 5.0
+"""After that, results already posted wait so long for their acknowledgement."""
+
+OVERRUN_S = 30.0
+"""More than half of a type's slots may be held so long by what did not end in time."""
+
+log = structlog.get_logger()
+_reporting = Reporting()
+
+Report = Callable[[str, bool, str], None]
+
+
+def unreported(_component: str, _ok: bool, _detail: str) -> None:
+    """Tell nobody how a component is."""
+
+
+class Worker:
+    """Runs steps of the node types in `handlers`, each with its number of slots."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        handlers: Mapping[str, Handler],
+        slots: Mapping[str, int],
+        *,
+        name: str,
+        meters: Meters,
+        spans: Spans,
+        blobs: BlobStore | None = None,
+        ack_wait_s: float = ACK_WAIT_S,
+        calls: Calls | None = None,
+        report: Report = unreported,
+        overrun_s: float = OVERRUN_S,
+    ) -> None:
+        self._bus = bus
+        self._name = name
+        self._ack_wait_s = ack_wait_s
+        self._acks = Acks(bus)
+        self._over_nats = ModelCalls(bus)
+        self._cancellations = Cancellations()
+        large_values = LargeValues(blobs)
+        outbox = Outbox(bus, self._acks)
+        self._pools = [
+            Pool(
+                bus,
+                node_type,
+                handler,
+                slots=slots[node_type],
+                ack_wait_s=ack_wait_s,
+                worker=name,
+                acks=self._acks,
+                outbox=outbox,
+                calls=calls or self._over_nats,
+                cancellations=self._cancellations,
+                large_values=large_values,
+                spans=spans,
+                meters=meters.of_type(node_type, slots[node_type]),
+                slots_changed=self._slots_changed,
+            )
+            for node_type, handler in handlers.items()
+        ]
+        self._announcements = Announcements(bus, name, self._free_slots)
+        self._report = report
+        self._overrun_s = overrun_s
+        self.overrun = asyncio.Event()
+        """Set when more than half of a type's slots have been held for too long by what did not end: the
+        process should drain and start anew."""
+        self._subscriptions: list[Subscription] = []
+        self._sweeping: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to fetch and run steps."""
+        self._subscriptions = [
+            await self._bus.subscribe(subjects.CANCEL_FILTER, self._on_cancel),
+            await self._bus.subscribe(
+                undeliverable.ADVISORIES, self._on_advisory, queue=undeliverable.ADVISORY_QUEUE
+            ),
+        ]
+        self._bus.on_reconnect.append(self._on_reconnect)  # the bus may go away while they start
+        for pool in self._pools:
+            await pool.start()
+        await self._announcements.start()
+        self._sweeping = asyncio.create_task(self._sweep(), name="keep-alive")
+        log.info(
+            "worker_started",
+            worker=self._name,
+            slots={pool.node_type: pool.slots for pool in self._pools},
+        )
+
+    async def drain(self, drain_s: float = DRAIN_S) -> None:
+        """Stop fetching, let what runs end within the bound, and give the rest back."""
+        self._bus.on_reconnect.remove(self._on_reconnect)
+        await self._announcements.stop()
+        await asyncio.gather(*(pool.stop_fetching() for pool in self._pools))
+        given_back = 0
+        if not await self._settled(drain_s):
+            given_back = sum(pool.give_all_back() for pool in self._pools)
+            await self._settled(FLUSH_S)
+        self._acks.send()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        for subscription in self._subscriptions:
+            await subscription.unsubscribe()
+        self._over_nats.close()
+        log.info("worker_drained", worker=self._name, given_back=given_back)
+
+    async def _settled(self, within_s: float) -> bool:
+        """Wait until no attempt is held; tell whether that came about in time."""
+        try:
+            async with asyncio.timeout(within_s):
+                for pool in self._pools:
+                    await pool.settled()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _on_cancel(self, msg: "Msg") -> None:
+        try:
+            cancelled = StepCancelled.model_validate_json(msg.data)
+        except ValidationError as error:
+            if count := _reporting.due("cancellation_malformed"):
+                log.warning("cancellation_malformed", faults=error.error_count(), count=count)
+            return
+        self._cancellations.remember(cancelled, now_ms())
+        stopped = sum(pool.cancel(cancelled) for pool in self._pools)
+        if stopped:
+            log.info("attempts_cancelled", run_id=cancelled.run_id, count=stopped)
+
+    async def _on_advisory(self, msg: "Msg") -> None:
+        await undeliverable.on_advisory(self._bus, msg.data, self._name)
+
+    def _on_reconnect(self) -> None:
+        for pool in self._pools:
+            pool.reopen()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(self._ack_wait_s * SWEEP_SHARE)
+            for pool in self._pools:
+                pool.keep_alive(self._ack_wait_s * KEEP_ALIVE_SHARE)
+                if pool.held.overrun_s() >= self._overrun_s and not self.overrun.is_set():
+                    log.error("worker_overrun", type=pool.node_type, held=pool.held.count)
+                    self.overrun.set()
+
+    def _free_slots(self) -> dict[str, int]:
+        """Return how many steps of each type run at once, without the slots that are held."""
+        return {pool.node_type: pool.slots - pool.held.count for pool in self._pools}
+
+    def _slots_changed(self) -> None:
+        self._announcements.changed()
+        for pool in self._pools:
+            held, ok = pool.held.count, pool.held.overrun_s() == 0.0
+            detail = f"{held} of {pool.slots} slots are held by functions that did not end"
+            self._report(f"{pool.node_type} slots", ok, detail if held else "")

@@ -1,0 +1,1 @@
+"""Model calls of an attempt: request and reply, and the time they took."""

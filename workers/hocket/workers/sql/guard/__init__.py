@@ -1,0 +1,1 @@
+"""Which SQL a query may be: read, checked part by part, and written anew."""
