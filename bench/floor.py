@@ -48,7 +48,7 @@ from hocket.coordinator.intake.consumer import TaskPull
 from hocket.coordinator.storage.store import Batch, Store
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.protocol import Frame, header_of
+from hocket.kit.nats.protocol import RawMessage, header_of
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.postgres.database import connect_pool
 from hocket.kit.postgres.migrations import migrate
@@ -81,11 +81,11 @@ class Coordinator:
         self._store = store
         self._epoch = epoch
         self._runs: dict[bytes, list[Any]] = {}
-        self._ended: list[tuple[bytes, Frame]] = []
+        self._ended: list[tuple[bytes, RawMessage]] = []
         self._some = asyncio.Event()
         self._number = 0
 
-    def task(self, frame: Frame) -> None:
+    def task(self, frame: RawMessage) -> None:
         """Note a task in the log."""
         self._number += 1
         run_id = b"run-%020d" % self._number
@@ -93,7 +93,7 @@ class Coordinator:
         body = b"A" + run_id + frame.data.ljust(ACCEPTED_BYTES)
         self._bus.post(LOG_SUBJECT, body, msg_id=f"{run_id.decode()}:accepted")
 
-    def event(self, frame: Frame) -> None:
+    def event(self, frame: RawMessage) -> None:
         """Apply a message of the log."""
         if not frame.data:
             return  # a heartbeat
@@ -227,7 +227,7 @@ class Worker:
         self._bus = bus
         self._inbox = bus.nc.new_inbox()
         self._asked = 0
-        self._done: list[Frame] = []
+        self._done: list[RawMessage] = []
         self._number = 0
         self._loop = asyncio.get_running_loop()
 
@@ -241,7 +241,7 @@ class Worker:
         self._bus.tell(subject, json.dumps(request).encode(), reply=self._inbox)
         self._asked = ASKED
 
-    def _step(self, frame: Frame) -> None:
+    def _step(self, frame: RawMessage) -> None:
         if not frame.reply:
             return
         self._asked -= 1

@@ -13,8 +13,8 @@ from immutables import Map
 
 from hocket.coordinator.core.rows.records import attempt_row, run_row, step_row
 from hocket.coordinator.core.run.commands import LookUpCache, RecordAttempt, ReleaseCache
-from hocket.coordinator.core.run.notification_watermark import Told
-from hocket.coordinator.core.run.state import Link, Role, Run, RunStatus, Step, StepState
+from hocket.coordinator.core.run.notification_watermark import NotificationWatermark
+from hocket.coordinator.core.run.state import ParentRelation, Role, Run, RunStatus, Step, StepState
 from hocket.coordinator.core.time.deadlines import Estimate
 from hocket.coordinator.storage.cache_store import CacheStore, Filling
 from hocket.coordinator.storage.store import Batch, PartitionLost, Store
@@ -111,7 +111,7 @@ def a_step(key: str = "a", **fields: Any) -> Step:
             path="a",
             type="python",
             role=Role.LEAF,
-            link=Link.NODE,
+            link=ParentRelation.NODE,
             parent="",
             ready_at_ms=NOW_MS + 1,
             state=StepState.DISPATCHED,
@@ -124,13 +124,19 @@ def a_step(key: str = "a", **fields: Any) -> Step:
 
 
 def batch_of(
-    epoch: int, seq: int, *runs: Run, told: float | Told | None = None, number: int = 0
+    epoch: int,
+    seq: int,
+    *runs: Run,
+    told: float | NotificationWatermark | None = None,
+    number: int = 0,
 ) -> Batch:
     batch = Batch(offsets={0: (epoch, seq, f"m{seq}")}, numbers={0: number})
     batch.runs = [run_row(run) for run in runs]
     batch.steps = [step_row(run.run_id, step) for run in runs for step in run.steps.values()]
     if told is not None:
-        batch.told = {0: told if isinstance(told, Told) else Told(told)}
+        batch.told = {
+            0: told if isinstance(told, NotificationWatermark) else NotificationWatermark(told)
+        }
     return batch
 
 
@@ -166,7 +172,7 @@ def test_what_is_told_never_goes_back(play: Play) -> None:
 
 def test_the_next_owner_gets_the_mark_of_what_was_acknowledged(play: Play) -> None:
     async def scene(parts: Parts) -> None:
-        store, marked = parts.store, Told(NOW_MS, NOW_MS + 50, NOW_MS + 60)
+        store, marked = parts.store, NotificationWatermark(NOW_MS, NOW_MS + 50, NOW_MS + 60)
         await store.own(0, "a")
         await store.commit(batch_of(1, 1, told=marked))
         await store.commit(batch_of(1, 2))
@@ -175,19 +181,21 @@ def test_the_next_owner_gets_the_mark_of_what_was_acknowledged(play: Play) -> No
     play(scene)
 
 
-@pytest.mark.parametrize("second_told", [None, Told(NOW_MS)])
+@pytest.mark.parametrize("second_told", [None, NotificationWatermark(NOW_MS)])
 def test_the_mark_of_an_owner_before_the_last_one_is_void(
-    play: Play, second_told: Told | None
+    play: Play, second_told: NotificationWatermark | None
 ) -> None:
     """The last one may have told an end anew that the server had lost, and kept no mark of its own."""
 
     async def scene(parts: Parts) -> None:
         store = parts.store
         await store.own(0, "a")
-        await store.commit(batch_of(1, 1, told=Told(NOW_MS, NOW_MS + 50, NOW_MS + 60)))
+        await store.commit(
+            batch_of(1, 1, told=NotificationWatermark(NOW_MS, NOW_MS + 50, NOW_MS + 60))
+        )
         await store.own(0, "b")
         await store.commit(batch_of(2, 2, told=second_told))
-        assert (await store.own(0, "c")).told == Told(NOW_MS)
+        assert (await store.own(0, "c")).told == NotificationWatermark(NOW_MS)
 
     play(scene)
 

@@ -27,7 +27,7 @@ from fuzz.messages import TENANT, Corpus, draw
 from hocket.cli.local.platform import Platform
 from hocket.cli.remote.api import Api
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.protocol import Frame
+from hocket.kit.nats.protocol import RawMessage
 
 COORDINATORS = 2
 PARTITIONS = 4
@@ -182,7 +182,7 @@ async def _hear(nats_url: str, corpus: Corpus) -> Bus:
     """Hear what the platform says to itself."""
     bus = await Bus.connect(nats_url, name="fuzz")
 
-    def heard(frame: Frame) -> None:
+    def heard(frame: RawMessage) -> None:
         corpus.hear(frame.subject, frame.head, frame.data)
 
     for subject in ("hocket.>", "$KV.>"):

@@ -20,7 +20,7 @@ from hocket.coordinator.storage.pipeline_catalog import PipelineUnknown
 from hocket.kit.nats import dead_letters, letter_budget
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.dead_letters import DeadLetterForeign, DeadLetterSettled, DeadLetterUnknown
-from hocket.kit.nats.protocol import Frame
+from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.process.lifecycle import Health
 from hocket.schemas import subjects
 from hocket.schemas.errors import ErrorInfo
@@ -199,7 +199,7 @@ async def test_a_flood_of_steps_makes_a_bounded_number_of_letters_and_every_run_
         StepRequested.model_validate_json(STEP)
     for number in range(20):
         body = STEP.replace(b"r1", b"r%d" % number)
-        frame = Frame(subjects.step("python", "normal"), "_INBOX.none", body, b"")
+        frame = RawMessage(subjects.step("python", "normal"), "_INBOX.none", body, b"")
         await undeliverable.bury_malformed(bus, frame, raised.value, "w")
     known = Delivery(count=20, stream_seq=1, sent_at_ms=0.0, pending=0)
     await undeliverable.bury_undeliverable(bus, frame, known, "w")

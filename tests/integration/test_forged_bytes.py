@@ -8,7 +8,7 @@ from nats.aio.msg import Msg
 
 from forger import Forger, head_of
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.protocol import Frame
+from hocket.kit.nats.protocol import RawMessage
 
 BOUND_S = 20
 HEADS = (
@@ -42,7 +42,7 @@ async def test_no_subject_and_no_header_ends_the_reading(bus: Bus, nats_url: str
         assert message.headers is None or all(message.headers)  # no empty names
         heard.append(message.subject)
 
-    def take(frame: Frame) -> None:
+    def take(frame: RawMessage) -> None:
         assert frame.headers is None or isinstance(frame.headers, dict)
         taken.append(frame.subject)
         if frame.subject == "a.end":

@@ -23,7 +23,7 @@ from hocket.coordinator.core.rows.records import (
     step_of,
 )
 from hocket.coordinator.core.rows.remains import StoredRun, readable, steps_of
-from hocket.coordinator.core.run.notification_watermark import NOTHING, Told
+from hocket.coordinator.core.run.notification_watermark import NOTHING, NotificationWatermark
 from hocket.coordinator.core.run.state import Run, Step
 from hocket.coordinator.core.time.deadlines import Estimate
 from hocket.coordinator.core.time.forecasts import KeptEstimate
@@ -55,7 +55,7 @@ class PartitionRow:
     owner: str = ""
     applied_seq: int = 0
     applied_msg_id: str = ""
-    told: Told = NOTHING
+    told: NotificationWatermark = NOTHING
     marked_in: int = 0
     batch: int = 0
 
@@ -104,7 +104,9 @@ class Database:
         row.batch = 0
         self.world.note("postgres", f"partition {partition} epoch {row.epoch} is {owner}'s")
         self.tell("owned", (partition, row.epoch, owner))
-        told = row.told if row.marked_in == row.epoch - 1 else Told(row.told.told_ms)
+        told = (
+            row.told if row.marked_in == row.epoch - 1 else NotificationWatermark(row.told.told_ms)
+        )
         return Offset(row.epoch, row.applied_seq, row.applied_msg_id, told)
 
     def commit(self, batch: Batch) -> None:
@@ -156,7 +158,9 @@ class Database:
             row.batch = batch.numbers.get(partition, 0)
             if (told := batch.told.get(partition)) is not None:
                 told_ms, acked_ms, acked_at_ms = (round(t * 1_000) / 1_000 for t in astuple(told))
-                row.told = Told(max(row.told.told_ms, told_ms), acked_ms, acked_at_ms)
+                row.told = NotificationWatermark(
+                    max(row.told.told_ms, told_ms), acked_ms, acked_at_ms
+                )
                 row.marked_in = row.epoch
         for values in batch.runs:
             self._write_run(_row(RUN_COLUMNS, values))

@@ -6,7 +6,7 @@ import pytest
 
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.capacity import scheduler as module
-from hocket.gateway.capacity.scheduler import KEPT_FOR_MS, Floor, Place, Wish
+from hocket.gateway.capacity.scheduler import KEPT_FOR_MS, Floor, PlacementRequest, Slot
 from hocket.gateway.core.config.table import BackendSpec, Hosting, ModelSpec, PoolSpec, RoutingTable
 from hocket.gateway.core.routing.queue import PATIENCE_MS
 from hocket.gateway.core.routing.routing import CallFacts
@@ -38,12 +38,12 @@ def table(*backends: BackendSpec, **pools: PoolSpec) -> RoutingTable:
     return RoutingTable({"writer": ModelSpec(backends)}, pools=pools)
 
 
-def wish(priority: Priority = Priority.BATCH, *, fast: bool = False) -> Wish:
+def wish(priority: Priority = Priority.BATCH, *, fast: bool = False) -> PlacementRequest:
     facts = CallFacts("writer", fast=fast, urgent=priority is Priority.INTERACTIVE)
-    return Wish(facts, ("writer", "p", "n"), priority, NOW_MS + 3_600_000)
+    return PlacementRequest(facts, ("writer", "p", "n"), priority, NOW_MS + 3_600_000)
 
 
-async def takes(floor: Floor, wanted: Wish) -> Place:
+async def takes(floor: Floor, wanted: PlacementRequest) -> Slot:
     place = await asyncio.wait_for(floor.place(wanted, Cancellation()), BOUND_S)
     assert place is not None
     return place
@@ -53,7 +53,7 @@ async def interactive_comes(floor: Floor) -> None:
     (await takes(floor, wish(Priority.INTERACTIVE))).give_back(unused=True)
 
 
-def fill(floor: Floor, wanted: Wish) -> list[Place]:
+def fill(floor: Floor, wanted: PlacementRequest) -> list[Slot]:
     """Take what can be had at once."""
     places = []
     while (place := floor.place_now(wanted, floor.breakers.keys())) is not None:
@@ -61,7 +61,7 @@ def fill(floor: Floor, wanted: Wish) -> list[Place]:
     return places
 
 
-async def lines_up(floor: Floor, wanted: Wish) -> "asyncio.Task[Place]":
+async def lines_up(floor: Floor, wanted: PlacementRequest) -> "asyncio.Task[Slot]":
     before = floor.waiting
     waiting = asyncio.create_task(takes(floor, wanted))
     await settles()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.gateway.core.routing.queue import PATIENCE_MS, Room, Row, Ticket
+from hocket.gateway.core.routing.queue import PATIENCE_MS, QueueClass, Ticket, WaitQueue
 from hocket.schemas.messages import Priority
 
 FAR_MS = 10_000_000.0
@@ -25,8 +25,8 @@ def ticket(
     return Ticket(order, priority, pools, deadline, expected, entered, fast)
 
 
-def room(*tickets: Ticket) -> Room:
-    made = Room()
+def room(*tickets: Ticket) -> WaitQueue:
+    made = WaitQueue()
     for one in tickets:
         made.enter(one)
     return made
@@ -62,12 +62,12 @@ def test_a_batch_call_is_due_before_interactive_ones_that_came_after_its_patienc
 
 def test_fast_calls_can_be_asked_for_alone() -> None:
     waiting = room(ticket(1), ticket(2, fast=True), ticket(3))
-    assert orders(waiting.line("gpu", 9, (Row.FAST,))) == [2]
+    assert orders(waiting.line("gpu", 9, (QueueClass.FAST,))) == [2]
 
 
 def test_a_fast_call_is_found_behind_any_number_of_others() -> None:
     waiting = room(*(ticket(i) for i in range(100)), ticket(100, fast=True, entered=9.0))
-    assert orders(waiting.line("gpu", 4, (Row.FAST,))) == [100]
+    assert orders(waiting.line("gpu", 4, (QueueClass.FAST,))) == [100]
 
 
 def test_the_lowest_class_with_the_latest_due_goes_when_the_room_is_full() -> None:

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from hocket.coordinator.core.run.ending import finished_of
-from hocket.coordinator.core.run.notification_watermark import CLOCKS_MS, SETTLED_MS, Told, Untold
+from hocket.coordinator.core.run.notification_watermark import (
+    CLOCKS_MS,
+    SETTLED_MS,
+    NotificationWatermark,
+    Untold,
+)
 from hocket.coordinator.core.run.state import RunStatus
 from hocket.coordinator.partition.partition import Partition
 from hocket.coordinator.partition.run_notifier import Ends
@@ -56,7 +61,7 @@ async def accepted_again(*, told_ms: float) -> Notes:
     parts: dict[str, Any] = {**dict.fromkeys(names), "bus": notes, "committer": notes}
     partition = Partition(0, partitions=1, **parts)
     partition._tenure = notes  # type: ignore[assignment]
-    partition._ends = partition._telling(Told(told_ms))
+    partition._ends = partition._telling(NotificationWatermark(told_ms))
     partition._runs.remember(RUN)
     await partition._accept(EVENT, ENDED_MS + 60_000)
     return notes
@@ -76,7 +81,7 @@ async def test_an_end_that_was_told_long_ago_is_told_to_the_caller_alone() -> No
 def test_an_end_is_known_to_be_told_once_clocks_cannot_differ_about_it(
     later_ms: float, told: bool
 ) -> None:
-    untold = Untold(Told())
+    untold = Untold(NotificationWatermark())
     untold.ended("r1", ENDED_MS, 1)
     untold.told("r1", 0.0)
     untold.news(ENDED_MS + later_ms, SETTLED_MS)
@@ -84,7 +89,7 @@ def test_an_end_is_known_to_be_told_once_clocks_cannot_differ_about_it(
 
 
 def test_an_end_without_its_acknowledgement_is_not_known_to_be_told() -> None:
-    untold = Untold(Told())
+    untold = Untold(NotificationWatermark())
     untold.ended("r1", ENDED_MS, 1)
     untold.news(ENDED_MS + 10 * CLOCKS_MS, SETTLED_MS)
     assert not untold.has_told("r1", ENDED_MS)
@@ -100,7 +105,7 @@ class Server:
         self.losses = 0
         self.asked: list[str] = []
         self.msg_ids: list[str] = []
-        self.kept: list[Told] = []
+        self.kept: list[NotificationWatermark] = []
         self.posts: list[asyncio.Future[PubAck]] = []
         self.written = asyncio.Event()
         self.written.set()
@@ -121,7 +126,7 @@ class Server:
         self.asked.append("read")
         return [RUN]
 
-    async def keep(self, told: Told) -> None:
+    async def keep(self, told: NotificationWatermark) -> None:
         await self.written.wait()
         self.asked.append("keep")
         self.kept.append(told)
@@ -132,7 +137,7 @@ class Server:
 
 
 def ends_at(server: Any) -> Ends:
-    return Ends(0, bus=server, store=server, told=Told(), keep=server.keep)
+    return Ends(0, bus=server, store=server, told=NotificationWatermark(), keep=server.keep)
 
 
 async def told_to(server: Server) -> Ends:
@@ -166,7 +171,7 @@ async def test_the_mark_is_taken_back_before_an_end_is_told_again() -> None:
     server.written.set()
     await asyncio.sleep(0.01)
     assert server.asked == ["post", "keep", "read", "post"]
-    assert server.kept == [Told(told.told_ms)]
+    assert server.kept == [NotificationWatermark(told.told_ms)]
 
 
 async def test_a_server_that_lost_nothing_leaves_the_mark_as_it_was() -> None:
@@ -207,9 +212,9 @@ async def test_where_nothing_was_marked_nothing_is_taken_back() -> None:
 async def test_the_clocks_of_two_owners_may_differ_about_a_mark() -> None:
     """What the former one saw 9 s ago by its clock may be as little as 4 s old."""
     server = Server()
-    marked = Told(0.0, ENDED_MS + 1, now_ms() - SETTLED_MS - CLOCKS_MS + 1_000)
+    marked = NotificationWatermark(0.0, ENDED_MS + 1, now_ms() - SETTLED_MS - CLOCKS_MS + 1_000)
     for margin_ms, settled in ((0.0, False), (1_000.0, True)):
-        told = Told(0.0, marked.acked_ms, marked.acked_at_ms - margin_ms)
+        told = NotificationWatermark(0.0, marked.acked_ms, marked.acked_at_ms - margin_ms)
         ends = Ends(0, bus=server, store=server, told=told, keep=server.keep)  # type: ignore[arg-type]
         ends.tell(RUN, finished_of(RUN))
         await server.acknowledge(duplicate=True)
@@ -230,7 +235,7 @@ async def test_nobody_knows_before_under_which_id_an_end_is_told(status: RunStat
             0,
             bus=server,
             store=server,
-            told=Told(),
+            told=NotificationWatermark(),
             keep=server.keep,
             capabilities=capabilities,
         )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from nats.errors import ProtocolError
 
-from hocket.kit.nats.protocol import Frame, Wire, header_of, headers_of
+from hocket.kit.nats.protocol import RawMessage, Wire, header_of, headers_of
 
 HEAD = b"NATS/1.0\r\nNats-Msg-Id: r1:a:1\r\ntraceparent: 00-1-2-01\r\n\r\n"
 BYTES = (
@@ -119,7 +119,7 @@ async def test_messages_are_read_however_the_bytes_are_cut(size: int) -> None:
 async def test_a_taker_that_raises_does_not_end_the_reading() -> None:
     wire, _client, taken = reading()
 
-    def refuse(frame: Frame) -> None:
+    def refuse(frame: RawMessage) -> None:
         raise ValueError(frame.subject)
 
     wire.direct[2] = refuse

@@ -19,7 +19,7 @@ from hocket.coordinator.core.scheduling.backlog import Backlog
 from hocket.coordinator.core.scheduling.gate import INTERACTIVE_SHARE, Gate, Order
 from hocket.coordinator.dispatch.dispatcher import Dispatcher
 from hocket.coordinator.dispatch.workload import Load
-from hocket.coordinator.intake.capacity import MAX_RUNS, Fullness
+from hocket.coordinator.intake.capacity import MAX_RUNS, CapacityLimit
 from hocket.coordinator.intake.intake import Intake
 from hocket.coordinator.intake.waiting_tenants import WaitingTenants
 from hocket.coordinator.metrics import CoordinatorMetrics
@@ -113,7 +113,7 @@ class Coordinator:
         )
         self._owned: dict[int, _Owned] = {}
         self._name = name
-        fullness = Fullness(max_runs, self._held, self._held_by, disk)
+        fullness = CapacityLimit(max_runs, self._held, self._held_by, disk)
         self._waiting = WaitingTenants(bus, fullness, changed=self._intake_more)
         self._ownership = Ownership(
             leases,

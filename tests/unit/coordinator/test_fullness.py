@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hocket.coordinator.core.scheduling.lease_records import encoded, expected, sign_of
-from hocket.coordinator.intake.capacity import MAX_RUN_BYTES, Fullness
+from hocket.coordinator.intake.capacity import MAX_RUN_BYTES, CapacityLimit
 from hocket.coordinator.intake.waiting_tenants import WaitingTenants
 from hocket.kit.nats.bus import BusUnavailable
 from hocket.kit.process.disk_space import DiskSpace
@@ -22,7 +22,7 @@ class Coordinator:
     def __init__(self, folder: Path, **held: tuple[int, int]) -> None:
         self.held = held
         disk = DiskSpace(folder, min_free_bytes=0)
-        self.fullness = Fullness(MAX_RUNS, self._sums, lambda: self.held, disk)
+        self.fullness = CapacityLimit(MAX_RUNS, self._sums, lambda: self.held, disk)
 
     def _sums(self) -> tuple[int, int]:
         runs = sum(runs for runs, _ in self.held.values())
@@ -75,7 +75,7 @@ def test_one_coordinator_that_is_full_for_another_reason_keeps_everybody_out(
 
 def test_a_disk_that_is_nearly_full_is_no_tenants(tmp_path: Path) -> None:
     disk = DiskSpace(tmp_path, min_free_bytes=2**62)
-    fullness = Fullness(MAX_RUNS, lambda: (100, 0), lambda: {"a": (100, 0)}, disk)
+    fullness = CapacityLimit(MAX_RUNS, lambda: (100, 0), lambda: {"a": (100, 0)}, disk)
     assert fullness.look() == ""
     assert fullness.over_share() == set()
 

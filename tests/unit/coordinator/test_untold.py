@@ -1,6 +1,11 @@
 """Up to when the ends of runs are known to be told."""
 
-from hocket.coordinator.core.run.notification_watermark import CLOCKS_MS, SETTLED_MS, Told, Untold
+from hocket.coordinator.core.run.notification_watermark import (
+    CLOCKS_MS,
+    SETTLED_MS,
+    NotificationWatermark,
+    Untold,
+)
 
 NOW_MS = 1_000_000.0
 TOLD_MS = 5_000.0
@@ -8,17 +13,17 @@ TOLD_MS = 5_000.0
 SETTLED = TOLD_MS + SETTLED_MS
 
 
-def told_ms(news: Told | None) -> float:
+def told_ms(news: NotificationWatermark | None) -> float:
     assert news is not None
     return news.told_ms
 
 
 def test_nothing_is_news_where_nothing_ended() -> None:
-    assert Untold(Told(NOW_MS)).news(NOW_MS + 60_000, SETTLED) is None
+    assert Untold(NotificationWatermark(NOW_MS)).news(NOW_MS + 60_000, SETTLED) is None
 
 
 def test_what_is_told_is_news_once_the_clocks_allow_it() -> None:
-    untold = Untold(Told())
+    untold = Untold(NotificationWatermark())
     untold.ended("r1", NOW_MS, 1)
     untold.told("r1", TOLD_MS)
     assert told_ms(untold.news(NOW_MS + CLOCKS_MS + 1, SETTLED)) == NOW_MS + 1
@@ -26,7 +31,7 @@ def test_what_is_told_is_news_once_the_clocks_allow_it() -> None:
 
 
 def test_an_end_that_was_told_a_moment_ago_is_not_known_to_be_kept() -> None:
-    untold = Untold(Told())
+    untold = Untold(NotificationWatermark())
     untold.ended("r1", NOW_MS, 1)
     untold.told("r1", TOLD_MS)
     assert len(untold) == 0, "nobody need wait for it"
@@ -35,7 +40,7 @@ def test_an_end_that_was_told_a_moment_ago_is_not_known_to_be_kept() -> None:
 
 
 def test_an_end_that_was_told_again_settles_anew() -> None:
-    untold = Untold(Told())
+    untold = Untold(NotificationWatermark())
     for at_ms in (TOLD_MS, SETTLED):
         untold.ended("r1", NOW_MS, 1)
         untold.told("r1", at_ms)
@@ -44,7 +49,7 @@ def test_an_end_that_was_told_again_settles_anew() -> None:
 
 
 def test_an_end_that_is_not_told_holds_the_time_back() -> None:
-    untold = Untold(Told())
+    untold = Untold(NotificationWatermark())
     untold.ended("r1", NOW_MS, 1)
     untold.ended("r2", NOW_MS + 10, 1)
     untold.told("r2", TOLD_MS)
@@ -52,7 +57,7 @@ def test_an_end_that_is_not_told_holds_the_time_back() -> None:
 
 
 def test_an_end_that_takes_two_posts_is_told_with_the_second() -> None:
-    untold = Untold(Told())
+    untold = Untold(NotificationWatermark())
     untold.ended("r1", NOW_MS, 2)
     untold.told("r1", TOLD_MS)
     assert len(untold) == 1
@@ -61,7 +66,7 @@ def test_an_end_that_takes_two_posts_is_told_with_the_second() -> None:
 
 
 def test_an_end_that_waits_for_its_commit_holds_the_time_back_however_long() -> None:
-    untold = Untold(Told())
+    untold = Untold(NotificationWatermark())
     untold.decided("r1", NOW_MS)
     assert told_ms(untold.news(NOW_MS + 12 * CLOCKS_MS, SETTLED)) == NOW_MS
     untold.ended("r1", NOW_MS, 1)
@@ -72,7 +77,7 @@ def test_an_end_that_waits_for_its_commit_holds_the_time_back_however_long() -> 
 
 
 def test_an_end_that_is_told_twice_is_told_when_all_posts_are_in() -> None:
-    untold = Untold(Told())
+    untold = Untold(NotificationWatermark())
     untold.ended("r1", NOW_MS, 2)
     untold.ended("r1", NOW_MS, 1)
     untold.told("r1", TOLD_MS)
@@ -84,7 +89,7 @@ def test_an_end_that_is_told_twice_is_told_when_all_posts_are_in() -> None:
 
 def test_an_end_that_has_settled_is_told_though_an_earlier_one_is_not() -> None:
     """Else every return of the server tells it again, for as long as the earlier one waits."""
-    untold = Untold(Told())
+    untold = Untold(NotificationWatermark())
     untold.ended("r1", NOW_MS, 1)
     untold.ended("r2", NOW_MS + 10, 1)
     untold.told("r2", TOLD_MS)
@@ -96,7 +101,7 @@ def test_an_end_that_has_settled_is_told_though_an_earlier_one_is_not() -> None:
 
 
 def test_what_is_before_the_time_that_is_kept_needs_no_place_in_memory() -> None:
-    untold = Untold(Told())
+    untold = Untold(NotificationWatermark())
     for number in range(100):
         untold.ended(f"r{number}", NOW_MS + number, 1)
         untold.told(f"r{number}", TOLD_MS)
@@ -108,7 +113,7 @@ def test_what_is_before_the_time_that_is_kept_needs_no_place_in_memory() -> None
 
 
 def test_what_a_server_that_came_back_has_still_settles_as_if_it_was_not_told_again() -> None:
-    untold = Untold(Told())
+    untold = Untold(NotificationWatermark())
     untold.ended("r1", NOW_MS, 1)
     untold.told("r1", TOLD_MS)
     untold.ended("r1", NOW_MS, 1)
@@ -118,7 +123,7 @@ def test_what_a_server_that_came_back_has_still_settles_as_if_it_was_not_told_ag
 
 
 def test_what_a_server_lost_settles_anew_however_long_it_had_it() -> None:
-    untold = Untold(Told())
+    untold = Untold(NotificationWatermark())
     untold.ended("r1", NOW_MS, 1)
     untold.told("r1", TOLD_MS)
     untold.ended("r1", NOW_MS, 1)
@@ -128,7 +133,7 @@ def test_what_a_server_lost_settles_anew_however_long_it_had_it() -> None:
 
 
 def test_an_end_of_which_one_post_may_be_lost_settles_in_its_time() -> None:
-    untold = Untold(Told())
+    untold = Untold(NotificationWatermark())
     untold.ended("r1", NOW_MS, 2)
     untold.told("r1", TOLD_MS)
     untold.told("r1", TOLD_MS, lasting=True)
@@ -143,7 +148,7 @@ AHEAD_MS = LATER_MS - CLOCKS_MS
 """Before when all is acknowledged that ended until LATER_MS."""
 
 
-def left_by(owner: Untold, at_ms: float) -> Told:
+def left_by(owner: Untold, at_ms: float) -> NotificationWatermark:
     """Return what an owner keeps last."""
     told = owner.news(LATER_MS, at_ms)
     assert told is not None
@@ -157,7 +162,7 @@ def told_again(untold: Untold, at_ms: float, *, lost: bool = False) -> None:
 
 def owned(*, acked: bool = True) -> Untold:
     """Return what an owner has seen who told an end, and saw it acknowledged at TOLD_MS."""
-    untold = Untold(Told())
+    untold = Untold(NotificationWatermark())
     untold.ended("r1", NOW_MS, 1)
     if acked:
         untold.told("r1", TOLD_MS)
@@ -165,13 +170,13 @@ def owned(*, acked: bool = True) -> Untold:
 
 
 def test_an_owner_keeps_before_when_ends_are_acknowledged_and_since_when() -> None:
-    assert left_by(owned(), TOLD_MS + 7) == Told(NOW_MS, AHEAD_MS, TOLD_MS + 7)
+    assert left_by(owned(), TOLD_MS + 7) == NotificationWatermark(NOW_MS, AHEAD_MS, TOLD_MS + 7)
 
 
 def test_what_is_not_acknowledged_is_not_before_the_mark() -> None:
     untold = owned()
     untold.ended("r2", NOW_MS + 10, 1)
-    assert left_by(untold, TOLD_MS) == Told(NOW_MS, NOW_MS + 10, TOLD_MS)
+    assert left_by(untold, TOLD_MS) == NotificationWatermark(NOW_MS, NOW_MS + 10, TOLD_MS)
 
 
 def test_a_mark_stays_until_what_is_before_it_has_settled() -> None:
@@ -181,7 +186,7 @@ def test_a_mark_stays_until_what_is_before_it_has_settled() -> None:
     untold.told("r2", TOLD_MS + 100)
     assert untold.news(LATER_MS + 1_000, TOLD_MS + 200) is None
     settled = untold.news(LATER_MS + 1_000, SETTLED + 7)
-    assert settled == Told(AHEAD_MS + 10, AHEAD_MS + 1_000, SETTLED + 7) != marked
+    assert settled == NotificationWatermark(AHEAD_MS + 10, AHEAD_MS + 1_000, SETTLED + 7) != marked
 
 
 def test_what_the_next_owner_finds_stored_settles_as_of_the_mark() -> None:
@@ -204,13 +209,15 @@ def test_a_mark_is_void_while_its_ends_are_told_again() -> None:
     second.ended("r1", NOW_MS, 1)
     assert second.news(LATER_MS, TOLD_MS + 4_000) is None, "it is not kept in the new epoch"
     second.told("r1", TOLD_MS + 4_100, lasting=True)
-    assert left_by(second, TOLD_MS + 4_200) == Told(NOW_MS, AHEAD_MS, TOLD_MS)
+    assert left_by(second, TOLD_MS + 4_200) == NotificationWatermark(NOW_MS, AHEAD_MS, TOLD_MS)
 
 
 def test_what_the_next_owner_finds_lost_settles_anew_and_voids_the_mark() -> None:
     second = Untold(left_by(owned(), TOLD_MS))
     told_again(second, TOLD_MS + 4_000, lost=True)
-    assert left_by(second, TOLD_MS + 4_100) == Told(NOW_MS, AHEAD_MS, TOLD_MS + 4_100)
+    assert left_by(second, TOLD_MS + 4_100) == NotificationWatermark(
+        NOW_MS, AHEAD_MS, TOLD_MS + 4_100
+    )
     second.news(LATER_MS, SETTLED)
     assert not second.has_told("r1", NOW_MS)
 
@@ -231,7 +238,7 @@ def test_a_mark_goes_back_to_before_what_was_lost() -> None:
     second.ended("r2", NOW_MS + 10, 1)
     told_again(second, TOLD_MS + 4_000)
     second.told("r2", TOLD_MS + 4_000)
-    assert left_by(second, TOLD_MS + 4_100) == Told(NOW_MS, NOW_MS + 10, TOLD_MS)
+    assert left_by(second, TOLD_MS + 4_100) == NotificationWatermark(NOW_MS, NOW_MS + 10, TOLD_MS)
 
 
 def test_a_mark_that_was_taken_back_is_kept_again_once_it_holds() -> None:
@@ -246,5 +253,5 @@ def test_a_mark_that_was_taken_back_is_kept_again_once_it_holds() -> None:
 def test_nothing_is_kept_anew_once_all_has_settled() -> None:
     untold = owned()
     left_by(untold, TOLD_MS)
-    assert left_by(untold, SETTLED) == Told(AHEAD_MS)
+    assert left_by(untold, SETTLED) == NotificationWatermark(AHEAD_MS)
     assert untold.news(LATER_MS + 60_000, SETTLED + 60_000) is None

@@ -10,7 +10,7 @@ from hocket.coordinator.core.run.notification_watermark import (
     CLOCKS_MS,
     NOTHING,
     SETTLED_MS,
-    Told,
+    NotificationWatermark,
     Untold,
 )
 
@@ -50,16 +50,16 @@ class Table:
     """What Postgres has: the ends, and what owners kept, under which epoch."""
 
     ended: dict[str, float] = field(default_factory=dict)
-    told: Told = NOTHING
+    told: NotificationWatermark = NOTHING
     marked_in: int = 0
     epoch: int = 0
 
-    def own(self) -> Told:
+    def own(self) -> NotificationWatermark:
         self.epoch += 1
         is_marked = self.marked_in == self.epoch - 1
-        return self.told if is_marked else Told(self.told.told_ms)
+        return self.told if is_marked else NotificationWatermark(self.told.told_ms)
 
-    def keep(self, told: Told) -> None:
+    def keep(self, told: NotificationWatermark) -> None:
         self.told, self.marked_in = told, self.epoch
 
     def since(self, told_ms: float) -> dict[str, float]:
@@ -115,7 +115,7 @@ class Play:
     def come_back(self) -> None:
         self.server.away = False
         if self.owner.marked:
-            self.table.keep(Told(self.owner.kept_ms))
+            self.table.keep(NotificationWatermark(self.owner.kept_ms))
             self.owner.unmarked()
         self.retelling = True
         self.reads_again = self.dice.randrange(20)
@@ -203,7 +203,7 @@ def test_owners_of_five_and_servers_of_ten_seconds_get_on() -> None:
 
 
 def without_marks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Table, "own", lambda self: Told(self.told.told_ms))
+    monkeypatch.setattr(Table, "own", lambda self: NotificationWatermark(self.told.told_ms))
 
 
 def test_the_play_tells_a_rule_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

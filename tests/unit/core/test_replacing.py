@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from hocket.coordinator.core.run.state import Run, RunStatus, Tally
+from hocket.coordinator.core.run.state import ChildProgress, Run, RunStatus
 from hocket.coordinator.core.structures.frozen import replace
 from hocket.schemas.messages import Priority
 
@@ -23,8 +23,8 @@ def test_the_original_stays_as_it_was() -> None:
 
 
 def test_a_copy_is_frozen_and_of_the_same_class() -> None:
-    copy = replace(Tally(1, 2), running=3)
-    assert type(copy) is Tally
+    copy = replace(ChildProgress(1, 2), running=3)
+    assert type(copy) is ChildProgress
     with pytest.raises(dataclasses.FrozenInstanceError):
         copy.running = 4  # type: ignore[misc]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import structlog
 
 from hocket.coordinator.core.run.state import Run
-from hocket.coordinator.core.time.deadlines import Outlook
+from hocket.coordinator.core.time.deadlines import DurationForecast
 from hocket.coordinator.core.time.model_demand import expected_nodes, needs_models
 from hocket.coordinator.storage.pipeline_catalog import Entry
 from hocket.kit.nats.bus import Bus
@@ -24,7 +24,7 @@ MAX_PIPELINES = 1_000
 
 @dataclass(slots=True)
 class _Pipeline:
-    outlook: Outlook | None = None
+    outlook: DurationForecast | None = None
     nodes: tuple[NodeExpected, ...] = ()
     told_ms: float = float("-inf")
     runs: int = 0
@@ -37,7 +37,7 @@ class Foretelling:
         self._bus = bus
         self._pipelines: OrderedDict[tuple[str, str, int], _Pipeline] = OrderedDict()
 
-    def accepted(self, run: Run, entry: Entry, outlook: Outlook) -> None:
+    def accepted(self, run: Run, entry: Entry, outlook: DurationForecast) -> None:
         """Tell of a run that was accepted, if it needs models."""
         key = (run.tenant, run.pipeline, entry.version)
         known = self._pipelines.get(key)

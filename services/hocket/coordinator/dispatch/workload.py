@@ -12,7 +12,7 @@ from hocket.coordinator.core.scheduling.backlog import Backlog, Work, work_of
 from hocket.coordinator.core.scheduling.gate import Gate
 from hocket.coordinator.core.scheduling.load_prediction import Prediction, predict
 from hocket.coordinator.core.scheduling.priority_queue import Ready
-from hocket.coordinator.core.time.deadlines import Outlook
+from hocket.coordinator.core.time.deadlines import DurationForecast
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.messages import AttemptFinished, RunAccepted, StepRequested
 from hocket.schemas.pipeline.plan import Plan
@@ -28,24 +28,26 @@ class Load:
     def __init__(self, backlog: Backlog, gate: Gate) -> None:
         self._backlog = backlog
         self._gate = gate
-        self._works: OrderedDict[int, tuple[Outlook, Work]] = OrderedDict()
+        self._works: OrderedDict[int, tuple[DurationForecast, Work]] = OrderedDict()
         """By the identity of the outlook, which is kept with it."""
         self._unconfirmed: OrderedDict[str, float] = OrderedDict()
 
     # ---- runs -------------------------------------------------------------------------------
 
-    def admitted(self, event: RunAccepted, partition: int, plan: Plan, outlook: Outlook) -> None:
+    def admitted(
+        self, event: RunAccepted, partition: int, plan: Plan, outlook: DurationForecast
+    ) -> None:
         """Count a run from its admission on, which comes a moment before it begins."""
         if event.run_id not in self._backlog:
             self._unconfirmed[event.run_id] = now_ms()
             self._promise(event, partition, plan, outlook)
 
-    def begun(self, run: Run, plan: Plan, outlook: Outlook) -> None:
+    def begun(self, run: Run, plan: Plan, outlook: DurationForecast) -> None:
         """Count a run that has begun."""
         self._unconfirmed.pop(run.run_id, None)
         self._promise(run, run.partition, plan, outlook)
 
-    def resumed(self, run: Run, plan: Plan, outlook: Outlook) -> None:
+    def resumed(self, run: Run, plan: Plan, outlook: DurationForecast) -> None:
         """Count what is left of a run that another owner began."""
         if run.run_id in self._backlog:
             return
@@ -91,7 +93,7 @@ class Load:
 
     # ---- tasks ------------------------------------------------------------------------------
 
-    def predict(self, event: RunAccepted, plan: Plan, outlook: Outlook) -> Prediction:
+    def predict(self, event: RunAccepted, plan: Plan, outlook: DurationForecast) -> Prediction:
         """Return when a task would end that began now."""
 
         def clear_ms(node_type: str) -> float:
@@ -108,7 +110,7 @@ class Load:
     # ---- helpers ----------------------------------------------------------------------------
 
     def _promise(
-        self, run: Run | RunAccepted, partition: int, plan: Plan, outlook: Outlook
+        self, run: Run | RunAccepted, partition: int, plan: Plan, outlook: DurationForecast
     ) -> None:
         self._backlog.promise(
             run.run_id,
@@ -120,7 +122,7 @@ class Load:
             now_ms=now_ms(),
         )
 
-    def _work(self, plan: Plan, outlook: Outlook) -> Work:
+    def _work(self, plan: Plan, outlook: DurationForecast) -> Work:
         found = self._works.get(id(outlook))
         if found is not None:
             return found[1]

@@ -42,7 +42,7 @@ class TenantOverShare(HocketError):
     retryable = True
 
 
-class Fullness:
+class CapacityLimit:
     """See the module. `held` tells how many runs are in memory here, and how many bytes they count;
     `held_by` the same of each tenant."""
 

@@ -16,7 +16,7 @@ from nats.aio.subscription import Subscription
 from pydantic_core import to_json
 
 from hocket.kit.nats.bus import Bus, BusUnavailable
-from hocket.kit.nats.protocol import Frame, Take
+from hocket.kit.nats.protocol import RawMessage, Take
 from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
 
@@ -90,7 +90,7 @@ class TaskPull:
         await ensure_consumer(self._bus)
         inbox = self._inbox = self._bus.nc.new_inbox()
 
-        def received(frame: Frame) -> None:
+        def received(frame: RawMessage) -> None:
             if inbox == self._inbox:
                 self._received(frame)
 
@@ -138,7 +138,7 @@ class TaskPull:
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{subjects.TASKS}.{DURABLE}"
         self._bus.tell(subject, to_json(request), reply=self._inbox)
 
-    def _received(self, message: Frame) -> None:
+    def _received(self, message: RawMessage) -> None:
         self._heard_at_s = asyncio.get_running_loop().time()
         if message.reply:
             self._asked = max(self._asked - 1, 0)

@@ -39,7 +39,7 @@ from hocket.kit.nats import cloudevents, dead_letters
 from hocket.kit.nats.bus import Bus, BusUnavailable
 from hocket.kit.nats.cloudevents import event_headers
 from hocket.kit.nats.letter_budget import LetterBudget
-from hocket.kit.nats.protocol import Frame
+from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.process.clock import now_ms
 from hocket.kit.process.lifecycle import Health
 from hocket.kit.process.log_limits import Reporting
@@ -69,7 +69,7 @@ class TaskNotTaken(HocketError):
 
 @dataclass(frozen=True, slots=True)
 class _Arrival:
-    message: Frame
+    message: RawMessage
     delivered: int
     task: Task | HocketError
     """Or what is wrong with it."""
@@ -210,7 +210,7 @@ class Intake:
         for arrival in (*self._batch, *self._arrivals):
             self._bus.tell(arrival.message.reply, word)
 
-    def _deliver(self, message: Frame) -> None:
+    def _deliver(self, message: RawMessage) -> None:
         tokens = message.reply.split(".")
         offset = 4 if len(tokens) == _ACK_TOKENS else 6
         delivered, seq, time_ns = (
@@ -315,7 +315,7 @@ class Intake:
         end = rejected_of(run) if run.status is RunStatus.REJECTED else finished_of(run)
         self._bus.tell(inbox, end.model_dump_json().encode())
 
-    async def _reject(self, message: Frame, error: ErrorInfo, *, run_id: str | None) -> None:
+    async def _reject(self, message: RawMessage, error: ErrorInfo, *, run_id: str | None) -> None:
         """Keep a task that is not taken as a dead letter, and tell its caller and EVENTS. What of this
         cannot be done for what the message says is left out: the task is in nobody's way."""
         self._metrics.task("rejected")
@@ -342,7 +342,7 @@ class Intake:
             log.exception("rejection_not_told", subject=message.subject)
         self._bus.ack(message.reply)
 
-    async def _bury(self, message: Frame, error: ErrorInfo) -> None:
+    async def _bury(self, message: RawMessage, error: ErrorInfo) -> None:
         try:
             await dead_letters.bury(
                 self._bus,
@@ -358,7 +358,7 @@ class Intake:
             log.exception("dead_letter_not_kept", subject=message.subject)
 
     def _tell_rejection(
-        self, message: Frame, tenant: str, pipeline: str, error: ErrorInfo, run_id: str | None
+        self, message: RawMessage, tenant: str, pipeline: str, error: ErrorInfo, run_id: str | None
     ) -> None:
         rejected = TaskRejected(
             tenant=str(stored_text(tenant, limit=MAX_NAME_CHARS)),

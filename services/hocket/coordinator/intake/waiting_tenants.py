@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from hocket.coordinator.intake.capacity import Fullness
+from hocket.coordinator.intake.capacity import CapacityLimit
 from hocket.kit.nats.bus import Bus, BusUnavailable
 from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 class WaitingTenants:
     """See the module. `changed` is called when intake may take tasks that it would not take before."""
 
-    def __init__(self, bus: Bus, fullness: Fullness, *, changed: Callable[[], None]) -> None:
+    def __init__(self, bus: Bus, fullness: CapacityLimit, *, changed: Callable[[], None]) -> None:
         self._bus = bus
         self._fullness = fullness
         self._changed = changed

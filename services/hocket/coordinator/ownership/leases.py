@@ -34,7 +34,7 @@ from hocket.coordinator.core.scheduling.lease_records import (
     sign_of,
 )
 from hocket.coordinator.core.scheduling.rebalance import View, plan
-from hocket.coordinator.intake.capacity import Fullness
+from hocket.coordinator.intake.capacity import CapacityLimit
 from hocket.kit.nats.bus import BusUnavailable
 from hocket.kit.nats.kv import Entry, Leases, RevisionPassed, until_changed
 from hocket.kit.process.lifecycle import Health
@@ -119,7 +119,7 @@ class Ownership:
         take: Callable[[int, str], Awaitable[None]],
         leave: Callable[[int], Awaitable[None]],
         drop: Callable[[int], None],
-        fullness: Fullness,
+        fullness: CapacityLimit,
     ) -> None:
         self._leases = leases
         self._fullness = fullness

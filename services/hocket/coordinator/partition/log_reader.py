@@ -20,7 +20,7 @@ from nats.aio.subscription import Subscription
 from nats.js.errors import Error as JetStreamError
 
 from hocket.kit.nats.bus import Bus, BusUnavailable
-from hocket.kit.nats.protocol import Frame, header_of
+from hocket.kit.nats.protocol import RawMessage, header_of
 from hocket.kit.process.clock import now_ms
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import SEAL
@@ -84,7 +84,7 @@ class LogReader:
         self._quiet_since_ms = 0.0
         self._subscription: Subscription | None = None
         self._applying: asyncio.Task[None] | None = None
-        self._arrived = deque[Frame]()
+        self._arrived = deque[RawMessage]()
         self._consumer = ""
         self._generation = 0
         self._consumer_seq = 0
@@ -134,10 +134,10 @@ class LogReader:
         self._heard_at_s = asyncio.get_running_loop().time()
         inbox = self._bus.nc.new_inbox()
 
-        arrived = self._arrived = deque[Frame]()
+        arrived = self._arrived = deque[RawMessage]()
         arrival = asyncio.Event()
 
-        def received(frame: Frame) -> None:
+        def received(frame: RawMessage) -> None:
             arrived.append(frame)
             arrival.set()
 
@@ -168,7 +168,9 @@ class LogReader:
             raise BusUnavailable(reason=answer["error"].get("description", "no consumer"))
         log.info("log_attached", partition=self._partition, from_seq=start)
 
-    async def _apply(self, arrived: deque[Frame], arrival: asyncio.Event, generation: int) -> None:
+    async def _apply(
+        self, arrived: deque[RawMessage], arrival: asyncio.Event, generation: int
+    ) -> None:
         """Apply what arrives, until its consumer is given up. How much has arrived is bounded by the
         server's flow control, which is answered in its turn."""
         while generation == self._generation:
@@ -222,7 +224,7 @@ class LogReader:
         stored = datetime.fromisoformat(message["time"]) - _EPOCH
         return _identity(msg_id, stored // timedelta(microseconds=1))
 
-    async def _received(self, message: Frame) -> None:
+    async def _received(self, message: RawMessage) -> None:
         self._heard_at_s = asyncio.get_running_loop().time()
         if not message.reply.startswith(ACK_PREFIX):
             self._control(message)
@@ -254,7 +256,7 @@ class LogReader:
         self.applied_msg_id = event.msg_id
         self.applied_ms = max(self.applied_ms, event.at_ms)
 
-    def _control(self, message: Frame) -> None:
+    def _control(self, message: RawMessage) -> None:
         """Answer the server's flow control; a heartbeat says that nothing was missed."""
         if message.reply:
             self._bus.tell(message.reply, b"")

@@ -49,10 +49,10 @@ from hocket.coordinator.core.run.decide import Decision, accept, decide, refuse,
 from hocket.coordinator.core.run.ending import finished_of
 from hocket.coordinator.core.run.event_checks import doubt, plausible
 from hocket.coordinator.core.run.feasibility import was_given_up
-from hocket.coordinator.core.run.notification_watermark import NOTHING, Told
-from hocket.coordinator.core.run.state import Link, Role, Run, RunStatus, Step, StepState
+from hocket.coordinator.core.run.notification_watermark import NOTHING, NotificationWatermark
+from hocket.coordinator.core.run.state import ParentRelation, Role, Run, RunStatus, Step, StepState
 from hocket.coordinator.core.structures.frozen import replace
-from hocket.coordinator.core.time.deadlines import HOP, UNIT, Outlook
+from hocket.coordinator.core.time.deadlines import HOP, UNIT, DurationForecast
 from hocket.coordinator.core.time.forecasts import Outlooks
 from hocket.coordinator.core.time.hop_times import hop_ms
 from hocket.coordinator.dispatch.demand_publisher import Foretelling
@@ -165,7 +165,7 @@ class Partition:
         self._reader: LogReader | None = None
         self._tenure: Tenure | None = None
 
-    def _telling(self, told: Told) -> Ends:
+    def _telling(self, told: NotificationWatermark) -> Ends:
         return Ends(
             self.number,
             bus=self._bus,
@@ -302,7 +302,7 @@ class Partition:
         if told is not None:
             self._decisions.told(told)
 
-    async def _keep_told(self, told: Told) -> None:
+    async def _keep_told(self, told: NotificationWatermark) -> None:
         self._decisions.told(told)
         await self._decisions.flushed()
 
@@ -732,7 +732,7 @@ class Partition:
         event = TimerFired(run_id=run_id, due_at_ms=due_at_ms)
         self._post_log(event, f"{run_id}:timer:{due_at_ms}:{self._epoch}")
 
-    def _outlook(self, run: Run | RunAccepted, entry: Entry) -> Outlook:
+    def _outlook(self, run: Run | RunAccepted, entry: Entry) -> DurationForecast:
         self._in_use.add((run.tenant, run.pipeline))
         return self._outlooks.of(run.tenant, run.pipeline, entry.version, entry.plan)
 
@@ -745,7 +745,7 @@ class Partition:
             if run.origin is not None and step.role not in (Role.LEAF, Role.SUBRUN):
                 continue  # what is inside it was taken over, at least in part
             path = step.path
-            if step.link in (Link.ITEM, Link.ROUND):
+            if step.link in (ParentRelation.ITEM, ParentRelation.ROUND):
                 if step.role is not Role.LEAF:
                     continue
                 path += UNIT

@@ -14,7 +14,7 @@ import structlog
 
 from hocket.coordinator.core.run.aborting import reason_of
 from hocket.coordinator.core.run.ending import finished_of, rejected_of
-from hocket.coordinator.core.run.notification_watermark import Told, Untold
+from hocket.coordinator.core.run.notification_watermark import NotificationWatermark, Untold
 from hocket.coordinator.core.run.state import Run, RunStatus
 from hocket.coordinator.core.time.critical_path import timing_of
 from hocket.coordinator.storage.store import Store
@@ -49,8 +49,8 @@ class Ends:
         *,
         bus: Bus,
         store: Store,
-        told: Told,
-        keep: Callable[[Told], Awaitable[None]],
+        told: NotificationWatermark,
+        keep: Callable[[NotificationWatermark], Awaitable[None]],
         capabilities: Capabilities | None = None,
     ) -> None:
         self._number = number
@@ -123,7 +123,7 @@ class Ends:
         if self._untold:
             await self._all_told.wait()
 
-    def news(self, applied_ms: float) -> Told | None:
+    def news(self, applied_ms: float) -> NotificationWatermark | None:
         """Return what is to be kept of what was told, where that is news; up to `applied_ms` the log is
         applied."""
         retold = self._retelling is None or self._retelling.done()
@@ -140,7 +140,7 @@ class Ends:
     async def _retell(self) -> None:
         if self._untold.marked:
             # before what was lost is stored anew: the next owner must not go by the mark
-            await self._keep(Told(self._untold.kept_ms))
+            await self._keep(NotificationWatermark(self._untold.kept_ms))
             self._untold.unmarked()
         while True:
             try:
@@ -219,14 +219,14 @@ class Ends:
             self._all_told.set()
 
 
-def _by_the_clock(told: Told) -> Told:
+def _by_the_clock(told: NotificationWatermark) -> NotificationWatermark:
     """Return what is kept, with the time of its mark by the clock that coordinators share (epoch ms)."""
     if not told.acked_ms:
         return told
     return replace(told, acked_at_ms=now_ms() - (monotonic_ms() - told.acked_at_ms))
 
 
-def _seen_here(told: Told) -> Told:
+def _seen_here(told: NotificationWatermark) -> NotificationWatermark:
     """Return what a former owner kept, with the time of its mark by our own clock (monotonic)."""
     return replace(told, acked_at_ms=monotonic_ms() - (now_ms() - told.acked_at_ms))
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from hocket.coordinator.core.rows.records import RUN_COLUMNS, STEP_COLUMNS, Row
-from hocket.coordinator.core.run.notification_watermark import Told
+from hocket.coordinator.core.run.notification_watermark import NotificationWatermark
 
 MAX_STATEMENT_CHARS = 16 * 1024 * 1024
 """Rows of more go in several statements of one transaction; Postgres takes 1 GB in one."""
@@ -26,7 +26,7 @@ class Batch:
 
     offsets: dict[int, tuple[int, int, str]] = field(default_factory=dict)
     numbers: dict[int, int] = field(default_factory=dict)
-    told: dict[int, Told] = field(default_factory=dict)
+    told: dict[int, NotificationWatermark] = field(default_factory=dict)
     runs: list[Row] = field(default_factory=list)
     steps: list[Row] = field(default_factory=list)
     attempts: list[Row] = field(default_factory=list)

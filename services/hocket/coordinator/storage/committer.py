@@ -19,7 +19,7 @@ import structlog
 
 from hocket.coordinator.core.run.aborting import reason_of
 from hocket.coordinator.core.run.commands import RecordAttempt
-from hocket.coordinator.core.run.notification_watermark import Told
+from hocket.coordinator.core.run.notification_watermark import NotificationWatermark
 from hocket.coordinator.core.run.state import Run
 from hocket.coordinator.core.time.forecasts import KeptEstimate
 from hocket.coordinator.metrics import CoordinatorMetrics
@@ -149,7 +149,7 @@ class Tenure:
         else:
             self._committer.stir()
 
-    def told(self, told: Told) -> None:
+    def told(self, told: NotificationWatermark) -> None:
         """Keep up to when the ends of runs are known to be told."""
         (self.pending or self._begin()).told = told
 

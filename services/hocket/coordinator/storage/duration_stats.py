@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hocket.coordinator.core.time.deadlines import HOP, Estimate, Outlook, observe, outlook
+from hocket.coordinator.core.time.deadlines import HOP, DurationForecast, Estimate, observe, outlook
 from hocket.coordinator.core.time.hop_times import observe_hop
 from hocket.coordinator.storage.store import Store
 from hocket.kit.process.clock import monotonic_ms
@@ -37,7 +37,9 @@ class Durations:
         self._store = store
         self._measured: OrderedDict[tuple[str, str], _Measured] = OrderedDict()
         self._given_up: OrderedDict[tuple[str, str], int] = OrderedDict()
-        self._outlooks: OrderedDict[tuple[str, str, int], tuple[float, Outlook]] = OrderedDict()
+        self._outlooks: OrderedDict[tuple[str, str, int], tuple[float, DurationForecast]] = (
+            OrderedDict()
+        )
 
     async def load(self, tenant: str, pipeline: str) -> None:
         """Read what is known of a pipeline, once."""
@@ -81,7 +83,7 @@ class Durations:
         del self._given_up[key]
         return True
 
-    def outlook(self, tenant: str, pipeline: str, version: int, plan: Plan) -> Outlook:
+    def outlook(self, tenant: str, pipeline: str, version: int, plan: Plan) -> DurationForecast:
         """Return what to expect of a plan's nodes by what was measured until lately."""
         key = (tenant, pipeline, version)
         made = self._outlooks.get(key)

@@ -14,7 +14,7 @@ from hocket.coordinator.core.rows.records import Row, attempt_row, run_row, step
 from hocket.coordinator.core.rows.remains import bare_attempt_row, bare_run_row, bare_step_row
 from hocket.coordinator.core.run.aborting import reason_of
 from hocket.coordinator.core.run.commands import RecordAttempt
-from hocket.coordinator.core.run.notification_watermark import Told
+from hocket.coordinator.core.run.notification_watermark import NotificationWatermark
 from hocket.coordinator.core.run.state import Run
 from hocket.coordinator.core.time.deadlines import Estimate
 from hocket.coordinator.storage.batch import Batch, batch_chars
@@ -71,7 +71,7 @@ class Pending:
     attempts: dict[tuple[str, str, int, str], tuple[str, RecordAttempt]] = field(
         default_factory=dict
     )
-    told: Told | None = None
+    told: NotificationWatermark | None = None
     outlooks: dict[tuple[str, str, str], Estimate] = field(default_factory=dict)
     after: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
     """With the run that it is about, where it is only to be done if that run is written as it is."""

@@ -14,7 +14,7 @@ from hocket.coordinator.core.rows.records import (
     Row,
 )
 from hocket.coordinator.core.rows.remains import StoredRun, readable, steps_of
-from hocket.coordinator.core.run.notification_watermark import NOTHING, Told
+from hocket.coordinator.core.run.notification_watermark import NOTHING, NotificationWatermark
 from hocket.coordinator.core.run.state import Run
 from hocket.coordinator.core.time.deadlines import Estimate
 from hocket.coordinator.core.time.forecasts import KeptEstimate
@@ -44,7 +44,7 @@ class Offset:
     epoch: int
     applied_seq: int
     applied_msg_id: str
-    told: Told = NOTHING
+    told: NotificationWatermark = NOTHING
 
 
 class Store:
@@ -57,7 +57,7 @@ class Store:
         """Take a partition: from now on every commit with an older epoch is refused."""
         row = await self._pool.fetchrow(_OWN, partition, owner)
         mark = (row["acked_ms"], row["acked_at_ms"]) if row["marked"] else ()
-        told = Told(row["told_ms"], *mark)
+        told = NotificationWatermark(row["told_ms"], *mark)
         return Offset(row["epoch"], row["applied_seq"], row["applied_msg_id"], told)
 
     async def commit(self, batch: Batch, max_chars: int = MAX_STATEMENT_CHARS) -> None:
@@ -192,7 +192,7 @@ def _statement(fences: list[Row], batch: Batch) -> tuple[str, list[tuple[Any, ..
     return _COMMIT_WITH_OUTLOOKS, arguments + _columns(batch.outlooks, len(OUTLOOK_COLUMNS))
 
 
-def _told_row(told: Told | None) -> tuple[float | None, ...]:
+def _told_row(told: NotificationWatermark | None) -> tuple[float | None, ...]:
     return (None,) * 3 if told is None else (told.told_ms, told.acked_ms, told.acked_at_ms)
 
 

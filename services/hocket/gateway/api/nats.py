@@ -29,7 +29,7 @@ from hocket.gateway.core.errors import (
     ReplyUnsendable,
 )
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.protocol import Frame
+from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.process.log_limits import Reporting
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities
@@ -101,7 +101,7 @@ class NatsDoor:
         except (NatsError, TimeoutError) as error:
             log.warning("drain_incomplete", subject=subscription.subject, reason=repr(error))
 
-    def _on_call(self, message: Frame) -> None:
+    def _on_call(self, message: RawMessage) -> None:
         try:
             request = _checked(message.data)
             self._check_attribution(request)
@@ -133,14 +133,14 @@ class NatsDoor:
         ):
             raise CallNotAttributable(run_id=who.run_id, field="capability")
 
-    async def _begin_if_lost(self, message: Frame, request: CallRequest) -> None:
+    async def _begin_if_lost(self, message: RawMessage, request: CallRequest) -> None:
         """Make a call that was asked for before, unless another gateway holds it."""
         if await self._peers.hold(request.attribution.tenant, request.call_id, message.reply):
             log.info("call_held_elsewhere", call_id=request.call_id)
         else:
             self._begin(message, request)
 
-    def _begin(self, message: Frame, request: CallRequest) -> None:
+    def _begin(self, message: RawMessage, request: CallRequest) -> None:
         tell = partial(self._tell, message.reply)
         try:
             self._ongoing.begin(request, message.headers, self._chunks(request), tell)
@@ -189,13 +189,13 @@ class NatsDoor:
         )
         return bare.model_dump_json().encode()
 
-    def _refuse(self, message: Frame, call_id: str, model: str, error: HocketError) -> None:
+    def _refuse(self, message: RawMessage, call_id: str, model: str, error: HocketError) -> None:
         self._ongoing.refused(error.code)
         log.info("call_refused", call_id=call_id, model=model, code=error.code)
         reply = CallReply(call_id=call_id, model=model, error=error.info())
         self._answer(message, reply.model_dump_json().encode())
 
-    def _answer(self, message: Msg | Frame, reply: bytes) -> None:
+    def _answer(self, message: Msg | RawMessage, reply: bytes) -> None:
         if message.reply:
             self._bus.answer(message.reply, reply)
 

@@ -17,10 +17,10 @@ import structlog
 from hocket.gateway.accounting.spending import NOT_SPENT, Spending
 from hocket.gateway.backends.protocol import Backend, BackendError
 from hocket.gateway.calls import upstream
-from hocket.gateway.calls.call import Books, Call, Made
+from hocket.gateway.calls.call import AttemptResult, Call, UsageRecorder
 from hocket.gateway.calls.cancellation import Cancellation
-from hocket.gateway.calls.hedged_request import Contest, Lane
-from hocket.gateway.capacity.scheduler import Floor, Place, Wish
+from hocket.gateway.calls.hedged_request import Contest, UpstreamRequest
+from hocket.gateway.capacity.scheduler import Floor, PlacementRequest, Slot
 from hocket.gateway.config.routes import Routes
 from hocket.gateway.core.budgets.budget import Reservation
 from hocket.gateway.core.calls import request_content
@@ -56,7 +56,7 @@ class Attempts:
         routes: Callable[[], Routes],
         floor: Floor,
         spending: Spending,
-        books: Books,
+        books: UsageRecorder,
         *,
         now_ms: Callable[[], float],
         gateway: str,
@@ -73,7 +73,7 @@ class Attempts:
         self._behind: dict[asyncio.Task[None], Cancellation] = {}
         """Requests that lost against another and are read on, with what they are booked by."""
 
-    async def make(self, call: Call, model: ModelSpec) -> Made | None:
+    async def make(self, call: Call, model: ModelSpec) -> AttemptResult | None:
         """Make an attempt within the budgets of the call; None where every replica was tried."""
         kind = call.kind
         prices = (spec.prices for spec in model.backends)
@@ -83,7 +83,9 @@ class Attempts:
             place = await self._floor.place(self._wish(call, kind), call.cancellation)
             if place is None:
                 return None
-            first = Lane(call.tail, call.turn, call.cancellation, call.relay, call.because, place)
+            first = UpstreamRequest(
+                call.tail, call.turn, call.cancellation, call.relay, call.because, place
+            )
             await self._prepare(call, first, place)
             await self._announce(call, first, place, reservation)
             lane, other, behind = await self._answered(call, model, kind, first)
@@ -115,9 +117,9 @@ class Attempts:
         move_on = isinstance(lane.error, BackendError) and lane.error.may_move_on
         move_on = move_on and not call.began and not call.cancellation.asked
         reply = call_reply(call.request, records[0], lane.completion, lane.error)
-        return Made(reply, move_on, accepted, records[0].latency_ms)
+        return AttemptResult(reply, move_on, accepted, records[0].latency_ms)
 
-    async def _prepare(self, call: Call, lane: Lane, place: Place) -> None:
+    async def _prepare(self, call: Call, lane: UpstreamRequest, place: Slot) -> None:
         """Let the hooks for a replica see the call; raise HookFailed where one does not let it go."""
         routes = self._routes()
         if not routes.hooks:
@@ -138,7 +140,7 @@ class Attempts:
             raise
 
     async def _announce(
-        self, call: Call, lane: Lane, place: Place, reservation: Reservation | None
+        self, call: Call, lane: UpstreamRequest, place: Slot, reservation: Reservation | None
     ) -> None:
         """Say that a backend is about to be asked, where it charges for it although we are killed."""
         if place.spec.kind == "function":
@@ -150,7 +152,7 @@ class Attempts:
             place.give_back(unused=True)
             raise
 
-    async def _stored(self, call: Call, *lanes: Lane | None) -> None:
+    async def _stored(self, call: Call, *lanes: UpstreamRequest | None) -> None:
         """Wait until the announcements of lanes are stored; one that another gateway had made before us
         is made again, under an id of our own."""
         for lane in lanes:
@@ -161,7 +163,9 @@ class Attempts:
                 lane.turn = call.turn
                 lane.announced = await self._books.open(self._opened(call, lane, lane.place, 0.0))
 
-    def _opened(self, call: Call, lane: Lane, place: Place, expected_usd: float) -> CallOpened:
+    def _opened(
+        self, call: Call, lane: UpstreamRequest, place: Slot, expected_usd: float
+    ) -> CallOpened:
         return CallOpened(
             call_id=call.request.call_id + lane.suffix,
             attribution=call.request.attribution,
@@ -177,8 +181,8 @@ class Attempts:
     # ---- one request, or two ------------------------------------------------------------------
 
     async def _answered(
-        self, call: Call, model: ModelSpec, kind: Kind, first: Lane
-    ) -> tuple[Lane, Lane | None, "asyncio.Task[None] | None"]:
+        self, call: Call, model: ModelSpec, kind: Kind, first: UpstreamRequest
+    ) -> tuple[UpstreamRequest, UpstreamRequest | None, "asyncio.Task[None] | None"]:
         """Return the lane whose answer counts, the other one where there was one, and its request
         where that goes on."""
         assert first.place is not None
@@ -191,17 +195,17 @@ class Attempts:
             return first, None, None
 
     async def _hedged(
-        self, call: Call, model: ModelSpec, kind: Kind, first: Lane, delay_ms: float
-    ) -> tuple[Lane, Lane | None, "asyncio.Task[None] | None"]:
+        self, call: Call, model: ModelSpec, kind: Kind, first: UpstreamRequest, delay_ms: float
+    ) -> tuple[UpstreamRequest, UpstreamRequest | None, "asyncio.Task[None] | None"]:
         first.cancellation = Cancellation()
         because = f"hedge: no answer of {call.model} within {delay_ms:.0f} ms"
-        second = Lane(first.tail + ":h", first.turn, because=because)
+        second = UpstreamRequest(first.tail + ":h", first.turn, because=because)
         contest = Contest(first, second, call.cancellation, call.relay)
 
-        async def ask(lane: Lane) -> None:
+        async def ask(lane: UpstreamRequest) -> None:
             await self._ask(call, lane)
 
-        async def join(lane: Lane) -> None:
+        async def join(lane: UpstreamRequest) -> None:
             await self._join(call, model, kind, lane)
 
         racing = asyncio.ensure_future(contest.run(ask, join, delay_ms))
@@ -218,7 +222,7 @@ class Attempts:
     def _book_behind(
         self,
         call: Call,
-        lane: Lane,
+        lane: UpstreamRequest,
         asked: "asyncio.Task[None]",
         reservation: Reservation | None,
     ) -> None:
@@ -253,7 +257,7 @@ class Attempts:
             await asyncio.wait(set(self._behind), timeout=timeout_ms / 1000)
 
     def _hedge_after_ms(
-        self, call: Call, model: ModelSpec, kind: Kind, first: Lane
+        self, call: Call, model: ModelSpec, kind: Kind, first: UpstreamRequest
     ) -> float | None:
         rule = model.hedge
         assert first.place is not None
@@ -265,7 +269,7 @@ class Attempts:
         tokens.earn()
         return rule.delay_ms(self._floor.durations, kind) if rule.suits(call.request) else None
 
-    async def _join(self, call: Call, model: ModelSpec, kind: Kind, lane: Lane) -> None:
+    async def _join(self, call: Call, model: ModelSpec, kind: Kind, lane: UpstreamRequest) -> None:
         """Ask another replica of the model too, if one has a free place and there is money for it."""
         if not self._hedge_tokens[call.model].take():
             return
@@ -290,7 +294,7 @@ class Attempts:
         finally:
             self._spending.settle(reservation, cost_usd)
 
-    async def _ask(self, call: Call, lane: Lane) -> None:
+    async def _ask(self, call: Call, lane: UpstreamRequest) -> None:
         """Ask the replica of a lane once, and note what came of it."""
         place = lane.place
         assert place is not None
@@ -319,7 +323,7 @@ class Attempts:
             place.give_back(lane.error)
 
     async def _ask_prepared(
-        self, backend: Backend, lane: Lane, call: Prepared, timeout_ms: float
+        self, backend: Backend, lane: UpstreamRequest, call: Prepared, timeout_ms: float
     ) -> None:
         """Ask for a call as hooks left it, and let them see the answer."""
         listening = Listening(call, self._metrics)
@@ -338,9 +342,9 @@ class Attempts:
         if error.error_class is ErrorClass.RATE_LIMITED and retry_at_ms is not None:
             self._floor.rest(key, retry_at_ms)
 
-    def _wish(self, call: Call, kind: Kind) -> Wish:
+    def _wish(self, call: Call, kind: Kind) -> PlacementRequest:
         request, requires = call.request, call.request.requires
-        return Wish(
+        return PlacementRequest(
             CallFacts(
                 kind[0],
                 fast=self._floor.is_fast(kind, request_content.embeds(request)),
@@ -362,7 +366,7 @@ class Attempts:
 
     # ---- what is left of it -------------------------------------------------------------------
 
-    def _learn(self, call: Call, kind: Kind, lane: Lane, cost_usd: Decimal) -> None:
+    def _learn(self, call: Call, kind: Kind, lane: UpstreamRequest, cost_usd: Decimal) -> None:
         """Take in what an answer tells of its replica, and of what such calls cost."""
         if lane.place is None:
             return
@@ -372,7 +376,7 @@ class Attempts:
         if cost_usd and (lane.error is None or read_on):
             self._spending.learn(call.request, kind, lane.place.spec.prices, cost_usd)
 
-    def _record(self, call: Call, lane: Lane, usage: UsageKind) -> UsageRecord:
+    def _record(self, call: Call, lane: UpstreamRequest, usage: UsageKind) -> UsageRecord:
         place = lane.place
         assert place is not None
         return usage_record(
@@ -398,7 +402,7 @@ class Attempts:
             await asyncio.gather(*map(self._books.book, records))
 
 
-def _log(lane: Lane | None, record: UsageRecord) -> None:
+def _log(lane: UpstreamRequest | None, record: UsageRecord) -> None:
     """Log an attempt; one that went well at the level `debug` only, for its record says all of it."""
     level = logging.DEBUG if record.status == "ok" else logging.INFO
     if lane is None or lane.place is None or not log.is_enabled_for(level):

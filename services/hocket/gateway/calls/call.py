@@ -21,7 +21,7 @@ from hocket.schemas.messages import (
 )
 
 
-class Books(Protocol):
+class UsageRecorder(Protocol):
     """Where calls are booked."""
 
     async def open(self, opened: CallOpened) -> Announced:
@@ -85,7 +85,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class AttemptResult:
     """What came of an attempt: whether another replica may be asked, and whether the answer, if there
     is one, was accepted."""
 

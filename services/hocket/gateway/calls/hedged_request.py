@@ -14,7 +14,7 @@ from typing import Protocol
 from hocket.gateway.backends.protocol import Chunk, Chunks
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.calls.relay import Relay
-from hocket.gateway.capacity.scheduler import Place
+from hocket.gateway.capacity.scheduler import Slot
 from hocket.gateway.hooks.chain import Prepared
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import Completion
@@ -31,7 +31,7 @@ class Announced(Protocol):
 
 
 @dataclass(eq=False, slots=True)
-class Lane:
+class UpstreamRequest:
     """One request at one replica, and what came of it. Without a `place` it was never made. `turn` is
     how many gateways had begun the call before, `tail` tells its requests by one gateway apart."""
 
@@ -40,7 +40,7 @@ class Lane:
     cancellation: Cancellation = field(default_factory=Cancellation)
     relay: Relay | None = None
     because: str = ""
-    place: Place | None = None
+    place: Slot | None = None
     prepared: Prepared | None = None
     """The call as hooks leave it, where it goes through any."""
     announced: Announced | None = None
@@ -67,7 +67,7 @@ class Lane:
         return self.cancellation.reason == LOST
 
 
-Ask = Callable[[Lane], Awaitable[None]]
+Ask = Callable[[UpstreamRequest], Awaitable[None]]
 """Makes a request and fills its lane; raises no HocketError."""
 
 
@@ -76,19 +76,25 @@ class Contest:
     that lost and goes on until its backend has said what it used, if there is one."""
 
     def __init__(
-        self, first: Lane, second: Lane, stopped: Cancellation, taker: Chunks | None
+        self,
+        first: UpstreamRequest,
+        second: UpstreamRequest,
+        stopped: Cancellation,
+        taker: Chunks | None,
     ) -> None:
         self._lanes = (first, second)
         self._stopped = stopped
         self._taker = taker
-        self._speaker: Lane | None = None
+        self._speaker: UpstreamRequest | None = None
         self._spoken = asyncio.Event()
         self.behind: asyncio.Task[None] | None = None
         if taker is not None:
             for lane in self._lanes:
                 lane.relay = Relay(self._heard(lane), lane.cancellation)
 
-    async def run(self, ask: Ask, join: Ask, delay_ms: float) -> tuple[Lane, Lane | None]:
+    async def run(
+        self, ask: Ask, join: Ask, delay_ms: float
+    ) -> tuple[UpstreamRequest, UpstreamRequest | None]:
         """Ask the first lane, after `delay_ms` the second one too; return the one that counts, and the
         other one if it was made."""
         first, second = self._lanes
@@ -121,7 +127,7 @@ class Contest:
         finally:
             spoken.cancel()
 
-    def _done(self, asking: list["asyncio.Task[None]"]) -> list[Lane]:
+    def _done(self, asking: list["asyncio.Task[None]"]) -> list[UpstreamRequest]:
         return [lane for lane, task in zip(self._lanes, asking, strict=False) if task.done()]
 
     def _stop_loser(self, asking: list["asyncio.Task[None]"]) -> None:
@@ -140,7 +146,7 @@ class Contest:
                 self.behind = task
         return [task for task in asking if task is not self.behind]
 
-    def _result(self) -> tuple[Lane, Lane | None]:
+    def _result(self) -> tuple[UpstreamRequest, UpstreamRequest | None]:
         first, second = self._lanes
         if second.place is None:
             return first, None
@@ -148,7 +154,7 @@ class Contest:
             return second, first
         return first, second
 
-    def _heard(self, lane: Lane) -> Chunks:
+    def _heard(self, lane: UpstreamRequest) -> Chunks:
         async def take(chunk: Chunk) -> None:
             assert self._taker is not None
             if self._speaker is None and (chunk.text or chunk.openai is not None):

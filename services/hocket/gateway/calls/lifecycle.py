@@ -16,7 +16,7 @@ from typing import Any
 from hocket.gateway.accounting.spending import Spending
 from hocket.gateway.backends.protocol import Chunks
 from hocket.gateway.calls.attempt import Attempts
-from hocket.gateway.calls.call import Books, Call, Made
+from hocket.gateway.calls.call import AttemptResult, Call, UsageRecorder
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.calls.relay import Relay
 from hocket.gateway.capacity.scheduler import Floor
@@ -32,7 +32,7 @@ from hocket.gateway.metrics import GatewayMetrics
 from hocket.schemas.errors import ErrorInfo, HocketError
 from hocket.schemas.messages import CallReply, CallRequest
 
-__all__ = ["Books", "Calls"]
+__all__ = ["Calls", "UsageRecorder"]
 
 _FINAL = (CallStopped, BudgetExceeded, ModelUnpriced, DeadlinePassed)
 """What a better model cannot help against."""
@@ -46,7 +46,7 @@ class Calls:
         routes: Routes,
         *,
         now_ms: Callable[[], float],
-        books: Books,
+        books: UsageRecorder,
         gateway: str = "",
         metrics: GatewayMetrics | None = None,
     ) -> None:
@@ -135,7 +135,7 @@ class Calls:
 
     async def _of_stage(
         self, call: Call, model: ModelSpec, last: bool
-    ) -> tuple[Made | None, str | None]:
+    ) -> tuple[AttemptResult | None, str | None]:
         """Return what a model made of a call, None where it could not try, and the code of its error.
         Raises where no better model could help."""
         try:
@@ -146,9 +146,9 @@ class Calls:
             return None, error.code
         return made, made.reply.error.code if made.reply.error is not None else None
 
-    async def _with_retries(self, call: Call, model: ModelSpec) -> Made:
+    async def _with_retries(self, call: Call, model: ModelSpec) -> AttemptResult:
         """Make attempts until one is final. Raises where none could be made."""
-        made: Made | None = None
+        made: AttemptResult | None = None
         if call.fields:
             check_passed(call.model, call.fields, model.backends)
         if model.choose == "locality":
@@ -182,7 +182,7 @@ class Calls:
         await call.cancellation.guard(asyncio.ensure_future(asyncio.sleep(wait_ms / 1000)))
         call.tried.clear()
 
-    def _count(self, call: Call, stage: str, made: Made | None, error: str | None) -> None:
+    def _count(self, call: Call, stage: str, made: AttemptResult | None, error: str | None) -> None:
         if self._metrics is not None:
             accepted = made is not None and made.accepted
             result = "failed" if error else "accepted" if accepted else "rejected"
@@ -220,7 +220,7 @@ class Calls:
         return left
 
 
-def _because(call: Call, before: Made | None) -> str:
+def _because(call: Call, before: AttemptResult | None) -> str:
     """Return why an attempt is made at all."""
     if before is None or before.reply.error is None:
         return call.stage

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from hocket.gateway.backends.protocol import Backend, BackendError, BackendTimedOut, Chunks
 from hocket.gateway.calls.cancellation import Cancellation
-from hocket.gateway.calls.hedged_request import Lane
+from hocket.gateway.calls.hedged_request import UpstreamRequest
 from hocket.gateway.core.calls import unmetered
 from hocket.gateway.core.config.table import BackendSpec
 from hocket.schemas.errors import HocketError
@@ -24,7 +24,11 @@ OUT_OF_TIME = "its deadline passed"
 
 
 async def asked(
-    backend: Backend, request: CallRequest, lane: Lane, timeout_ms: float, chunks: Chunks | None
+    backend: Backend,
+    request: CallRequest,
+    lane: UpstreamRequest,
+    timeout_ms: float,
+    chunks: Chunks | None,
 ) -> tuple[Completion, HocketError | None]:
     """Return what the backend made, or what it used together with its error. What is not metered is
     marked as estimated, and still to be estimated."""
@@ -53,7 +57,7 @@ async def asked(
     return completion, None
 
 
-def used(request: CallRequest, lane: Lane) -> Completion:
+def used(request: CallRequest, lane: UpstreamRequest) -> Completion:
     """Return what a lane's request used, estimated where its backend did not say."""
     assert lane.place is not None
     spec = lane.place.spec
@@ -83,7 +87,7 @@ def timed_out_at_deadline(stop: Cancellation, spec: BackendSpec, left_ms: float)
         timer.cancel()
 
 
-def _cut(lane: Lane) -> bool:
+def _cut(lane: UpstreamRequest) -> bool:
     """Return whether the request was given up before its backend was done."""
     given_up = not isinstance(lane.error, BackendError | None)
     return lane.cancellation.asked or given_up or isinstance(lane.error, BackendTimedOut)

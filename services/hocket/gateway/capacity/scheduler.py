@@ -36,7 +36,7 @@ from hocket.gateway.core.errors import (
 from hocket.gateway.core.routing.breaker import BreakerState, Outcome
 from hocket.gateway.core.routing.history import Durations, Kind
 from hocket.gateway.core.routing.locality import Prompt, ReplicaCache
-from hocket.gateway.core.routing.queue import Room, Row, Ticket
+from hocket.gateway.core.routing.queue import QueueClass, Ticket, WaitQueue
 from hocket.gateway.core.routing.routing import (
     CallFacts,
     Decision,
@@ -69,7 +69,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PlacementRequest:
     """A call that wants a place: what routing knows of it, and how urgent it is."""
 
     facts: CallFacts
@@ -92,11 +92,17 @@ class Usage(Protocol):
         ...
 
 
-class Place:
+class Slot:
     """A place at a replica, held until it is given back."""
 
     def __init__(
-        self, floor: "Floor", wish: Wish, decision: Decision, *, began_ms: float, queue_ms: float
+        self,
+        floor: "Floor",
+        wish: PlacementRequest,
+        decision: Decision,
+        *,
+        began_ms: float,
+        queue_ms: float,
     ) -> None:
         assert decision.chosen is not None
         self.spec: BackendSpec = decision.chosen
@@ -120,9 +126,9 @@ class Place:
 
 @dataclass(eq=False, slots=True)
 class _Waiter:
-    wish: Wish
+    wish: PlacementRequest
     ticket: Ticket
-    place: "asyncio.Future[Place]"
+    place: "asyncio.Future[Slot]"
 
 
 class Floor:
@@ -147,7 +153,7 @@ class Floor:
         self._resting_until_ms: dict[str, float] = {}
         self._breakers: dict[str, ReplicaBreaker] = {}
         self._caches: dict[str, ReplicaCache] = {}
-        self._room = Room()
+        self._room = WaitQueue()
         self._waiters: dict[int, _Waiter] = {}
         self._arrivals = itertools.count()
         self._look_again: asyncio.TimerHandle | None = None
@@ -235,7 +241,7 @@ class Floor:
         }
         self._offer_all()
 
-    def metered(self, place: Place, completion: Completion) -> None:
+    def metered(self, place: Slot, completion: Completion) -> None:
         """Take in what a replica says it had of a prompt."""
         cache = self._caches.get(place.spec.key)
         if cache is not None:
@@ -245,7 +251,7 @@ class Floor:
         """Ask a replica for nothing until then."""
         self._resting_until_ms[key] = until_ms
 
-    async def place(self, wish: Wish, cancellation: Cancellation) -> Place | None:
+    async def place(self, wish: PlacementRequest, cancellation: Cancellation) -> Slot | None:
         """Return a place for a call; None where every replica that suits was tried already.
 
         Raises DeadlinePassed, CallStopped, ModelUnknown, NoBackendSuits, BackendsUnavailable where every
@@ -264,7 +270,7 @@ class Floor:
             return None
         return await self._wait(self._entered(wish, decision, now_ms), cancellation)
 
-    def place_now(self, wish: Wish, among: Set[str]) -> Place | None:
+    def place_now(self, wish: PlacementRequest, among: Set[str]) -> Slot | None:
         """Return a place at one of some replicas, None where none of them has one to give at once."""
         now_ms = self._now_ms()
         decision = self._choose(wish, now_ms)
@@ -299,7 +305,7 @@ class Floor:
             if begins and self._room.waiting(pool):
                 self._expect(now_ms + KEPT_FOR_MS)
 
-    def _choose(self, wish: Wish, now_ms: float) -> Decision:
+    def _choose(self, wish: PlacementRequest, now_ms: float) -> Decision:
         view = View(
             now_ms,
             self._in_flight,
@@ -318,8 +324,10 @@ class Floor:
             self.missed(missed)
         return decision
 
-    def _taken(self, wish: Wish, decision: Decision, now_ms: float, queue_ms: float) -> Place:
-        place = Place(self, wish, decision, began_ms=now_ms, queue_ms=queue_ms)
+    def _taken(
+        self, wish: PlacementRequest, decision: Decision, now_ms: float, queue_ms: float
+    ) -> Slot:
+        place = Slot(self, wish, decision, began_ms=now_ms, queue_ms=queue_ms)
         key = place.spec.key
         self._in_flight[key] += 1
         self._of_tenants[key][wish.facts.tenant] += 1
@@ -338,7 +346,7 @@ class Floor:
             place.timer = loop.call_later(slow_ms / 1000, self._takes_long, place)
         return place
 
-    def _given_back(self, place: Place, error: HocketError | None, unused: bool) -> None:
+    def _given_back(self, place: Slot, error: HocketError | None, unused: bool) -> None:
         spec, now_ms = place.spec, self._now_ms()
         if place.timer is not None:
             place.timer.cancel()
@@ -377,7 +385,7 @@ class Floor:
         if spec.key in self.owed or spec.pool in self.owed:
             self.pressed()
 
-    def _takes_long(self, place: Place) -> None:
+    def _takes_long(self, place: Slot) -> None:
         """Tell the breaker that a call is slow although it has not ended."""
         key, tenant = place.spec.key, place.wish.facts.tenant
         place.overdue = True
@@ -406,7 +414,7 @@ class Floor:
         else:
             log.info("breaker_closed", **said)
 
-    def _entered(self, wish: Wish, decision: Decision, now_ms: float) -> _Waiter:
+    def _entered(self, wish: PlacementRequest, decision: Decision, now_ms: float) -> _Waiter:
         """Put a call in line, if need be in somebody's stead; raise where it may not wait."""
         vain = self._in_vain(wish, decision)
         if vain is not None:
@@ -434,7 +442,7 @@ class Floor:
         self._expect_no_keeping(ticket.pools, now_ms)
         return waiter
 
-    def _in_vain(self, wish: Wish, decision: Decision) -> HocketError | None:
+    def _in_vain(self, wish: PlacementRequest, decision: Decision) -> HocketError | None:
         """Return why a call that nobody can take now need not wait, or None."""
         model, reason = wish.facts.model, decision.reason
         if decision.hopeless:
@@ -467,10 +475,10 @@ class Floor:
     def _full(self, pool: str) -> bool:
         return self._room.waiting(pool) >= self._table.pools[pool].max_waiting
 
-    async def _wait(self, waiter: _Waiter, cancellation: Cancellation) -> Place:
+    async def _wait(self, waiter: _Waiter, cancellation: Cancellation) -> Slot:
         left_ms = waiter.wish.deadline_at_ms - waiter.ticket.entered_at_ms
         timer = asyncio.get_running_loop().call_later(left_ms / 1000, self._late, waiter)
-        place: Place | None = None
+        place: Slot | None = None
         try:
             place = await cancellation.guard(waiter.place)
             cancellation.check()
@@ -519,10 +527,10 @@ class Floor:
         if pool not in self._table.pools:
             return self._room.line(pool, MAX_LOOKED_AT)
         if self._pool_slow.get(pool, 0) >= self._slow_limit(pool) > 0:
-            return self._room.line(pool, MAX_LOOKED_AT, (Row.FAST,))
+            return self._room.line(pool, MAX_LOOKED_AT, (QueueClass.FAST,))
         keeps = self._kept_until_ms.get(pool, -inf) > now_ms
         if keeps and (kept or self._leaves_few(pool)):
-            line = self._room.line(pool, MAX_LOOKED_AT, (Row.FAST, Row.INTERACTIVE))
+            line = self._room.line(pool, MAX_LOOKED_AT, (QueueClass.FAST, QueueClass.INTERACTIVE))
             return sorted([*line, *self._room.due(pool, now_ms, MAX_LOOKED_AT)])[:MAX_LOOKED_AT]
         return self._room.line(pool, MAX_LOOKED_AT)
 
@@ -604,7 +612,7 @@ class Floor:
         self._offer_all()
         self._expect_no_keeping(self._room.pools(), self._now_ms())
 
-    def _busy(self, wish: Wish, reason: str, retry_at_ms: float | None) -> BackendsBusy:
+    def _busy(self, wish: PlacementRequest, reason: str, retry_at_ms: float | None) -> BackendsBusy:
         return BackendsBusy(
             model=wish.facts.model,
             reason=reason,

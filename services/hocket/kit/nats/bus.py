@@ -33,7 +33,7 @@ from nats.errors import NoRespondersError, SlowConsumerError
 from nats.js import JetStreamContext
 from pydantic_core import from_json
 
-from hocket.kit.nats.protocol import Frame, Take, Wire, headers_of, text_of
+from hocket.kit.nats.protocol import RawMessage, Take, Wire, headers_of, text_of
 from hocket.schemas.errors import ErrorClass, HocketError, PayloadTooLarge
 
 ACK_TIMEOUT_S = 5.0
@@ -539,7 +539,7 @@ class Bus:
         ready = writer is not None and not writer.is_closing()
         return writer if ready and not writer.transport.get_write_buffer_size() else None
 
-    def _acknowledged(self, frame: Frame) -> None:
+    def _acknowledged(self, frame: RawMessage) -> None:
         token, data = frame.subject.rsplit(".", 1)[1], frame.data
         post = self._posts.get(token)
         if post is None:

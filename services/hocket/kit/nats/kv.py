@@ -24,7 +24,7 @@ import structlog
 from nats.aio.subscription import Subscription
 
 from hocket.kit.nats.bus import Bus, BusUnavailable, PublishRefused
-from hocket.kit.nats.protocol import Frame
+from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.nats.streams import StreamRefused
 from hocket.schemas.capabilities import SEAL, Capabilities
 from hocket.schemas.errors import ErrorClass, HocketError
@@ -259,7 +259,7 @@ class Bucket:
         self._heard_at_s = loop.time()
         inbox = self._bus.nc.new_inbox()
 
-        def received(message: Frame) -> None:
+        def received(message: RawMessage) -> None:
             if generation == self._generation:
                 self._received(message)
 
@@ -325,7 +325,7 @@ class Bucket:
         if error and error.get("err_code") != _EXISTS:
             raise StreamRefused(stream=self._stream, reason=error.get("description", ""))
 
-    def _received(self, message: Frame) -> None:
+    def _received(self, message: RawMessage) -> None:
         self._heard_at_s = asyncio.get_running_loop().time()
         if not message.reply.startswith("$JS.ACK."):
             self._control(message)
@@ -348,7 +348,7 @@ class Bucket:
                 self._current()
 
     def _keep(
-        self, entries: dict[str, Entry], message: Frame, revision: int, written_at_s: float
+        self, entries: dict[str, Entry], message: RawMessage, revision: int, written_at_s: float
     ) -> None:
         key = message.subject.removeprefix(self._prefix)
         headers = message.headers or {}
@@ -422,7 +422,7 @@ class Bucket:
         self.current_since_s = now_s
         self.changed.set()
 
-    def _control(self, message: Frame) -> None:
+    def _control(self, message: RawMessage) -> None:
         """Answer the server's flow control; a heartbeat says that nothing was missed."""
         if message.reply:
             self._bus.tell(message.reply, b"")

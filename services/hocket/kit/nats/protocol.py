@@ -34,7 +34,7 @@ _SPACE = ord(" ")
 log = structlog.get_logger(__name__)
 
 
-class Frame:
+class RawMessage:
     """One message as it came. `head` are its headers' bytes (none: empty)."""
 
     __slots__ = ("data", "head", "reply", "subject")
@@ -52,7 +52,7 @@ class Frame:
         return headers_of(self.head) if self.head else None
 
 
-Take = Callable[[Frame], None]
+Take = Callable[[RawMessage], None]
 
 
 class Wire:
@@ -159,7 +159,7 @@ class Wire:
             reply = words[3] if len(words) == with_reply else b""
             head, data = chunk[body : body + headed], chunk[body + headed : body + size]
             try:
-                take(Frame(text_of(words[1]), text_of(reply), data, head))
+                take(RawMessage(text_of(words[1]), text_of(reply), data, head))
             except Exception:  # it would end the client's reading
                 self._unreadable(words[1], data)
         return at

@@ -16,8 +16,15 @@ from hocket.coordinator.core.run.ending import cancel_below
 from hocket.coordinator.core.run.feasibility import TooSlow, give_up_at_ms, is_watched
 from hocket.coordinator.core.run.retries import matches
 from hocket.coordinator.core.run.run_tree import check_map
-from hocket.coordinator.core.run.state import Link, Role, Step, StepState, Tally, new_step
-from hocket.coordinator.core.run.transition import Failing, Settled, Start, Unfolding
+from hocket.coordinator.core.run.state import (
+    ChildProgress,
+    ParentRelation,
+    Role,
+    Step,
+    StepState,
+    new_step,
+)
+from hocket.coordinator.core.run.transition import Failing, RunTransition, Settled, Start
 from hocket.coordinator.core.structures.frozen import replace
 from hocket.coordinator.core.time.deadlines import deadline_of, slack_of
 from hocket.coordinator.core.time.prompt_prefixes import foretell
@@ -53,7 +60,7 @@ class RaceLost(HocketError):
     code = "race_lost"
 
 
-def start(u: Unfolding, work: Start) -> None:
+def start(u: RunTransition, work: Start) -> None:
     """Begin a step at the outermost layer that its link leaves open."""
     role = first_role(work.plan, work.link)
     step = u.put(
@@ -91,7 +98,7 @@ def start(u: Unfolding, work: Start) -> None:
         u.todo.append(Failing(step.key, error.info()))
 
 
-def child_settled(u: Unfolding, work: Settled) -> None:
+def child_settled(u: RunTransition, work: Settled) -> None:
     """Move the container of an item, round, branch or fallback that ended."""
     child: Step = u.steps[work.key]
     parent: Step = u.steps[child.parent]
@@ -100,7 +107,7 @@ def child_settled(u: Unfolding, work: Settled) -> None:
     _CHILD_RULES[child.link](u, parent, child)
 
 
-def failing(u: Unfolding, work: Failing) -> None:
+def failing(u: RunTransition, work: Failing) -> None:
     """Fail a step, unless its node has a fallback for the error."""
     step: Step = u.steps[work.key]
     if step.state in (StepState.SUCCEEDED, StepState.CANCELLED, StepState.SKIPPED):
@@ -110,19 +117,19 @@ def failing(u: Unfolding, work: Failing) -> None:
     cancel_below(u, step.key, work.error.code)
     u.scopes.pop(step.key, None)
     u.tallies.pop(step.key, None)
-    owns_fallbacks = step.link not in (Link.ITEM, Link.ROUND)
+    owns_fallbacks = step.link not in (ParentRelation.ITEM, ParentRelation.ROUND)
     if owns_fallbacks and _open_fallback(u, step, work.error, after=0):
         return
     u.settle(step.key, StepState.FAILED, error=work.error)
 
 
-def open_fast(u: Unfolding, step: Step, plan: NodePlan, error: ErrorInfo) -> None:
+def open_fast(u: RunTransition, step: Step, plan: NodePlan, error: ErrorInfo) -> None:
     """Let the fast variant of a node serve in its place: a fallback like others, with the number 0."""
     assert plan.fast is not None, step.key
     _open_child(u, step, plan.fast, 0, error)
 
 
-def _open_fast_first(u: Unfolding, step: Step, work: Start) -> None:
+def _open_fast_first(u: RunTransition, step: Step, work: Start) -> None:
     """Let the fast variant serve from the start."""
     assert work.plan.fast is not None, step.key
     if work.plan.fast.input is None:
@@ -130,8 +137,8 @@ def _open_fast_first(u: Unfolding, step: Step, work: Start) -> None:
     open_fast(u, step, work.plan, TooSlow(node=work.plan.path).info())
 
 
-def _give_up_at_ms(u: Unfolding, work: Start) -> float | None:
-    if work.link is not Link.NODE or work.fast or not is_watched(u):
+def _give_up_at_ms(u: RunTransition, work: Start) -> float | None:
+    if work.link is not ParentRelation.NODE or work.fast or not is_watched(u):
         return None
     return give_up_at_ms(u, work.plan, u.expected(work.home, work.plan.path))
 
@@ -139,7 +146,7 @@ def _give_up_at_ms(u: Unfolding, work: Start) -> float | None:
 # ---- layers ---------------------------------------------------------------------------------
 
 
-def _with_deadline(u: Unfolding, step: Step) -> Step:
+def _with_deadline(u: RunTransition, step: Step) -> Step:
     """Give a container the deadline and slack that a leaf gets when it is dispatched."""
     expectation, deadline = u.expectation(step), u.run.deadline_at_ms
     return replace(
@@ -149,7 +156,7 @@ def _with_deadline(u: Unfolding, step: Step) -> Step:
     )
 
 
-def _open_base(u: Unfolding, step: Step, work: Start) -> None:
+def _open_base(u: RunTransition, step: Step, work: Start) -> None:
     plan = work.plan
     given = edited_input(u, step.key)
     step = replace(step, input=_input_of(u, step, work) if given is None else given)
@@ -162,13 +169,13 @@ def _open_base(u: Unfolding, step: Step, work: Start) -> None:
         open_scope(u, step.key)
     else:
         _timed(u, step, plan)
-        u.tallies[step.key] = Tally(started=len(plan.branches), running=len(plan.branches))
+        u.tallies[step.key] = ChildProgress(started=len(plan.branches), running=len(plan.branches))
         u.todo.extend(
             Start(
                 f"{step.key}~{name}",
                 branch,
                 step.home,
-                Link.BRANCH,
+                ParentRelation.BRANCH,
                 step.key,
                 input=step.input,
             )
@@ -176,10 +183,10 @@ def _open_base(u: Unfolding, step: Step, work: Start) -> None:
         )
 
 
-def _input_of(u: Unfolding, step: Step, work: Start) -> Any:
+def _input_of(u: RunTransition, step: Step, work: Start) -> Any:
     if work.plan.input is not None:
         return work.plan.input(u.names_at(step))
-    if work.link in (Link.BRANCH, Link.FALLBACK):
+    if work.link in (ParentRelation.BRANCH, ParentRelation.FALLBACK):
         return work.input
     names = u.names_at(step)
     nodes = names.pop("nodes")
@@ -190,7 +197,7 @@ def _input_of(u: Unfolding, step: Step, work: Start) -> Any:
     return names | {need: nodes[need]["output"] for need in work.plan.needs}
 
 
-def _timed(u: Unfolding, step: Step, plan: NodePlan) -> Step:
+def _timed(u: RunTransition, step: Step, plan: NodePlan) -> Step:
     """Keep a graph or race, with the time that it may take where its node says one."""
     timeout_ms = plan.node.timeout_ms
     if timeout_ms is not None:
@@ -201,7 +208,7 @@ def _timed(u: Unfolding, step: Step, plan: NodePlan) -> Step:
 # ---- map ------------------------------------------------------------------------------------
 
 
-def _open_map(u: Unfolding, step: Step, plan: NodePlan) -> None:
+def _open_map(u: RunTransition, step: Step, plan: NodePlan) -> None:
     spec = plan.node.map
     assert spec is not None
     assert plan.over is not None
@@ -233,17 +240,17 @@ def _open_map(u: Unfolding, step: Step, plan: NodePlan) -> None:
         return
     first = min(len(items), spec.concurrency)
     u.account.spend(ITEM_OPERATIONS * first)
-    u.tallies[step.key] = Tally(started=first, running=first)
+    u.tallies[step.key] = ChildProgress(started=first, running=first)
     for index in range(first):
         _start_item(u, step, plan, index)
 
 
-def _start_item(u: Unfolding, step: Step, plan: NodePlan, index: int) -> None:
+def _start_item(u: RunTransition, step: Step, plan: NodePlan, index: int) -> None:
     key = f"{step.key}[{index}]"
-    u.todo.append(Start(key, plan, step.home, Link.ITEM, step.key, index=index))
+    u.todo.append(Start(key, plan, step.home, ParentRelation.ITEM, step.key, index=index))
 
 
-def _item_settled(u: Unfolding, parent: Step, child: Step) -> None:
+def _item_settled(u: RunTransition, parent: Step, child: Step) -> None:
     plan = u.node_plan(parent)
     assert plan.node.map is not None
     if child.state is StepState.FAILED and plan.node.map.on_item_error == "fail":
@@ -266,13 +273,13 @@ def _item_settled(u: Unfolding, parent: Step, child: Step) -> None:
 # ---- loop -----------------------------------------------------------------------------------
 
 
-def _start_round(u: Unfolding, step: Step, plan: NodePlan, number: int) -> None:
-    u.tallies[step.key] = Tally(started=number, running=1)
+def _start_round(u: RunTransition, step: Step, plan: NodePlan, number: int) -> None:
+    u.tallies[step.key] = ChildProgress(started=number, running=1)
     key = f"{step.key}#{number}"
-    u.todo.append(Start(key, plan, step.home, Link.ROUND, step.key, index=number))
+    u.todo.append(Start(key, plan, step.home, ParentRelation.ROUND, step.key, index=number))
 
 
-def _round_settled(u: Unfolding, parent: Step, child: Step) -> None:
+def _round_settled(u: RunTransition, parent: Step, child: Step) -> None:
     plan = u.node_plan(parent)
     spec = plan.node.loop
     assert spec is not None
@@ -298,7 +305,7 @@ def _round_settled(u: Unfolding, parent: Step, child: Step) -> None:
 # ---- race -----------------------------------------------------------------------------------
 
 
-def _branch_settled(u: Unfolding, parent: Step, child: Step) -> None:
+def _branch_settled(u: RunTransition, parent: Step, child: Step) -> None:
     plan = u.node_plan(parent)
     node = plan.node
     assert isinstance(node, RaceNode)
@@ -311,7 +318,7 @@ def _branch_settled(u: Unfolding, parent: Step, child: Step) -> None:
         _pick_best(u, parent, plan)
 
 
-def _pick_best(u: Unfolding, parent: Step, plan: NodePlan) -> None:
+def _pick_best(u: RunTransition, parent: Step, plan: NodePlan) -> None:
     best: tuple[float, Step] | None = None
     for name in plan.branches:
         child: Step = u.steps[f"{parent.key}~{name}"]
@@ -325,14 +332,14 @@ def _pick_best(u: Unfolding, parent: Step, plan: NodePlan) -> None:
         _commit(u, parent, best[1])
 
 
-def _commit(u: Unfolding, parent: Step, winner: Step) -> None:
+def _commit(u: RunTransition, parent: Step, winner: Step) -> None:
     """Let a branch win: what runs below the others is cancelled, in this very decision."""
     u.steps[parent.key] = replace(parent, winner=winner.key)
     cancel_below(u, parent.key, "race_lost")
     u.settle(parent.key, StepState.SUCCEEDED, output=winner.output, degraded=winner.degraded)
 
 
-def _is_valid(u: Unfolding, parent: Step, plan: NodePlan, child: Step) -> bool:
+def _is_valid(u: RunTransition, parent: Step, plan: NodePlan, child: Step) -> bool:
     if plan.valid is None:
         return True
     try:
@@ -341,7 +348,7 @@ def _is_valid(u: Unfolding, parent: Step, plan: NodePlan, child: Step) -> bool:
         return False  # an output that the test cannot read is not valid
 
 
-def _score(u: Unfolding, parent: Step, plan: NodePlan, child: Step) -> float | None:
+def _score(u: RunTransition, parent: Step, plan: NodePlan, child: Step) -> float | None:
     if plan.score is None:
         return 0.0
     try:
@@ -353,7 +360,7 @@ def _score(u: Unfolding, parent: Step, plan: NodePlan, child: Step) -> float | N
 # ---- fallback -------------------------------------------------------------------------------
 
 
-def _open_fallback(u: Unfolding, step: Step, error: ErrorInfo, *, after: int) -> bool:
+def _open_fallback(u: RunTransition, step: Step, error: ErrorInfo, *, after: int) -> bool:
     """Open the next fallback that serves this error; tell whether there is one."""
     plan = u.node_plan(step)
     for number in range(after + 1, len(plan.fallbacks) + 1):
@@ -365,15 +372,17 @@ def _open_fallback(u: Unfolding, step: Step, error: ErrorInfo, *, after: int) ->
     return False
 
 
-def _open_child(u: Unfolding, step: Step, instead: NodePlan, number: int, error: ErrorInfo) -> None:
+def _open_child(
+    u: RunTransition, step: Step, instead: NodePlan, number: int, error: ErrorInfo
+) -> None:
     u.put(replace(step, state=StepState.OPEN, error=error, degraded=True, wake_at_ms=None))
-    u.tallies[step.key] = Tally(started=number, running=1)
+    u.tallies[step.key] = ChildProgress(started=number, running=1)
     u.todo.append(
         Start(
             f"{step.key}!{number}",
             instead,
             step.home,
-            Link.FALLBACK,
+            ParentRelation.FALLBACK,
             step.key,
             index=number,
             input=step.input,
@@ -381,7 +390,7 @@ def _open_child(u: Unfolding, step: Step, instead: NodePlan, number: int, error:
     )
 
 
-def _fallback_settled(u: Unfolding, parent: Step, child: Step) -> None:
+def _fallback_settled(u: RunTransition, parent: Step, child: Step) -> None:
     if child.state is StepState.SUCCEEDED:
         u.settle(parent.key, StepState.SUCCEEDED, output=child.output, degraded=True)
         return
@@ -391,8 +400,8 @@ def _fallback_settled(u: Unfolding, parent: Step, child: Step) -> None:
 
 
 _CHILD_RULES = {
-    Link.ITEM: _item_settled,
-    Link.ROUND: _round_settled,
-    Link.BRANCH: _branch_settled,
-    Link.FALLBACK: _fallback_settled,
+    ParentRelation.ITEM: _item_settled,
+    ParentRelation.ROUND: _round_settled,
+    ParentRelation.BRANCH: _branch_settled,
+    ParentRelation.FALLBACK: _fallback_settled,
 }

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
 from hocket.coordinator.core.run.state import Emitted, Role, Step
-from hocket.coordinator.core.run.transition import Unfolding
+from hocket.coordinator.core.run.transition import RunTransition
 from hocket.coordinator.core.structures.frozen import replace
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.pipeline.spec import PlanPolicy
@@ -32,7 +32,7 @@ class PlanBudgetExhausted(HocketError):
     error_class = ErrorClass.BUDGET
 
 
-def count_step(u: Unfolding, step: Step) -> None:
+def count_step(u: RunTransition, step: Step) -> None:
     """Count a step that begins; raise PlanExceeded where a planner above it may have no more."""
     if not step.home or step.role not in WORKING:
         return
@@ -46,7 +46,7 @@ def count_step(u: Unfolding, step: Step) -> None:
         raise exceeded
 
 
-def check_items(u: Unfolding, step: Step, count: int) -> None:
+def check_items(u: RunTransition, step: Step, count: int) -> None:
     """Raise PlanExceeded where an emitted map would have more items than a policy above it allows."""
     for home in homes(step, u.steps):
         policy: PlanPolicy = u.emitted[home].policy
@@ -60,7 +60,7 @@ def check_items(u: Unfolding, step: Step, count: int) -> None:
             raise _too_many_steps(home, policy)
 
 
-def check_budget(u: Unfolding, step: Step) -> None:
+def check_budget(u: RunTransition, step: Step) -> None:
     """Raise PlanBudgetExhausted where a planner above a step has no money left for it."""
     for home in homes(step, u.steps):
         emitted: Emitted = u.emitted[home]
@@ -71,7 +71,7 @@ def check_budget(u: Unfolding, step: Step) -> None:
             )
 
 
-def count_cost(u: Unfolding, step: Step, cost_usd: Decimal) -> None:
+def count_cost(u: RunTransition, step: Step, cost_usd: Decimal) -> None:
     """Add what an attempt of a step cost to what the planners above it spent."""
     for home in homes(step, u.steps):
         emitted: Emitted = u.emitted[home]

@@ -11,13 +11,13 @@ from hocket.coordinator.core.run.feasibility import (
     is_judged,
     is_too_late,
 )
-from hocket.coordinator.core.run.state import Link, RunStatus, Step, StepState
+from hocket.coordinator.core.run.state import ParentRelation, RunStatus, Step, StepState
 from hocket.coordinator.core.run.transition import (
     Activate,
     Failing,
+    RunTransition,
     Settled,
     Start,
-    Unfolding,
     child_key,
     new_scope,
     new_start,
@@ -27,14 +27,14 @@ from hocket.schemas.errors import ErrorInfo, HocketError
 from hocket.schemas.pipeline.plan import ScopePlan
 
 
-def open_scope(u: Unfolding, scope: str) -> None:
+def open_scope(u: RunTransition, scope: str) -> None:
     """Begin a scope: the nodes that need nothing start."""
     plan = u.scope_plan(scope)
     u.scopes[scope] = new_scope(plan)
     u.todo.extend(Activate(scope, name) for name in plan.roots)
 
 
-def activate(u: Unfolding, work: Activate) -> None:
+def activate(u: RunTransition, work: Activate) -> None:
     """Start a node whose needs are met, or skip it."""
     if work.scope not in u.scopes:
         return  # the scope ended while this waited its turn
@@ -42,19 +42,19 @@ def activate(u: Unfolding, work: Activate) -> None:
     key = child_key(work.scope, work.name)
     home = u.home_of(work.scope)
     if plan.needs and all(_skipped(u, work.scope, need) for need in plan.needs):
-        _skip(u, key, Start(key, plan, home, Link.NODE, work.scope))
+        _skip(u, key, Start(key, plan, home, ParentRelation.NODE, work.scope))
         return
     if plan.when is not None:
         try:
             wanted = bool(plan.when(u.names(work.scope)))
         except HocketError as error:
-            _placeholder(u, Start(key, plan, home, Link.NODE, work.scope))
+            _placeholder(u, Start(key, plan, home, ParentRelation.NODE, work.scope))
             u.todo.append(Failing(key, error.info()))
             return
         if not wanted:
-            _skip(u, key, Start(key, plan, home, Link.NODE, work.scope))
+            _skip(u, key, Start(key, plan, home, ParentRelation.NODE, work.scope))
             return
-    start = new_start(key, plan, home, Link.NODE, work.scope)
+    start = new_start(key, plan, home, ParentRelation.NODE, work.scope)
     if is_judged(u) and is_too_late(u, plan, u.expected(home, plan.path)):
         if u.plan.pipeline.on_infeasible == "fail":
             end_run(u, RunStatus.FAILED, error=DeadlineInfeasible(node=plan.path).info())
@@ -69,7 +69,7 @@ def activate(u: Unfolding, work: Activate) -> None:
     u.todo.append(start)
 
 
-def node_settled(u: Unfolding, work: Settled) -> None:
+def node_settled(u: RunTransition, work: Settled) -> None:
     """Count a finished node and set free what waited for it; a failed one fails its scope."""
     step: Step = u.steps[work.key]
     scope = u.scopes.get(step.parent)
@@ -95,7 +95,7 @@ def node_settled(u: Unfolding, work: Settled) -> None:
         _finish_scope(u, step.parent, plan)
 
 
-def fail_scope(u: Unfolding, scope: str, error: ErrorInfo) -> None:
+def fail_scope(u: RunTransition, scope: str, error: ErrorInfo) -> None:
     """Stop what runs in a scope and fail its owner: the step that opened it, or the run."""
     cancel_below(u, scope, error.code)
     u.scopes.pop(scope, None)
@@ -105,7 +105,7 @@ def fail_scope(u: Unfolding, scope: str, error: ErrorInfo) -> None:
         fail_run(u, error)
 
 
-def _finish_scope(u: Unfolding, scope: str, plan: ScopePlan) -> None:
+def _finish_scope(u: RunTransition, scope: str, plan: ScopePlan) -> None:
     try:
         if plan.output is not None:
             output = plan.output(u.names(scope))
@@ -124,7 +124,7 @@ def _finish_scope(u: Unfolding, scope: str, plan: ScopePlan) -> None:
         end_run(u, status, output=output)
 
 
-def _degrade(u: Unfolding, scope: str) -> None:
+def _degrade(u: RunTransition, scope: str) -> None:
     if scope:
         step: Step = u.steps[scope]
         if not step.degraded:
@@ -133,19 +133,19 @@ def _degrade(u: Unfolding, scope: str) -> None:
         u.change(degraded=True)
 
 
-def _skipped(u: Unfolding, scope: str, name: str) -> bool:
+def _skipped(u: RunTransition, scope: str, name: str) -> bool:
     """Tell whether a node was skipped because it is not wanted; what needs one that was left out for
     want of time runs without it."""
     step: Step = u.steps[child_key(scope, name)]
     return step.state is StepState.SKIPPED and step.error is None
 
 
-def _skip(u: Unfolding, key: str, start: Start) -> None:
+def _skip(u: RunTransition, key: str, start: Start) -> None:
     _placeholder(u, start)
     u.settle(key, StepState.SKIPPED)
 
 
-def _placeholder(u: Unfolding, start: Start) -> None:
+def _placeholder(u: RunTransition, start: Start) -> None:
     """Give a node that never starts a step, so that its end can be told like any other."""
     step = u.put(
         Step(

@@ -12,7 +12,7 @@ from typing import Any
 
 from hocket.coordinator.core.run.commands import FillCache, LookUpCache, ReleaseCache
 from hocket.coordinator.core.run.state import Step, StepState
-from hocket.coordinator.core.run.transition import Unfolding
+from hocket.coordinator.core.run.transition import RunTransition
 from hocket.coordinator.core.structures.frozen import replace
 from hocket.coordinator.core.time.deadlines import DEFAULT_TIMEOUT_MS, deadline_of, slack_of
 from hocket.coordinator.core.time.timestamps import nearest
@@ -25,7 +25,7 @@ LEAST_WAIT_MS = 100.0
 """How long an answer is waited for even by a step without slack."""
 
 
-def look_up(u: Unfolding, step: Step) -> None:
+def look_up(u: RunTransition, step: Step) -> None:
     """Ask the cache for the output of a step that is about to begin."""
     expectation, deadline = u.expectation(step), u.run.deadline_at_ms
     step = replace(
@@ -38,7 +38,7 @@ def look_up(u: Unfolding, step: Step) -> None:
     _wait(u, step, max(LEAST_WAIT_MS, _patience_ms(u, step)))
 
 
-def look_again(u: Unfolding, step: Step) -> bool:
+def look_again(u: RunTransition, step: Step) -> bool:
     """Ask once more for a step that has had no answer; tell whether it should wait on."""
     patience_ms = _patience_ms(u, step)
     if patience_ms <= 0:
@@ -47,7 +47,7 @@ def look_again(u: Unfolding, step: Step) -> bool:
     return True
 
 
-def ask_of(u: Unfolding, step: Step) -> LookUpCache:
+def ask_of(u: RunTransition, step: Step) -> LookUpCache:
     """Return the question of a step that is looking its output up."""
     assert step.cache_key is not None, step.key
     return LookUpCache(
@@ -60,7 +60,7 @@ def ask_of(u: Unfolding, step: Step) -> LookUpCache:
     )
 
 
-def filled(u: Unfolding, step: Step, output: Any, cost_usd: Decimal) -> Step:
+def filled(u: RunTransition, step: Step, output: Any, cost_usd: Decimal) -> Step:
     """Hand what a step computed to the cache, where it computes for it."""
     if step.cache_key is None:
         return step
@@ -78,7 +78,7 @@ def filled(u: Unfolding, step: Step, output: Any, cost_usd: Decimal) -> Step:
     return replace(step, cache_key=None)
 
 
-def released(u: Unfolding, step: Step) -> Step:
+def released(u: RunTransition, step: Step) -> Step:
     """Let the cache know that a step has no output for it, so that another computes."""
     if step.cache_key is None:
         return step
@@ -86,7 +86,7 @@ def released(u: Unfolding, step: Step) -> Step:
     return replace(step, cache_key=None)
 
 
-def key_of(u: Unfolding, step: Step) -> str:
+def key_of(u: RunTransition, step: Step) -> str:
     """Return the key of a step's entry: a hash of tenant, node type, own fields and input, or of the
     value of `cache.key` in the input's place."""
     plan = u.node_plan(step)
@@ -102,13 +102,13 @@ def key_of(u: Unfolding, step: Step) -> str:
     return content_hash(content)
 
 
-def _wait(u: Unfolding, step: Step, patience_ms: float) -> None:
+def _wait(u: RunTransition, step: Step, patience_ms: float) -> None:
     wake_at_ms = nearest(u.now_ms + min(ASK_AGAIN_MS, patience_ms))
     step = u.put(replace(step, wake_at_ms=wake_at_ms))
     u.commands.append(ask_of(u, step))
 
 
-def _patience_ms(u: Unfolding, step: Step) -> float:
+def _patience_ms(u: RunTransition, step: Step) -> float:
     """Return how long waiting for somebody else's output is still better than computing: while there
     is slack, or for as long as computing would take, and never longer than an attempt may."""
     expectation = u.expectation(step)
@@ -118,11 +118,11 @@ def _patience_ms(u: Unfolding, step: Step) -> float:
     return min(_timeout_ms(u, step) - waited_ms, bound_ms)
 
 
-def _timeout_ms(u: Unfolding, step: Step) -> float:
+def _timeout_ms(u: RunTransition, step: Step) -> float:
     return u.node_plan(step).node.timeout_ms or DEFAULT_TIMEOUT_MS
 
 
-def _spec(u: Unfolding, step: Step) -> Cache:
+def _spec(u: RunTransition, step: Step) -> Cache:
     spec = u.node_plan(step).node.cache
     assert spec is not None, step.key
     return spec

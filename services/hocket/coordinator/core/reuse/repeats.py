@@ -12,8 +12,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hocket.coordinator.core.run.state import Link, Role, Run, RunStatus, Source, Step, StepState
-from hocket.coordinator.core.run.transition import Unfolding, child_key
+from hocket.coordinator.core.run.state import (
+    ParentRelation,
+    Role,
+    Run,
+    RunStatus,
+    Source,
+    Step,
+    StepState,
+)
+from hocket.coordinator.core.run.transition import RunTransition, child_key
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.ids import child_run_id
 from hocket.schemas.messages import RunOrigin
@@ -62,13 +70,13 @@ def reuse_of(origin: Run, origin_plan: Plan, plan: Plan, asked: RunOrigin) -> Re
     return Reuse(kept, forced)
 
 
-def edited_input(u: Unfolding, key: str) -> dict[str, Any] | None:
+def edited_input(u: RunTransition, key: str) -> dict[str, Any] | None:
     """Return the input that a re-run gives to the step it starts from, if this is it."""
     origin = u.run.origin
     return None if origin is None or origin.from_step != key else origin.step_input
 
 
-def kept_for(u: Unfolding, step: Step) -> Kept | None:
+def kept_for(u: RunTransition, step: Step) -> Kept | None:
     """Return what a step that is about to begin takes over, if anything."""
     kept = _known(u, step)
     if kept is None or not kept.ended or not same_json(kept.step.input, step.input):
@@ -76,7 +84,7 @@ def kept_for(u: Unfolding, step: Step) -> Kept | None:
     return kept
 
 
-def child_origin(u: Unfolding, step: Step) -> RunOrigin | None:
+def child_origin(u: RunTransition, step: Step) -> RunOrigin | None:
     """Return the run that a sub-run repeats: the one which the same step of the origin run started."""
     kept = _known(u, step)
     if kept is None or kept.child is None:
@@ -84,7 +92,7 @@ def child_origin(u: Unfolding, step: Step) -> RunOrigin | None:
     return RunOrigin(run_id=kept.child, operation="retry")
 
 
-def source_of(u: Unfolding, kept: Kept) -> Source:
+def source_of(u: RunTransition, kept: Kept) -> Source:
     """Return where a step's output comes from: the run that computed it, however often it was taken
     over since."""
     assert u.run.origin is not None
@@ -94,7 +102,7 @@ def source_of(u: Unfolding, kept: Kept) -> Source:
     return Source("run", u.run.origin.run_id, kept.step.key)
 
 
-def is_forced(u: Unfolding, step: Step) -> bool:
+def is_forced(u: RunTransition, step: Step) -> bool:
     """Tell whether a step runs in any case: no cache serves it."""
     reuse: Reuse | None = u.run.reuse
     return reuse is not None and _within(reuse.forced, step.key)
@@ -117,7 +125,7 @@ def same_json(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _known(u: Unfolding, step: Step) -> Kept | None:
+def _known(u: RunTransition, step: Step) -> Kept | None:
     reuse: Reuse | None = u.run.reuse
     if reuse is None:
         return None
@@ -166,12 +174,12 @@ def _forced(origin: Run, origin_plan: Plan, plan: Plan, from_step: str | None) -
     step = _whole(origin, origin.steps[from_step])
     yield step.key
     while True:
-        if step.link is Link.ROUND:
+        if step.link is ParentRelation.ROUND:
             number = step.index + 1
             while (key := f"{step.parent}#{number}") in origin.steps:
                 yield key
                 number += 1
-        elif step.link is Link.NODE:
+        elif step.link is ParentRelation.NODE:
             name = _plan_of(origin, origin_plan, step).name
             for scope in _scopes(origin, origin_plan, plan, step):
                 for dependent in _downstream(scope, name):
@@ -187,7 +195,7 @@ def _whole(origin: Run, step: Step) -> Step:
     chosen = step
     while step.parent:
         parent = origin.steps[step.parent]
-        if step.link in (Link.BRANCH, Link.FALLBACK):
+        if step.link in (ParentRelation.BRANCH, ParentRelation.FALLBACK):
             chosen = parent
         step = parent
     return chosen

@@ -19,8 +19,10 @@ from hocket.coordinator.core.run.commands import RecordAttempt
 from hocket.coordinator.core.run.run_size import run_size
 from hocket.coordinator.core.run.state import (
     TERMINAL,
+    ChildProgress,
     Emitted,
-    Link,
+    ParentRelation,
+    PastAttempt,
     Role,
     Run,
     RunStatus,
@@ -30,8 +32,6 @@ from hocket.coordinator.core.run.state import (
     Source,
     Step,
     StepState,
-    Tally,
-    Try,
     wake_of,
 )
 from hocket.coordinator.core.structures.frozen import replace
@@ -230,7 +230,7 @@ def step_of(row: Mapping[str, Any]) -> Step:
         path=row["path"],
         type=row["type"],
         role=Role(row["role"]),
-        link=Link(facts.get("link", Link.NODE)),
+        link=ParentRelation(facts.get("link", ParentRelation.NODE)),
         parent=row["parent"],
         ready_at_ms=row["ready_at"],
         state=StepState(row["state"]),
@@ -274,16 +274,16 @@ def restore(run: Run, steps: list[Step], plan: Plan) -> Run:
         return emitted[step.home].by_path[step.path] if step.home else plan.by_path[step.path]
 
     scopes: dict[str, Scope] = {}
-    tallies: dict[str, Tally] = {}
+    tallies: dict[str, ChildProgress] = {}
     if not run.ended:
         scopes[""] = _scope(plan.root, children.get("", []))
     for step in steps:
         if step.state is not StepState.OPEN:
             continue
         below = children.get(step.key, [])
-        fallbacks = [child for child in below if child.link is Link.FALLBACK]
+        fallbacks = [child for child in below if child.link is ParentRelation.FALLBACK]
         if fallbacks:
-            tallies[step.key] = Tally(max(child.index for child in fallbacks), 1)
+            tallies[step.key] = ChildProgress(max(child.index for child in fallbacks), 1)
         elif step.key in emitted:
             scopes[step.key] = _scope(emitted[step.key].scope, below)
         elif step.role is Role.GRAPH:
@@ -340,7 +340,7 @@ def _scope(plan: ScopePlan, steps: list[Step]) -> Scope:
     done = {
         step.path.removeprefix(prefix)
         for step in steps
-        if step.link is Link.NODE and step.state in TERMINAL
+        if step.link is ParentRelation.NODE and step.state in TERMINAL
     }
     pending = {
         node.name: sum(1 for need in node.needs if need not in done)
@@ -350,11 +350,11 @@ def _scope(plan: ScopePlan, steps: list[Step]) -> Scope:
     return Scope(Map(pending), len(plan.nodes) - len(done))
 
 
-def _tally(step: Step, children: list[Step]) -> Tally:
+def _tally(step: Step, children: list[Step]) -> ChildProgress:
     running = sum(1 for child in children if child.state not in TERMINAL)
     if step.role is Role.LOOP:
-        return Tally(max(child.index for child in children), 1)
-    return Tally(len(children), running)
+        return ChildProgress(max(child.index for child in children), 1)
+    return ChildProgress(len(children), running)
 
 
 def _run_facts(run: Run) -> dict[str, Any] | None:
@@ -379,7 +379,7 @@ def _run_facts(run: Run) -> dict[str, Any] | None:
 
 def _step_facts(step: Step) -> dict[str, Any] | None:
     facts: dict[str, Any] = {}
-    if step.link is not Link.NODE:
+    if step.link is not ParentRelation.NODE:
         facts["link"] = step.link.value
         facts["index"] = step.index
     if step.home:
@@ -407,15 +407,15 @@ def _step_facts(step: Step) -> dict[str, Any] | None:
     return facts or None
 
 
-def _try_facts(one: Try) -> dict[str, Any]:
+def _try_facts(one: PastAttempt) -> dict[str, Any]:
     facts = {name: value for name in _TRY_TIMES if (value := getattr(one, name)) is not None}
     if one.timing is not None:
         facts["timing"] = one.timing.model_dump(exclude_defaults=True)
     return facts
 
 
-def _try(facts: dict[str, Any]) -> Try:
-    return Try(**{**facts, "timing": _timing(facts.get("timing"))})
+def _try(facts: dict[str, Any]) -> PastAttempt:
+    return PastAttempt(**{**facts, "timing": _timing(facts.get("timing"))})
 
 
 def _timing(facts: dict[str, float] | None) -> Timing | None:

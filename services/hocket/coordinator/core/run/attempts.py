@@ -29,18 +29,18 @@ from hocket.coordinator.core.run.run_size import result_size
 from hocket.coordinator.core.run.run_tree import TooManyRuns, share_of
 from hocket.coordinator.core.run.state import (
     TERMINAL,
+    ChildProgress,
     Emitted,
-    Link,
+    ParentRelation,
+    PastAttempt,
     Role,
     Run,
     Scope,
     Source,
     Step,
     StepState,
-    Tally,
-    Try,
 )
-from hocket.coordinator.core.run.transition import Failing, Unfolding
+from hocket.coordinator.core.run.transition import Failing, RunTransition
 from hocket.coordinator.core.structures.frozen import replace
 from hocket.coordinator.core.time.deadlines import (
     DEFAULT_TIMEOUT_MS,
@@ -95,7 +95,7 @@ class StepTimedOut(HocketError):
     error_class = ErrorClass.TIMEOUT
 
 
-def begin_leaf(u: Unfolding, step: Step) -> None:
+def begin_leaf(u: RunTransition, step: Step) -> None:
     """Dispatch the first attempt of a step, unless the run that is repeated has its output, or the
     cache is asked first."""
     kept = kept_for(u, step)
@@ -109,7 +109,7 @@ def begin_leaf(u: Unfolding, step: Step) -> None:
         look_up(u, step)
 
 
-def compute(u: Unfolding, step: Step) -> None:
+def compute(u: RunTransition, step: Step) -> None:
     """Dispatch the first attempt of a step."""
     if step.role is Role.SUBRUN and u.run.depth >= MAX_RUN_DEPTH:
         u.put(step)
@@ -125,7 +125,7 @@ def compute(u: Unfolding, step: Step) -> None:
     dispatch(u, step, attempt=1)
 
 
-def dispatch(u: Unfolding, step: Step, attempt: int, *, judged: bool = True) -> None:
+def dispatch(u: RunTransition, step: Step, attempt: int, *, judged: bool = True) -> None:
     """Hand an attempt out, or take the result that is already here; fail the step where the run's
     budget is spent. `judged` as in `redispatch`."""
     held = u.run.early.get((step.key, attempt))
@@ -170,21 +170,26 @@ def dispatch(u: Unfolding, step: Step, attempt: int, *, judged: bool = True) -> 
         u.commands.append(_dispatch(u, step, expectation, judged=judged))
 
 
-def redispatch(u: Unfolding, step: Step, *, judged: bool = True) -> Dispatch:
+def redispatch(u: RunTransition, step: Step, *, judged: bool = True) -> Dispatch:
     """Return the dispatch of a step's present attempt once more; `judged`: whether its run is asked
     where it cannot begin in time."""
     return _dispatch(u, step, u.expectation(step), judged=judged, again=True)
 
 
 def _dispatch(
-    u: Unfolding, step: Step, expectation: Expectation, *, judged: bool = True, again: bool = False
+    u: RunTransition,
+    step: Step,
+    expectation: Expectation,
+    *,
+    judged: bool = True,
+    again: bool = False,
 ) -> Dispatch:
     plan = u.node_plan(step)
     assert step.deadline_at_ms is not None
     assert step.slack_ms is not None
     assert step.dispatched_at_ms is not None
     left_ms = max(1.0, u.run.deadline_at_ms - step.dispatched_at_ms)
-    judged = judged and step.link is Link.NODE and may_be_spared(u, plan)
+    judged = judged and step.link is ParentRelation.NODE and may_be_spared(u, plan)
     request = StepRequested(
         run_id=u.run.run_id,
         tenant=u.run.tenant,
@@ -242,7 +247,7 @@ def may_tell(run: Run, event: AttemptFinished, capabilities: Capabilities | None
     return event.attempt <= step.attempt
 
 
-def _capability(u: Unfolding, step: Step) -> str | None:
+def _capability(u: RunTransition, step: Step) -> str | None:
     """Return the capability of a step's present attempt; none where it went out without."""
     if u.capabilities is None or not step.capable:
         return None
@@ -251,18 +256,18 @@ def _capability(u: Unfolding, step: Step) -> str | None:
     )
 
 
-def _join_left(u: Unfolding, step: Step, plan: NodePlan) -> int:
+def _join_left(u: RunTransition, step: Step, plan: NodePlan) -> int:
     """Return for how many steps, this one included, what comes next still waits."""
-    if step.link is Link.ITEM:
-        tally: Tally = u.tallies[step.parent]
+    if step.link is ParentRelation.ITEM:
+        tally: ChildProgress = u.tallies[step.parent]
         return len(u.steps[step.parent].input) - tally.started + tally.running
-    if step.link is not Link.NODE:
+    if step.link is not ParentRelation.NODE:
         return 1
     scope: Scope = u.scopes[step.parent]
     return min((scope.pending[name] for name in plan.dependents), default=scope.left)
 
 
-def finished(u: Unfolding, event: AttemptFinished) -> None:
+def finished(u: RunTransition, event: AttemptFinished) -> None:
     """Apply the end of an attempt."""
     step: Step | None = u.steps.get(event.step)
     if step is None or (step.state not in TERMINAL and event.attempt > step.attempt):
@@ -288,7 +293,7 @@ def finished(u: Unfolding, event: AttemptFinished) -> None:
             _failed(u, step, event, error.info())
 
 
-def cache_answered(u: Unfolding, event: CacheAnswered) -> None:
+def cache_answered(u: RunTransition, event: CacheAnswered) -> None:
     """Take the output that the cache has for a step, or compute it; an answer that its step does not
     wait for any more is given back where it is a turn to compute."""
     step: Step | None = u.steps.get(event.step)
@@ -312,7 +317,7 @@ def cache_answered(u: Unfolding, event: CacheAnswered) -> None:
         u.todo.append(Failing(step.key, error.info()))
 
 
-def woken(u: Unfolding, step: Step) -> None:
+def woken(u: RunTransition, step: Step) -> None:
     """Act on a step whose time has come: the backoff is over, nobody answered it, or it took too
     long."""
     if step.state is StepState.BACKOFF:
@@ -327,7 +332,7 @@ def woken(u: Unfolding, step: Step) -> None:
     u.todo.append(Failing(step.key, error.info()))
 
 
-def _take_over(u: Unfolding, step: Step, kept: Kept) -> None:
+def _take_over(u: RunTransition, step: Step, kept: Kept) -> None:
     step = replace(step, source=source_of(u, kept))
     if kept.error is not None:
         u.put(step)
@@ -336,7 +341,7 @@ def _take_over(u: Unfolding, step: Step, kept: Kept) -> None:
         _succeeded(u, replace(step, degraded=kept.step.degraded), kept.output)
 
 
-def _failed(u: Unfolding, step: Step, event: AttemptFinished, error: ErrorInfo) -> None:
+def _failed(u: RunTransition, step: Step, event: AttemptFinished, error: ErrorInfo) -> None:
     retry = u.node_plan(step).node.retry
     wait_ms = backoff_ms(retry, error, run_id=u.run.run_id, step=step.key, attempt=event.attempt)
     if wait_ms is None or u.now_ms + wait_ms >= u.run.deadline_at_ms:
@@ -365,7 +370,7 @@ def _is_of_another_input(step: Step, event: AttemptFinished) -> bool:
     return event.input_digest not in ("", input_digest(from_json(to_json(asked))))
 
 
-def _ask_anew(u: Unfolding, step: Step) -> None:
+def _ask_anew(u: RunTransition, step: Step) -> None:
     """Hand a step out under the next number: streams and workers may know the present one already."""
     if step.role is Role.LEAF:
         u.commands.append(cancel_attempt(u.run, step, "superseded"))
@@ -391,9 +396,9 @@ def _clocked(step: Step, event: AttemptFinished) -> Step:
     )
 
 
-def _try_of(step: Step, finished_at_ms: float) -> Try:
+def _try_of(step: Step, finished_at_ms: float) -> PastAttempt:
     assert step.dispatched_at_ms is not None, step.key
-    return Try(
+    return PastAttempt(
         step.dispatched_at_ms,
         finished_at_ms,
         step.queued_at_ms,
@@ -403,7 +408,9 @@ def _try_of(step: Step, finished_at_ms: float) -> Try:
     )
 
 
-def _succeeded(u: Unfolding, step: Step, output: Any, *, cost_usd: Decimal = Decimal(0)) -> None:
+def _succeeded(
+    u: RunTransition, step: Step, output: Any, *, cost_usd: Decimal = Decimal(0)
+) -> None:
     """End a step with the output of its attempt; a planner's steps are spliced in instead. Raises
     PlanRefused, having done nothing."""
     node = u.node_plan(step).node
@@ -413,7 +420,9 @@ def _succeeded(u: Unfolding, step: Step, output: Any, *, cost_usd: Decimal = Dec
     u.settle_as(filled(u, step, output, cost_usd), StepState.SUCCEEDED, output=output)
 
 
-def _splice(u: Unfolding, step: Step, output: Any, policy: PlanPolicy, cost_usd: Decimal) -> None:
+def _splice(
+    u: RunTransition, step: Step, output: Any, policy: PlanPolicy, cost_usd: Decimal
+) -> None:
     scope, by_path = compile_emitted(output, policy, path=step.path)
     degrades = u.plan.pipeline.on_infeasible == "degrade"
     step = filled(u, step, output, cost_usd)
@@ -433,7 +442,7 @@ def _is_spent(run: Run) -> bool:
     return budget is not None and run.spent_usd > 0 and run.spent_usd >= budget
 
 
-def _count(u: Unfolding, step: Step, event: AttemptFinished) -> Step:
+def _count(u: RunTransition, step: Step, event: AttemptFinished) -> Step:
     """Add what an attempt cost to what the run has spent, once however often its result comes. Each
     delivery costs; what is executed twice under one number makes the same calls, and costs as much as
     the dearer of the two."""
@@ -452,7 +461,7 @@ def _count(u: Unfolding, step: Step, event: AttemptFinished) -> Step:
     return u.note(replace(step, counted=kept[-MAX_COUNTED:]))
 
 
-def _hold(u: Unfolding, event: AttemptFinished) -> None:
+def _hold(u: RunTransition, event: AttemptFinished) -> None:
     key = (event.step, event.attempt)
     if key not in u.run.early and len(u.run.early) < MAX_EARLY:
         early: Map[tuple[str, int], AttemptFinished] = u.run.early.set(key, event)
@@ -467,7 +476,7 @@ def _late_outcome(step: Step, event: AttemptFinished) -> str:
     return "cancelled" if stopped and step.state is StepState.CANCELLED else "late"
 
 
-def _record(u: Unfolding, step: Step, event: AttemptFinished, outcome: str) -> None:
+def _record(u: RunTransition, step: Step, event: AttemptFinished, outcome: str) -> None:
     u.commands.append(
         RecordAttempt(
             key=step.key,
@@ -482,7 +491,7 @@ def _record(u: Unfolding, step: Step, event: AttemptFinished, outcome: str) -> N
     )
 
 
-def child_of(u: Unfolding, step: Step) -> RunAccepted:
+def child_of(u: RunTransition, step: Step) -> RunAccepted:
     node = u.node_plan(step).node
     assert isinstance(node, PipelineNode)
     run = u.run

@@ -43,17 +43,17 @@ from hocket.coordinator.core.run.run_size import (
     RunTooLarge,
     size_of,
 )
-from hocket.coordinator.core.run.state import Link, Role, Run, RunStatus, Step, StepState
+from hocket.coordinator.core.run.state import ParentRelation, Role, Run, RunStatus, Step, StepState
 from hocket.coordinator.core.run.transition import (
     Activate,
     Failing,
+    RunTransition,
     Settled,
     Start,
-    Unfolding,
     begin,
 )
 from hocket.coordinator.core.structures.frozen import replace
-from hocket.coordinator.core.time.deadlines import Outlook
+from hocket.coordinator.core.time.deadlines import DurationForecast
 from hocket.coordinator.core.time.timestamps import nearest, not_before
 from hocket.coordinator.core.waiting.deadline_actions import (
     give_up,
@@ -100,7 +100,7 @@ def accept(
     partition: int,
     now_ms: float,
     plan: Plan,
-    outlook: Outlook,
+    outlook: DurationForecast,
     epoch: int,
     reuse: Reuse | None = None,
     capabilities: Capabilities | None = None,
@@ -143,7 +143,7 @@ def refuse(event: RunAccepted, error: ErrorInfo, *, partition: int, now_ms: floa
 
 
 def abort(
-    run: Run, error: ErrorInfo, *, now_ms: float, plan: Plan, outlook: Outlook, epoch: int
+    run: Run, error: ErrorInfo, *, now_ms: float, plan: Plan, outlook: DurationForecast, epoch: int
 ) -> Decision:
     """End a run that cannot go on."""
     u = begin(run, plan=plan, outlook=outlook, now_ms=now_ms, epoch=epoch)
@@ -181,7 +181,7 @@ def decide(
     *,
     now_ms: float,
     plan: Plan,
-    outlook: Outlook,
+    outlook: DurationForecast,
     epoch: int,
     capabilities: Capabilities | None = None,
 ) -> Decision:
@@ -218,7 +218,7 @@ def resume(
     *,
     now_ms: float,
     plan: Plan,
-    outlook: Outlook,
+    outlook: DurationForecast,
     epoch: int,
     capabilities: Capabilities | None = None,
 ) -> Decision:
@@ -242,12 +242,12 @@ def resume(
     return Decision(u.close(), tuple(u.commands))
 
 
-def _settle_all(u: Unfolding) -> Decision:
+def _settle_all(u: RunTransition) -> Decision:
     while u.todo and not u.run.ended:
         work = u.todo.popleft()
         if isinstance(work, Settled):
             step: Step = u.steps[work.key]
-            rule = node_settled if step.link is Link.NODE else child_settled
+            rule = node_settled if step.link is ParentRelation.NODE else child_settled
             rule(u, work)
         elif isinstance(work, Activate):
             activate(u, work)
@@ -293,9 +293,9 @@ def _attempt_of(command: Command) -> tuple[str, int] | str | None:
     return command.run_id if isinstance(command, CancelSubRun) else None
 
 
-def _start_if_wanted(u: Unfolding, work: Start) -> None:
+def _start_if_wanted(u: RunTransition, work: Start) -> None:
     """Start a step, unless its scope or container ended while it waited its turn."""
-    if work.link is Link.NODE:
+    if work.link is ParentRelation.NODE:
         wanted = work.parent in u.scopes
     else:
         wanted = u.steps[work.parent].state is StepState.OPEN
@@ -303,12 +303,12 @@ def _start_if_wanted(u: Unfolding, work: Start) -> None:
         start(u, work)
 
 
-def _fail_if_live(u: Unfolding, work: Failing) -> None:
+def _fail_if_live(u: RunTransition, work: Failing) -> None:
     if work.key in u.live:
         failing(u, work)
 
 
-def _time_passed(u: Unfolding) -> None:
+def _time_passed(u: RunTransition) -> None:
     u.run = replace(u.run, armed_at_ms=None)
     if deadline_has_come(u):
         expire_run(u)
@@ -336,7 +336,7 @@ def _time_passed(u: Unfolding) -> None:
     u.arm(_next_wake(u))
 
 
-def _next_wake(u: Unfolding) -> float:
+def _next_wake(u: RunTransition) -> float:
     deadline = u.run.deadline_at_ms if u.run.paused_at_ms is None else inf
     return min(deadline, u.next_due())
 

@@ -6,7 +6,7 @@ from typing import Any
 from hocket.coordinator.core.reuse.caching import released
 from hocket.coordinator.core.run.commands import CancelSubRun, EndRun, cancel_attempt
 from hocket.coordinator.core.run.state import Role, Run, RunStatus, Step, StepState
-from hocket.coordinator.core.run.transition import Unfolding
+from hocket.coordinator.core.run.transition import RunTransition
 from hocket.coordinator.core.structures.frozen import replace
 from hocket.coordinator.core.time.critical_path import critical_path
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
@@ -22,13 +22,13 @@ class DeadlineExceeded(HocketError):
     error_class = ErrorClass.TIMEOUT
 
 
-def cancel_below(u: Unfolding, key: str, reason: str) -> None:
+def cancel_below(u: RunTransition, key: str, reason: str) -> None:
     """Cancel every live step under a step ("" for all of the run)."""
     for live in u.below(key):
         cancel_step(u, live, reason)
 
 
-def cancel_step(u: Unfolding, key: str, reason: str) -> None:
+def cancel_step(u: RunTransition, key: str, reason: str) -> None:
     """Cancel one live step and tell whoever works on it; its parent is not asked."""
     step = withdraw(u, u.steps[key], reason)
     u.put(replace(step, state=StepState.CANCELLED, finished_at_ms=u.now_ms, wake_at_ms=None))
@@ -36,7 +36,7 @@ def cancel_step(u: Unfolding, key: str, reason: str) -> None:
     u.tallies.pop(key, None)
 
 
-def withdraw(u: Unfolding, step: Step, reason: str) -> Step:
+def withdraw(u: RunTransition, step: Step, reason: str) -> Step:
     """Tell whoever works on a step that nobody waits for it any more."""
     if step.state is StepState.DISPATCHED and step.role is Role.LEAF:
         u.commands.append(cancel_attempt(u.run, step, reason))
@@ -47,7 +47,7 @@ def withdraw(u: Unfolding, step: Step, reason: str) -> Step:
 
 
 def end_run(
-    u: Unfolding, status: RunStatus, *, output: Any = None, error: ErrorInfo | None = None
+    u: RunTransition, status: RunStatus, *, output: Any = None, error: ErrorInfo | None = None
 ) -> None:
     """End the run: nothing of it stays alive, and after the commit its caller hears of it."""
     assert not u.run.ended, u.run.run_id
@@ -64,7 +64,7 @@ def end_run(
     u.commands.append(EndRun(finished_of(u.run)))
 
 
-def fail_run(u: Unfolding, error: ErrorInfo) -> None:
+def fail_run(u: RunTransition, error: ErrorInfo) -> None:
     """End the run for an error; one that fails when its deadline has come has expired: attempts are
     stopped at that moment, and what they say may be in the log before the timer."""
     if deadline_has_come(u):
@@ -73,14 +73,14 @@ def fail_run(u: Unfolding, error: ErrorInfo) -> None:
         end_run(u, RunStatus.FAILED, error=error)
 
 
-def expire_run(u: Unfolding) -> None:
+def expire_run(u: RunTransition) -> None:
     """End the run because its deadline has come."""
     slo_ms = round(u.run.deadline_at_ms - u.run.accepted_at_ms)
     error = DeadlineExceeded(slo_ms=slo_ms, run_id=u.run.run_id)
     end_run(u, RunStatus.EXPIRED, error=error.info())
 
 
-def deadline_has_come(u: Unfolding) -> bool:
+def deadline_has_come(u: RunTransition) -> bool:
     """Tell whether the run's time is over; it stands still while the run is paused."""
     return u.run.paused_at_ms is None and u.run.deadline_at_ms <= u.now_ms
 

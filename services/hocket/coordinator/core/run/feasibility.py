@@ -6,7 +6,7 @@ estimates would else stand for ever, for what is given up measures nothing.
 """
 
 from hocket.coordinator.core.run.state import Run, RunStatus
-from hocket.coordinator.core.run.transition import Unfolding
+from hocket.coordinator.core.run.transition import RunTransition
 from hocket.coordinator.core.time.deadlines import Estimate, Expectation
 from hocket.coordinator.core.time.timestamps import nearest
 from hocket.schemas.errors import ErrorClass, HocketError
@@ -36,12 +36,12 @@ class TooSlow(HocketError):
     error_class = ErrorClass.TIMEOUT
 
 
-def is_judged(u: Unfolding) -> bool:
+def is_judged(u: RunTransition) -> bool:
     """Tell whether the pipeline wants infeasible runs treated in some way."""
     return u.plan.pipeline.on_infeasible != "continue" and not u.run.probe
 
 
-def is_watched(u: Unfolding) -> bool:
+def is_watched(u: RunTransition) -> bool:
     """Tell whether nodes that run are given up at the last moment. Those of a probe are where the
     pipeline degrades: they begin as they are, and its run is saved all the same."""
     return u.plan.pipeline.on_infeasible == "degrade" or is_judged(u)
@@ -57,19 +57,19 @@ def was_given_up(run: Run) -> bool:
     return any(error is not None and error.code == TooSlow.code for error in errors)
 
 
-def may_be_spared(u: Unfolding, plan: NodePlan) -> bool:
+def may_be_spared(u: RunTransition, plan: NodePlan) -> bool:
     """Tell whether something is done about a node that starts too late."""
     if u.plan.pipeline.on_infeasible == "fail":
         return is_judged(u)
     return is_judged(u) and (plan.fast is not None or plan.node.optional)
 
 
-def is_too_late(u: Unfolding, plan: NodePlan, expectation: Expectation) -> bool:
+def is_too_late(u: RunTransition, plan: NodePlan, expectation: Expectation) -> bool:
     """Tell whether a node that starts now would miss the run's deadline, or be given up most likely."""
     return u.run.paused_at_ms is None and u.now_ms > start_by_at_ms(u, plan, expectation)
 
 
-def start_by_at_ms(u: Unfolding, plan: NodePlan, expectation: Expectation) -> float:
+def start_by_at_ms(u: RunTransition, plan: NodePlan, expectation: Expectation) -> float:
     """Return when a node must have started: so that what is sure of it ends by the moment at which what
     is sure behind it still fits, and by that at which it is given up, where this is known."""
     end_at_ms = u.run.deadline_at_ms - expectation.after.sure_ms
@@ -79,7 +79,7 @@ def start_by_at_ms(u: Unfolding, plan: NodePlan, expectation: Expectation) -> fl
     return end_at_ms - expectation.own.sure_ms
 
 
-def give_up_at_ms(u: Unfolding, plan: NodePlan, expectation: Expectation) -> float | None:
+def give_up_at_ms(u: RunTransition, plan: NodePlan, expectation: Expectation) -> float | None:
     """Return when a node that starts now must have ended, or something else is done about it."""
     if not is_watched(u) or u.run.paused_at_ms is not None:
         return None
@@ -104,5 +104,5 @@ def _instead_of(plan: NodePlan, expectation: Expectation) -> Estimate | None:
     return expectation.after_least if plan.node.optional else None
 
 
-def _last_moment_ms(u: Unfolding, instead: Estimate) -> float:
+def _last_moment_ms(u: RunTransition, instead: Estimate) -> float:
     return u.run.deadline_at_ms - instead.tail_ms(LAST_MOMENT_SD)

@@ -27,7 +27,7 @@ _VOID = (0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class NotificationWatermark:
     """What is kept of a partition: the ends of runs that finished before `told_ms` are known to be told,
     those before `acked_ms` were acknowledged by `acked_at_ms` (epoch ms; 0: none are known to be)."""
 
@@ -36,15 +36,17 @@ class Told:
     acked_at_ms: float = 0.0
 
 
-NOTHING = Told()
+NOTHING = NotificationWatermark()
 
 
 class Untold:
     """See the module. `told` is what the former owner kept, its `acked_at_ms` as the times of
     acknowledgements below (monotonic); other times are when runs finished (epoch ms)."""
 
-    def __init__(self, told: Told) -> None:
-        self._kept = Told(told.told_ms)  # its mark is the former owner's until it is kept anew
+    def __init__(self, told: NotificationWatermark) -> None:
+        self._kept = NotificationWatermark(
+            told.told_ms
+        )  # its mark is the former owner's until it is kept anew
         self._mark = (told.acked_ms, told.acked_at_ms)
         self._latest_ms = 0.0
         self._heap: list[tuple[float, str]] = []
@@ -114,7 +116,7 @@ class Untold:
 
     def unmarked(self) -> None:
         """No mark is kept any more."""
-        self._kept = Told(self.kept_ms)
+        self._kept = NotificationWatermark(self.kept_ms)
 
     def has_told(self, run_id: str, finished_at_ms: float) -> bool:
         """Tell whether the end of a run that finished then is known to be told."""
@@ -124,7 +126,7 @@ class Untold:
         """Return how many ends no stream has acknowledged yet."""
         return len(self._open)
 
-    def news(self, applied_ms: float, at_ms: float) -> Told | None:
+    def news(self, applied_ms: float, at_ms: float) -> NotificationWatermark | None:
         """Return what should be kept anew, if anything; up to `applied_ms` the log is applied, and
         `at_ms` it is (monotonic). Not to be asked while the server is away."""
         while self._acknowledged and self._acknowledged[0][0] <= at_ms - SETTLED_MS:
@@ -143,7 +145,7 @@ class Untold:
             )  # so far it was applied, if it is read again now
         earliest_ms = self._heap[0][0] if self._heap else inf
         told_ms = max(min(bound_ms, earliest_ms), self.kept_ms)
-        kept = Told(told_ms, *self._marked_anew(told_ms, bound_ms, at_ms))
+        kept = NotificationWatermark(told_ms, *self._marked_anew(told_ms, bound_ms, at_ms))
         if kept == self._kept:
             return None
         self._kept = kept

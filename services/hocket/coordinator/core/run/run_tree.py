@@ -9,8 +9,8 @@ to more than the whole, and a replay gives the same.
 
 from functools import lru_cache
 
-from hocket.coordinator.core.run.state import Emitted, Link, Step
-from hocket.coordinator.core.run.transition import Unfolding
+from hocket.coordinator.core.run.state import Emitted, ParentRelation, Step
+from hocket.coordinator.core.run.transition import RunTransition
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.pipeline.plan import Plan
 from hocket.schemas.pipeline.spec import DEFAULT_TREE_RUNS, PipelineNode, PlanningNode
@@ -25,18 +25,18 @@ class TooManyRuns(HocketError):
     error_class = ErrorClass.INVALID
 
 
-def check_map(u: Unfolding, step: Step, items: int) -> None:
+def check_map(u: RunTransition, step: Step, items: int) -> None:
     """Raise TooManyRuns for a map of sub-runs whose items could not all be begun."""
     if items and isinstance(u.node_plan(step).node, PipelineNode):
         _share(u, step, items)
 
 
-def share_of(u: Unfolding, step: Step) -> int:
+def share_of(u: RunTransition, step: Step) -> int:
     """Return how many runs a sub-run may begin; raise TooManyRuns where it may not be begun itself."""
     return _share(u, step, 1)
 
 
-def _share(u: Unfolding, step: Step, items: int) -> int:
+def _share(u: RunTransition, step: Step, items: int) -> int:
     runs_left = u.plan.pipeline.max_runs
     if u.run.parent is not None:
         given = u.run.parent.runs_left
@@ -47,15 +47,15 @@ def _share(u: Unfolding, step: Step, items: int) -> int:
     return runs_left // ways - 1
 
 
-def _ways(u: Unfolding, step: Step, items: int) -> int:
+def _ways(u: RunTransition, step: Step, items: int) -> int:
     """Return how often the node of a step could come to be in its run, by attempts, items and rounds."""
     retry = u.node_plan(step).node.retry
     attempts = 1 if retry is None else retry.max_attempts
     ways = attempts * items
     while True:
-        if step.link is Link.ITEM:
+        if step.link is ParentRelation.ITEM:
             ways *= len(u.steps[step.parent].input)
-        elif step.link is Link.ROUND:
+        elif step.link is ParentRelation.ROUND:
             loop = u.node_plan(u.steps[step.parent]).node.loop
             assert loop is not None, step.key
             ways *= loop.max_rounds

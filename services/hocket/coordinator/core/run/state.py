@@ -68,7 +68,7 @@ class Role(StrEnum):
     RACE = "race"
 
 
-class Link(StrEnum):
+class ParentRelation(StrEnum):
     """What a step is to its parent."""
 
     NODE = "node"
@@ -90,7 +90,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Try:
+class PastAttempt:
     """An attempt that was tried again: when it went out and came back, and what its worker said of the
     time between (see the fields of the step)."""
 
@@ -112,7 +112,7 @@ class Step:
     path: str
     type: str
     role: Role
-    link: Link
+    link: ParentRelation
     parent: str
     ready_at_ms: float
     state: StepState
@@ -147,7 +147,7 @@ class Step:
     took_ms: float | None = None
     """How long the worker had it, by the worker's clock."""
     timing: Timing | None = None
-    tries: tuple[Try, ...] = ()
+    tries: tuple[PastAttempt, ...] = ()
     """The attempts before the present one."""
     capable: bool = False
     """Whether the present attempt was dispatched with a capability: no result counts without it."""
@@ -172,7 +172,7 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class ChildProgress:
     """Progress of a map, loop, race or fallback chain: `started` children, `running` ones."""
 
     started: int = 0
@@ -255,7 +255,7 @@ class Run:
     steps: Map[str, Step] = NONE
     # derived:
     scopes: Map[str, Scope] = NONE
-    tallies: Map[str, Tally] = NONE
+    tallies: Map[str, ChildProgress] = NONE
     live: Map[str, None] = NONE
     wakes: Map[str, float] = NONE
     due: Heap = field(default=None, compare=False)

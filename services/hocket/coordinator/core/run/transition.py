@@ -17,13 +17,13 @@ from hocket.coordinator.core.run.commands import Announce, Command, Wake
 from hocket.coordinator.core.run.run_size import growth
 from hocket.coordinator.core.run.state import (
     TERMINAL,
-    Link,
+    ChildProgress,
+    ParentRelation,
     Role,
     Run,
     Scope,
     Step,
     StepState,
-    Tally,
     wake_of,
 )
 from hocket.coordinator.core.structures.frozen import maker, replace
@@ -31,9 +31,9 @@ from hocket.coordinator.core.structures.heap import Heap, pop, push
 from hocket.coordinator.core.time.deadlines import (
     NOTHING,
     UNIT,
+    DurationForecast,
     Estimate,
     Expectation,
-    Outlook,
     one_of,
 )
 from hocket.coordinator.core.time.timestamps import not_before
@@ -79,7 +79,7 @@ class Start:
     key: str
     plan: NodePlan
     home: str
-    link: Link
+    link: ParentRelation
     parent: str
     index: int = 0
     input: Any = None
@@ -93,12 +93,12 @@ new_start = maker(Start)
 
 
 @dataclass(slots=True)
-class Unfolding:
+class RunTransition:
     """See the module. `changed` are the keys of the steps whose rows must be written."""
 
     run: Run
     plan: Plan
-    outlook: Outlook
+    outlook: DurationForecast
     now_ms: float
     epoch: int
     steps: Any
@@ -146,12 +146,12 @@ class Unfolding:
     def expectation(self, step: Step) -> Expectation:
         """Return what to expect of a step and of the path behind it."""
         expected = self.expected(step.home, step.path)
-        if step.link is Link.ITEM:
+        if step.link is ParentRelation.ITEM:
             items = len(self.steps[step.parent].input)
             return one_of(
                 expected, self.expected(step.home, step.path + UNIT), 1 - step.index / items
             )
-        if step.link is Link.ROUND:
+        if step.link is ParentRelation.ROUND:
             unit = self.expected(step.home, step.path + UNIT)
             done = (step.index - 1) * unit.own.mean_ms / max(1.0, expected.own.mean_ms)
             return one_of(expected, unit, max(0.0, 1 - done))
@@ -313,18 +313,18 @@ class Unfolding:
         """Return what the expressions of a step's node see: its scope, and the item, round and
         error of the containers between the scope and the step."""
         layers: dict[str, Any] = {}
-        while step.link is not Link.NODE:
+        while step.link is not ParentRelation.NODE:
             parent = self.steps[step.parent]
-            if step.link is Link.ITEM:
+            if step.link is ParentRelation.ITEM:
                 spec = self.node_plan(parent).node.map
                 assert spec is not None, step.key
                 layers.setdefault(spec.as_, parent.input[step.index])
                 layers.setdefault("index", step.index)
-            elif step.link is Link.ROUND:
+            elif step.link is ParentRelation.ROUND:
                 before = self.steps.get(f"{step.parent}#{step.index - 1}")
                 layers.setdefault("round", step.index)
                 layers.setdefault("previous", None if before is None else before.output)
-            elif step.link is Link.FALLBACK:
+            elif step.link is ParentRelation.FALLBACK:
                 layers.setdefault("error", parent.error and parent.error.model_dump(mode="json"))
             step = parent
         return self.names(step.parent).also(**layers)
@@ -355,7 +355,7 @@ class Unfolding:
         """Return the keys that the children of a step have, or will have when they start."""
         if key in self.scopes:
             return [child_key(key, name) for name in self.scope_plan(key).nodes]
-        tally: Tally | None = self.tallies.get(key)
+        tally: ChildProgress | None = self.tallies.get(key)
         if tally is None:
             return ()
         fallback = f"{key}!{tally.started}"
@@ -412,7 +412,7 @@ class NodesView(Mapping[str, Any]):
     """`nodes` in an expression: each node of the scope as `{output, error, state}`; a node that was
     skipped, or failed and is optional, has the output null."""
 
-    def __init__(self, unfolding: Unfolding, scope: str) -> None:
+    def __init__(self, unfolding: RunTransition, scope: str) -> None:
         self._unfolding = unfolding
         self._scope = scope
 
@@ -432,13 +432,13 @@ def begin(
     run: Run,
     *,
     plan: Plan,
-    outlook: Outlook,
+    outlook: DurationForecast,
     now_ms: float,
     epoch: int,
     capabilities: Capabilities | None = None,
-) -> Unfolding:
+) -> RunTransition:
     """Open a run for one event."""
-    return Unfolding(
+    return RunTransition(
         capabilities=capabilities,
         run=run,
         plan=plan,

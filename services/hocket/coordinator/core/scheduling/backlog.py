@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from hocket.coordinator.core.scheduling.gate import Capacity
 from hocket.coordinator.core.scheduling.priority_queue import CLASSES
-from hocket.coordinator.core.time.deadlines import Outlook, skippable
+from hocket.coordinator.core.time.deadlines import DurationForecast, skippable
 from hocket.schemas.messages import Priority
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
 from hocket.schemas.pipeline.spec import WORKER_TYPES
@@ -252,7 +252,7 @@ class Backlog:
             of.add(promise, -work_ms, 0)
 
 
-def work_of(plan: Plan, outlook: Outlook) -> Work:
+def work_of(plan: Plan, outlook: DurationForecast) -> Work:
     """Return what a plan surely has to do."""
     by_type: dict[str, float] = {}
     keys: set[str] = set()
@@ -260,7 +260,9 @@ def work_of(plan: Plan, outlook: Outlook) -> Work:
     return Work(by_type, frozenset(keys))
 
 
-def _collect(scope: ScopePlan, outlook: Outlook, by_type: dict[str, float], keys: set[str]) -> None:
+def _collect(
+    scope: ScopePlan, outlook: DurationForecast, by_type: dict[str, float], keys: set[str]
+) -> None:
     left_out = skippable(scope)
     for name in scope.order:
         if name not in left_out:
@@ -268,7 +270,7 @@ def _collect(scope: ScopePlan, outlook: Outlook, by_type: dict[str, float], keys
 
 
 def _collect_node(
-    node: NodePlan, outlook: Outlook, by_type: dict[str, float], keys: set[str]
+    node: NodePlan, outlook: DurationForecast, by_type: dict[str, float], keys: set[str]
 ) -> None:
     if node.node.map or node.node.loop:
         return  # how many steps it has is seen when they are dispatched

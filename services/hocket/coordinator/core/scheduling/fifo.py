@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from hocket.coordinator.core.scheduling.priority_queue import Ready
 
 
-class InTurn:
+class FifoQueue:
     """The steps of one node type that wait, first come first served."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from math import ceil, inf
 from typing import Literal
 
-from hocket.coordinator.core.scheduling.fifo import InTurn
+from hocket.coordinator.core.scheduling.fifo import FifoQueue
 from hocket.coordinator.core.scheduling.priority_queue import Ready, Waiting
 from hocket.schemas.messages import Priority
 
@@ -77,7 +77,7 @@ class Capacity:
 
 @dataclass(slots=True)
 class _Type:
-    waiting: Waiting | InTurn
+    waiting: Waiting | FifoQueue
     out: int = 0
     out_ms: float = 0.0
     runs_out: dict[str, int] = field(default_factory=dict)
@@ -270,7 +270,7 @@ class Gate:
     # ---- helpers ----------------------------------------------------------------------------
 
     def _new_type(self) -> _Type:
-        return _Type(InTurn() if self._order == "arrival" else Waiting(self._weights))
+        return _Type(FifoQueue() if self._order == "arrival" else Waiting(self._weights))
 
     def _goes_out(self, kind: _Type, step: Ready) -> None:
         self._out[step.attempt_id] = step

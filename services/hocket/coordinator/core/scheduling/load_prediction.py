@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from hocket.coordinator.core.time.deadlines import NOTHING, Estimate, Outlook, skippable
+from hocket.coordinator.core.time.deadlines import NOTHING, DurationForecast, Estimate, skippable
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.messages import Priority
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
@@ -74,7 +74,7 @@ ClearMs = Callable[[str], float]
 """When (ms from now) the work of a node type that is ahead of the task is done."""
 
 
-def predict(plan: Plan, outlook: Outlook, clear_ms: ClearMs) -> Prediction:
+def predict(plan: Plan, outlook: DurationForecast, clear_ms: ClearMs) -> Prediction:
     """Return when a task would end that began now (UNLOADED where no load is in its way)."""
     waits = {node_type: clear_ms(node_type) for node_type in types_of(plan)}
     limited_by = max(waits, key=lambda name: waits[name], default="")
@@ -132,7 +132,7 @@ def types_of(plan: Plan) -> tuple[str, ...]:
 class _Walk:
     """Goes through a plan from its beginning; one that `degrades` at its shortest."""
 
-    outlook: Outlook
+    outlook: DurationForecast
     waits: Mapping[str, float]
     degrades: bool
 

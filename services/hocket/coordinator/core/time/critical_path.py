@@ -18,8 +18,15 @@ more items than its concurrency, all items are looked at once.
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
-from hocket.coordinator.core.run.state import Link, Role, Segment, Step, StepState, Try
-from hocket.coordinator.core.run.transition import Unfolding, child_key
+from hocket.coordinator.core.run.state import (
+    ParentRelation,
+    PastAttempt,
+    Role,
+    Segment,
+    Step,
+    StepState,
+)
+from hocket.coordinator.core.run.transition import RunTransition, child_key
 from hocket.schemas.messages import Timing
 
 MAX_SEGMENTS = 1_000
@@ -68,7 +75,7 @@ _IN_A_CHILD = (
 """The order in which the kinds of a sub-run's time are laid out, behind the coordinators' part."""
 
 
-def critical_path(u: Unfolding, ended_at_ms: float) -> tuple[Segment, ...]:
+def critical_path(u: RunTransition, ended_at_ms: float) -> tuple[Segment, ...]:
     """Return the critical path of a run whose steps have all ended, from its acceptance on."""
     return _Walk(u, ended_at_ms).path()
 
@@ -88,7 +95,7 @@ class _Walk:
 
     __slots__ = ("_accepted_at_ms", "_at", "_ended_at_ms", "_freed", "_path", "_u")
 
-    def __init__(self, u: Unfolding, ended_at_ms: float) -> None:
+    def __init__(self, u: RunTransition, ended_at_ms: float) -> None:
         self._u = u
         self._ended_at_ms = ended_at_ms
         self._accepted_at_ms = u.run.accepted_at_ms
@@ -182,30 +189,30 @@ class _Walk:
             found = self._freed_by(step, parent)
             if found is not None or parent is None:
                 return found
-            if step.link is Link.FALLBACK:
+            if step.link is ParentRelation.FALLBACK:
                 inner = self._last_child(parent, step.ready_at_ms)
                 if inner is not None:
                     return inner
                 self._own(parent)
-            elif parent.key in self._u.emitted and step.link is Link.NODE:
+            elif parent.key in self._u.emitted and step.link is ParentRelation.NODE:
                 self._own(parent)
             step = parent
 
     def _freed_by(self, step: Step, parent: Step | None) -> Step | None:
         """Return the step beside this one that it waited for; None where it began with its parent."""
-        if step.link is Link.NODE:
+        if step.link is ParentRelation.NODE:
             needs = self._u.node_plan(step).needs
             if not needs:
                 return None
             waited: list[Step] = [self._u.steps[child_key(step.parent, need)] for need in needs]
             return max(waited, key=_end)
         assert parent is not None, step.key
-        if step.link is Link.ITEM:
+        if step.link is ParentRelation.ITEM:
             return self._frees(parent).get(step.ready_at_ms)
-        if step.link is Link.ROUND and step.index > 1:
+        if step.link is ParentRelation.ROUND and step.index > 1:
             earlier: Step = self._u.steps[f"{step.parent}#{step.index - 1}"]
             return earlier
-        if step.link is Link.FALLBACK:
+        if step.link is ParentRelation.FALLBACK:
             return self._last_fallback(parent, step.index - 1)
         return None
 
@@ -251,7 +258,7 @@ class _Walk:
             kind = _CACHE if asked else _COORDINATOR
             self._back(self._us(step.ready_at_ms), step, 0, kind)
 
-    def _attempt(self, step: Step, number: int, one: Try, *, cut: bool) -> None:
+    def _attempt(self, step: Step, number: int, one: PastAttempt, *, cut: bool) -> None:
         sent = min(max(0, self._us(one.dispatched_at_ms)), self._at)
         if step.role is Role.SUBRUN:
             self._subrun(step, number, one.timing, sent, cut=cut)
@@ -300,9 +307,9 @@ class _Walk:
         return round((at_ms - self._accepted_at_ms) * _US_PER_MS)
 
 
-def _present(step: Step) -> Try:
+def _present(step: Step) -> PastAttempt:
     assert step.dispatched_at_ms is not None, step.key
-    return Try(
+    return PastAttempt(
         step.dispatched_at_ms,
         0.0,
         step.queued_at_ms,

@@ -89,7 +89,7 @@ class Expectation:
         return self.after if self.least_after is None else self.least_after
 
 
-Outlook = Mapping[str, Expectation]
+DurationForecast = Mapping[str, Expectation]
 """By node path; made once per change of the statistics, read at every dispatch. A node with `map` or
 `loop` stands there as a whole, and one of its steps under its path and `UNIT`."""
 UNIT = "[]"
@@ -108,14 +108,14 @@ def observe(estimate: Estimate | None, duration_ms: float) -> Estimate:
     return new_estimate(mean, max(0.0, variance), weight)
 
 
-def outlook(plan: Plan, durations: Mapping[str, Estimate]) -> Outlook:
+def outlook(plan: Plan, durations: Mapping[str, Estimate]) -> DurationForecast:
     """Return what to expect of every node of a plan, given measured durations by node path."""
     look = _Look(durations, degrades=plan.pipeline.on_infeasible == "degrade")
     look.scope(plan.root, NOTHING, NOTHING)
     return look.result
 
 
-def emitted_outlook(scope: ScopePlan, *, degrades: bool) -> Outlook:
+def emitted_outlook(scope: ScopePlan, *, degrades: bool) -> DurationForecast:
     """Return what to expect of the nodes that a planner emitted, up to the end of their scope;
     `degrades`: whether the pipeline may leave nodes out."""
     look = _Look({}, degrades=degrades)

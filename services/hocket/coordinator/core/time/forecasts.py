@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from hocket.coordinator.core.time.deadlines import ENOUGH, Estimate, Outlook, outlook
+from hocket.coordinator.core.time.deadlines import ENOUGH, DurationForecast, Estimate, outlook
 from hocket.schemas.messages import NodeDuration, OutlookChanged
 from hocket.schemas.pipeline.plan import Plan
 
@@ -41,11 +41,11 @@ class Outlooks:
 
     def __init__(self, kept: Iterable[KeptEstimate] = ()) -> None:
         self._durations: dict[Pipeline, dict[str, Estimate]] = {}
-        self._made: OrderedDict[tuple[str, str, int], Outlook] = OrderedDict()
+        self._made: OrderedDict[tuple[str, str, int], DurationForecast] = OrderedDict()
         for row in kept:
             self._durations.setdefault((row.tenant, row.pipeline), {})[row.path] = row.estimate
 
-    def of(self, tenant: str, pipeline: str, version: int, plan: Plan) -> Outlook:
+    def of(self, tenant: str, pipeline: str, version: int, plan: Plan) -> DurationForecast:
         """Return what to expect of every node of a pipeline's version."""
         key = (tenant, pipeline, version)
         made = self._made.get(key)

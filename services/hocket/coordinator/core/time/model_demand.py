@@ -8,7 +8,7 @@ fallbacks and fast variants do not; a sub-run tells of itself when it begins.
 
 from math import sqrt
 
-from hocket.coordinator.core.time.deadlines import Outlook
+from hocket.coordinator.core.time.deadlines import DurationForecast
 from hocket.schemas.messages import NodeExpected
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
 
@@ -19,7 +19,7 @@ _OWN_MODEL = frozenset({"llm", "planning"})
 _HANDLERS_MODEL = frozenset({"python"})
 
 
-def expected_nodes(plan: Plan, outlook: Outlook) -> tuple[NodeExpected, ...]:
+def expected_nodes(plan: Plan, outlook: DurationForecast) -> tuple[NodeExpected, ...]:
     """Return the nodes of a plan that need a model, or may, with the soonest moment that each begins
     after the run's acceptance."""
     found: list[NodeExpected] = []
@@ -32,7 +32,9 @@ def needs_models(plan: Plan) -> bool:
     return any(node.node.type in _OWN_MODEL | _HANDLERS_MODEL for node in plan.by_path.values())
 
 
-def _scope(scope: ScopePlan, begins_ms: float, outlook: Outlook, found: list[NodeExpected]) -> None:
+def _scope(
+    scope: ScopePlan, begins_ms: float, outlook: DurationForecast, found: list[NodeExpected]
+) -> None:
     ends_ms: dict[str, float] = {}
     for name in scope.order:
         node = scope.nodes[name]
@@ -41,7 +43,9 @@ def _scope(scope: ScopePlan, begins_ms: float, outlook: Outlook, found: list[Nod
         ends_ms[name] = at_ms + _surely_ms(node, outlook)
 
 
-def _node(node: NodePlan, at_ms: float, outlook: Outlook, found: list[NodeExpected]) -> None:
+def _node(
+    node: NodePlan, at_ms: float, outlook: DurationForecast, found: list[NodeExpected]
+) -> None:
     if node.node.type in _OWN_MODEL:
         model = node.config.get("model")
         found.append(NodeExpected(node=node.path, model=model, after_ms=at_ms))
@@ -53,7 +57,7 @@ def _node(node: NodePlan, at_ms: float, outlook: Outlook, found: list[NodeExpect
         _node(branch, at_ms, outlook, found)
 
 
-def _surely_ms(node: NodePlan, outlook: Outlook) -> float:
+def _surely_ms(node: NodePlan, outlook: DurationForecast) -> float:
     expectation = outlook.get(node.path)
     if expectation is None:
         return 0.0

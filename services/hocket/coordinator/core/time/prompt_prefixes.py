@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import Any
 
 from hocket.coordinator.core.run.commands import ForetellPrompt
-from hocket.coordinator.core.run.state import TERMINAL, Link, Step
-from hocket.coordinator.core.run.transition import Unfolding, child_key
+from hocket.coordinator.core.run.state import TERMINAL, ParentRelation, Step
+from hocket.coordinator.core.run.transition import RunTransition, child_key
 from hocket.schemas.errors import HocketError, InvalidInput
 from hocket.schemas.messages import NO_REQUIREMENTS, ChatMessage, PromptExpected, Requirements
 from hocket.schemas.pipeline.expressions import (
@@ -32,9 +32,9 @@ MAX_CHARS = 400_000
 """Longer ones do not fit into a message of the bus."""
 
 
-def foretell(u: Unfolding, step: Step, plan: NodePlan) -> None:
+def foretell(u: RunTransition, step: Step, plan: NodePlan) -> None:
     """Tell of the nodes that wait for a step that begins now."""
-    if step.link is not Link.NODE:
+    if step.link is not ParentRelation.NODE:
         return
     nodes = u.scope_plan(step.parent).nodes
     for name in plan.dependents:
@@ -46,7 +46,7 @@ def foretell(u: Unfolding, step: Step, plan: NodePlan) -> None:
             _tell(u, step.parent, next_plan, node)
 
 
-def _tell(u: Unfolding, scope: str, plan: NodePlan, node: LlmNode) -> None:
+def _tell(u: RunTransition, scope: str, plan: NodePlan, node: LlmNode) -> None:
     known = Names(u.account, {"input": _known_input(u, scope, plan)})
     messages: list[ChatMessage] = []
     whole = True
@@ -83,7 +83,7 @@ def _tell(u: Unfolding, scope: str, plan: NodePlan, node: LlmNode) -> None:
     )
 
 
-def _known_input(u: Unfolding, scope: str, plan: NodePlan) -> dict[str, Any]:
+def _known_input(u: RunTransition, scope: str, plan: NodePlan) -> dict[str, Any]:
     """Return the fields of a node's input that are known now."""
     done = {
         need

@@ -12,13 +12,13 @@ from hocket.coordinator.core.run.feasibility import (
     may_be_spared,
 )
 from hocket.coordinator.core.run.state import RunStatus, Step, StepState
-from hocket.coordinator.core.run.transition import Unfolding
+from hocket.coordinator.core.run.transition import RunTransition
 from hocket.coordinator.core.structures.frozen import replace
 from hocket.schemas.errors import HeldTooLong
 from hocket.schemas.messages import AttemptFinished
 
 
-def give_up(u: Unfolding, step: Step) -> None:
+def give_up(u: RunTransition, step: Step) -> None:
     """Act on a node whose time has come, by what the pipeline wants."""
     plan = u.node_plan(step)
     # else it would be due again at this very moment
@@ -44,7 +44,7 @@ def waited_in_vain(event: AttemptFinished) -> bool:
     return event.error is not None and event.error.code == HeldTooLong.code
 
 
-def turn_came(u: Unfolding, event: AttemptFinished) -> None:
+def turn_came(u: RunTransition, event: AttemptFinished) -> None:
     """Decide about a step that waited too long, at the gate or on its way to a worker: what its run does
     where it cannot make its deadline any more; else it goes out, and is not asked for again. What a
     worker gave back is another attempt, for streams drop the name of the former."""
@@ -60,7 +60,7 @@ def turn_came(u: Unfolding, event: AttemptFinished) -> None:
         u.commands.append(redispatch(u, step, judged=False))
 
 
-def watch_again(u: Unfolding) -> None:
+def watch_again(u: RunTransition) -> None:
     """Watch the nodes that run by the deadline as it is now, after it was moved."""
     for key in u.live_keys():
         step: Step = u.steps[key]

@@ -6,7 +6,7 @@ from typing import Any
 from hocket.coordinator.core.reuse.repeats import Kept, kept_for, source_of
 from hocket.coordinator.core.run.run_size import size_of
 from hocket.coordinator.core.run.state import Signal, Step, StepState
-from hocket.coordinator.core.run.transition import Failing, Unfolding
+from hocket.coordinator.core.run.transition import Failing, RunTransition
 from hocket.coordinator.core.structures.frozen import replace
 from hocket.coordinator.core.time.timestamps import nearest
 from hocket.coordinator.core.waiting.signal_waiters import answers_to, pauses
@@ -31,7 +31,7 @@ class WaitTimedOut(HocketError):
     error_class = ErrorClass.TIMEOUT
 
 
-def begin_wait(u: Unfolding, step: Step) -> None:
+def begin_wait(u: RunTransition, step: Step) -> None:
     """Wait for a signal, or take one that is already here, or that the repeated run had."""
     kept = kept_for(u, step)
     if kept is not None:
@@ -51,7 +51,7 @@ def begin_wait(u: Unfolding, step: Step) -> None:
             return
 
 
-def signal_received(u: Unfolding, event: SignalReceived) -> None:
+def signal_received(u: RunTransition, event: SignalReceived) -> None:
     """Give a signal to the step that waits for it, or keep it for one that will."""
     if event.signal_id in u.run.seen_signals:
         return
@@ -66,13 +66,13 @@ def signal_received(u: Unfolding, event: SignalReceived) -> None:
     u.size_bytes += size_of(signal.payload) - sum(size_of(one.payload) for one in dropped)
 
 
-def wait_timed_out(u: Unfolding, step: Step) -> None:
+def wait_timed_out(u: RunTransition, step: Step) -> None:
     """Fail a wait that nobody answered."""
     error = WaitTimedOut(step=step.key, wait_ms=_node(u, step).wait_ms)
     u.todo.append(Failing(step.key, error.info()))
 
 
-def resume_deadline(u: Unfolding) -> bool:
+def resume_deadline(u: RunTransition) -> bool:
     """Let the deadline run again, moved by the time waited, once nobody is waited for; tell whether
     it does so now."""
     since = u.run.paused_at_ms
@@ -84,7 +84,7 @@ def resume_deadline(u: Unfolding) -> bool:
     return True
 
 
-def _take_over(u: Unfolding, step: Step, kept: Kept) -> None:
+def _take_over(u: RunTransition, step: Step, kept: Kept) -> None:
     u.put(replace(step, source=source_of(u, kept)))
     if kept.error is not None:
         u.todo.append(Failing(step.key, kept.error))
@@ -92,7 +92,7 @@ def _take_over(u: Unfolding, step: Step, kept: Kept) -> None:
         u.settle(step.key, StepState.SUCCEEDED, output=kept.output)
 
 
-def _answer(u: Unfolding, step: Step, signal: Signal) -> None:
+def _answer(u: RunTransition, step: Step, signal: Signal) -> None:
     if isinstance(_node(u, step), SignalNode):
         u.settle(step.key, StepState.SUCCEEDED, output=signal.payload)
         return
@@ -108,7 +108,7 @@ def _answer(u: Unfolding, step: Step, signal: Signal) -> None:
         u.todo.append(Failing(step.key, refused.info()))
 
 
-def _node(u: Unfolding, step: Step) -> ApprovalNode | SignalNode:
+def _node(u: RunTransition, step: Step) -> ApprovalNode | SignalNode:
     node = u.node_plan(step).node
     assert isinstance(node, ApprovalNode | SignalNode)
     return node

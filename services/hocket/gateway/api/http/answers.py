@@ -20,7 +20,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ResponseOptions:
     """What an answer depends on: the endpoint, the model's name as asked, and the wishes in the body."""
 
     path: str
@@ -31,7 +31,7 @@ class Asked:
     packed: bool = False
 
 
-def whole(asked: Asked, reply: CallReply) -> dict[str, Any]:
+def whole(asked: ResponseOptions, reply: CallReply) -> dict[str, Any]:
     """Return the body of an answer."""
     if reply.openai is not None:
         return {**reply.openai, "model": asked.model}
@@ -52,7 +52,7 @@ def whole(asked: Asked, reply: CallReply) -> dict[str, Any]:
 class Streaming:
     """The events of one stream. `chunk` for each chunk of the backend, `end` when its reply is there."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: ResponseOptions) -> None:
         self._asked = asked
         self._kind = "chat.completion.chunk" if asked.path == CHAT else "text_completion"
         self._begun = self._as_it_came = self._usage_sent = False
@@ -118,7 +118,7 @@ def _encoded(event: dict[str, Any]) -> bytes:
     return b"data: " + to_json(event, inf_nan_mode="null") + b"\n\n"
 
 
-def _head(asked: Asked, kind: str) -> dict[str, Any]:
+def _head(asked: ResponseOptions, kind: str) -> dict[str, Any]:
     return {
         "id": asked.call_id,
         "object": kind,
@@ -127,7 +127,7 @@ def _head(asked: Asked, kind: str) -> dict[str, Any]:
     }
 
 
-def _embeddings(asked: Asked, reply: CallReply) -> dict[str, Any]:
+def _embeddings(asked: ResponseOptions, reply: CallReply) -> dict[str, Any]:
     data = [
         {"object": "embedding", "index": index, "embedding": _vector(vector, asked.packed)}
         for index, vector in enumerate(reply.embeddings)

@@ -19,7 +19,7 @@ from aiohttp import web
 from pydantic_core import to_json
 
 from hocket.gateway.api.http import answers, bodies, identity
-from hocket.gateway.api.http.answers import Asked, Streaming
+from hocket.gateway.api.http.answers import ResponseOptions, Streaming
 from hocket.gateway.api.http.connections import WatchedServer
 from hocket.gateway.api.http.failures import failure
 from hocket.gateway.api.http.intake import MAX_BODY_BYTES, Bodies, Body, Release
@@ -261,7 +261,7 @@ class HttpDoor:
         return _json(answers.whole(asked, reply), _headers(reply))
 
     async def _streamed(
-        self, request: web.BaseRequest, call: CallRequest, asked: Asked, release: Release
+        self, request: web.BaseRequest, call: CallRequest, asked: ResponseOptions, release: Release
     ) -> web.StreamResponse:
         sending = _Sending(request, Streaming(asked), call.call_id)
         reply = await self._made(request, call, sending.chunk, release)
@@ -376,10 +376,10 @@ def _call_request(
     )
 
 
-def _asked(path: str, body: dict[str, Any], call: CallRequest) -> Asked:
+def _asked(path: str, body: dict[str, Any], call: CallRequest) -> ResponseOptions:
     given = body.get("stream_options")
     options = given if isinstance(given, dict) else {}
-    return Asked(
+    return ResponseOptions(
         path,
         call.model,
         call.call_id,

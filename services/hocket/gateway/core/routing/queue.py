@@ -30,7 +30,7 @@ PATIENCE_MS = {
 _RANK = {Priority.INTERACTIVE: 0, Priority.STANDARD: 1, Priority.BATCH: 2}
 
 
-class Row(StrEnum):
+class QueueClass(StrEnum):
     """Where a call stands in line: which of the places that are kept for some it may have."""
 
     FAST = "fast"
@@ -60,11 +60,11 @@ class Ticket:
         return (self.due_ms, self.order) < (other.due_ms, other.order)
 
     @property
-    def row(self) -> Row:
+    def row(self) -> QueueClass:
         """Where it stands in line; a fast call of any class stands with the fast ones."""
         if self.fast:
-            return Row.FAST
-        return Row.INTERACTIVE if self.priority is Priority.INTERACTIVE else Row.OTHER
+            return QueueClass.FAST
+        return QueueClass.INTERACTIVE if self.priority is Priority.INTERACTIVE else QueueClass.OTHER
 
     @property
     def dispensable(self) -> tuple[int, float, int]:
@@ -72,12 +72,12 @@ class Ticket:
         return (_RANK[self.priority], self.due_ms, self.order)
 
 
-class Room:
+class WaitQueue:
     """The calls that wait: per pool a line of the fast ones, of the interactive ones and of the others,
     the most urgent first. A call stands in a line of each pool that can serve it."""
 
     def __init__(self) -> None:
-        self._lines: dict[tuple[str, Row], list[Ticket]] = {}
+        self._lines: dict[tuple[str, QueueClass], list[Ticket]] = {}
         self._tickets = 0
 
     def __len__(self) -> int:
@@ -85,20 +85,22 @@ class Room:
 
     def waiting(self, pool: str) -> int:
         """Return how many calls wait for a place of a pool."""
-        return sum(len(self._lines.get((pool, row), ())) for row in Row)
+        return sum(len(self._lines.get((pool, row), ())) for row in QueueClass)
 
     def pools(self) -> frozenset[str]:
         """Return the pools that somebody waits for."""
         return frozenset(pool for pool, _ in self._lines)
 
-    def line(self, pool: str, most: int, rows: Sequence[Row] = tuple(Row)) -> list[Ticket]:
+    def line(
+        self, pool: str, most: int, rows: Sequence[QueueClass] = tuple(QueueClass)
+    ) -> list[Ticket]:
         """Return the first `most` calls in a pool's line, or in some rows of it."""
         lines = [self._lines.get((pool, row), [])[:most] for row in rows]
         return sorted(ticket for line in lines for ticket in line)[:most]
 
     def due(self, pool: str, now_ms: float, most: int) -> list[Ticket]:
         """Return the first `most` calls that are neither fast nor interactive and are due already."""
-        line = self._lines.get((pool, Row.OTHER), [])[:most]
+        line = self._lines.get((pool, QueueClass.OTHER), [])[:most]
         return line[: bisect.bisect_right(line, now_ms, key=lambda ticket: ticket.due_ms)]
 
     def enter(self, ticket: Ticket) -> None:
@@ -125,7 +127,7 @@ class Room:
         """Return who has to go where a pool's room is full: the newcomer, or a lesser one."""
         return max(
             newcomer,
-            *(self._least_of(self._lines.get((pool, row), [])) or newcomer for row in Row),
+            *(self._least_of(self._lines.get((pool, row), [])) or newcomer for row in QueueClass),
             key=lambda ticket: ticket.dispensable,
         )
 

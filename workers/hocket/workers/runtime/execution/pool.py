@@ -15,7 +15,7 @@ import structlog
 from pydantic import ValidationError
 
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.protocol import Frame, header_of
+from hocket.kit.nats.protocol import RawMessage, header_of
 from hocket.kit.process.clock import now_ms
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HeldTooLong, HocketError
@@ -186,7 +186,7 @@ class Pool:
 
     # ---- steps come -------------------------------------------------------------------------
 
-    def _take(self, msg: Frame, lane: LanePull) -> None:
+    def _take(self, msg: RawMessage, lane: LanePull) -> None:
         delivery = parse_ack_subject(msg.reply)
         lane.demand.pending = delivery.pending
         try:

@@ -28,7 +28,7 @@ from hocket.workers.runtime.execution.failures import COMPONENT
 from hocket.workers.runtime.transport.delivery import Delivery
 
 if TYPE_CHECKING:
-    from hocket.kit.nats.protocol import Frame
+    from hocket.kit.nats.protocol import RawMessage
 
 SOURCE = "step"
 ADVISORIES = f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{subjects.STEPS}.>"
@@ -66,7 +66,7 @@ class Advisory(BaseModel):
     deliveries: int
 
 
-async def bury_malformed(bus: Bus, msg: "Frame", error: ValidationError, worker: str) -> None:
+async def bury_malformed(bus: Bus, msg: "RawMessage", error: ValidationError, worker: str) -> None:
     """Dead-letter a message that is no StepRequested."""
     fault = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(str(part) for part in fault["loc"]) or "the body"
@@ -75,7 +75,7 @@ async def bury_malformed(bus: Bus, msg: "Frame", error: ValidationError, worker:
     await _bury_and_end(bus, msg, info, worker, kept=kept)
 
 
-async def bury_undeliverable(bus: Bus, msg: "Frame", delivery: Delivery, worker: str) -> None:
+async def bury_undeliverable(bus: Bus, msg: "RawMessage", delivery: Delivery, worker: str) -> None:
     """Dead-letter a step that came too often."""
     known = {"deliveries": delivery.count, "sent_at_ms": round(delivery.sent_at_ms)}
     await _bury_and_end(bus, msg, _undeliverable(**known), worker)
@@ -94,7 +94,7 @@ async def on_advisory(bus: Bus, body: bytes, worker: str) -> None:
 
 
 async def _bury_and_end(
-    bus: Bus, msg: "Frame", info: ErrorInfo, worker: str, *, kept: bool = True
+    bus: Bus, msg: "RawMessage", info: ErrorInfo, worker: str, *, kept: bool = True
 ) -> None:
     losses = bus.losses
     await _bury(bus, msg.subject, msg.data, msg.headers, info, worker, kept=kept)

@@ -14,7 +14,7 @@ import structlog
 from pydantic_core import to_json
 
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.protocol import Frame
+from hocket.kit.nats.protocol import RawMessage
 from hocket.schemas import subjects
 from hocket.workers.runtime.transport.consumers import consumer_name, ensure_consumers
 from hocket.workers.runtime.transport.delivery import EXPIRED, HEARTBEAT, status_of, unfilled
@@ -50,7 +50,7 @@ class LanePull:
         slots: int,
         *,
         ack_wait_s: float,
-        deliver: Callable[[Frame, "LanePull"], None],
+        deliver: Callable[[RawMessage, "LanePull"], None],
         changed: Callable[[], None],
     ) -> None:
         self.demand = Demand()
@@ -81,7 +81,7 @@ class LanePull:
         inbox = self._inbox = self._bus.nc.new_inbox()
         losses = self.losses = self._bus.losses
 
-        def receive(msg: Frame) -> None:
+        def receive(msg: RawMessage) -> None:
             if inbox == self._inbox and losses == self._bus.losses:
                 self._receive(msg)
 
@@ -123,7 +123,7 @@ class LanePull:
             subscription, self._subscription = self._subscription, None
             await subscription.drain()  # type: ignore[no-untyped-call]
 
-    def _receive(self, msg: Frame) -> None:
+    def _receive(self, msg: RawMessage) -> None:
         demand = self.demand
         self._heard_at_s = asyncio.get_running_loop().time()
         if msg.reply:
