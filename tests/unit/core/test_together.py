@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from playing import Play, python
 
+from hocket.coordinator.core.run import decide
 from hocket.schemas.templates import budget
 
 HOT = "{% for i in range(30000) %}{% endfor %}x"
@@ -93,6 +94,27 @@ def test_each_event_has_an_account_of_its_own() -> None:
     play = Play({f"n{i}": node for i, node in enumerate(hot)})
     play.work(lambda request: None)
     assert play.run.status == "succeeded"
+
+
+def test_a_run_of_many_costly_events_has_one_total(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decide, "MAX_RUN_OPERATIONS", 1_000_000)
+    play = Play({"a": python(loop=FOR_EVER | {"until": "(range(20000)|sum) < 0"})})
+    rounds = 0
+    while not play.run.ended and rounds < 1_000:
+        play.finish(f"a#{(rounds := rounds + 1)}")
+        assert play.read_back().operations == play.run.operations
+        assert play.decisions[-1].run_changed
+    assert play.run.error is not None
+    assert (play.run.status, play.run.error.code) == ("failed", "expressions_used_up")
+    assert 5 < rounds < 50
+
+
+def test_small_events_neither_count_nor_write_the_run() -> None:
+    play = Play({"a": python(loop=FOR_EVER | {"until": "round > 3"})})
+    play.work(lambda request: None)
+    assert play.run.status == "succeeded"
+    assert play.run.operations == 0
+    assert not any(decision.run_changed for decision in play.decisions[1:-1])
 
 
 def test_a_score_that_is_no_float_loses() -> None:

@@ -120,6 +120,11 @@ class Account:
         """Whether no evaluation may be made any more."""
         return self.operations_left <= 0
 
+    @property
+    def operations(self) -> int:
+        """Operations that were counted so far."""
+        return MAX_TOGETHER_OPERATIONS - self.operations_left
+
     def meter(self) -> Meter:
         """Return the meter of the next evaluation, which may use no more than is left for all."""
         meter = Meter()

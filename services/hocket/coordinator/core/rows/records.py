@@ -217,6 +217,7 @@ def run_of(row: Mapping[str, Any]) -> Run:
         signals=tuple(Signal(**signal) for signal in facts.get("signals", ())),
         seen_signals=tuple(facts.get("seen_signals", ())),
         early=Map({(event.step, event.attempt): event for event in early}),
+        operations=facts.get("operations", 0),
         critical_path=tuple(Segment(*piece) for piece in _parsed(row["critical_path"]) or ()),
     )
 
@@ -372,6 +373,8 @@ def _run_facts(run: Run) -> dict[str, Any] | None:
         facts["seen_signals"] = list(run.seen_signals)
     if run.origin is not None:
         facts["origin"] = run.origin
+    if run.operations:
+        facts["operations"] = run.operations
     if run.early:
         facts["early"] = list(run.early.values())
     return facts or None

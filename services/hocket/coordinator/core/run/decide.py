@@ -38,7 +38,9 @@ from hocket.coordinator.core.run.ending import (
 )
 from hocket.coordinator.core.run.feasibility import is_watched
 from hocket.coordinator.core.run.run_size import (
+    MAX_RUN_OPERATIONS,
     MAX_RUN_STATE_BYTES,
+    ExpressionsUsedUp,
     RunComputesTooMuch,
     RunTooLarge,
     size_of,
@@ -257,9 +259,13 @@ def _settle_all(u: RunTransition) -> Decision:
             _fail_if_live(u, work)
         if u.account.is_used_up and not u.run.ended:
             fail_run(u, RunComputesTooMuch(limit=MAX_TOGETHER_OPERATIONS).info())
+        if u.operations > MAX_RUN_OPERATIONS and not u.run.ended:
+            fail_run(u, ExpressionsUsedUp(limit=MAX_RUN_OPERATIONS).info())
         if u.size_bytes > MAX_RUN_STATE_BYTES and not u.run.ended:
             error = RunTooLarge(size_bytes=u.size_bytes, limit_bytes=MAX_RUN_STATE_BYTES)
             fail_run(u, error.info())
+    if u.operations != u.run.operations:
+        u.change(operations=u.operations)
     if resume_deadline(u) and is_watched(u):
         watch_again(u)
     commands = u.commands if u.run.reuse is None else _without_withdrawn(u.commands)

@@ -1,8 +1,9 @@
-"""How large a run is: what its inputs, outputs, errors and held messages come to as JSON.
+"""How large a run is: what its inputs, outputs, errors and held messages come to as JSON, and how
+many operations its expressions have taken.
 
-Counted as values are kept, so that a run which multiplies what it was given fails before it fills the
-memory, the log or a batch of the committer. Values that several steps share count for each of them: each
-has a row of its own.
+Values are counted as they are kept, so that a run which multiplies what it was given fails before it
+fills the memory, the log or a batch of the committer. Values that several steps share count for each of
+them: each has a row of its own.
 """
 
 from collections.abc import Iterable
@@ -21,6 +22,10 @@ MAX_RUN_STATE_BYTES = 64 * 1024 * 1024
 MAX_VALUE_DEPTH = 190
 """How deep a step's value may nest: what reads messages goes 200 levels deep, and they wrap it."""
 _AROUND = 200 - MAX_VALUE_DEPTH
+MAX_RUN_OPERATIONS = 300_000_000
+"""Operations of all expressions of one run, with what its steps count: 8 to 30 s of one core."""
+FREE_EVENT_OPERATIONS = 5_000
+"""An event that takes no more costs less than its own reading and writing, and is not counted."""
 
 
 class ValueTooDeep(HocketError):
@@ -47,6 +52,19 @@ class RunComputesTooMuch(HocketError):
 
     code = "run_computes_too_much"
     error_class = ErrorClass.INVALID
+
+
+class ExpressionsUsedUp(HocketError):
+    """The expressions of the run have taken more than {limit} operations in all. Compute in `python`
+    nodes, which workers run, lower `loop.max_rounds`, or map over fewer items."""
+
+    code = "expressions_used_up"
+    error_class = ErrorClass.INVALID
+
+
+def counted(operations: int) -> int:
+    """Return how many operations of one event count for the run: none of a small event."""
+    return 0 if operations <= FREE_EVENT_OPERATIONS else operations
 
 
 def size_of(value: Any) -> int:

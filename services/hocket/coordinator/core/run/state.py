@@ -265,6 +265,8 @@ class Run:
     pausing: int = 0
     """Waits for which the deadline stands still."""
     emitted: Map[str, Emitted] = NONE
+    operations: int = 0
+    """What its expressions have taken (`run_size.py`)."""
     reuse: Any = field(default=None, compare=False)
     """What a repeated run takes over (`reuse.Reuse`), read from the origin, which never changes."""
     armed_at_ms: float | None = None

@@ -14,7 +14,7 @@ from typing import Any
 from immutables import Map
 
 from hocket.coordinator.core.run.commands import Announce, Command, Wake
-from hocket.coordinator.core.run.run_size import growth
+from hocket.coordinator.core.run.run_size import counted, growth
 from hocket.coordinator.core.run.state import (
     TERMINAL,
     ChildProgress,
@@ -328,6 +328,11 @@ class RunTransition:
                 layers.setdefault("error", parent.error and parent.error.model_dump(mode="json"))
             step = parent
         return self.names(step.parent).also(**layers)
+
+    @property
+    def operations(self) -> int:
+        """What the run's expressions have taken, those of this event included."""
+        return self.run.operations + counted(self.account.operations)
 
     def close(self) -> Run:
         return replace(
