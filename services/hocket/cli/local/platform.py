@@ -28,6 +28,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.process.disk_space import MIN_FREE_MIB
 from hocket.kit.process.log_files import keep_short
+from hocket.kit.process.settings import Settings
 from hocket.schemas.capabilities import usage_key_of
 from hocket.schemas.pipeline.handlers import AllowedHandlers
 
@@ -45,6 +46,7 @@ STOP_ORDER = (("admin",), ("worker",), ("coordinator", "gateway"), ("ledger",))
 KEYED = ("coordinator", "gateway", "admin", "ledger")
 """Who gets the key of the capabilities. A worker with a gateway inside gets the one of usage records."""
 MAX_WORKERS = 64
+STREAM_REPLICAS = "HOCKET_STREAM_REPLICAS"
 NO_PORT = "-1"
 MAX_COORDINATORS = 16
 
@@ -125,6 +127,14 @@ class Platform:
     def nats_url_file(self) -> Path | None:
         """The file with the embedded server's URL and password; None where NATS is the user's own."""
         return None if self._given_nats else self.servers.nats.url_file
+
+    @property
+    def _stream_replicas(self) -> int:
+        """On how many servers streams and buckets are kept; the embedded server is one."""
+        if self._given_nats is None:
+            return 1
+        named = self._extra_env.get(STREAM_REPLICAS)
+        return Settings().stream_replicas if named is None else int(named)
 
     @property
     def database_url(self) -> str:
@@ -226,7 +236,7 @@ class Platform:
     async def _make_streams(self) -> None:
         bus = await Bus.connect(self.nats_url, name="hocket-up")
         try:
-            await ensure_streams(bus)
+            await ensure_streams(bus, replicas=self._stream_replicas)
         finally:
             await bus.close()
 
@@ -255,6 +265,7 @@ class Platform:
             "HOCKET_GATEWAY_HOST": self._api_host,
             "HOCKET_GATEWAY_PORT": str(self._gateway_port),
             "HOCKET_HEALTH_PORT": "0",
+            STREAM_REPLICAS: str(self._stream_replicas),
             "HOCKET_HANDLERS": ",".join(self._handlers),
             "HOCKET_LOG_FORMAT": "json",
             "HOCKET_LOG_LEVEL": self._log_level,

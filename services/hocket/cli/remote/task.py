@@ -20,6 +20,7 @@ from nats.errors import TimeoutError as NatsTimeout
 from nats.js.errors import NoStreamResponseError
 
 from hocket.cli.terminal.errors import ApiRefused, BrokerUnreachable
+from hocket.kit.nats.server_urls import server_urls, without_passwords
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import InvalidInput, PayloadTooLarge
 from hocket.schemas.messages import StepChanged
@@ -113,10 +114,10 @@ async def _publish(connection: Client, nats_url: str, task: Task, reply: dict[st
         )
     except NoStreamResponseError as error:
         reason = f"it has no stream {subjects.TASKS}, so no Hocket uses it"
-        raise BrokerUnreachable(url=_without_secrets(nats_url), reason=reason) from error
+        raise BrokerUnreachable(url=without_passwords(nats_url), reason=reason) from error
     except (NatsTimeout, TimeoutError) as error:
         reason = f"it did not confirm the task within {PUBLISH_TIMEOUT_S:g} s"
-        raise BrokerUnreachable(url=_without_secrets(nats_url), reason=reason) from error
+        raise BrokerUnreachable(url=without_passwords(nats_url), reason=reason) from error
 
 
 async def _keep_looking(look: Look, end: asyncio.Future[dict[str, Any]]) -> None:
@@ -137,6 +138,7 @@ def _unless_refused(body: dict[str, Any]) -> dict[str, Any]:
 
 @asynccontextmanager
 async def _connected(nats_url: str) -> AsyncIterator[Client]:
+    servers = server_urls(nats_url, field="--nats")
     faults: list[Exception] = []
 
     async def note(error: Exception) -> None:
@@ -145,7 +147,7 @@ async def _connected(nats_url: str) -> AsyncIterator[Client]:
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             connection = await nats.connect(
-                nats_url, name="hocket-cli", connect_timeout=2, error_cb=note
+                servers, name="hocket-cli", connect_timeout=2, error_cb=note
             )
     except ValueError as error:
         raise InvalidInput(
@@ -153,13 +155,8 @@ async def _connected(nats_url: str) -> AsyncIterator[Client]:
         ) from error
     except (OSError, TimeoutError, NatsError) as error:
         reason = str(faults[-1] if faults else error) or "nobody listens there"
-        raise BrokerUnreachable(url=_without_secrets(nats_url), reason=reason) from error
+        raise BrokerUnreachable(url=without_passwords(nats_url), reason=reason) from error
     try:
         yield connection
     finally:
         await connection.close()
-
-
-def _without_secrets(url: str) -> str:
-    scheme, slashes, rest = url.partition("://")
-    return f"{scheme}{slashes}{rest.rpartition('@')[2]}"

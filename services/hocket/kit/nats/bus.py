@@ -34,6 +34,7 @@ from nats.js import JetStreamContext
 from pydantic_core import from_json
 
 from hocket.kit.nats.protocol import RawMessage, Take, Wire, headers_of, text_of
+from hocket.kit.nats.server_urls import server_urls, without_passwords
 from hocket.schemas.errors import ErrorClass, HocketError, PayloadTooLarge
 
 ACK_TIMEOUT_S = 5.0
@@ -234,6 +235,7 @@ class Bus:
     ) -> Self:
         """Connect within CONNECT_TIMEOUT_S, or raise BusUnavailable; later losses heal themselves. A
         `prompt` bus does not wait for the end of a turn of the loop where little is sent."""
+        servers = server_urls(url)
         client = _Client()
         holder: list[Self] = []
         last: list[str] = ["no answer"]
@@ -255,6 +257,8 @@ class Bus:
             if isinstance(error, SlowConsumerError):  # messages are lost
                 if reports.due("dropped"):
                     log.error("bus_messages_dropped", bus=name, subject=error.subject)
+            elif not holder and reports.due("unreachable"):  # it may take long, and tells no one
+                log.warning("bus_unreachable", bus=name, url=without_passwords(url), error=last[0])
             elif isinstance(error, NatsError | OSError | TimeoutError):
                 log.debug("bus_error", bus=name, error=last[0])
             else:
@@ -267,7 +271,7 @@ class Bus:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await client.connect(
-                    url,
+                    servers,
                     name=name,
                     max_reconnect_attempts=-1,
                     allow_reconnect=True,
@@ -284,7 +288,7 @@ class Bus:
         except (NatsError, TimeoutError, ValueError, OSError) as error:
             await client.close()
             reason = last[0] if isinstance(error, TimeoutError) else str(error)
-            raise BusUnavailable(reason=f"{_without_secrets(url)}: {reason}") from error
+            raise BusUnavailable(reason=f"{without_passwords(url)}: {reason}") from error
         bus = cls(client, window=window, prompt=prompt)
         bus._reports = reports
         holder.append(bus)
@@ -651,12 +655,6 @@ async def _heeding_cancellation(
     if task.cancelling() > before:
         raise asyncio.CancelledError
     return result
-
-
-def _without_secrets(url: str) -> str:
-    """Return a URL without user and password, fit for logs."""
-    scheme, mark, rest = url.rpartition("://")
-    return scheme + mark + rest.rpartition("@")[2]
 
 
 def _command(

@@ -20,6 +20,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from pydantic_core import to_json
 
+from hocket.kit.nats.server_urls import passwords_of
 from hocket.kit.process.settings import Settings
 from hocket.schemas.redaction import Redactor
 
@@ -54,8 +55,10 @@ def hide(secrets: Iterable[str]) -> None:
 
 def setup(service: str, settings: Settings) -> Telemetry:
     """Configure logs, metrics and spans of this process."""
-    urls = (urlsplit(url) for url in (settings.nats_url, settings.database_url))
-    hide(part for url in urls if url.password for part in (url.password, unquote(url.password)))
+    hide(passwords_of(settings.nats_url))
+    database = urlsplit(settings.database_url)
+    if database.password:
+        hide((database.password, unquote(database.password)))
     _configure_logs(service, settings)
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
