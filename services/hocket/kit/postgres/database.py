@@ -11,18 +11,26 @@ from contextlib import suppress
 from typing import Any
 
 import asyncpg
+import structlog
 
 from hocket.schemas.errors import ErrorClass, HocketError
 
 CONNECT_TIMEOUT_S = 30.0
 STATEMENT_TIMEOUT_S = 60.0
 RETRY_WAIT_S = 0.2
+SAY_AFTER_S = 2.5
+"""When a server that says nothing at all is first told of."""
+REPORT_S = 10.0
+"""At most this often is logged that Postgres cannot be reached."""
 RELEASE_TIMEOUT_S = 5.0
 """How long a statement that was given up may take to be cancelled; then its connection is closed."""
 PULSE_EVERY_S = 3.0
 PULSE_TIMEOUT_S = 5.0
 PULSE = "database"
 """The component of a process's health that says whether Postgres answers."""
+
+
+log = structlog.get_logger(__name__)
 
 
 class DatabaseUnavailable(HocketError):
@@ -45,9 +53,11 @@ async def connect_pool(url: str, *, size: int, name: str) -> asyncpg.Pool:
     """Return a pool of at most `size` connections, or raise DatabaseUnavailable in 30 s."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + CONNECT_TIMEOUT_S
+    reported = -REPORT_S
+    silent = loop.call_later(SAY_AFTER_S, _say_waiting, name)
     while True:
         try:
-            return await Pool(
+            pool = await Pool(
                 url,
                 min_size=1,
                 max_size=size,
@@ -61,14 +71,22 @@ async def connect_pool(url: str, *, size: int, name: str) -> asyncpg.Pool:
                 server_settings={"application_name": f"hocket {name}"},
                 reset=_keep,
             )
+            silent.cancel()
+            return pool
         except (
             OSError,
             asyncpg.PostgresConnectionError,
             asyncpg.CannotConnectNowError,
+            asyncpg.InvalidAuthorizationSpecificationError,
+            asyncpg.InvalidCatalogNameError,
             TimeoutError,
         ) as error:
+            silent.cancel()
+            if loop.time() > reported + REPORT_S:
+                reported = loop.time()
+                log.warning("database_unreachable", pool=name, error=_said(error))
             if loop.time() > deadline:
-                raise DatabaseUnavailable(reason=str(error) or type(error).__name__) from error
+                raise DatabaseUnavailable(reason=_said(error)) from error
             await asyncio.sleep(RETRY_WAIT_S)
 
 
@@ -102,6 +120,14 @@ async def _ask(pool: asyncpg.Pool) -> None:
         raise
     finally:
         await pool.release(connection)
+
+
+def _say_waiting(name: str) -> None:
+    log.warning("database_unreachable", pool=name, error=f"no answer within {SAY_AFTER_S:g} s")
+
+
+def _said(error: BaseException) -> str:
+    return str(error) or type(error).__name__
 
 
 async def _keep(_connection: asyncpg.Connection) -> None:

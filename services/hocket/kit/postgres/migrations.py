@@ -11,6 +11,7 @@ from typing import Any
 
 import asyncpg
 
+from hocket.kit.postgres import requirements
 from hocket.schemas.errors import ErrorClass, HocketError
 
 LOCK_KEY = 7_306_411
@@ -29,7 +30,9 @@ class SchemaNotReady(HocketError):
 
 
 async def migrate(database_url: str, revision: str = "head") -> None:
-    """Bring the database to a revision (the newest by default)."""
+    """Bring the database to a revision (the newest by default). Raises DatabaseUnfit where something is
+    missing there, DatabaseRefused and DatabaseUnavailable."""
+    await requirements.check(database_url)
     # imported here: only the process that migrates pays for SQLAlchemy and Alembic (0.7 s)
     from sqlalchemy.ext.asyncio import create_async_engine
     from sqlalchemy.pool import NullPool

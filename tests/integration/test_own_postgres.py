@@ -1,0 +1,103 @@
+"""A Postgres of one's own that lacks something says what, and which statements mend it."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+import structlog
+
+from hocket.kit.embedded import EmbeddedServers
+from hocket.kit.postgres import database, migrations
+from hocket.kit.postgres.database import DatabaseUnavailable
+from hocket.kit.postgres.requirements import DatabaseRefused, DatabaseUnfit
+
+ROLE = "platform_team"
+
+
+@pytest.fixture
+async def poor_url(servers: EmbeddedServers) -> AsyncIterator[tuple[str, asyncpg.Connection]]:
+    """The URL of an empty database for a login without rights, and a superuser's connection to it."""
+    root = await asyncpg.connect(servers.database_url)
+    renamed = "UPDATE pg_authid SET rolname = $1 WHERE rolname = $2"
+    kept = await root.fetchval("SELECT true FROM pg_roles WHERE rolname = 'hocket_report'")
+    if kept:  # other tests' databases made it, and hold on to it
+        await root.execute(renamed, "kept_report", "hocket_report")
+    await root.execute(f"CREATE ROLE {ROLE} LOGIN PASSWORD 'right-secret'")
+    await root.execute("CREATE DATABASE poor")
+    admin = await asyncpg.connect(servers.postgres.url_of("poor"))
+    try:
+        place = urlsplit(servers.database_url).netloc.rpartition("@")[2]
+        yield f"postgresql://{ROLE}:right-secret@{place}/poor", admin
+    finally:
+        await admin.close()
+        await root.execute("DROP DATABASE poor WITH (FORCE)")
+        await root.execute(f"DROP ROLE {ROLE}")
+        await root.execute("DROP ROLE IF EXISTS hocket_report")
+        if kept:
+            await root.execute(renamed, "hocket_report", "kept_report")
+        await root.close()
+
+
+async def test_all_that_is_missing_is_named_and_the_statements_mend_it(
+    poor_url: tuple[str, asyncpg.Connection],
+) -> None:
+    url, admin = poor_url
+    with pytest.raises(DatabaseUnfit) as caught:
+        await migrations.migrate(url)
+    said = str(caught.value)
+    assert "right-secret" not in said
+    for part in (
+        "create schemas",
+        "schema public",
+        "hocket_report",
+        "pgvector",
+        "docs/postgres.md",
+    ):
+        assert part in said
+    statements = said.partition("run there: ")[2].partition(" See ")[0]
+    await admin.execute(statements)
+    await migrations.migrate(url)
+    assert await migrations.current(url) == migrations.head()
+    await migrations.migrate(url)  # it has what it needs from now on
+
+
+@pytest.mark.parametrize(
+    ("user", "path"),
+    [
+        (f"{ROLE}:wrong-secret", "poor"),
+        ("nobody:wrong-secret", "poor"),
+        (f"{ROLE}:right-secret", "none"),
+    ],
+)
+async def test_a_refused_login_is_told_at_once(
+    poor_url: tuple[str, asyncpg.Connection], user: str, path: str
+) -> None:
+    place = urlsplit(poor_url[0]).netloc.rpartition("@")[2]
+    with pytest.raises(DatabaseRefused) as caught:
+        await migrations.migrate(f"postgresql://{user}@{place}/{path}")
+    assert "secret" not in str(caught.value)
+
+
+async def test_a_service_says_that_postgres_cannot_be_reached_while_it_goes_on_trying(
+    poor_url: tuple[str, asyncpg.Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "CONNECT_TIMEOUT_S", 0.5)
+    place = urlsplit(poor_url[0]).netloc.rpartition("@")[2]
+    with structlog.testing.capture_logs() as logs, pytest.raises(DatabaseUnavailable):
+        await database.connect_pool(
+            f"postgresql://{ROLE}:wrong-secret@{place}/poor", size=1, name="x"
+        )
+    assert [line["event"] for line in logs] == ["database_unreachable"]
+
+
+async def test_a_url_that_is_none_is_refused(tmp_path: Path) -> None:
+    for url in (
+        "postgresql://a:secret@[::1",
+        "postgresql://u:secret@h:port/x",
+        "mysql://secret@h/x",
+    ):
+        with pytest.raises((DatabaseRefused, DatabaseUnavailable)) as caught:
+            await migrations.migrate(url)
+        assert "secret" not in str(caught.value)
