@@ -362,7 +362,7 @@ BUGS: dict[str, Bug] = {
     ),
     "refused-for-ever": Bug(
         "a batch that Postgres refuses is written again for ever",
-        _replaced(committer, "is_refusal", lambda original: lambda error: False),
+        _replaced(committer, "may_be_row_fault", lambda original: lambda error: False),
     ),
     "event-dropped": Bug(
         "an event that cannot be applied is set aside, and its run does not end",

@@ -16,10 +16,10 @@ from pydantic_core import from_json
 
 from hocket.coordinator.core.rows.records import RUN_COLUMNS, STEP_COLUMNS
 from hocket.coordinator.partition.log_reader import stored_at_ms
-from hocket.coordinator.storage.committer import AWAY
 from hocket.coordinator.storage.store import Batch
 from hocket.kit.nats import cloudevents
 from hocket.kit.nats.bus import ACK_TIMEOUT_S, BusUnavailable
+from hocket.kit.postgres.errors import AWAY
 from hocket.schemas import ids
 from hocket.schemas.messages import (
     AttemptFinished,

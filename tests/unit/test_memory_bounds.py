@@ -14,9 +14,8 @@ from hocket.admin.requests.request_limit import RequestLimit
 from hocket.coordinator.storage import duration_stats as durations_module
 from hocket.coordinator.storage import pipeline_catalog as catalog_module
 from hocket.coordinator.storage.duration_stats import Durations
-from hocket.coordinator.storage.failures import is_refusal
 from hocket.coordinator.storage.pipeline_catalog import Catalog
-from hocket.kit.postgres.errors import is_row_fault
+from hocket.kit.postgres.errors import is_row_fault, may_be_row_fault
 
 SPEC = '{"pipeline": "p", "nodes": {"a": {"type": "python", "handler": "hocket.workers.builtin:echo"}}}'
 
@@ -132,8 +131,8 @@ async def test_a_database_that_is_short_of_something_is_away_and_says_of_what(
 def test_no_memory_for_a_statement_is_no_fault_of_the_rows_in_it() -> None:
     encoding = asyncpg.DataError("invalid input for query argument $33")
     assert is_row_fault(encoding)
-    assert is_refusal(encoding)
+    assert may_be_row_fault(encoding)
     encoding.__cause__ = MemoryError()
     for error in (encoding, MemoryError()):
         assert not is_row_fault(error)
-        assert not is_refusal(error)
+        assert not may_be_row_fault(error)

@@ -26,13 +26,14 @@ from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.ownership.leases import Ownership
 from hocket.coordinator.partition.partition import WAKE_EVERY_S, Partition
 from hocket.coordinator.storage.cache_store import CacheStore
-from hocket.coordinator.storage.committer import AWAY, Committer
+from hocket.coordinator.storage.committer import Committer
 from hocket.coordinator.storage.duration_stats import Durations
 from hocket.coordinator.storage.pipeline_catalog import Catalog
 from hocket.coordinator.storage.step_cache import StepCache
 from hocket.coordinator.storage.store import Store
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.kv import Leases
+from hocket.kit.postgres.errors import AWAY
 from hocket.kit.process.disk_space import UNWATCHED, DiskSpace
 from hocket.kit.process.lifecycle import Health
 from hocket.schemas.capabilities import Capabilities

@@ -30,7 +30,6 @@ from hocket.coordinator.intake.consumer import ACK_WAIT_S, TaskPull
 from hocket.coordinator.intake.task_message import Task, admit, read_task, reply_to
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.partition.log_posts import LogPosts
-from hocket.coordinator.storage.committer import AWAY
 from hocket.coordinator.storage.duration_stats import Durations
 from hocket.coordinator.storage.pipeline_catalog import Catalog
 from hocket.coordinator.storage.source_runs import Origins
@@ -40,6 +39,7 @@ from hocket.kit.nats.bus import Bus, BusUnavailable
 from hocket.kit.nats.cloudevents import event_headers
 from hocket.kit.nats.letter_budget import LetterBudget
 from hocket.kit.nats.protocol import RawMessage
+from hocket.kit.postgres.errors import AWAY
 from hocket.kit.process.clock import now_ms
 from hocket.kit.process.lifecycle import Health
 from hocket.kit.process.log_limits import Reporting

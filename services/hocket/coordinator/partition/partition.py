@@ -65,9 +65,8 @@ from hocket.coordinator.partition.pending_events import Orphans
 from hocket.coordinator.partition.run_cache import Held, Runs
 from hocket.coordinator.partition.run_notifier import Ends, result_for
 from hocket.coordinator.partition.timers import Timers
-from hocket.coordinator.storage.committer import AWAY, Committer, Tenure
+from hocket.coordinator.storage.committer import Committer, Tenure
 from hocket.coordinator.storage.duration_stats import Durations
-from hocket.coordinator.storage.failures import is_of_the_question
 from hocket.coordinator.storage.pending_changes import Ended
 from hocket.coordinator.storage.pipeline_catalog import Catalog, Entry
 from hocket.coordinator.storage.source_runs import Origins
@@ -76,6 +75,7 @@ from hocket.coordinator.storage.store import Store
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus, BusUnavailable
 from hocket.kit.nats.cloudevents import IDEMPOTENCY_KEY
+from hocket.kit.postgres.errors import AWAY, fails_alone
 from hocket.kit.process.clock import monotonic_ms, now_ms
 from hocket.kit.process.log_limits import Reporting
 from hocket.schemas import ids, subjects
@@ -282,7 +282,7 @@ class Partition:
                     entry = await self._catalog.entry(run.tenant, run.pipeline, run.version)
                 except Exception as error:
                     log.warning("plan_not_read", run_id=run_id, reason=reason_of(error))
-                    if await is_of_the_question(error, self._ask_postgres):
+                    if await fails_alone(error, self._ask_postgres):
                         self._not_restored(run, list(run.steps.values()), error)
                         break
                     await asyncio.sleep(PAUSE_S)
@@ -401,7 +401,7 @@ class Partition:
                 await asyncio.sleep(PAUSE_S)
             except Exception as error:
                 log.exception("log_event_failed", partition=self.number, seq=message.seq)
-                if await is_of_the_question(error, self._ask_postgres):
+                if await fails_alone(error, self._ask_postgres):
                     await self._set_aside(event, message, error)
                     return
                 await asyncio.sleep(PAUSE_S)
@@ -819,7 +819,7 @@ class Partition:
         except (*AWAY, BusUnavailable):
             raise
         except Exception as error:
-            if not await is_of_the_question(error, self._ask_postgres):
+            if not await fails_alone(error, self._ask_postgres):
                 raise
             log.exception("run_not_restored", run_id=run.run_id)
             self._not_restored(run, steps if isinstance(steps, list) else [], error)

@@ -23,8 +23,6 @@ from hocket.coordinator.core.run.notification_watermark import NotificationWater
 from hocket.coordinator.core.run.state import Run
 from hocket.coordinator.core.time.forecasts import KeptEstimate
 from hocket.coordinator.metrics import CoordinatorMetrics
-from hocket.coordinator.storage.failures import AWAY as AWAY
-from hocket.coordinator.storage.failures import is_refusal
 from hocket.coordinator.storage.pending_changes import (
     Dirty,
     Kept,
@@ -35,6 +33,7 @@ from hocket.coordinator.storage.pending_changes import (
 )
 from hocket.coordinator.storage.refused_runs import find_refusals
 from hocket.coordinator.storage.store import Offset, PartitionLost, Store
+from hocket.kit.postgres.errors import AWAY, may_be_row_fault
 from hocket.kit.process.clock import monotonic_ms
 from hocket.kit.process.lifecycle import Health
 
@@ -325,7 +324,7 @@ class Committer:
             except PartitionLost:
                 raise
             except Exception as error:
-                if not is_refusal(error):
+                if not may_be_row_fault(error):
                     raise
                 log.error("batch_refused", reason=reason_of(error), size=batch.size_chars)
                 found = await find_refusals(self._store, batch)

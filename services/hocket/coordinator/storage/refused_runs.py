@@ -7,8 +7,8 @@ a fault of the database from one of a row; then it is halved until the rows of s
 from dataclasses import dataclass, field
 
 from hocket.coordinator.storage.batch import Batch, Key, groups_of, joined
-from hocket.coordinator.storage.failures import is_refusal
 from hocket.coordinator.storage.store import PartitionLost, Store
+from hocket.kit.postgres.errors import may_be_row_fault
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ async def _refusal(store: Store, batch: Batch) -> Exception | None:
     except PartitionLost:
         raise
     except Exception as error:
-        if not is_refusal(error):
+        if not may_be_row_fault(error):
             raise
         return error
     return None

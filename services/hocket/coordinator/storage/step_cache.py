@@ -19,8 +19,8 @@ from hocket.coordinator.core.run.commands import FillCache, LookUpCache, Release
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.partition.log_posts import LogPosts
 from hocket.coordinator.storage.cache_store import Answer, CacheStore, Filling
-from hocket.coordinator.storage.committer import AWAY
 from hocket.kit.nats.bus import Bus
+from hocket.kit.postgres.errors import AWAY
 from hocket.schemas import ids
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import PayloadTooLarge
