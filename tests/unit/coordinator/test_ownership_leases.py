@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hocket.coordinator.core.scheduling.lease_records import MEMBER, PARTITION
+from hocket.coordinator.ownership import leases
 from hocket.coordinator.ownership.leases import Ownership
 from hocket.kit.nats.kv import Entry, RevisionPassed
 from hocket.kit.process.lifecycle import Health
@@ -44,6 +45,14 @@ class Bucket:
         self.changed.set()
         self.written.set()
 
+    def overwrite(self, key: str, *, known: bool) -> None:
+        """Something foreign is written; only a watch from before knows the value that it hides."""
+        now_s, before = asyncio.get_running_loop().time(), self.entries.get(key)
+        self._revision += 1
+        value = before.value if known and before is not None else None
+        self.entries[key] = Entry(key, value, self._revision, now_s, overwritten_at_s=now_s)
+        self.changed.set()
+
     def came_back(self) -> None:
         """Its watch began anew, with what it holds now."""
         self.current_since_s = asyncio.get_running_loop().time()
@@ -59,9 +68,15 @@ def lease(owner: str, incarnation: str) -> bytes:
 
 
 @asynccontextmanager
-async def owning(bucket: Bucket) -> AsyncIterator[list[int]]:
+async def owning(
+    bucket: Bucket, dropped: Callable[[int], None] = lambda number: None
+) -> AsyncIterator[list[int]]:
     """One coordinator that has the only partition; yields what it took, dropped and left."""
     taken: list[int] = []
+
+    def drop(number: int) -> None:
+        taken.remove(number)
+        dropped(number)
 
     async def take(number: int, cause: str) -> None:
         taken.append(number)
@@ -78,7 +93,7 @@ async def owning(bucket: Bucket) -> AsyncIterator[list[int]]:
         partitions=1,
         take=take,
         leave=leave,
-        drop=taken.remove,
+        drop=drop,
         fullness=fullness,
     )
     running = asyncio.create_task(ownership.run())
@@ -133,3 +148,37 @@ async def test_a_lease_that_is_not_heard_yet_is_not_written_twice() -> None:
         bucket.write(LEASE, lease("", ""), entry.revision - 1)  # what was heard before it
         await asyncio.sleep(0.6)
         assert bucket.owner() == ""
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_lease_that_something_foreign_hides_is_still_ours(known: bool) -> None:
+    bucket, dropped = Bucket(), list[int]()
+    async with owning(bucket, dropped.append):
+        bucket.written.clear()
+        bucket.overwrite(LEASE, known=known)
+        bucket.came_back()
+        await until_owner(bucket, "me")
+        async with asyncio.timeout(BOUND_S):
+            await bucket.written.wait()
+        assert (dropped, bucket.entries[LEASE].overwritten) == ([], False)
+
+
+async def test_a_hidden_lease_that_its_owner_does_not_write_again_is_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its owner came back and could not read whose it was; the others saw it before."""
+    monkeypatch.setattr(leases, "LEASE_S", 0.05)
+    monkeypatch.setattr(leases, "GRACE_S", 0.05)
+    monkeypatch.setattr(leases, "TICK_S", 0.01)
+    bucket, gone = Bucket(), asyncio.Event()
+    async with owning(bucket, lambda number: gone.set()):
+        sign = json.dumps({"incarnation": "there", "state": "serving"}).encode()
+        bucket.write(MEMBER + "other", sign, 6)
+        await bucket.put(LEASE, lease("other", "there"), revision=None, timeout_ms=0.0)
+        async with asyncio.timeout(BOUND_S):
+            await gone.wait()
+        bucket.overwrite(LEASE, known=True)
+        async with asyncio.timeout(BOUND_S):
+            while bucket.entries[LEASE].value == lease("other", "there"):
+                bucket.write(MEMBER + "other", sign, 6)  # it lives
+                await asyncio.sleep(0.01)

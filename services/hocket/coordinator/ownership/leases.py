@@ -230,7 +230,7 @@ class Ownership:
             holding = self._holdings[number]
             if holding.phase is _Phase.OWNED:
                 self._start_leaving(number, holding)
-        self._give_back_stale(seen, wanted.take)
+        self._give_back_stale(seen, wanted.take, now_s)
         for number in wanted.take if now_s >= self._no_takes_until_s else ():
             self._start_taking(number, seen, now_s)
         self._report(view)
@@ -283,7 +283,9 @@ class Ownership:
             raise CoordinatorReplaced(name=self._name)
 
     def _drop_taken(self, seen: _Seen) -> None:
-        """Forget what another coordinator has taken because it took us for dead."""
+        """Forget what another coordinator has taken because it took us for dead. Where something foreign
+        hides whose a lease is, it is still ours, and written anew: the others saw it before, and leave
+        the partition to us."""
         for number, holding in list(self._holdings.items()):
             entry = self._leases.entries.get(lease_key(number))
             if entry is None or entry.revision <= holding.revision or not holding.revision:
@@ -291,7 +293,7 @@ class Ownership:
             if seen.owners.get(number) == (self._name, self._incarnation):
                 if holding.revision == _UNSURE or entry.overwritten:
                     holding.revision = entry.revision
-            else:
+            elif entry.value is not None or not entry.overwritten:
                 owner = seen.owners.get(number, ("nobody", ""))[0]
                 log.warning("partition_taken_away", partition=number, owner=owner)
                 del self._holdings[number]
@@ -448,14 +450,21 @@ class Ownership:
             self.empty.set()
         self._leases.changed.set()
 
-    def _give_back_stale(self, seen: _Seen, taking: tuple[int, ...]) -> None:
-        """Give leases back that say we own what we do not: others wait for us."""
-        for number, owner in seen.owners.items():
-            stale = owner == (self._name, self._incarnation) and number not in self._holdings
-            if stale and number not in taking and number not in self._returning:
-                revision = self._leases.entries[lease_key(number)].revision
+    def _give_back_stale(self, seen: _Seen, taking: tuple[int, ...], now_s: float) -> None:
+        """Give leases back for which others wait: they say that we own what we do not, or something
+        foreign has stood over them for LEASE_S. An owner that lives had written its lease again by then,
+        and coordinators may each take another one for the owner: some saw the lease before."""
+        for number in range(self._partitions):
+            entry = self._leases.entries.get(lease_key(number))
+            if entry is None or number in self._holdings or number in taking:
+                continue
+            stale = seen.owners.get(number) == (self._name, self._incarnation)
+            hidden_at_s = entry.overwritten_at_s
+            if hidden_at_s is not None:
+                stale |= now_s - max(hidden_at_s, self._trusted_since_s) > LEASE_S
+            if stale and number not in self._returning:
                 self._returning.add(number)
-                self._run(self._give_back(number, revision))
+                self._run(self._give_back(number, entry.revision))
 
     async def _give_back(self, number: int, revision: int) -> None:
         try:

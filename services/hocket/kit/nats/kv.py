@@ -75,8 +75,14 @@ class Entry:
     value: bytes | None
     revision: int
     written_at_s: float
-    overwritten: bool = False
-    """Somebody wrote something foreign over it: `value` is the one before, `revision` the newest."""
+    overwritten_at_s: float | None = None
+    """When something foreign was written over it first: `value` is the one before (None where that is
+    not known), `revision` the newest."""
+
+    @property
+    def overwritten(self) -> bool:
+        """Whether something foreign stands there."""
+        return self.overwritten_at_s is not None
 
 
 class Leases(Protocol):
@@ -367,12 +373,9 @@ class Bucket:
             self._sealed_at[key] = revision
         else:
             self._ignore(key)
-            known = entries.get(key)
-            entries[key] = (
-                Entry(key, None, revision, _NEVER, overwritten=True)
-                if known is None
-                else replace(known, revision=revision, overwritten=True)
-            )
+            known = entries.get(key) or Entry(key, None, revision, _NEVER)
+            since_s = written_at_s if known.overwritten_at_s is None else known.overwritten_at_s
+            entries[key] = replace(known, revision=revision, overwritten_at_s=since_s)
 
     def _ignore(self, key: str) -> None:
         """Count what is not ours, and say so now and then."""
@@ -414,10 +417,19 @@ class Bucket:
         """What was told since the watch began is all there is."""
         assert self._server_ahead_s is not None, "the server has not answered yet"
         now_s, ahead_s = asyncio.get_running_loop().time(), self._server_ahead_s
-        self._entries = {
-            key: replace(entry, written_at_s=min(now_s, entry.written_at_s - ahead_s))
-            for key, entry in self._fresh.items()
-        }
+
+        def here_s(server_s: float) -> float:
+            return min(now_s, server_s - ahead_s)
+
+        def told(entry: Entry) -> Entry:
+            hidden_s = entry.overwritten_at_s
+            return replace(
+                entry,
+                written_at_s=here_s(entry.written_at_s),
+                overwritten_at_s=None if hidden_s is None else here_s(hidden_s),
+            )
+
+        self._entries = {key: told(entry) for key, entry in self._fresh.items()}
         self._fresh = {}
         self.current_since_s = now_s
         self.changed.set()
