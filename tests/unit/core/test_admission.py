@@ -121,6 +121,32 @@ def test_no_more_is_ahead_than_fair_shares_put_there() -> None:
     assert clear_ms(backlog, tenant="heavy") == pytest.approx(1_000 * 6 / 4)
 
 
+@pytest.mark.parametrize("priority", [Priority.STANDARD, Priority.BATCH])
+def test_what_another_tenant_claims_of_a_higher_class_is_believed_for_its_turns_only(
+    priority: Priority,
+) -> None:
+    claim = Work({"python": 24 * HOUR}, frozenset({"a"}))
+    claims = {"priority": Priority.INTERACTIVE, "tenant": "loud", "work": claim}
+    backlog = backlog_of(*[(f"r{i}", claims) for i in range(100)])
+    # steps took 100 ms: the first of the class goes after so many of them
+    turns = {Priority.STANDARD: 4, Priority.BATCH: 16}[priority]
+    assert clear_ms(backlog, priority=priority) == pytest.approx(turns * 100)
+    promised(backlog, "mine", priority=priority)
+    promised(backlog, "another's", priority=priority, tenant="other")
+    fair = 2 * 1_000
+    assert clear_ms(backlog, priority=priority) == pytest.approx(fair + turns * 100 * (1 + 2))
+    assert clear_ms(backlog, priority=priority, tenant="loud") > HOUR, "its own claims count"
+
+
+def test_what_others_claim_of_a_higher_class_counts_as_theirs_really_took() -> None:
+    claim = Work({"python": 10_000.0}, frozenset({"a"}))
+    claims = {"priority": Priority.INTERACTIVE, "tenant": "loud", "work": claim}
+    backlog = backlog_of(("r", claims))
+    for _ in range(ENOUGH_FINISHED):
+        backlog.finished("nobody", "python", 10_000.0, 100.0, tenant="loud")
+    assert clear_ms(backlog) == pytest.approx(100.0)
+
+
 def test_what_is_done_is_ahead_no_more() -> None:
     backlog = backlog_of(("r1", {}), ("r2", {}))
     backlog.finished("r1", "python", 400.0, 0.0, tenant="t")

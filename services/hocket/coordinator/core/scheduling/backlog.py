@@ -2,9 +2,11 @@
 
 Each run promises, when it is admitted, the expected work of the steps that its plan surely has; a step
 that the plan does not tell of (an item, a round, an emitted node) is added when it is dispatched. What
-is finished is taken off, and the rest at the run's end. A task waits behind the work of higher classes,
-and in its own behind that of runs whose deadline is not later, but behind no more than fair shares
-among tenants put before it (`precedence.py` hands out slots in this order).
+is finished is taken off, and the rest at the run's end. A task waits behind its tenant's work of higher
+classes, and in its own class behind that of runs whose deadline is not later, but behind no more than
+fair shares among tenants put before it. Other tenants' work of higher classes is in its way for as long
+as its class waits for its turns: so many of their steps for each of its own, each as long as steps of
+the type really took (`priority_queue.py` hands out slots in this order).
 
 Expected and real durations differ; per type and tenant their ratio is measured (`_Bias`), so that
 nobody's estimates make others wait, and before enough steps have finished nothing is predicted at all.
@@ -15,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hocket.coordinator.core.scheduling.gate import Capacity
-from hocket.coordinator.core.scheduling.priority_queue import CLASSES
+from hocket.coordinator.core.scheduling.priority_queue import CLASSES, TURN_AFTER
 from hocket.coordinator.core.time.deadlines import DurationForecast, skippable
 from hocket.schemas.messages import Priority
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
@@ -31,6 +33,7 @@ BIAS_MEMORY = 0.98
 ELAPSED_SHARE = 0.5
 """Of the steps that are out, half the time has passed on average."""
 LEAST_MS = 1e-6
+NO_WORK = (0.0, 0)
 MAX_BIASES = 1_000
 """Tenants of a type whose ratio is remembered."""
 
@@ -105,11 +108,14 @@ class _Type:
         default_factory=lambda: {priority: _Class() for priority in CLASSES}
     )
     finished: int = 0
+    ran_ms: float = 0.0
+    """What a step takes on average."""
     biases: OrderedDict[str, _Bias] = field(default_factory=OrderedDict)
     """By tenant; who finished something longest ago is forgotten first."""
 
     def learn(self, tenant: str, expected_ms: float, ran_ms: float) -> None:
         self.finished += 1
+        self.ran_ms += max(1 - BIAS_MEMORY, 1 / self.finished) * (ran_ms - self.ran_ms)
         self.biases.setdefault(tenant, _Bias()).learn(expected_ms, ran_ms)
         self.biases.move_to_end(tenant)
         if len(self.biases) > MAX_BIASES:
@@ -193,19 +199,22 @@ class Backlog:
         kind = self._types.get(node_type)
         if kind is None or capacity.slots <= 0 or kind.finished < ENOUGH_FINISHED:
             return 0.0
-        work_ms = runs = 0.0
-        for higher in CLASSES[: CLASSES.index(priority)]:
-            work_ms += kind.classes[higher].work_ms
-            runs += kind.classes[higher].runs
+        higher = [kind.classes[one] for one in CLASSES[: CLASSES.index(priority)]]
+        runs = sum(one.runs for one in higher)
         own = kind.classes[priority]
         if runs + own.runs < capacity.slots:
             return 0.0
         ahead_ms, ahead = own.until(int(deadline_at_ms // 1_000))
-        work_ms += min(ahead_ms, self._fair_ms(own, tenant))
         if runs + ahead < capacity.slots:
             return 0.0
+        mine_ms = sum(one.by_tenant.get(tenant, NO_WORK)[0] for one in higher)
+        mine_ms += min(ahead_ms, self._fair(own, tenant, 0))
+        work_ms = mine_ms * kind.bias(tenant)
+        if runs:
+            turns = TURN_AFTER[priority] * (1 + min(ahead, self._fair(own, tenant, 1)))
+            work_ms += min(_of_others(kind, higher, tenant), turns * kind.ran_ms)
         work_ms -= ELAPSED_SHARE * min(capacity.out_ms, work_ms)
-        return max(0.0, work_ms) * kind.bias(tenant) / capacity.slots
+        return max(0.0, work_ms) / capacity.slots
 
     def runs_with(self, node_type: str) -> int:
         """Return how many runs still have work of a type."""
@@ -217,13 +226,12 @@ class Backlog:
         kind = self._types.get(node_type)
         return 0.0 if kind is None else sum(of.work_ms for of in kind.classes.values())
 
-    def _fair_ms(self, own: _Class, tenant: str) -> float:
-        """Return what fair shares put before a tenant: its own work, and as much of others' as they
-        may have done meanwhile."""
+    def _fair(self, own: _Class, tenant: str, which: int) -> float:
+        """Return what fair shares put before a tenant, work (0) or runs (1): its own, and as much of
+        others' as they may have done meanwhile."""
         mine = self._weights.get(tenant, 1.0)
         others = sum(self._weights.get(name, 1.0) for name in own.by_tenant if name != tenant)
-        ours_ms = own.by_tenant.get(tenant, (0.0, 0))[0]
-        return ours_ms * (mine + others) / mine
+        return own.by_tenant.get(tenant, NO_WORK)[which] * (mine + others) / mine
 
     def _type(self, node_type: str) -> _Type:
         kind = self._types.get(node_type)
@@ -250,6 +258,16 @@ class Backlog:
         else:
             promise.left[node_type] = left - work_ms
             of.add(promise, -work_ms, 0)
+
+
+def _of_others(kind: _Type, classes: list[_Class], tenant: str) -> float:
+    """Return the work of all other tenants in these classes, by what theirs took before."""
+    return sum(
+        work_ms * kind.bias(name)
+        for one in classes
+        for name, (work_ms, _) in one.by_tenant.items()
+        if name != tenant
+    )
 
 
 def work_of(plan: Plan, outlook: DurationForecast) -> Work:
