@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from gateway_process import opened, records
 from hocket.gateway.accounting.booking import MAX_RECORDS, Booking
-from hocket.gateway.accounting.journal_recovery import Salvage
+from hocket.gateway.accounting.journal_recovery import JournalRecovery
 from hocket.gateway.accounting.usage_journal import UsageJournal
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.kit.nats.bus import Bus, BusUnavailable
@@ -142,7 +142,7 @@ async def test_a_record_without_room_in_the_journal_is_stored_when_book_returns(
     assert await booked(bus) == ["c001"]
 
 
-async def test_what_could_not_be_stored_before_the_end_is_left_and_salvaged_once(
+async def test_what_could_not_be_stored_before_the_end_is_left_and_recovered_once(
     bus: Bus, tmp_path: Path
 ) -> None:
     await bus.js.delete_stream(subjects.USAGE)
@@ -151,15 +151,15 @@ async def test_what_could_not_be_stored_before_the_end_is_left_and_salvaged_once
         await books.book(record(number))
     await books.close(1.0)
     await ensure_streams(bus)
-    salvage = Salvage(tmp_path, booking(bus))
-    assert (await salvage.look(), await salvage.look()) == (3, 0)
+    recovery = JournalRecovery(tmp_path, booking(bus))
+    assert (await recovery.look(), await recovery.look()) == (3, 0)
     assert sorted(set(await booked(bus))) == ["c000", "c001", "c002"]
     assert not any(tmp_path.iterdir())  # noqa: ASYNC240 - a temporary folder
 
 
-async def test_only_the_journal_of_a_dead_gateway_is_salvaged(bus: Bus, tmp_path: Path) -> None:
+async def test_only_the_journal_of_a_dead_gateway_is_recovered(bus: Bus, tmp_path: Path) -> None:
     living = UsageJournal.create(tmp_path)
     books = booking(bus, living)
     await books.book(record(1))
-    assert await Salvage(tmp_path, books).look() == 0
+    assert await JournalRecovery(tmp_path, books).look() == 0
     await books.close(BOUND_S * 1000)

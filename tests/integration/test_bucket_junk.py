@@ -15,7 +15,7 @@ from forger import Forger, head_of
 from hocket.coordinator.core.scheduling import lease_records
 from hocket.coordinator.core.scheduling.lease_records import MEMBER, PARTITION
 from hocket.coordinator.ownership.leases import Ownership
-from hocket.gateway.capacity.membership import Company
+from hocket.gateway.capacity.membership import Membership
 from hocket.gateway.core.routing import membership_records
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.kv import Bucket
@@ -197,15 +197,15 @@ async def test_junk_of_gateways_is_no_entry(key: str, junk: bytes) -> None:
     assert not membership_records.expected(key, junk)
 
 
-async def test_junk_leaves_the_company_as_it_is(bus: Bus, nats_url: str) -> None:
+async def test_junk_leaves_the_membership_as_it_is(bus: Bus, nats_url: str) -> None:
     bucket = Bucket(bus, subjects.GATEWAYS, expected=membership_records.expected)
-    company = Company(bucket, Health(), name="me")
+    membership = Membership(bucket, Health(), name="me")
     prefix = f"$KV.{subjects.GATEWAYS}.".encode()
     stopping = asyncio.Event()
-    async with company.kept(stopping), Forger(nats_url) as forger:
+    async with membership.active(stopping), Forger(nats_url) as forger:
         async with asyncio.timeout(BOUND_S):
-            await company.joined.wait()
-        revision = await company.put("limit.a", {"me": [1, 1]}, revision=0)
+            await membership.joined.wait()
+        revision = await membership.put("limit.a", {"me": [1, 1]}, revision=0)
         assert revision is not None
         for junk in GATEWAY_JUNK:
             for key in (b"limit.a", b"warm.a", b"arm.a.b", b"tally.a.b", b"member.me", b"nobody's"):
@@ -213,8 +213,8 @@ async def test_junk_leaves_the_company_as_it_is(bus: Bus, nats_url: str) -> None
         for raw in RAW_KEYS:
             forger.write(prefix + raw, b"{}")
         await forger.flushed()
-        await until(bucket, lambda: company.is_overwritten("limit.a"))
-        told = {key: content for key, _, content in company.told("limit.")}
+        await until(bucket, lambda: membership.is_overwritten("limit.a"))
+        told = {key: content for key, _, content in membership.told("limit.")}
         assert told == {"a": {"me": [1, 1]}}
-        assert "me" in company.live
-    assert not stopping.is_set() or company.joined.is_set()
+        assert "me" in membership.live
+    assert not stopping.is_set() or membership.joined.is_set()

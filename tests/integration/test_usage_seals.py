@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from test_ledger import drained, encoded, heard, publish, record, rows, running_ledger
 
 from hocket.gateway.accounting.booking import Booking
-from hocket.gateway.accounting.journal_recovery import Salvage
+from hocket.gateway.accounting.journal_recovery import JournalRecovery
 from hocket.gateway.accounting.usage_journal import UsageJournal
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.kit.nats import dead_letters
@@ -96,7 +96,7 @@ async def test_what_was_in_a_journal_before_gateways_had_the_key_is_booked(
         old.keep(line)
     old.close()
     async with running_ledger(bus, pool, seals=SEALS):
-        assert await Salvage(tmp_path, gateway(bus)).look() == 5
+        assert await JournalRecovery(tmp_path, gateway(bus)).look() == 5
         await drained(bus)
     assert len(await rows(pool)) == 5
     assert not await dead_letters.list_(bus)

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from hocket.gateway.api.http import connections, intake
 from hocket.gateway.api.http.door import HttpDoor
 from hocket.gateway.backends.protocol import Chunk, Chunks
-from hocket.gateway.calls.registry import Ongoing
+from hocket.gateway.calls.registry import CallRegistry
 from hocket.gateway.core.config.access import Access
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.kit.process import clock
@@ -71,14 +71,14 @@ class Door:
 @asynccontextmanager
 async def running(rig: Rig) -> AsyncIterator[Door]:
     metrics = GatewayMetrics(CollectorRegistry())
-    calls = Ongoing(rig.calls, metrics)
+    calls = CallRegistry(rig.calls, metrics)
     door = HttpDoor(calls, Access, metrics, WebRules())
     rig.now_ms = clock.now_ms()
     url = await door.open("127.0.0.1", 0)
     try:
         yield Door(rig, int(url.split(":")[2].split("/")[0]), door)
     finally:
-        await door.take_no_more()
+        await door.stop_accepting()
         await calls.drain(drain_ms=0, flush_ms=5_000)
         await door.close()
 
@@ -115,7 +115,7 @@ async def test_a_stream_that_nobody_reads_is_ended_and_booked(
         writer.close()
     (record,) = door.rig.records
     assert (record.status, record.output_tokens) == ("cancelled", endless.pieces)
-    assert door.rig.calls.floor.waiting == 0
+    assert door.rig.calls.scheduler.waiting == 0
 
 
 async def test_a_stream_that_is_read_slowly_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,8 +202,8 @@ class Town:
         self.away = False
 
 
-class FakeCompany:
-    """What Experiments needs of a Company."""
+class FakeMembership:
+    """What Experiments needs of a Membership."""
 
     def __init__(self, town: Town, name: str) -> None:
         self.name, self._town = name, town
@@ -239,7 +239,7 @@ class Gateway:
     def __init__(self, town: Town, name: str, found: Experiment | None = None) -> None:
         self.facts: list[str] = []
         self.experiments = Experiments(
-            FakeCompany(town, name),  # type: ignore[arg-type]
+            FakeMembership(town, name),  # type: ignore[arg-type]
             now_ms=lambda: 0.0,
             publish=self._publish,
         )

@@ -26,7 +26,7 @@ def models(**hedge: Any) -> dict[str, Any]:
 def known(rig: Rig, samples: int = 20) -> Rig:
     """Let calls of the kind be known to take 5 ms."""
     for _ in range(samples):
-        rig.calls.floor.durations.add(KIND, "a", 5.0)
+        rig.calls.scheduler.durations.add(KIND, "a", 5.0)
     return rig
 
 
@@ -40,7 +40,7 @@ async def test_a_call_that_takes_too_long_is_answered_by_another_replica() -> No
         ("c:h", "b", "ok", "call"),
     ]
     assert rig.opened == ["c", "c:h"]
-    assert rig.calls.floor.waiting == 0
+    assert rig.calls.scheduler.waiting == 0
 
 
 async def test_the_first_request_may_still_win() -> None:

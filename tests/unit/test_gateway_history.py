@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.gateway.core.routing.history import MAX_SAMPLES, Durations, History, Samples
+from hocket.gateway.core.routing.history import MAX_SAMPLES, CallDurations, History, Samples
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=400), st.floats(0.01, 1))
@@ -26,7 +26,7 @@ def test_the_key_not_seen_for_longest_is_forgotten() -> None:
 
 
 def test_a_rare_kind_answers_with_its_model() -> None:
-    durations = Durations()
+    durations = CallDurations()
     for _ in range(20):
         durations.add(("writer", "report", "draft"), "gpu", 100.0)
     durations.add(("writer", "report", "title"), "gpu", 5.0)
@@ -35,7 +35,7 @@ def test_a_rare_kind_answers_with_its_model() -> None:
 
 
 def test_slow_is_four_times_the_usual_and_at_least_a_second() -> None:
-    durations = Durations()
+    durations = CallDurations()
     assert durations.slow_ms("gpu") is None
     for _ in range(20):
         durations.add(("m", "", ""), "gpu", 2_000.0)

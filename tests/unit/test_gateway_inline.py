@@ -14,7 +14,7 @@ REQUEST = CallRequest(
 )
 
 
-class Ongoing:
+class CallRegistry:
     """Stands for the gateway's: one call, whose reply the test gives."""
 
     def __init__(self, *, full: bool = False) -> None:
@@ -36,26 +36,26 @@ class Ongoing:
 
 
 async def test_the_reply_is_the_gateways() -> None:
-    ongoing = Ongoing()
+    registry = CallRegistry()
     reply = CallReply(call_id="c1", model="m", text="yes")
-    ongoing.reply.set_result(reply)
-    assert await InlineCalls(ongoing).make(REQUEST) is reply  # type: ignore[arg-type]
+    registry.reply.set_result(reply)
+    assert await InlineCalls(registry).make(REQUEST) is reply  # type: ignore[arg-type]
 
 
 async def test_a_cancelled_caller_stops_its_call_and_leaves_it_to_be_booked() -> None:
-    ongoing = Ongoing()
-    asking = asyncio.create_task(InlineCalls(ongoing).make(REQUEST))  # type: ignore[arg-type]
+    registry = CallRegistry()
+    asking = asyncio.create_task(InlineCalls(registry).make(REQUEST))  # type: ignore[arg-type]
     await asyncio.sleep(0)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    assert ongoing.cancelled == ["c1"]
-    assert not ongoing.reply.cancelled()
+    assert registry.cancelled == ["c1"]
+    assert not registry.reply.cancelled()
 
 
 async def test_a_full_gateway_is_a_typed_error() -> None:
-    ongoing = Ongoing(full=True)
-    reply = await InlineCalls(ongoing).make(REQUEST)  # type: ignore[arg-type]
+    registry = CallRegistry(full=True)
+    reply = await InlineCalls(registry).make(REQUEST)  # type: ignore[arg-type]
     assert reply.error is not None
     assert reply.error.code == "gateway_full"
-    assert ongoing.refusals == ["gateway_full"]
+    assert registry.refusals == ["gateway_full"]

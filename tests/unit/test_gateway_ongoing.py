@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from hocket.gateway.api.nats import _checked
-from hocket.gateway.calls.registry import Ongoing
+from hocket.gateway.calls.registry import CallRegistry
 from hocket.gateway.core.errors import CallMalformed, GatewayFull
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.schemas.messages import Attribution, CallRequest
@@ -22,13 +22,13 @@ def wanted(tenant: str) -> CallRequest:
     return request("c", attribution=Attribution(tenant=tenant))
 
 
-def ongoing(rig: Rig) -> Ongoing:
-    return Ongoing(rig.calls, GatewayMetrics(CollectorRegistry()))
+def registry(rig: Rig) -> CallRegistry:
+    return CallRegistry(rig.calls, GatewayMetrics(CollectorRegistry()))
 
 
 async def test_a_used_id_of_another_tenant_is_a_call_of_its_own() -> None:
     rig = Rig(MODELS, a=says("tidal"))
-    calls = ongoing(rig)
+    calls = registry(rig)
     for tenant in ("ours", "theirs", "ours"):
         await asyncio.wait_for(calls.begin(wanted(tenant)), BOUND_S)
     assert [one.attribution.tenant for one in rig.records] == ["ours", "theirs"]
@@ -37,7 +37,7 @@ async def test_a_used_id_of_another_tenant_is_a_call_of_its_own() -> None:
 
 async def test_a_call_is_stopped_by_its_own_tenant_only() -> None:
     slow = hangs()
-    calls = ongoing(Rig(MODELS, a=slow))
+    calls = registry(Rig(MODELS, a=slow))
     reply = calls.begin(wanted("ours"))
     await asyncio.wait_for(slow.called.wait(), BOUND_S)
     calls.cancel("theirs", "c", "out of spite")
@@ -73,7 +73,7 @@ def test_a_call_that_could_not_be_booked_is_refused_before_it_is_made(
 
 async def test_a_tenant_with_very_many_calls_leaves_places_for_the_next() -> None:
     rig = Rig(MODELS, a=hangs())
-    calls = Ongoing(rig.calls, GatewayMetrics(CollectorRegistry()), max_calls=16)
+    calls = CallRegistry(rig.calls, GatewayMetrics(CollectorRegistry()), max_calls=16)
 
     numbers = itertools.count()
 

@@ -143,7 +143,7 @@ async def test_the_loser_of_a_hedge_keeps_nobody_waiting_and_is_booked_as_metere
         a, b = Scripted(waits_for_the_other), Scripted(joins)
     rig = Rig(models("a", "b", hedge=True), a=a, b=b)
     for _ in range(20):
-        rig.calls.floor.durations.add(KIND, "a", 5.0)
+        rig.calls.scheduler.durations.add(KIND, "a", 5.0)
     reply = await rig.make(budget_usd="10", max_tokens=1_000_000)
     assert reply.backend == ("a" if first_wins else "b")
     assert len(rig.records) == 1

@@ -16,7 +16,7 @@ from hocket.gateway.core.config.table import (
 )
 from hocket.gateway.core.errors import ModelUnknown
 from hocket.gateway.core.routing.breaker import BreakerRule, Outcome
-from hocket.gateway.core.routing.history import Durations
+from hocket.gateway.core.routing.history import CallDurations
 from hocket.gateway.core.routing.routing import CallFacts, Decision, View, alternatives, choose
 from hocket.gateway.core.routing.tenant_breakers import ReplicaBreaker
 
@@ -101,11 +101,11 @@ def test_a_resting_backend_is_asked_again_when_its_rest_ends() -> None:
 def test_without_a_free_backend_the_earliest_end_of_rest_is_told() -> None:
     two = table(backend("a"), backend("b"))
     decision = choose(two, WRITER, View(10, resting_until_ms={"a": 900.0, "b": 400.0}))
-    assert (decision.chosen, decision.retry_at_ms, decision.hopeless) == (None, 400.0, False)
+    assert (decision.chosen, decision.retry_at_ms, decision.unroutable) == (None, 400.0, False)
 
 
 def test_a_call_that_tried_every_backend_is_hopeless() -> None:
-    assert choose(table(backend("a")), replace(WRITER, tried=("a",)), View(0)).hopeless
+    assert choose(table(backend("a")), replace(WRITER, tried=("a",)), View(0)).unroutable
 
 
 def test_calls_spill_to_somebody_elses_machines_only_when_ours_are_full() -> None:
@@ -142,7 +142,7 @@ def test_where_every_breaker_is_open_there_is_nothing_to_wait_for_but_a_time() -
     two = table(backend("a"), backend("b"))
     breakers = {"a": opened(900.0), "b": opened(500.0)}
     decision = choose(two, WRITER, View(0, breakers=breakers))
-    assert (decision.pools, decision.hopeless, decision.retry_at_ms) == (set(), False, 500.0)
+    assert (decision.pools, decision.unroutable, decision.retry_at_ms) == (set(), False, 500.0)
 
 
 def test_a_dead_dedicated_pool_spills() -> None:
@@ -167,7 +167,7 @@ def test_a_call_with_a_residency_stays_there_even_if_nobody_is_left() -> None:
     assert chosen(choose(two, call, View(0))) == "eu"
     full = choose(two, call, View(0, {"eu": 1}))
     assert (full.chosen, full.pools) == (None, {"eu"})
-    assert choose(two, replace(call, residency="de"), View(0)).hopeless
+    assert choose(two, replace(call, residency="de"), View(0)).unroutable
 
 
 def test_a_call_gets_a_backend_with_the_labels_it_requires() -> None:
@@ -184,7 +184,7 @@ def test_by_price_the_cheapest_that_is_good_enough_is_chosen_whatever_its_load()
 
 
 def test_by_latency_the_replica_that_is_usually_the_quickest_is_chosen() -> None:
-    durations = Durations()
+    durations = CallDurations()
     for replica, took_ms in (("slow", 900.0), ("quick", 90.0)):
         durations.add(("writer", "", ""), replica, took_ms)
     specs = (backend("slow", usd="0"), backend("quick"))

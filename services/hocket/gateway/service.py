@@ -17,14 +17,14 @@ from functools import partial
 import structlog
 
 from hocket.gateway.accounting.booking import Booking
-from hocket.gateway.accounting.journal_recovery import Salvage
+from hocket.gateway.accounting.journal_recovery import JournalRecovery
 from hocket.gateway.accounting.usage_journal import UsageJournal
 from hocket.gateway.api.control import ControlDoor
 from hocket.gateway.api.http.door import HttpDoor
 from hocket.gateway.api.nats import NatsDoor
 from hocket.gateway.calls.lifecycle import Calls
-from hocket.gateway.calls.registry import MAX_CALLS, Ongoing
-from hocket.gateway.capacity.membership import Company, name_of
+from hocket.gateway.calls.registry import MAX_CALLS, CallRegistry
+from hocket.gateway.capacity.membership import Membership, name_of
 from hocket.gateway.capacity.shared_limits import SharedLimits
 from hocket.gateway.config.backend_pool import retire_missing
 from hocket.gateway.config.routes import Reload, Routes, read_routes
@@ -35,7 +35,7 @@ from hocket.gateway.experiments.experiments import Experiments
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.gateway.warming.coordination import Warming
 from hocket.gateway.warming.prefill import Prefilling
-from hocket.gateway.warming.warm_usage import WarmBook
+from hocket.gateway.warming.warm_usage import WarmUsage
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.kv import Bucket
 from hocket.kit.nats.streams import ensure_streams
@@ -67,7 +67,7 @@ async def main(service: Service) -> None:
 
 async def serve(
     service: Service,
-    opened: Callable[[Ongoing], None] | None = None,
+    opened: Callable[[CallRegistry], None] | None = None,
     quiet: Callable[[], Awaitable[object]] | None = None,
 ) -> None:
     """Serve calls until the service is asked to stop. Once calls can be made, `opened` is told where
@@ -85,7 +85,7 @@ async def serve(
             cure="give gateways the key that ledgers have",
         )
     books = Booking(bus, metrics, _journal(settings), seals)
-    salvage = Salvage(settings.data_dir / JOURNALS, books)
+    recovery = JournalRecovery(settings.data_dir / JOURNALS, books)
     calls = Calls(
         routes,
         now_ms=clock.now_ms,
@@ -93,7 +93,9 @@ async def serve(
         gateway=f"{socket.gethostname()}:{os.getpid()}",
         metrics=metrics,
     )
-    ongoing = Ongoing(calls, metrics, exporting=service.telemetry.exporting, max_calls=MAX_CALLS)
+    registry = CallRegistry(
+        calls, metrics, exporting=service.telemetry.exporting, max_calls=MAX_CALLS
+    )
     capabilities = capabilities_of(settings)
     if capabilities is None:
         log.warning(
@@ -101,25 +103,27 @@ async def serve(
             reason="HOCKET_CAPABILITY_KEY is not set",
             cure="give gateways the coordinators' key",
         )
-    door = NatsDoor(bus, ongoing, capabilities)
+    door = NatsDoor(bus, registry, capabilities)
     control = ControlDoor(bus, lambda: calls.routes)
     rules = WebRules.of(settings.gateway_host, settings.allowed_hosts, settings.allowed_origins)
-    http = HttpDoor(ongoing, lambda: calls.routes.access, metrics, rules, service.disk)
-    company = Company(_bucket(bus, settings), service.health, name=name_of(settings.instance))
-    limits = SharedLimits(company, calls.floor, routes.table, clock.now_ms)
-    book = WarmBook(bus, seals)
+    http = HttpDoor(registry, lambda: calls.routes.access, metrics, rules, service.disk)
+    membership = Membership(_bucket(bus, settings), service.health, name=name_of(settings.instance))
+    limits = SharedLimits(membership, calls.scheduler, routes.table, clock.now_ms)
+    book = WarmUsage(bus, seals)
     warming = Warming(
-        bus, company, calls.floor, now_ms=clock.now_ms, book=book.book, metrics=metrics
+        bus, membership, calls.scheduler, now_ms=clock.now_ms, book=book.book, metrics=metrics
     )
-    ongoing.learn = warming.learn
+    registry.learn = warming.learn
     experiments = Experiments(
-        company, now_ms=clock.now_ms, publish=partial(publish_fact, bus, seals), metrics=metrics
+        membership, now_ms=clock.now_ms, publish=partial(publish_fact, bus, seals), metrics=metrics
     )
     experiments.use(routes.experiments, routes.table)
     calls.experiments = experiments
-    company.observe(experiments.look)
+    membership.observe(experiments.look)
     trials = ExperimentsDoor(bus, experiments)
-    prefilling = Prefilling(bus, company, calls.floor, ongoing, lambda: calls.routes.table, metrics)
+    prefilling = Prefilling(
+        bus, membership, calls.scheduler, registry, lambda: calls.routes.table, metrics
+    )
 
     def use(routes: Routes) -> None:
         limits.use(routes.table)
@@ -129,7 +133,7 @@ async def serve(
 
     reload = Reload(settings.config, routes, use, service.health)
     with reload.on_hangup():
-        async with company.kept(service.stopping), salvage.kept():
+        async with membership.active(service.stopping), recovery.running():
             warming.use(routes)
             await warming.open()
             await prefilling.open()
@@ -139,18 +143,18 @@ async def serve(
             await door.open()
             url = await _open_http(http, settings, routes.access)
             if opened is not None:
-                opened(ongoing)
+                opened(registry)
             service.started()
             log.info("gateway_serving", models=calls.routes.table.names(), url=url)
             await _watched(service, reload)
             log.info("gateway_draining", drain_ms=DRAIN_MS)
             until_ms = clock.monotonic_ms() + DRAIN_MS
             await prefilling.close()
-            await asyncio.gather(door.take_no_more(), http.take_no_more())
+            await asyncio.gather(door.stop_accepting(), http.stop_accepting())
             if quiet is not None:
                 await quiet()
             left_ms = max(until_ms - clock.monotonic_ms(), 0.0)
-            await ongoing.drain(drain_ms=left_ms, flush_ms=FLUSH_MS)
+            await registry.drain(drain_ms=left_ms, flush_ms=FLUSH_MS)
             await http.close()
             await door.close()
             await control.close()

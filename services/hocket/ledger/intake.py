@@ -90,7 +90,7 @@ ANNOUNCED = Source(subjects.CALLS, subjects.CALL_FILTER)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RecordDelivery:
     """A record, how it was encoded, and the message that holds it."""
 
     message: Msg
@@ -192,7 +192,7 @@ class Intake:
                 log.info("usage_unsubscribe_failed", reason=repr(error))
 
     async def _move(self, batch: Sequence[Msg] | None, stopping: asyncio.Event) -> None:
-        entries: list[Entry] = []
+        entries: list[RecordDelivery] = []
         unsealed: list[Msg] = []
         for message in batch or ():
             if self._is_sealed(message):
@@ -216,7 +216,7 @@ class Intake:
         seal = (message.headers or {}).get(SEAL, "")
         return self._seals.is_sealed(seal, message.subject, message.data)
 
-    async def _written(self, entries: Sequence[Entry], stopping: asyncio.Event) -> bool:
+    async def _written(self, entries: Sequence[RecordDelivery], stopping: asyncio.Event) -> bool:
         """Write entries; false where we must stop before they are in, so that they must come again."""
         pause_ms = FIRST_PAUSE_MS
         while True:
@@ -241,7 +241,7 @@ class Intake:
             return True
 
     async def _split(
-        self, entries: Sequence[Entry], error: Exception, stopping: asyncio.Event
+        self, entries: Sequence[RecordDelivery], error: Exception, stopping: asyncio.Event
     ) -> bool:
         if len(entries) == 1:
             return await self._set_aside(entries[0], error, stopping)
@@ -250,26 +250,28 @@ class Intake:
             entries[middle:], stopping
         )
 
-    async def _read(self, message: Msg) -> Sequence[Entry]:
+    async def _read(self, message: Msg) -> Sequence[RecordDelivery]:
         """Return the records of a message; what is none is a dead letter, and booked as far as it can
         be."""
         if message.data.count(SEPARATOR) >= MAX_RECORDS:
             reason = f"it has more than {MAX_RECORDS} records"
             await self._bury(message, message.data, UsageMalformed(field="body", reason=reason))
             return ()
-        entries: list[Entry] = []
+        entries: list[RecordDelivery] = []
         for line in message.data.split(SEPARATOR):
             try:
-                entries.append(Entry(message, line, record_of(line)))
+                entries.append(RecordDelivery(message, line, record_of(line)))
             except UsageMalformed as error:
                 await self._bury(message, line, error)
                 sent = message.metadata.timestamp  # the same if it comes again
                 sent_ms = sent.timestamp() * 1000
                 if (found := amended(line, sent_ms)) is not None:
-                    entries.append(Entry(message, line, booked(*found)))
+                    entries.append(RecordDelivery(message, line, booked(*found)))
         return entries
 
-    async def _set_aside(self, entry: Entry, error: Exception, stopping: asyncio.Event) -> bool:
+    async def _set_aside(
+        self, entry: RecordDelivery, error: Exception, stopping: asyncio.Event
+    ) -> bool:
         """Bury a record that Postgres refuses, and book what was spent without what it may refuse."""
         usage = entry.record.usage
         if not entry.buried:
@@ -278,7 +280,7 @@ class Intake:
             if usage is not None and usage.cost_usd:
                 plain, changed = shortened(usage)
                 record = booked(plain, (*entry.record.amended, *changed))
-                again = Entry(entry.message, entry.line, record, buried=True)
+                again = RecordDelivery(entry.message, entry.line, record, buried=True)
                 return await self._written([again], stopping)
         elif usage is not None:
             cost_usd = str(usage.cost_usd)

@@ -90,8 +90,8 @@ def test_what_is_no_cron_expression_is_told(cron: str) -> None:
 def test_runs_at_even_gaps_are_expected_again_after_the_same_gap() -> None:
     forecast = Forecast(quiet_ms=60_000.0)
     for hour in range(5):
-        forecast.came(hour * HOUR_MS)
-        forecast.came(hour * HOUR_MS + 30_000.0)  # the same episode
+        forecast.record_arrival(hour * HOUR_MS)
+        forecast.record_arrival(hour * HOUR_MS + 30_000.0)  # the same episode
     window = forecast.window()
     assert window is not None
     assert window.from_ms < 5 * HOUR_MS < window.until_ms
@@ -101,14 +101,14 @@ def test_runs_at_even_gaps_are_expected_again_after_the_same_gap() -> None:
 def test_of_runs_at_odd_gaps_nothing_is_said() -> None:
     forecast = Forecast(quiet_ms=1.0)
     for at_ms in (0.0, 100.0, 900.0, 1_000.0, 4_000.0, 4_200.0):
-        forecast.came(at_ms)
+        forecast.record_arrival(at_ms)
     assert forecast.window() is None
 
 
 def test_two_runs_are_no_pattern() -> None:
     forecast = Forecast(quiet_ms=1.0)
     for at_ms in (0.0, 100.0, 200.0):
-        forecast.came(at_ms)
+        forecast.record_arrival(at_ms)
     assert forecast.window() is None
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from hocket.gateway import service as gateway
 from hocket.gateway.api.inline import InlineCalls
-from hocket.gateway.calls.registry import Ongoing
+from hocket.gateway.calls.registry import CallRegistry
 from hocket.kit.process.lifecycle import Service, run
 from hocket.kit.process.process_secrets import OWN, start_without_secrets
 from hocket.workers import process as worker
@@ -34,7 +34,7 @@ def serve(
     async def both(service: Service) -> None:
         gates, works = service.part("gateway"), service.part("worker")
         service.started()  # as far as there is more to it than its parts
-        opened: asyncio.Future[Ongoing] = asyncio.get_running_loop().create_future()
+        opened: asyncio.Future[CallRegistry] = asyncio.get_running_loop().create_future()
         drained = asyncio.Event()
         stop = asyncio.create_task(service.stopping.wait())
         serving = gateway.serve(gates, opened.set_result, drained.wait)

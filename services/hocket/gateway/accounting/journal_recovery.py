@@ -1,4 +1,4 @@
-"""Salvage: what gateways that were killed had answered and not yet booked is booked.
+"""Journal recovery: what killed gateways had answered and not yet booked is booked.
 
 Each gateway looks into the folder of usage journals when it starts and every LOOK_S: a journal that
 nobody holds is of a dead one. Its records are booked and waited for, then it is deleted. A record that
@@ -24,16 +24,16 @@ MAX_JOURNALS = 64
 log = structlog.get_logger()
 
 
-class Salvage:
-    """Looks after the journals in a folder while the block of `kept` lasts."""
+class JournalRecovery:
+    """Looks after the journals in a folder inside `running`."""
 
     def __init__(self, folder: Path, books: Booking) -> None:
         self._folder = folder
         self._books = books
 
     @asynccontextmanager
-    async def kept(self) -> AsyncIterator[None]:
-        looking = asyncio.create_task(self._run(), name="salvage")
+    async def running(self) -> AsyncIterator[None]:
+        looking = asyncio.create_task(self._run(), name="recovery")
         try:
             yield
         finally:
@@ -56,7 +56,7 @@ class Salvage:
     async def _book(self, path: Path, left: LeftJournal) -> int:
         records = left.unsettled()
         if records:
-            log.warning("usage_salvaged", journal=path.name, records=len(records))
+            log.warning("usage_recovered", journal=path.name, records=len(records))
             await self._books.book_lines(records)
         left.remove()
         return len(records)
@@ -66,5 +66,5 @@ class Salvage:
             try:
                 await self.look()
             except (OSError, HocketError) as error:
-                log.error("salvage_failed", folder=str(self._folder), reason=repr(error))
+                log.error("journal_recovery_failed", folder=str(self._folder), reason=repr(error))
             await asyncio.sleep(LOOK_S)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from hocket.gateway.calls.cancellation import Cancellation
-from hocket.gateway.core.budgets.budget import Account, Answer, Budgets, Reservation, Verdict
+from hocket.gateway.core.budgets.budget import Account, Answer, BudgetDecision, Budgets, Reservation
 from hocket.gateway.core.budgets.budget_rules import BudgetRules
 from hocket.gateway.core.budgets.estimate import Estimate, Estimator
 from hocket.gateway.core.budgets.price import Prices
@@ -183,7 +183,7 @@ def _known_spent_usd(request: CallRequest) -> Decimal:
     return max(request.budget_usd - request.budget_left_usd, NOT_SPENT)
 
 
-def _exceeded(verdict: Verdict, estimate: Estimate) -> BudgetExceeded:
+def _exceeded(verdict: BudgetDecision, estimate: Estimate) -> BudgetExceeded:
     account = verdict.account
     assert account is not None
     budget = account.budget

@@ -3,7 +3,7 @@
 A file of fixed size in the data folder, mapped into memory and locked: what is written there is the
 kernel's at once, without a system call and without a disk, and survives `kill -9` of every process. It
 does not survive the loss of the machine's power. A record stays unsettled until its storing is
-acknowledged; what a dead gateway left unsettled is stored by the next one (`salvage.py`).
+acknowledged; what a dead gateway left unsettled is stored by the next one (`journal_recovery.py`).
 
 Two segments take turns. An entry is a head (length, checksum, state) and the record; a length of 0 ends
 a segment. The head is written last, so that a record is there whole or not at all. A segment is begun
@@ -51,7 +51,7 @@ class UsageJournal:
         """Make a journal in a folder; raises OSError where there is no room for it."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{os.getpid()}-{os.urandom(4).hex()}-{next(_numbers)}{SUFFIX}"
-        unnamed = path.with_suffix(".new")  # until it is locked: else another might salvage it
+        unnamed = path.with_suffix(".new")  # until it is locked: else another might recover it
         file = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -93,7 +93,7 @@ class UsageJournal:
             self._at = _BEGINS[segment]
 
     def close(self) -> None:
-        """Let go of the journal; it stays for others to salvage where something is unsettled."""
+        """Let go of the journal; it stays for others to recover where something is unsettled."""
         self._memory.close()
         if not self.unsettled:
             self._path.unlink(missing_ok=True)
@@ -112,7 +112,7 @@ class UsageJournal:
 
 
 class LeftJournal:
-    """A journal whose gateway is dead, held so that nobody else salvages it too."""
+    """A journal whose gateway is dead, held so that nobody else recovers it too."""
 
     def __init__(self, file: int, path: Path) -> None:
         self._file = file
@@ -120,7 +120,7 @@ class LeftJournal:
 
     @classmethod
     def take(cls, path: Path) -> Self | None:
-        """Take a journal; None where its gateway, or who salvages it, lives."""
+        """Take a journal; None where its gateway, or whoever recovers it, lives."""
         try:
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:

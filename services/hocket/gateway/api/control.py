@@ -38,7 +38,7 @@ class ControlDoor:
         self._bus = bus
         self._routes = routes
         self._subscription: Subscription | None = None
-        self._ongoing: set[asyncio.Task[None]] = set()
+        self._registry: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         """Subscribe."""
@@ -50,9 +50,9 @@ class ControlDoor:
         """Take no more, and stop what is under way."""
         if self._subscription is not None:
             await self._subscription.unsubscribe()
-        for task in self._ongoing:
+        for task in self._registry:
             task.cancel()
-        await asyncio.gather(*self._ongoing, return_exceptions=True)
+        await asyncio.gather(*self._registry, return_exceptions=True)
 
     async def _on_control(self, message: Msg) -> None:
         try:
@@ -60,13 +60,13 @@ class ControlDoor:
         except ValidationError as error:
             self._answer(message, _refused("", _malformed(error)))
             return
-        if len(self._ongoing) >= MAX_ONGOING:
+        if len(self._registry) >= MAX_ONGOING:
             full = GatewayFull(limit=MAX_ONGOING, component="gateway")
             self._answer(message, _refused(wanted.backend, full))
             return
         task = asyncio.create_task(self._control(message, wanted), name="control")
-        self._ongoing.add(task)
-        task.add_done_callback(self._ongoing.discard)
+        self._registry.add(task)
+        task.add_done_callback(self._registry.discard)
 
     async def _control(self, message: Msg, wanted: BackendControl) -> None:
         try:

@@ -6,7 +6,7 @@ has no counterpart here: whoever asks ends with the gateway.
 
 import asyncio
 
-from hocket.gateway.calls.registry import Ongoing
+from hocket.gateway.calls.registry import CallRegistry
 from hocket.gateway.core.errors import GatewayFull
 from hocket.schemas.messages import CallReply, CallRequest
 
@@ -14,19 +14,19 @@ from hocket.schemas.messages import CallReply, CallRequest
 class InlineCalls:
     """Makes calls at the gateway of this process."""
 
-    def __init__(self, ongoing: Ongoing) -> None:
-        self._ongoing = ongoing
+    def __init__(self, registry: CallRegistry) -> None:
+        self._registry = registry
 
     async def make(self, request: CallRequest, headers: dict[str, str] | None = None) -> CallReply:
         """Return the gateway's reply, which may hold a typed error; who is cancelled stops its call."""
         try:
-            reply = self._ongoing.begin(request, headers)
+            reply = self._registry.begin(request, headers)
         except GatewayFull as error:
-            self._ongoing.refused(error.code)
+            self._registry.refused(error.code)
             return CallReply(call_id=request.call_id, model=request.model, error=error.info())
         try:
             return await asyncio.shield(reply)
         except asyncio.CancelledError:
             who = request.attribution
-            self._ongoing.cancel(who.tenant, request.call_id, "its caller does not wait any more")
+            self._registry.cancel(who.tenant, request.call_id, "its caller does not wait any more")
             raise

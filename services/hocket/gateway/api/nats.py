@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from hocket.gateway.api.peers import Peers
 from hocket.gateway.backends.protocol import Chunk, Chunks
-from hocket.gateway.calls.registry import Ongoing
+from hocket.gateway.calls.registry import CallRegistry
 from hocket.gateway.core.errors import (
     CallMalformed,
     CallNotAttributable,
@@ -57,14 +57,14 @@ class NatsDoor:
     """Takes calls from NATS: `open`, `take_no_more`, and `close` when those in flight are answered."""
 
     def __init__(
-        self, bus: Bus, ongoing: Ongoing, capabilities: Capabilities | None = None
+        self, bus: Bus, registry: CallRegistry, capabilities: Capabilities | None = None
     ) -> None:
         self._bus = bus
         self._capabilities = capabilities
-        self._ongoing = ongoing
+        self._registry = registry
         self._subscriptions: list[Subscription] = []
         self._cancels: list[Subscription] = []
-        self._peers = Peers(bus, ongoing, self._tell)
+        self._peers = Peers(bus, registry, self._tell)
         self._asking: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
@@ -81,7 +81,7 @@ class NatsDoor:
         await self._peers.open()
         await self._bus.nc.flush(timeout=OPEN_TIMEOUT_S)
 
-    async def take_no_more(self) -> None:
+    async def stop_accepting(self) -> None:
         """Unsubscribe, after what was delivered already has been taken; calls can still be stopped."""
         for subscription in self._subscriptions:
             await self._drained(subscription)
@@ -111,7 +111,7 @@ class NatsDoor:
         headers = message.headers or {}
         tenant = request.attribution.tenant
         again = subjects.ASKED_AGAIN in headers
-        if again and self._ongoing.find(tenant, request.call_id) is None:
+        if again and self._registry.find(tenant, request.call_id) is None:
             asking = asyncio.create_task(self._begin_if_lost(message, request))
             self._asking.add(asking)
             asking.add_done_callback(self._asking.discard)
@@ -143,7 +143,7 @@ class NatsDoor:
     def _begin(self, message: RawMessage, request: CallRequest) -> None:
         tell = partial(self._tell, message.reply)
         try:
-            self._ongoing.begin(request, message.headers, self._chunks(request), tell)
+            self._registry.begin(request, message.headers, self._chunks(request), tell)
         except GatewayFull as error:
             self._refuse(message, request.call_id, request.model, error)
 
@@ -190,7 +190,7 @@ class NatsDoor:
         return bare.model_dump_json().encode()
 
     def _refuse(self, message: RawMessage, call_id: str, model: str, error: HocketError) -> None:
-        self._ongoing.refused(error.code)
+        self._registry.refused(error.code)
         log.info("call_refused", call_id=call_id, model=model, code=error.code)
         reply = CallReply(call_id=call_id, model=model, error=error.info())
         self._answer(message, reply.model_dump_json().encode())
@@ -206,8 +206,8 @@ class NatsDoor:
             if count := _reporting.due("cancel_malformed"):
                 log.warning("cancel_malformed", reason=str(_malformed(error)), count=count)
             return
-        if self._ongoing.may_cancel(wanted.tenant, wanted.call_id, wanted.capability):
-            self._ongoing.cancel(wanted.tenant, wanted.call_id, "somebody asked to")
+        if self._registry.may_cancel(wanted.tenant, wanted.call_id, wanted.capability):
+            self._registry.cancel(wanted.tenant, wanted.call_id, "somebody asked to")
 
     async def _on_step_cancelled(self, message: Msg) -> None:
         try:
@@ -216,10 +216,10 @@ class NatsDoor:
             if count := _reporting.due("cancel_malformed"):
                 log.warning("cancel_malformed", reason=str(_malformed(error)), count=count)
             return
-        self._ongoing.cancel_attempt(cancelled)
+        self._registry.cancel_attempt(cancelled)
 
     async def _on_models(self, message: Msg) -> None:
-        table = self._ongoing.table
+        table = self._registry.table
         models = [
             {
                 "name": name,

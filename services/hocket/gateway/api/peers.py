@@ -14,7 +14,7 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
-from hocket.gateway.calls.registry import Ongoing
+from hocket.gateway.calls.registry import CallRegistry
 from hocket.kit.nats.bus import Bus, BusUnavailable
 from hocket.kit.process.log_limits import Reporting
 from hocket.schemas import subjects
@@ -33,9 +33,9 @@ Answer = Callable[[str, CallReply], None]
 class Peers:
     """Asks the other gateways, and answers them; open it, and close it when no call is held any more."""
 
-    def __init__(self, bus: Bus, ongoing: Ongoing, answer: Answer) -> None:
+    def __init__(self, bus: Bus, registry: CallRegistry, answer: Answer) -> None:
         self._bus = bus
-        self._ongoing = ongoing
+        self._registry = registry
         self._answer = answer
         self._subscription: Subscription | None = None
 
@@ -74,7 +74,7 @@ class Peers:
             return
         if not subjects.is_inbox(asked.reply_to):
             return
-        reply = self._ongoing.find(asked.tenant, asked.call_id)
+        reply = self._registry.find(asked.tenant, asked.call_id)
         if reply is not None:
             self._bus.answer(message.reply, b"")
             reply.add_done_callback(lambda made: self._answer(asked.reply_to, made.result()))

@@ -1,10 +1,10 @@
-"""One attempt of a call at a replica: its money, its place, its announcement, the answer, its record.
+"""One attempt of a call at a replica: its money, its slot, its announcement, the answer, its record.
 
 A model may hedge: where the answer takes longer than such calls usually do, a second replica is asked
-too (`contest.py`), if one has a free place at once and the budget allows it; whichever loses is stopped
-and booked as speculation. Every request that reached a backend leaves one usage record, the first under
-the call's id, repeats with `:r1`, `:r2` ..., the second of a hedge with `:h` behind that, and `:t1` ...
-in between where a gateway was killed on the way.
+too (`hedged_request.py`), if one has a free place at once and the budget allows it; whichever loses is
+stopped and booked as speculation. Every request that reached a backend leaves one usage record: the
+first under the call's id, repeats with `:r1`, `:r2` ..., the second of a hedge with `:h` behind that,
+and `:t1` ... in between where a gateway was killed on the way.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from hocket.gateway.backends.protocol import Backend, BackendError
 from hocket.gateway.calls import upstream
 from hocket.gateway.calls.call import AttemptResult, Call, UsageRecorder
 from hocket.gateway.calls.cancellation import Cancellation
-from hocket.gateway.calls.hedged_request import Contest, UpstreamRequest
-from hocket.gateway.capacity.scheduler import Floor, PlacementRequest, Slot
+from hocket.gateway.calls.hedged_request import HedgedRequest, UpstreamRequest
+from hocket.gateway.capacity.scheduler import CallScheduler, PlacementRequest, Slot
 from hocket.gateway.config.routes import Routes
 from hocket.gateway.core.budgets.budget import Reservation
 from hocket.gateway.core.calls import request_content
@@ -54,7 +54,7 @@ class Attempts:
     def __init__(
         self,
         routes: Callable[[], Routes],
-        floor: Floor,
+        scheduler: CallScheduler,
         spending: Spending,
         books: UsageRecorder,
         *,
@@ -63,7 +63,7 @@ class Attempts:
         metrics: GatewayMetrics | None,
     ) -> None:
         self._routes = routes
-        self._floor = floor
+        self._scheduler = scheduler
         self._spending = spending
         self._books = books
         self._now_ms = now_ms
@@ -80,7 +80,7 @@ class Attempts:
         reservation = await self._spending.reserve(call.request, kind, prices, call.cancellation)
         cost_usd = NOT_SPENT
         try:
-            place = await self._floor.place(self._wish(call, kind), call.cancellation)
+            place = await self._scheduler.place(self._wish(call, kind), call.cancellation)
             if place is None:
                 return None
             first = UpstreamRequest(
@@ -136,7 +136,7 @@ class Attempts:
                 lane.prepared = await prepared(hooks, call.request, self._metrics)
                 call.prepared[key] = lane.prepared
         except BaseException:
-            place.give_back(unused=True)
+            place.release(unused=True)
             raise
 
     async def _announce(
@@ -149,7 +149,7 @@ class Attempts:
         try:
             lane.announced = await self._books.open(self._opened(call, lane, place, expected_usd))
         except BaseException:
-            place.give_back(unused=True)
+            place.release(unused=True)
             raise
 
     async def _stored(self, call: Call, *lanes: UpstreamRequest | None) -> None:
@@ -200,7 +200,7 @@ class Attempts:
         first.cancellation = Cancellation()
         because = f"hedge: no answer of {call.model} within {delay_ms:.0f} ms"
         second = UpstreamRequest(first.tail + ":h", first.turn, because=because)
-        contest = Contest(first, second, call.cancellation, call.relay)
+        hedged = HedgedRequest(first, second, call.cancellation, call.relay)
 
         async def ask(lane: UpstreamRequest) -> None:
             await self._ask(call, lane)
@@ -208,7 +208,7 @@ class Attempts:
         async def join(lane: UpstreamRequest) -> None:
             await self._join(call, model, kind, lane)
 
-        racing = asyncio.ensure_future(contest.run(ask, join, delay_ms))
+        racing = asyncio.ensure_future(hedged.run(ask, join, delay_ms))
         reads_on = any(spec.reads_on for spec in model.backends)
         lane, other = await call.cancellation.guard(
             racing,
@@ -217,7 +217,7 @@ class Attempts:
         )
         if other is not None and self._metrics is not None:
             self._metrics.hedges.labels(call.model, "won" if lane is second else "lost").inc()
-        return lane, other, contest.behind
+        return lane, other, hedged.behind
 
     def _book_behind(
         self,
@@ -267,7 +267,7 @@ class Attempts:
         if tokens is None or tokens.rule != rule:
             tokens = self._hedge_tokens[call.model] = HedgeTokens(rule)
         tokens.earn()
-        return rule.delay_ms(self._floor.durations, kind) if rule.suits(call.request) else None
+        return rule.delay_ms(self._scheduler.durations, kind) if rule.suits(call.request) else None
 
     async def _join(self, call: Call, model: ModelSpec, kind: Kind, lane: UpstreamRequest) -> None:
         """Ask another replica of the model too, if one has a free place and there is money for it."""
@@ -279,7 +279,7 @@ class Attempts:
             reservation = await self._spending.reserve(
                 call.request, kind, prices, lane.cancellation
             )
-            place = self._floor.place_now(
+            place = self._scheduler.place_now(
                 self._wish(call, kind), frozenset(spec.key for spec in model.backends)
             )
             if place is None:
@@ -320,7 +320,7 @@ class Attempts:
                 lane.completion = upstream.used(call.request, lane)
             if lane.error is not None:
                 self._note_rest(spec.key, lane.error)
-            place.give_back(lane.error)
+            place.release(lane.error)
 
     async def _ask_prepared(
         self, backend: Backend, lane: UpstreamRequest, call: Prepared, timeout_ms: float
@@ -340,14 +340,14 @@ class Attempts:
     def _note_rest(self, key: str, error: HocketError) -> None:
         retry_at_ms = error.fields.get("retry_at_ms")
         if error.error_class is ErrorClass.RATE_LIMITED and retry_at_ms is not None:
-            self._floor.rest(key, retry_at_ms)
+            self._scheduler.rest(key, retry_at_ms)
 
     def _wish(self, call: Call, kind: Kind) -> PlacementRequest:
         request, requires = call.request, call.request.requires
         return PlacementRequest(
             CallFacts(
                 kind[0],
-                fast=self._floor.is_fast(kind, request_content.embeds(request)),
+                fast=self._scheduler.is_fast(kind, request_content.embeds(request)),
                 urgent=request.priority is Priority.INTERACTIVE,
                 tried=tuple(call.tried),
                 min_quality=requires.min_quality,
@@ -371,7 +371,7 @@ class Attempts:
         if lane.place is None:
             return
         if lane.error is None:
-            self._floor.metered(lane.place, lane.completion)
+            self._scheduler.metered(lane.place, lane.completion)
         read_on = lane.cancellation.asked and not lane.completion.estimated
         if cost_usd and (lane.error is None or read_on):
             self._spending.learn(call.request, kind, lane.place.spec.prices, cost_usd)

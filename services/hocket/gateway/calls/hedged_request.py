@@ -71,7 +71,7 @@ Ask = Callable[[UpstreamRequest], Awaitable[None]]
 """Makes a request and fills its lane; raises no HocketError."""
 
 
-class Contest:
+class HedgedRequest:
     """The race of two lanes; `speaker` is the one whose pieces the caller gets. `behind` is the request
     that lost and goes on until its backend has said what it used, if there is one."""
 

@@ -19,7 +19,7 @@ from hocket.gateway.calls.attempt import Attempts
 from hocket.gateway.calls.call import AttemptResult, Call, UsageRecorder
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.calls.relay import Relay
-from hocket.gateway.capacity.scheduler import Floor
+from hocket.gateway.capacity.scheduler import CallScheduler
 from hocket.gateway.config.routes import Routes
 from hocket.gateway.core.calls.body_fields import check_passed, unusual_fields
 from hocket.gateway.core.calls.records import call_refused
@@ -53,7 +53,7 @@ class Calls:
         self.experiments: Experiments | None = None
         """Where calls are split over arms, if anywhere."""
         self._routes = routes
-        self.floor = Floor(routes.table, now_ms, metrics)
+        self.scheduler = CallScheduler(routes.table, now_ms, metrics)
         self.spending = Spending(routes.budgets, now_ms)
         self._now_ms = now_ms
         self._books = books
@@ -61,7 +61,7 @@ class Calls:
         self._metrics = metrics
         self._attempts = Attempts(
             lambda: self._routes,
-            self.floor,
+            self.scheduler,
             self.spending,
             books,
             now_ms=now_ms,
@@ -77,7 +77,7 @@ class Calls:
     def replace(self, routes: Routes) -> None:
         """Route by another table from now on; calls at backends go on."""
         self._routes = routes
-        self.floor.replace(routes.table)
+        self.scheduler.replace(routes.table)
         self.spending.use(routes.budgets)
         if self.experiments is not None:
             self.experiments.use(routes.experiments, routes.table)
@@ -212,7 +212,7 @@ class Calls:
         return reply.model_copy(update=changes)
 
     def _left(self, call: Call, error: ErrorInfo, now_ms: float) -> dict[str, Any]:
-        usual_ms = self.floor.durations.of_kind(call.kind, 0.5) or 0.0
+        usual_ms = self.scheduler.durations.of_kind(call.kind, 0.5) or 0.0
         left: dict[str, Any] = {"slack_ms": call.request.deadline_at_ms - now_ms - usual_ms}
         if error.budget_left_usd is None:
             left_usd = self.spending.left_usd(call.request)

@@ -53,7 +53,7 @@ class _Making:
     reply: "asyncio.Future[CallReply]"
 
 
-class Ongoing:
+class CallRegistry:
     """Begins calls, finds them again, stops them."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Ongoing:
         """Of calls that are made here: that of their attempt."""
         self._replies: RecentReplies[CallReply] = RecentReplies()
         metrics.in_flight.set_function(lambda: len(self._making))
-        metrics.waiting.set_function(lambda: calls.floor.waiting)
+        metrics.waiting.set_function(lambda: calls.scheduler.waiting)
 
     @property
     def table(self) -> RoutingTable:

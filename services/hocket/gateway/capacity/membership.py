@@ -50,8 +50,8 @@ def name_of(instance: str | None) -> str:
     return f"{known}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
-class Company:
-    """See the module; `observe` what changes, inside `kept`."""
+class Membership:
+    """See the module; `observe` what changes, inside `active`."""
 
     def __init__(self, leases: Bucket, health: Health, *, name: str) -> None:
         self.name = name
@@ -113,15 +113,15 @@ class Company:
         try:
             return await self._leases.put(key, value, revision=revision, timeout_ms=PUT_TIMEOUT_MS)
         except (RevisionPassed, BusUnavailable) as error:
-            log.debug("company_not_told", key=key, reason=str(error))
+            log.debug("membership_write_failed", key=key, reason=str(error))
             return None
 
     @asynccontextmanager
-    async def kept(self, stopping: asyncio.Event) -> AsyncIterator[None]:
+    async def active(self, stopping: asyncio.Event) -> AsyncIterator[None]:
         """Live inside the block, and be gone after it. Should that fail, `stopping` is set, and leaving
         the block raises why."""
         async with self._leases.watching():
-            running = asyncio.create_task(self._run(), name="company")
+            running = asyncio.create_task(self._run(), name="membership")
             running.add_done_callback(lambda _: stopping.set())
             try:
                 yield
@@ -169,7 +169,7 @@ class Company:
             elif stalled:  # what others wrote meanwhile is about to be heard
                 self._trusted_since_s = max(self._trusted_since_s, now_s + GRACE_S - LEASE_S)
             self._count(now_s)
-        self._health.report("company", True, f"{len(self.live)} gateways")
+        self._health.report("membership", True, f"{len(self.live)} gateways")
         for look in self._observers:
             look()
 

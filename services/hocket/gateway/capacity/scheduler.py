@@ -34,7 +34,7 @@ from hocket.gateway.core.errors import (
     NoBackendSuits,
 )
 from hocket.gateway.core.routing.breaker import BreakerState, Outcome
-from hocket.gateway.core.routing.history import Durations, Kind
+from hocket.gateway.core.routing.history import CallDurations, Kind
 from hocket.gateway.core.routing.locality import Prompt, ReplicaCache
 from hocket.gateway.core.routing.queue import QueueClass, Ticket, WaitQueue
 from hocket.gateway.core.routing.routing import (
@@ -97,7 +97,7 @@ class Slot:
 
     def __init__(
         self,
-        floor: "Floor",
+        scheduler: "CallScheduler",
         wish: PlacementRequest,
         decision: Decision,
         *,
@@ -114,14 +114,14 @@ class Slot:
         self.cached_tokens = 0
         """What the replica is expected to have of the prompt."""
         self.timer: asyncio.TimerHandle | None = None
-        self._floor: Floor | None = floor
+        self._scheduler: CallScheduler | None = scheduler
 
-    def give_back(self, error: HocketError | None = None, *, unused: bool = False) -> None:
+    def release(self, error: HocketError | None = None, *, unused: bool = False) -> None:
         """Let the next call have the place, and say how the attempt ended; doing so twice does nothing.
         A place that is `unused` says nothing about its server."""
-        floor, self._floor = self._floor, None
-        if floor is not None:
-            floor._given_back(self, error, unused)
+        scheduler, self._scheduler = self._scheduler, None
+        if scheduler is not None:
+            scheduler._given_back(self, error, unused)
 
 
 @dataclass(eq=False, slots=True)
@@ -131,7 +131,7 @@ class _Waiter:
     place: "asyncio.Future[Slot]"
 
 
-class Floor:
+class CallScheduler:
     """Who is being served where, and who waits."""
 
     def __init__(
@@ -140,7 +140,7 @@ class Floor:
         now_ms: Callable[[], float],
         metrics: GatewayMetrics | None = None,
     ) -> None:
-        self.durations = Durations()
+        self.durations = CallDurations()
         self._table = table
         self._now_ms = now_ms
         self._metrics = metrics
@@ -266,7 +266,7 @@ class Floor:
             self._keep(wish.facts.model, now_ms)
         if decision.chosen is not None:
             return self._taken(wish, decision, now_ms, 0.0)
-        if decision.hopeless and wish.facts.tried:
+        if decision.unroutable and wish.facts.tried:
             return None
         return await self._wait(self._entered(wish, decision, now_ms), cancellation)
 
@@ -445,7 +445,7 @@ class Floor:
     def _in_vain(self, wish: PlacementRequest, decision: Decision) -> HocketError | None:
         """Return why a call that nobody can take now need not wait, or None."""
         model, reason = wish.facts.model, decision.reason
-        if decision.hopeless:
+        if decision.unroutable:
             return NoBackendSuits(model=model, reason=reason, component="gateway")
         if decision.obstacles == {Obstacle.OPEN}:
             return BackendsUnavailable(
@@ -488,7 +488,7 @@ class Floor:
                 and not waiter.place.cancelled()
                 and not waiter.place.exception()
             ):
-                waiter.place.result().give_back()
+                waiter.place.result().release()
             raise
         finally:
             timer.cancel()

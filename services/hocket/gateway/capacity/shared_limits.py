@@ -1,9 +1,9 @@
 """This gateway's part of the limits that it shares with the other gateways.
 
 A limit is that of a replica, or of a pool that is smaller than its replicas together. Each has a ledger
-in the company's bucket (`limit.<hash of its name>`): a line for each gateway, written on the condition
+in the gateways' bucket (`limit.<hash of its name>`): a line for each gateway, written on the condition
 that nobody wrote meanwhile, so that what is held never adds up to more than the limit. `core/shares.py`
-says what to write; the lines of who does not live are left out. What the floor may use follows: what our
+says what to write; the lines of dead gateways are left out. What the scheduler may use follows: what our
 line holds, less what is about to be let go of; nothing at all while our own lease does not hold, for
 then others may have our places already. Calls that are at a backend at that moment go on.
 
@@ -18,8 +18,8 @@ from typing import Any
 
 import structlog
 
-from hocket.gateway.capacity.membership import Company
-from hocket.gateway.capacity.scheduler import Floor
+from hocket.gateway.capacity.membership import Membership
+from hocket.gateway.capacity.scheduler import CallScheduler
 from hocket.gateway.core.config.table import BackendSpec, RoutingTable
 from hocket.gateway.core.routing.membership_records import LIMIT
 from hocket.gateway.core.routing.routing import pool_cap
@@ -28,7 +28,7 @@ from hocket.gateway.core.routing.shares import Line, cap, fair, is_short, next_l
 TURN_MS = 1_000.0
 """How long one of several keeps the places that are too few for all."""
 PRESS_S = 0.01
-"""How often the floor's wishes are looked at, at most."""
+"""How often the scheduler's demand are looked at, at most."""
 RETRY_S = 0.1
 SPOILT_S = 0.5
 """How long others get to write again what something foreign was written over, and we do not know."""
@@ -63,20 +63,24 @@ class SharedLimits:
     """See the module."""
 
     def __init__(
-        self, company: Company, floor: Floor, table: RoutingTable, now_ms: Callable[[], float]
+        self,
+        membership: Membership,
+        scheduler: CallScheduler,
+        table: RoutingTable,
+        now_ms: Callable[[], float],
     ) -> None:
-        self._company = company
-        self._floor = floor
+        self._membership = membership
+        self._scheduler = scheduler
         self._now_ms = now_ms
         self._limits: dict[str, _Limit] = {}
         self._writing: set[asyncio.Task[None]] = set()
         self._places = asyncio.Semaphore(MAX_WRITING)
         self._look_at: asyncio.TimerHandle | None = None
         self._settled = asyncio.Event()
-        self._read_since_s = company.current_since_s
+        self._read_since_s = membership.current_since_s
         self.use(table)
-        floor.pressed = self._pressed
-        company.observe(self.look)
+        scheduler.pressed = self._pressed
+        membership.observe(self.look)
 
     def use(self, table: RoutingTable) -> None:
         """Share the limits of another table from now on."""
@@ -106,57 +110,57 @@ class SharedLimits:
         await asyncio.gather(*self._writing, return_exceptions=True)
 
     def look(self) -> None:
-        """Take in what the others wrote, tell the floor its part, and write what the rule says."""
+        """Take in what the others wrote, tell the scheduler its part, and write what the rule says."""
         self._look_at = None
         self._read()
         caps: dict[str, int] = {}
         owed: set[str] = set()
         turn = int(self._now_ms() // TURN_MS)
-        leased = self._company.is_leased
+        leased = self._membership.is_leased
         for limit in self._limits.values():
             in_use, wish = self._wanted(limit)
-            mine = limit.lines.get(self._company.name, Line(0, 0))
+            mine = limit.lines.get(self._membership.name, Line(0, 0))
             caps[limit.name] = 0
             if leased:
                 caps[limit.name] = cap(
-                    self._company.name, limit.places, limit.lines, wish=wish, turn=turn
+                    self._membership.name, limit.places, limit.lines, wish=wish, turn=turn
                 )
                 self._consider(limit, in_use, wish, turn)
             if caps[limit.name] < mine.held:
                 owed.add(limit.pool if limit.spec is None else limit.spec.key)
-        self._floor.owed = owed
-        self._floor.use_caps(caps)
-        if leased and all(self._company.name in one.lines for one in self._limits.values()):
+        self._scheduler.owed = owed
+        self._scheduler.use_caps(caps)
+        if leased and all(self._membership.name in one.lines for one in self._limits.values()):
             self._settled.set()
 
     def _read(self) -> None:
-        if self._read_since_s != self._company.current_since_s:  # revisions may begin anew
-            self._read_since_s = self._company.current_since_s
+        if self._read_since_s != self._membership.current_since_s:  # revisions may begin anew
+            self._read_since_s = self._membership.current_since_s
             for limit in self._limits.values():
                 limit.revision, limit.lines = 0, {}
-        told = {key: (revision, lines) for key, revision, lines in self._company.told(LIMIT)}
+        told = {key: (revision, lines) for key, revision, lines in self._membership.told(LIMIT)}
         for limit in self._limits.values():
             revision, content = told.get(limit.key, (0, {}))
             if revision > limit.revision:
                 limit.revision = revision
                 if content is not None:
                     limit.lines = _lines(content)
-            limit.spoilt = self._company.is_overwritten(LIMIT + limit.key)
-            for name in [name for name in limit.lines if name not in self._company.live]:
-                if name != self._company.name:
+            limit.spoilt = self._membership.is_overwritten(LIMIT + limit.key)
+            for name in [name for name in limit.lines if name not in self._membership.live]:
+                if name != self._membership.name:
                     del limit.lines[name]
 
     def _wanted(self, limit: _Limit) -> tuple[int, int]:
         """Return how many places of a limit we use, and how many we could."""
         if limit.spec is None:
-            in_use, waiting = self._floor.wanted_of_pool(limit.pool)
+            in_use, waiting = self._scheduler.wanted_of_pool(limit.pool)
         else:
-            in_use, waiting = self._floor.wanted(limit.spec)
+            in_use, waiting = self._scheduler.wanted(limit.spec)
         return in_use, min(in_use + waiting, limit.places)
 
     def _consider(self, limit: _Limit, in_use: int, wish: int, turn: int) -> None:
         """Write our line where the rule says that something has to move, or others must know."""
-        me, loop = self._company.name, asyncio.get_running_loop()
+        me, loop = self._membership.name, asyncio.get_running_loop()
         if limit.writing or loop.time() < limit.retry_at_s:
             return
         if limit.spoilt and not limit.lines and not limit.waited:
@@ -181,7 +185,7 @@ class SharedLimits:
         content = {name: [line.held, line.wish] for name, line in lines.items()}
         try:
             async with self._places:
-                revision = await self._company.put(
+                revision = await self._membership.put(
                     LIMIT + limit.key, content, revision=limit.revision
                 )
         finally:
@@ -199,7 +203,7 @@ class SharedLimits:
 
 
 def _limits_of(table: RoutingTable) -> list[tuple[str, int, BackendSpec | None, str]]:
-    """Return what is shared: its name on the floor, its places, the replica or None, the pool."""
+    """Return what is shared: its name, its places, the replica or None, the pool."""
     shared = [spec for spec in table.backends() if spec.kind != "function"]
     found: list[tuple[str, int, BackendSpec | None, str]] = [
         (spec.key, spec.limit, spec, spec.pool) for spec in shared

@@ -20,12 +20,12 @@ from typing import Any
 
 import structlog
 
-from hocket.gateway.capacity.membership import Company
+from hocket.gateway.capacity.membership import Membership
 from hocket.gateway.core.config.table import RoutingTable
 from hocket.gateway.core.errors import ExperimentNotTold, ExperimentUnknown
 from hocket.gateway.core.experiments.arm_evaluation import Rate, RollbackRule, Seen, Tally, fault_of
 from hocket.gateway.core.experiments.experiments import Arm, Experiment
-from hocket.gateway.core.routing.history import Durations
+from hocket.gateway.core.routing.history import CallDurations
 from hocket.gateway.core.routing.membership_records import ARM, TALLY
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.schemas.errors import ErrorClass, ErrorInfo
@@ -97,13 +97,13 @@ class Experiments:
 
     def __init__(
         self,
-        company: Company,
+        membership: Membership,
         *,
         now_ms: Callable[[], float],
         publish: Callable[[ArmRolledBack, str], None],
         metrics: GatewayMetrics | None = None,
     ) -> None:
-        self._company = company
+        self._membership = membership
         self._now_ms = now_ms
         self._publish = publish
         self._metrics = metrics
@@ -171,7 +171,7 @@ class Experiments:
         median_ms = self._arms[experiment.name, experiment.control.name].tally.median_ms
         factor = (experiment.rollback or _UNJUDGED).slow_factor
         slow_ms = None if median_ms is None else median_ms * factor
-        enough_ms = Durations.LEAST_SLOW_MS if slow_ms is None else slow_ms
+        enough_ms = CallDurations.LEAST_SLOW_MS if slow_ms is None else slow_ms
         if error is not None and error.error_class is ErrorClass.TIMEOUT and latency_ms < enough_ms:
             return  # its caller gave it less time than such calls take
         kept.tally.called(failed=error is not None, latency_ms=latency_ms, slow_ms=slow_ms)
@@ -213,7 +213,7 @@ class Experiments:
         control = self._arms[experiment.name, experiment.control.name]
         fault = fault_of(experiment.rollback, kept.seen, control.seen)
         if fault is not None:
-            self._switch_off(experiment, arm, *fault, by=self._company.name)
+            self._switch_off(experiment, arm, *fault, by=self._membership.name)
 
     def _switch_off(
         self, experiment: Experiment, arm: Arm, cause: str, reason: str, *, by: str
@@ -255,7 +255,7 @@ class Experiments:
         content = _content(kept, off=off, epoch=kept.epoch if off else kept.epoch + 1)
         content |= {"by": by, "reason": "by hand" if off else "", "cause": "operator"}
         content["at_ms"] = self._now_ms()
-        if await self._company.put(_key(experiment, arm), content) is None:
+        if await self._membership.put(_key(experiment, arm), content) is None:
             raise ExperimentNotTold(experiment=experiment, arm=arm)
         self._heard(found, wanted, content)
         if off:
@@ -265,7 +265,7 @@ class Experiments:
         """Take over what the others wrote, write what is ours, and judge by it."""
         if not self._arms:
             return
-        for key, _, content in self._company.told(ARM):
+        for key, _, content in self._membership.told(ARM):
             name, _, arm_name = key.partition(".")
             experiment, arm = self._found(name, arm_name)
             if experiment is not None and arm is not None:
@@ -303,7 +303,7 @@ class Experiments:
     def _write(self) -> None:
         """Write the arms that were switched off and are not written yet, or not any more."""
         for (name, arm_name), kept in self._arms.items():
-            if kept.off and self._company.is_overwritten(_key(name, arm_name)):
+            if kept.off and self._membership.is_overwritten(_key(name, arm_name)):
                 kept.unwritten = True
             if kept.unwritten:
                 kept.unwritten = False
@@ -313,8 +313,10 @@ class Experiments:
 
     async def _written(self, name: str, arm_name: str, kept: _ArmKept) -> None:
         key = _key(name, arm_name)
-        revision = next((rev for rest, rev, _ in self._company.told(ARM) if ARM + rest == key), 0)
-        written = await self._company.put(
+        revision = next(
+            (rev for rest, rev, _ in self._membership.told(ARM) if ARM + rest == key), 0
+        )
+        written = await self._membership.put(
             key, _content(kept, off=True, epoch=kept.epoch), revision=revision
         )
         experiment, arm = self._found(name, arm_name)
@@ -348,8 +350,8 @@ class Experiments:
             content = {
                 arm.name: _counts(self._arms[experiment.name, arm.name]) for arm in experiment.arms
             }
-            key = f"{TALLY}{experiment.name}.{self._company.name}"
-            if self._told.get(experiment.name) != content or self._company.is_overwritten(key):
+            key = f"{TALLY}{experiment.name}.{self._membership.name}"
+            if self._told.get(experiment.name) != content or self._membership.is_overwritten(key):
                 self._told[experiment.name] = content
                 self._told_at_s = now_s
                 task = asyncio.create_task(self._tell_counts(experiment.name, content))
@@ -357,17 +359,17 @@ class Experiments:
                 task.add_done_callback(self._telling.discard)
 
     async def _tell_counts(self, name: str, content: dict[str, Any]) -> None:
-        key = f"{TALLY}{name}.{self._company.name}"
-        if await self._company.put(key, content) is None:
+        key = f"{TALLY}{name}.{self._membership.name}"
+        if await self._membership.put(key, content) is None:
             self._told.pop(name, None)  # NATS is away: tell them again
 
     def _hear_tallies(self) -> None:
         heard: dict[tuple[str, str], dict[str, tuple[int, Seen]]] = {}
-        for key, _, content in self._company.told(TALLY):
+        for key, _, content in self._membership.told(TALLY):
             name, _, gateway = key.partition(".")
-            if gateway == self._company.name:
+            if gateway == self._membership.name:
                 continue
-            if gateway not in self._company.live:
+            if gateway not in self._membership.live:
                 self._forget(TALLY + key)
                 continue
             for arm, counts in content.items() if isinstance(content, dict) else ():
@@ -379,9 +381,9 @@ class Experiments:
 
     def _forget(self, key: str) -> None:
         """Delete the counts of a gateway that is gone."""
-        if self._company.leads and key not in self._forgetting:
+        if self._membership.leads and key not in self._forgetting:
             self._forgetting.add(key)
-            task = asyncio.create_task(self._company.put(key, None))
+            task = asyncio.create_task(self._membership.put(key, None))
             self._telling.add(task)
             task.add_done_callback(self._telling.discard)
             task.add_done_callback(lambda _: self._forgetting.discard(key))

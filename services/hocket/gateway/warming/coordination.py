@@ -1,4 +1,4 @@
-"""All replicas that are started and stopped: who needs which, and what the floor is told of it.
+"""All replicas that are started and stopped: who needs which, and what the call scheduler is told of it.
 
 A run that was accepted names the models of its nodes and when each begins (RunsExpected, to every
 gateway): of each model that has no replica up, one is started, the one that is latest first. Nodes
@@ -16,13 +16,13 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from pydantic import ValidationError
 
-from hocket.gateway.capacity.membership import Company
-from hocket.gateway.capacity.scheduler import Floor
+from hocket.gateway.capacity.membership import Membership
+from hocket.gateway.capacity.scheduler import CallScheduler
 from hocket.gateway.config.routes import Routes
 from hocket.gateway.core.config.table import BackendSpec, RoutingTable
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.gateway.warming.drivers import build_driver
-from hocket.gateway.warming.replica_manager import Book, Keeper
+from hocket.gateway.warming.replica_manager import Book, ReplicaManager
 from hocket.gateway.warming.replica_usage import ReplicaUsage
 from hocket.kit.nats.bus import Bus
 from hocket.kit.process.log_limits import Reporting
@@ -49,57 +49,57 @@ class Warming:
     def __init__(
         self,
         bus: Bus,
-        company: Company,
-        floor: Floor,
+        membership: Membership,
+        scheduler: CallScheduler,
         *,
         now_ms: Callable[[], float],
         book: Book,
         metrics: GatewayMetrics,
     ) -> None:
         self._bus = bus
-        self._company = company
-        self._floor = floor
+        self._membership = membership
+        self._scheduler = scheduler
         self._now_ms = now_ms
         self._book = book
         self._metrics = metrics
         self._usage = ReplicaUsage()
-        self._keepers: dict[str, Keeper] = {}
+        self._managers: dict[str, ReplicaManager] = {}
         self._table = RoutingTable({})
         self._models_of: OrderedDict[Node, dict[str, None]] = OrderedDict()
         self._missed: dict[str, None] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._subscriptions: list[Subscription] = []
         self._telling: asyncio.Task[None] | None = None
-        floor.missed = self._on_missed
-        company.observe(self._look)
+        scheduler.missed = self._on_missed
+        membership.observe(self._look)
 
     def use(self, routes: Routes) -> None:
         """Keep the replicas of other routes from now on."""
-        before, self._keepers = self._keepers, {}
+        before, self._managers = self._managers, {}
         self._table = routes.table
         for model, spec in _managed(routes.table):
             kept = before.get(spec.key)
             if kept is not None and kept.spec == spec:
-                self._keepers[spec.key] = before.pop(spec.key)
+                self._managers[spec.key] = before.pop(spec.key)
                 continue
-            self._keepers[spec.key] = Keeper(
+            self._managers[spec.key] = ReplicaManager(
                 spec,
                 model,
                 build_driver(spec, routes.served[spec.key]),
-                company=self._company,
+                membership=self._membership,
                 usage=self._usage,
                 now_ms=self._now_ms,
                 book=self._book,
                 metrics=self._metrics,
-                changed=self._tell_floor,
+                changed=self._update_scheduler,
             )
         for gone in before.values():
             task = asyncio.create_task(gone.close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
-        self._usage.managed = self._keepers.keys()
-        self._floor.usage = self._usage if self._keepers else None
-        self._tell_floor()
+        self._usage.managed = self._managers.keys()
+        self._scheduler.usage = self._usage if self._managers else None
+        self._update_scheduler()
 
     async def open(self) -> None:
         """Hear of runs, and of what other gateways do."""
@@ -116,14 +116,14 @@ class Warming:
         if self._telling is not None:
             self._telling.cancel()
             await asyncio.wait({self._telling})
-        for keeper in self._keepers.values():
-            await keeper.close()
+        for manager in self._managers.values():
+            await manager.close()
         if self._closing:
             await asyncio.wait(self._closing)
 
     def learn(self, model: str, who: Attribution) -> None:
         """Remember that a node calls a model."""
-        if not self._keepers or who.pipeline is None or who.node is None:
+        if not self._managers or who.pipeline is None or who.node is None:
             return
         node = (who.tenant, who.pipeline, who.node)
         models = self._models_of.setdefault(node, {})
@@ -136,33 +136,33 @@ class Warming:
     def expect(self, runs: RunsExpected) -> None:
         """Have the models of accepted runs ready when their nodes begin."""
         reason = f"runs of {runs.tenant}/{runs.pipeline}"
-        needs: list[tuple[float, Keeper, float]] = []
+        needs: list[tuple[float, ReplicaManager, float]] = []
         for node in runs.nodes:
             at_ms = runs.accepted_at_ms + node.after_ms
             for model in self._models(runs, node):
-                keeper = self._keeper_for(model)
-                if keeper is not None:
-                    needs.append((keeper.start_by_ms(at_ms), keeper, at_ms))
+                manager = self._manager_for(model)
+                if manager is not None:
+                    needs.append((manager.start_by_ms(at_ms), manager, at_ms))
         # a node may wait for the models of those before it, so nothing goes before the last is there
-        last_ms = max((keeper.there_ms(at_ms) for _, keeper, at_ms in needs), default=0.0)
-        for _, keeper, at_ms in sorted(needs, key=lambda need: need[0]):
-            keeper.need(reason, at_ms, last_ms)
+        last_ms = max((manager.there_ms(at_ms) for _, manager, at_ms in needs), default=0.0)
+        for _, manager, at_ms in sorted(needs, key=lambda need: need[0]):
+            manager.need(reason, at_ms, last_ms)
 
     def _models(self, runs: RunsExpected, node: NodeExpected) -> Sequence[str]:
         if node.model is not None:
             return (node.model,)
         return tuple(self._models_of.get((runs.tenant, runs.pipeline, node.node), ()))
 
-    def _keeper_for(self, model: str) -> Keeper | None:
+    def _manager_for(self, model: str) -> ReplicaManager | None:
         """Return the replica of a model to keep or to start; None where one is always there."""
         if self._table.aliases.get(model, model) not in self._table.models:
             return None
         found = self._table.model(model)
         own = [spec for spec in found.backends if found.mode in ("auto", spec.hosting)]
-        if any(spec.hosting == "dedicated" and spec.key not in self._keepers for spec in own):
+        if any(spec.hosting == "dedicated" and spec.key not in self._managers for spec in own):
             return None
-        keepers = [self._keepers[spec.key] for spec in own if spec.key in self._keepers]
-        return min(keepers, key=_nearness, default=None)
+        managers = [self._managers[spec.key] for spec in own if spec.key in self._managers]
+        return min(managers, key=_nearness, default=None)
 
     # ---- what happens ------------------------------------------------------------------------
 
@@ -180,15 +180,15 @@ class Warming:
             if count := _reporting.due("replicas_used_malformed"):
                 log.warning("replicas_used_malformed", reason=str(error)[:500], count=count)
             return
-        if used.gateway == self._company.name:
+        if used.gateway == self._membership.name:
             return
-        for key, keeper in self._keepers.items():
-            keeper.used_elsewhere(used.busy_ms.get(key, 0.0), key in used.in_use)
+        for key, manager in self._managers.items():
+            manager.used_elsewhere(used.busy_ms.get(key, 0.0), key in used.in_use)
         self._start(used.missed)
 
     def _on_missed(self, cold: Sequence[str]) -> None:
         """A call met cold replicas, the best one first."""
-        if self._company.leads:
+        if self._membership.leads:
             self._start(cold)
         elif len(self._missed) < MAX_MISSED and not self._missed.keys() >= set(cold):
             self._missed.update(dict.fromkeys(cold))
@@ -196,32 +196,32 @@ class Warming:
 
     def _start(self, cold: Sequence[str]) -> None:
         """Start the first of these replicas, unless one of them starts already."""
-        keepers = [self._keepers[key] for key in cold if key in self._keepers]
-        starting = [keeper for keeper in keepers if keeper.active]
-        for keeper in (starting or keepers)[:1]:
-            keeper.need("calls that wait", self._now_ms())
+        managers = [self._managers[key] for key in cold if key in self._managers]
+        starting = [manager for manager in managers if manager.active]
+        for manager in (starting or managers)[:1]:
+            manager.need("calls that wait", self._now_ms())
 
     def _look(self) -> None:
-        for keeper in self._keepers.values():
-            keeper.look()
+        for manager in self._managers.values():
+            manager.look()
 
-    def _tell_floor(self) -> None:
+    def _update_scheduler(self) -> None:
         cold = {
             key: start
-            for key, keeper in self._keepers.items()
-            if (start := keeper.cold_start) is not None
+            for key, manager in self._managers.items()
+            if (start := manager.cold_start) is not None
         }
-        self._floor.use_cold(cold)
+        self._scheduler.use_cold(cold)
 
     async def _tell_for_ever(self) -> None:
         while True:
             await asyncio.sleep(USED_S)
-            if self._keepers and not self._company.leads:
+            if self._managers and not self._membership.leads:
                 self._tell_used()
 
     def _tell_used(self) -> None:
         used = ReplicasUsed(
-            gateway=self._company.name,
+            gateway=self._membership.name,
             busy_ms=self._usage.take_all(self._now_ms()),
             in_use=self._usage.in_use(),
             missed=tuple(self._missed),
@@ -240,6 +240,6 @@ def _managed(table: RoutingTable) -> list[tuple[str, BackendSpec]]:
     ]
 
 
-def _nearness(keeper: Keeper) -> tuple[bool, float]:
-    start = keeper.cold_start
-    return (not keeper.active, 0.0 if start is None else start.startup_ms)
+def _nearness(manager: ReplicaManager) -> tuple[bool, float]:
+    start = manager.cold_start
+    return (not manager.active, 0.0 if start is None else start.startup_ms)

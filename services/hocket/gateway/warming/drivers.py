@@ -1,7 +1,7 @@
 """Ways to start and stop the server behind a replica: Triton's model control, webhooks, commands.
 
-A driver does one action and returns when it is done, or raises StartFailed; the keeper gives it the
-time and decides what to do next. An action that is not configured is done at once. `ready` tells
+A driver does one action and returns when it is done, or raises StartFailed; the replica manager gives
+it the time and decides what to do next. An action that is not configured is done at once. `ready` tells
 whether the model can be asked; None where nobody can tell.
 """
 

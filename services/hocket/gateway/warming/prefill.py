@@ -15,9 +15,9 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from pydantic import ValidationError
 
-from hocket.gateway.calls.registry import Ongoing
-from hocket.gateway.capacity.membership import Company
-from hocket.gateway.capacity.scheduler import Floor
+from hocket.gateway.calls.registry import CallRegistry
+from hocket.gateway.capacity.membership import Membership
+from hocket.gateway.capacity.scheduler import CallScheduler
 from hocket.gateway.core.config.table import RoutingTable
 from hocket.gateway.core.errors import GatewayFull
 from hocket.gateway.core.routing.locality import prompt_of
@@ -48,16 +48,16 @@ class Prefilling:
     def __init__(
         self,
         bus: Bus,
-        company: Company,
-        floor: Floor,
-        ongoing: Ongoing,
+        membership: Membership,
+        scheduler: CallScheduler,
+        registry: CallRegistry,
         table: Callable[[], RoutingTable],
         metrics: GatewayMetrics,
     ) -> None:
         self._bus = bus
-        self._company = company
-        self._floor = floor
-        self._ongoing = ongoing
+        self._membership = membership
+        self._scheduler = scheduler
+        self._registry = registry
         self._table = table
         self._metrics = metrics
         self._under_way = 0
@@ -73,7 +73,7 @@ class Prefilling:
             await self._subscription.unsubscribe()
 
     async def _on_prompt(self, message: Msg) -> None:
-        if not self._company.leads:
+        if not self._membership.leads:
             return
         try:
             expected = PromptExpected.model_validate_json(message.data)
@@ -93,12 +93,12 @@ class Prefilling:
             return "not_local"
         request = _request(expected)
         prompt = prompt_of(request, model.block_tokens)
-        if prompt.tokens - self._floor.most_cached(expected.model, prompt) < MIN_TOKENS:
+        if prompt.tokens - self._scheduler.most_cached(expected.model, prompt) < MIN_TOKENS:
             return "cached"
-        if self._under_way >= MAX_AT_ONCE or not self._floor.has_room(expected.model):
+        if self._under_way >= MAX_AT_ONCE or not self._scheduler.has_room(expected.model):
             return "busy"
         try:
-            reply = self._ongoing.begin(request)
+            reply = self._registry.begin(request)
         except GatewayFull:
             return "busy"
         self._under_way += 1

@@ -1,8 +1,8 @@
 """One replica, kept as warm as its leases want.
 
 States: cold, provisioning, provisioned, loading, ready; down again in the same steps. Only the gateway
-that leads the company acts; the others follow what it tells in the company's bucket (`warm.<hash>`), and
-one that comes to lead goes on from there, after a look at the server. A start that fails is tried again
+that leads acts; the others follow what it tells in the gateways' bucket (`warm.<hash>`), and one that
+comes to lead goes on from there, after a look at the server. A start that fails is tried again
 after a pause, as long as it is wanted. Before a model is unloaded everybody is told that it is cold.
 All times are epoch milliseconds.
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from hocket.gateway.capacity.membership import Company
+from hocket.gateway.capacity.membership import Membership
 from hocket.gateway.core.config.table import BackendSpec
 from hocket.gateway.core.routing.membership_records import WARM
 from hocket.gateway.core.warming.forecast import Forecast
@@ -55,7 +55,7 @@ class _Told:
     accounted_ms: float = 0.0
 
 
-class Keeper:
+class ReplicaManager:
     """See the module."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Keeper:
         model: str,
         driver: Driver,
         *,
-        company: Company,
+        membership: Membership,
         usage: ReplicaUsage,
         now_ms: Callable[[], float],
         book: Book,
@@ -80,7 +80,7 @@ class Keeper:
         """When the start under way should be done; None where none is."""
         self._model = model
         self._driver = driver
-        self._company = company
+        self._membership = membership
         self._usage = usage
         self._now_ms = now_ms
         self._book = book
@@ -131,23 +131,23 @@ class Keeper:
         there, and after `until_ms`."""
         until_ms = max(self.there_ms(at_ms), until_ms) + self.rule.idle_ms
         self._lease(Lease(reason, Level.READY, at_ms, until_ms), self._now_ms())
-        self.came(at_ms)
+        self.record_arrival(at_ms)
 
-    def came(self, at_ms: float) -> None:
+    def record_arrival(self, at_ms: float) -> None:
         """Learn that somebody needs the replica at a time."""
         if self._forecast is not None:
-            self._forecast.came(at_ms)
+            self._forecast.record_arrival(at_ms)
 
     def used_elsewhere(self, busy_ms: float, in_use: bool) -> None:
         """Take in what another gateway tells of its calls."""
         self._remote_busy_ms += busy_ms
         if busy_ms or in_use:
             self._remote_used_ms = self._now_ms()
-            self.came(self._remote_used_ms)
+            self.record_arrival(self._remote_used_ms)
 
     def look(self) -> None:
         """Think again: something changed."""
-        if self._leading and self._company.is_overwritten(self._key):
+        if self._leading and self._membership.is_overwritten(self._key):
             self._told = _Told()
             self._tell_soon()
         self._wake.set()
@@ -192,7 +192,7 @@ class Keeper:
         used_ms = max(self._usage.last_used_ms(self.spec.key), self._remote_used_ms)
         if used_ms > -inf:
             idle_ms = self.rule.idle_ms
-            if len(self._company.live) > 1:
+            if len(self._membership.live) > 1:
                 idle_ms = max(idle_ms, REMOTE_IDLE_MS)
             yield Lease("calls", Level.READY, -inf, used_ms + idle_ms)
 
@@ -206,13 +206,13 @@ class Keeper:
             try:
                 await self._step()
             except Exception:  # one replica's trouble is not the others'
-                log.exception("keeper_failed", backend=self.spec.key)
+                log.exception("replica_manager_failed", backend=self.spec.key)
                 await self._rest(MAX_PAUSE_MS)
 
     async def _step(self) -> None:
         """Do what is wanted now, or wait until that may have changed."""
         self._wake.clear()
-        if not self._company.leads:
+        if not self._membership.leads:
             self._follow()
             await self._rest(TICK_MS)
             return
@@ -223,9 +223,9 @@ class Keeper:
         want = self._want(now_ms)
         self._reason = want.reason or self._reason
         if want.level > self.level and now_ms >= self._not_before_ms:
-            await self._rise(want)
+            await self._scale_up(want)
         elif want.level < self.level:
-            await self._sink()
+            await self._scale_down()
         else:
             self._count(now_ms)
             if now_ms - self._recorded_ms >= RECORD_MS:
@@ -262,7 +262,7 @@ class Keeper:
         if self.level is Level.READY:  # who used it last is not known
             idle_ms = self.rule.idle_ms
             self._lease(Lease("taken over", Level.READY, now_ms, now_ms + idle_ms), now_ms)
-        log.info("replica_kept", backend=self.spec.key, level=self.level.name.lower())
+        log.info("replica_leading", backend=self.spec.key, level=self.level.name.lower())
         self._seen()
 
     async def _probe(self, now_ms: float) -> None:
@@ -277,7 +277,7 @@ class Keeper:
             self.level = Level.COLD
             self._seen()
 
-    async def _rise(self, want: Want) -> None:
+    async def _scale_up(self, want: Want) -> None:
         """Take one step up; a failure is tried again after a pause."""
         action: Action = "provision" if self.level is Level.COLD else "load"
         began_ms = self._now_ms()
@@ -322,7 +322,7 @@ class Keeper:
         self.ready_at_ms = None
         self._seen()
 
-    async def _sink(self) -> None:
+    async def _scale_down(self) -> None:
         """Take one step down; everybody knows before it is done."""
         self._count(self._now_ms())
         action: Action = "unload" if self.level is Level.READY else "release"
@@ -357,7 +357,7 @@ class Keeper:
         while self._leading:
             accounted_ms = self._recorded_ms if self._held else 0.0
             told = _Told(self.level, self.ready_at_ms, accounted_ms)
-            if told == self._told and not self._company.is_overwritten(self._key):
+            if told == self._told and not self._membership.is_overwritten(self._key):
                 return
             content = {
                 "level": int(told.level),
@@ -366,14 +366,14 @@ class Keeper:
                 "load_ms": self.startup.load_ms,
                 "accounted_ms": told.accounted_ms,
             }
-            if await self._company.put(self._key, content) is None:
+            if await self._membership.put(self._key, content) is None:
                 return
             self._told = told
 
     def _follow(self) -> None:
         """Be as the leader says."""
         self._leading = False
-        for _, _, content in self._company.told(self._key):
+        for _, _, content in self._membership.told(self._key):
             if isinstance(content, dict):
                 self._take_in(content)
 
@@ -405,7 +405,7 @@ class Keeper:
         busy_ms = self._usage.take(self.spec.key, now_ms) + self._remote_busy_ms
         self._remote_busy_ms = 0.0
         if busy_ms:
-            self.came(self._counted_ms)
+            self.record_arrival(self._counted_ms)
         if not self._held:
             self._recorded_ms = self._counted_ms
             return

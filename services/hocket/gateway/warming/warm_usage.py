@@ -19,7 +19,7 @@ RETRY_S = 1.0
 log = structlog.get_logger()
 
 
-class WarmBook:
+class WarmUsage:
     """Publishes records until each is acknowledged."""
 
     def __init__(self, bus: Bus, seals: Capabilities | None = None) -> None:

@@ -25,7 +25,7 @@ from hocket.gateway.api.http.failures import failure
 from hocket.gateway.api.http.intake import MAX_BODY_BYTES, Bodies, Body, Release
 from hocket.gateway.api.http.openapi import document
 from hocket.gateway.backends.protocol import Chunk
-from hocket.gateway.calls.registry import Ongoing
+from hocket.gateway.calls.registry import CallRegistry
 from hocket.gateway.core.calls.request_content import most_tokens
 from hocket.gateway.core.config.access import Access, Key
 from hocket.gateway.core.errors import GatewayBroken, GatewayFull, GatewayStalled
@@ -97,7 +97,7 @@ class HttpDoor:
 
     def __init__(
         self,
-        ongoing: Ongoing,
+        registry: CallRegistry,
         access: Callable[[], Access],
         metrics: GatewayMetrics,
         rules: WebRules,
@@ -105,7 +105,7 @@ class HttpDoor:
     ) -> None:
         self._disk = disk
         self._rules = rules
-        self._ongoing = ongoing
+        self._registry = registry
         self._access = access
         self._metrics = metrics
         self._requests = 0
@@ -135,7 +135,7 @@ class HttpDoor:
         bound_host, bound_port = bound.getsockname()[:2]
         return f"http://{bound_host}:{bound_port}{PREFIX}"
 
-    async def take_no_more(self) -> None:
+    async def stop_accepting(self) -> None:
         """Let nobody else in."""
         self._closing = True
         if self._listening is not None:
@@ -211,12 +211,12 @@ class HttpDoor:
         return _json(self._model(rest, key) if rest else self._models(key))
 
     def _models(self, key: Key | None) -> dict[str, Any]:
-        names = self._ongoing.table.names()
+        names = self._registry.table.names()
         allowed = names if key is None or key.models is None else sorted(key.models & set(names))
         return {"object": "list", "data": [_described(name) for name in allowed]}
 
     def _model(self, name: str, key: Key | None) -> dict[str, Any]:
-        self._ongoing.table.model(name)
+        self._registry.table.model(name)
         if key is not None:
             key.check(name)
         return _described(name)
@@ -280,13 +280,13 @@ class HttpDoor:
         release: Release,
     ) -> CallReply:
         """Make a call; a caller that goes away, which cancels this, cancels it too."""
-        making = self._ongoing.begin(call, request.headers, chunks, ended=release)
+        making = self._registry.begin(call, request.headers, chunks, ended=release)
         left_ms = call.deadline_at_ms - clock.now_ms() + BOOKING_GRACE_MS
         try:
             done, _ = await asyncio.wait({making}, timeout=left_ms / 1000)
         except asyncio.CancelledError:
             tenant = call.attribution.tenant
-            self._ongoing.cancel(tenant, call.call_id, "its caller went away")
+            self._registry.cancel(tenant, call.call_id, "its caller went away")
             raise
         if not done:
             raise GatewayStalled(component="gateway")

@@ -23,7 +23,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Literal
 
-from hocket.gateway.core.budgets.estimate import Estimate, Estimator, Load
+from hocket.gateway.core.budgets.estimate import CostSums, Estimate, Estimator
 from hocket.gateway.core.budgets.run_accounts import MAX_RUN_ACCOUNTS, RunAccounts
 from hocket.gateway.core.errors import BudgetsFull
 from hocket.gateway.core.routing.history import Kind
@@ -41,7 +41,7 @@ Period = Literal["hour", "day", "month"]
 _Key = tuple[Level, str, float]
 _EPSILON_USD = 1e-12
 _NOTHING = Decimal(0)
-_NO_LOAD = Load()
+_NO_LOAD = CostSums()
 
 
 class Answer(StrEnum):
@@ -70,7 +70,7 @@ class Account:
     budget: Budget
     until_ms: float | None = None
     spent_usd: Decimal = _NOTHING
-    under_way: dict[Kind, Load] = field(default_factory=dict)
+    under_way: dict[Kind, CostSums] = field(default_factory=dict)
 
     def counts(self, now_ms: float) -> bool:
         """Whether forgetting it would let somebody spend again."""
@@ -84,7 +84,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class BudgetDecision:
     """The answer, and the account that stands in the way where it is not granted."""
 
     answer: Answer
@@ -141,16 +141,16 @@ class Budgets:
         account.spent_usd = max(account.spent_usd, known_spent_usd)
         return account
 
-    def ask(self, accounts: Sequence[Account], estimate: Estimate) -> Verdict:
+    def ask(self, accounts: Sequence[Account], estimate: Estimate) -> BudgetDecision:
         """Answer a call that wants its expected cost reserved; nothing is reserved by asking."""
         waiting: Account | None = None
         for account in accounts:
             free_usd = float(account.budget.usd - account.spent_usd)
             if not self._fits_alone(estimate, free_usd):
-                return Verdict(Answer.REFUSED, account)
+                return BudgetDecision(Answer.REFUSED, account)
             if waiting is None and not self._fits_beside(account, estimate, free_usd):
                 waiting = account
-        return Verdict(Answer.WAIT, waiting) if waiting else Verdict(Answer.GRANTED)
+        return BudgetDecision(Answer.WAIT, waiting) if waiting else BudgetDecision(Answer.GRANTED)
 
     def reserve(self, accounts: Sequence[Account], estimate: Estimate) -> Reservation:
         """Reserve what was granted."""
@@ -223,7 +223,7 @@ class Budgets:
         raise BudgetsFull(limit=limit, component="gateway")
 
 
-def _one_more(account: Account, estimate: Estimate) -> Load:
+def _one_more(account: Account, estimate: Estimate) -> CostSums:
     return account.under_way.get(estimate.kind, _NO_LOAD).plus(estimate)
 
 

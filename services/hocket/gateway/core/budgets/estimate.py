@@ -47,7 +47,7 @@ FREE = Estimate(("", "", ""), 0.0, 0.0, 0.0, False)
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class CostSums:
     """Calls of one kind side by side: how many, and the sums of what was seen of their cost, of its
     squares, and of their worst cases."""
 
@@ -56,9 +56,9 @@ class Load:
     seen_squared: float = 0.0
     worst_usd: float = 0.0
 
-    def plus(self, estimate: Estimate, sign: int = 1) -> "Load":
+    def plus(self, estimate: Estimate, sign: int = 1) -> "CostSums":
         """Return the load with one call more, or less."""
-        return Load(
+        return CostSums(
             self.count + sign,
             self.seen_usd + sign * estimate.seen_usd,
             self.seen_squared + sign * estimate.seen_usd**2,
@@ -86,7 +86,7 @@ class Estimator:
         ratio = self._ratios.quantile(self._known(kind), EXPECTED_QUANTILE)
         return Estimate(kind, seen_usd, worst_usd, seen_usd * (ratio or 1.0), ratio is None)
 
-    def together_usd(self, loads: Iterable[tuple[Kind, Load]]) -> float:
+    def together_usd(self, loads: Iterable[tuple[Kind, CostSums]]) -> float:
         """Return what calls side by side will hardly exceed in sum."""
         mean_usd = variance = 0.0
         for kind, load in loads:

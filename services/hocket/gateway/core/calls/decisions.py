@@ -6,7 +6,7 @@ first; the others are counted. `hocket gateway explain` shows it.
 
 from math import isfinite
 
-from hocket.gateway.core.routing.routing import Candidate, Decision
+from hocket.gateway.core.routing.routing import Decision, ReplicaCandidate
 from hocket.schemas.messages import CallDecision, CandidateSeen
 
 MAX_CANDIDATES = 16
@@ -34,11 +34,11 @@ def kept(
     )
 
 
-def _rank(candidate: Candidate) -> tuple[bool, tuple[float, ...]]:
+def _rank(candidate: ReplicaCandidate) -> tuple[bool, tuple[float, ...]]:
     return bool(candidate.refused), candidate.score
 
 
-def _seen(candidate: Candidate) -> CandidateSeen:
+def _seen(candidate: ReplicaCandidate) -> CandidateSeen:
     return CandidateSeen(
         backend=candidate.backend,
         score=tuple(round(one, 6) if isfinite(one) else _ENDLESS for one in candidate.score),

@@ -8,7 +8,7 @@ may have effects outside when it is answered twice, so it is left alone unless t
 
 from dataclasses import dataclass
 
-from hocket.gateway.core.routing.history import Durations, Kind
+from hocket.gateway.core.routing.history import CallDurations, Kind
 from hocket.schemas.messages import CallRequest
 
 FIRST_TOKENS = 1.0
@@ -31,7 +31,7 @@ class HedgeRule:
         """Tell whether a call may be made twice at all."""
         return self.tools or not _has_tools(request)
 
-    def delay_ms(self, durations: Durations, kind: Kind) -> float | None:
+    def delay_ms(self, durations: CallDurations, kind: Kind) -> float | None:
         """Return how long the first request is waited for; None where too little is known."""
         usual_ms = durations.well_known(kind, self.quantile)
         return None if usual_ms is None else max(usual_ms, self.min_ms)

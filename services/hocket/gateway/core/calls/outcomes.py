@@ -1,7 +1,7 @@
 """What the end of an attempt says about its server, for the breaker."""
 
 from hocket.gateway.core.routing.breaker import Outcome
-from hocket.gateway.core.routing.history import Durations
+from hocket.gateway.core.routing.history import CallDurations
 from hocket.schemas.errors import ErrorClass, HocketError
 
 _SAYS_NOTHING = (ErrorClass.CANCELLED, ErrorClass.RATE_LIMITED, ErrorClass.BUDGET)
@@ -20,6 +20,6 @@ def outcome_of(error: HocketError | None, latency_ms: float, slow_ms: float | No
     if error.error_class is ErrorClass.INVALID:
         return Outcome.OK
     if error.error_class is ErrorClass.TIMEOUT:
-        enough_ms = Durations.LEAST_SLOW_MS if slow_ms is None else slow_ms
+        enough_ms = CallDurations.LEAST_SLOW_MS if slow_ms is None else slow_ms
         return Outcome.FAILED if latency_ms >= enough_ms else Outcome.NOTHING
     return Outcome.FAILED

@@ -15,7 +15,7 @@ BUILT_IN_ALIASES = {"planner": EXTRACTIVE, "writer": EXTRACTIVE}
 
 
 @dataclass
-class Draft:
+class ConfigBuilder:
     """Models, other names and pools, with the places in the file where they were written."""
 
     models: dict[str, ModelSpec] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from hocket.gateway.core.calls.cascade import (
 )
 from hocket.gateway.core.calls.hedging import HedgeRule
 from hocket.gateway.core.config import litellm
-from hocket.gateway.core.config.builder import EXTRACTIVE, Draft
+from hocket.gateway.core.config.builder import EXTRACTIVE, ConfigBuilder
 from hocket.gateway.core.config.fields import (
     HTTP_SCHEMES,
     PRICE_FIELDS,
@@ -119,34 +119,34 @@ _BREAKER_FIELDS = frozenset(
 
 def built_in_table() -> RoutingTable:
     """Return the table of a gateway without configuration: the extractive model and its aliases."""
-    return Draft().table()
+    return ConfigBuilder().table()
 
 
 def parse(section: Any, environment: Mapping[str, str], pools: Any = None) -> RoutingTable:
     """Return the routing table of a `models:` section and a `pools:` section; raise RoutingInvalid."""
-    draft = Draft()
+    builder = ConfigBuilder()
     if isinstance(section, list):
-        litellm.read(Fields({"model_list": section}, "models", environment), draft)
+        litellm.read(Fields({"model_list": section}, "models", environment), builder)
     elif isinstance(section, dict) and isinstance(section.get("model_list"), list):
-        litellm.read(Fields(section, "models", environment), draft)
+        litellm.read(Fields(section, "models", environment), builder)
     elif isinstance(section, dict):
-        _read_models(Fields(section, "models", environment), draft)
+        _read_models(Fields(section, "models", environment), builder)
     elif section is not None:
         cure = "Make it a mapping from model name to backends, or LiteLLM's `model_list`."
         raise wrong("models", f"it is a {type(section).__name__}", cure)
     if pools is not None:
-        _read_pools(Fields(pools, "pools", environment), draft)
-    return draft.table()
+        _read_pools(Fields(pools, "pools", environment), builder)
+    return builder.table()
 
 
-def _read_models(models: Fields, draft: Draft) -> None:
+def _read_models(models: Fields, builder: ConfigBuilder) -> None:
     for name in models:
         where = models.at(str(name))
         if not isinstance(name, str) or not name:
             raise wrong(where, "the model's name is not text", "Put quotes around it.")
         check_name(name, where)
         if isinstance(models.raw(name), str):
-            draft.add_alias(name, models.raw(name), where)
+            builder.add_alias(name, models.raw(name), where)
             continue
         model = models.under(name)
         model.only(_MODEL_FIELDS)
@@ -155,15 +155,15 @@ def _read_models(models: Fields, draft: Draft) -> None:
             raise wrong(where, reason, "Give exactly one.")
         if "cascade" in model:
             model.only({"cascade"})
-            draft.models[name] = ModelSpec((), cascade=_cascade(model.under("cascade")))
-            draft.cascade_fields[name] = model.under("cascade").at("models")
+            builder.models[name] = ModelSpec((), cascade=_cascade(model.under("cascade")))
+            builder.cascade_fields[name] = model.under("cascade").at("models")
             continue
         if "alias" in model:
             model.only({"alias"})
-            draft.add_alias(name, model.text("alias"), model.at("alias"))
+            builder.add_alias(name, model.text("alias"), model.at("alias"))
             continue
-        draft.models[name] = _model(name, model)
-        draft.fallback_fields[name] = model.at("fallbacks")
+        builder.models[name] = _model(name, model)
+        builder.fallback_fields[name] = model.at("fallbacks")
 
 
 def _model(name: str, model: Fields) -> ModelSpec:
@@ -380,7 +380,7 @@ def _prefix_cache(entry: Fields) -> PrefixCache | None:
     )
 
 
-def _read_pools(pools: Fields, draft: Draft) -> None:
+def _read_pools(pools: Fields, builder: ConfigBuilder) -> None:
     for name in pools:
         pool = pools.under(str(name))
         pool.only(_POOL_FIELDS)
@@ -392,7 +392,7 @@ def _read_pools(pools: Fields, draft: Draft) -> None:
         if reserved >= limit:
             cure = f"Use 0 to {limit - 1} of its {limit} places."
             raise wrong(pool.at("reserved_fast"), "it leaves no place for others", cure)
-        draft.pools[str(name)] = PoolSpec(
+        builder.pools[str(name)] = PoolSpec(
             limit,
             reserved,
             pool.duration_ms("fast_ms", FAST_MS),

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from hocket.gateway.core.budgets.price import Prices, per_million
-from hocket.gateway.core.config.builder import Draft
+from hocket.gateway.core.config.builder import ConfigBuilder
 from hocket.gateway.core.config.fields import Fields, checked_prices, wrong
 from hocket.gateway.core.config.table import (
     DEFAULT_LIMIT,
@@ -89,8 +89,8 @@ _ROUTER = frozenset(
 _SETTINGS = frozenset({"num_retries", "request_timeout", "fallbacks"})
 
 
-def read(section: Fields, draft: Draft) -> None:
-    """Read a whole configuration into a draft; raise RoutingInvalid."""
+def read(section: Fields, builder: ConfigBuilder) -> None:
+    """Read a whole configuration into a builder; raise RoutingInvalid."""
     router = section.root("router_settings")
     settings = section.root("litellm_settings")
     timeout_ms = settings.duration_ms("request_timeout", DEFAULT_TIMEOUT_MS, scale=1000)
@@ -105,35 +105,37 @@ def read(section: Fields, draft: Draft) -> None:
         served = backends.setdefault(model, [])
         name = str(info.raw("id") or f"{model}-{len(served) + 1}")
         served.append(_backend(name, params, info, rule, timeout_ms))
-        draft.without_effect += entry.others(_ENTRY)
-        draft.without_effect += params.others(_PARAMS | _PRICES)
-        draft.without_effect += info.others(_INFO | _PRICES)
-    _read_models(backends, router, settings, draft)
-    draft.without_effect += router.others(_ROUTER)
-    draft.without_effect += settings.others(_SETTINGS)
-    draft.without_effect += [str(name) for name in section if name not in _SECTIONS]
+        builder.without_effect += entry.others(_ENTRY)
+        builder.without_effect += params.others(_PARAMS | _PRICES)
+        builder.without_effect += info.others(_INFO | _PRICES)
+    _read_models(backends, router, settings, builder)
+    builder.without_effect += router.others(_ROUTER)
+    builder.without_effect += settings.others(_SETTINGS)
+    builder.without_effect += [str(name) for name in section if name not in _SECTIONS]
 
 
 def _read_models(
-    backends: dict[str, list[BackendSpec]], router: Fields, settings: Fields, draft: Draft
+    backends: dict[str, list[BackendSpec]], router: Fields, settings: Fields, builder: ConfigBuilder
 ) -> None:
     choose = STRATEGIES[router.choice("routing_strategy", tuple(STRATEGIES), "simple-shuffle")]
     fallbacks = _fallbacks(settings) | _fallbacks(router)
     for model, served in backends.items():
-        draft.models[model] = ModelSpec(
+        builder.models[model] = ModelSpec(
             tuple(served),
             choose=choose,
             retries=_retries(router, settings),
             fallbacks=tuple(one for one in fallbacks.get(model, ()) if one != model),
         )
-        draft.fallback_fields[model] = f"{router.where}.fallbacks"
+        builder.fallback_fields[model] = f"{router.where}.fallbacks"
     aliases = router.under("model_group_alias")
     for alias in aliases:
         target = aliases.raw(alias)
         if isinstance(target, dict):  # its long form: {model: ..., hidden: ...}
-            draft.add_alias(str(alias), aliases.under(alias).text("model"), aliases.at(str(alias)))
+            builder.add_alias(
+                str(alias), aliases.under(alias).text("model"), aliases.at(str(alias))
+            )
         else:
-            draft.add_alias(str(alias), aliases.text(alias), aliases.at(str(alias)))
+            builder.add_alias(str(alias), aliases.text(alias), aliases.at(str(alias)))
 
 
 def _backend(

@@ -93,7 +93,7 @@ class History(Generic[Key]):
         return 0 if samples is None else len(samples)
 
 
-class Durations:
+class CallDurations:
     """How long calls take at their backends."""
 
     SLOW_FACTOR = 4.0

@@ -67,7 +67,7 @@ class Ticket:
         return QueueClass.INTERACTIVE if self.priority is Priority.INTERACTIVE else QueueClass.OTHER
 
     @property
-    def dispensable(self) -> tuple[int, float, int]:
+    def shed_priority(self) -> tuple[int, float, int]:
         """The larger, the sooner it has to go: the lowest class, then the latest due."""
         return (_RANK[self.priority], self.due_ms, self.order)
 
@@ -128,13 +128,13 @@ class WaitQueue:
         return max(
             newcomer,
             *(self._least_of(self._lines.get((pool, row), [])) or newcomer for row in QueueClass),
-            key=lambda ticket: ticket.dispensable,
+            key=lambda ticket: ticket.shed_priority,
         )
 
     def _least_of(self, line: list[Ticket]) -> Ticket | None:
         least: Ticket | None = None
         for ticket in reversed(line):
-            if least is None or ticket.dispensable > least.dispensable:
+            if least is None or ticket.shed_priority > least.shed_priority:
                 least = ticket
             if least.priority is Priority.BATCH:
                 break  # the latest due of the lowest class

@@ -13,7 +13,7 @@ from enum import StrEnum
 from math import inf
 
 from hocket.gateway.core.config.table import BackendSpec, Choose, ModelSpec, PoolSpec, RoutingTable
-from hocket.gateway.core.routing.history import Durations
+from hocket.gateway.core.routing.history import CallDurations
 from hocket.gateway.core.routing.locality import NO_PROMPT, Prompt, ReplicaCache, crowd_of
 from hocket.gateway.core.routing.tenant_breakers import ReplicaBreaker
 from hocket.gateway.core.warming.warm_leases import ColdStart
@@ -55,7 +55,7 @@ class View:
     pool_in_flight: Mapping[str, int] = field(default_factory=dict)
     pool_slow: Mapping[str, int] = field(default_factory=dict)
     breakers: Mapping[str, ReplicaBreaker] = field(default_factory=dict)
-    durations: Durations | None = None
+    durations: CallDurations | None = None
     caches: Mapping[str, ReplicaCache] = field(default_factory=dict)
     caps: Mapping[str, int] = field(default_factory=dict)
     """By replica key and by pool (`pool_cap`): this gateway's part of a limit that several share."""
@@ -97,7 +97,7 @@ class Obstacle(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ReplicaCandidate:
     """A replica that was looked at: the lower score wins; `refused` says why it cannot take the call."""
 
     backend: str
@@ -115,7 +115,7 @@ class Decision:
     """
 
     model: str
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[ReplicaCandidate, ...]
     chosen: BackendSpec | None
     reason: str
     retry_at_ms: float | None = None
@@ -123,7 +123,7 @@ class Decision:
     obstacles: frozenset[Obstacle] = frozenset()
 
     @property
-    def hopeless(self) -> bool:
+    def unroutable(self) -> bool:
         """Whether no replica will ever take the call."""
         return self.chosen is None and not self.obstacles
 
@@ -132,7 +132,7 @@ def choose(table: RoutingTable, call: CallFacts, view: View) -> Decision:
     """Choose a replica in the first tier that can take the call, by load, price, latency or what it
     has of the prompt, as the model says. Raises ModelUnknown."""
     best: tuple[tuple[float, ...], BackendSpec, Choose] | None = None
-    candidates: list[Candidate] = []
+    candidates: list[ReplicaCandidate] = []
     left: list[tuple[BackendSpec, Obstacle]] = []
     free = 0
     patient: ModelSpec | None = None
@@ -145,7 +145,7 @@ def choose(table: RoutingTable, call: CallFacts, view: View) -> Decision:
             obstacle, refused = Obstacle.SPARED, "stands in only for what cannot be waited for"
         elif obstacle is Obstacle.FULL or _starts_in_time(obstacle, spec, call, view):
             patient = model
-        candidates.append(Candidate(spec.key, score, obstacle, refused))
+        candidates.append(ReplicaCandidate(spec.key, score, obstacle, refused))
         if obstacle is None:
             free += 1
             if best is None or score < best[0]:
@@ -183,7 +183,7 @@ def alternatives(table: RoutingTable, call: CallFacts) -> tuple[str, ...]:
 def _nobody(
     call: CallFacts,
     view: View,
-    candidates: tuple[Candidate, ...],
+    candidates: tuple[ReplicaCandidate, ...],
     left: list[tuple[BackendSpec, Obstacle]],
 ) -> Decision:
     at_ms = [

@@ -37,7 +37,7 @@ class Forecast:
         self._began_ms: float | None = None
         self._last_ms = 0.0
 
-    def came(self, at_ms: float) -> None:
+    def record_arrival(self, at_ms: float) -> None:
         """Note that a run came that needs the model."""
         if self._began_ms is None:
             self._began_ms = at_ms
