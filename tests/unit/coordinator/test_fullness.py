@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hocket.coordinator.core.scheduling.lease_records import encoded, expected, sign_of
+from hocket.coordinator.core.scheduling.lease_records import encoded, expected, named, sign_of
 from hocket.coordinator.intake.capacity import MAX_RUN_BYTES, CapacityLimit
 from hocket.coordinator.intake.waiting_tenants import WaitingTenants
 from hocket.kit.nats.bus import BusUnavailable
@@ -30,35 +30,39 @@ class Coordinator:
 
 
 @pytest.mark.parametrize(
-    ("held", "tenant"),
+    ("held", "tenants"),
     [
         pytest.param({"a": (99, 0)}, "", id="room"),
         pytest.param({"a": (100, 0)}, "a", id="alone"),
         pytest.param({"a": (51, 0), "b": (49, 0)}, "a", id="more than half of the runs"),
-        pytest.param({"a": (50, 0), "b": (49, 0), "c": (1, 0)}, "", id="half"),
+        pytest.param({"a": (50, 0), "b": (49, 0), "c": (1, 0)}, "ab", id="two together"),
+        pytest.param({"a": (40, 0), "b": (35, 0), "c": (25, 0)}, "ab", id="as few as it takes"),
         pytest.param({"a": (5, MAX_RUN_BYTES), "b": (49, MIB)}, "a", id="bytes"),
         pytest.param({"a": (5, 4 * MAX_RUN_BYTES), "b": (9, MIB)}, "a", id="grown far beyond"),
-        pytest.param({"a": (9, MAX_RUN_BYTES), "b": (91, MIB)}, "", id="each by another bound"),
+        pytest.param({"a": (9, MAX_RUN_BYTES), "b": (91, MIB)}, "ab", id="each by another bound"),
         pytest.param({"a": (130, 0), "b": (49, 0)}, "a", id="others are below their share"),
-        pytest.param({"a": (130, 0), "b": (30, 0), "c": (20, 0)}, "", id="others have theirs"),
+        pytest.param({"a": (130, 0), "b": (30, 0), "c": (20, 0)}, "ab", id="others have theirs"),
+        pytest.param(dict.fromkeys("abcdefghi", (12, 0)), "efghi", id="nine"),
         pytest.param({f"t{n}": (1, 0) for n in range(MAX_RUNS)}, "", id="everybody"),
+        pytest.param(dict.fromkeys("abcdefghij", (10, 0)), "", id="ten"),
+        pytest.param({"a": (45, 0), **{f"t{n}": (1, 0) for n in range(55)}}, "", id="the small"),
     ],
 )
-def test_a_tenant_is_named_that_has_more_than_half_of_what_makes_a_coordinator_full(
-    held: dict[str, tuple[int, int]], tenant: str, tmp_path: Path
+def test_those_tenants_are_named_that_make_a_coordinator_full(
+    held: dict[str, tuple[int, int]], tenants: str, tmp_path: Path
 ) -> None:
     coordinator = Coordinator(tmp_path, **held)
-    assert coordinator.fullness.look() == tenant
-    assert coordinator.fullness.over_share() == ({tenant} if tenant else set())
+    assert coordinator.fullness.look() == set(tenants)
+    assert coordinator.fullness.over_share() == set(tenants)
 
 
 def test_it_is_named_no_more_once_there_is_room(tmp_path: Path) -> None:
     coordinator = Coordinator(tmp_path, a=(100, 0))
-    assert coordinator.fullness.look() == "a"
+    assert coordinator.fullness.look() == {"a"}
     coordinator.held = {"a": (95, 0)}
-    assert coordinator.fullness.look() == "a", "full until 90 %"
+    assert coordinator.fullness.look() == {"a"}, "full until 90 %"
     coordinator.held = {"a": (89, 0)}
-    assert (coordinator.fullness.over_share(), coordinator.fullness.look()) == (set(), "")
+    assert (coordinator.fullness.over_share(), coordinator.fullness.look()) == (set(), set())
 
 
 def test_one_coordinator_that_is_full_for_another_reason_keeps_everybody_out(
@@ -66,9 +70,9 @@ def test_one_coordinator_that_is_full_for_another_reason_keeps_everybody_out(
 ) -> None:
     fullness = Coordinator(tmp_path, a=(100, 0)).fullness
     fullness.look()
-    fullness.others = ("b",)
-    assert fullness.over_share() == {"a", "b"}
-    fullness.others = ("b", "")
+    fullness.others = (frozenset("b"), frozenset("bc"))
+    assert fullness.over_share() == {"a", "b", "c"}
+    fullness.others = (frozenset("b"), frozenset())
     assert fullness.anywhere()
     assert fullness.over_share() == set()
 
@@ -76,36 +80,38 @@ def test_one_coordinator_that_is_full_for_another_reason_keeps_everybody_out(
 def test_a_disk_that_is_nearly_full_is_no_tenants(tmp_path: Path) -> None:
     disk = DiskSpace(tmp_path, min_free_bytes=2**62)
     fullness = CapacityLimit(MAX_RUNS, lambda: (100, 0), lambda: {"a": (100, 0)}, disk)
-    assert fullness.look() == ""
+    assert fullness.look() == set()
     assert fullness.over_share() == set()
 
 
 @pytest.mark.parametrize(
-    ("content", "tenant"),
+    ("content", "tenants"),
     [
-        ({"state": "full", "tenant": "acme"}, "acme"),
-        ({"state": "full"}, ""),
-        ({"state": "serving", "tenant": "acme"}, ""),
+        ({"state": "full", "tenant": "acme"}, {"acme"}),
+        ({"state": "full", "tenant": "acme,b"}, {"acme", "b"}),
+        ({"state": "full"}, set()),
+        ({"state": "serving", "tenant": "acme"}, set()),
         *[
-            ({"state": "full", "tenant": junk}, "")
-            for junk in ("", "a.b", "*", 7, None, ["acme"], "x" * 64, "acme\n")
+            ({"state": "full", "tenant": junk}, set())
+            for junk in ("", "a.b", "*", 7, None, ["acme"], "x" * 64, "acme\n", "acme,", "a, b")
         ],
     ],
 )
 def test_a_sign_of_life_names_a_tenant_only_where_it_may(
-    content: dict[str, Any], tenant: str
+    content: dict[str, Any], tenants: set[str]
 ) -> None:
     value = json.dumps({"incarnation": "now", **content}).encode()
     sign = sign_of(value)
     assert sign is not None
-    assert sign.tenant == tenant
+    assert sign.tenants == tenants
     assert expected("member.one", value, partitions=1)
 
 
 def test_what_is_written_is_read() -> None:
-    sign = sign_of(encoded(incarnation="now", state="full", tenant="acme"))
+    tenants = frozenset({"acme", "b"})
+    sign = sign_of(encoded(incarnation="now", state="full", **named(tenants)))
     assert sign is not None
-    assert (sign.state, sign.tenant) == ("full", "acme")
+    assert (sign.state, sign.tenants) == ("full", tenants)
 
 
 class Tasks:
@@ -146,7 +152,7 @@ async def test_intake_goes_on_while_a_tenant_is_over_its_share_and_others_wait(
     if refused is not None:
         info = refused.info()
         assert (info.code, info.retryable) == ("tenant_over_share", True)
-        assert "50 % of one coordinator's 100 runs or 256 MiB" in info.message
+        assert "10 % of one coordinator's 100 runs or 256 MiB" in info.message
     coordinator.held = {"a": (10, 0)}
     assert not waiting.pauses()
     assert waiting.refusal("a") is None

@@ -8,9 +8,10 @@ tasks where they are, in TASKS, for a task may belong to any partition. States: 
 ROOM_SHARE of both. Sub-runs are always begun:
 runs that are in memory wait for them. What was taken in before everybody heard comes on top.
 
-A coordinator that is full because of one tenant, whose runs take more than TENANT_SHARE of each bound
-that was reached, says whose they are, as long as all others' take less than OTHERS_SHARE. While all that
-are full say so, tasks of other tenants can be taken in, and that tenant's refused: `waiting_tenants.py`.
+A coordinator that is full because of a few tenants names them: those that have most of what was
+reached, each more than LEAST_SHARE, and as many of them as it takes for all others together to have less
+than OTHERS_SHARE. While all coordinators that are full name some, tasks of other tenants can be taken
+in, and those tenants' refused: `waiting_tenants.py`.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,19 +24,21 @@ MAX_RUNS = 20_000
 MAX_RUN_BYTES = 256 * 1024 * 1024
 """Of the events that the runs were made of, in one coordinator."""
 ROOM_SHARE = 0.9
-TENANT_SHARE = 0.5
-"""Of a bound: beyond it, a tenant is what makes a coordinator full."""
+LEAST_SHARE = 0.1
+"""Of a bound: a tenant that has no more than this is not named. So at most nine are."""
 OTHERS_SHARE = 0.5
-"""Of both bounds: where one tenant is over its share, all others together have so much. So a coordinator
-that is full holds one and a half times its bounds at most, and what that tenant's runs grow by."""
+"""Of both bounds: where some tenants are named, all others together have so much. So a coordinator that
+is full holds one and a half times its bounds at most, and what those tenants' runs grow by."""
 RETRY_AFTER_MS = 5_000
 MIB = 1024 * 1024
 
+Tenants = frozenset[str]
+
 
 class TenantOverShare(HocketError):
-    """The coordinators have as many runs as they may, tenant `{tenant}` has more than its share of them
-    ({share_percent} % of one coordinator's {max_runs} runs or {max_mib} MiB), and other tenants' tasks
-    wait. End or cancel some of its runs, and try again in {retry_after_ms} ms."""
+    """The coordinators have as many runs as they may, tenant `{tenant}` is one of the few that have
+    most of them (more than {share_percent} % of one coordinator's {max_runs} runs or {max_mib} MiB), and
+    other tenants' tasks wait. End or cancel some of its runs, and try again in {retry_after_ms} ms."""
 
     code = "tenant_over_share"
     error_class = ErrorClass.RATE_LIMITED
@@ -53,17 +56,16 @@ class CapacityLimit:
         held_by: Callable[[], Mapping[str, tuple[int, int]]],
         disk: DiskSpace,
     ) -> None:
-        self.others: tuple[str, ...] = ()
-        """Of each other coordinator that lives and says that it is full, the tenant that fills it: ""
-        where it names none."""
+        self.others: tuple[Tenants, ...] = ()
+        """Of each other coordinator that lives and says that it is full, the tenants that fill it."""
         self._max_runs = max_runs
         self._held = held
         self._held_by = held_by
         self._disk = disk
         self._full = False
-        self._tenant = ""
+        self._tenants: Tenants = frozenset()
         self._theirs = (0, 0)
-        """What that tenant's runs were when we last looked."""
+        """What those tenants' runs were when we last looked."""
 
     def here(self) -> bool:
         """Tell whether this coordinator is full."""
@@ -81,49 +83,55 @@ class CapacityLimit:
         """Tell whether any coordinator is full."""
         return self.here() or bool(self.others)
 
-    def look(self) -> str:
-        """Find the tenant that makes this coordinator full, and return it; "" where there is none. It
-        looks at all tenants: call it with each sign of life."""
-        self._tenant, self._theirs = self._largest() if self.here() else ("", (0, 0))
+    def look(self) -> Tenants:
+        """Find the tenants that make this coordinator full, and return them; it looks at all tenants:
+        call it with each sign of life."""
+        self._tenants, self._theirs = self._largest() if self.here() else (frozenset(), (0, 0))
         return self._filled_by()
 
-    def over_share(self) -> frozenset[str]:
+    def over_share(self) -> Tenants:
         """Return the tenants without whose runs no coordinator would be full; none where one is full
         for another reason, or the others have their share."""
-        tenants = frozenset(self.others)
-        if self.here():
-            tenants |= {self._filled_by()}
-        return frozenset() if "" in tenants else tenants
+        found = [*self.others, *([self._filled_by()] if self.here() else [])]
+        return frozenset().union(*found) if all(found) else frozenset()
 
     def refusal(self, tenant: str) -> TenantOverShare:
         """Return what a task is told of a tenant that is over its share."""
         return TenantOverShare(
             tenant=tenant,
-            share_percent=round(100 * TENANT_SHARE),
+            share_percent=round(100 * LEAST_SHARE),
             max_runs=self._max_runs,
             max_mib=MAX_RUN_BYTES // MIB,
             retry_after_ms=RETRY_AFTER_MS,
         )
 
-    def _filled_by(self) -> str:
+    def _filled_by(self) -> Tenants:
         runs, size_bytes = self._held()
-        have_theirs = (
-            runs - self._theirs[0] >= OTHERS_SHARE * self._max_runs
-            or size_bytes - self._theirs[1] >= OTHERS_SHARE * MAX_RUN_BYTES
-        )
-        return "" if have_theirs or self._disk.low else self._tenant
+        have_theirs = self._have_their_share(runs - self._theirs[0], size_bytes - self._theirs[1])
+        return frozenset() if have_theirs or self._disk.low else self._tenants
 
-    def _largest(self) -> tuple[str, tuple[int, int]]:
+    def _largest(self) -> tuple[Tenants, tuple[int, int]]:
         runs, size_bytes = self._held()
         by_runs = runs >= ROOM_SHARE * self._max_runs
         by_bytes = size_bytes >= ROOM_SHARE * MAX_RUN_BYTES
-        if not by_runs and not by_bytes:  # it is the disk
-            return "", (0, 0)
-        over = {
-            tenant: theirs
-            for tenant, theirs in self._held_by().items()
-            if (not by_runs or theirs[0] > TENANT_SHARE * self._max_runs)
-            and (not by_bytes or theirs[1] > TENANT_SHARE * MAX_RUN_BYTES)
-        }
-        tenant = max(over, key=lambda tenant: (over[tenant], tenant), default="")
-        return tenant, over.get(tenant, (0, 0))
+
+        def share(held: tuple[int, int]) -> float:
+            of_bytes = by_bytes * held[1] / MAX_RUN_BYTES
+            return max(by_runs * held[0] / self._max_runs, of_bytes)
+
+        named: set[str] = set()
+        theirs = (0, 0)
+        for tenant, held in sorted(
+            self._held_by().items(), key=lambda one: (share(one[1]), one[0]), reverse=True
+        ):
+            if not self._have_their_share(runs - theirs[0], size_bytes - theirs[1]):
+                break
+            if share(held) <= LEAST_SHARE:
+                return frozenset(), (0, 0)
+            named.add(tenant)
+            theirs = (theirs[0] + held[0], theirs[1] + held[1])
+        return frozenset(named), theirs
+
+    def _have_their_share(self, runs: int, size_bytes: int) -> bool:
+        """Tell whether runs of tenants that are not named are as many as they may be."""
+        return runs >= OTHERS_SHARE * self._max_runs or size_bytes >= OTHERS_SHARE * MAX_RUN_BYTES

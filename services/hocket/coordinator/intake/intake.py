@@ -8,7 +8,7 @@ way of others. One that is right may have to wait or be refused for want of work
 
 States: taking tasks, waiting (Postgres or NATS is away; the tasks in hand are told to be in work, none
 is asked for), pausing (a coordinator has no room for more runs, or a disk is nearly full:
-`fullness.py`), choosing (one tenant's runs leave no room: its tasks are refused, those of others taken,
+`capacity.py`), choosing (a few tenants' runs leave no room: theirs are refused, those of others taken,
 `waiting_tenants.py`). At most MAX_IN_HAND tasks are in hand; the consumer's `max_ack_pending` bounds
 what all coordinators have admitted and not yet committed.
 """

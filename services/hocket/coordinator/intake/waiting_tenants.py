@@ -1,9 +1,9 @@
-"""Whether intake takes tasks while coordinators are full because of one tenant (`fullness.py`).
+"""Whether intake takes tasks while coordinators are full because of a few tenants (`capacity.py`).
 
-Alone, that tenant loses nothing: its tasks wait in TASKS until its runs have ended. But TASKS is one
-line, and the tasks of others stand in it behind them. So it is asked, while coordinators are full for
-that reason alone, whose tasks it holds: where there are others', intake goes on, takes theirs in and
-refuses that tenant's. States: room, pausing (nobody else waits, or it is not known, or the coordinators
+Alone, those lose nothing: their tasks wait in TASKS until their runs have ended. But TASKS is one line,
+and the tasks of others stand in it behind them. So it is asked, while coordinators are full for that
+reason alone, whose tasks it holds: where there are others', intake goes on, takes theirs in and refuses
+those tenants'. States: room, pausing (nobody else waits, or it is not known, or the coordinators
 are full beyond it), choosing.
 """
 

@@ -30,6 +30,7 @@ from hocket.coordinator.core.scheduling.lease_records import (
     lease_key,
     lease_of,
     member_in,
+    named,
     partition_in,
     sign_of,
 )
@@ -89,8 +90,8 @@ class _Member:
     incarnation: str
     leaving: bool
     full: bool
-    tenant: str
-    """See `Sign.tenant`."""
+    tenants: frozenset[str]
+    """See `Sign.tenants`."""
     heard_at_s: float
 
 
@@ -191,7 +192,7 @@ class Ownership:
 
     async def _beat(self) -> None:
         state = "leaving" if self._leaving else "full" if self._fullness.here() else "serving"
-        whose = {"tenant": tenant} if state == "full" and (tenant := self._fullness.look()) else {}
+        whose = named(self._fullness.look()) if state == "full" else {}
         sign = encoded(incarnation=self._incarnation, state=state, **whose)
         revision = await self._put_quietly(MEMBER + self._name, sign)
         if revision is not None and not self._beaten_at:
@@ -264,7 +265,7 @@ class Ownership:
                     content.incarnation,
                     content.state == "leaving",
                     content.state == "full",
-                    content.tenant,
+                    content.tenants,
                     entry.written_at_s,
                 )
             elif number is not None and isinstance(content, Lease) and content.owner:
@@ -318,7 +319,7 @@ class Ownership:
             if name in lost or (name in live and others[name].incarnation == incarnation)
         }
         owners |= dict.fromkeys(self._holdings, self._name)
-        self._fullness.others = tuple(others[name].tenant for name in live if others[name].full)
+        self._fullness.others = tuple(others[name].tenants for name in live if others[name].full)
         if self._leaving:
             leaving.add(self._name)
         if self._leaving or self._beaten_at:

@@ -26,8 +26,8 @@ class Sign:
 
     incarnation: str
     state: str
-    tenant: str = ""
-    """Of one that is full: whose runs make it so, where they are one tenant's."""
+    tenants: frozenset[str] = frozenset()
+    """Of one that is full: whose runs make it so, where they are a few tenants'."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,13 @@ def sign_of(value: bytes | None) -> Sign | None:
     incarnation, state = content.get("incarnation"), content.get("state")
     if not _is_name(incarnation) or state not in _STATES:
         return None
-    tenant = content.get("tenant")
-    named = state == "full" and isinstance(tenant, str) and subjects.TOKEN.fullmatch(tenant)
-    return Sign(str(incarnation), str(state), str(tenant) if named else "")
+    tenants = _tenants(content.get("tenant")) if state == "full" else frozenset()
+    return Sign(str(incarnation), str(state), tenants)
+
+
+def named(tenants: frozenset[str]) -> dict[str, str]:
+    """Return what a sign of life says of the tenants whose runs make a coordinator full."""
+    return {"tenant": ",".join(sorted(tenants))} if tenants else {}
 
 
 def lease_of(value: bytes | None) -> Lease | None:
@@ -96,6 +100,11 @@ def _content(value: bytes | None) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def _tenants(names: Any) -> frozenset[str]:
+    found = names.split(",") if isinstance(names, str) else []
+    return frozenset(found) if all(map(subjects.TOKEN.fullmatch, found)) else frozenset()
 
 
 def _is_name(value: Any) -> bool:
