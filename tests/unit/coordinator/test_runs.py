@@ -105,6 +105,18 @@ def test_a_run_that_changed_meanwhile_does_not_rest_yet() -> None:
     assert runs.resting(LATER_MS + PERSON_QUIET_MS) != []
 
 
+def test_a_state_at_the_place_in_memory_of_a_former_one_is_not_taken_for_it() -> None:
+    runs = Runs()
+    runs.put(waiting("r1"))
+    runs.resting(START_MS)
+    place = id(runs.in_flight["r1"])
+    for _ in range(100):
+        runs.put(replace(runs.in_flight["r1"]))
+        if id(runs.in_flight["r1"]) == place:
+            break
+    assert runs.resting(LATER_MS) == []
+
+
 def test_a_run_that_changed_after_its_row_was_written_is_not_dropped() -> None:
     runs = Runs()
     runs.put(waiting("r1"))

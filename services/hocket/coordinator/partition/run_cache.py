@@ -23,9 +23,10 @@ MAX_RESTING = 2_000
 
 @dataclass(slots=True)
 class _Seen:
-    """The state in which a run was seen, by identity, and since when it is the same."""
+    """The state in which a run was seen, and since when it is the same. It is kept itself: by its `id`
+    alone, a later state at the same place in memory would be taken for it."""
 
-    identity: int
+    run: Run
     since_ms: float
 
 
@@ -117,8 +118,8 @@ class Runs:
         seen, self._seen = self._seen, {}
         for run_id, run in self.in_flight.items():
             before = seen.get(run_id)
-            if before is None or before.identity != id(run):
-                self._seen[run_id] = _Seen(id(run), now_ms)
+            if before is None or before.run is not run:
+                self._seen[run_id] = _Seen(run, now_ms)
                 continue
             self._seen[run_id] = before
             quiet_ms = now_ms - before.since_ms
