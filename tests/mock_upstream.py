@@ -45,6 +45,7 @@ class Upstream:
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.paths: list[str] = []
+        self.queries: list[str] = []
         self.called = asyncio.Event()
         self.release = asyncio.Event()
         self.cancelled = asyncio.Event()
@@ -55,6 +56,7 @@ class Upstream:
         self.bodies.append(body)
         self.headers.append(dict(request.headers))
         self.paths.append(request.path)
+        self.queries.append(request.query_string)
         self.called.set()
         return await self.answer(request, body)
 

@@ -468,6 +468,31 @@ async def test_the_key_is_sent_as_a_bearer_token(upstream: Upstream) -> None:
     assert upstream.headers[0]["Authorization"] == "Bearer k-1"
 
 
+@pytest.mark.parametrize("chunks", [None, Seen()])
+async def test_azure_gets_its_key_and_its_version_where_it_wants_them(
+    upstream: Upstream, chunks: Seen | None
+) -> None:
+    from pydantic import SecretStr
+
+    spec = BackendSpec(
+        "b",
+        "openai",
+        "gpt-4o",
+        base_url=f"{upstream.base_url}/openai/deployments/my%20o3",
+        api_key=SecretStr("k-1"),
+        key_header="api-key",
+        api_version="2024-10-21",
+    )
+    backend = build(spec, lambda: NOW_MS)
+    made = await backend.call(chat(), timeout_ms=LONG_MS, chunks=chunks)
+    await backend.close()
+    assert made.text == "tidal"
+    assert upstream.paths == ["/v1/openai/deployments/my o3/chat/completions"]
+    assert upstream.queries == ["api-version=2024-10-21"]
+    assert upstream.headers[0]["api-key"] == "k-1"
+    assert "Authorization" not in upstream.headers[0]
+
+
 async def test_a_server_that_is_not_there_is_unreachable() -> None:
     async with running_upstream() as gone:
         base_url = gone.base_url

@@ -305,7 +305,8 @@ def listed(**params: Any) -> list[Any]:
         (own(prices={"cached_usd_per_mtok": 1}), "models.m.backends[0].prices", "input"),
         ([{"model_name": "m"}], "model_list[0].litellm_params", "field: value"),
         ([{"litellm_params": {"model": "x"}}], "model_list[0].model_name", "Set"),
-        (listed(model="azure/x"), "model_list[0].litellm_params.model", "openai/x"),
+        (listed(model="azure/x"), "model_list[0].litellm_params.api_base", "Set `api_base`"),
+        (listed(model="xai/"), "model_list[0].litellm_params.model", "name of a model"),
         (listed(model="hosted_vllm/x"), "model_list[0].litellm_params.api_base", "Set `api_base`"),
         (listed(timeout="soon"), "model_list[0].litellm_params.timeout", "seconds"),
         (

@@ -295,7 +295,7 @@ class HttpEndpoint:
             now_ms = self._now_ms()
             rest_ms = _rest_ms(headers.get("retry-after"), now_ms)
             return BackendRateLimited(**fields, retry_at_ms=now_ms + rest_ms)
-        if status in (401, 403):
+        if status in (401, 402, 403):
             return BackendDenied(**fields)
         if status >= 500 or status == 408:
             return BackendBroken(**fields)

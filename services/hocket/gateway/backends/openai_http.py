@@ -6,6 +6,7 @@ that answer in one piece although a stream was asked for are taken at their word
 
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 from opentelemetry import propagate
@@ -42,8 +43,11 @@ class OpenAIBackend:
         self._spec = spec
         headers = {"Content-Type": "application/json"}
         secret = "" if spec.api_key is None else spec.api_key.get_secret_value()
-        if secret:
+        if secret and spec.key_header == "authorization":
             headers["Authorization"] = f"Bearer {secret}"
+        elif secret:
+            headers[spec.key_header] = secret
+        self._query = f"?api-version={quote(spec.api_version)}" if spec.api_version else ""
         self._endpoint = HttpEndpoint(
             spec.name,
             spec.base_url,
@@ -64,7 +68,7 @@ class OpenAIBackend:
             return await self._streamed(request, path, headers, timeout_ms, chunks)
         content = _encoded(outgoing(request, self._spec.target, stream=False))
         reply = await self._endpoint.send(
-            "POST", path, content, headers=headers, timeout_ms=timeout_ms
+            "POST", path + self._query, content, headers=headers, timeout_ms=timeout_ms
         )
         return self._read(request, reply.content)
 
@@ -86,7 +90,7 @@ class OpenAIBackend:
         began = False
         try:
             async with self._endpoint.opened(
-                "POST", path, _encoded(body), headers=headers, timeout_ms=timeout_ms
+                "POST", path + self._query, _encoded(body), headers=headers, timeout_ms=timeout_ms
             ) as response:
                 began = True
                 if response.content_type != EVENT_STREAM:

@@ -32,7 +32,13 @@ from hocket.kit.process import clock, config
 from hocket.kit.process.lifecycle import Health
 from hocket.schemas.errors import HocketError
 
-_LITELLM_SECTIONS = ("model_list", "router_settings", "litellm_settings")
+_LITELLM_SECTIONS = frozenset(
+    """
+    model_list router_settings litellm_settings general_settings environment_variables callback_settings
+    credential_list guardrails mcp_servers files_settings finetune_settings vector_store_registry prompts
+    """.split()
+)
+"""The sections of a LiteLLM file; most have no effect here, which is said."""
 
 log = structlog.get_logger()
 
@@ -60,6 +66,14 @@ async def read_routes(path: Path | None, before: Routes | None = None) -> Routes
     hooks = await _hooks(hook_rules.read(content.get("hooks"), os.environ, table), before)
     for name in table.without_effect:
         log.warning("routing_field_without_effect", field=name)
+    for entry in table.skipped:
+        log.warning(
+            "routing_entry_skipped",
+            field=entry.field,
+            model=entry.model,
+            reason=f"the provider `{entry.provider}` is not reached here",
+            cure="give the model an endpoint that speaks OpenAI's or Anthropic's API",
+        )
     for spec in table.backends():
         if not spec.prices.priced:
             log.warning("backend_unpriced", backend=spec.key)
@@ -142,4 +156,4 @@ def _section(content: Mapping[str, Any]) -> Any:
     """Return the routing part of a configuration; a LiteLLM file is one as a whole."""
     if "models" in content or "model_list" not in content:
         return content.get("models")
-    return {name: content[name] for name in _LITELLM_SECTIONS if name in content}
+    return {name: value for name, value in content.items() if name in _LITELLM_SECTIONS}

@@ -18,6 +18,15 @@ class ModelUnknown(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class ModelSkipped(HocketError):
+    """The model `{model}` was skipped when the configuration was read: this gateway does not reach its
+    provider ({providers}). Give it a backend with an endpoint that speaks OpenAI's or Anthropic's API,
+    or use another model."""
+
+    code = "model_skipped"
+    error_class = ErrorClass.INVALID
+
+
 class BackendUnknown(HocketError):
     """There is no backend `{backend}`. Known backends: {known}."""
 

@@ -25,6 +25,7 @@ _STATUS_OF_CODE = {
     "model_forbidden": 403,
     "origin_refused": 403,
     "model_unknown": 404,
+    "model_skipped": 404,
     "not_found": 404,
     "method_not_allowed": 405,
     "body_too_slow": 408,

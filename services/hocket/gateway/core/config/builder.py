@@ -6,7 +6,13 @@ from decimal import Decimal
 
 from hocket.gateway.core.budgets.price import Prices
 from hocket.gateway.core.config.fields import wrong
-from hocket.gateway.core.config.table import BackendSpec, ModelSpec, PoolSpec, RoutingTable
+from hocket.gateway.core.config.table import (
+    BackendSpec,
+    ModelSpec,
+    PoolSpec,
+    RoutingTable,
+    SkippedEntry,
+)
 
 EXTRACTIVE = "hocket-extractive"
 EXTRACTIVE_FUNCTION = "hocket.workers.extractive.model:complete"
@@ -25,23 +31,31 @@ class ConfigBuilder:
     cascade_fields: dict[str, str] = field(default_factory=dict)
     pools: dict[str, PoolSpec] = field(default_factory=dict)
     without_effect: list[str] = field(default_factory=list)
+    skipped: list[SkippedEntry] = field(default_factory=list)
 
     def add_alias(self, name: str, target: str, where: str) -> None:
         """Add another name of a model, written at `where`."""
         self.aliases[name] = target
         self.alias_fields[name] = where
 
+    def may_serve(self, name: str) -> bool:
+        """Return whether a name is not that of a model of which every entry was skipped."""
+        return name not in self._unserved()
+
     def table(self) -> RoutingTable:
         """Return the table; raise RoutingInvalid where names clash or point nowhere.
 
         The built-in model stays available, and its aliases where nobody else took those names.
         """
-        models, aliases = dict(self.models), dict(self.aliases)
+        unserved = self._unserved()
+        models = dict(self.models)
+        aliases = {name: target for name, target in self.aliases.items() if name not in unserved}
         if EXTRACTIVE not in models and EXTRACTIVE not in aliases:
             models[EXTRACTIVE] = ModelSpec((_EXTRACTIVE_BACKEND,))
-            aliases = {k: v for k, v in BUILT_IN_ALIASES.items() if k not in models} | aliases
+            taken = {*models, *unserved}
+            aliases = {k: v for k, v in BUILT_IN_ALIASES.items() if k not in taken} | aliases
         for alias, target in self.aliases.items():
-            if target not in models:
+            if alias not in unserved and target not in models:
                 raise wrong(
                     self.alias_fields[alias],
                     f"it points to `{target}`, which is not a model with backends",
@@ -51,7 +65,28 @@ class ConfigBuilder:
         self._check_cascades(models, aliases)
         _check_backend_names(models)
         self._check_pools(models)
-        return RoutingTable(models, aliases, self.pools, tuple(self.without_effect))
+        return RoutingTable(
+            models,
+            aliases,
+            self.pools,
+            tuple(self.without_effect),
+            tuple(self.skipped),
+            unserved,
+        )
+
+    def _unserved(self) -> dict[str, str]:
+        """Return the names of models of which every entry was skipped, with their providers."""
+        found: dict[str, list[str]] = {}
+        for entry in self.skipped:
+            if entry.model not in self.models:
+                found.setdefault(entry.model, []).append(entry.provider)
+        unserved = {model: ", ".join(dict.fromkeys(names)) for model, names in found.items()}
+        others = {
+            alias: unserved[target]
+            for alias, target in self.aliases.items()
+            if target in unserved and alias not in self.models
+        }
+        return unserved | others
 
     def _check_fallbacks(self, models: Mapping[str, ModelSpec], aliases: Mapping[str, str]) -> None:
         for name, model in models.items():

@@ -37,6 +37,7 @@ from hocket.gateway.core.config.table import (
     MAX_WAITING,
     BackendKind,
     BackendSpec,
+    KeyHeader,
     ModelSpec,
     PoolSpec,
     RoutingTable,
@@ -93,11 +94,14 @@ _BACKEND_FIELDS = frozenset(
         "breaker",
         "prefix_cache",
         "triton",
+        "key_header",
+        "api_version",
         "usage_in_stream",
         "pass_fields",
         "stops_on_disconnect",
     }
 )
+_OPENAI_ONLY = ("key_header", "api_version")
 _REPLICA_FIELDS = frozenset({"name", "base_url", "api_key", "limit", "max_concurrency"})
 _POOL_FIELDS = frozenset(
     {"max_concurrency", "reserved_fast", "fast_ms", "max_waiting", "interactive_share"}
@@ -275,7 +279,7 @@ def _backends(entry: Fields, default_name: str, rule: BreakerRule) -> list[Backe
 
 
 def _function(entry: Fields, common: dict[str, Any]) -> list[BackendSpec]:
-    for other in ("base_url", "api_key", "model", "replicas", "triton"):
+    for other in ("base_url", "api_key", "model", "replicas", "triton", *_OPENAI_ONLY):
         if other in entry:
             raise wrong(entry.at(other), "a function has none", f"Remove `{other}`.")
     target = entry.text("function")
@@ -289,10 +293,18 @@ def _function(entry: Fields, common: dict[str, Any]) -> list[BackendSpec]:
 def _openai(entry: Fields, common: dict[str, Any]) -> list[BackendSpec]:
     if "triton" in entry:
         raise wrong(entry.at("triton"), "it is not for this kind", "Write `kind: triton`.")
-    return _servers(entry, common, HTTP_SCHEMES)
+    key_header: KeyHeader = entry.choice(
+        "key_header", ("authorization", "api-key"), "authorization"
+    )
+    version = entry.name("api_version") if "api_version" in entry else ""
+    reached = {"key_header": key_header, "api_version": version}
+    return _servers(entry, common | reached, HTTP_SCHEMES)
 
 
 def _triton(entry: Fields, common: dict[str, Any]) -> list[BackendSpec]:
+    for other in _OPENAI_ONLY:
+        if other in entry:
+            raise wrong(entry.at(other), "it is not for this kind", "Write `kind: openai`.")
     options = entry.under("triton")
     options.only(TRITON_FIELDS)
     texts = {name: options.text(name) for name in TRITON_FIELDS if name in options}

@@ -120,6 +120,15 @@ class Fields:
         """Return a text that is never printed, or None."""
         return SecretStr(self.text(name)) if name in self else None
 
+    def variable(self, name: str) -> str | None:
+        """Return a variable of the environment, or None where it is not set."""
+        return self._environment.get(name) or None
+
+    def secret_variable(self, names: Iterable[str]) -> SecretStr | None:
+        """Return the first of some variables of the environment that is set, never printed, or None."""
+        found = next((value for name in names if (value := self.variable(name))), None)
+        return None if found is None else SecretStr(found)
+
     def url(self, name: str, schemes: tuple[str, ...] = HTTP_SCHEMES) -> str:
         """Return a URL of one of some schemes without a slash at its end."""
         value = self.text(name)

@@ -1,7 +1,8 @@
 """LiteLLM's configuration as it is: `model_list`, `router_settings`, `litellm_settings`.
 
-Each entry of the list is a backend; entries of one `model_name` serve one logical model. Fields that
-mean nothing here are remembered, so that the gateway can say so, and never refused.
+Each entry of the list is a backend; entries of one `model_name` serve one logical model. An entry
+whose provider is not reached here (`providers.py`) is skipped, and fields that mean nothing here are
+passed over; both are remembered, so that the gateway can say so, and never refused.
 """
 
 from decimal import Decimal
@@ -10,37 +11,17 @@ from typing import Any
 from hocket.gateway.core.budgets.price import Prices, per_million
 from hocket.gateway.core.config.builder import ConfigBuilder
 from hocket.gateway.core.config.fields import Fields, checked_prices, wrong
+from hocket.gateway.core.config.providers import AZURE, PROVIDERS, provider_of, reached
 from hocket.gateway.core.config.table import (
     DEFAULT_LIMIT,
     DEFAULT_TIMEOUT_MS,
     BackendSpec,
     Choose,
     ModelSpec,
+    SkippedEntry,
 )
 from hocket.gateway.core.routing.breaker import USUAL, BreakerRule
 
-PROVIDER_BASE_URLS = {
-    "openai": "https://api.openai.com/v1",
-    "groq": "https://api.groq.com/openai/v1",
-    "mistral": "https://api.mistral.ai/v1",
-    "deepseek": "https://api.deepseek.com/v1",
-    "openrouter": "https://openrouter.ai/api/v1",
-    "together_ai": "https://api.together.xyz/v1",
-}
-"""Provider prefixes whose OpenAI-compatible endpoint is known."""
-SELF_HOSTED_PROVIDERS = frozenset(
-    {
-        "hosted_vllm",
-        "vllm",
-        "openai_like",
-        "custom_openai",
-        "litellm_proxy",
-        "lm_studio",
-        "llamafile",
-        "nvidia_nim",
-    }
-)
-"""Provider prefixes that mean an OpenAI-compatible endpoint at `api_base`."""
 STRATEGIES: dict[str, Choose] = {
     "simple-shuffle": "load",
     "least-busy": "load",
@@ -64,8 +45,10 @@ _PARAMS = frozenset(
         "max_parallel_requests",
         "region_name",
         "allowed_openai_params",
+        "custom_llm_provider",
     }
 )
+_AZURE_PARAMS = frozenset({"api_version", "azure_ad_token"})
 _PRICES = frozenset(
     {
         "input_cost_per_token",
@@ -102,16 +85,30 @@ def read(section: Fields, builder: ConfigBuilder) -> None:
         params = entry.of(entry.raw("litellm_params"), entry.at("litellm_params"))
         info = entry.under("model_info")
         model = entry.name("model_name")
+        provider, target = provider_of(params)
+        if provider not in PROVIDERS:
+            builder.skipped.append(SkippedEntry(params.at("model"), model, provider))
+            continue
         served = backends.setdefault(model, [])
         name = str(info.raw("id") or f"{model}-{len(served) + 1}")
-        served.append(_backend(name, params, info, rule, timeout_ms))
+        served.append(
+            BackendSpec(
+                name,
+                "openai",
+                **reached(provider, target, params),
+                **_common(params, info, rule, timeout_ms),
+            )
+        )
+        known = _PARAMS | _PRICES | (_AZURE_PARAMS if provider == AZURE else frozenset())
         builder.without_effect += entry.others(_ENTRY)
-        builder.without_effect += params.others(_PARAMS | _PRICES)
+        builder.without_effect += params.others(known)
         builder.without_effect += info.others(_INFO | _PRICES)
     _read_models(backends, router, settings, builder)
     builder.without_effect += router.others(_ROUTER)
     builder.without_effect += settings.others(_SETTINGS)
-    builder.without_effect += [str(name) for name in section if name not in _SECTIONS]
+    for name in section:
+        if name not in _SECTIONS:
+            builder.without_effect += _named(str(name), section.raw(name))
 
 
 def _read_models(
@@ -119,14 +116,6 @@ def _read_models(
 ) -> None:
     choose = STRATEGIES[router.choice("routing_strategy", tuple(STRATEGIES), "simple-shuffle")]
     fallbacks = _fallbacks(settings) | _fallbacks(router)
-    for model, served in backends.items():
-        builder.models[model] = ModelSpec(
-            tuple(served),
-            choose=choose,
-            retries=_retries(router, settings),
-            fallbacks=tuple(one for one in fallbacks.get(model, ()) if one != model),
-        )
-        builder.fallback_fields[model] = f"{router.where}.fallbacks"
     aliases = router.under("model_group_alias")
     for alias in aliases:
         target = aliases.raw(alias)
@@ -136,47 +125,36 @@ def _read_models(
             )
         else:
             builder.add_alias(str(alias), aliases.text(alias), aliases.at(str(alias)))
-
-
-def _backend(
-    name: str, params: Fields, info: Fields, rule: BreakerRule, timeout_ms: float
-) -> BackendSpec:
-    provider, model = _provider(params)
-    base = "base_url" if "base_url" in params else "api_base"
-    known = PROVIDER_BASE_URLS.get(provider)
-    if base not in params and known is None:
-        raise wrong(
-            params.at("api_base"),
-            f"it is missing, and `{provider}` has no endpoint of its own",
-            "Set `api_base` to the endpoint, for example http://127.0.0.1:8000/v1.",
+    builder.models |= {model: ModelSpec(tuple(served)) for model, served in backends.items()}
+    for model, served in backends.items():
+        builder.models[model] = ModelSpec(
+            tuple(served),
+            choose=choose,
+            retries=_retries(router, settings),
+            fallbacks=tuple(
+                one for one in fallbacks.get(model, ()) if one != model and builder.may_serve(one)
+            ),
         )
-    return BackendSpec(
-        name,
-        "openai",
-        model,
-        base_url=params.url(base) if base in params else str(known),
-        api_key=params.secret("api_key"),
-        limit=params.count("max_parallel_requests", DEFAULT_LIMIT, "calls"),
-        timeout_ms=params.duration_ms("timeout", timeout_ms, scale=1000),
-        prices=_prices(params, info),
-        residency=params.tags("region_name"),
-        pass_fields=params.tags("allowed_openai_params"),
-        breaker=rule,
-    )
+        builder.fallback_fields[model] = f"{router.where}.fallbacks"
 
 
-def _provider(params: Fields) -> tuple[str, str]:
-    model = params.text("model")
-    prefix, slash, rest = model.partition("/")
-    if not slash:
-        return "openai", model
-    if rest and (prefix in PROVIDER_BASE_URLS or prefix in SELF_HOSTED_PROVIDERS):
-        return prefix, rest
-    raise wrong(
-        params.at("model"),
-        f"the provider `{prefix}` is not one with an OpenAI-compatible endpoint known here",
-        f"Write `openai/{rest or model}` and set `api_base` to its OpenAI-compatible endpoint.",
-    )
+def _named(section: str, value: Any) -> list[str]:
+    """Return the places of the fields of a section that means nothing here."""
+    if isinstance(value, dict) and value:
+        return [f"{section}.{name}" for name in value]
+    return [section]
+
+
+def _common(params: Fields, info: Fields, rule: BreakerRule, timeout_ms: float) -> dict[str, Any]:
+    """Return the fields of a BackendSpec that do not depend on its provider."""
+    return {
+        "limit": params.count("max_parallel_requests", DEFAULT_LIMIT, "calls"),
+        "timeout_ms": params.duration_ms("timeout", timeout_ms, scale=1000),
+        "prices": _prices(params, info),
+        "residency": params.tags("region_name"),
+        "pass_fields": params.tags("allowed_openai_params"),
+        "breaker": rule,
+    }
 
 
 def _prices(params: Fields, info: Fields) -> Prices:

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from hocket.gateway.core.budgets.price import Prices
 from hocket.gateway.core.calls.cascade import Cascade
 from hocket.gateway.core.calls.hedging import HedgeRule
-from hocket.gateway.core.errors import ModelUnknown
+from hocket.gateway.core.errors import ModelSkipped, ModelUnknown
 from hocket.gateway.core.protocols.triton import TritonOptions
 from hocket.gateway.core.routing.breaker import USUAL, BreakerRule
 from hocket.gateway.core.routing.locality import PrefixCache
@@ -42,6 +42,8 @@ Mode = Literal["dedicated", "serverless", "auto"]
 Choose = Literal["load", "price", "latency", "locality"]
 """What decides among the replicas that can take a call."""
 WarmTier = Literal["hot", "warm", "cold"]
+KeyHeader = Literal["authorization", "api-key"]
+"""Where the key goes: `Authorization: Bearer KEY`, or `api-key: KEY` (Azure)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,9 @@ class BackendSpec:
     target: str
     base_url: str = ""
     api_key: SecretStr | None = None
+    key_header: KeyHeader = "authorization"
+    api_version: str = ""
+    """What stands in the query as `api-version`; nothing where it is empty."""
     limit: int = DEFAULT_LIMIT
     timeout_ms: float = DEFAULT_TIMEOUT_MS
     prices: Prices = field(default_factory=Prices)
@@ -147,16 +152,29 @@ class PoolSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class SkippedEntry:
+    """An entry of LiteLLM's list that makes no backend, since its provider is not reached here."""
+
+    field: str
+    model: str
+    provider: str
+
+
+@dataclass(frozen=True, slots=True)
 class RoutingTable:
     """Logical models, their other names, and the pools of their backends.
 
-    `without_effect` names the configured fields that were understood as LiteLLM's and do nothing here.
+    `without_effect` names the configured fields that were understood as LiteLLM's and do nothing here;
+    `skipped` the entries that make no backend. `unserved` are the models, and their other names, of
+    which every entry was skipped, with the providers.
     """
 
     models: Mapping[str, ModelSpec]
     aliases: Mapping[str, str] = field(default_factory=dict)
     pools: Mapping[str, PoolSpec] = field(default_factory=dict)
     without_effect: tuple[str, ...] = ()
+    skipped: tuple[SkippedEntry, ...] = ()
+    unserved: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         own: dict[str, int] = {}
@@ -167,8 +185,10 @@ class RoutingTable:
         object.__setattr__(self, "pools", pools)
 
     def model(self, name: str) -> ModelSpec:
-        """Return the model of a name or alias; raise ModelUnknown."""
+        """Return the model of a name or alias; raise ModelUnknown or ModelSkipped."""
         found = self.models.get(self.aliases.get(name, name))
+        if found is None and name in self.unserved:
+            raise ModelSkipped(model=name, providers=self.unserved[name])
         if found is None:
             raise ModelUnknown(model=name, known=", ".join(self.names()))
         return found

@@ -1,0 +1,153 @@
+"""The providers of LiteLLM's prefixes (`azure/`, `gemini/` ...) that are reached here: where each one
+is, and what its models are called there.
+
+All of them have an endpoint that speaks OpenAI's API. The others (`bedrock`, `vertex_ai`,
+`sagemaker` ...) are not in the list; their entries are skipped (`litellm.py`).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from hocket.gateway.core.config.fields import Fields, wrong
+
+AZURE, FIREWORKS = "azure", "fireworks_ai"
+AZURE_API_VERSION = "2024-10-21"
+"""The version of Azure's API that is asked for where nobody says: the last stable one with dates."""
+_AZURE_PATH = "/openai/v1"
+_AZURE_UNDATED = frozenset({"v1", "latest", "preview"})
+"""Versions that mean Azure's API without dates, which names the deployment in the body."""
+_AZURE_SERIES = ("o_series/", "gpt5_series/")
+"""What LiteLLM's users write before a deployment to say which model it is; no part of its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """A provider: its endpoint, empty where `api_base` must say it, and the variables of the environment
+    with its key. `suffix` is what LiteLLM's `api_base` lacks before the paths of OpenAI's API."""
+
+    base_url: str = ""
+    key_variables: tuple[str, ...] = ()
+    suffix: str = ""
+    usage_in_stream: bool = True
+    stops_on_disconnect: bool = False
+
+
+_OLLAMA = Provider("http://localhost:11434/v1", suffix="/v1", stops_on_disconnect=True)
+_COHERE = Provider(
+    "https://api.cohere.ai/compatibility/v1",
+    ("COHERE_API_KEY", "CO_API_KEY"),
+    usage_in_stream=False,  # it refuses `stream_options`
+)
+PROVIDERS = {
+    "openai": Provider("https://api.openai.com/v1", ("OPENAI_API_KEY",)),
+    "groq": Provider("https://api.groq.com/openai/v1", ("GROQ_API_KEY",)),
+    "mistral": Provider("https://api.mistral.ai/v1", ("MISTRAL_API_KEY",)),
+    "deepseek": Provider("https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",)),
+    "openrouter": Provider("https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY", "OR_API_KEY")),
+    "together_ai": Provider(
+        "https://api.together.xyz/v1", ("TOGETHER_API_KEY", "TOGETHERAI_API_KEY")
+    ),
+    "xai": Provider("https://api.x.ai/v1", ("XAI_API_KEY",)),
+    FIREWORKS: Provider(
+        "https://api.fireworks.ai/inference/v1", ("FIREWORKS_API_KEY", "FIREWORKS_AI_API_KEY")
+    ),
+    "gemini": Provider(
+        "https://generativelanguage.googleapis.com/v1beta/openai",
+        ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    ),
+    "cohere": _COHERE,
+    "cohere_chat": _COHERE,
+    "ollama": _OLLAMA,
+    "ollama_chat": _OLLAMA,
+    AZURE: Provider(key_variables=("AZURE_API_KEY",)),
+    **{
+        name: Provider()
+        for name in (
+            "hosted_vllm",
+            "vllm",
+            "openai_like",
+            "custom_openai",
+            "litellm_proxy",
+            "lm_studio",
+            "llamafile",
+            "nvidia_nim",
+        )
+    },
+}
+"""By prefix. Those without anything mean an OpenAI-compatible endpoint at `api_base`."""
+
+
+def provider_of(params: Fields) -> tuple[str, str]:
+    """Return the provider's name and the model of an entry; `azure/gpt-4o` names both."""
+    model = params.text("model")
+    prefix, slash, rest = model.partition("/")
+    if "custom_llm_provider" in params:
+        provider = params.text("custom_llm_provider")
+        return provider, rest if prefix == provider and rest else model
+    if not slash:
+        return "openai", model
+    if prefix in PROVIDERS and not rest:
+        cure = f"Write `{prefix}/` and the name of a model."
+        raise wrong(params.at("model"), "it names no model", cure)
+    return prefix, rest
+
+
+def reached(name: str, model: str, params: Fields) -> dict[str, Any]:
+    """Return the fields of a BackendSpec that say how a provider's model is reached; raise
+    RoutingInvalid."""
+    provider = PROVIDERS[name]
+    base = "base_url" if "base_url" in params else "api_base"
+    given = params.url(base) if base in params else None
+    if given is None and name == AZURE and params.variable("AZURE_API_BASE"):
+        given = params.of({"api_base": params.variable("AZURE_API_BASE")}, params.where).url(
+            "api_base"
+        )
+    if given is None and not provider.base_url:
+        raise wrong(
+            params.at("api_base"),
+            f"it is missing, and `{name}` has no endpoint of its own",
+            "Set `api_base` to the endpoint, for example http://127.0.0.1:8000/v1.",
+        )
+    key = params.secret("api_key")
+    if key is None and (given is None or name == AZURE):  # a key goes to its own provider only
+        key = params.secret_variable(provider.key_variables)
+    fields: dict[str, Any] = {
+        "target": model,
+        "base_url": provider.base_url if given is None else _with(given, provider.suffix),
+        "api_key": key,
+        "usage_in_stream": provider.usage_in_stream,
+        "stops_on_disconnect": provider.stops_on_disconnect,
+    }
+    if name == AZURE:
+        assert given is not None
+        return fields | _azure(given, model, params)
+    if name == FIREWORKS and not model.startswith("accounts/") and "#" not in model:
+        fields["target"] = f"accounts/fireworks/models/{model}"
+    return fields
+
+
+def _azure(base_url: str, model: str, params: Fields) -> dict[str, Any]:
+    """Return what is different at Azure: the deployment is in the path, the version in the query."""
+    for series in _AZURE_SERIES:
+        model = model.removeprefix(series)
+    fields: dict[str, Any] = {"target": model, "key_header": "api-key"}
+    if "azure_ad_token" in params and "api_key" not in params:
+        fields |= {"api_key": params.secret("azure_ad_token"), "key_header": "authorization"}
+    if "api_version" in params:
+        version = params.name("api_version")
+    else:
+        version = params.variable("AZURE_API_VERSION") or AZURE_API_VERSION
+    if base_url.endswith(_AZURE_PATH):
+        dated = "api_version" in params and version not in _AZURE_UNDATED
+        return fields | {"base_url": base_url, "api_version": version if dated else ""}
+    if version in _AZURE_UNDATED:
+        asked = "" if version == "v1" else "preview"
+        return fields | {"base_url": base_url + _AZURE_PATH, "api_version": asked}
+    if "/openai/deployments/" not in base_url:
+        base_url = f"{base_url}/openai/deployments/{quote(model, safe='')}"
+    return fields | {"base_url": base_url, "api_version": version}
+
+
+def _with(base_url: str, suffix: str) -> str:
+    return base_url if base_url.endswith(suffix) else base_url + suffix
