@@ -174,6 +174,35 @@ def test_how_many_wait_is_bounded_per_tenant(rig: Rig, monkeypatch: pytest.Monke
     assert "next" not in rig.refused
 
 
+def test_tenants_that_have_taken_all_places_make_room_for_others(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_WAITING_TASKS", 6)
+
+    def comes(tenant: str, number: int) -> str:
+        """A task of a tenant that is not begun at once comes in."""
+        run_id = f"{tenant}{number}"
+        for again in range(20):
+            rig.take(f"{run_id}.{again}", tenant=tenant)
+            if f"{run_id}.{again}" not in rig.begun:
+                return f"{run_id}.{again}"
+        raise AssertionError(rig.begun)
+
+    waiting = [
+        comes(tenant, number)
+        for tenant, tasks in (("a", 3), ("b", 3), ("c", 2))
+        for number in range(tasks)
+    ]
+    assert all(map(rig.overload.waits, waiting[-2:]))
+    assert sorted(name[:1] for name in rig.refused) == ["a", "b"]
+    assert {error.code for error in rig.refused.values()} == {"too_many_tasks_wait"}
+    assert comes("c", 3) in rig.refused, "each has two now"
+    assert sum(map(rig.overload.waits, waiting)) == 6
+    rig.passes(5.5)
+    assert not set(rig.begun) & set(rig.refused)
+    assert set(waiting) <= {*rig.begun, *rig.refused}
+
+
 def test_a_waiting_task_that_is_delivered_again_keeps_its_deadline_and_is_begun_once(
     rig: Rig,
 ) -> None:

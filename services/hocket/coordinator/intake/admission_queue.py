@@ -3,7 +3,9 @@
 Each task is judged by its predicted completion (`core/admission.py`). One that must wait stays
 unacknowledged in TASKS and is told to be in work; it is judged again a few times a second, by class and
 deadline, until it can begin or cannot make its deadline any more. How many wait is bounded, in all and
-per tenant; beyond that tasks are refused. A process that ends gives its waiting tasks back.
+per tenant; beyond that tasks are refused: where all places are taken, the newest, unless its tenant has
+fewer than another. Then one of the tenant that has most gives up its place. A process that ends gives
+its waiting tasks back.
 """
 
 import asyncio
@@ -98,10 +100,10 @@ class Overload:
             self._admit(candidate)
         elif verdict is Verdict.REJECT:
             self._refuse(candidate, unreachable(prediction, _left_ms(candidate)))
-        elif self._is_full(candidate):
-            self._refuse(candidate, self._too_many(candidate, prediction))
-        else:
+        elif self._makes_room(candidate):
             self._wait(candidate)
+        else:
+            self._refuse(candidate, self._too_many(candidate, prediction))
 
     def waits(self, run_id: str) -> bool:
         """Tell whether a task waits here."""
@@ -185,10 +187,31 @@ class Overload:
 
     # ---- waiting ----------------------------------------------------------------------------
 
-    def _is_full(self, candidate: Candidate) -> bool:
-        waiting, accepted = self._waiting, candidate.accepted
-        theirs = waiting.by_tenant.get(accepted.tenant, 0)
-        return len(waiting.by_run) >= MAX_WAITING_TASKS or theirs >= MAX_WAITING_PER_TENANT
+    def _makes_room(self, candidate: Candidate) -> bool:
+        """Tell whether a task may wait; it may take the place of one whose tenant has more."""
+        by_tenant = self._waiting.by_tenant
+        theirs = by_tenant.get(candidate.accepted.tenant, 0)
+        if theirs >= MAX_WAITING_PER_TENANT:
+            return False
+        if len(self._waiting.by_run) < MAX_WAITING_TASKS:
+            return True
+        largest = max(by_tenant, key=lambda tenant: (by_tenant[tenant], tenant))
+        if by_tenant[largest] <= theirs + 1:
+            return False
+        displaced = self._take_out(largest)
+        self._refuse(displaced, self._too_many(displaced, self._judge(displaced)[1]))
+        return True
+
+    def _take_out(self, tenant: str) -> Candidate:
+        """Let a task of a tenant wait no more: one of its lowest class, and no urgent one."""
+        by_group = self._waiting.by_group
+        group = max(group for group in by_group if group[1] == tenant)
+        _, run_id = by_group[group].pop()  # a leaf: the heap stays one
+        if not by_group[group]:
+            del by_group[group]
+        candidate = self._waiting.by_run[run_id]
+        self._no_longer(candidate)
+        return candidate
 
     def _too_many(self, candidate: Candidate, prediction: Prediction) -> HocketError:
         return TooManyTasksWait(
