@@ -171,9 +171,11 @@ async def test_run_says_why_a_task_was_refused_and_ends_with_2(
     await client.subscribe("hocket.task.default.refused-run", cb=refuse)
     await client.flush()
 
-    done = await hocket(platform, "run", "refused-run")
+    for options in ((), ("--no-wait",)):
+        done = await hocket(platform, "run", "refused-run", *options)
 
-    assert (done.code, done.err) == (2, "Error: `input.name` is not valid: it is missing.\n")
+        assert (done.code, done.out) == (2, "")
+        assert done.err == "Error: `input.name` is not valid: it is missing.\n"
 
 
 async def test_run_finds_an_ended_run_in_the_database_when_the_reply_is_lost(
@@ -190,9 +192,19 @@ async def test_run_finds_an_ended_run_in_the_database_when_the_reply_is_lost(
 
 
 async def test_run_without_waiting_prints_the_run_id_only(platform: Platform) -> None:
+    run_id = ids.run_id("default", "k7")
+    await _insert_run(platform, run_id)
+
     done = await hocket(platform, "run", "greet", "-i", "name=Ada", "--no-wait", "--key", "k7")
 
-    assert done.out == ids.run_id("default", "k7") + "\n"
+    assert (done.code, done.out, done.err) == (0, run_id + "\n", "")
+
+
+async def test_run_without_waiting_says_that_no_one_has_taken_the_task(platform: Platform) -> None:
+    done = await hocket(platform, "run", "greet", "-i", "name=Ada", "--no-wait", "--key", "k8")
+
+    assert (done.code, done.out) == (0, ids.run_id("default", "k8") + "\n")
+    assert done.err == "The task is stored; no coordinator has taken it in yet.\n"
 
 
 async def test_show_draws_the_timeline_of_a_run(platform: Platform) -> None:

@@ -29,7 +29,10 @@ def run(
         typer.Option("-i", metavar="KEY=VALUE", help="One field of the input; may be repeated."),
     ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Wait for the run's end, or print its id.")
+        bool,
+        typer.Option(
+            "--wait/--no-wait", help="Wait for the run's end, or only until it has begun."
+        ),
     ] = True,
     key: Annotated[
         str | None, typer.Option(help="Idempotency key: the same key is the same run, for ever.")
@@ -77,8 +80,12 @@ def run(
         **({"key": _checked(key)} if key else {}),
     )
     if not wait:
-        asyncio.run(publish(target.nats_url, task))
+        began = asyncio.run(
+            publish(target.nats_url, task, look=lambda: _known(target, task.run_id))
+        )
         typer.echo(task.run_id)
+        if not began:
+            typer.echo("The task is stored; no coordinator has taken it in yet.", err=True)
         return
     end = _follow(target, task, timeout_s, quiet=as_json)
     if end is None:
@@ -125,6 +132,12 @@ def _follow(target: Target, task: Any, timeout_s: float, *, quiet: bool) -> dict
 
 def _ended(target: Target, run_id: str) -> dict[str, Any] | None:
     """Return the run as the API knows it, if it has ended."""
+    run = _known(target, run_id)
+    return run if run is not None and run["finished_at"] is not None else None
+
+
+def _known(target: Target, run_id: str) -> dict[str, Any] | None:
+    """Return the run as the API knows it, if it does."""
     from hocket.cli.remote.api import path
     from hocket.cli.terminal.errors import ApiRefused, ApiUnreachable
 
@@ -138,7 +151,7 @@ def _ended(target: Target, run_id: str) -> dict[str, Any] | None:
         if error.info().code == "run_unknown":
             return None
         raise
-    return run if run["finished_at"] is not None else None
+    return run
 
 
 def _print_end(target: Target, end: dict[str, Any], *, as_json: bool) -> None:

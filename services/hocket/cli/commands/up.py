@@ -125,13 +125,14 @@ async def _serve(platform: "Platform") -> None:
 def _print_summary(platform: "Platform", took_s: float) -> None:
     from hocket.cli.local.folders import default_data_dir
     from hocket.cli.terminal.console import out
+    from hocket.kit.nats.server_urls import without_passwords
 
     url_file = platform.nats_url_file
     any_client = "or publish a JSON object on hocket.task.default.NAME with any NATS client"
     rows = [
         ("REST API", f"{platform.api_url}  (docs: {platform.api_url}/docs)"),
         ("models", f"{platform.gateway_url}  (OpenAI's API)"),
-        ("NATS", _without_password(platform.nats_url)),
+        ("NATS", without_passwords(platform.nats_url)),
         ("Postgres", _without_password(platform.database_url)),
         ("data, logs", f"{platform.data_dir}, {platform.log_dir.name}/"),
     ]

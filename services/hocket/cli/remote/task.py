@@ -27,6 +27,8 @@ from hocket.schemas.messages import StepChanged
 
 CONNECT_TIMEOUT_S = 5.0
 PUBLISH_TIMEOUT_S = 10.0
+CONFIRM_TIMEOUT_S = 5.0
+"""How long `publish` waits to hear that a run has begun or was refused."""
 LOOK_INTERVAL_S = 2.0
 MAX_TASK_BYTES = 524_288
 
@@ -50,10 +52,34 @@ class Task:
         return ids.run_id(self.tenant, self.key)
 
 
-async def publish(nats_url: str, task: Task) -> None:
-    """Publish a task and wait until the broker has stored it."""
+async def publish(nats_url: str, task: Task, *, look: Look) -> bool:
+    """Publish a task and tell whether its run is known to have begun, within CONFIRM_TIMEOUT_S.
+
+    False: NATS has stored the task, and no coordinator has taken it in yet. `look` returns the run as
+    the API knows it, ended or not. Raises ApiRefused with intake's error where the task is refused.
+    """
+    first: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+
+    async def heard(message: Any) -> None:
+        if not first.done():
+            first.set_result(json.loads(message.data))
+
     async with _connected(nats_url) as connection:
-        await _publish(connection, nats_url, task, {})
+        inbox = connection.new_inbox()
+        await connection.subscribe(inbox, cb=heard)
+        await _publish(
+            connection, nats_url, task, {"Hocket-Reply-To": inbox, "Hocket-Progress": "1"}
+        )
+        looking = asyncio.create_task(_keep_looking(look, first))
+        try:
+            async with asyncio.timeout(CONFIRM_TIMEOUT_S):
+                _unless_refused(await first)
+        except TimeoutError:
+            return False
+        finally:
+            looking.cancel()
+            first.cancel()
+    return True
 
 
 async def publish_and_follow(
@@ -129,7 +155,7 @@ async def _keep_looking(look: Look, end: asyncio.Future[dict[str, Any]]) -> None
 
 
 def _unless_refused(body: dict[str, Any]) -> dict[str, Any]:
-    if "run_id" in body:
+    if body.get("status") != "rejected":
         return body
     from hocket.schemas.errors import ErrorInfo
 
