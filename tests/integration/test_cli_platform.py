@@ -259,6 +259,9 @@ async def test_a_killed_process_is_ready_again(platform: Platform) -> None:
     await platform.wait_ready(timeout_s=WAIT_S)
 
     assert platform.process("admin").pid != before
+    facts = read_facts(platform.data_dir)
+    assert facts is not None
+    assert facts.processes["admin"] == platform.process("admin").pid
     assert (await hocket(platform, "dlq", "list")).out == "There are no dead letters.\n"
 
 

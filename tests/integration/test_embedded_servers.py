@@ -203,6 +203,23 @@ async def test_a_folder_that_cannot_be_made_is_named() -> None:
         await EmbeddedServers(Path("/proc/none")).__aenter__()
 
 
+async def test_a_wanted_port_is_taken_if_it_is_free(folder: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        wanted = taken.getsockname()[1]
+        taken.listen()
+        async with EmbeddedServers(folder, postgres=False, nats_port=wanted) as servers:
+            other = servers.nats.port
+            assert other != wanted
+    async with EmbeddedServers(folder, postgres=False, nats_port=wanted) as servers:
+        assert servers.nats.port == wanted
+        await servers.nats.stop()
+        await servers.nats.start()
+        assert servers.nats.port == wanted
+    async with EmbeddedServers(folder, postgres=False) as servers:
+        assert servers.nats.port == other
+
+
 async def test_a_taken_port_is_replaced_at_the_next_start(folder: Path) -> None:
     async with EmbeddedServers(folder, postgres=False) as servers:
         port = servers.nats.port

@@ -10,6 +10,7 @@ from hocket.cli.remote.target import DATABASE_ENV, target_of
 if TYPE_CHECKING:
     from hocket.cli.local.platform import Platform
 
+DEFAULT_NATS_PORT = 4222
 DEFAULT_API_PORT = 8080
 DEFAULT_GATEWAY_PORT = 8081
 
@@ -37,6 +38,9 @@ def up(
             help="A gateway in each worker process instead of one of its own: cheaper calls."
         ),
     ] = False,
+    nats_port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Port of the embedded NATS; 0 is any free one.")
+    ] = DEFAULT_NATS_PORT,
     api_host: Annotated[str, typer.Option(help="Address both APIs listen on.")] = "127.0.0.1",
     handlers: Annotated[
         str,
@@ -77,6 +81,7 @@ def up(
         coordinators=coordinators,
         nats_url=target.named_nats,
         database_url=database,
+        nats_port=nats_port,
         api_host=api_host,
         api_port=api_port,
         gateway_port=gateway_port,

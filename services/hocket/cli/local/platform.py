@@ -61,9 +61,10 @@ class Platform:
     `worker_types` are the node types that they run; all where none is named.
     `handlers` are the modules and functions that `python` nodes may run, besides Hocket's own few.
     `services` chooses which kinds of process run. `env` adds to the processes' environment.
-    `nats_url` and `database_url` replace the embedded servers. `api_port` and `gateway_port`: 0
-    means any free port; a port that is taken is replaced by a free one. `inline_gateway`: each worker
-    process has a gateway in it, and there is none beside them; the first has the HTTP door.
+    `nats_url` and `database_url` replace the embedded servers. `nats_port`, `api_port` and
+    `gateway_port`: 0 means any free port; a port that is taken is replaced by a free one.
+    `inline_gateway`: each worker process has a gateway in it, and there is none beside them; the first
+    has the HTTP door.
     `ready_timeout_s` bounds the start of each part.
     """
 
@@ -79,6 +80,7 @@ class Platform:
         env: Mapping[str, str] | None = None,
         nats_url: str | None = None,
         database_url: str | None = None,
+        nats_port: int = 0,
         api_host: str = LOOPBACK,
         api_port: int = 0,
         gateway_port: int = 0,
@@ -102,6 +104,7 @@ class Platform:
         self._services = tuple(service for service in SERVICES if service in wanted)
         self._extra_env = dict(env or {})
         self._given_nats, self._given_database = nats_url, database_url
+        self._nats_port = nats_port
         self._api_host, self._api_port = api_host, api_port
         self._gateway_port = gateway_port
         self._modules = {**MODULES, "worker": INLINE_GATEWAY} if inline_gateway else MODULES
@@ -111,6 +114,7 @@ class Platform:
         self._servers: EmbeddedServers | None = None
         self._keeping_short: asyncio.Task[None] | None = None
         self._key, self._usage_key = "", ""
+        self._is_ready = False
 
     @property
     def servers(self) -> EmbeddedServers:
@@ -209,9 +213,11 @@ class Platform:
                 env={**env, **self._own_environment(name)},
                 run_dir=run_dir,
                 log_path=self.log_dir / f"{name}.log",
+                on_restart=self._write_facts,
             )
         await _all(process.start() for process in self.processes.values())
         await self.wait_ready()
+        self._is_ready = True
         self._write_facts()
         self._keeping_short = asyncio.create_task(keep_short(self._logs), name="log-files")
         log.info("platform_ready", data_dir=str(self.data_dir), processes=len(self.processes))
@@ -225,7 +231,10 @@ class Platform:
             self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             return
         servers = EmbeddedServers(
-            self.data_dir, nats=not self._given_nats, postgres=not self._given_database
+            self.data_dir,
+            nats=not self._given_nats,
+            postgres=not self._given_database,
+            nats_port=self._nats_port,
         )
         await servers.__aenter__()
         self._servers = servers
@@ -303,6 +312,9 @@ class Platform:
         return ()
 
     def _write_facts(self) -> None:
+        """Tell other commands where everything is: once all are ready, and after each restart."""
+        if not self._is_ready:
+            return
         facts = PlatformFacts(
             pid=os.getpid(),
             version=version("hocket"),
@@ -310,11 +322,14 @@ class Platform:
             nats_url=self.nats_url,
             database_url=self.database_url,
             api_url=self.api_url if "admin" in self._services else None,
-            processes={name: process.pid for name, process in self.processes.items()},
+            processes={
+                name: process.pid for name, process in self.processes.items() if process.runs
+            },
         )
         write_facts(self.data_dir, facts)
 
     async def _stop(self) -> None:
+        self._is_ready = False
         remove_facts(self.data_dir)
         if self._keeping_short is not None:
             self._keeping_short.cancel()

@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -42,7 +42,10 @@ log = structlog.get_logger(__name__)
 
 
 class PlatformProcess:
-    """`python -m <module> <arguments>` as a supervised child process."""
+    """`python -m <module> <arguments>` as a supervised child process.
+
+    `on_restart` is called each time that it was started again, and has a new process id.
+    """
 
     def __init__(
         self,
@@ -52,8 +55,10 @@ class PlatformProcess:
         env: Mapping[str, str],
         run_dir: Path,
         log_path: Path,
+        on_restart: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
+        self._on_restart = on_restart
         self.log_path = log_path
         self._command = [sys.executable, "-m", module, *arguments]
         self._env = env
@@ -62,6 +67,11 @@ class PlatformProcess:
         self._supervision: asyncio.Task[None] | None = None
         self._was_ready = False
         self._log_start = 0
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is started, or is about to be started again."""
+        return self._process is not None
 
     @property
     def pid(self) -> int:
@@ -167,6 +177,7 @@ class PlatformProcess:
             delay_s = min(delay_s * 2, RESTART_DELAY_MAX_S)
             self._process = await self._spawn()
             log.info("process_restarted", process=self.name, pid=self._process.pid)
+            self._on_restart()
 
     async def _answered_before(self) -> bool:
         """Give a waiter that has just seen the readiness the chance to say so."""

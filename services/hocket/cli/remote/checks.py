@@ -25,12 +25,13 @@ from hocket.kit.embedded.nats import nats_program
 from hocket.kit.embedded.ports import port_is_free
 from hocket.kit.embedded.postgres import postgres_install
 from hocket.kit.nats.server_urls import server_urls
+from hocket.kit.postgres.requirements import OLDEST_VERSION
 from hocket.kit.process.disk_space import MIB, MIN_FREE_MIB
 from hocket.schemas import subjects
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_NATS = (2, 12)
-OLDEST_POSTGRES = 150_000
+MAX_FOUND_CHARS = 500
 LOW_DISK_BYTES = 5 * 1024**3
 TIMEOUT_S = 5.0
 API_PORT = 8080
@@ -240,7 +241,7 @@ async def _database(target: Target) -> list[Finding]:
 def _postgres_version(connection: Any) -> Finding:
     version = connection.get_server_version()
     found = f"{version.major}.{version.minor}"
-    if version.major * 10_000 >= OLDEST_POSTGRES:
+    if version.major * 10_000 >= OLDEST_VERSION:
         return Finding("postgres", Verdict.OK, found)
     return Finding("postgres", Verdict.FAILED, found, "Use Postgres 15 or later.")
 
@@ -251,8 +252,8 @@ async def _pgvector(connection: Any) -> Finding:
         " WHERE name = 'vector'"
     )
     if row is None:
-        cure = "Install pgvector on the server; without it retrieval is by words only."
-        return Finding("pgvector", Verdict.NOTE, "not available", cure)
+        cure = "Install pgvector on the server: docs/postgres.md."
+        return Finding("pgvector", Verdict.FAILED, "not available", cure)
     made = row["installed_version"]
     return Finding("pgvector", Verdict.OK, made or f"{row['default_version']}, not yet in use")
 
@@ -311,9 +312,24 @@ async def _process(run_dir: Path, name: str, pid: int) -> Finding:
         return Finding(f"process {name}", Verdict.FAILED, "it does not run", cure)
     status, body = await get(url, "/readyz")
     if status == 200:
-        return Finding(f"process {name}", Verdict.OK, f"ready, {url}")
+        unwell = _unwell(body)
+        return (
+            Finding(f"process {name}", Verdict.FAILED, unwell, cure)
+            if unwell
+            else Finding(f"process {name}", Verdict.OK, f"ready, {url}")
+        )
     found = body.decode("utf-8", "replace")[:200].strip() or "it does not answer"
     return Finding(f"process {name}", Verdict.FAILED, found, cure)
+
+
+def _unwell(body: bytes) -> str:
+    """Return what the components of a ready process say that are not well, such as a refused reload."""
+    try:
+        components = json.loads(body)["components"]
+        found = [f"{n}: {part['detail']}" for n, part in components.items() if part.get("degraded")]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return ""
+    return "; ".join(found)[:MAX_FOUND_CHARS]
 
 
 def _restarted(run_dir: Path, name: str) -> str | None:

@@ -179,7 +179,7 @@ class Intake:
         reason = self._full_because()
         tasks = len(self._batch) + len(self._arrivals)
         log.warning("intake_pauses", tasks=tasks, reason=reason)
-        self._health.report("intake", True, f"pausing: {reason}")
+        self._health.report("intake", True, f"pausing: {reason}", degraded=True)
         self._metrics.intake_pauses(True)
         while self._is_full():  # noqa: ASYNC110 - others' memory is part of it
             await asyncio.sleep(PAUSE_S)

@@ -132,7 +132,8 @@ class Reload:
             self.routes = await read_routes(self._path, before)
         except HocketError as error:
             log.warning("routing_rejected", path=str(self._path), reason=str(error))
-            self._health.report("routing", True, f"old routes; reload refused: {error}")
+            detail = f"old routes; reload refused: {error}"
+            self._health.report("routing", True, detail, degraded=True)
             return
         self._use(self.routes)
         await retire_missing(before.served, self.routes.served)

@@ -78,8 +78,8 @@ class NatsServer(SupervisedServer):
     name: ClassVar[str] = "nats"
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, *, port: int = 0) -> None:
+        super().__init__(folder, port=port)
         self._password = self._system_password = ""
         self._checking: asyncio.Task[None] | None = None
         self.write_error = ""

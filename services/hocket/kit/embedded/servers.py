@@ -30,13 +30,16 @@ class EmbeddedServers:
     """NATS and Postgres in `data_dir`, running inside `async with`.
 
     Leave one out with `nats=False` or `postgres=False` where the user has a server of their own.
+    NATS listens on `nats_port` if that is given and free, or on a port that the folder remembers.
     Raises the errors of errors.py, first of all `DataFolderInUse` and `ServerNotReady`.
     """
 
-    def __init__(self, data_dir: Path, *, nats: bool = True, postgres: bool = True) -> None:
+    def __init__(
+        self, data_dir: Path, *, nats: bool = True, postgres: bool = True, nats_port: int = 0
+    ) -> None:
         self.data_dir = data_dir.expanduser().absolute()
         self._lock = FolderLock(self.data_dir)
-        self._nats = NatsServer(self.data_dir / "nats") if nats else None
+        self._nats = NatsServer(self.data_dir / "nats", port=nats_port) if nats else None
         self._postgres = PostgresServer(self.data_dir / "postgres") if postgres else None
 
     @property

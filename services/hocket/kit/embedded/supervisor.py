@@ -59,8 +59,9 @@ class SupervisedServer(ABC):
     passing_failure: ClassVar[str] = ""
     """What the log says when a first start failed for a reason that goes away in a moment."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, port: int = 0) -> None:
         self.folder = folder
+        self._wanted_port = port
         self.log_path = folder / f"{self.name}.log"
         self.port = 0
         self._account: Account | None = None
@@ -82,7 +83,7 @@ class SupervisedServer(ABC):
         started = time.monotonic()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         await self._stop_leftover()
-        self.port = remembered_port(self._port_file)
+        self.port = self._chosen_port()
         await self._prepare()
         await self._first_launch(timeout_s)
         self._supervision = asyncio.create_task(self._supervise(), name=f"supervise-{self.name}")
@@ -93,6 +94,18 @@ class SupervisedServer(ABC):
             port=self.port,
             latency_ms=round((time.monotonic() - started) * 1000),
         )
+
+    def _chosen_port(self) -> int:
+        """Return the first that is free: the port of before, the wanted one, the one that the folder
+        remembers."""
+        if self.port and port_is_free(self.port):
+            return self.port
+        wanted = self._wanted_port
+        if not wanted or port_is_free(wanted):
+            return wanted or remembered_port(self._port_file)
+        port = remembered_port(self._port_file)
+        log.warning("server_port_taken", server=self.name, taken=wanted, port=port)
+        return port
 
     async def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Stop the server gracefully, by force after `timeout_s`; it stays away until `start`."""

@@ -8,7 +8,7 @@ import asyncpg
 from hocket.kit.postgres.database import DatabaseUnavailable
 from hocket.schemas.errors import HocketError
 
-OLDEST_VERSION = 140_000
+OLDEST_VERSION = 150_000
 CONNECT_TIMEOUT_S = 5.0
 REPORT_ROLE = "hocket_report"
 
@@ -79,7 +79,7 @@ def _missing(found: Any) -> tuple[list[str], list[str]]:
     rules = (
         (
             found["version_num"] < OLDEST_VERSION,
-            f"Postgres is {found['version']}, and 14 is the oldest that works",
+            f"Postgres is {found['version']}, and 15 is the oldest that works",
             None,
         ),
         (

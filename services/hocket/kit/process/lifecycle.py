@@ -37,10 +37,13 @@ class Health:
     """What each component of a process last said; ready when all are well."""
 
     components: dict[str, tuple[bool, str]] = field(default_factory=dict)
+    degraded: set[str] = field(default_factory=set)
+    """Components that do their work in part, or from an old configuration: ready, and not well."""
 
-    def report(self, component: str, ok: bool, detail: str = "") -> None:
+    def report(self, component: str, ok: bool, detail: str = "", *, degraded: bool = False) -> None:
         """Say how a component is."""
         self.components[component] = (ok, detail)
+        (self.degraded.add if degraded else self.degraded.discard)(component)
 
     @property
     def ready(self) -> bool:
@@ -48,7 +51,10 @@ class Health:
 
     def as_json(self) -> dict[str, Any]:
         """Return readiness and components as plain data."""
-        parts = {n: {"ok": ok, "detail": detail} for n, (ok, detail) in self.components.items()}
+        parts = {
+            name: {"ok": ok, "detail": detail, "degraded": name in self.degraded}
+            for name, (ok, detail) in self.components.items()
+        }
         return {"ready": self.ready, "components": parts}
 
 

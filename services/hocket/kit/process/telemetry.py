@@ -89,7 +89,7 @@ def _configure_logs(service: str, settings: Settings) -> None:
     renderer: Any = (
         structlog.processors.JSONRenderer(serializer=_as_json)
         if settings.log_format == "json"
-        else structlog.dev.ConsoleRenderer()
+        else structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty())
     )
     redacted = Redactor(_hidden)
     structlog.configure(
