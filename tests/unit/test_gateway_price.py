@@ -47,6 +47,25 @@ def test_cached_input_costs_what_input_costs_where_nobody_said() -> None:
     assert booked.usd == 1
 
 
+def test_input_that_is_written_to_a_cache_has_a_price_of_its_own() -> None:
+    prices = Prices(
+        Decimal(3), Decimal(15), Decimal("0.30"), cache_write_usd_per_mtok=Decimal("3.75")
+    )
+    booked = cost(
+        prices,
+        input_tokens=1_000_000,
+        output_tokens=0,
+        cached_tokens=200_000,
+        cache_write_tokens=400_000,
+    )
+    assert booked.usd == Decimal("2.76")  # 0.4 at 3, 0.2 at 0.30, 0.4 at 3.75
+    plain = Prices(Decimal(3))
+    written = cost(
+        plain, input_tokens=1_000_000, output_tokens=0, cached_tokens=0, cache_write_tokens=2**40
+    )
+    assert written.usd == 3, "no more is written than there is, at the price of input"
+
+
 def test_an_unpriced_model_costs_nothing_and_says_so() -> None:
     assert cost(Prices(), input_tokens=9, output_tokens=9, cached_tokens=0) == Cost(
         Decimal(0), priced=False

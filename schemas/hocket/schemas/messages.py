@@ -484,7 +484,8 @@ class CallRequest(Message):
 
 class Completion(Message):
     """What one backend made of one call. An in-process model is an async function from CallRequest
-    to Completion. `input_tokens` counts `cached_tokens` too; `data` is the JSON value in `text` where
+    to Completion. `input_tokens` counts `cached_tokens`, read from a prompt cache, and
+    `cache_write_tokens`, written to one, too; `data` is the JSON value in `text` where
     a `response_schema` asked for one. `tool_calls` are OpenAI's objects; `openai` is the whole reply
     of a backend that speaks OpenAI's API to a call that came so. `estimated`: nobody metered the
     tokens."""
@@ -497,6 +498,7 @@ class Completion(Message):
     input_tokens: Count = 0
     output_tokens: Count = 0
     cached_tokens: Count = 0
+    cache_write_tokens: Count = 0
     finish_reason: str = ""
     estimated: bool = False
 
@@ -533,6 +535,7 @@ class CallReply(Message):
     input_tokens: Count = 0
     output_tokens: Count = 0
     cached_tokens: Count = 0
+    cache_write_tokens: Count = 0
     cost_usd: Money = Decimal(0)
     latency_ms: Milliseconds = 0.0
     queue_ms: Milliseconds = 0.0
@@ -785,9 +788,11 @@ class UsageRecord(Message):
     input_tokens: Count = 0
     output_tokens: Count = 0
     cached_tokens: Count = 0
+    cache_write_tokens: Count = 0
     input_usd_per_mtok: Money = Decimal(0)
     output_usd_per_mtok: Money = Decimal(0)
     cached_usd_per_mtok: Money | None = None
+    cache_write_usd_per_mtok: Money | None = None
     request_usd: Money = Decimal(0)
     cost_usd: Money = Decimal(0)
     estimated: bool = False

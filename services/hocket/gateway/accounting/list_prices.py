@@ -24,6 +24,7 @@ _FIELDS = {
     "input_usd_per_mtok": "input_mtok",
     "output_usd_per_mtok": "output_mtok",
     "cached_usd_per_mtok": "cache_read_mtok",
+    "cache_write_usd_per_mtok": "cache_write_mtok",
 }
 
 log = structlog.get_logger()
@@ -86,7 +87,8 @@ def _prices(spec: BackendSpec, listed: Any) -> Prices | None:
     known = {name: plain(value) for name, value in values.items() if value is not None}
     if not all(believable(value) for value in known.values()):
         return None
-    if "cached_usd_per_mtok" in known and "input_usd_per_mtok" not in known:
+    cached = {"cached_usd_per_mtok", "cache_write_usd_per_mtok"}
+    if known.keys() & cached and "input_usd_per_mtok" not in known:
         return None
     if any(hasattr(getattr(listed, key), "tiers") for key in _FIELDS.values()):
         cure = "configure `prices` if prompts are longer than the first tier"

@@ -103,4 +103,5 @@ def _counts(completion: Completion) -> Completion:
         input_tokens=completion.input_tokens,
         output_tokens=completion.output_tokens,
         cached_tokens=completion.cached_tokens,
+        cache_write_tokens=completion.cache_write_tokens,
     )

@@ -152,5 +152,8 @@ def _usage(reply: CallReply) -> dict[str, Any]:
         "prompt_tokens": reply.input_tokens,
         "completion_tokens": reply.output_tokens,
         "total_tokens": reply.input_tokens + reply.output_tokens,
-        "prompt_tokens_details": {"cached_tokens": reply.cached_tokens},
+        "prompt_tokens_details": {
+            "cached_tokens": reply.cached_tokens,
+            "cache_write_tokens": reply.cache_write_tokens,
+        },
     }

@@ -136,7 +136,9 @@ def _worst_usd(request: CallRequest, input_tokens: int, prices: Prices) -> float
     worst = request_content.choices(request) * (
         request_content.max_tokens(request) or WORST_OUTPUT_TOKENS
     )
-    return _usd(prices, input_tokens, 0 if request_content.embeds(request) else worst)
+    more = max((prices.cache_write_usd_per_mtok or 0) - (prices.input_usd_per_mtok or 0), 0)
+    written_usd = input_tokens * float(more) / 1e6
+    return _usd(prices, input_tokens, 0 if request_content.embeds(request) else worst) + written_usd
 
 
 def _usd(prices: Prices, input_tokens: int, output_tokens: int) -> float:

@@ -22,13 +22,15 @@ _EXACT = Context(prec=80, traps=[Inexact, InvalidOperation])
 class Prices:
     """US dollars per million tokens, and per request; None means that nobody said.
 
-    Without `cached_usd_per_mtok` cached input costs what input costs.
+    Without `cached_usd_per_mtok` input that is read from a prompt cache costs what input costs, and so
+    does what is written to one without `cache_write_usd_per_mtok`.
     """
 
     input_usd_per_mtok: Decimal | None = None
     output_usd_per_mtok: Decimal | None = None
     cached_usd_per_mtok: Decimal | None = None
     request_usd: Decimal | None = None
+    cache_write_usd_per_mtok: Decimal | None = None
 
     @property
     def priced(self) -> bool:
@@ -57,21 +59,33 @@ class Cost:
     priced: bool
 
 
-def cost(prices: Prices, *, input_tokens: int, output_tokens: int, cached_tokens: int) -> Cost:
-    """Return the exact cost of a call; `input_tokens` includes `cached_tokens`.
+def cost(
+    prices: Prices,
+    *,
+    input_tokens: int,
+    output_tokens: int,
+    cached_tokens: int,
+    cache_write_tokens: int = 0,
+) -> Cost:
+    """Return the exact cost of a call; `input_tokens` includes `cached_tokens` and
+    `cache_write_tokens`.
 
-    A backend that reports more cached than input tokens is billed for its input tokens as cached.
+    A backend that reports more cached than input tokens is billed for its input tokens as cached; of
+    the rest no more than there is was written.
     """
-    assert min(input_tokens, output_tokens, cached_tokens) >= 0
+    assert min(input_tokens, output_tokens, cached_tokens, cache_write_tokens) >= 0
     if not prices.priced:
         return Cost(_ZERO, priced=False)
     input_price = prices.input_usd_per_mtok or _ZERO
     cached_price = input_price if prices.cached_usd_per_mtok is None else prices.cached_usd_per_mtok
+    write_price = prices.cache_write_usd_per_mtok
     cached = min(cached_tokens, input_tokens)
+    written = min(cache_write_tokens, input_tokens - cached)
     micros = _ZERO
     for tokens, price in (
-        (input_tokens - cached, input_price),
+        (input_tokens - cached - written, input_price),
         (cached, cached_price),
+        (written, input_price if write_price is None else write_price),
         (output_tokens, prices.output_usd_per_mtok or _ZERO),
     ):
         if tokens and price:

@@ -26,7 +26,13 @@ MAX_URL_CHARS = 2_048
 MAX_SAID_CHARS = 1_000
 """What an error says of a field, of its fault, and of the cure."""
 
-PRICE_FIELDS = ("input_usd_per_mtok", "output_usd_per_mtok", "cached_usd_per_mtok", "request_usd")
+PRICE_FIELDS = (
+    "input_usd_per_mtok",
+    "output_usd_per_mtok",
+    "cached_usd_per_mtok",
+    "cache_write_usd_per_mtok",
+    "request_usd",
+)
 
 Choice = TypeVar("Choice", bound=str)
 
@@ -260,6 +266,9 @@ def checked_prices(prices: Prices, where: str) -> Prices:
             raise wrong(where, f"the price {price} is out of bounds", cure)
     if prices.cached_usd_per_mtok is not None and prices.input_usd_per_mtok is None:
         reason = "cached input has a price and input has none"
+        raise wrong(where, reason, "Give the price of input too.")
+    if prices.cache_write_usd_per_mtok is not None and prices.input_usd_per_mtok is None:
+        reason = "input that is written to a cache has a price and input has none"
         raise wrong(where, reason, "Give the price of input too.")
     return prices
 

@@ -54,6 +54,7 @@ _PRICES = frozenset(
         "input_cost_per_token",
         "output_cost_per_token",
         "cache_read_input_token_cost",
+        "cache_creation_input_token_cost",
         "input_cost_per_request",
     }
 )
@@ -171,6 +172,7 @@ def _prices(params: Fields, info: Fields) -> Prices:
         million("output_cost_per_token"),
         million("cache_read_input_token_cost"),
         price("input_cost_per_request"),
+        million("cache_creation_input_token_cost"),
     )
     return checked_prices(prices, params.where)
 

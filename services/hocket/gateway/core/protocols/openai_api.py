@@ -120,10 +120,12 @@ def usage(found: Any, *, writes: bool = True) -> Completion:
     if not isinstance(found, dict):
         raise ReplyUnreadable("`usage` is not an object")
     details = found.get("prompt_tokens_details")
+    details = details if isinstance(details, dict) else {}
     return Completion(
         input_tokens=_count(found, "prompt_tokens"),
         output_tokens=_count(found, "completion_tokens"),
-        cached_tokens=_count(details, "cached_tokens") if isinstance(details, dict) else 0,
+        cached_tokens=_count(details, "cached_tokens"),
+        cache_write_tokens=_count(details, "cache_write_tokens"),
         estimated=found.get("prompt_tokens") is None
         or (writes and found.get("completion_tokens") is None),
     )
