@@ -7,7 +7,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from hocket.kit import blobs
+from hocket.kit import blob_limits, blobs
+from hocket.kit.blob_limits import BlobsFull, LimitedBlobs, MeasuredBlobs
 from hocket.kit.blobs import BlobStore, BlobTooLarge, BlobUnknown, FileBlobs, PostgresBlobs
 from hocket.kit.postgres.database import connect_pool
 
@@ -23,7 +24,7 @@ async def pool(database_url: str) -> AsyncIterator[asyncpg.Pool]:
 
 
 @pytest.fixture(params=["files", "postgres"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, pool: asyncpg.Pool) -> BlobStore:
+def store(request: pytest.FixtureRequest, tmp_path: Path, pool: asyncpg.Pool) -> MeasuredBlobs:
     return FileBlobs(tmp_path) if request.param == "files" else PostgresBlobs(pool)
 
 
@@ -65,3 +66,55 @@ async def test_blobs_of_before_are_the_default_tenants(tmp_path: Path, pool: asy
         assert await store.get("default", HASH) == DATA
         with pytest.raises(BlobUnknown):
             await store.get("acme", HASH)
+
+
+async def test_a_tenant_has_its_share_of_a_store_and_all_together_no_more_than_it_may_hold(
+    store: MeasuredBlobs, pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await pool.execute("DELETE FROM hocket.tenant_blob")
+    await pool.execute("DELETE FROM hocket.blob")
+    await store.put("acme", b"a" * 400)  # by another process
+    limited = LimitedBlobs(store, max_bytes=1_000)
+    await limited.put("acme", b"b" * 100)
+    with pytest.raises(BlobsFull, match="tenant `acme`"):
+        await limited.put("acme", b"c")
+    assert (await limited.put("acme", b"b" * 100)).size == 100, "it is there"
+    await limited.put("globex", b"d" * 450)
+    with pytest.raises(BlobsFull, match="all tenants"):
+        await limited.put("initech", b"e" * 51)
+    assert dict(await store.sizes()) == {"acme": 500, "globex": 450}
+
+    # room that somebody made is seen
+    await pool.execute("DELETE FROM hocket.tenant_blob")
+    if isinstance(store, FileBlobs):
+        await store.remove_unused(0)
+    monkeypatch.setattr(blob_limits, "LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(blob_limits, "MEASURING_FACTOR", 0)
+    limited._rest_s = 0.0
+    await limited.put("acme", b"c")
+
+
+async def test_blobs_in_files_leave_half_of_what_the_disk_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FileBlobs(tmp_path)
+    await store.put("acme", b"a" * 10)
+
+    async def room() -> int:
+        return 100
+
+    monkeypatch.setattr(store, "room", room)
+    limited = LimitedBlobs(store, max_bytes=1_000)
+    with pytest.raises(BlobsFull):
+        await limited.put("globex", b"b" * 60)
+    await limited.put("globex", b"b" * 20)
+
+
+async def test_what_the_blobs_of_before_take_counts(tmp_path: Path, pool: asyncpg.Pool) -> None:
+    await pool.execute("DELETE FROM hocket.tenant_blob")
+    await pool.execute("DELETE FROM hocket.blob")
+    (tmp_path / HASH[:2]).mkdir()
+    (tmp_path / HASH[:2] / HASH).write_bytes(DATA)
+    await pool.execute("INSERT INTO hocket.blob (hash, data) VALUES ($1, $2)", HASH, DATA)
+    for store in (FileBlobs(tmp_path), PostgresBlobs(pool)):
+        assert await store.sizes() == {"default": len(DATA)}

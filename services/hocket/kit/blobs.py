@@ -1,4 +1,5 @@
-"""Blobs: large values by the hash of their bytes. What a tenant puts twice is kept once.
+"""Blobs: large values by the hash of their bytes. What a tenant puts twice is kept once. How much a
+store may hold is bounded in `blob_limits.py`.
 
 A blob belongs to the tenant that put it: whoever knows or guesses the hash of another one's bytes gets
 nothing for it. What was put before blobs belonged to tenants is read for LEGACY_TENANT only.
@@ -9,6 +10,7 @@ nothing for it. What was put before blobs belonged to tenants is read for LEGACY
 import asyncio
 import hashlib
 import os
+import shutil
 import tempfile
 import time
 from contextlib import suppress
@@ -28,6 +30,7 @@ MAX_BLOB_BYTES = 64 * 1024 * 1024
 
 
 LEGACY_TENANT = "default"
+_TENANT = "tenant-"
 
 
 class BlobUnknown(HocketError):
@@ -83,6 +86,15 @@ class FileBlobs:
     async def get(self, tenant: str, hash: str) -> bytes:  # noqa: A002
         return await asyncio.to_thread(self._read, tenant, hash)
 
+    async def sizes(self) -> dict[str, int]:
+        """Return how many bytes each tenant has."""
+        return await asyncio.to_thread(self._sizes)
+
+    async def room(self) -> int | None:
+        """Return how many bytes the disk has left."""
+        folder = next(path for path in (self._folder, *self._folder.parents) if path.exists())
+        return (await asyncio.to_thread(shutil.disk_usage, folder)).free
+
     async def remove_unused(self, days: int) -> int:
         """Remove what nobody stored or read for so many days; return how many blobs that was."""
         return await asyncio.to_thread(self._remove_unused, days * 86_400)
@@ -95,6 +107,16 @@ class FileBlobs:
                     path.unlink()
                     removed += 1
         return removed
+
+    def _sizes(self) -> dict[str, int]:
+        sizes: dict[str, int] = {}
+        for path in self._folder.rglob("*"):
+            with suppress(OSError):  # another worker may be at it, too
+                if path.is_file():
+                    top = path.relative_to(self._folder).parts[0]
+                    tenant = top.removeprefix(_TENANT) if top.startswith(_TENANT) else LEGACY_TENANT
+                    sizes[tenant] = sizes.get(tenant, 0) + path.stat().st_size
+        return sizes
 
     def _read(self, tenant: str, name: str) -> bytes:
         paths = [self._path(tenant, name)]
@@ -111,7 +133,7 @@ class FileBlobs:
         if len(name) != 64 or not all(c in "0123456789abcdef" for c in name):
             raise BlobUnknown(hash=shown_text(name))
         # a tenant's name of two hex digits must not be taken for a folder of older blobs
-        return self._folder / f"tenant-{check_token('tenant', tenant)}" / name[:2] / name
+        return self._folder / f"{_TENANT}{check_token('tenant', tenant)}" / name[:2] / name
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -154,6 +176,15 @@ class PostgresBlobs:
         await self._pool.execute(_USED, tenant, hash)
         return data
 
+    async def sizes(self) -> dict[str, int]:
+        """Return how many bytes each tenant has."""
+        rows = await self._pool.fetch(_SIZES, LEGACY_TENANT)
+        return {row["tenant"]: row["bytes"] for row in rows}
+
+    async def room(self) -> int | None:
+        """Return None: what the server's disk has left is not known."""
+        return None
+
 
 _PUT = """
 INSERT INTO hocket.tenant_blob (tenant, hash, data) VALUES ($1, $2, $3)
@@ -169,4 +200,12 @@ SELECT data FROM hocket.tenant_blob WHERE tenant = $1 AND hash = $2
 UNION ALL
 SELECT data FROM hocket.blob WHERE hash = $2 AND $1 = $3
 LIMIT 1
+"""
+_SIZES = """
+SELECT tenant, sum(bytes)::bigint AS bytes FROM (
+    SELECT tenant, octet_length(data)::bigint AS bytes FROM hocket.tenant_blob
+    UNION ALL
+    SELECT $1, octet_length(data) FROM hocket.blob
+) AS held
+GROUP BY tenant
 """

@@ -3,7 +3,7 @@
 ```yaml
 workers:    {ack_wait_s: 10, drain_s: 10}
 node_types: {llm: {concurrency: 32}, python: {concurrency: 64, modules: [acme.steps]}}
-blobs:      {store: file}        # or postgres, which workers on several machines share; or none
+blobs:      {store: file, max_mib: 65536}   # or postgres, shared by several machines; or none
 databases:  {...}                # see hocket.workers.sql.targets
 ```
 """
@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from hocket.kit.blob_limits import MAX_STORE_MIB
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.pipeline.spec import WORKER_TYPES
 from hocket.workers.runtime.execution.watchdog import BLOCKED_S
@@ -64,6 +65,8 @@ class Blobs(_Section):
     store: Literal["file", "postgres", "none"] = "file"
     folder: Path | None = None
     """For `file`; without it `blobs` in the data folder."""
+    max_mib: int = Field(MAX_STORE_MIB, ge=1, le=2**30)
+    """Of all blobs; one tenant has at most half. Beyond it steps fail whose outputs need one."""
 
 
 class Configuration(_Section):

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
+from hocket.kit.blob_limits import MIB, LimitedBlobs
 from hocket.kit.blobs import BlobStore, FileBlobs, PostgresBlobs
 from hocket.kit.process import config
 from hocket.kit.process.handler_allowlist import allowed_handlers
@@ -62,6 +63,7 @@ def serve(
             index=await service.pool(INDEX_POOL_SIZE) if "retrieval" in types else None,
         )
         blobs = await _blobs(service, configuration)
+        max_bytes = configuration.blobs.max_mib * MIB
         removing = asyncio.create_task(_remove_unused(blobs, settings.keep_blobs_days))
         worker = Worker(
             bus,
@@ -70,7 +72,7 @@ def serve(
             name=f"{socket.gethostname()}-{os.getpid()}",
             meters=Meters(service.telemetry.registry),
             spans=Spans(exporting=service.telemetry.exporting, tracer=service.telemetry.tracer),
-            blobs=blobs,
+            blobs=None if blobs is None else LimitedBlobs(blobs, max_bytes=max_bytes),
             ack_wait_s=configuration.workers.ack_wait_s,
             calls=calls,
             report=service.health.report,
@@ -114,7 +116,9 @@ async def _remove_unused(blobs: BlobStore | None, days: int) -> None:
         await asyncio.sleep(BLOBS_EVERY_S)
 
 
-async def _blobs(service: Service, configuration: Configuration) -> BlobStore | None:
+async def _blobs(
+    service: Service, configuration: Configuration
+) -> FileBlobs | PostgresBlobs | None:
     blobs = configuration.blobs
     if blobs.store == "none":
         return None

@@ -1,0 +1,112 @@
+"""Bounds on all blobs of a store, and on one tenant's share of them.
+
+What a store holds is measured now and then; between two measurements each process counts what it puts
+itself. So a store may grow beyond its bound by what the other processes put in MEASURE_EVERY_S. States:
+room, and full: then what is stored already may be put again, and nothing new.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Protocol
+
+from hocket.kit.blobs import BlobRef, BlobStore, BlobUnknown, ref_of
+from hocket.schemas.errors import ErrorClass, HocketError
+
+MAX_STORE_MIB = 65_536
+"""Of all blobs of a store, unless the configuration says otherwise."""
+TENANT_SHARE = 0.5
+"""Of that, or of the room that there is if it is less: what one tenant may have."""
+MEASURE_EVERY_S = 60.0
+LOOK_AGAIN_S = 5.0
+"""A full store is measured again after so long, for somebody may have made room."""
+MEASURING_FACTOR = 20
+"""Measuring takes a twentieth of the time at most."""
+MIB = 1024 * 1024
+
+
+class BlobsFull(HocketError):
+    """The output is too large for a message, and there is no room for it: blobs of {whose} come to
+    {size_mib} MiB, and {limit_mib} MiB are allowed. Return less, wait until unused blobs are removed
+    (`HOCKET_KEEP_BLOBS_DAYS`), or raise `blobs.max_mib`."""
+
+    code = "blobs_full"
+    error_class = ErrorClass.PERMANENT
+
+
+class MeasuredBlobs(BlobStore, Protocol):
+    """A store that knows what it holds."""
+
+    async def sizes(self) -> Mapping[str, int]:
+        """Return how many bytes each tenant has."""
+        ...
+
+    async def room(self) -> int | None:
+        """Return how many bytes its disk has left; None where that is not known."""
+        ...
+
+
+class LimitedBlobs:
+    """A store that refuses what goes beyond `max_bytes` in all, or a tenant's share of it."""
+
+    def __init__(self, store: MeasuredBlobs, *, max_bytes: int = MAX_STORE_MIB * MIB) -> None:
+        self._store = store
+        self._max_bytes = max_bytes
+        self._limit = max_bytes
+        self._sizes: dict[str, int] = {}
+        self._measured_at_s = float("-inf")
+        self._rest_s = 0.0
+        self._measuring = asyncio.Lock()
+
+    async def put(self, tenant: str, data: bytes) -> BlobRef:
+        """Keep bytes for a tenant, or raise BlobTooLarge or BlobsFull."""
+        ref = ref_of(data)
+        await self._measure(MEASURE_EVERY_S)
+        if self._refusal(tenant, ref.size) is not None:
+            await self._measure(LOOK_AGAIN_S)
+        refusal = self._refusal(tenant, ref.size)
+        if refusal is not None and not await self._has(tenant, ref):
+            raise refusal
+        await self._store.put(tenant, data)
+        if refusal is None:
+            self._sizes[tenant] = self._sizes.get(tenant, 0) + ref.size
+        return ref
+
+    async def get(self, tenant: str, hash: str) -> bytes:  # noqa: A002
+        """Return the bytes of a tenant's blob, or raise BlobUnknown."""
+        return await self._store.get(tenant, hash)
+
+    def _refusal(self, tenant: str, size: int) -> BlobsFull | None:
+        theirs, everybodys = self._sizes.get(tenant, 0) + size, sum(self._sizes.values()) + size
+        share = int(TENANT_SHARE * self._limit)
+        if theirs > share:
+            whose, held, limit = f"tenant `{tenant}`", theirs, share
+        elif everybodys > self._limit:
+            whose, held, limit = "all tenants", everybodys, self._limit
+        else:
+            return None
+        return BlobsFull(
+            whose=whose, size_mib=round(held / MIB, 1), limit_mib=round(limit / MIB, 1)
+        )
+
+    async def _has(self, tenant: str, ref: BlobRef) -> bool:
+        try:
+            await self._store.get(tenant, ref.hash)
+        except BlobUnknown:
+            return False
+        return True
+
+    async def _measure(self, every_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        async with self._measuring:
+            begun_s = loop.time()
+            if begun_s - self._measured_at_s < max(every_s, self._rest_s):
+                return
+            sizes = dict(await self._store.sizes())
+            room = await self._store.room()
+            self._sizes = sizes
+            held = sum(sizes.values())
+            self._limit = min(
+                self._max_bytes, self._max_bytes if room is None else held + room // 2
+            )
+            self._measured_at_s = loop.time()
+            self._rest_s = MEASURING_FACTOR * (self._measured_at_s - begun_s)
