@@ -3,6 +3,7 @@ API publishes, answer in its place, and write the rows that it would have writte
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -703,6 +704,12 @@ async def test_the_openapi_document_is_valid_and_the_docs_are_served(rest: Rest)
     validate_openapi(document)
     assert "/v1/runs/{run_id}/signals" in document["paths"]
     assert docs.status == 200
+    named = re.findall(r"""(?:src|href)=["']([^"']+)""", docs.body)
+    assert len(named) == 3
+    for part in named:  # none from elsewhere: the page works without the internet
+        assert part.startswith("/docs/")
+        async with rest.session.get(rest.url + part) as reply:
+            assert reply.status == 200
 
 
 async def test_requests_are_counted_by_route_and_status(rest: Rest) -> None:

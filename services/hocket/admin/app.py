@@ -10,6 +10,7 @@ from hocket.admin.calls.endpoints import router as calls
 from hocket.admin.context import Context
 from hocket.admin.costs.endpoints import router as costs
 from hocket.admin.dead_letters.endpoints import router as dead_letters
+from hocket.admin.docs_page import add_docs_page
 from hocket.admin.experiments.endpoints import router as experiments
 from hocket.admin.health.endpoints import router as health
 from hocket.admin.metrics import RequestMetrics
@@ -39,10 +40,13 @@ def make_app(
         title="Hocket",
         version=version("hocket"),
         summary="Submit and read runs, apply pipelines, read costs.",
+        docs_url=None,
+        redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.context = context
+    add_docs_page(app)
     for router in ROUTERS:
         app.include_router(router)
     app.openapi = partial(document, app)  # type: ignore[method-assign]
