@@ -20,9 +20,10 @@ from hocket.coordinator.core.time.deadlines import Estimate
 from hocket.coordinator.core.time.forecasts import KeptEstimate
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.storage import committer as module
-from hocket.coordinator.storage.committer import Committer, Tenure
+from hocket.coordinator.storage.committer import Committer
 from hocket.coordinator.storage.pending_changes import Ended
 from hocket.coordinator.storage.store import Store
+from hocket.coordinator.storage.tenure import Tenure
 from hocket.kit.process.lifecycle import Health
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import RunParent
@@ -81,13 +82,13 @@ class Rig:
             attempts=list(attempts),
             urgent=False,
         )
-        self.tenure.after(partial(self.tell, run), run_id=run.run_id)
+        self.tenure.after_commit(partial(self.tell, run), run_id=run.run_id)
         self.seq += 1
         self.tenure.applied(self.seq, f"m{self.seq}", 100)
 
     async def flushed(self) -> None:
         async with asyncio.timeout(BOUND_S):
-            await self.tenure.flushed()
+            await self.tenure.flush()
 
     async def rows(self) -> dict[str, Any]:
         rows = await self.pool.fetch("SELECT * FROM hocket.run")
@@ -206,7 +207,6 @@ async def test_what_a_refused_run_decided_meanwhile_is_dropped_with_it(
 
     monkeypatch.setattr(rig.store, "rehearse", slowly)
     rig.add(run)
-    rig.committer.hurry()
     async with asyncio.timeout(BOUND_S):
         await asked.wait()
     ended = replace(run, status=RunStatus.SUCCEEDED, finished_at_ms=run.accepted_at_ms + 1)
@@ -257,7 +257,6 @@ async def test_an_expectation_that_is_refused_is_left_out(rig: Rig) -> None:
 async def test_a_batch_that_is_refused_for_no_run_waits_and_says_so(rig: Rig) -> None:
     await rig.pool.execute("ALTER TABLE hocket.partition RENAME COLUMN batch TO batch_moved")
     rig.add(a_run("r1"))
-    rig.committer.hurry()
     async with asyncio.timeout(BOUND_S):
         await rig.health.unwell.wait()
     assert "UndefinedColumn" in rig.health.components["postgres"][1]

@@ -21,8 +21,8 @@ from hocket.coordinator.intake import intake
 from hocket.coordinator.partition import log_posts, log_reader, partition
 from hocket.coordinator.storage import committer
 from hocket.coordinator.storage.batch import groups_of
-from hocket.coordinator.storage.committer import Committer, Tenure
 from hocket.coordinator.storage.pending_changes import Kept
+from hocket.coordinator.storage.tenure import Tenure
 from hocket.kit.nats import bus, kv
 from hocket.schemas import ids, messages
 from hocket.schemas.messages import AttemptFinished
@@ -95,14 +95,11 @@ def _offset_first(original: Any) -> Any:
 
 
 def _never_applying(_original: Any) -> Any:
-    def taken(self: Committer) -> dict[Tenure, Any]:
-        found = {}
-        for tenure in self._tenures.values():
-            if tenure.pending is not None:
-                found[tenure], tenure.pending = tenure.pending, None
-        return found
+    def take(self: Tenure) -> Any:
+        part, self._pending = self._pending, None
+        return part
 
-    return taken
+    return take
 
 
 def _believes_the_log(_original: Any) -> Any:
@@ -336,7 +333,7 @@ def _names_a_neighbour(original: Any) -> Any:
 
 
 def _leaves_out(_original: Any) -> Any:
-    def set_aside(self: Any, tenure: Any, part: Any, run_id: str, error: Exception) -> None:
+    def set_aside(tenure: Any, part: Any, run_id: str, error: Exception) -> None:
         part.aside[run_id] = Kept.NOTHING
 
     return set_aside
@@ -358,7 +355,7 @@ BUGS: dict[str, Bug] = {
     ),
     "refused-run-left-out": Bug(
         "the offset is written without the rows of a run that Postgres refuses, and it does not end",
-        _replaced(Committer, "_set_aside", _leaves_out),
+        _replaced(committer, "_set_aside", _leaves_out),
     ),
     "refused-for-ever": Bug(
         "a batch that Postgres refuses is written again for ever",
@@ -459,12 +456,12 @@ BUGS: dict[str, Bug] = {
         "the offset is moved before the event is applied, and may be written without it",
         _both(
             _replaced(partition.Partition, "handle", _offset_first),
-            _replaced(Committer, "_taken", _never_applying),
+            _replaced(Tenure, "take", _never_applying),
         ),
     ),
     "half-an-event-committed": Bug(
         "a commit may take what an event changed without the offset behind it",
-        _replaced(Committer, "_taken", _never_applying),
+        _replaced(Tenure, "take", _never_applying),
     ),
     "rewind-not-detected": Bug(
         "reading goes on behind the last sequence, whatever message is there",

@@ -51,7 +51,7 @@ class Notes:
         self.posted.append(subject)
         return SimpleNamespace(add_done_callback=lambda callback: None)
 
-    def after(self, action: Any) -> None:
+    def after_commit(self, action: Any) -> None:
         action()
 
 

@@ -10,9 +10,11 @@ from playing import Play, python
 from prometheus_client import CollectorRegistry
 
 from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.coordinator.storage import commit_schedule
 from hocket.coordinator.storage import committer as module
-from hocket.coordinator.storage.committer import Committer, Tenure
+from hocket.coordinator.storage.committer import Committer
 from hocket.coordinator.storage.store import Batch, Offset, PartitionLost
+from hocket.coordinator.storage.tenure import Tenure
 from hocket.kit.process.lifecycle import Health
 
 BOUND_S = 5
@@ -70,7 +72,7 @@ def run_ids(batches: list[Batch]) -> list[str]:
 
 
 async def flushed(one: Tenure) -> None:
-    await asyncio.wait_for(one.flushed(), BOUND_S)
+    await asyncio.wait_for(one.flush(), BOUND_S)
 
 
 async def test_state_and_offset_are_written_together_and_then_what_follows(
@@ -78,7 +80,7 @@ async def test_state_and_offset_are_written_together_and_then_what_follows(
 ) -> None:
     one, done = tenure(committer, 0), []
     add(one, "r1")
-    one.after(lambda: done.append(len(epochs.batches)))
+    one.after_commit(lambda: done.append(len(epochs.batches)))
     one.applied(7, "id", 100)
     await flushed(one)
     (batch,) = epochs.batches
@@ -95,7 +97,7 @@ async def test_a_lost_partition_is_left_out_and_the_others_are_written(
     epochs.now[1] = 2
     for one, run_id in ((mine, "mine"), (lost, "theirs")):
         add(one, run_id)
-        one.after(lambda run_id=run_id: told.append(run_id))  # type: ignore[misc]
+        one.after_commit(lambda run_id=run_id: told.append(run_id))  # type: ignore[misc]
         one.applied(7, "id", 100)
     await flushed(mine)
     await flushed(lost)
@@ -110,9 +112,9 @@ async def test_what_a_tenure_that_is_over_decides_goes_nowhere(
     one = tenure(committer, 0)
     one.end()
     add(one, "late")
-    one.after(lambda: pytest.fail("it follows nothing"))
-    one.applied(7, "id", module.MAX_PENDING_BYTES)
-    await asyncio.wait_for(committer.room(), BOUND_S)
+    one.after_commit(lambda: pytest.fail("it follows nothing"))
+    one.applied(7, "id", commit_schedule.MAX_PENDING_BYTES)
+    await asyncio.wait_for(committer.wait_for_capacity(), BOUND_S)
     other = tenure(committer, 1)
     add(other, "r2")
     await flushed(other)
@@ -123,12 +125,12 @@ async def test_an_event_that_is_half_applied_is_not_written(
     committer: Committer, epochs: Epochs
 ) -> None:
     half, other = tenure(committer, 0), tenure(committer, 1)
-    half.applying = True
+    half.begin_event()
     add(half, "half")
     add(other, "other")
     await flushed(other)
     assert run_ids(epochs.batches) == ["other"]
-    half.applying = False
+    half.end_event()
     half.applied(1, "id", 10)
     await flushed(half)
     assert epochs.batches[-1].offsets == {0: (1, 1, "id")}
@@ -139,11 +141,11 @@ async def test_a_partition_that_always_applies_an_event_is_written_up_to_the_one
     committer: Committer, epochs: Epochs
 ) -> None:
     busy, other, written = tenure(committer, 0), tenure(committer, 1), asyncio.Event()
-    busy.applying = True
+    busy.begin_event()
     add(busy, "r1")
     add(other, "other")
     await flushed(other)  # and the busy one was passed over
-    busy.after(written.set)
+    busy.after_commit(written.set)
     busy.applied(1, "first", 10)
     add(busy, "r2")  # the next event began in the same turn of the loop
     await asyncio.wait_for(written.wait(), BOUND_S)
@@ -161,7 +163,6 @@ async def test_the_batch_waits_while_postgres_is_away_and_its_offset_stays_what_
     epochs.away.set()
     add(one, "r1")
     one.applied(1, "first", 10)
-    committer.hurry()
     await asyncio.wait_for(epochs.asked.wait(), BOUND_S)
     add(one, "r2")
     one.applied(2, "second", 10)
@@ -187,12 +188,13 @@ async def test_the_batch_waits_whatever_is_left_of_the_connections_of_a_killed_p
     add(one, "r1")
     one.applied(7, "m7", 10)
     async with asyncio.timeout(BOUND_S):
-        await one.flushed()
+        await one.flush()
     assert [batch.offsets[0][1] for batch in epochs.batches] == [7]
 
 
 @pytest.mark.parametrize(
-    ("events", "size_bytes"), [(module.MAX_PENDING, 1), (1, module.MAX_PENDING_BYTES)]
+    ("events", "size_bytes"),
+    [(commit_schedule.MAX_PENDING, 1), (1, commit_schedule.MAX_PENDING_BYTES)],
 )
 async def test_the_room_is_closed_by_too_many_events_or_bytes_and_opens_with_their_commit(
     committer: Committer, epochs: Epochs, events: int, size_bytes: int
@@ -201,7 +203,7 @@ async def test_the_room_is_closed_by_too_many_events_or_bytes_and_opens_with_the
     epochs.away.set()
     for seq in range(events):
         one.applied(seq, "id", size_bytes)
-    waiting = asyncio.create_task(committer.room())
+    waiting = asyncio.create_task(committer.wait_for_capacity())
     await asyncio.wait_for(epochs.asked.wait(), BOUND_S)
     assert not waiting.done()
     epochs.away.clear()
@@ -213,8 +215,8 @@ async def test_leaving_with_something_unwritten_makes_room(
 ) -> None:
     one = tenure(committer, 0)
     epochs.away.set()
-    one.applied(1, "id", module.MAX_PENDING_BYTES)
-    waiting = asyncio.create_task(committer.room())
+    one.applied(1, "id", commit_schedule.MAX_PENDING_BYTES)
+    waiting = asyncio.create_task(committer.wait_for_capacity())
     await asyncio.wait_for(epochs.asked.wait(), BOUND_S)
     one.end()
     epochs.away.clear()

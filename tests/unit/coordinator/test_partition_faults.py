@@ -24,6 +24,14 @@ class Notes:
     async def room(self) -> None:
         return
 
+    wait_for_capacity = room
+
+    def begin_event(self) -> None:
+        self.applying = True
+
+    def end_event(self) -> None:
+        self.applying = False
+
     def applied(self, seq: int, msg_id: str, size_bytes: int) -> None:
         assert not self.applying
         self.applied_seqs.append(seq)

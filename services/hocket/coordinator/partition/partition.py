@@ -65,13 +65,14 @@ from hocket.coordinator.partition.pending_events import Orphans
 from hocket.coordinator.partition.run_cache import Held, Runs
 from hocket.coordinator.partition.run_notifier import Ends, result_for
 from hocket.coordinator.partition.timers import Timers
-from hocket.coordinator.storage.committer import Committer, Tenure
+from hocket.coordinator.storage.committer import Committer
 from hocket.coordinator.storage.duration_stats import Durations
 from hocket.coordinator.storage.pending_changes import Ended
 from hocket.coordinator.storage.pipeline_catalog import Catalog, Entry
 from hocket.coordinator.storage.source_runs import Origins
 from hocket.coordinator.storage.step_cache import StepCache
 from hocket.coordinator.storage.store import Store
+from hocket.coordinator.storage.tenure import Tenure
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus, BusUnavailable
 from hocket.kit.nats.cloudevents import IDEMPOTENCY_KEY
@@ -246,10 +247,10 @@ class Partition:
         """Write what was decided and wait until it is told, so that the next owner finds all in
         Postgres. The log is not read any more when this is called."""
         assert self._tenure is not None, "own the partition first"
-        await self._tenure.flushed()
+        await self._tenure.flush()
         await self._ends.all_told()
         self.keep_told()
-        await self._tenure.flushed()
+        await self._tenure.flush()
 
     def end(self) -> None:
         """Drop everything: what is not written is decided again by the next owner."""
@@ -300,11 +301,11 @@ class Partition:
         assert self._reader is not None, "own the partition first"
         told = self._ends.news(self._reader.applied_ms)
         if told is not None:
-            self._decisions.told(told)
+            self._decisions.keep_watermark(told)
 
     async def _keep_told(self, told: NotificationWatermark) -> None:
-        self._decisions.told(told)
-        await self._decisions.flushed()
+        self._decisions.keep_watermark(told)
+        await self._decisions.flush()
 
     def tell_durations(self) -> None:
         """Post what was measured of the pipelines in use since the last time, where it is news."""
@@ -318,9 +319,9 @@ class Partition:
     async def handle(self, message: LogMessage) -> None:
         """Apply one message of the log."""
         tenure = self._decisions
-        await self._committer.room()
+        await self._committer.wait_for_capacity()
         await self._bus.room()
-        tenure.applying = True
+        tenure.begin_event()
         try:
             events = await self._events_of(message)
             for event in self._believed(events, message):
@@ -328,7 +329,7 @@ class Partition:
                 await self._apply_surely(event, message)
             self._dispatcher.release()
         finally:
-            tenure.applying = False
+            tenure.end_event()
         tenure.applied(message.seq, message.msg_id, len(message.body))
         for event in events:
             if not isinstance(event, OutlookChanged):
@@ -527,7 +528,7 @@ class Partition:
         if known is not None:
             if known.ended:  # its end may be waiting for its commit still
                 asked = known if event.parent is None else replace(known, parent=event.parent)
-                self._decisions.after(partial(self._ends.answer_again, asked))
+                self._decisions.after_commit(partial(self._ends.answer_again, asked))
             self._ack_after_commit(event)
             return
         if event.rejected is not None:
@@ -592,7 +593,7 @@ class Partition:
         """Acknowledge the task with the commit that holds its run; only once the run is decided, for
         an earlier commit must not take the task away."""
         if event.task_ack is not None:
-            self._decisions.after(partial(self._bus.ack, event.task_ack))
+            self._decisions.after_commit(partial(self._bus.ack, event.task_ack))
 
     async def _entry_for(self, event: RunAccepted) -> Entry:
         entry = await self._catalog.entry(event.tenant, event.pipeline, event.version)
@@ -651,10 +652,10 @@ class Partition:
             if isinstance(command, EndRun):
                 self._ends.decided(run.run_id, command.finished.finished_at_ms)
                 ended = partial(self._ended_committed, run, command.finished)
-                self._decisions.after(ended, run_id=run.run_id, urgent=True)
+                self._decisions.after_commit(ended, run_id=run.run_id, urgent=True)
             elif _has_effects(command):
                 action = partial(self._execute_committed, command)
-                self._decisions.after(action, run_id=run.run_id, urgent=True)
+                self._decisions.after_commit(action, run_id=run.run_id, urgent=True)
             elif not isinstance(command, RecordAttempt):
                 execute(command)
 
@@ -774,7 +775,7 @@ class Partition:
                 urgent=False,
                 parked_until_ms=until_ms,
             )
-            self._decisions.after(partial(self._parked, run), run_id=run.run_id)
+            self._decisions.after_commit(partial(self._parked, run), run_id=run.run_id)
 
     def _parked(self, run: Run) -> None:
         if self._runs.park(run):
@@ -871,7 +872,7 @@ class Partition:
         for command in decision.commands:
             if _has_effects(command):  # what was decided last may not be committed yet
                 action = partial(self._execute_committed, command)
-                self._decisions.after(action, run_id=run.run_id, urgent=True)
+                self._decisions.after_commit(action, run_id=run.run_id, urgent=True)
             else:
                 self._execute_surely(command)
 
