@@ -16,11 +16,12 @@ from hocket.gateway.accounting.booking import Booking
 from hocket.gateway.accounting.journal_recovery import JournalRecovery
 from hocket.gateway.accounting.usage_journal import UsageJournal
 from hocket.gateway.metrics import GatewayMetrics
-from hocket.kit.nats import dead_letters
+from hocket.kit.nats import dead_letters, letter_budget
 from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.database import connect_pool
 from hocket.kit.process.capability_key import UsageKeyInvalid, usage_seals_of
 from hocket.kit.process.settings import Settings
+from hocket.ledger import unsealed
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import SEAL, Capabilities, keys_of, usage_key_of
 from hocket.schemas.messages import Attribution, CallOpened
@@ -124,6 +125,26 @@ async def test_many_unsealed_records_share_letters_and_every_cost_is_kept(
     assert sorted(kept) == sorted(forged)
     assert registry.get_sample_value("hocket_ledger_unsealed_total") == 703
     assert registry.get_sample_value("hocket_ledger_letters_not_kept_total") == 103
+
+
+async def test_of_a_flood_of_unsealed_records_as_many_are_kept_as_there_is_room_for(
+    bus: Bus, pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = CollectorRegistry()
+    forged = encoded(*(record(f"c{number}", cost_usd=FORGED_USD) for number in range(60)))
+    room = len(forged[0]) * 30
+    monkeypatch.setattr(unsealed, "UNSEALED_BYTES", room)
+    monkeypatch.setattr(unsealed, "LETTER_RECORDS", 10)
+    monkeypatch.setattr(letter_budget, "BYTES_PER_S", 0)
+    await publish(bus, forged)
+    async with running_ledger(bus, pool, seals=SEALS, registry=registry):
+        await drained(bus)
+    letters = await dead_letters.list_(bus, limit=1_000)
+    kept = [line for letter in letters for line in letter.payload.split(b"\n")]
+    assert 0 < sum(map(len, kept)) <= room
+    assert 0 < len(kept) < 60
+    unkept_usd = registry.get_sample_value("hocket_ledger_unkept_usd_total")
+    assert unkept_usd == float(FORGED_USD * (60 - len(kept)))
 
 
 def opening(call_id: str) -> CallOpened:

@@ -33,7 +33,12 @@ class LedgerMetrics:
         )
         self.unkept = Counter(
             "hocket_ledger_letters_not_kept",
-            "Messages that tell of no cost and became no dead letter, for too many came.",
+            "Messages that became no dead letter: they tell of no cost, or too many came.",
+            registry=registry,
+        )
+        self.unkept_usd = Counter(
+            "hocket_ledger_unkept_usd",
+            "What messages without a seal that became no dead letter claim to have cost.",
             registry=registry,
         )
         self.batch = Histogram(

@@ -1,9 +1,11 @@
 """Records that no gateway of this platform sealed: whoever reaches NATS can publish them.
 
-None of them is booked. Those that tell of a cost are all dead letters (`usage_not_sealed`), for they may
+None of them is booked. Those that tell of a cost are dead letters (`usage_not_sealed`), for they may
 be of a gateway that has no key: what it spent is not lost, and is booked when they are redriven. Records
-of one batch share letters, so that a million of them are not a million letters. Of those that tell of
-no cost, and of announcements, nothing was spent: they are counted.
+of one batch share letters, so that a million of them are not a million letters. What comes beyond
+UNSEALED_BYTES is counted with what it claims to have cost: a flood of them does not push the letters of
+others out of their stream. Of those that tell of no cost, and of announcements, nothing was spent: they
+are counted.
 """
 
 from collections import defaultdict
@@ -17,6 +19,7 @@ from pydantic_core import from_json
 
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.letter_budget import LetterBudget
 from hocket.kit.process.log_limits import Reporting
 from hocket.ledger.metrics import LedgerMetrics
 from hocket.ledger.record import MAX_RECORDS, SEPARATOR
@@ -27,6 +30,8 @@ from hocket.schemas.errors import ErrorClass, HocketError
 LETTER_RECORDS = 512
 LETTER_BYTES = 256 * 1024
 """What one letter holds, but for a single message that is larger."""
+UNSEALED_BYTES = 256 * 1024 * 1024
+"""What may be kept at once: a quarter of the stream. There is room again as in `letter_budget.py`."""
 MAX_TENANTS = 8
 """Letters of one batch are for each tenant, of more tenants than these for nobody."""
 
@@ -49,6 +54,7 @@ class Unsealed:
         self._bus = bus
         self._metrics = metrics
         self._reporting = Reporting()
+        self._budget = LetterBudget(max_bytes=UNSEALED_BYTES)
 
     async def keep(self, messages: Sequence[Msg]) -> None:
         """Keep what messages of one batch tell of costs; raise BusUnavailable."""
@@ -56,10 +62,15 @@ class Unsealed:
         costs = {id(one): _costs(one) for one in messages}
         telling = [one for one in messages if costs[id(one)]]
         self._metrics.unkept.inc(len(messages) - len(telling))
-        total_usd = Decimal(0)
+        total_usd = unkept_usd = Decimal(0)
         for tenant, letter in _letters(telling, costs):
             cost_usd = sum((cost for one in letter for _, cost in costs[id(one)]), Decimal(0))
             total_usd += cost_usd
+            if not self._budget.takes(sum(len(one.data) for one in letter)):
+                self._metrics.unkept.inc(len(letter))
+                self._metrics.unkept_usd.inc(float(cost_usd))
+                unkept_usd += cost_usd
+                continue
             records = sum(one.data.count(SEPARATOR) + 1 for one in letter)
             await dead_letters.bury(
                 self._bus,
@@ -77,6 +88,7 @@ class Unsealed:
                 subject=messages[0].subject,
                 messages=len(messages),
                 cost_usd=str(total_usd),
+                unkept_usd=str(unkept_usd),
                 batches=count,
                 cure="give every gateway the ledger's key; redrive the records that are true",
             )

@@ -2,8 +2,8 @@
 others out of their stream, which keeps the latest up to its bound.
 
 Letters and bytes are taken from two buckets that fill again slowly: a user's mistake over a thousand
-tasks is kept, a flood is not. Letters of accepted tasks, and records of what was spent, are not asked
-about here.
+tasks is kept, a flood is not. Letters of accepted tasks, and sealed records of what was spent, are not
+asked about here.
 """
 
 from collections.abc import Callable
@@ -20,11 +20,14 @@ BYTES_PER_S = 16 * 1024
 class LetterBudget:
     """Tells whether a message is still kept; `unkept` counts those that are not."""
 
-    def __init__(self, clock_s: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, clock_s: Callable[[], float] = monotonic, *, max_bytes: int = LETTER_BYTES
+    ) -> None:
         self._clock_s = clock_s
         self._at_s = clock_s()
+        self._max_bytes = max_bytes
         self._letters = float(LETTERS)
-        self._bytes = float(LETTER_BYTES)
+        self._bytes = float(max_bytes)
         self.unkept = 0
 
     def takes(self, size_bytes: int) -> bool:
@@ -32,7 +35,7 @@ class LetterBudget:
         now_s = self._clock_s()
         passed_s, self._at_s = now_s - self._at_s, now_s
         self._letters = min(self._letters + passed_s * LETTERS_PER_S, LETTERS)
-        self._bytes = min(self._bytes + passed_s * BYTES_PER_S, LETTER_BYTES)
+        self._bytes = min(self._bytes + passed_s * BYTES_PER_S, self._max_bytes)
         if self._letters < 1 or self._bytes < size_bytes:
             self.unkept += 1
             return False
