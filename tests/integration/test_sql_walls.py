@@ -2,12 +2,13 @@
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import asyncpg
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 from sqlalchemy.exc import DBAPIError
 
 from hocket.workers.sql.errors import (
@@ -73,6 +74,30 @@ async def test_a_cancelled_sqlite_query_frees_its_thread(lite: Target) -> None:
             lite, "SELECT max(n) AS n FROM t", {}, timeout_ms=TIMEOUT_MS, max_rows=1
         )
     assert result.rows == ((299,),)
+
+
+async def test_a_cancelled_caller_goes_on_when_its_thread_has_ended(lite: Target) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        may_end.wait(BOUND_S)
+
+    def known(connection: sqlite3.Connection, _record: object) -> None:
+        connection.create_function("hold", 0, hold)
+
+    assert lite._sync is not None
+    event.listen(lite._sync, "connect", known)
+    reading = lite.fetch(text("SELECT hold() AS n"), {}, timeout_ms=TIMEOUT_MS, max_rows=1)
+    task = asyncio.create_task(reading)
+    assert await asyncio.to_thread(begun.wait, BOUND_S)
+    for _ in range(3):
+        task.cancel()
+        await asyncio.sleep(0)
+    assert not task.done()
+    may_end.set()
+    await asyncio.wait({task})
+    assert task.cancelled()
 
 
 async def test_a_list_cannot_be_bound_in_sqlite_and_the_error_says_what_to_do(

@@ -8,13 +8,14 @@ the database user's own rights are all there is. asyncpg runs in the loop, other
 threads.
 
 A cancelled caller stops its statement: asyncpg asks the server to, SQLite looks at a flag. A thread of
-another driver ends when its statement does.
+another driver ends when its statement does. The caller goes on when the thread has ended, so that its
+slot is taken for as long.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache, partial
 from pathlib import Path
 from threading import Event
@@ -208,12 +209,14 @@ class Target:
                         component=f"sql:{self.name}",
                     ) from error
 
-        running = asyncio.wrap_future(self._threads.submit(run))
+        submitted = self._threads.submit(run)
+        running = asyncio.wrap_future(submitted)
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
             given_up.set()
-            running.add_done_callback(lambda done: done.cancelled() or done.exception())
+            if not submitted.cancel():
+                await _ended(running)
             raise
 
 
@@ -241,6 +244,14 @@ class Targets:
         """Close every connection of every database."""
         for target in self._targets.values():
             await target.close()
+
+
+async def _ended(running: "asyncio.Future[Any]") -> None:
+    """Wait for a thread, however often its caller is cancelled."""
+    while not running.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({running})
+    running.cancelled() or running.exception()  # it is nobody's any more
 
 
 @cache
