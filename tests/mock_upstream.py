@@ -137,9 +137,9 @@ class Upstream:
 
 
 @asynccontextmanager
-async def running_upstream() -> AsyncIterator[Upstream]:
+async def running_upstream(upstream: Upstream | None = None) -> AsyncIterator[Upstream]:
     """Serve on a free port of the loopback interface."""
-    upstream = Upstream()
+    upstream = upstream or Upstream()
     app = web.Application()
     app.router.add_post("/v1/{tail:.*}", upstream.handle)
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)

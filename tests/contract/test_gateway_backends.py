@@ -28,6 +28,7 @@ from hocket.gateway.core.errors import RoutingInvalid
 from hocket.gateway.core.protocols.triton import TritonOptions
 from hocket.schemas.errors import HocketError, InvalidInput
 from hocket.schemas.messages import CallRequest, ChatMessage, Completion, Document, OpenAIBody
+from mock_anthropic import running_anthropic
 from mock_triton import Failure, Triton, running_triton
 from mock_upstream import TIDAL, Upstream, delta, running_upstream
 
@@ -60,7 +61,10 @@ class HttpWorld:
     def __init__(self, upstream: Upstream) -> None:
         self.upstream = upstream
         self.called, self.cancelled = upstream.called, upstream.cancelled
-        self.backend = build(http_spec(upstream.base_url), lambda: NOW_MS)
+        self.backend = build(self.spec(upstream.base_url), lambda: NOW_MS)
+
+    def spec(self, base_url: str) -> BackendSpec:
+        return BackendSpec("b", "openai", "m-1", base_url=base_url)
 
     def hang(self) -> None:
         self.upstream.answer = self.upstream.hangs
@@ -70,6 +74,13 @@ class HttpWorld:
 
     def answer_nonsense(self) -> None:
         self.upstream.answer = self.upstream.sends(b"<html>")
+
+
+class AnthropicWorld(HttpWorld):
+    STATUS = HttpWorld.STATUS | {BackendBroken: 529}
+
+    def spec(self, base_url: str) -> BackendSpec:
+        return BackendSpec("b", "anthropic", "m-1", base_url=base_url)
 
 
 class FunctionWorld:
@@ -175,8 +186,14 @@ async def upstream() -> AsyncIterator[Upstream]:
         yield running
 
 
-@pytest.fixture(params=["http", "function", "triton-http", "triton-grpc"])
+@pytest.fixture(params=["http", "anthropic", "function", "triton-http", "triton-grpc"])
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    if request.param == "anthropic":
+        async with running_anthropic() as anthropic:
+            world = AnthropicWorld(anthropic)
+            yield world
+            await world.backend.close()
+        return
     if request.param == "function":
         yield FunctionWorld()
         return
@@ -219,8 +236,14 @@ def embed(*texts: str) -> CallRequest:
 
 async def test_a_call_returns_its_text_with_what_it_used(world: World) -> None:
     made = await world.backend.call(chat(), timeout_ms=LONG_MS)
+    written = 30 if isinstance(world, AnthropicWorld) else 0
     assert made == Completion(
-        text="tidal", input_tokens=120, output_tokens=7, cached_tokens=20, finish_reason="stop"
+        text="tidal",
+        input_tokens=120,
+        output_tokens=7,
+        cached_tokens=20,
+        cache_write_tokens=written,
+        finish_reason="stop",
     )
 
 
@@ -241,6 +264,10 @@ async def test_a_call_that_came_in_openais_shape_is_answered_like_any_other(worl
 
 
 async def test_embeddings_come_in_the_order_of_the_texts(world: World) -> None:
+    if isinstance(world, AnthropicWorld):
+        with pytest.raises(BackendRefused, match="no embeddings"):
+            await world.backend.call(embed("0"), timeout_ms=LONG_MS)
+        return
     made = await world.backend.call(embed("0", "1", "2"), timeout_ms=LONG_MS)
     assert made.embeddings == ((0.0, 0.5), (1.0, 0.5), (2.0, 0.5))
     assert (made.input_tokens, made.output_tokens) == (11, 0)

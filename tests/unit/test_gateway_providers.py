@@ -1,5 +1,6 @@
 """LiteLLM's providers: where their models are reached, and what becomes of those that are not."""
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -110,6 +111,29 @@ def test_a_key_of_the_environment_goes_to_its_own_provider_and_nowhere_else() ->
     assert spec.api_key is not None
     assert spec.api_key.get_secret_value() == "k-1"
     assert spec_of(environment, model="xai/grok-4", api_base="http://other/v1").api_key is None
+
+
+@pytest.mark.parametrize(
+    ("params", "base_url"),
+    [
+        ({"model": "anthropic/claude-1"}, "https://api.anthropic.com"),
+        ({"model": "claude-1"}, "https://api.anthropic.com"),
+        ({"model": "anthropic/claude-1", "api_base": "http://proxy/v1"}, "http://proxy/v1"),
+    ],
+)
+def test_anthropic_has_a_backend_of_its_own_kind(params: dict[str, str], base_url: str) -> None:
+    environment = {"ANTHROPIC_API_KEY": "k-1"}
+    spec = spec_of(
+        environment, **params, cache_creation_input_token_cost=3.75e-6, input_cost_per_token=3e-6
+    )
+    assert (spec.kind, spec.target, spec.base_url) == ("anthropic", "claude-1", base_url)
+    assert spec.prices.cache_write_usd_per_mtok == Decimal("3.75")
+    assert (spec.api_key is None) == ("api_base" in params)
+    own = {"m": {"backends": [{"kind": "anthropic", "model": "claude-1"}]}}
+    (spec,) = parse(own, {}).backends_of("m")
+    assert (spec.kind, spec.base_url) == ("anthropic", "https://api.anthropic.com")
+    with pytest.raises(RoutingInvalid, match="key_header"):
+        parse({"m": {"backends": [{**own["m"]["backends"][0], "key_header": "api-key"}]}}, {})
 
 
 def test_custom_llm_provider_says_the_provider() -> None:

@@ -50,7 +50,7 @@ async def with_list_prices(table: RoutingTable) -> RoutingTable:
 
 
 def _may_be_listed(spec: BackendSpec) -> bool:
-    return spec.kind == "openai" and not spec.prices.priced
+    return spec.kind in ("openai", "anthropic") and not spec.prices.priced
 
 
 def _priced(spec: BackendSpec, found: Mapping[str, Prices]) -> BackendSpec:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from hocket.gateway.backends.anthropic import AnthropicBackend
 from hocket.gateway.backends.function import FunctionBackend
 from hocket.gateway.backends.openai_http import OpenAIBackend
 from hocket.gateway.backends.protocol import Backend
@@ -15,4 +16,6 @@ def build(spec: BackendSpec, now_ms: Callable[[], float]) -> Backend:
         return FunctionBackend(spec)
     if spec.kind == "triton":
         return build_triton(spec, now_ms)
+    if spec.kind == "anthropic":
+        return AnthropicBackend(spec, now_ms)
     return OpenAIBackend(spec, now_ms)

@@ -29,6 +29,7 @@ from hocket.gateway.core.config.fields import (
     checked_prices,
     wrong,
 )
+from hocket.gateway.core.config.providers import ANTHROPIC, PROVIDERS
 from hocket.gateway.core.config.table import (
     DEFAULT_LIMIT,
     DEFAULT_TIMEOUT_MS,
@@ -254,7 +255,9 @@ def _backends(entry: Fields, default_name: str, rule: BreakerRule) -> list[Backe
     entry.only(_BACKEND_FIELDS)
     name = entry.name("name") if "name" in entry else default_name
     kind: BackendKind = entry.choice(
-        "kind", ("openai", "function", "triton"), "function" if "function" in entry else "openai"
+        "kind",
+        ("openai", "anthropic", "function", "triton"),
+        "function" if "function" in entry else "openai",
     )
     common: dict[str, Any] = {
         "name": name,
@@ -301,10 +304,24 @@ def _openai(entry: Fields, common: dict[str, Any]) -> list[BackendSpec]:
     return _servers(entry, common | reached, HTTP_SCHEMES)
 
 
-def _triton(entry: Fields, common: dict[str, Any]) -> list[BackendSpec]:
+def _anthropic(entry: Fields, common: dict[str, Any]) -> list[BackendSpec]:
+    _only_openais(entry)
+    if "triton" in entry:
+        raise wrong(entry.at("triton"), "it is not for this kind", "Write `kind: triton`.")
+    if "base_url" in entry or "replicas" in entry:
+        return _servers(entry, common, HTTP_SCHEMES)
+    base_url = PROVIDERS[ANTHROPIC].base_url
+    return _servers(entry.with_default("base_url", base_url), common, HTTP_SCHEMES)
+
+
+def _only_openais(entry: Fields) -> None:
     for other in _OPENAI_ONLY:
         if other in entry:
             raise wrong(entry.at(other), "it is not for this kind", "Write `kind: openai`.")
+
+
+def _triton(entry: Fields, common: dict[str, Any]) -> list[BackendSpec]:
+    _only_openais(entry)
     options = entry.under("triton")
     options.only(TRITON_FIELDS)
     texts = {name: options.text(name) for name in TRITON_FIELDS if name in options}
@@ -341,6 +358,7 @@ def _servers(entry: Fields, common: dict[str, Any], schemes: tuple[str, ...]) ->
 
 _KINDS: dict[BackendKind, Callable[[Fields, dict[str, Any]], list[BackendSpec]]] = {
     "openai": _openai,
+    "anthropic": _anthropic,
     "function": _function,
     "triton": _triton,
 }

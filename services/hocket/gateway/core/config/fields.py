@@ -90,6 +90,10 @@ class Fields:
         """Return the mapping in a field that is a section of its own."""
         return self.of(self._entry.get(name) or {}, name)
 
+    def with_default(self, name: str, value: Any) -> "Fields":
+        """Return the mapping with a value where the file has none."""
+        return self.of({name: value} | self._entry, self.where)
+
     def under(self, name: str) -> "Fields":
         """Return the mapping in a field, an empty one where there is none."""
         value = self._entry.get(name)

@@ -95,7 +95,6 @@ def read(section: Fields, builder: ConfigBuilder) -> None:
         served.append(
             BackendSpec(
                 name,
-                "openai",
                 **reached(provider, target, params),
                 **_common(params, info, rule, timeout_ms),
             )

@@ -1,7 +1,7 @@
 """The providers of LiteLLM's prefixes (`azure/`, `gemini/` ...) that are reached here: where each one
 is, and what its models are called there.
 
-All of them have an endpoint that speaks OpenAI's API. The others (`bedrock`, `vertex_ai`,
+All of them but Anthropic have an endpoint that speaks OpenAI's API. The others (`bedrock`, `vertex_ai`,
 `sagemaker` ...) are not in the list; their entries are skipped (`litellm.py`).
 """
 
@@ -10,8 +10,9 @@ from typing import Any
 from urllib.parse import quote
 
 from hocket.gateway.core.config.fields import Fields, wrong
+from hocket.gateway.core.config.table import BackendKind
 
-AZURE, FIREWORKS = "azure", "fireworks_ai"
+ANTHROPIC, AZURE, FIREWORKS = "anthropic", "azure", "fireworks_ai"
 AZURE_API_VERSION = "2024-10-21"
 """The version of Azure's API that is asked for where nobody says: the last stable one with dates."""
 _AZURE_PATH = "/openai/v1"
@@ -28,6 +29,7 @@ class Provider:
 
     base_url: str = ""
     key_variables: tuple[str, ...] = ()
+    kind: BackendKind = "openai"
     suffix: str = ""
     usage_in_stream: bool = True
     stops_on_disconnect: bool = False
@@ -60,6 +62,7 @@ PROVIDERS = {
     "cohere_chat": _COHERE,
     "ollama": _OLLAMA,
     "ollama_chat": _OLLAMA,
+    ANTHROPIC: Provider("https://api.anthropic.com", ("ANTHROPIC_API_KEY",), kind="anthropic"),
     AZURE: Provider(key_variables=("AZURE_API_KEY",)),
     **{
         name: Provider()
@@ -86,7 +89,7 @@ def provider_of(params: Fields) -> tuple[str, str]:
         provider = params.text("custom_llm_provider")
         return provider, rest if prefix == provider and rest else model
     if not slash:
-        return "openai", model
+        return ANTHROPIC if model.startswith("claude-") else "openai", model
     if prefix in PROVIDERS and not rest:
         cure = f"Write `{prefix}/` and the name of a model."
         raise wrong(params.at("model"), "it names no model", cure)
@@ -113,6 +116,7 @@ def reached(name: str, model: str, params: Fields) -> dict[str, Any]:
     if key is None and (given is None or name == AZURE):  # a key goes to its own provider only
         key = params.secret_variable(provider.key_variables)
     fields: dict[str, Any] = {
+        "kind": provider.kind,
         "target": model,
         "base_url": provider.base_url if given is None else _with(given, provider.suffix),
         "api_key": key,

@@ -34,7 +34,7 @@ LEAST_TO_KEEP = 4
 FAST_MS = 200.0
 """A call that is expected to take less is a fast one."""
 
-BackendKind = Literal["openai", "function", "triton"]
+BackendKind = Literal["openai", "anthropic", "function", "triton"]
 Hosting = Literal["dedicated", "serverless"]
 """Whose machine a backend runs on: ours, paid by the hour, or somebody's, paid by the call."""
 Mode = Literal["dedicated", "serverless", "auto"]
@@ -99,8 +99,8 @@ class BackendSpec:
 
     @property
     def sends_fields(self) -> bool:
-        """Return whether the fields of a body in OpenAI's shape go to it as they came."""
-        return self.kind == "openai"
+        """Return whether the fields of a body in OpenAI's shape go to it, as they came or translated."""
+        return self.kind in ("openai", "anthropic")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,193 @@
+"""A backend that is Anthropic's Messages API, or an endpoint that speaks it.
+
+A call is a chat completion of OpenAI's API to the gateway; `core/protocols/anthropic/` says it in the
+Messages API and the answer back, so that whoever asks gets what every other backend gives. There are no
+embeddings.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+from opentelemetry import propagate
+from pydantic_core import to_json
+
+from hocket.gateway.backends.http_endpoint import MAX_REASON_CHARS, HttpEndpoint
+from hocket.gateway.backends.openai_http import EVENT_STREAM, REQUEST_ID
+from hocket.gateway.backends.protocol import (
+    BackendBroken,
+    BackendError,
+    BackendRefused,
+    BackendReplyMalformed,
+    Chunk,
+    Chunks,
+)
+from hocket.gateway.core.config.table import BackendSpec
+from hocket.gateway.core.protocols.anthropic.reply import EventStream, ReplyHead, chat_completion
+from hocket.gateway.core.protocols.anthropic.request import (
+    AnswerTool,
+    NotTranslatable,
+    Outgoing,
+    outgoing,
+)
+from hocket.gateway.core.protocols.openai_api import (
+    BYTES_PER_TOKEN,
+    CHAT,
+    EMBEDDINGS,
+    Assembly,
+    ReplyUnreadable,
+    completion,
+    path_of,
+    plain,
+)
+from hocket.gateway.core.protocols.openai_api import outgoing as chat_body
+from hocket.schemas.messages import CallRequest, Completion
+
+API_VERSION = "2023-06-01"
+PATH = "v1/messages"
+
+
+class AnthropicBackend:
+    """Calls `spec.base_url` with the model `spec.target`; must be built inside a running event loop."""
+
+    def __init__(self, spec: BackendSpec, now_ms: Callable[[], float]) -> None:
+        self._spec = spec
+        self._now_ms = now_ms
+        headers = {"Content-Type": "application/json", "anthropic-version": API_VERSION}
+        secret = "" if spec.api_key is None else spec.api_key.get_secret_value()
+        if secret:
+            headers["x-api-key"] = secret
+        base_url = spec.base_url.removesuffix("/messages").removesuffix("/v1")
+        self._endpoint = HttpEndpoint(
+            spec.name, base_url, headers=headers, limit=spec.limit, now_ms=now_ms, secret=secret
+        )
+
+    async def call(
+        self, request: CallRequest, *, timeout_ms: float, chunks: Chunks | None = None
+    ) -> Completion:
+        """Post the call and return its completion; see the protocol for errors."""
+        if path_of(request) == EMBEDDINGS:
+            raise self._refused("Anthropic has no embeddings")
+        if path_of(request) != CHAT:
+            request = plain(request)
+        asked = self._asked(request, stream=chunks is not None)
+        content = to_json(asked.body, inf_nan_mode="null")
+        headers = {REQUEST_ID: request.call_id}
+        propagate.inject(headers)
+        if chunks is not None:
+            return await self._streamed(request, asked, content, headers, timeout_ms, chunks)
+        reply = await self._endpoint.send(
+            "POST", PATH, content, headers=headers, timeout_ms=timeout_ms
+        )
+        return self._read(request, reply.content, asked.answer_tool)
+
+    async def close(self) -> None:
+        """Close the connection pool."""
+        await self._endpoint.close()
+
+    def _asked(self, request: CallRequest, *, stream: bool) -> Outgoing:
+        body = chat_body(request, self._spec.target, stream=False)
+        try:
+            return outgoing(body, self._spec.pass_fields, stream=stream)
+        except NotTranslatable as error:
+            raise self._refused(f"`{error.field}`: {error.reason}") from error
+
+    def _refused(self, reason: str) -> BackendRefused:
+        return BackendRefused(component=self._spec.name, status="request", reason=reason)
+
+    async def _streamed(
+        self,
+        request: CallRequest,
+        asked: Outgoing,
+        content: bytes,
+        headers: dict[str, str],
+        timeout_ms: float,
+        chunks: Chunks,
+    ) -> Completion:
+        stream = EventStream(self._head(request), asked.answer_tool)
+        assembly = Assembly(request)
+        began = False
+        try:
+            async with self._endpoint.opened(
+                "POST", PATH, content, headers=headers, timeout_ms=timeout_ms
+            ) as response:
+                began = True
+                if response.content_type != EVENT_STREAM:
+                    return await self._at_once(request, response, asked.answer_tool, chunks)
+                async for event in self._endpoint.events(response):
+                    for chunk in self._chunks(request, event, stream, assembly):
+                        await chunks(chunk)
+                    if stream.ended:
+                        break
+        except BackendError as error:
+            if began and not (error.spent.input_tokens or error.spent.output_tokens):
+                error.spent = assembly.spent
+            raise
+        if not assembly.ended:
+            raise BackendBroken(
+                component=self._spec.name,
+                status="stream",
+                reason="it ended too early",
+                spent=assembly.spent,
+            )
+        return assembly.completion()
+
+    def _chunks(
+        self,
+        request: CallRequest,
+        event: dict[str, Any],
+        stream: EventStream,
+        assembly: Assembly,
+    ) -> list[Chunk]:
+        """Return the chunks for an event, taken up by `assembly`; usage goes on with the last one."""
+        if event.get("type") == "error":
+            said = event.get("error")
+            message = said.get("message") if isinstance(said, dict) else said
+            reason = self._endpoint.redacted(str(message))[:MAX_REASON_CHARS]
+            raise BackendBroken(component=self._spec.name, status="stream", reason=reason)
+        try:
+            made = stream.add(event)
+            pieces = [assembly.add(one) for one in made]
+            metered = stream.metered
+            if metered is not None:
+                assembly.add(metered)
+        except ReplyUnreadable as error:
+            raise self._malformed(error, error.spent or assembly.spent) from error
+        written = assembly.spent.output_tokens
+        as_it_came = request.openai is not None
+        found = [
+            Chunk(piece.text, openai=one if as_it_came else None, output_tokens=written)
+            for piece, one in zip(pieces, made, strict=True)
+        ]
+        if stream.ended and metered is not None and as_it_came:
+            found.append(Chunk("", openai=metered, is_usage=True, output_tokens=written))
+        return found
+
+    async def _at_once(
+        self,
+        request: CallRequest,
+        response: aiohttp.ClientResponse,
+        answer: AnswerTool | None,
+        chunks: Chunks,
+    ) -> Completion:
+        made = self._read(request, await self._endpoint.bounded(response), answer)
+        await chunks(Chunk(made.text, output_tokens=made.output_tokens))
+        return made
+
+    def _read(self, request: CallRequest, content: bytes, answer: AnswerTool | None) -> Completion:
+        try:
+            reply = chat_completion(self._endpoint.object_of(content), self._head(request), answer)
+            return completion(request, reply)
+        except ReplyUnreadable as error:
+            spent = error.spent or Completion(estimated=True)
+            if spent.estimated:
+                told = max(spent.output_tokens, len(content) // BYTES_PER_TOKEN)
+                spent = spent.model_copy(update={"output_tokens": told})
+            raise self._malformed(error, spent) from error
+
+    def _head(self, request: CallRequest) -> ReplyHead:
+        return ReplyHead(request.call_id, self._spec.target, int(self._now_ms() / 1000))
+
+    def _malformed(self, error: ReplyUnreadable, spent: Completion) -> BackendReplyMalformed:
+        reason = error.reason.replace("`choices[0].message`", "`content`")
+        return self._endpoint.malformed(reason, spent=spent)

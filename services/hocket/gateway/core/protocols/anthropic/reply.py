@@ -1,0 +1,259 @@
+"""Replies of Anthropic's Messages API as chat completions of OpenAI's API: whole, and event by event.
+
+`input_tokens` of Anthropic are those that no cache had to do with; `prompt_tokens` are all. What a model
+thought goes along as `reasoning_content` and `thinking_blocks`, which a caller sends back with the next
+turn.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hocket.gateway.core.protocols.anthropic.request import AnswerTool, unwrapped
+from hocket.gateway.core.protocols.json_size import answer_value
+from hocket.gateway.core.protocols.openai_api import ReplyUnreadable
+
+MAX_OPEN_BLOCKS = 64
+"""Blocks of one stream that have begun and not ended."""
+_REASONS = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "pause_turn": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "content_filter",
+}
+_COUNTS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyHead:
+    """What stands in every body of one reply; its id where the backend gives none."""
+
+    call_id: str
+    model: str
+    created_s: int
+
+
+def chat_completion(
+    reply: Mapping[str, Any], head: ReplyHead, answer: AnswerTool | None
+) -> dict[str, Any]:
+    """Return a message as a chat completion, or raise ReplyUnreadable where its blocks cannot be read;
+    without `choices` where it has none."""
+    made: dict[str, Any] = {
+        "id": _text(reply.get("id")) or head.call_id,
+        "object": "chat.completion",
+        "created": head.created_s,
+        "model": head.model,
+        "usage": _usage(reply.get("usage")),
+    }
+    blocks = reply.get("content")
+    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        return made
+    texts: list[str] = []
+    calls: list[dict[str, Any]] = []
+    thought: list[dict[str, Any]] = []
+    for block in blocks:
+        kind = block.get("type")
+        if kind == "text":
+            texts.append(block.get("text") or "")
+        elif kind == "tool_use" and answer is not None and block.get("name") == answer.name:
+            texts.append(json.dumps(unwrapped(answer, block.get("input")), ensure_ascii=False))
+        elif kind == "tool_use":
+            calls.append(_call(block, json.dumps(block.get("input") or {}, ensure_ascii=False)))
+        elif kind in ("thinking", "redacted_thinking"):
+            thought.append(block)
+    if not all(isinstance(text, str) for text in texts):
+        raise ReplyUnreadable("a block of type `text` holds no text")
+    message: dict[str, Any] = {"role": "assistant", "content": "".join(texts) or None}
+    if calls:
+        message["tool_calls"] = calls
+    else:
+        message["content"] = message["content"] or ""
+    message |= _thinking(thought)
+    reason = _reason(reply.get("stop_reason"), calls=bool(calls))
+    choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
+    return made | {"choices": [choice]}
+
+
+@dataclass(slots=True)
+class _Block:
+    """A block of a stream that has begun: the number of its tool call, or what was gathered of it."""
+
+    kind: str
+    number: int = 0
+    is_answer: bool = False
+    spoke: bool = False
+    texts: list[str] = field(default_factory=list)
+    whole: dict[str, Any] = field(default_factory=dict)
+
+
+class EventStream:
+    """The events of one message, as chunks of a chat completion."""
+
+    def __init__(self, head: ReplyHead, answer: AnswerTool | None) -> None:
+        self._head = head
+        self._answer = answer
+        self._id = head.call_id
+        self._blocks: dict[int, _Block] = {}
+        self._counts: dict[str, int] = {}
+        self._calls = 0
+        self.ended = False
+        """Whether the message's last event has come."""
+
+    @property
+    def metered(self) -> dict[str, Any] | None:
+        """What the message used until now, as a chunk with nothing but its usage; None where the backend
+        has not said."""
+        if not self._counts:
+            return None
+        return {**self._frame(), "choices": [], "usage": _usage(self._counts)}
+
+    def add(self, event: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the chunks for the next event, or raise ReplyUnreadable."""
+        try:
+            return [self._chunk(*delta) for delta in self._deltas(event)]
+        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+            raise ReplyUnreadable("an event is not one of the Messages API") from error
+
+    def _deltas(self, event: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str | None]]:
+        kind = event.get("type")
+        if kind == "message_start":
+            message = event["message"]
+            self._id = _text(message.get("id")) or self._id
+            self._meter(message.get("usage"))
+            yield {"role": "assistant", "content": ""}, None
+        elif kind == "content_block_start":
+            yield from self._begun(event["index"], event["content_block"])
+        elif kind == "content_block_delta":
+            yield from self._more(self._blocks[event["index"]], event["delta"])
+        elif kind == "content_block_stop":
+            yield from self._done(self._blocks.pop(event["index"]))
+        elif kind == "message_delta":
+            self._meter(event.get("usage"))
+            reason = event["delta"].get("stop_reason")
+            if reason is not None:
+                yield {}, _reason(reason, calls=self._calls > 0)
+        elif kind == "message_stop":
+            self.ended = True
+
+    def _begun(
+        self, index: int, found: Mapping[str, Any]
+    ) -> Iterator[tuple[dict[str, Any], str | None]]:
+        if len(self._blocks) >= MAX_OPEN_BLOCKS:
+            raise ReplyUnreadable(f"more than {MAX_OPEN_BLOCKS} blocks are open")
+        kind = str(found.get("type"))
+        block = self._blocks[index] = _Block(kind)
+        if kind == "tool_use":
+            block.is_answer = self._answer is not None and found.get("name") == self._answer.name
+            if not block.is_answer:
+                block.number = self._calls
+                self._calls += 1
+                yield {"tool_calls": [{"index": block.number, **_call(found, "")}]}, None
+        elif kind == "text" and found.get("text"):
+            yield {"content": found["text"]}, None
+        elif kind in ("thinking", "redacted_thinking"):
+            block.whole = dict(found)
+
+    def _more(
+        self, block: _Block, delta: Mapping[str, Any]
+    ) -> Iterator[tuple[dict[str, Any], str | None]]:
+        kind = delta.get("type")
+        if kind == "text_delta":
+            yield {"content": delta["text"]}, None
+        elif kind == "input_json_delta" and delta["partial_json"]:
+            block.spoke = True
+            if not block.is_answer:
+                function = {"arguments": delta["partial_json"]}
+                yield {"tool_calls": [{"index": block.number, "function": function}]}, None
+            elif self._answer is not None and self._answer.wrapped:
+                block.texts.append(delta["partial_json"])
+            else:
+                yield {"content": delta["partial_json"]}, None
+        elif kind == "thinking_delta":
+            block.texts.append(delta["thinking"])
+            yield {"reasoning_content": delta["thinking"]}, None
+        elif kind == "signature_delta":
+            block.whole["signature"] = delta["signature"]
+
+    def _done(self, block: _Block) -> Iterator[tuple[dict[str, Any], str | None]]:
+        if block.kind in ("thinking", "redacted_thinking"):
+            if block.texts:
+                block.whole["thinking"] = "".join(block.texts)
+            yield {"thinking_blocks": [block.whole]}, None
+        elif block.kind == "tool_use" and not block.is_answer and not block.spoke:
+            call = {"index": block.number, "function": {"arguments": "{}"}}
+            yield {"tool_calls": [call]}, None
+        elif block.is_answer and self._answer is not None and self._answer.wrapped:
+            value = unwrapped(self._answer, answer_value("".join(block.texts)))
+            yield {"content": json.dumps(value, ensure_ascii=False)}, None
+
+    def _meter(self, found: Any) -> None:
+        """Take counts, which are those of the whole message until now."""
+        if isinstance(found, dict):
+            self._counts |= {name: found[name] for name in _COUNTS if found.get(name) is not None}
+            _usage(self._counts)  # refuses what are no counts
+
+    def _chunk(self, delta: dict[str, Any], reason: str | None) -> dict[str, Any]:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+        return {**self._frame(), "choices": [choice]}
+
+    def _frame(self) -> dict[str, Any]:
+        return {
+            "id": self._id,
+            "object": "chat.completion.chunk",
+            "created": self._head.created_s,
+            "model": self._head.model,
+        }
+
+
+def _call(block: Mapping[str, Any], arguments: str) -> dict[str, Any]:
+    function = {"name": str(block.get("name", "")), "arguments": arguments}
+    return {"id": str(block.get("id", "")), "type": "function", "function": function}
+
+
+def _thinking(blocks: list[dict[str, Any]]) -> dict[str, Any]:
+    if not blocks:
+        return {}
+    said = "".join(_text(block.get("thinking")) for block in blocks)
+    return {"reasoning_content": said or None, "thinking_blocks": blocks}
+
+
+def _reason(reason: Any, *, calls: bool) -> str:
+    """Return the reason of the end; an answer that came as a tool's call is a plain end."""
+    found = _REASONS.get(str(reason), "stop")
+    return "stop" if found == "tool_calls" and not calls else found
+
+
+def _usage(found: Any) -> dict[str, Any] | None:
+    """Return the counts as OpenAI's API has them: input is all of it."""
+    if found is None:
+        return None
+    if not isinstance(found, Mapping):
+        raise ReplyUnreadable("`usage` is not an object")
+    fresh, made, read, written = (_count(found, name) for name in _COUNTS)
+    prompt = None if fresh is None else fresh + (read or 0) + (written or 0)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": made,
+        "total_tokens": (prompt or 0) + (made or 0),
+        "prompt_tokens_details": {"cached_tokens": read or 0, "cache_write_tokens": written or 0},
+    }
+
+
+def _count(found: Mapping[str, Any], name: str) -> int | None:
+    value = found.get(name)
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
+        return value
+    raise ReplyUnreadable(f"`usage.{name}` is not a count of tokens")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

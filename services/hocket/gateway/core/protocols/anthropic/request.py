@@ -1,0 +1,330 @@
+"""A chat completion of OpenAI's API as a request of Anthropic's Messages API: pure.
+
+System and developer messages become `system`, tools' answers `tool_result` blocks of the user's turn,
+and a wanted JSON schema a tool that must be called (`AnswerTool`). `cache_control` goes on from wherever
+it stands. What Anthropic has no counterpart for and would change the answer raises NotTranslatable;
+what only tunes it (`seed`, `logit_bias` ...) is left out.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hocket.gateway.core.budgets.estimate import WORST_OUTPUT_TOKENS
+from hocket.gateway.core.calls.request_content import most_tokens
+
+DEFAULT_MAX_TOKENS = WORST_OUTPUT_TOKENS
+"""How long an answer may become where the call does not say; Anthropic must be told."""
+CACHE_CONTROL = "cache_control"
+USUAL_TTL = "5m"
+ANSWER_TOOL = "answer"
+_WRAPPED = "value"
+_TOOL_ID = re.compile(r"[^a-zA-Z0-9_-]")
+_DATA_URL = re.compile(r"data:([a-z]+/[a-z0-9.+-]+);base64,", re.IGNORECASE)
+_UNTRANSLATABLE = {
+    "n": "it gives one answer",
+    "logprobs": "it tells no probabilities",
+    "top_logprobs": "it tells no probabilities",
+    "audio": "it makes no sound",
+    "functions": "write them as `tools`",
+    "function_call": "write it as `tool_choice`",
+}
+_EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh"}
+
+
+class NotTranslatable(Exception):
+    """A field of a call that the Messages API has nothing for."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(field, reason)
+        self.field = field
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerTool:
+    """The tool by whose call a model answers in a schema; `wrapped` where the answer is no object, and
+    stands in a field of one."""
+
+    name: str
+    wrapped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A request body, and the tool that carries its answer, if one does."""
+
+    body: dict[str, Any]
+    answer_tool: AnswerTool | None
+
+
+def outgoing(body: Mapping[str, Any], pass_fields: frozenset[str], *, stream: bool) -> Outgoing:
+    """Return the Messages request of a chat completion's body; raise NotTranslatable."""
+    _check(body)
+    marks = _CacheMarks(CACHE_CONTROL in pass_fields)
+    system, messages = _messages(body.get("messages") or (), marks)
+    made: dict[str, Any] = {
+        "model": body["model"],
+        "max_tokens": most_tokens(body) or DEFAULT_MAX_TOKENS,
+        "messages": messages,
+    }
+    if system:
+        made["system"] = system
+    made |= {name: body[name] for name in _AS_THEY_ARE if body.get(name) is not None}
+    made |= _renamed(body)
+    tools = [_tool(tool, f"tools[{at}]", marks) for at, tool in enumerate(body.get("tools") or ())]
+    choice = _tool_choice(body.get("tool_choice")) if tools else None
+    answer = _answer_tool(body.get("response_format"), {tool["name"] for tool in tools})
+    if answer is not None:
+        tool, schema = answer
+        tools.append({"name": tool.name, "description": _ANSWER_BY, "input_schema": schema})
+        choice = _answer_choice(tool, alone=len(tools) == 1, thinks="thinking" in made)
+    if tools:
+        made["tools"] = tools
+    if choice is not None or (tools and body.get("parallel_tool_calls") is False):
+        made["tool_choice"] = choice or {"type": "auto"}
+        if body.get("parallel_tool_calls") is False and made["tool_choice"]["type"] != "none":
+            made["tool_choice"]["disable_parallel_tool_use"] = True
+    passed = {name: body[name] for name in pass_fields if name in body and name not in made}
+    made |= {name: value for name, value in passed.items() if name not in _TRANSLATED}
+    if stream:
+        made["stream"] = True
+    return Outgoing(made, None if answer is None else answer[0])
+
+
+_ANSWER_BY = "Give your answer by calling this tool."
+_AS_THEY_ARE = ("temperature", "top_p", "top_k", "thinking")
+_TRANSLATED = frozenset(
+    """
+    max_completion_tokens messages metadata model parallel_tool_calls reasoning_effort response_format
+    safety_identifier stop stream stream_options tool_choice tools user
+    """.split()
+)
+"""Fields of a chat completion that stand in the request under other names."""
+
+
+def _check(body: Mapping[str, Any]) -> None:
+    for name, reason in _UNTRANSLATABLE.items():
+        if body.get(name) not in (None, False, 0, "none", [], {}) and (name, body[name]) != (
+            "n",
+            1,
+        ):
+            raise NotTranslatable(name, reason)
+    modalities = body.get("modalities")
+    if isinstance(modalities, list) and modalities not in ([], ["text"]):
+        raise NotTranslatable("modalities", "it answers in text only")
+
+
+def _renamed(body: Mapping[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    stop = body.get("stop")
+    if stop:
+        made["stop_sequences"] = [stop] if isinstance(stop, str) else stop
+    user = body.get("safety_identifier") or body.get("user")
+    if isinstance(user, str):
+        made["metadata"] = {"user_id": user}
+    effort = _EFFORTS.get(str(body.get("reasoning_effort")))
+    if effort is not None:
+        made["output_config"] = {"effort": effort}
+    return made
+
+
+# ---- messages -------------------------------------------------------------------------------
+
+
+class _CacheMarks:
+    """The `cache_control` of blocks. A longer life than the usual one costs more, so it goes on only
+    where the backend lets it."""
+
+    def __init__(self, any_life: bool) -> None:
+        self._any_life = any_life
+
+    def of(self, holder: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """Return the mark of a block, as a field; nothing where there is none."""
+        mark = holder.get(CACHE_CONTROL)
+        if not isinstance(mark, dict):
+            return {}
+        if mark.get("ttl") not in (None, USUAL_TTL) and not self._any_life:
+            reason = f"it costs more; name `{CACHE_CONTROL}` in the backend's `pass_fields`"
+            raise NotTranslatable(f"{where}.{CACHE_CONTROL}.ttl", reason)
+        return {CACHE_CONTROL: mark}
+
+
+def _messages(
+    messages: Sequence[Mapping[str, Any]], marks: _CacheMarks
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the system's blocks and the turns; neighbours of one role are one turn."""
+    system: list[dict[str, Any]] = []
+    turns: list[dict[str, Any]] = []
+    for at, message in enumerate(messages):
+        where, role = f"messages[{at}]", message.get("role")
+        if role in ("system", "developer"):
+            system += _blocks(message, where, marks)
+            continue
+        if role == "function":
+            raise NotTranslatable(f"{where}.role", "write it as a message of a `tool`")
+        if role == "tool":
+            turn, blocks = "user", [_tool_result(message, where, marks)]
+        elif role == "assistant":
+            turn, blocks = "assistant", list(_assistant(message, where, marks))
+        else:
+            turn, blocks = "user", _blocks(message, where, marks)
+        if not blocks:
+            continue  # an empty turn is refused
+        if turns and turns[-1]["role"] == turn:
+            turns[-1]["content"] += blocks
+        else:
+            turns.append({"role": turn, "content": blocks})
+    return system, turns
+
+
+def _assistant(
+    message: Mapping[str, Any], where: str, marks: _CacheMarks
+) -> Iterator[dict[str, Any]]:
+    for block in message.get("thinking_blocks") or ():
+        if isinstance(block, dict):
+            yield block
+    yield from _blocks(message, where, marks)
+    for call in message.get("tool_calls") or ():
+        function = call.get("function")
+        if not isinstance(function, dict):
+            raise NotTranslatable(f"{where}.tool_calls", "only functions can be called")
+        yield {
+            "type": "tool_use",
+            "id": _tool_id(call.get("id")),
+            "name": str(function.get("name", "")),
+            "input": _arguments(function.get("arguments")),
+        } | marks.of(call, where)
+
+
+def _arguments(text: Any) -> dict[str, Any]:
+    """Return the arguments of a call as the object that they must be; what is none stands in one."""
+    if not text:
+        return {}
+    try:
+        value = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        value = text
+    return value if isinstance(value, dict) else {"arguments": value}
+
+
+def _tool_result(message: Mapping[str, Any], where: str, marks: _CacheMarks) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "type": "tool_result",
+        "tool_use_id": _tool_id(message.get("tool_call_id")),
+    }
+    content = message.get("content")
+    if isinstance(content, str):
+        return result | {"content": content} | marks.of(message, where)
+    return (
+        result | {"content": _blocks({"content": content}, where, marks)} | marks.of(message, where)
+    )
+
+
+def _tool_id(value: Any) -> str:
+    """Return an id as it may be written; other providers' ids hold more characters."""
+    return _TOOL_ID.sub("_", str(value or ""))
+
+
+def _blocks(message: Mapping[str, Any], where: str, marks: _CacheMarks) -> list[dict[str, Any]]:
+    content = message.get("content")
+    if isinstance(content, str):
+        text = {"type": "text", "text": content} | marks.of(message, where)
+        return [text] if content else []
+    if not isinstance(content, list):
+        return []
+    blocks = [
+        _part(part, f"{where}.content[{at}]") | marks.of(part, f"{where}.content[{at}]")
+        for at, part in enumerate(content)
+        if isinstance(part, dict) and part.get("text") != ""
+    ]
+    if blocks:
+        blocks[-1] |= marks.of(message, where)
+    return blocks
+
+
+def _part(part: Mapping[str, Any], where: str) -> dict[str, Any]:
+    kind = part.get("type")
+    if kind == "text" or (kind == "refusal" and isinstance(part.get("refusal"), str)):
+        return {"type": "text", "text": str(part.get("text", part.get("refusal")))}
+    if kind == "image_url":
+        given = part.get("image_url")
+        url = given.get("url") if isinstance(given, dict) else given
+        return {"type": "image", "source": _source(url, where)}
+    if kind == "file":
+        file = part.get("file")
+        data = file.get("file_data") if isinstance(file, dict) else None
+        return {"type": "document", "source": _source(data, where)}
+    raise NotTranslatable(where, f"a part of type `{str(kind)[:40]}` has no counterpart")
+
+
+def _source(url: Any, where: str) -> dict[str, Any]:
+    if not isinstance(url, str):
+        raise NotTranslatable(where, "it holds neither a URL nor the content of a file")
+    data = _DATA_URL.match(url)
+    if data is None:
+        return {"type": "url", "url": url}
+    return {"type": "base64", "media_type": data[1].lower(), "data": url[data.end() :]}
+
+
+# ---- tools and schemas ----------------------------------------------------------------------
+
+
+def _tool(tool: Mapping[str, Any], where: str, marks: _CacheMarks) -> dict[str, Any]:
+    function = tool.get("function")
+    if tool.get("type", "function") != "function" or not isinstance(function, dict):
+        raise NotTranslatable(f"{where}.type", "only functions can be tools")
+    parameters = function.get("parameters")
+    made = {"name": str(function.get("name", "")), "input_schema": _object(parameters)}
+    if isinstance(function.get("description"), str):
+        made["description"] = function["description"]
+    return made | (marks.of(tool, where) or marks.of(function, where))
+
+
+def _object(schema: Any) -> dict[str, Any]:
+    if not isinstance(schema, dict):
+        return {"type": "object", "properties": {}}
+    return schema if schema.get("type") == "object" else {**schema, "type": "object"}
+
+
+def _tool_choice(choice: Any) -> dict[str, Any] | None:
+    if isinstance(choice, dict):
+        function = choice.get("function")
+        if not isinstance(function, dict):
+            raise NotTranslatable("tool_choice", "only a function can be chosen")
+        return {"type": "tool", "name": str(function.get("name", ""))}
+    named = {"auto": "auto", "required": "any", "none": "none"}.get(str(choice))
+    return None if named is None else {"type": named}
+
+
+def _answer_tool(wanted: Any, taken: set[str]) -> tuple[AnswerTool, dict[str, Any]] | None:
+    """Return the tool for a wanted form of answer, and its schema; None where text is wanted."""
+    if not isinstance(wanted, dict) or wanted.get("type") not in ("json_schema", "json_object"):
+        return None
+    form = wanted.get("json_schema")
+    schema = form.get("schema") if isinstance(form, dict) else None
+    name = ANSWER_TOOL
+    while name in taken:
+        name += "_"
+    if not isinstance(schema, dict):
+        return AnswerTool(name, wrapped=False), {"type": "object", "properties": {}}
+    if schema.get("type") == "object" or ("type" not in schema and "properties" in schema):
+        return AnswerTool(name, wrapped=False), _object(schema)
+    inner = {key: value for key, value in schema.items() if key not in ("$defs", "definitions")}
+    outer = {key: value for key, value in schema.items() if key in ("$defs", "definitions")}
+    wrapper = {"type": "object", "properties": {_WRAPPED: inner}, "required": [_WRAPPED]}
+    return AnswerTool(name, wrapped=True), wrapper | outer
+
+
+def _answer_choice(tool: AnswerTool, *, alone: bool, thinks: bool) -> dict[str, Any]:
+    """Return the choice by which a model answers; one that thinks cannot be made to call a tool."""
+    if thinks:
+        return {"type": "auto"}
+    return {"type": "tool", "name": tool.name} if alone else {"type": "any"}
+
+
+def unwrapped(tool: AnswerTool, value: Any) -> Any:
+    """Return the answer in the arguments of its tool."""
+    return value.get(_WRAPPED) if tool.wrapped and isinstance(value, dict) else value
