@@ -23,6 +23,7 @@ from hocket.schemas.pipeline.expressions import (
     compile_value,
     fails_later,
 )
+from hocket.schemas.pipeline.input_defaults import check_defaults, with_defaults
 from hocket.schemas.pipeline.names import check_names, read_by
 from hocket.schemas.pipeline.policy import PlanRefused, check_policy
 from hocket.schemas.pipeline.refusals import check_pipeline, check_scope
@@ -113,6 +114,7 @@ def compile_pipeline(
     spec = pipeline if isinstance(pipeline, Pipeline) else parse_pipeline(pipeline)
     if not applied:
         compile_schema(spec.input, "input")
+        check_defaults(spec.input, "input")
         check_pipeline(spec)
         check_names(spec.nodes, spec.output, schema=spec.input)
     by_path: dict[str, NodePlan] = {}
@@ -121,8 +123,13 @@ def compile_pipeline(
     return Plan(spec, content_hash(spec.model_dump(mode="json", by_alias=True)), root, by_path)
 
 
+def complete_input(plan: Plan, value: dict[str, Any]) -> dict[str, Any]:
+    """Return the input of a run: what its task says, and the schema's defaults for the rest."""
+    return with_defaults(plan.pipeline.input, value)
+
+
 def check_input(plan: Plan, value: Any) -> None:
-    """Raise InvalidInput where a task's body breaks the pipeline's input schema."""
+    """Raise InvalidInput where a task's body, with the defaults, breaks the pipeline's input schema."""
     if not isinstance(value, dict):
         raise InvalidInput(
             field="input",
@@ -130,7 +137,7 @@ def check_input(plan: Plan, value: Any) -> None:
             cure="Send one JSON object.",
         )
     cure = f"Follow the input schema of pipeline `{plan.pipeline.pipeline}`."
-    _input_schema(plan).check(value, "input", cure)
+    _input_schema(plan).check(complete_input(plan, value), "input", cure)
 
 
 def compile_emitted(

@@ -75,7 +75,7 @@ from hocket.schemas.messages import (
     SignalReceived,
     TimerFired,
 )
-from hocket.schemas.pipeline.plan import Plan
+from hocket.schemas.pipeline.plan import Plan, complete_input
 from hocket.schemas.templates.budget import MAX_TOGETHER_OPERATIONS
 
 
@@ -109,6 +109,9 @@ def accept(
 ) -> Decision:
     """Return the first decision of a run that was admitted; `reuse` is what it takes over from the
     run that it repeats."""
+    completed = complete_input(plan, event.input)
+    if completed is not event.input:
+        event = event.model_copy(update={"input": completed})
     run = _run_of(event, partition, now_ms, reuse)
     if run.parent is not None and reuse is None:
         run = replace(run, origin=None)  # it had no end yet, and what it comes to is not taken over

@@ -1,0 +1,51 @@
+"""The `default`s of a pipeline's input schema: fields that a task leaves out get them.
+
+They are taken from the `properties` of the schema, and of the objects inside it that the input has.
+`$ref`, `allOf` and their like are not followed, so that what is added is never more than stands in the
+schema once. A default that is an object is taken whole.
+"""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+from hocket.schemas.json_schema.schema import compile_schema
+
+_MAX_DEPTH = 32
+_CURE = "Correct the default, or what the schema asks of it."
+
+
+def with_defaults(schema: Mapping[str, Any], value: dict[str, Any]) -> dict[str, Any]:
+    """Return an input with the defaults of its schema; the input itself where none is missing."""
+    filled = _filled(schema, value, 0)
+    assert isinstance(filled, dict)
+    return filled
+
+
+def check_defaults(schema: Mapping[str, Any], field: str) -> None:
+    """Raise InvalidInput for a default that its own schema refuses."""
+    defaults = _filled(schema, {}, 0)
+    if defaults:
+        shared = ("$schema", "$id", "$anchor", "$defs", "definitions", "properties")
+        part = {name: schema[name] for name in shared if name in schema}
+        compile_schema(part, field).check(defaults, f"{field}.default", _CURE)
+
+
+def _filled(schema: object, value: object, depth: int) -> object:
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    if not (isinstance(properties, Mapping) and isinstance(value, dict)) or depth > _MAX_DEPTH:
+        return value
+    found = value
+    for name, part in properties.items():
+        if name not in value:
+            if not (isinstance(part, Mapping) and "default" in part):
+                continue
+            new: object = deepcopy(part["default"])
+        else:
+            new = _filled(part, value[name], depth + 1)
+            if new is value[name]:
+                continue
+        if found is value:
+            found = dict(value)
+        found[name] = new
+    return found
