@@ -6,6 +6,8 @@ from hocket.schemas.errors import ErrorClass, HocketError
 class Retryable(HocketError):
     """The step asks to be tried again: {reason}."""
 
+    # three attempts, unless its node's `retry` says otherwise
+
     code = "retryable"
     error_class = ErrorClass.TRANSIENT
     retryable = True

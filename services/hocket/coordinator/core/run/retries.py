@@ -6,6 +6,10 @@ from hocket.schemas.ids import fraction
 from hocket.schemas.pipeline.spec import Retry
 
 MAX_JITTER = 0.5
+ASKED = "retryable"
+"""The code of the error by which a handler asks for another attempt (`hocket.workers.errors`)."""
+DEFAULT = Retry()
+"""For a step whose handler asks for another attempt and whose node has no `retry`."""
 
 
 def matches(patterns: tuple[str, ...], error: ErrorInfo) -> bool:
@@ -17,6 +21,8 @@ def backoff_ms(
     retry: Retry | None, error: ErrorInfo, *, run_id: str, step: str, attempt: int
 ) -> float | None:
     """Return how long to wait before the next attempt (ms), or None where there is none."""
+    if retry is None and error.code == ASKED:
+        retry = DEFAULT
     if retry is None or attempt >= retry.max_attempts or not matches(retry.on, error):
         return None
     base = min(retry.backoff_ms * retry.factor ** (attempt - 1), retry.max_backoff_ms)
