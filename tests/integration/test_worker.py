@@ -297,6 +297,26 @@ async def test_a_step_cancelled_before_it_comes_is_answered_without_running(
     assert journal.order == [running.run_id]
 
 
+async def test_an_attempt_that_is_cancelled_before_its_first_turn_is_answered_at_once(
+    rig: Rig, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = pool.Pool._turn
+
+    def turn_and_cancel(python: pool.Pool) -> None:
+        turn(python)
+        for attempt in list(python.attempts.values()):
+            python.cancel(StepCancelled(run_id=attempt.step.run_id, reason="lost the race"))
+
+    monkeypatch.setattr(pool.Pool, "_turn", turn_and_cancel)
+    monkeypatch.setattr(pool, "STOP_GRACE_S", 600.0)
+    async with rig.worker({"python": recorded(journal, wait_for_ever)}):
+        result = await rig.result(await rig.send())
+    assert result.error is not None
+    assert result.error.code == "attempt_cancelled"
+    assert result.started_at_ms > 0
+    assert not journal.order
+
+
 async def test_a_cancelled_run_stops_all_its_steps_and_no_others(
     rig: Rig, journal: Journal
 ) -> None:

@@ -84,5 +84,7 @@ class Attempt:
             self.timer = None
 
     def _cancel(self) -> None:
-        if self.state is State.RUNNING and self.task is not None:
+        """Cancel the task, once it has begun: one that has not finds out itself, and one that is
+        cancelled before its first turn would do nothing at all."""
+        if self.state is State.RUNNING and self.task is not None and self.started_at_ms:
             self.task.cancel()

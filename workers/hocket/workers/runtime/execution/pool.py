@@ -257,7 +257,7 @@ class Pool:
         context: Context | None = None
         output: Any = None
         error: BaseException | None = self._refusal(attempt, attempt.started_at_ms)
-        if error is None:
+        if error is None and not attempt.let_go:
             try:
                 context = await self._context(attempt)
                 self._arm(attempt, context.deadline_at_ms)
