@@ -2,11 +2,13 @@
 costs its own step an error, and no other step anything."""
 
 import asyncio
+import decimal
 import os
 import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,8 @@ import pytest
 from nats.aio.msg import Msg
 from worker_rig import WAIT_S, Rig, attempt_id
 
-from hocket.schemas import subjects
+from hocket.kit.blobs import FileBlobs
+from hocket.schemas import ids, subjects
 from hocket.schemas.messages import WorkerAnnounced
 
 RELEASE = threading.Event()
@@ -150,6 +153,82 @@ async def test_what_is_hostile_costs_its_own_step_an_error(
         for step in others:
             assert (await rig.result(step)).output == "well"
         await rig.until_stream(subjects.STEPS, lambda messages: messages == 0)
+
+
+# ---- what a function does to its task and its process -----------------------------------------
+
+SEEN: ContextVar[str] = ContextVar("SEEN", default="nothing")
+
+
+class Unordered(str):
+    __slots__ = ()
+
+    def __lt__(self, other: object) -> bool:
+        raise SystemExit(1)
+
+
+async def input_no_json(given: Any) -> str:
+    given["itself"] = given
+    return "done"
+
+
+async def input_exits(given: Any) -> str:
+    given[Unordered("b")] = given["a"] = 1
+    return "done"
+
+
+async def cancels_itself(given: Any) -> str:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    return "done" * 200_000
+
+
+async def cancelled_later(given: Any) -> str:
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+    for delay_s in (0.0, 0.001, 0.01):
+        loop.call_later(delay_s, task.cancel)
+    return "done" * 200_000
+
+
+@pytest.mark.parametrize(
+    "function", ["input_no_json", "input_exits", "cancels_itself", "cancelled_later"]
+)
+async def test_a_result_leaves_whatever_its_function_did_to_its_input_and_its_task(
+    rig: Rig, function: str, tmp_path: Path
+) -> None:
+    async with rig.worker(modules=[__name__], slots=2, blobs=FileBlobs(tmp_path)):
+        steps = [await rig.send(config={"handler": f"{__name__}:{function}"}) for _ in range(4)]
+        for step in steps:
+            result = await rig.result(step)
+            assert result.error is None
+            assert result.input_digest == ids.input_digest(step.input)
+
+
+async def spoils_its_context(given: Any) -> str:
+    SEEN.set("another's")
+    decimal.getcontext().prec = 1
+    await asyncio.sleep(0.05)
+    return "done"
+
+
+async def looks(given: Any) -> list[Any]:
+    return [SEEN.get(), decimal.getcontext().prec]
+
+
+async def test_what_a_function_puts_into_its_context_is_gone_with_it(rig: Rig) -> None:
+    decimal.getcontext()  # there is one that all tasks share, as in a worker that counts money
+    async with rig.worker(modules=[__name__], slots=1):
+        spoiling = await rig.send(config={"handler": f"{__name__}:spoils_its_context"})
+        looking = [  # which wait in the worker until the slot is free
+            await rig.send(config={"handler": f"{__name__}:looks"}, lane=lane)
+            for lane in ("urgent", "normal", "batch")
+        ]
+        assert (await rig.result(spoiling)).output == "done"
+        for step in looking:
+            assert (await rig.result(step)).output == ["nothing", 28]
+    assert decimal.getcontext().prec == 28
 
 
 # ---- threads that do not end ------------------------------------------------------------------

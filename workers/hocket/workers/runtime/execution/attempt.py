@@ -46,6 +46,7 @@ class Attempt:
     stopped: HocketError | None = None
     let_go: bool = False
     started_at_ms: float = 0.0
+    input_digest: str = ""
     timer: asyncio.TimerHandle | None = None
 
     def __post_init__(self) -> None:

@@ -7,6 +7,8 @@ they end. A pool that has more than half of its slots held so is `overrun`.
 """
 
 import asyncio
+import contextvars
+import decimal
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -57,6 +59,7 @@ TRACEPARENT = b"traceparent"
 W3C = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]{0,128})?")
 """A trace's context, as https://www.w3.org/TR/trace-context/ has it."""
 NO_HEADERS: Mapping[str, str] = {}
+_DECIMAL = decimal.Context(prec=28)
 
 log = structlog.get_logger()
 
@@ -108,6 +111,7 @@ class Pool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._posted: set[asyncio.Future[PubAck]] = set()
         self._loop = asyncio.get_running_loop()
+        self._bare = contextvars.copy_context()
         self._lanes = {
             lane: LanePull(
                 bus,
@@ -254,12 +258,14 @@ class Pool:
 
     async def _run(self, attempt: Attempt) -> None:
         attempt.started_at_ms = now_ms()
+        attempt.input_digest = ids.input_digest(attempt.step.input)  # its handler may change it
         context: Context | None = None
         output: Any = None
         error: BaseException | None = self._refusal(attempt, attempt.started_at_ms)
         if error is None and not attempt.let_go:
             try:
                 context = await self._context(attempt)
+                decimal.setcontext(_DECIMAL.copy())  # else a handler would change everybody's
                 self._arm(attempt, context.deadline_at_ms)
                 with self._spans.attempt(attempt, context):
                     output = await self._handler(context)
@@ -273,8 +279,25 @@ class Pool:
             self._finish(attempt, left_behind)
             self.attempts.pop(attempt.key, None)
         elif attempt.conclude():
-            await self._report(attempt, context, output, error)
+            try:
+                await self._report(attempt, context, output, error)
+            except (
+                BaseException
+            ) as fault:  # of what the handler left: its task may be cancelled still
+                again = None if isinstance(fault, asyncio.CancelledError) else fault
+                self._spawn(self._report_again(attempt, context, output, again or error))
             self._finish(attempt, left_behind)
+
+    async def _report_again(
+        self, attempt: Attempt, context: Context | None, output: Any, error: BaseException | None
+    ) -> None:
+        """Report in a task that no handler knows; an attempt is answered for, whatever it left."""
+        try:
+            await self._report(attempt, context, output, error)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as fault:
+            await self._report(attempt, None, None, fault)
 
     def _refusal(self, attempt: Attempt, at_ms: float) -> HocketError | None:
         """Return why the attempt must not run at all."""
@@ -374,7 +397,7 @@ class Pool:
             spend=context.spend if context else NOTHING_SPENT,
             timing=context.timing if context else None,
             dispatched_at_ms=step.dispatched_at_ms,
-            input_digest=ids.input_digest(step.input),
+            input_digest=attempt.input_digest,
             capability=step.capability,
         )
         payload, info = await self._encoded(step.tenant, finished)
@@ -438,7 +461,8 @@ class Pool:
             self._bus.tell(attempt.ack_subject, b"-NAK")
 
     def _spawn(self, coroutine: Any) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = self._loop.create_task(coroutine)
+        """Start a task without what a handler, in whose turn that may be, put into its context."""
+        task: asyncio.Task[None] = self._loop.create_task(coroutine, context=self._bare.copy())
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
