@@ -9,11 +9,14 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from nats.aio.msg import Msg
+from pydantic import BaseModel
 from worker_rig import WAIT_S, Rig, attempt_id
 
 from hocket.kit.blobs import FileBlobs
@@ -84,7 +87,43 @@ def circle() -> Any:
     return value
 
 
+@dataclass
+class Holds:
+    what: Any
+
+
+class Model(BaseModel):
+    what: Any
+
+
+class Pair(NamedTuple):
+    what: Any
+
+
+class Rows(list):  # type: ignore[type-arg]
+    pass
+
+
+class Row(dict):  # type: ignore[type-arg]
+    pass
+
+
+class Choice(Enum):
+    ENDLESS = endless()
+
+
+MIB = "x" * 1024 * 1024
 GIVEN = {
+    "generator in a dataclass": lambda: [Holds(Holds(endless()))],
+    "generator in a model": lambda: Model(what=[Model(what=endless())]),
+    "generator in a named tuple": lambda: Pair(endless()),
+    "generator in a kind of list": lambda: Rows([endless()]),
+    "generator in a kind of dict": lambda: Row(a=endless()),
+    "generator in a set": lambda: {endless()},
+    "generator as a choice": lambda: Choice.ENDLESS,
+    "one text many times": lambda: [MIB] * 2_000,
+    "one key many times": lambda: [{MIB: 1}] * 2_000,
+    "one value of bytes many times": lambda: [MIB.encode()] * 2_000,
     "generator": endless,
     "generator inside": lambda: {"a": [1, {"b": endless()}]},
     "endless iterable": Iterates,

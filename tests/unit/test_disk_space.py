@@ -1,5 +1,6 @@
 """Below a threshold of free space nothing new is begun, and a little above it again."""
 
+import io
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -79,3 +80,9 @@ def test_a_log_line_that_cannot_be_written_is_counted_and_ends_nothing() -> None
     output.write("there\n")
     output.write("again\n")
     assert file.lines == ['{"event": "log_lines_dropped", "count": 2}\nthere\n', "again\n"]
+
+
+def test_a_log_whose_output_was_closed_raises_nothing() -> None:
+    file = io.StringIO()
+    file.close()
+    _Output(file).write("lost\n")

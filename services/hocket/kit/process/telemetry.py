@@ -129,8 +129,9 @@ class _RedactingFormatter(logging.Formatter):
 
 
 class _Output:
-    """A file for log lines that drops what it cannot write: a full disk must not end a process. What
-    was dropped is counted in front of the next line that can be written."""
+    """A file for log lines that drops what it cannot write: neither a full disk nor a function that
+    closes standard output may end a process or keep a step from being answered. What was dropped is
+    counted in front of the next line that can be written."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -143,7 +144,7 @@ class _Output:
         try:
             self._file.write(line)
             self._file.flush()
-        except OSError:
+        except (OSError, ValueError):  # full, or closed
             self._dropped += 1
         else:
             self._dropped = 0

@@ -7,7 +7,9 @@ integers too long is a typed error.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from typing import Any
 
 from pydantic import BaseModel
@@ -22,6 +24,8 @@ MAX_RESULT_BYTES = 512 * 1024
 """A result's message; larger ones need a blob store."""
 MAX_ERROR_TEXT_CHARS = 2_000
 REPLACEMENT = "\ufffd"
+MAX_TEXT_CHARS = 128 * 1024 * 1024
+"""Characters of text in it."""
 MAX_CONTAINERS = 1_000_000
 """Lists and dicts in what a step gives back."""
 MAX_ITERATED = 100_000
@@ -105,25 +109,74 @@ def _plain(value: Any, field: str, depth: int, items: _Items) -> Any:
 
 
 def check_ends(value: Any) -> None:
-    """Raise OutputNotJson where a value holds an iterator (a generator), which may never end.
+    """Raise OutputNotJson where a value holds an iterator (a generator), which may never end, and
+    OutputTooLarge where its text is too long, what is held in several places counted each time.
 
-    Only what is looked at here: plain dicts, lists and tuples, and what is in them."""
-    seen = 0
-    stack = [(value, "output")]
+    Looked at is what a JSON encoder reads by itself: dicts, lists, tuples, sets, dataclasses, models
+    and what is derived from them, with what is in them."""
+    if type(value) in _NUMBERS:
+        return
+    seen, chars = 0, 0
+    stack: list[tuple[Any, str]] = [((value,), "output")]
     while stack:
         part, field = stack.pop()
         kind = type(part)
-        if kind in _SCALARS:
-            continue
-        if kind is dict:
-            stack += [(item, field) for item in part.values() if type(item) not in _SCALARS]
-        elif kind is list or kind is tuple:
-            stack += [(item, field) for item in part if type(item) not in _SCALARS]
-        elif isinstance(part, Iterator):
-            raise _not_json(field, f"a {_kind(part)} gives its items once, and may never end")
+        items: Collection[Any]
+        if kind is list or kind is tuple:
+            items = part
+        elif kind is dict:
+            items = part.values()
+            chars += _chars_of_keys(part)
+        elif isinstance(part, str | bytes | bytearray):
+            items = ()
+            chars += _base_of(part).__len__(part)
+        else:
+            items = _held_by(part, field)
+        for item in items:
+            kind = type(item)
+            if kind is str:
+                chars += len(item)
+            elif kind not in _NUMBERS:
+                stack.append((item, field))
         seen += 1
+        if chars > MAX_TEXT_CHARS:
+            raise OutputTooLarge(size_bytes=chars, limit_bytes=MAX_TEXT_CHARS)
         if seen + len(stack) > MAX_CONTAINERS:  # or it holds itself
             raise _not_json(field, f"it holds more than {MAX_CONTAINERS} lists and dicts")
+
+
+def _chars_of_keys(part: dict[Any, Any]) -> int:
+    try:
+        return sum(map(len, part))
+    except TypeError:
+        return sum(len(key) for key in part if isinstance(key, str))
+
+
+def _base_of(text: Any) -> Any:
+    return next(base for base in (str, bytes, bytearray) if isinstance(text, base))
+
+
+def _held_by(part: Any, field: str) -> Collection[Any]:
+    """Return what an encoder would read of a value that is no plain dict, list, tuple or scalar."""
+    if isinstance(part, Iterator):
+        raise _not_json(field, f"a {_kind(part)} gives its items once, and may never end")
+    for base, held in _READ.items():
+        if isinstance(part, base):
+            return held(part)
+    if is_dataclass(part) and not isinstance(part, type):
+        return [getattr(part, each.name, None) for each in fields(part)]
+    return ()
+
+
+_READ: Mapping[Any, Callable[[Any], Collection[Any]]] = {
+    dict: lambda part: [*dict.keys(part), *dict.values(part)],
+    list: lambda part: [*list.__iter__(part)],
+    tuple: lambda part: [*tuple.__iter__(part)],
+    set: lambda part: [*set.__iter__(part)],
+    frozenset: lambda part: [*frozenset.__iter__(part)],
+    BaseModel: lambda part: [*part.__dict__.values(), *(part.__pydantic_extra__ or {}).values()],
+    Enum: lambda part: (part.value,),
+}
 
 
 def _kind(value: Any) -> str:
@@ -131,7 +184,7 @@ def _kind(value: Any) -> str:
 
 
 _SEQUENCES = frozenset({list, tuple, set, frozenset})
-_SCALARS = frozenset({str, int, float, bool, type(None)})
+_NUMBERS = frozenset({int, float, bool, type(None)})
 _to_json = AttemptFinished.__pydantic_serializer__.to_json
 _INTEGER_LIMIT = 10**MAX_INTEGER_DIGITS
 
