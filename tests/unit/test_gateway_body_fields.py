@@ -45,7 +45,7 @@ def test_it_is_decided_of_every_parameter_of_the_official_client() -> None:
     )
     official = {name for base in bases for name in base.__annotations__}
     assert official == OPENAI_FIELDS | CHOOSES_PRICE
-    assert fields(**dict.fromkeys(OPENAI_FIELDS | ENGINE_FIELDS, "x")) == frozenset()
+    assert fields(**dict.fromkeys(OPENAI_FIELDS - {"tools"} | ENGINE_FIELDS, "x")) == frozenset()
     assert fields(**dict.fromkeys(CHOOSES_PRICE, "x")) == CHOOSES_PRICE
     assert fields(service_tier=None) == frozenset()
 
@@ -75,6 +75,56 @@ def test_a_backend_lets_through_what_its_configuration_says() -> None:
 
 def test_a_backend_that_reads_no_such_field_takes_any() -> None:
     check_passed("m", frozenset({"models"}), [backend("a", kind="function")])
+
+
+FUNCTION = {"type": "function", "function": {"name": "f", "parameters": {}}}
+
+
+@pytest.mark.parametrize(
+    ("tools", "unusual"),
+    [
+        ([], set()),
+        (None, set()),
+        ([FUNCTION, FUNCTION | {"strict": True}, {"function": {"name": "g"}}], set()),
+        ([FUNCTION, {"type": "web_search"}], {"tools.web_search"}),
+        ([{"type": "web_search_20250305", "name": "s"}], {"tools.web_search_20250305"}),
+        (
+            [{"type": "mcp", "server_url": "http://x"}, {"type": "custom"}],
+            {"tools.mcp", "tools.custom"},
+        ),
+        ([FUNCTION | {"googleSearch": {}}], {"tools.googleSearch"}),
+        ([{"google_search": {}}], {"tools.google_search"}),
+        ([{"type": None}], {"tools.None"}),
+        ([{"type": ["function"]}], {"tools.['function']"}),
+        (["web_search"], {"tools"}),
+        ({"type": "web_search"}, {"tools.web_search"}),
+        ("web_search", {"tools"}),
+    ],
+)
+def test_of_tools_functions_go_on_and_not_what_providers_run(tools: Any, unusual: set[str]) -> None:
+    assert fields(tools=tools) == unusual
+    if unusual:
+        with pytest.raises(FieldNotPassed):
+            check_passed("m", fields(tools=tools), [backend("a")])
+
+
+def test_tools_that_providers_run_go_where_the_configuration_says() -> None:
+    own = {"name": "a", "base_url": URL, "model": "m", "pass_fields": ["tools.web_search"]}
+    (spec,) = parse({"m": {"backends": [own]}}, {}).backends_of("m")
+    check_passed("m", fields(tools=[FUNCTION, {"type": "web_search"}]), [spec])
+    with pytest.raises(FieldNotPassed, match=r"`tools\.mcp`"):
+        check_passed("m", fields(tools=[{"type": "mcp"}]), [spec])
+
+
+def test_tools_of_a_call_that_is_not_in_openais_shape_are_looked_at_too() -> None:
+    call = CallRequest(
+        call_id="c",
+        model="m",
+        prompt="p",
+        tools=({"type": "web_search"}, FUNCTION),
+        deadline_at_ms=1_800_000_000_000,
+    )
+    assert unusual_fields(call) == {"tools.web_search"}
 
 
 def test_a_call_goes_only_where_all_its_fields_may() -> None:

@@ -4,9 +4,14 @@ Routers and providers read fields that choose another model, another provider or
 than the one that is booked (`models`, `provider`, `plugins`, `service_tier` ...), and new ones come all
 the time. So what goes on is what is known to choose none of that: OpenAI's own parameters and those by
 which engines sample. Any other field is refused, unless a backend's `pass_fields` names it.
+
+Of `tools` functions go on, which the caller runs. What a provider runs itself (`web_search`,
+`code_interpreter` ...) costs money of its own and reaches the network: it counts as a field
+`tools.<type>`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from hocket.gateway.core.config.table import BackendSpec
 from hocket.gateway.core.errors import FieldNotPassed
@@ -44,6 +49,9 @@ ENGINE_FIELDS = frozenset(
 )
 """What vLLM, SGLang, llama.cpp and TGI understand besides, of sampling, templates and guided output."""
 
+FUNCTION_KEYS = frozenset({"type", "function", "strict", "cache_control"})
+"""What the entry of a function in `tools` may have."""
+
 KNOWN_FIELDS = OPENAI_FIELDS | ENGINE_FIELDS
 """What goes on to every backend."""
 
@@ -51,9 +59,12 @@ KNOWN_FIELDS = OPENAI_FIELDS | ENGINE_FIELDS
 def unusual_fields(request: CallRequest) -> frozenset[str]:
     """Return the fields of a call that go only to backends that let them through."""
     if request.openai is None:
-        return frozenset()
+        return frozenset(_run_by_providers(request.tools)) if request.tools else frozenset()
     body = request.openai.body
-    return frozenset(name for name in body.keys() - KNOWN_FIELDS if body[name] is not None)
+    unusual = {name for name in body.keys() - KNOWN_FIELDS if body[name] is not None}
+    if tools := body.get("tools"):
+        unusual.update(_run_by_providers(tools))
+    return frozenset(unusual)
 
 
 def check_passed(model: str, fields: frozenset[str], backends: Iterable[BackendSpec]) -> None:
@@ -62,3 +73,14 @@ def check_passed(model: str, fields: frozenset[str], backends: Iterable[BackendS
     if held and all(held):
         fewest = sorted(held, key=len)[0]
         raise FieldNotPassed(field=shown_text(min(fewest)), model=model)
+
+
+def _run_by_providers(tools: Any) -> Iterator[str]:
+    """Yield what `tools` holds beside functions, as the name of a field."""
+    for tool in tools if isinstance(tools, list | tuple) else [tools]:
+        if not isinstance(tool, dict):
+            yield "tools"
+        elif tool.get("type", "function") != "function":
+            yield f"tools.{tool['type']}"
+        elif odd := tool.keys() - FUNCTION_KEYS:
+            yield f"tools.{min(odd)}"
