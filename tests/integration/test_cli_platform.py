@@ -234,6 +234,31 @@ async def test_show_draws_the_timeline_of_a_run(platform: Platform) -> None:
     assert run_id in listed.out
 
 
+async def test_a_run_that_only_calls_name_is_shown_by_its_calls(platform: Platform) -> None:
+    connection = await asyncpg.connect(platform.database_url, timeout=5, command_timeout=5)
+    try:
+        await connection.execute(
+            "INSERT INTO hocket.usage (call_id, tenant, run_id, model, backend, replica, status,"
+            " cost_usd, started_at, latency_ms)"
+            " VALUES ('c7', 'default', 'agent-7', 'writer', 'b', '', 'ok', 0.25, $1, 10)",
+            NOW,
+        )
+    finally:
+        await connection.close(timeout=5)
+
+    shown = await hocket(platform, "runs", "show", "agent-7")
+    explained = await hocket(platform, "gateway", "explain", "agent-7")
+    unknown = await hocket(platform, "gateway", "explain", "agent-8")
+    none = await hocket(platform, "runs", "show", "agent-8")
+
+    assert shown.out.startswith("run agent-7 is external: calls name it")
+    assert "1 calls, $0.25" in shown.out
+    for listed in (shown.out, explained.out):
+        assert "c7  writer -> b" in listed
+    assert unknown.code != 0
+    assert none.code != 0
+
+
 async def test_doctor_says_which_processes_are_missing_and_what_to_do(platform: Platform) -> None:
     done = await hocket(platform, "doctor")
 

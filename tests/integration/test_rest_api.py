@@ -573,6 +573,22 @@ async def test_costs_by_day_node_and_run_agree_with_the_ledger(rest: Rest) -> No
     assert acme.body["costs"] == []
 
 
+async def test_a_run_that_only_calls_name_counts_in_every_report(rest: Rest) -> None:
+    await _insert_run(rest, _id(1), pipeline="greet", accepted_at=NOW)
+    for call, run_id in (("c1", _id(1)), ("c2", "agent-7"), ("c3", "agent-7"), ("c4", _id(2))):
+        await _insert_call(rest, call, run_id, node="plan", cost_usd="0.5")
+
+    by_day = (await rest.get("/v1/costs/pipelines?from=2026-05-04&to=2026-05-04")).body["costs"]
+    by_run = (await rest.get("/v1/costs/runs?since=2026-05-04T00:00:00Z")).body["costs"]
+
+    assert sum(row["runs"] for row in by_day) == len(by_run) == 3
+    assert sum(Decimal(row["cost_usd"]) for row in by_run) == Decimal(2)
+    found = {row["run_id"]: (row["status"], row["calls"], row["duration_ms"]) for row in by_run}
+    assert found["agent-7"] == ("external", 2, None)
+    assert found[_id(2)] == ("deleted", 1, None)
+    assert found[_id(1)][:2] == ("succeeded", 1)
+
+
 async def test_a_span_of_days_has_a_limit(rest: Rest) -> None:
     answer = await rest.get("/v1/costs/pipelines?from=2020-01-01&to=2026-01-01")
 

@@ -477,10 +477,13 @@ class CacheSavings(Reply):
 
 class RunCostRow(Reply):
     run_id: str
-    pipeline: str
-    version: int
+    pipeline: str | None = None
+    version: int | None = None
     status: str
+    """That of the run; `external` where calls of the HTTP door name a run that Hocket did not run,
+    `deleted` where the run is not kept any more."""
     accepted_at: datetime
+    """Of an external or deleted run: the start of its first call."""
     duration_ms: float | None = None
     met_deadline: bool | None = None
     calls: int

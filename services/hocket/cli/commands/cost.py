@@ -105,7 +105,8 @@ def _cell(row: dict[str, Any], column: str) -> str:
         return duration(row["mean_latency_ms" if column == "latency" else "duration_ms"])
     if column == "pipeline":
         version = f" v{row['version']}" if row.get("version") else ""
-        return f"{row['pipeline'] or '(no run)'}{version}"
+        none = "-" if "run_id" in row else "(no run)"
+        return f"{row['pipeline'] or none}{version}"
     key = {
         "run": "run_id",
         "failed": "failed_calls",

@@ -40,13 +40,23 @@ def explain(
     from hocket.cli.drawing.decisions import explained_lines
     from hocket.cli.remote.api import path
     from hocket.cli.terminal.console import notes, out, print_json
+    from hocket.cli.terminal.errors import ApiRefused
 
     api = target_of(context).api()
-    if re.fullmatch(RUN_ID, call):
+    unknown: ApiRefused | None = None
+    found = shown = {}
+    if not re.fullmatch(RUN_ID, call):
+        try:
+            found = shown = api.get(path("calls", call))
+        except (
+            ApiRefused
+        ) as error:  # a run's id, perhaps: callers of the HTTP door choose their own
+            unknown = error
+    if not found:
         found = api.get("/v1/calls", run=call, limit=MAX_SHOWN)
-        shown: dict[str, Any] = {"attempts": found["calls"]}
-    else:
-        found = shown = api.get(path("calls", call))
+        if unknown is not None and not found["calls"]:
+            raise unknown
+        shown = {"attempts": found["calls"]}
     if as_json:
         print_json(found)
         return

@@ -20,6 +20,7 @@ WAIT_S = 600.0
 WAIT_INTERVAL_S = 0.1
 MODEL_TYPES = ("llm", "planning")
 
+MAX_CALLS_SHOWN = 200
 RunId = Annotated[str, typer.Argument(help="A run's id, as `hocket runs list` shows it.")]
 Key = Annotated[
     str | None, typer.Option(help="Idempotency key; without it the same request is the same run.")
@@ -85,14 +86,43 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a run: its output or error, its timeline with deadlines and slack, its critical path once it
-    has ended, its cost by node."""
+    has ended, its cost by node. Of a run that Hocket did not run, and that calls name, its calls."""
     from hocket.cli.terminal.console import print_json
+    from hocket.cli.terminal.errors import ApiRefused
 
-    found = read_run(target_of(context).api(), run_id, values=as_json)
+    api = target_of(context).api()
+    try:
+        found = read_run(api, run_id, values=as_json)
+    except ApiRefused:
+        calls = api.get("/v1/calls", run=run_id, limit=MAX_CALLS_SHOWN)["calls"]
+        if not calls:
+            raise
+        _print_external(run_id, calls, as_json=as_json)
+        return
     if as_json:
         print_json(found)
         return
     print_run(found, width=width)
+
+
+def _print_external(run_id: str, calls: list[dict[str, Any]], *, as_json: bool) -> None:
+    """Print the calls that name a run which is not known: not Hocket's, or not kept any more."""
+    from decimal import Decimal
+
+    from hocket.cli.drawing.amounts import money
+    from hocket.cli.drawing.decisions import explained_lines
+    from hocket.cli.terminal.console import out, print_json
+
+    if as_json:
+        print_json({"run": None, "calls": calls})
+        return
+    total = sum((Decimal(call["cost_usd"]) for call in calls), Decimal(0))
+    some = "the first " if len(calls) == MAX_CALLS_SHOWN else ""
+    head = f"run {run_id} is external: calls name it, and Hocket did not run it or keeps it no more"
+    out.print(head, style="bold", markup=False)
+    out.print(f"{some}{len(calls)} calls, {money(total)}\n", markup=False)
+    for line in explained_lines({"attempts": calls}):
+        out.print(line)
 
 
 @app.command("cancel")
