@@ -19,7 +19,7 @@ from hocket.coordinator.core.run.state import RunStatus, Step, StepState
 from hocket.coordinator.dispatch import dispatcher
 from hocket.coordinator.intake import intake
 from hocket.coordinator.partition import log_posts, log_reader, partition
-from hocket.coordinator.storage import committer
+from hocket.coordinator.storage import committer, pending_changes
 from hocket.coordinator.storage.batch import groups_of
 from hocket.coordinator.storage.pending_changes import Kept
 from hocket.coordinator.storage.tenure import Tenure
@@ -339,6 +339,14 @@ def _leaves_out(_original: Any) -> Any:
     return set_aside
 
 
+def _without_steps(original: Any) -> Any:
+    def remains(*arguments: Any) -> Any:
+        runs, _, attempts = original(*arguments)
+        return runs, [], attempts
+
+    return remains
+
+
 def _tells_nobody(original: Any) -> Any:
     def aborted(*arguments: Any, **named: Any) -> Any:
         decision = original(*arguments, **named)
@@ -356,6 +364,10 @@ BUGS: dict[str, Bug] = {
     "refused-run-left-out": Bug(
         "the offset is written without the rows of a run that Postgres refuses, and it does not end",
         _replaced(committer, "_set_aside", _leaves_out),
+    ),
+    "refused-run-without-steps": Bug(
+        "of a run that Postgres refuses the steps are left out that it would have taken",
+        _replaced(pending_changes, "_remains_of", _without_steps),
     ),
     "refused-for-ever": Bug(
         "a batch that Postgres refuses is written again for ever",

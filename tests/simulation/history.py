@@ -1,11 +1,13 @@
 """What every partition applied and committed, and the same once more through the pure core.
 
 Each owner's messages are written down in the order in which it handled them; a commit tells how far
-they count. Played again from the beginning, without any shell, they must give the rows in Postgres.
+they count. Played again from the beginning, without any shell, they must give the rows in Postgres. The
+runs that Postgres refused are ended at the place where their owner heard of it; their rows may be bare.
 """
 
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic_core import from_json
@@ -18,7 +20,14 @@ from hocket.coordinator.core.rows.records import (
     run_row,
     step_row,
 )
-from hocket.coordinator.core.run.aborting import EventNotApplicable, aborted, reason_of
+from hocket.coordinator.core.rows.remains import bare_run_row, bare_step_row
+from hocket.coordinator.core.run.aborting import (
+    EventNotApplicable,
+    RunNotStorable,
+    aborted,
+    altered,
+    reason_of,
+)
 from hocket.coordinator.core.run.commands import RecordAttempt
 from hocket.coordinator.core.run.decide import Decision, accept, decide, refuse, reject
 from hocket.coordinator.core.run.event_checks import plausible
@@ -27,7 +36,10 @@ from hocket.coordinator.core.time.forecasts import Outlooks
 from hocket.coordinator.partition.log_reader import LogMessage, stored_at_ms
 from hocket.coordinator.partition.partition import Partition
 from hocket.coordinator.partition.pending_events import Orphan
-from hocket.coordinator.storage.store import Batch
+from hocket.coordinator.storage.committer import Committer
+from hocket.coordinator.storage.pending_changes import Ended, Refused
+from hocket.coordinator.storage.store import Batch, Offset
+from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import (
     AttemptFinished,
     CancelRequested,
@@ -50,40 +62,103 @@ class Placed(str):
     place = 0
 
 
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """A run of which Postgres refused a row, and so many messages of its owner were applied; `at_ms` is
+    None where its end was written already and stays."""
+
+    run_id: str
+    place: int
+    error: ErrorInfo
+    at_ms: float | None
+
+
+Applied = LogMessage | SetAside | None
+"""None: another owner goes on."""
+
+
+@dataclass
+class Owner:
+    """What one partition applied under one epoch, and how far that is committed."""
+
+    applied: list[LogMessage] = field(default_factory=list)
+    aside: list[SetAside] = field(default_factory=list)
+    """Those that no commit holds yet."""
+    place: int = 0
+    handling: LogMessage | None = None
+    committed: bool = False
+
+    def take(self, place: int) -> Iterator[Applied]:
+        """Give what a commit up to a place adds."""
+        for number in range(self.place, place + 1):
+            while self.aside and self.aside[0].place <= number:
+                yield self.aside.pop(0)
+            if number < place:
+                yield self.applied[number]
+        self.place = place
+
+
 class History:
-    """The applied logs of all partitions; None where another owner went on."""
+    """The applied logs of all partitions."""
 
     def __init__(self) -> None:
-        self.committed: dict[int, list[LogMessage | None]] = {}
-        self._applied: dict[tuple[int, int], list[LogMessage]] = {}
-        self._places: dict[tuple[int, int], int] = {}
+        self.committed: dict[int, list[Applied]] = {}
+        self._owners: dict[tuple[int, int], Owner] = {}
+        self._torn: set[str] = set()
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Write down what partitions handle."""
-        handle = Partition.handle
+        """Write down what partitions handle, and what is refused of it."""
+        handle, open_ = Partition.handle, Committer.open
 
         async def handled(partition: Partition, message: LogMessage) -> None:
-            applied = self._applied.setdefault((partition.number, partition._epoch), [])
+            owner = self._owner(partition.number, partition._epoch)
             msg_id = Placed(message.msg_id)
-            msg_id.place = len(applied) + 1
+            msg_id.place = len(owner.applied) + 1
+            owner.handling = message
             await handle(partition, message._replace(msg_id=msg_id))
-            applied.append(message)
+            owner.applied.append(message)
+            owner.handling = None
 
-        with swapped((Partition, "handle", handled)):
+        def opened(
+            committer: Committer, partition: int, offset: Offset, *, refused: Refused, **more: Any
+        ) -> Any:
+            owner = self._owner(partition, offset.epoch)
+
+            def refused_(run: Run, error: Exception, late: bool) -> Ended | None:
+                ended = refused(run, error, late)
+                self._refused(owner, run.run_id, error, ended)
+                return ended
+
+            return open_(committer, partition, offset, refused=refused_, **more)
+
+        with swapped((Partition, "handle", handled), (Committer, "open", opened)):
             yield
 
     def written(self, batch: Batch) -> None:
         """Take a commit in."""
         for partition, (epoch, _, msg_id) in batch.offsets.items():
-            place = getattr(msg_id, "place", 0)
-            begin = self._places.get((partition, epoch), 0)
-            if place > begin:
+            owner = self._owner(partition, epoch)
+            news = list(owner.take(max(owner.place, getattr(msg_id, "place", 0))))
+            if news:
                 committed = self.committed.setdefault(partition, [])
-                if not begin:
-                    committed.append(None)
-                committed += self._applied[partition, epoch][begin:place]
-                self._places[partition, epoch] = place
+                committed += news if owner.committed else [None, *news]
+                owner.committed = True
+
+    def torn(self) -> set[str]:
+        """Return the runs that were set aside in the middle of what a message does, or further on in the
+        log than is committed: nobody can tell at which of their events."""
+        return self._torn | {one.run_id for owner in self._owners.values() for one in owner.aside}
+
+    def _owner(self, partition: int, epoch: int) -> Owner:
+        return self._owners.setdefault((partition, epoch), Owner())
+
+    def _refused(self, owner: Owner, run_id: str, error: Exception, ended: Ended | None) -> None:
+        info = RunNotStorable(reason=reason_of(error)).info()
+        at_ms = None if ended is None else ended.run.finished_at_ms
+        owner.aside.append(SetAside(run_id, len(owner.applied), info, at_ms))
+        if owner.handling is not None and run_id.encode() in owner.handling.body:
+            self._torn.add(run_id)
 
 
 class Replay:
@@ -97,6 +172,8 @@ class Replay:
         self._outlooks = Outlooks()
         self._rejected: dict[str, float | None] = {}
         """When the tasks of rejected runs were stored."""
+        self.bare: set[str] = set()
+        """Runs that were set aside for their rows: those may be without values."""
         self._orphans: dict[str, list[Orphan]] = {}
 
     def another_owner(self) -> None:
@@ -106,6 +183,18 @@ class Replay:
     def apply(self, message: LogMessage) -> None:
         for event in read_log(message.kind, message.body):
             self._event(plausible(event, message.at_ms), message.at_ms)
+
+    def refuse(self, aside: SetAside) -> None:
+        """End a run of which Postgres refuses a row."""
+        run = self.runs.get(aside.run_id)
+        if run is None or aside.at_ms is None:
+            return
+        self.bare.add(aside.run_id)
+        if run.ended:
+            self._keep(altered(run, aside.error))
+        else:
+            plan = self._known(run)["plan"]
+            self._keep(aborted(run, aside.error, now_ms=aside.at_ms, plan=plan, epoch=0))
 
     def _event(self, event: LogEvent, at_ms: float) -> None:
         if isinstance(event, AttemptFinished) and event.step.startswith(FORGED_STEP):
@@ -199,28 +288,33 @@ def _task_of(event: RunAccepted) -> float | None:
 
 def differences(
     database: Database,
-    committed: dict[int, list[LogMessage | None]],
+    committed: dict[int, list[Applied]],
     forged: Container[bytes] = (),
-    refused: Container[str] = (),
+    torn: Container[str] = (),
 ) -> list[str]:
-    """Return where the rows in Postgres are not what the log gives, without what was forged. Of runs
-    whose rows Postgres `refused`, whether they are there."""
+    """Return where the rows in Postgres are not what the log gives, without what was forged. Of those
+    that are `torn`, whether they are there."""
     found: list[str] = []
     replayed: dict[str, Run] = {}
-    for number, messages in sorted(committed.items()):
+    bare: set[str] = set()
+    for number, applied in sorted(committed.items()):
         replay = Replay(number, database)
-        for message in messages:
-            if message is None:
+        for one in applied:
+            if one is None:
                 replay.another_owner()
-            elif message.body not in forged:
-                replay.apply(message)
+            elif isinstance(one, SetAside):
+                replay.refuse(one)
+            elif one.body not in forged:
+                replay.apply(one)
         replayed |= replay.runs
+        bare |= replay.bare
     for run_id in sorted(database.runs.keys() | replayed.keys()):
         if run_id not in replayed or run_id not in database.runs:
             where = "Postgres" if run_id in database.runs else "the log"
             found.append(f"run {run_id} is in {where} only")
-            continue
-        if run_id not in refused:
+        elif run_id in bare and run_id not in torn:
+            found += _bare_differences(database, replayed[run_id])
+        elif run_id not in torn:
             found += _differences(database, replayed[run_id])
     return found
 
@@ -237,6 +331,35 @@ def _differences(database: Database, run: Run) -> list[str]:
             values = step_row(run.run_id, run.steps[key])
             found += _unequal(name, STEP_COLUMNS, values, steps[key])
     return found
+
+
+def _bare_differences(database: Database, run: Run) -> list[str]:
+    """Return where the rows of a run that was set aside are neither bare nor, of its steps, what they
+    were written as before. The barest are its own row only."""
+    row, steps = database.runs[run.run_id], database.steps.get(run.run_id, {})
+    found = [
+        _unequal(f"run {run.run_id}", RUN_COLUMNS, values, row)
+        for values in (
+            bare_run_row(run, first=first, barest=barest)
+            for first, barest in ((True, False), (False, False), (False, True))
+        )
+    ]
+    is_barest = not found[2]
+    unequal = min(found, key=len)
+    for key in sorted(steps.keys() | set(run.steps)):
+        name = f"step {run.run_id} {key}"
+        if key not in run.steps or (key not in steps and not is_barest):
+            unequal.append(f"{name} is in {'Postgres' if key in steps else 'the log'} only")
+        elif key in steps and not is_barest:
+            step = run.steps[key]
+            unequal += min(
+                (
+                    _unequal(name, STEP_COLUMNS, values, steps[key])
+                    for values in (step_row(run.run_id, step), bare_step_row(run.run_id, step))
+                ),
+                key=len,
+            )
+    return unequal
 
 
 def _unequal(name: str, columns: Any, values: tuple[Any, ...], row: dict[str, Any]) -> list[str]:
