@@ -20,9 +20,17 @@ from hocket.coordinator.storage.store import Store
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.kv import Bucket
+from hocket.kit.process.clock import now_ms
 from hocket.kit.process.lifecycle import Health
 from hocket.schemas import ids, subjects
-from hocket.schemas.messages import AttemptFinished, StepRequested, encoded
+from hocket.schemas.messages import (
+    AttemptFinished,
+    Priority,
+    RunAccepted,
+    StepRequested,
+    TaskRejected,
+    encoded,
+)
 
 BOUND_S = 60
 NODE = {"type": "python", "handler": "hocket.workers.builtin:echo"}
@@ -159,6 +167,36 @@ async def test_a_run_that_cannot_be_begun_ends_with_that_error(
     assert (bad["status"], bad["error"]["code"]) == ("failed", "event_not_applicable")
     assert good["status"] == "succeeded"
     assert (await rig.bus.js.stream_info(subjects.TASKS)).state.messages == 0
+
+
+async def test_a_task_whose_pipeline_went_away_after_its_admission_is_rejected_and_told(
+    rig: Rig,
+) -> None:
+    inbox = rig.bus.nc.new_inbox()
+    told = await rig.bus.nc.subscribe(inbox)
+    event = RunAccepted(
+        run_id="r-gone",
+        tenant="acme",
+        pipeline="gone",
+        version=1,
+        input={"n": 1},
+        priority=Priority.STANDARD,
+        deadline_at_ms=now_ms() + 60_000,
+        reply_to=inbox,
+    )
+    async with rig.coordinator("one"):
+        await rig.bus.publish(subjects.log(0, event.kind), encoded(event))
+        rejected = json.loads((await told.next_msg(timeout=BOUND_S)).data)
+        assert (await rig.ends("acme", "after"))["status"] == "succeeded"
+    assert (rejected["task_id"], rejected["error"]["code"]) == ("r-gone", "pipeline_unknown")
+    facts = await rig.bus.js.get_last_msg(
+        subjects.EVENTS, subjects.event("acme", "gone", TaskRejected.kind)
+    )
+    assert json.loads(facts.data or b"")["error"]["code"] == "pipeline_unknown"
+    (letter,) = await dead_letters.list_(rig.bus)
+    assert (letter.source, letter.payload) == ("task", b'{"n":1}')
+    status = await rig.pool.fetchval("SELECT status FROM hocket.run WHERE run_id = 'r-gone'")
+    assert status == "rejected"
 
 
 async def test_a_decision_that_is_half_carried_out_is_taken_back_with_its_run(

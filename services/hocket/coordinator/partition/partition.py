@@ -537,8 +537,7 @@ class Partition:
         try:
             entry = await self._entry_for(event)
         except HocketError as error:
-            await self._refuse(event, error)
-            self._ack_after_commit(event)
+            await self._refuse(event, error, at_ms)
             return
         reuse = await self._origins.reuse(event.tenant, event.origin, entry.plan)
         outlook = self._outlook(event, entry)
@@ -561,7 +560,7 @@ class Partition:
             await self._apply(early, at_ms)
 
     def _reject(self, event: RunAccepted, at_ms: float) -> None:
-        """End a run that intake rejected: recorded, told and acknowledged like any other end."""
+        """End a run that was rejected: recorded, told and acknowledged like any other end."""
         if event.task_ack is not None:
             self._rejected[event.run_id] = stored_at_ms(event.task_ack)
             if len(self._rejected) > MAX_REJECTED:
@@ -601,9 +600,9 @@ class Partition:
             check_input(entry.plan, event.input)
         return entry
 
-    async def _refuse(self, event: RunAccepted, error: HocketError) -> None:
+    async def _refuse(self, event: RunAccepted, error: HocketError, at_ms: float) -> None:
         """Answer for a run that cannot be: its pipeline went away, or a sub-run's input is wrong. A
-        task is kept as a dead letter, to be redriven when its pipeline is back."""
+        task is kept as a dead letter, to be redriven when its pipeline is back, and rejected."""
         log.error("run_refused", run_id=event.run_id, code=error.code, reason=str(error))
         if event.parent is not None:
             self._ends.tell_parent(event.parent, result_for(event.parent, error=error.info()))
@@ -617,6 +616,7 @@ class Partition:
             headers=None if key is None else {IDEMPOTENCY_KEY: key},
             error=error.info(),
         )
+        self._reject(event.model_copy(update={"rejected": error.info()}), at_ms)
 
     # ---- decisions --------------------------------------------------------------------------
 
