@@ -16,9 +16,9 @@ from construct_pages import (
 )
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.pipeline.document import parse_document
+from hocket.schemas.pipeline.node_parts import PlanPolicy
 from hocket.schemas.pipeline.plan import compile_emitted, compile_pipeline
 from hocket.schemas.pipeline.policy import PlanRefused
-from hocket.schemas.pipeline.spec import PlanPolicy
 
 CONSTRUCTS = {
     "needs", "when", "map", "loop", "race", "fallback", "optional", "retry", "timeout", "graph",

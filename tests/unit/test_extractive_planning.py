@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hocket.schemas.pipeline.spec import CatalogParam, CatalogQuery
+from hocket.schemas.pipeline.node_parts import CatalogParam, CatalogQuery
 from hocket.workers.extractive.planning import Plan, plan_question, value_selects
 
 CITIES = "SELECT name FROM city"

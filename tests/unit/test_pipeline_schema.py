@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from jsonschema import Draft202012Validator
 
@@ -18,3 +19,25 @@ def test_the_published_schema_is_current() -> None:
 
 def test_the_published_schema_is_a_valid_schema() -> None:
     Draft202012Validator.check_schema(json.loads(FILE.read_text("utf-8")))
+
+
+def test_every_property_is_described_for_editors() -> None:
+    bare = []
+
+    def walk(part: Any, place: str) -> None:
+        if isinstance(part, dict):
+            properties = part.get("properties")
+            if isinstance(properties, dict):
+                bare.extend(
+                    f"{place}.{name}"
+                    for name, one in properties.items()
+                    if not one.get("description", "").endswith((".", ")"))
+                )
+            for name, one in part.items():
+                walk(one, f"{place}/{name}")
+        elif isinstance(part, list):
+            for one in part:
+                walk(one, place)
+
+    walk(pipeline_schema(), "")
+    assert bare == []

@@ -8,9 +8,9 @@ import pytest
 from hocket.schemas.pipeline import names
 from hocket.schemas.pipeline.emitted import TEMPLATES, as_data, literal
 from hocket.schemas.pipeline.expressions import compile_value
+from hocket.schemas.pipeline.node_parts import PlanPolicy
 from hocket.schemas.pipeline.plan import compile_emitted
 from hocket.schemas.pipeline.policy import PlanRefused
-from hocket.schemas.pipeline.spec import PlanPolicy
 
 ALL: dict[str, Any] = {
     "types": ["python", "llm", "sql", "retrieval", "pipeline", "planning", "graph", "race"],

@@ -21,7 +21,7 @@ from pydantic import (
 
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import CallDecision, ExperimentState, Priority
-from hocket.schemas.pipeline.spec import MAX_WAIT_MS
+from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS
 from hocket.schemas.plain_json import check_plain
 from hocket.schemas.subjects import TOKEN
 

@@ -25,6 +25,7 @@ from hocket.schemas.pipeline.expressions import (
 )
 from hocket.schemas.pipeline.input_defaults import check_defaults, with_defaults
 from hocket.schemas.pipeline.names import check_names, read_by
+from hocket.schemas.pipeline.node_parts import PlanPolicy
 from hocket.schemas.pipeline.policy import PlanRefused, check_policy
 from hocket.schemas.pipeline.refusals import check_pipeline, check_scope
 from hocket.schemas.pipeline.spec import (
@@ -35,7 +36,6 @@ from hocket.schemas.pipeline.spec import (
     NodeBase,
     Pipeline,
     PlanningNode,
-    PlanPolicy,
     RaceNode,
     fault,
     parse_pipeline,

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.pipeline.node_parts import PlanPolicy
 from hocket.schemas.pipeline.spec import (
     GraphNode,
     LlmNode,
     Node,
     PipelineNode,
     PlanningNode,
-    PlanPolicy,
     PythonNode,
     RaceNode,
     RetrievalNode,

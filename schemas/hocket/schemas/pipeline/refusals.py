@@ -12,8 +12,8 @@ from hocket.schemas.errors import ErrorClass, InvalidInput
 from hocket.schemas.json_schema.schema import compile_schema
 from hocket.schemas.pipeline.expressions import NOT_CONSTANT, Reading, constant, readings
 from hocket.schemas.pipeline.names import read_by
+from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS
 from hocket.schemas.pipeline.spec import (
-    MAX_WAIT_MS,
     NODE_TYPES,
     WAIT_TYPES,
     WORKER_TYPES,

@@ -8,91 +8,35 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 
 from hocket.schemas.bounded import Money
-from hocket.schemas.errors import ErrorClass, InvalidInput
+from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import Priority
 from hocket.schemas.pipeline.faults import fault_of, misuse
-from hocket.schemas.subjects import TOKEN
+from hocket.schemas.pipeline.node_parts import (
+    MAX_NODES,
+    MAX_WAIT_MS,
+    Cache,
+    CatalogQuery,
+    Expect,
+    HandlerName,
+    Loop,
+    Map,
+    Name,
+    PlanPolicy,
+    Requires,
+    Retry,
+    SpecPart,
+)
 
-MAX_NODES = 1_000
 MAX_NESTING = 32
-MAX_MAP_ITEMS = 100_000
-MAX_LOOP_ROUNDS = 10_000
 MAX_TIMEOUT_MS = 24 * 3_600_000
 DEFAULT_TREE_RUNS = 10_000
 MAX_TREE_RUNS = 100_000
-MAX_WAIT_MS = 90 * 24 * 3_600_000
-
-MAX_NAMED = 200
-"""Handlers, models and so on that a planner's policy names."""
-
-Name = Annotated[str, Field(pattern=f"^{TOKEN.pattern}$")]
-HandlerName = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 
 
-class _Spec(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
-
-class Retry(_Spec):
-    """Try a failed attempt again, after `backoff_ms * factor^(n-1)` plus up to 50 % jitter."""
-
-    max_attempts: int = Field(3, ge=1, le=20)
-    backoff_ms: float = Field(200, ge=0, le=3_600_000)
-    factor: float = Field(2.0, ge=1, le=10)
-    max_backoff_ms: float = Field(30_000, ge=0, le=3_600_000)
-    on: tuple[str, ...] = (
-        ErrorClass.TRANSIENT,
-        ErrorClass.TIMEOUT,
-        ErrorClass.RATE_LIMITED,
-        ErrorClass.UNAVAILABLE,
-    )
-    """Error classes or exact error codes."""
-
-
-class Map(_Spec):
-    """Run the node once per item of a list known at run time; its output is the list of outputs.
-
-    In `with`, the item is `item` (or `as`), its place `index`; without `with` these two are the
-    whole input, so that a long list is not sent along with each of its items."""
-
-    over: str
-    as_: Name = Field("item", alias="as")
-    concurrency: int = Field(64, ge=1, le=10_000)
-    max_items: int = Field(1_000, ge=1, le=MAX_MAP_ITEMS)
-    on_item_error: Literal["fail", "skip"] = "fail"
-    """`skip` puts null in the failed item's place and the run ends `degraded`."""
-
-
-class Loop(_Spec):
-    """Run the node until `until` holds; in `with` and `until`, `round` counts from 1, `previous` is
-    the output of the round before (null in the first); in `until`, `output` is this round's."""
-
-    until: str
-    max_rounds: int = Field(10, ge=1, le=MAX_LOOP_ROUNDS)
-    on_exhausted: Literal["accept", "fail"] = "fail"
-
-
-class Expect(_Spec):
-    """What a step takes while there are no measurements yet."""
-
-    mean_ms: float = Field(gt=0)
-    sd_ms: float = Field(0, ge=0)
-
-
-class Cache(_Spec):
-    """Keep the step's output, and serve it to any step of the tenant, in any pipeline, that has the
-    same type, the same own fields and the same input (or `key`) within `ttl_ms`."""
-
-    ttl_ms: float = Field(gt=0, le=MAX_WAIT_MS)
-    key: str | None = None
-    """An expression that stands for the input: equal values are one entry, whatever the input is."""
-    scope: Literal["tenant"] = "tenant"
-
-
-class NodeBase(_Spec):
+class NodeBase(SpecPart):
     """Fields that every node may have."""
 
     needs: tuple[Name, ...] = ()
@@ -103,67 +47,30 @@ class NodeBase(_Spec):
     """The step's input: values or expressions. Without it: `{"input": run input, NEED: output ...}`
     (with `map`: `{item, index}`)."""
     map: Map | None = None
+    """Run the node once for each item of a list."""
     loop: Loop | None = None
+    """Run the node again until a condition holds."""
     retry: Retry | None = None
+    """When a failed attempt is made again; without it, only where the handler asks for it."""
     timeout_ms: float | None = Field(None, gt=0, le=MAX_TIMEOUT_MS)
     """The time of one attempt; without it 60 s, and never beyond the run's deadline. Of a `graph` or
     `race`: of the whole of it, anew for each item and round."""
     optional: bool = False
     """Where it fails the run goes on (its output is null) and ends `degraded`."""
     fallback: tuple["Fallback", ...] = ()
+    """What runs instead where the node has failed; the first that fits its error."""
     fast: "Node | None" = None
     """What runs instead, with the same input, where the run could not make its deadline with the node
     itself (`on_infeasible: degrade`); the run ends `degraded` then."""
     cache: Cache | None = None
-    """For nodes that workers run, and for `pipeline` nodes that name their version."""
+    """Serve equal steps from one output; for nodes that workers run, and for `pipeline` nodes that name
+    their version."""
     expect: Expect | None = None
+    """How long the node takes, as long as nothing has been measured."""
     effects: Literal["none", "external"] = "none"
     """`external`: the step writes to the outside; it is dispatched only after its commit."""
     description: str = ""
-
-
-class PlanPolicy(_Spec):
-    """Bounds for the steps that a planner emits: they use nothing but what is named here."""
-
-    types: tuple[str, ...] = Field(min_length=1)
-    handlers: tuple[HandlerName, ...] = Field((), max_length=MAX_NAMED)
-    """Functions that `python` nodes may run, of those that the workers allow."""
-    models: tuple[str, ...] = Field((), max_length=MAX_NAMED)
-    """Models that `llm` and `planning` nodes may call."""
-    databases: tuple[str, ...] = Field((), max_length=MAX_NAMED)
-    """Databases that `sql` and `planning` nodes may read."""
-    collections: tuple[str, ...] = Field((), max_length=MAX_NAMED)
-    """Collections that `retrieval` nodes may search."""
-    pipelines: tuple[Name, ...] = Field((), max_length=MAX_NAMED)
-    """Pipelines that `pipeline` nodes may run."""
-    max_steps: int = Field(20, ge=1, le=MAX_NODES)
-    """Steps in all, both as they are written and as they run: every item of a map, round of a loop and
-    step of a nested planner counts."""
-    max_items: int = Field(20, ge=1, le=MAX_MAP_ITEMS)
-    """Items of one map."""
-    max_attempts: int = Field(3, ge=1, le=20)
-    """Attempts of one step."""
-    max_depth: int = Field(1, ge=1, le=5)
-    budget_usd: Money | None = None
-    """What the emitted steps may spend in all."""
-
-
-class CatalogParam(_Spec):
-    """A parameter of a catalog query; `values` is a SELECT whose one column lists what it may be."""
-
-    type: Literal["text", "integer", "number", "boolean", "date"] = "text"
-    description: str = ""
-    values: str | None = None
-    default: Any = None
-
-
-class CatalogQuery(_Spec):
-    """A query that its author wrote and a planner may choose."""
-
-    name: Name
-    description: str
-    sql: str
-    params: dict[str, CatalogParam] = Field(default_factory=dict)
+    """What the node is for; shown with it."""
 
 
 class PlanningNode(NodeBase):
@@ -171,29 +78,41 @@ class PlanningNode(NodeBase):
     (`{nodes, output}`) that is checked against the policy and spliced in under this node."""
 
     type: Literal["planning"]
+    """The node's type."""
     model: str
+    """The model that plans, by its name in the routing configuration."""
     prompt: str | None = None
+    """A template over `input` that gives the question; without it `input.question`."""
     database: str | None = None
+    """The database from which the values of the catalog's parameters are read."""
     catalog: tuple[CatalogQuery, ...] = Field((), max_length=200)
+    """Queries that the planner may choose."""
     max_queries: int = Field(4, ge=0, le=50)
+    """At most so many queries."""
     emit: PlanPolicy | None = None
+    """Let the planner emit steps, within this policy."""
 
 
 class RetrievalNode(NodeBase):
     """Search an indexed collection; output `{passages: [...]}`."""
 
     type: Literal["retrieval"]
+    """The node's type."""
     collection: str
+    """The indexed collection (`hocket index`)."""
     query: str | None = None
     """A template over `input`; without it, `input.query` or `input.queries`."""
     top_k: int = Field(6, ge=1, le=200)
+    """Passages in the output, the best first."""
 
 
 class SqlNode(NodeBase):
     """Run one read-only SELECT; output `{columns, rows, truncated, ...}`."""
 
     type: Literal["sql"]
+    """The node's type."""
     database: str
+    """A database of the configuration's section `databases`."""
     query: str | None = None
     """The SELECT, with `:name` parameters; without it `input.sql`. Never a template."""
     params: dict[str, Any] = Field(default_factory=dict)
@@ -201,32 +120,32 @@ class SqlNode(NodeBase):
     tables: tuple[str, ...] = ()
     """Allowed tables (`schema.table`, `schema.*`); without it what the database's settings allow."""
     max_rows: int = Field(200, ge=1, le=100_000)
-
-
-class Requires(_Spec):
-    """What a backend must be to get a call: at least this good (0 to 1), with these labels (for
-    example `precision: fp16`), and keeping data where it may be (a residency tag)."""
-
-    min_quality: float = Field(0.0, ge=0, le=1)
-    labels: dict[str, str] = Field(default_factory=dict, max_length=16)
-    residency: str | None = None
+    """Rows in the output; `truncated` says that there were more."""
 
 
 class LlmNode(NodeBase):
     """Call a model through the gateway; output `{text, citations?, data?, model, usage}`."""
 
     type: Literal["llm"]
+    """The node's type."""
     model: str
+    """A model's name in the routing configuration."""
     prompt: str
     """A template over `input`."""
     system: str | None = None
+    """The system message; a template over `input`."""
     documents: tuple[str, ...] = ()
     """Fields of `input` that hold passages or query results, given to the model as evidence."""
     task: Literal["chat", "answer"] = "chat"
+    """`answer`: answer from the `documents`, with citations."""
     max_tokens: int | None = Field(None, ge=1, le=1_000_000)
+    """The longest answer, in tokens."""
     temperature: float | None = Field(None, ge=0, le=2)
+    """Sampling temperature; without it the model's own."""
     response_schema: dict[str, Any] | None = None
+    """A JSON Schema (2020-12) of the answer; the parsed answer is `data` in the output."""
     requires: Requires | None = None
+    """What the backend must be."""
     prefill: bool = False
     """Have the beginning of the prompt that is known before the node begins read by the model's server
     while the steps before it run; for long prompts that begin with the run's own input."""
@@ -236,15 +155,21 @@ class PythonNode(NodeBase):
     """Run an async function of the user's: `module:function`, called with the step's input."""
 
     type: Literal["python"]
+    """The node's type."""
     handler: HandlerName
+    """The function, `module:function`, of a package that the worker was started for."""
 
 
 class GraphNode(NodeBase):
     """Nodes inside a node; in them `input` is this node's input."""
 
     type: Literal["graph"]
+    """The node's type."""
     nodes: dict[Name, "Node"] = Field(min_length=1, max_length=MAX_NODES)
+    """The nodes inside, by name."""
     output: Any = None
+    """A value or expression over the nodes inside; without it the output of the last node, or all last
+    nodes by name."""
 
 
 class RaceNode(NodeBase):
@@ -252,8 +177,11 @@ class RaceNode(NodeBase):
     the others are cancelled and what they cost is booked as speculation."""
 
     type: Literal["race"]
+    """The node's type."""
     branches: dict[Name, "Node"] = Field(min_length=2, max_length=16)
+    """The branches by name."""
     pick: Literal["first_valid", "best"] = "first_valid"
+    """`first_valid`: the first branch that is `valid` wins; `best`: the one with the highest `score`."""
     valid: str | None = None
     """An expression over `output`; a branch that ends without it being true has lost."""
     score: str | None = None
@@ -264,16 +192,22 @@ class PipelineNode(NodeBase):
     """Run another pipeline as a sub-run; output is its output."""
 
     type: Literal["pipeline"]
+    """The node's type."""
     pipeline: Name
+    """The pipeline that is run."""
     version: int | None = Field(None, ge=1)
+    """Its version; without it the latest one at that moment."""
 
 
 class ApprovalNode(NodeBase):
     """Wait for a person's answer (`{approved, by, note}`); holds no worker."""
 
     type: Literal["approval"]
+    """The node's type."""
     prompt: str = ""
+    """What the person is asked."""
     wait_ms: float = Field(7 * 24 * 3_600_000, gt=0, le=MAX_WAIT_MS)
+    """How long an answer is waited for, in ms; then the node fails."""
     pause_deadline: bool = True
     """The run's deadline moves by the time waited."""
 
@@ -282,9 +216,13 @@ class SignalNode(NodeBase):
     """Wait for a named event sent to the run; output is its payload; holds no worker."""
 
     type: Literal["signal"]
+    """The node's type."""
     signal: Name
+    """The name of the event."""
     wait_ms: float = Field(3_600_000, gt=0, le=MAX_WAIT_MS)
+    """How long it is waited for, in ms; then the node fails."""
     pause_deadline: bool = False
+    """The run's deadline moves by the time waited."""
 
 
 Node = Annotated[
@@ -307,30 +245,40 @@ WAIT_TYPES = ("approval", "signal")
 NODE_TYPES = (*WORKER_TYPES, *WAIT_TYPES, "graph", "race", "pipeline")
 
 
-class Fallback(_Spec):
+class Fallback(SpecPart):
     """What runs with the same input where the node failed with one of `on` (all, when empty)."""
 
     on: tuple[str, ...] = ()
+    """Error classes or exact error codes; empty: every error."""
     node: Node
+    """What runs with the same input."""
 
 
-class Pipeline(_Spec):
+class Pipeline(SpecPart):
     """A pipeline: a graph of nodes with an SLO, a class and a budget."""
 
     pipeline: Name
+    """The pipeline's name."""
     description: str = ""
+    """What the pipeline is for."""
     priority: Priority = Field(Priority.STANDARD, alias="class")
+    """The class of its runs: which wait when not all can be served."""
     slo_ms: float = Field(60_000, gt=0, le=MAX_WAIT_MS)
+    """How long a run may take, in ms, from the publish of its task; its deadline follows from it."""
     budget_usd: Money | None = None
+    """What a run may spend on model calls."""
     max_runs: int = Field(DEFAULT_TREE_RUNS, ge=1, le=MAX_TREE_RUNS)
     """How many runs one of this pipeline may begin in all, those that its sub-runs begin included."""
     on_infeasible: Literal["continue", "degrade", "fail"] = "continue"
+    """What is done where a run can no longer make its deadline: go on, use `fast` variants and leave
+    `optional` nodes out, or fail at once."""
     on_overload: Literal["admit", "queue", "reject"] | None = None
     """What becomes of a task that cannot make its deadline because of the present load; without it
     interactive tasks are rejected, others wait until they can or their deadline is lost."""
     input: dict[str, Any] = Field(default_factory=dict)
     """A JSON Schema (2020-12) that the task's body must satisfy."""
     nodes: dict[Name, Node] = Field(min_length=1, max_length=MAX_NODES)
+    """The nodes, by name."""
     output: Any = None
     """A value or expression; without it the output of the last node, or all last nodes by name."""
 
@@ -377,7 +325,7 @@ def fault(error: ValidationError) -> InvalidInput:
 @cache
 def _fields() -> Mapping[str, tuple[str, ...]]:
     """Return the fields there are, as they are written, by the field that holds them; "" has all."""
-    held: dict[str, type[_Spec]] = {
+    held: dict[str, type[SpecPart]] = {
         "map": Map,
         "loop": Loop,
         "retry": Retry,
@@ -385,7 +333,7 @@ def _fields() -> Mapping[str, tuple[str, ...]]:
         "emit": PlanPolicy,
     }
     names = {field: _names_of(model) for field, model in held.items()}
-    models: list[type[_Spec]] = [_Spec]
+    models: list[type[SpecPart]] = [SpecPart]
     every: set[str] = set()
     for model in models:
         models += model.__subclasses__()
@@ -393,5 +341,5 @@ def _fields() -> Mapping[str, tuple[str, ...]]:
     return names | {"": tuple(sorted(every))}
 
 
-def _names_of(model: type[_Spec]) -> tuple[str, ...]:
+def _names_of(model: type[SpecPart]) -> tuple[str, ...]:
     return tuple(sorted(field.alias or name for name, field in model.model_fields.items()))

@@ -14,7 +14,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.pipeline.spec import MAX_NODES, MAX_TIMEOUT_MS, MAX_WAIT_MS
+from hocket.schemas.pipeline.node_parts import MAX_NODES, MAX_WAIT_MS
+from hocket.schemas.pipeline.spec import MAX_TIMEOUT_MS
 from hocket.schemas.subjects import TOKEN
 
 REPLAY_HANDLER = "hocket.workers.replay:sleep"

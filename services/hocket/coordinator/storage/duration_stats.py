@@ -13,8 +13,8 @@ from hocket.coordinator.core.time.deadlines import HOP, DurationForecast, Estima
 from hocket.coordinator.core.time.hop_times import observe_hop
 from hocket.coordinator.storage.store import Store
 from hocket.kit.process.clock import monotonic_ms
+from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS
 from hocket.schemas.pipeline.plan import Plan
-from hocket.schemas.pipeline.spec import MAX_WAIT_MS
 
 MAX_OUTLOOKS = 1_000
 MAX_PIPELINES = 4_000

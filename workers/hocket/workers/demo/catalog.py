@@ -5,7 +5,7 @@ from importlib.resources import files
 import yaml
 from pydantic import TypeAdapter
 
-from hocket.schemas.pipeline.spec import CatalogQuery
+from hocket.schemas.pipeline.node_parts import CatalogQuery
 
 
 def catalog() -> tuple[CatalogQuery, ...]:

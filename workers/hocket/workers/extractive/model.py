@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.messages import CallRequest, Completion, Document
-from hocket.schemas.pipeline.spec import CatalogQuery
+from hocket.schemas.pipeline.node_parts import CatalogQuery
 from hocket.workers.extractive.answering import answer
 from hocket.workers.extractive.planning import DEFAULT_MAX_QUERIES, plan_question
 

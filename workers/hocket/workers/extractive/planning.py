@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
 
-from hocket.schemas.pipeline.spec import CatalogParam, CatalogQuery
+from hocket.schemas.pipeline.node_parts import CatalogParam, CatalogQuery
 from hocket.workers.extractive.questions import Part, parts
 from hocket.workers.extractive.words import Word, covers, is_content, stem, stems, words
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
 
+from hocket.schemas.pipeline.node_parts import CatalogParam, CatalogQuery
 from hocket.schemas.pipeline.policy import PlanRefused
-from hocket.schemas.pipeline.spec import CatalogParam, CatalogQuery
 
 MAX_TEXTS = 16
 """Questions and searches that one plan may hold."""

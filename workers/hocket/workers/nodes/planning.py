@@ -14,8 +14,8 @@ from pydantic import TypeAdapter
 
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.errors import InvalidInput
+from hocket.schemas.pipeline.node_parts import CatalogQuery, PlanPolicy
 from hocket.schemas.pipeline.policy import LISTS
-from hocket.schemas.pipeline.spec import CatalogQuery, PlanPolicy
 from hocket.schemas.pipeline.spec import PlanningNode as PlanningSpec
 from hocket.workers.nodes import catalog as catalogs
 from hocket.workers.nodes.llm import usage_of

@@ -11,7 +11,7 @@ from hocket.coordinator.core.run.state import Emitted, Role, Step
 from hocket.coordinator.core.run.transition import RunTransition
 from hocket.coordinator.core.structures.frozen import replace
 from hocket.schemas.errors import ErrorClass, HocketError
-from hocket.schemas.pipeline.spec import PlanPolicy
+from hocket.schemas.pipeline.node_parts import PlanPolicy
 
 WORKING = frozenset({Role.LEAF, Role.SUBRUN, Role.WAIT})
 

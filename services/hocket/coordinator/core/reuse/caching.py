@@ -17,7 +17,7 @@ from hocket.coordinator.core.structures.frozen import replace
 from hocket.coordinator.core.time.deadlines import DEFAULT_TIMEOUT_MS, deadline_of, slack_of
 from hocket.coordinator.core.time.timestamps import nearest
 from hocket.schemas.ids import content_hash
-from hocket.schemas.pipeline.spec import Cache
+from hocket.schemas.pipeline.node_parts import Cache
 
 ASK_AGAIN_MS = 5_000.0
 """How long a step waits before it asks again: an answer is lost only with a process."""

@@ -61,8 +61,9 @@ from hocket.schemas.messages import (
     RunParent,
     StepRequested,
 )
+from hocket.schemas.pipeline.node_parts import PlanPolicy
 from hocket.schemas.pipeline.plan import NodePlan, compile_emitted
-from hocket.schemas.pipeline.spec import PipelineNode, PlanningNode, PlanPolicy
+from hocket.schemas.pipeline.spec import PipelineNode, PlanningNode
 
 MAX_RUN_DEPTH = 32
 """Runs above a run: pipelines that call each other in a circle end here and not at their deadline."""

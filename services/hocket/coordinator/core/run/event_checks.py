@@ -20,7 +20,8 @@ from hocket.schemas.messages import (
     TimerFired,
     Timing,
 )
-from hocket.schemas.pipeline.spec import MAX_TIMEOUT_MS, MAX_WAIT_MS
+from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS
+from hocket.schemas.pipeline.spec import MAX_TIMEOUT_MS
 
 DAY_MS = 24 * 3_600_000.0
 MAX_AHEAD_MS = DAY_MS

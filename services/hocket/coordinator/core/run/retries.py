@@ -3,7 +3,7 @@ replay waits exactly as long."""
 
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.ids import fraction
-from hocket.schemas.pipeline.spec import Retry
+from hocket.schemas.pipeline.node_parts import Retry
 
 MAX_JITTER = 0.5
 ASKED = "retryable"

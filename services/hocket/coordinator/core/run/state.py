@@ -18,8 +18,8 @@ from hocket.coordinator.core.structures.frozen import maker
 from hocket.coordinator.core.structures.heap import Heap
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import AttemptFinished, Priority, RunOrigin, RunParent, Timing
+from hocket.schemas.pipeline.node_parts import PlanPolicy
 from hocket.schemas.pipeline.plan import NodePlan, ScopePlan
-from hocket.schemas.pipeline.spec import PlanPolicy
 
 NONE: Map[Any, Any] = Map()
 """The empty map."""

@@ -14,8 +14,9 @@ from math import sqrt
 from hocket.coordinator.core.structures.frozen import maker
 from hocket.coordinator.core.time.timestamps import nearest
 from hocket.schemas.messages import Priority
+from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
-from hocket.schemas.pipeline.spec import MAX_WAIT_MS, WORKER_TYPES, RaceNode
+from hocket.schemas.pipeline.spec import WORKER_TYPES, RaceNode
 
 TAIL_SD = 1.645
 """Standard deviations of tail that a deadline keeps free: 95 % of a normal distribution."""
