@@ -516,16 +516,38 @@ async def test_a_step_delivered_too_often_is_dead_lettered_and_its_run_told(
     await rig.until_stream(subjects.DLQ, lambda messages: messages == 1)
 
 
-async def test_a_step_that_the_server_gave_up_is_dead_lettered_too(rig: Rig) -> None:
+async def test_a_step_that_no_worker_could_bury_is_delivered_on_until_one_does(rig: Rig) -> None:
     async with rig.worker({"python": echo}):
         pass
     step = await rig.send()
-    await deliver_and_give_back(rig, MAX_DELIVERIES)
+    await deliver_and_give_back(rig, MAX_DELIVERIES + 3)
     async with rig.worker({"python": echo}):
         result = await rig.result(step)
         assert result.error is not None
         assert result.error.code == "step_undeliverable"
         await rig.until_stream(subjects.STEPS, lambda messages: messages == 0)
+
+
+async def test_nobody_who_says_that_a_step_was_given_up_ends_it(rig: Rig) -> None:
+    release = asyncio.Event()
+
+    async def held(context: Context) -> Any:
+        await release.wait()
+        return "done"
+
+    async with rig.worker({"python": held}, slots=1):
+        steps = [await rig.send() for _ in range(3)]
+        for seq in range(1, 4):
+            told = {"stream_seq": seq, "consumer": consumer_name("python", "normal")}
+            await rig.bus.nc.publish(
+                f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{subjects.STEPS}.x",
+                json.dumps(told | {"deliveries": MAX_DELIVERIES}).encode(),
+            )
+        await rig.bus.nc.flush()
+        release.set()
+        for step in steps:
+            assert (await rig.result(step)).output == "done"
+        assert all(len(results) == 1 for results in rig.results.values())
 
 
 # ---- large values ----------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from nats.js.errors import NotFoundError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from hocket.kit.nats.protocol import RawMessage
 
 SOURCE = "step"
-ADVISORIES = f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{subjects.STEPS}.>"
-ADVISORY_QUEUE = "workers"
 TERM = b"+TERM"
 MAX_PARTITIONS = 1_024
 
@@ -56,16 +53,6 @@ class Name(BaseModel):
     capability: bounded.Name | None = None
 
 
-class Advisory(BaseModel):
-    """What the server says about a message it will not deliver again."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    stream_seq: int
-    consumer: str
-    deliveries: int
-
-
 async def bury_malformed(bus: Bus, msg: "RawMessage", error: ValidationError, worker: str) -> None:
     """Dead-letter a message that is no StepRequested."""
     fault = error.errors(include_url=False, include_input=False)[0]
@@ -79,18 +66,6 @@ async def bury_undeliverable(bus: Bus, msg: "RawMessage", delivery: Delivery, wo
     """Dead-letter a step that came too often."""
     known = {"deliveries": delivery.count, "sent_at_ms": round(delivery.sent_at_ms)}
     await _bury_and_end(bus, msg, _undeliverable(**known), worker)
-
-
-async def on_advisory(bus: Bus, body: bytes, worker: str) -> None:
-    """Dead-letter a step that the server gave up, so that it does not lie in the stream for ever."""
-    advisory = Advisory.model_validate_json(body)
-    try:
-        stored = await bus.js.get_msg(subjects.STEPS, advisory.stream_seq)
-    except NotFoundError:
-        return
-    info = _undeliverable(deliveries=advisory.deliveries, consumer=advisory.consumer)
-    await _bury(bus, stored.subject or "", stored.data or b"", stored.headers, info, worker)
-    await bus.js.delete_msg(subjects.STEPS, advisory.stream_seq)
 
 
 async def _bury_and_end(

@@ -17,7 +17,6 @@ from hocket.kit.process.clock import now_ms
 from hocket.kit.process.log_limits import Reporting
 from hocket.schemas import subjects
 from hocket.schemas.messages import StepCancelled
-from hocket.workers.runtime.execution import undeliverable
 from hocket.workers.runtime.execution.context import Calls
 from hocket.workers.runtime.execution.large_values import LargeValues
 from hocket.workers.runtime.execution.metrics import Meters
@@ -111,12 +110,7 @@ class Worker:
 
     async def start(self) -> None:
         """Begin to fetch and run steps."""
-        self._subscriptions = [
-            await self._bus.subscribe(subjects.CANCEL_FILTER, self._on_cancel),
-            await self._bus.subscribe(
-                undeliverable.ADVISORIES, self._on_advisory, queue=undeliverable.ADVISORY_QUEUE
-            ),
-        ]
+        self._subscriptions = [await self._bus.subscribe(subjects.CANCEL_FILTER, self._on_cancel)]
         self._bus.on_reconnect.append(self._on_reconnect)  # the bus may go away while they start
         for pool in self._pools:
             await pool.start()
@@ -166,9 +160,6 @@ class Worker:
         stopped = sum(pool.cancel(cancelled) for pool in self._pools)
         if stopped:
             log.info("attempts_cancelled", run_id=cancelled.run_id, count=stopped)
-
-    async def _on_advisory(self, msg: "Msg") -> None:
-        await undeliverable.on_advisory(self._bus, msg.data, self._name)
 
     def _on_reconnect(self) -> None:
         for pool in self._pools:

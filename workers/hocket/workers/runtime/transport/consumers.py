@@ -41,7 +41,7 @@ def _config(node_type: str, lane: str, ack_wait_s: float) -> ConsumerConfig:
         deliver_policy=DeliverPolicy.ALL,
         ack_policy=AckPolicy.EXPLICIT,
         ack_wait=ack_wait_s,
-        max_deliver=MAX_DELIVERIES,
+        max_deliver=-1,  # workers count: what the server gave up would only be told on a subject
         max_ack_pending=MAX_ACK_PENDING,
         max_waiting=MAX_WAITING,
     )
