@@ -80,11 +80,11 @@ sim: setup
 	cd tests && ../$(PY) -m simulation --seed $(SEED) --seeds $(SEEDS) --jobs $(JOBS) \
 		$(if $(BUG),--bug $(BUG))
 
-# faults of a seeded plan on the real processes and servers, and a verdict: docs/chaos.md
+# faults of a seeded plan on the real processes and servers, and a verdict: docs/explanation/chaos.md
 chaos: setup
 	PYTHONPATH=tests $(PY) -m chaos --minutes $(MINUTES) --seed $(SEED)
 
-# disk, connections, handles and memory run out under load: docs/outages.md; disks need root
+# disk, connections, handles and memory run out under load: docs/explanation/outages.md; disks need root
 exhaustion: setup
 	cd tests && ../$(PY) -m exhaustion --seconds $(SECONDS)
 
@@ -94,13 +94,13 @@ contract: setup
 		--timeout 7200 tests/integration/test_rest_contract.py \
 		tests/integration/test_http_door_fuzzed.py
 
-# forged messages on every subject of a running platform, and a verdict: docs/forgery.md
+# forged messages on every subject of a running platform, and a verdict: docs/explanation/forgery.md
 fuzz: setup
 	PYTHONPATH=tests $(PY) -m fuzz --minutes $(MINUTES) --seed $(SEED)
 
 # documents that are made from the code; a test says when they are old
 docs: setup
-	$(PY) -m hocket.cli.asyncapi > docs/asyncapi.yaml
+	$(PY) -m hocket.cli.asyncapi > docs/reference/asyncapi.yaml
 	.venv/bin/hocket schema > schemas/hocket/schemas/pipeline.schema.json
 
 lock:

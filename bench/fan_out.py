@@ -9,8 +9,8 @@ was asked for: publishing (an fsync), intake, dispatch, what timers are late, re
 commit of the end.
 
 Where that time goes is shown beside it: before the acceptance, by kind of the critical path
-(docs/critical-path.md; a branch's execution less its sleep), and after the end was decided. Warm-up
-runs come first. `--rounds` measures again on the same platform; all rounds count.
+(docs/reference/critical-path.md; a branch's execution less its sleep), and after the end was
+decided. Warm-up runs come first. `--rounds` measures again on the same platform; all rounds count.
 
     .venv/bin/python bench/fan_out.py
 """

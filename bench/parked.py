@@ -2,8 +2,9 @@
 
 A platform of its own in a temporary folder (coordinator, worker, REST), and a pipeline whose runs wait
 for an approval and then do one step. Runs are published in batches; the curve of every process' memory
-is printed while they come and are parked (their state stands in Postgres then, docs/runs.md). Before,
-WARM runs of another kind go through, so that what the processes hold anyway is not counted.
+is printed while they come and are parked (their state stands in Postgres then,
+docs/how-to/runs.md). Before, WARM runs of another kind go through, so that what the processes hold
+anyway is not counted.
 
 Then the coordinator is killed and what it holds after its start is measured again, and some of the runs
 are approved: each must succeed, and the others must stay parked. Otherwise the exit code is 1.

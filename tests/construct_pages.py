@@ -1,5 +1,5 @@
-"""The pages of docs/constructs as data: their examples, what is said to come out, and the table of
-misuses, so that no page can say what is not so.
+"""The pages of docs/reference/constructs as data: their examples, what is said to come out, and the
+table of misuses, so that no page can say what is not so.
 
 A page has the example of `examples/constructs` with its name; shell blocks, each followed by how the
 run ends and its output; and a table `Misuse`, whose first cell is a change to the example: code
@@ -19,7 +19,9 @@ from hocket.schemas.pipeline.document import parse_document
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples" / "constructs"
-PAGES = sorted(p for p in (ROOT / "docs" / "constructs").glob("*.md") if p.stem != "README")
+PAGES = sorted(
+    p for p in (ROOT / "docs" / "reference" / "constructs").glob("*.md") if p.stem != "README"
+)
 COLUMNS = "| change to the example | field | reason | cure |"
 EMITTED_COLUMNS = "| the planner emits | field | reason | cure |"
 

@@ -1,4 +1,5 @@
-"""The functions that the examples of docs/constructs call: small, and the same at every run."""
+"""The functions that the examples of docs/reference/constructs call: small, and the same at every
+run."""
 
 import asyncio
 import json

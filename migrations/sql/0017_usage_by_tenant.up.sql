@@ -5,7 +5,7 @@ ALTER TABLE hocket.usage
     ADD COLUMN estimated boolean NOT NULL DEFAULT false,
     ADD COLUMN amended   text;
 COMMENT ON COLUMN hocket.usage.estimated IS
-    'The backend did not say what the call used: tokens and cost are estimates (docs/costs.md).';
+    'The backend did not say what the call used: tokens and cost are estimates (docs/reference/costs.md).';
 COMMENT ON COLUMN hocket.usage.amended IS
     'The fields that could not be stored as they came, and were cut or left out; the record is a dead letter.';
 

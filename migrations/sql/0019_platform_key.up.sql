@@ -1,4 +1,4 @@
--- The key of the capabilities by which dispatched steps are answered (docs/forgery.md), where no setting
+-- The key of the capabilities by which dispatched steps are answered (docs/explanation/forgery.md), where no setting
 -- gives one: made once, by whoever asks first.
 CREATE TABLE hocket.platform_key (
     one     boolean     PRIMARY KEY DEFAULT true CHECK (one),

@@ -1,4 +1,5 @@
-"""A short play of chaos, every kind of fault once; the long ones are `make chaos` (docs/chaos.md)."""
+"""A short play of chaos, every kind of fault once; the long ones are `make chaos`
+(docs/explanation/chaos.md)."""
 
 import pytest
 

@@ -14,8 +14,8 @@ Rules (each violation names its rule and what broke it):
   ledger that no model metered; one gateway process metered a call twice.
 - `dead`: something became a dead letter; `left`: a work queue is not empty.
 
-Calls that were under way when their gateway was killed may be missing or made again: docs/gateway.md,
-limits. They are counted as `died with their gateway`.
+Calls that were under way when their gateway was killed may be missing or made again:
+docs/how-to/gateway.md, limits. They are counted as `died with their gateway`.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A short play of the fuzzer; the long ones are `make fuzz` (docs/forgery.md)."""
+"""A short play of the fuzzer; the long ones are `make fuzz` (docs/explanation/forgery.md)."""
 
 import pytest
 

@@ -1,7 +1,7 @@
 """Values that something may choke on, each as the text in which it comes, and what is to become of it.
 
 What is carried is read back as `expected`; of the others `refused` is a word of the reason. The rule is
-docs/values.md.
+docs/reference/values.md.
 """
 
 import json

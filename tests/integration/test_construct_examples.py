@@ -1,5 +1,5 @@
-"""Every shell session of docs/constructs, run as it stands there on one platform with real NATS and
-Postgres: its commands by the command line's own code, its run's end as the page says."""
+"""Every shell session of docs/reference/constructs, run as it stands there on one platform with
+real NATS and Postgres: its commands by the command line's own code, its run's end as the page says."""
 
 import asyncio
 import json

@@ -160,7 +160,7 @@ async def test_runs_survive_the_kill_of(target: str, platform: Platform, journal
     metered, booked = await calls_of(platform, journal, found)
     assert len(booked) == len(set(booked))
     # a call that died with its gateway is made again under its id; only the second is booked
-    # (docs/gateway.md, limits)
+    # (docs/how-to/gateway.md, limits)
     assert booked == (sorted(set(metered)) if target == "gateway" else metered)
 
 

@@ -53,7 +53,7 @@ async def test_all_that_is_missing_is_named_and_the_statements_mend_it(
         "schema public",
         "hocket_report",
         "pgvector",
-        "docs/postgres.md",
+        "docs/how-to/postgres.md",
     ):
         assert part in said
     statements = said.partition("run there: ")[2].partition(" See ")[0]

@@ -1,5 +1,5 @@
-"""Hostile values through every door, read back in every view (docs/values.md): each is stored as it
-came, or refused with the name of its place, and none stops anybody else's run.
+"""Hostile values through every door, read back in every view (docs/reference/values.md): each is
+stored as it came, or refused with the name of its place, and none stops anybody else's run.
 
 `HOCKET_VALUE_MIXTURES` asks for more random ones, `HOCKET_VALUE_SEED` for others.
 """

@@ -1,7 +1,7 @@
 """Whether the planted bugs are caught: by which check, and after how many seeds.
 
 `python -m simulation.planted` plays each bug until it is caught, prints the table, and writes it into
-docs/simulation.md. It fails where a bug survives LIMIT seeds.
+docs/explanation/simulation.md. It fails where a bug survives LIMIT seeds.
 """
 
 import argparse
@@ -18,7 +18,7 @@ LIMIT = 2_000
 COLLECT_EVERY = 20
 """Seeds. What a play leaves behind is full of cycles, and too little happens between two plays for the
 collector to come by itself."""
-PAGE = Path(__file__).parents[2] / "docs" / "simulation.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "simulation.md"
 BEGIN, END = "<!-- planted bugs: begin -->", "<!-- planted bugs: end -->"
 
 

@@ -12,7 +12,7 @@ from simulation.scenario import play
 
 FIRST, SEEDS, CHUNK = 1, 1_000, 20
 FOUND_FAULTS = (3405, 4263, 4985, 5548, 5567, 6330, 10293, 14303, 15663, 30367, 33220, 38183)
-"""What each of them once showed stands in docs/simulation.md."""
+"""What each of them once showed stands in docs/explanation/simulation.md."""
 HASHES = """
 import sys
 from simulation.scenario import play

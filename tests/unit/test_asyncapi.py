@@ -8,7 +8,7 @@ import yaml
 
 from hocket.cli.asyncapi import document
 
-PUBLISHED = Path(__file__).parents[2] / "docs" / "asyncapi.yaml"
+PUBLISHED = Path(__file__).parents[2] / "docs" / "reference" / "asyncapi.yaml"
 
 
 def test_the_published_document_is_current() -> None:

@@ -1,4 +1,5 @@
-"""Every row of the tables of misuses in docs/constructs gives just the error that the page says."""
+"""Every row of the tables of misuses in docs/reference/constructs gives just the error that the
+page says."""
 
 from pathlib import Path
 from typing import Any

@@ -12,7 +12,7 @@ from hocket.workers.sql import errors
 from hocket.workers.sql.guard import guard
 from hocket.workers.sql.targets import TargetSettings
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "nodes" / "sql.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "nodes" / "sql.md").read_text()
 PIPELINE, DATABASES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 
 

@@ -2,7 +2,7 @@
 
 A message from outside is parsed with these, so that a number that overflows, a character that cannot be
 stored or a name of six thousand characters is refused where it comes in and names its field. The
-bounds fit the columns and indexes of the schema `hocket`; docs/limits.md lists them.
+bounds fit the columns and indexes of the schema `hocket`; docs/reference/limits.md lists them.
 """
 
 from decimal import Decimal

@@ -774,7 +774,7 @@ class UsageRecord(Message):
     `input_usd_per_mtok` and the like are the prices that were in force for this call. `kind` tells what
     was not of use: a `cascade`'s cheaper answer that was not accepted, the `speculation` of a hedge that
     lost. `experiment` and `arm` stand where the call was part of one. `estimated`: the backend did not
-    say what it used (docs/costs.md).
+    say what it used (docs/reference/costs.md).
     """
 
     call_id: StepKey

@@ -1,4 +1,4 @@
-"""Values that JSON, NATS and Postgres can all carry: docs/values.md.
+"""Values that JSON, NATS and Postgres can all carry: docs/reference/values.md.
 
 Python's own parser accepts more than JSON has (`NaN`, a key given twice, UTF-16), and Postgres takes
 less than JSON has: no character U+0000, no half of a surrogate pair. What comes from outside is checked

@@ -1,7 +1,8 @@
 """The AsyncAPI document of every public subject, made by FastStream from the messages themselves.
 
-`python -m hocket.cli.asyncapi` prints it; `docs/asyncapi.yaml` holds it. The application declared here
-describes and is never run: the hot paths speak to NATS directly (docs/decisions/0002-faststream.md).
+`python -m hocket.cli.asyncapi` prints it; `docs/reference/asyncapi.yaml` holds it. The application
+declared here describes and is never run: the hot paths speak to NATS directly
+(docs/decisions/0002-faststream.md).
 """
 
 import re

@@ -1,1 +1,1 @@
-"""An OpenAI-compatible inference engine without a model: see docs/emulator.md."""
+"""An OpenAI-compatible inference engine without a model: see docs/how-to/emulator.md."""

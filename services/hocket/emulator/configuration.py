@@ -53,5 +53,5 @@ def parse(document: Mapping[str, Any]) -> EmulatorConfig:
         raise InvalidInput(
             field=".".join(map(str, first["loc"])) or "emulator",
             reason=first["msg"],
-            cure="See docs/emulator.md for the fields.",
+            cure="See docs/how-to/emulator.md for the fields.",
         ) from error

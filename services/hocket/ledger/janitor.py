@@ -35,7 +35,7 @@ class JanitorMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.deleted = Counter(
             "hocket_retention_deleted",
-            "Rows deleted because their time was over (docs/retention.md).",
+            "Rows deleted because their time was over (docs/how-to/retention.md).",
             ["kind"],
             registry=registry,
         )

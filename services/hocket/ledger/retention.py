@@ -9,7 +9,7 @@
 - Blobs in Postgres that were neither stored nor read for `blobs` days. Those in files are removed by the
   workers that have them, by the same rule (`kit/blobs.py`).
 
-A period of 0 days is for ever. What is not here has bounds of its own: docs/limits.md.
+A period of 0 days is for ever. What is not here has bounds of its own: docs/reference/limits.md.
 """
 
 from collections.abc import Awaitable, Callable

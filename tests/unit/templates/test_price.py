@@ -20,7 +20,7 @@ from hocket.schemas.templates.builtins.list_filters import FILTERS
 from hocket.schemas.templates.builtins.methods import LIST_METHODS, MAPPING_METHODS, TEXT_METHODS
 from hocket.schemas.templates.builtins.template_tests import TESTS
 
-PAGE = Path(__file__).parents[3] / "docs/constructs/expressions.md"
+PAGE = Path(__file__).parents[3] / "docs/reference/constructs/expressions.md"
 NESTED = (
     "{% for a in range(100000) %}{% for b in range(100000) %}{% for c in range(100000) %}"
     "{% endfor %}{% endfor %}{% endfor %}"

@@ -1,7 +1,7 @@
 """Functions that every worker runs, whatever it was started for: for examples and tests.
 
 `hocket.workers.builtin:echo` gives its input back, `:sleep` does so after `seconds`, `:fail` fails.
-They touch nothing outside the step. docs/workers.md
+They touch nothing outside the step. docs/how-to/workers.md
 """
 
 import asyncio

@@ -23,7 +23,7 @@ from hocket.schemas.templates.values import Namespace, attribute, item, scalar_k
 MAX_RANGE = 100_000
 """Numbers of one `range()`."""
 
-_PAGE = "docs/constructs/expressions.md"
+_PAGE = "docs/reference/constructs/expressions.md"
 
 Function = Callable[..., Any]
 

@@ -1,4 +1,5 @@
-"""JSON bodies, read by the rule of docs/values.md: no key twice, nothing that cannot be stored."""
+"""JSON bodies, read by the rule of docs/reference/values.md: no key twice, nothing that cannot be
+stored."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any

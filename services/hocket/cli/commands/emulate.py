@@ -42,7 +42,7 @@ def emulate(
 
     OpenAI's API (chat, completions, embeddings, models, streaming) with the timing of an engine:
     prefill, continuous batching, prefix cache, cold start, faults; vLLM's metrics under /metrics.
-    Times are virtual: with --speed 100 an engine lives 100 times as fast. See docs/emulator.md.
+    Times are virtual: with --speed 100 an engine lives 100 times as fast. See docs/how-to/emulator.md.
     """
     import asyncio
 

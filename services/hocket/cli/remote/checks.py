@@ -252,7 +252,7 @@ async def _pgvector(connection: Any) -> Finding:
         " WHERE name = 'vector'"
     )
     if row is None:
-        cure = "Install pgvector on the server: docs/postgres.md."
+        cure = "Install pgvector on the server: docs/how-to/postgres.md."
         return Finding("pgvector", Verdict.FAILED, "not available", cure)
     made = row["installed_version"]
     return Finding("pgvector", Verdict.OK, made or f"{row['default_version']}, not yet in use")
@@ -289,7 +289,7 @@ async def _retention(connection: Any) -> Finding:
         return Finding("retention", Verdict.NOTE, "no pass yet", "The ledger deletes what is old.")
     found = ", ".join(f"{row['kind']} {row['days']} d ({row['deleted']} gone)" for row in rows)
     if any(row["late"] for row in rows):
-        cure = "Start: python -m hocket.ledger; see docs/retention.md"
+        cure = "Start: python -m hocket.ledger; see docs/how-to/retention.md"
         return Finding("retention", Verdict.NOTE, f"{found}; no pass for a day", cure)
     return Finding("retention", Verdict.OK, found)
 

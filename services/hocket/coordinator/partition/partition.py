@@ -7,7 +7,8 @@ was decided is written and told), over: another coordinator owns it, or nobody. 
 object of its own; nothing of one is left in the next.
 
 A run that an event cannot be applied to, whose rows Postgres refuses, or that cannot be read back, ends
-with that error; the event is kept as a dead letter, and the partition goes on (docs/isolation.md).
+with that error; the event is kept as a dead letter, and the partition goes on
+(docs/explanation/isolation.md).
 """
 
 import asyncio

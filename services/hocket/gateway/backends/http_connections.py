@@ -1,7 +1,7 @@
 """Plain HTTP/1.1 to one server, for whole replies: connections that stay open, one request at a time.
 
 For what a gateway does most: post a body, read a body. TLS, proxies and streams go through aiohttp,
-which does much more for each request than is needed here (docs/performance.md).
+which does much more for each request than is needed here (docs/explanation/performance.md).
 
 A connection is connecting, busy, idle (kept KEEP_ALIVE_S) or gone. It is kept after a reply that was
 read to its end and allows it; one that failed, timed out, was cancelled, or talks unasked is closed.

@@ -16,8 +16,9 @@ password of its own that no file but its configuration holds; where a stream rep
 the folder can be written, the server is stopped in order, and supervision starts it again. What was
 acknowledged is on the disk; what was not is published again by who published it.
 
-Its memory: what it remembers of message ids (docs/limits.md) and as much again of garbage that Go has
-not collected yet, the latter only up to GOMEMLIMIT: MEMORY_LIMIT, unless the environment says otherwise.
+Its memory: what it remembers of message ids (docs/reference/limits.md) and as much again of garbage
+that Go has not collected yet, the latter only up to GOMEMLIMIT: MEMORY_LIMIT, unless the
+environment says otherwise.
 """
 
 import asyncio

@@ -1,5 +1,6 @@
 """What a Postgres of one's own must have and allow before the schema can be made there. All that is
-missing is named at once, with the statements that a superuser runs to mend it (docs/postgres.md)."""
+missing is named at once, with the statements that a superuser runs to mend it
+(docs/how-to/postgres.md)."""
 
 from typing import Any
 
@@ -69,7 +70,7 @@ async def check(database_url: str) -> None:
         raise DatabaseUnfit(
             database=found["database"],
             missing="; ".join(missing),
-            cure=f"{cure} See docs/postgres.md.".strip(),
+            cure=f"{cure} See docs/how-to/postgres.md.".strip(),
         )
 
 

@@ -1,7 +1,7 @@
 """The configuration file: one YAML mapping, whose sections belong to the processes that read them.
 
-Its values are those of JSON (docs/values.md): what else YAML knows (NaN, sets, bytes) is refused with
-its place, and dates are text.
+Its values are those of JSON (docs/reference/values.md): what else YAML knows (NaN, sets, bytes) is
+refused with its place, and dates are text.
 """
 
 from pathlib import Path

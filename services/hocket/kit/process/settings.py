@@ -57,7 +57,7 @@ class Settings(BaseSettings):
     `hocket up` sets it where a server of its own writes there."""
     keep_runs_days: int = Field(30, ge=0, le=36_500)
     """For how long ended runs are kept, with their steps; 0 is for ever, here and below. An idempotency
-    key names a run for as long: docs/retention.md."""
+    key names a run for as long: docs/how-to/retention.md."""
     keep_rejected_days: int = Field(7, ge=0, le=36_500)
     """For how long tasks that were refused are kept as rejected runs."""
     keep_usage_days: int = Field(400, ge=0, le=36_500)
@@ -89,10 +89,11 @@ class Settings(BaseSettings):
     """What an answer of the gateway waits for: its usage record in the gateway's journal, which outlives
     every process and not the loss of power, or flushed to the disk by NATS."""
     capability_key: SecretStr | None = None
-    """The secret of the capabilities by which dispatched steps are answered (docs/forgery.md): at least
-    32 characters, several separated by commas, of which the first signs. The same for coordinators, the
-    REST service, gateways and ledgers, and never for workers. Without it the first two use one that is
-    kept in Postgres, and gateways and ledgers check nothing."""
+    """The secret of the capabilities by which dispatched steps are answered
+    (docs/explanation/forgery.md): at least 32 characters, several separated by commas, of which the
+    first signs. The same for coordinators, the REST service, gateways and ledgers, and never for
+    workers. Without it the first two use one that is kept in Postgres, and gateways and ledgers
+    check nothing."""
     usage_key: SecretStr | None = None
     """The secret by which gateways seal usage records for the ledger, like the one above; without it one
     that follows from the one above. For workers with a gateway inside, which may not have the other."""
@@ -104,6 +105,6 @@ class Settings(BaseSettings):
     allowed_hosts: Listed = ()
     """Names under which REST and the gateway's HTTP door may be asked, beside `localhost`, IP
     addresses and the host they listen on: `hocket.example.com, *.svc.cluster.local`. See
-    docs/http-security.md."""
+    docs/reference/http-security.md."""
     allowed_origins: Listed = ()
     """Origins whose web pages may use them, such as `https://console.example.com`; by default none."""
