@@ -55,6 +55,29 @@ async def test_a_letter_says_whose_it_was_and_what_became_of_it(bus: Bus) -> Non
     assert task.context == {"tenant": "acme", "pipeline": "p"}
 
 
+async def test_a_tenants_letters_are_found_among_many_of_others_and_only_they_are_read(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def api(*given: Any, **options: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return await real(*given, **options)
+
+    asked, real = 0, bus.api
+    for n in range(300):
+        tenant = "few" if n in (3, 4, 120) else "many"
+        await bury(bus, "task", subjects.task(tenant, "p"), b"y" * 1_000)
+    monkeypatch.setattr(bus, "api", api)
+
+    few = await dead_letters.list_(bus, tenant="few", payload_bytes=10)
+    assert [letter.seq for letter in few] == [121, 5, 4]
+    assert [(len(letter.payload), letter.payload_bytes) for letter in few] == [(10, 1_000)] * 3
+    assert asked < 30
+    assert [letter.seq for letter in await dead_letters.list_(bus, 2, tenant="few")] == [121, 5]
+    many = await dead_letters.list_(bus, 5, tenant="many", source="task")
+    assert [letter.seq for letter in many] == [300, 299, 298, 297, 296]
+
+
 async def test_a_tenant_sees_redrives_and_drops_its_own_letters_only(bus: Bus) -> None:
     await bury(bus, "task", subjects.task("acme", "p"), b"{}")
     await bury(bus, "task", subjects.task("globex", "p"), b"{}")

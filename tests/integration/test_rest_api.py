@@ -16,6 +16,8 @@ from openapi_spec_validator import validate as validate_openapi
 from rest_rig import Rest, running_rest
 
 from hocket.admin.app import MAX_BODY_BYTES
+from hocket.admin.runs import reads
+from hocket.admin.runs.followers import LOOKS_AT_ONCE
 from hocket.kit.nats import dead_letters
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorInfo
@@ -477,6 +479,50 @@ async def test_the_cost_of_a_run_is_the_sum_of_its_calls_to_the_last_digit(rest:
     assert cost["calls"] == 3
     by_node = {node["node"]: Decimal(node["cost_usd"]) for node in cost["nodes"]}
     assert by_node == {"plan": Decimal("0.3"), "write": Decimal("0.000000001")}
+
+
+async def test_a_page_of_steps_ends_where_their_values_are_large(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reads, "MAX_VALUE_BYTES", 1_000)
+    await _insert_run(rest, _id(1), status="running")
+    for n in range(20):
+        await _insert_step(rest, _id(1), f"s{n:02}", ready=n, output="x" * 400)
+
+    pages, after = [], ""
+    while after is not None:
+        found = await rest.get(f"/v1/runs/{_id(1)}/steps?values=true{after and '&after='}{after}")
+        pages.append([step["step"] for step in found.body["steps"]])
+        after = found.body["next"]
+
+    assert [len(page) for page in pages] == [3] * 6 + [2]
+    assert [key for page in pages for key in page] == [f"s{n:02}" for n in range(20)]
+    assert len((await rest.get(f"/v1/runs/{_id(1)}/steps")).body["steps"]) == 20
+
+
+async def test_many_who_follow_look_at_a_few_pages_at_a_time(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looking = most = 0
+
+    async def list_steps(*given: Any, **options: Any) -> Any:
+        nonlocal looking, most
+        looking += 1
+        most = max(most, looking)
+        try:
+            return await real(*given, **options)
+        finally:
+            looking -= 1
+
+    real = reads.list_steps
+    monkeypatch.setattr(reads, "list_steps", list_steps)
+    await _insert_run(rest, _id(1), status="succeeded")
+    await _insert_step(rest, _id(1), "plan", ready=0, ended=1)
+
+    heard = await asyncio.gather(*(rest.get(f"/v1/runs/{_id(1)}/events") for _ in range(20)))
+
+    assert all(answer.body.count("event: run") == 1 for answer in heard)
+    assert 1 <= most <= LOOKS_AT_ONCE
 
 
 async def test_who_follows_a_run_hears_its_steps_and_its_end(rest: Rest) -> None:

@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 from fastapi import FastAPI
 
+from hocket.admin.requests.body_limit import BodiesFull, BodyLimit
 from hocket.admin.requests.errors import add_error_handlers
 from hocket.admin.requests.request_limit import RequestLimit
 from hocket.coordinator.storage import duration_stats as durations_module
@@ -77,7 +78,8 @@ async def test_requests_beyond_the_limit_are_told_to_come_back_but_health_is_ans
     limited = RequestLimit(app, limit=2)
     scope: Any = {"type": "http", "path": "/v1/runs", "method": "GET", "headers": []}
     receive: Any = SimpleNamespace
-    waiting = [asyncio.create_task(limited(scope, receive, send)) for _ in range(2)]
+    other: Any = {**scope, "headers": [(b"x-hocket-tenant", b"other")]}
+    waiting = [asyncio.create_task(limited(one, receive, send)) for one in (scope, other)]
     await asyncio.sleep(0)
 
     await limited(scope, receive, send)
@@ -93,6 +95,60 @@ async def test_requests_beyond_the_limit_are_told_to_come_back_but_health_is_ans
     sent.clear()
     await limited(scope, receive, send)
     assert sent == []
+
+
+async def test_a_tenant_that_waits_for_many_runs_leaves_half_of_the_places_to_others() -> None:
+    release, sent = asyncio.Event(), []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await release.wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    limited = RequestLimit(app, limit=4)
+    greedy: Any = {"type": "http", "path": "/v1/runs", "headers": [(b"x-hocket-tenant", b"greedy")]}
+    other: Any = {**greedy, "headers": []}
+    receive: Any = SimpleNamespace
+    asked = [asyncio.create_task(limited(greedy, receive, send)) for _ in range(3)]
+    await asyncio.sleep(0)
+    asked.append(asyncio.create_task(limited(other, receive, send)))
+    await asyncio.sleep(0)
+
+    assert [one.done() for one in asked] == [False, False, True, False]
+    assert sent[0]["status"] == 429
+    assert b"tenant_api_full" in sent[1]["body"]
+    release.set()
+    await asyncio.gather(*asked)
+
+
+async def test_bodies_that_come_slowly_hold_so_much_together() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["more_body"]:
+            pass
+
+    limited = BodyLimit(app, limit_bytes=10, together_bytes=15)
+    scope: Any = {"type": "http", "headers": []}
+    rest = asyncio.Event()
+
+    async def slowly() -> Any:
+        if part := parts.pop():
+            return {"type": "http.request", "body": part, "more_body": True}
+        await rest.wait()
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None: ...
+
+    parts = [b"", b"8 bytes."]
+    first = asyncio.create_task(limited(scope, slowly, send))
+    await asyncio.sleep(0)
+    parts = [b"8 bytes."]
+    with pytest.raises(BodiesFull):
+        await limited(scope, slowly, send)
+    rest.set()
+    await first
+    parts = [b"", b"8 bytes."]
+    await limited(scope, slowly, send)
 
 
 @pytest.mark.parametrize(

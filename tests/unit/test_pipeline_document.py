@@ -89,3 +89,29 @@ def test_a_value_at_the_depth_limit_is_carried() -> None:
     body = b"[" * MAX_DEPTH + b"]" * MAX_DEPTH
 
     assert parse_json(body) == json.loads(body)
+
+
+def test_merged_keys_cannot_either() -> None:
+    keys = ", ".join(f"k{i}: 1" for i in range(100))
+    text = f"a: &a {{{keys}}}\nb: &b {{<<: [{', '.join(['*a'] * 500)}]}}\n"
+
+    with pytest.raises(InvalidInput, match="it merges more keys"):
+        parse_document(text + f"c: {{<<: [{', '.join(['*b'] * 50)}]}}\n")
+
+    links = [f"k{i}: &k{i} {{<<: *k{i - 1}, x{i}: 1}}" for i in range(1, 600)]
+    with pytest.raises(InvalidInput, match="it merges more keys"):
+        parse_document("\n".join(["k0: &k0 {x0: 1}", *links]))
+
+
+def test_what_is_merged_stands_behind_a_mappings_own_keys() -> None:
+    text = "a: &a {x: 1, y: 1}\nb: &b {y: 2, z: 2}\nc: {<<: [*a, *b], x: 3}\nd: {<<: *b}\n"
+
+    made = parse_document(text)
+
+    assert made["c"] == {"x": 3, "y": 1, "z": 2}
+    assert made["d"] == {"y": 2, "z": 2}
+
+
+def test_what_nests_deep_is_refused_before_it_takes_the_square_of_its_length() -> None:
+    with pytest.raises(InvalidInput, match="it nests too deep"):
+        parse_document("[" * 900_000)

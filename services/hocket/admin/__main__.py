@@ -14,6 +14,7 @@ from functools import partial
 import uvicorn
 
 from hocket.admin.app import make_app
+from hocket.admin.connections import WatchedConnection, watch
 from hocket.admin.context import Context
 from hocket.kit.process import config
 from hocket.kit.process.capability_key import platform_capabilities, usage_seals_of
@@ -52,6 +53,8 @@ async def main(service: Service) -> None:
     server = _Server(
         uvicorn.Config(
             make_app(context, service.telemetry.registry, rules),
+            http=WatchedConnection,
+            ws="none",
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -63,12 +66,14 @@ async def main(service: Service) -> None:
     )
     watching = asyncio.create_task(_watch(service), name="watch")
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="serve")
+    connections = asyncio.create_task(watch(server.server_state.connections), name="connections")
     stopping = asyncio.create_task(service.stopping.wait(), name="stopping")
     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
     server.should_exit = True
     for task in (stopping, watching):
         task.cancel()
     await serving
+    connections.cancel()
 
 
 def _started(service: Service, listener: socket.socket) -> None:

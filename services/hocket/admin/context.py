@@ -6,8 +6,10 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from hocket.admin.pipelines.compiler import Compiler
 from hocket.admin.pipelines.versions import Plans
 from hocket.admin.queries import Pool
+from hocket.admin.runs.followers import Followers
 from hocket.admin.runs.recent import RecentRuns
 from hocket.kit.nats.bus import Bus
 from hocket.kit.process.disk_space import UNWATCHED, DiskSpace
@@ -32,6 +34,8 @@ class Context:
     usage_seals: Capabilities | None = None
     """By which the ledger believes the usage records that are redriven here."""
     plans: Plans = field(default_factory=Plans)
+    compiler: Compiler = field(default_factory=Compiler)
+    followers: Followers = field(default_factory=Followers)
     recent: RecentRuns = field(default_factory=RecentRuns)
 
 

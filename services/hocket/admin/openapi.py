@@ -22,6 +22,7 @@ REFUSALS = {
     404: "There is no such thing.",
     421: "`Host` is not a name of this server.",
     422: "The request is not valid; `field` names the place and `cure` what to do.",
+    429: "There is too much to do; try again after `Retry-After`.",
     503: "A part of the platform is away; try again after `Retry-After`.",
 }
 """Of every operation."""
@@ -30,7 +31,6 @@ REFUSALS_OF_WRITES = {
     409: "It does not fit what is there.",
     413: "The body is too large.",
     415: "The body is not of an accepted `Content-Type`.",
-    429: "There is too much to do; try again after `Retry-After`.",
     504: "It took too long.",
 }
 WRITES = frozenset({"post", "put", "patch", "delete"})

@@ -16,7 +16,11 @@ from hocket.schemas.plain_json import check_plain, parse_json
 
 MAX_DOCUMENT_BYTES = 1_000_000
 MAX_VALUES = 100_000
-"""Values in a document, those that aliases repeat counted each time."""
+"""Values in a document, those that aliases and merges repeat counted each time."""
+MAX_YAML_DEPTH = 400
+"""Levels of a YAML text; of what they make, plain_json allows fewer."""
+MERGE = "tag:yaml.org,2002:merge"
+TOO_DEEP = "it nests too deep"
 
 
 def parse_document(text: str | bytes) -> Any:
@@ -38,24 +42,70 @@ def parse_document(text: str | bytes) -> Any:
     return value
 
 
-def load_yaml(text: str | bytes, loader: type[yaml.SafeLoader], max_values: int) -> Any:
+def load_yaml(text: str | bytes, loader: "type[UniqueKeyLoader]", max_values: int) -> Any:
     """Return the value of a YAML text, or raise ValueError with the line and the reason. `max_values`
-    bounds what is in it, what aliases repeat counted each time."""
+    bounds what is in it, what aliases and merged keys repeat counted each time."""
     try:
-        value = yaml.load(text, Loader=loader)
+        _check_size(text, max_values)
+        reading = loader(text)
+        reading.merges_left = max_values
+        try:
+            value = reading.get_single_data()
+        finally:
+            reading.dispose()
         _count(value, max_values, max_values)
     except RecursionError:
-        raise ValueError("it nests too deep") from None
+        raise ValueError(TOO_DEEP) from None
     except (yaml.YAMLError, UnicodeError, ValueError) as error:
         raise ValueError(_reason(error)) from None
     return value
 
 
-class UniqueKeyLoader(yaml.SafeLoader):
-    """YAML's safe loader; a key that is no word, or that is given twice, is an error."""
+def _check_size(text: str | bytes, max_values: int) -> None:
+    """Read a text's events one by one, and stop before it becomes a value that is too large or deep: the
+    parser takes the square of the time for what nests deep."""
+    left, depth = max_values, 0
+    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+        if isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        elif isinstance(event, yaml.NodeEvent):
+            left -= 1
+            depth += isinstance(event, yaml.CollectionStartEvent)
+        if depth > MAX_YAML_DEPTH:
+            raise ValueError(TOO_DEEP)
+        if left < -max_values:  # keys are no values of their own, but events
+            raise _too_many(max_values)
+
+
+class UniqueKeyLoader(yaml.CSafeLoader):
+    """YAML's safe loader; a key that is no word, or that is given twice, is an error. What merges (`<<`)
+    repeat is counted before it is made."""
+
+    merges_left = MAX_VALUES
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Put the keys of merged mappings before a mapping's own."""
+        merged = [value for key, value in node.value if key.tag == MERGE]
+        if not merged:
+            return
+        node.value = [(key, value) for key, value in node.value if key.tag != MERGE]
+        pairs: list[tuple[yaml.Node, yaml.Node]] = []
+        for value in merged:
+            several = value.value if isinstance(value, yaml.SequenceNode) else [value]
+            for one in reversed(several):
+                if not isinstance(one, yaml.MappingNode):
+                    raise yaml.constructor.ConstructorError(
+                        None, None, "what `<<` merges is no mapping", value.start_mark
+                    )
+                self.flatten_mapping(one)
+                self.merges_left -= len(one.value)
+                if self.merges_left < 0:
+                    raise ValueError("it merges more keys than it may have values")
+                pairs += one.value
+        node.value = pairs + node.value
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        own = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+        own = [key for key, _ in node.value if key.tag != MERGE]
         seen: set[str] = set()
         for key in own:
             if not isinstance(key, yaml.ScalarNode):
@@ -76,9 +126,7 @@ class _Loader(UniqueKeyLoader):
 
 _Loader.yaml_implicit_resolvers = {
     first: [
-        (tag, pattern)
-        for tag, pattern in resolvers
-        if tag in ("tag:yaml.org,2002:null", "tag:yaml.org,2002:merge")
+        (tag, pattern) for tag, pattern in resolvers if tag in ("tag:yaml.org,2002:null", MERGE)
     ]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
@@ -95,7 +143,7 @@ for _tag, _pattern, _first in (
 def _count(value: Any, left: int, limit: int) -> int:
     left -= 1
     if left < 0:
-        raise ValueError(f"it has more than {limit} values, aliases counted each time")
+        raise _too_many(limit)
     if isinstance(value, dict):
         for item in value.values():
             left = _count(item, left, limit)
@@ -103,6 +151,10 @@ def _count(value: Any, left: int, limit: int) -> int:
         for item in value:
             left = _count(item, left, limit)
     return left
+
+
+def _too_many(limit: int) -> ValueError:
+    return ValueError(f"it has more than {limit} values, aliases counted each time")
 
 
 def _reason(error: Exception) -> str:

@@ -13,7 +13,9 @@ async def list_latest(
     bus: Bus, tenant: str, limit: int, source: str | None
 ) -> tuple[DeadLetter, ...]:
     """Return a tenant's latest dead letters (of one source), each with the beginning of its payload."""
-    letters = await dead_letters.list_(bus, limit, source=source, tenant=tenant)
+    letters = await dead_letters.list_(
+        bus, limit, source=source, tenant=tenant, payload_bytes=PAYLOAD_SHOWN_BYTES
+    )
     return tuple(_shown(letter, PAYLOAD_SHOWN_BYTES) for letter in letters)
 
 
@@ -30,10 +32,10 @@ def _shown(letter: dead_letters.DeadLetter, payload_bytes: int) -> DeadLetter:
         tenant=None if letter.tenant == UNATTRIBUTED else letter.tenant,
         subject=letter.subject,
         error=letter.error,
-        context=letter.context,
+        context=dict(letter.context),
         buried_at=letter.buried_at or None,
         payload=letter.payload[:payload_bytes].decode("utf-8", "replace"),
-        payload_bytes=len(letter.payload),
-        payload_truncated=len(letter.payload) > payload_bytes,
+        payload_bytes=letter.payload_bytes,
+        payload_truncated=letter.payload_bytes > payload_bytes,
         headers=letter.headers,
     )

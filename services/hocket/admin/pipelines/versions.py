@@ -3,8 +3,6 @@
 import asyncio
 import json
 from collections import OrderedDict
-from collections.abc import Container
-from typing import Any
 
 from hocket.admin.pipelines import reads
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
@@ -45,11 +43,6 @@ class TooManyPipelines(HocketError):
 
     code = "too_many_pipelines"
     error_class = ErrorClass.INVALID
-
-
-async def compile_plan(document: Any, models: Container[str] | None) -> Plan:
-    """Return the plan of a document, or raise InvalidInput; works beside the event loop."""
-    return await asyncio.to_thread(compile_pipeline, document, known_models=models)
 
 
 async def apply(pool: Pool, tenant: str, plan: Plan, author: str) -> tuple[int, bool]:

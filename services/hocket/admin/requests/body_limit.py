@@ -1,17 +1,35 @@
-"""Refuses request bodies over a limit before they are read whole."""
+"""Refuses request bodies over a limit before they are read whole, and those for which there is no room
+beside the others that are under way."""
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hocket.admin.requests.errors import error_response
-from hocket.schemas.errors import HocketError, PayloadTooLarge
+from hocket.schemas.errors import ErrorClass, HocketError, PayloadTooLarge
+
+MAX_BODIES_BYTES = 128 * 1_048_576
+"""Bodies of all requests under way together."""
+
+
+class BodiesFull(HocketError):
+    """The API holds bodies of {limit_bytes} bytes already, and has no room for this one now. Try again
+    after `Retry-After`."""
+
+    code = "bodies_full"
+    error_class = ErrorClass.UNAVAILABLE
+    retryable = True
 
 
 class BodyLimit:
-    """ASGI middleware: answers 413 where the announced or the received length passes the limit."""
+    """ASGI middleware: answers 413 where the announced or the received length passes the limit, and 503
+    where all bodies together would."""
 
-    def __init__(self, app: ASGIApp, *, limit_bytes: int) -> None:
+    def __init__(
+        self, app: ASGIApp, *, limit_bytes: int, together_bytes: int = MAX_BODIES_BYTES
+    ) -> None:
         self._app = app
         self._limit_bytes = limit_bytes
+        self._together_bytes = together_bytes
+        self._held_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -26,12 +44,19 @@ class BodyLimit:
         async def limited() -> Message:
             nonlocal received
             message = await receive()
-            received += len(message.get("body", b""))
+            more = len(message.get("body", b""))
+            received += more
+            self._held_bytes += more
             if received > self._limit_bytes:
                 raise self._too_large(received)
+            if self._held_bytes > self._together_bytes:
+                raise BodiesFull(limit_bytes=self._together_bytes)
             return message
 
-        await self._app(scope, limited, send)
+        try:
+            await self._app(scope, limited, send)
+        finally:
+            self._held_bytes -= received
 
     def _too_large(self, size_bytes: int) -> HocketError:
         return PayloadTooLarge(size_bytes=size_bytes, limit_bytes=self._limit_bytes)

@@ -1,12 +1,18 @@
 """Refuses requests beyond those that are answered at once: each waits, streams or holds a connection."""
 
+from collections import Counter
+
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hocket.admin.requests.errors import error_response
+from hocket.admin.requests.identity import DEFAULT_TENANT, TENANT_HEADER
 from hocket.schemas.errors import ErrorClass, HocketError
 
 MAX_REQUESTS = 1_024
 """Requests that are answered at once, those that wait for a run or follow one included."""
+TENANT_SHARE = 0.5
+"""The part of them that one tenant may have, so that one who waits for or follows many runs keeps nobody
+else out."""
 ALWAYS = frozenset({"/healthz", "/readyz", "/v1/health"})
 """What is answered all the same, for it says how things are."""
 
@@ -20,23 +26,53 @@ class ApiFull(HocketError):
     retryable = True
 
 
+class TenantApiFull(HocketError):
+    """The API answers {limit} requests of this tenant at once already. Try again after `Retry-After`, or
+    wait for runs with fewer requests."""
+
+    code = "tenant_api_full"
+    error_class = ErrorClass.RATE_LIMITED
+    retryable = True
+
+
 class RequestLimit:
-    """ASGI middleware: answers 503 while `limit` requests are being answered."""
+    """ASGI middleware: answers 503 while `limit` requests are being answered, and 429 while a tenant has
+    its share of them."""
 
     def __init__(self, app: ASGIApp, *, limit: int = MAX_REQUESTS) -> None:
         self._app = app
         self._limit = limit
+        self._tenant_limit = max(1, int(limit * TENANT_SHARE))
         self._answering = 0
+        self._by_tenant: Counter[bytes] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in ALWAYS:
             await self._app(scope, receive, send)
             return
-        if self._answering >= self._limit:
-            await error_response(ApiFull(limit=self._limit).info())(scope, receive, send)
+        tenant = _tenant_of(scope)
+        if refused := self._refused(tenant):
+            await error_response(refused.info())(scope, receive, send)
             return
         self._answering += 1
+        self._by_tenant[tenant] += 1
         try:
             await self._app(scope, receive, send)
         finally:
             self._answering -= 1
+            self._by_tenant[tenant] -= 1
+            if not self._by_tenant[tenant]:
+                del self._by_tenant[tenant]
+
+    def _refused(self, tenant: bytes) -> HocketError | None:
+        if self._answering >= self._limit:
+            return ApiFull(limit=self._limit)
+        if self._by_tenant[tenant] >= self._tenant_limit:
+            return TenantApiFull(limit=self._tenant_limit)
+        return None
+
+
+def _tenant_of(scope: Scope) -> bytes:
+    """Return the tenant that a request names; whether there can be such a one is checked later."""
+    name = TENANT_HEADER.lower().encode()
+    return next((value for key, value in scope["headers"] if key == name), DEFAULT_TENANT.encode())

@@ -3,6 +3,10 @@
 States: following -> ended (the run ended, the time was up, the process stops, or the client left).
 Between looks it waits; a comment line keeps proxies from closing a quiet connection. A run without
 an end within `FOLLOW_LIMIT_S` ends with the event `timeout`; the client may ask again.
+
+Whoever follows looks again and again at all steps, so that many who follow large runs could take the
+database and this process for themselves: all of them together look at LOOKS_AT_ONCE pages at a time and
+rest as long as that took, and who looked long waits long.
 """
 
 import asyncio
@@ -10,11 +14,13 @@ from collections.abc import AsyncIterator
 
 from hocket.admin.context import Context
 from hocket.admin.runs import reads
-from hocket.schemas.rest import MAX_PAGE, StepDetail
+from hocket.schemas.rest import MAX_PAGE, StepDetail, StepList
 
 FOLLOW_LIMIT_S = 600.0
 FOLLOW_INTERVAL_S = 0.25
 QUIET_LIMIT_S = 15.0
+REST_FACTOR = 4
+"""How many times as long as a look took the next one is waited for."""
 
 
 async def follow(context: Context, tenant: str, run_id: str) -> AsyncIterator[str]:
@@ -22,37 +28,52 @@ async def follow(context: Context, tenant: str, run_id: str) -> AsyncIterator[st
     clock = asyncio.get_running_loop().time
     began = spoke = clock()
     seen: dict[str, tuple[str, int]] = {}
-    while clock() - began < FOLLOW_LIMIT_S:
-        run = await reads.run_row(context.pool, tenant, run_id)
-        async for step in _changed(context, run_id, seen):
-            spoke = clock()
-            yield f"event: step\ndata: {step.model_dump_json(exclude_none=True)}\n\n"
-        if run["finished_at"] is not None:
-            yield f"event: run\ndata: {reads.result(run).model_dump_json()}\n\n"
-            return
-        if clock() - spoke > QUIET_LIMIT_S:
-            spoke = clock()
-            yield ": still running\n\n"
-        if await _stopped_within(context.stopping, FOLLOW_INTERVAL_S):
-            return
-    yield "event: timeout\ndata: {}\n\n"
+    try:
+        while clock() - began < FOLLOW_LIMIT_S and context.followers.has_room:
+            looked = clock()
+            run = await reads.run_row(context.pool, tenant, run_id)
+            took = clock() - looked
+            after: str | None = None
+            while True:
+                looked = clock()
+                page = await _page(context, run_id, after)
+                took += clock() - looked
+                for step in page.steps:
+                    if seen.get(step.step) != (step.state, step.attempt):
+                        context.followers.seen += step.step not in seen
+                        seen[step.step] = (step.state, step.attempt)
+                        spoke = clock()
+                        yield _event(step)
+                if (after := page.next) is None:
+                    break
+            if run["finished_at"] is not None:
+                yield f"event: run\ndata: {reads.result(run).model_dump_json()}\n\n"
+                return
+            if clock() - spoke > QUIET_LIMIT_S:
+                spoke = clock()
+                yield ": still running\n\n"
+            wait_s = min(max(FOLLOW_INTERVAL_S, REST_FACTOR * took), QUIET_LIMIT_S)
+            if await _stopped_within(context.stopping, wait_s):
+                return
+        yield "event: timeout\ndata: {}\n\n"
+    finally:
+        context.followers.seen -= len(seen)
 
 
-async def _changed(
-    context: Context, run_id: str, seen: dict[str, tuple[str, int]]
-) -> AsyncIterator[StepDetail]:
-    after: str | None = None
-    while True:
+def _event(step: StepDetail) -> str:
+    return f"event: step\ndata: {step.model_dump_json(exclude_none=True)}\n\n"
+
+
+async def _page(context: Context, run_id: str, after: str | None) -> StepList:
+    clock = asyncio.get_running_loop().time
+    async with context.followers.looking:
+        began = clock()
         page = await reads.list_steps(
             context.pool, run_id, after=after, limit=MAX_PAGE, values=False
         )
-        for step in page.steps:
-            if seen.get(step.step) != (step.state, step.attempt):
-                seen[step.step] = (step.state, step.attempt)
-                yield step
-        if page.next is None:
-            return
-        after = page.next
+        if after is not None or page.next is not None:
+            await asyncio.sleep(clock() - began)
+        return page
 
 
 async def _stopped_within(stopping: asyncio.Event, timeout_s: float) -> bool:

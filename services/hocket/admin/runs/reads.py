@@ -3,6 +3,7 @@
 Every query is bound to the caller's tenant; a run of another tenant does not exist.
 """
 
+import asyncio
 import json
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,6 +27,11 @@ from hocket.schemas.rest import (
     StepDetail,
     StepList,
 )
+
+MAX_VALUE_BYTES = 4 * 1_048_576
+"""Inputs and outputs in one page of steps; a page ends with the step that goes beyond it."""
+STEPS_AT_ONCE = 8
+"""Steps with their values that are fetched together."""
 
 SUMMARY = """
 SELECT run_id, tenant, pipeline, version, status, priority, accepted_at, deadline_at, finished_at,
@@ -169,10 +175,14 @@ def result(row: asyncpg.Record) -> RunResult:
 async def list_steps(
     pool: Pool, run_id: str, *, after: str | None, limit: int, values: bool
 ) -> StepList:
-    """Return a page of a run's steps; `values` says whether with inputs and outputs."""
+    """Return a page of a run's steps; `values` says whether with inputs and outputs, of which a page
+    holds MAX_VALUE_BYTES and what its last step has beyond them."""
     start = parse_cursor(after) if after is not None else (EPOCH, "")
-    rows = await pool.fetch(STEPS, run_id, *start, limit + 1, values, timeout=QUERY_TIMEOUT_S)
-    page = rows[:limit]
+    if values:
+        page, is_last = await _steps_with_values(pool, (run_id, *start, limit + 1, True), limit)
+    else:
+        rows = await pool.fetch(STEPS, run_id, *start, limit + 1, False, timeout=QUERY_TIMEOUT_S)
+        page, is_last = rows[:limit], len(rows) <= limit
     failed = await pool.fetch(
         ATTEMPTS, run_id, [row["key"] for row in page], timeout=QUERY_TIMEOUT_S
     )
@@ -180,8 +190,28 @@ async def list_steps(
     for row in failed:
         by_step.setdefault(row["key"], []).append(_attempt(row))
     steps = tuple(_step(row, tuple(by_step.get(row["key"], ()))) for row in page)
-    more = cursor(page[-1]["ready_at"], page[-1]["key"]) if len(rows) > limit else None
+    more = None if is_last else cursor(page[-1]["ready_at"], page[-1]["key"])
     return StepList(run_id=run_id, steps=steps, next=more)
+
+
+async def _steps_with_values(
+    pool: Pool, arguments: tuple[Any, ...], limit: int
+) -> tuple[list[asyncpg.Record], bool]:
+    """Return steps up to the bounds of a page, and whether they are the last ones. They are fetched in
+    portions, so that what is beyond the page stays in the database."""
+    page: list[asyncpg.Record] = []
+    size = 0
+    async with (
+        asyncio.timeout(QUERY_TIMEOUT_S),
+        pool.acquire() as connection,
+        connection.transaction(readonly=True),
+    ):
+        async for row in connection.cursor(STEPS, *arguments, prefetch=STEPS_AT_ONCE):
+            if len(page) >= limit or size > MAX_VALUE_BYTES:
+                return page, False
+            page.append(row)
+            size += len(row["input"] or "") + len(row["output"] or "")
+    return page, True
 
 
 async def run_cost(pool: Pool, tenant: str, run_id: str) -> RunCost:

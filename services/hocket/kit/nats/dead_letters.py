@@ -11,8 +11,7 @@ never reads was not written by us, and is not redriven either.
 
 from base64 import b64decode
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -30,8 +29,6 @@ ERROR = "Hocket-Dead-Error"
 MSG_ID = "Hocket-Dead-Msg-Id"
 MAX_ERROR_CHARS = 4_000
 MAX_LISTED = 1_000
-MAX_LOOKED_AT = 10_000
-"""Places of the stream that one list looks at: dropped letters and those of other sources leave gaps."""
 MAX_NAME_CHARS = 200
 MAX_SUBJECT_CHARS = 1_000
 LETTER_BYTES = 64 * 1024
@@ -96,20 +93,10 @@ class DeadLetter:
     error: ErrorInfo
     buried_at: str
 
-    @property
-    def context(self) -> dict[str, Any]:
-        """Whose message it is, as far as it says so: run, step, attempt, pipeline ..."""
-        named: dict[str, Any] = {}
-        if self.source == "task":
-            _, _, tenant, pipeline = (self.subject.split(".", 3) + [""] * 4)[:4]
-            named = {"tenant": tenant, "pipeline": pipeline}
-        else:
-            body = _body(self.payload)
-            for name in _NAMED:
-                value = body.get(name)
-                if isinstance(value, int) or (isinstance(value, str) and value):
-                    named[name] = value if isinstance(value, int) else value[:MAX_NAME_CHARS]
-        return named | self.error.details
+    payload_bytes: int
+    """The size of the whole payload; a list has only its beginning."""
+    context: Mapping[str, Any]
+    """Whose message it is, as far as it says so: run, step, attempt, pipeline ..."""
 
 
 async def bury(
@@ -164,52 +151,91 @@ def post_run(
 
 
 async def list_(
-    bus: Bus, limit: int = 100, *, source: str | None = None, tenant: str | None = None
+    bus: Bus,
+    limit: int = 100,
+    *,
+    source: str | None = None,
+    tenant: str | None = None,
+    payload_bytes: int | None = None,
 ) -> list[DeadLetter]:
-    """Return the newest dead letters (of one source, of one tenant), newest first."""
-    info = await bus.js.stream_info(subjects.DLQ, subjects_filter=f"hocket.dlq.{source or '*'}.>")
-    there = sum(
-        messages
-        for subject, messages in (info.state.subjects or {}).items()
-        if tenant is None or subject.endswith(f".{tenant}")
-    )
+    """Return the newest dead letters (of one source, of one tenant), newest first, with so many bytes of
+    each payload. Only letters that are wanted are asked for, however many of others stand among them."""
+    wanted = f"hocket.dlq.{source or '*'}.{tenant or '>'}"
+    info = await bus.js.stream_info(subjects.DLQ, subjects_filter=wanted)
+    there = sum((info.state.subjects or {}).values())
+    count = min(limit, MAX_LISTED, there)
+    found: list[DeadLetter] = []
+    end, width = info.state.last_seq, max(count, 1)
+    while len(found) < count and end >= max(1, info.state.first_seq):
+        start = max(1, info.state.first_seq, end - width + 1)
+        older = await _between(bus, wanted, start, end, payload_bytes)
+        found = older[max(0, len(older) + len(found) - count) :] + found
+        end = start - 1
+        width *= 1 if older else 2
+    return found[::-1]
+
+
+async def _between(
+    bus: Bus, wanted: str, start: int, end: int, payload_bytes: int | None
+) -> list[DeadLetter]:
+    """Return the letters whose subject is wanted, of a part of the stream, oldest first."""
     letters: list[DeadLetter] = []
-    last = info.state.last_seq
-    first = max(1, info.state.first_seq, last - MAX_LOOKED_AT + 1)
-    for seq in range(last, first - 1, -1):
-        if len(letters) >= min(limit, MAX_LISTED, there):
+    while start <= end:
+        try:
+            letter = await _letter(bus, {"seq": start, "next_by_subj": wanted})
+        except DeadLetterUnknown:
             break
-        with suppress(DeadLetterUnknown):  # dropped or redriven: a hole in the stream
-            letter = await show(bus, seq, tenant=tenant)
-            if source is None or letter.source == source:
-                letters.append(letter)
+        if letter.seq > end:
+            break
+        letters.append(replace(letter, payload=letter.payload[:payload_bytes]))
+        start = letter.seq + 1
     return letters
 
 
 async def show(bus: Bus, seq: int, *, tenant: str | None = None) -> DeadLetter:
     """Return one dead letter, or raise DeadLetterUnknown; also where it is another tenant's."""
-    answer = await bus.api(
-        f"STREAM.MSG.GET.{subjects.DLQ}", {"seq": seq}, timeout_ms=API_TIMEOUT_MS
-    )
+    letter = await _letter(bus, {"seq": seq})
+    if tenant is not None and letter.tenant != tenant:
+        raise DeadLetterUnknown(seq=seq)
+    return letter
+
+
+async def _letter(bus: Bus, which: Mapping[str, Any]) -> DeadLetter:
+    answer = await bus.api(f"STREAM.MSG.GET.{subjects.DLQ}", which, timeout_ms=API_TIMEOUT_MS)
     if "error" in answer:
         if answer["error"].get("code") == _NOT_FOUND:
-            raise DeadLetterUnknown(seq=seq)
+            raise DeadLetterUnknown(seq=which["seq"])
         raise BusUnavailable(reason=answer["error"].get("description", "no message"))
     message = answer["message"]
     headers = headers_of(b64decode(message.get("hdrs", "")))
     _, _, source, owner = (message["subject"].split(".", 3) + [""] * 4)[:4]
-    if tenant is not None and owner != tenant:
-        raise DeadLetterUnknown(seq=seq)
+    payload, error = b64decode(message.get("data", "")), _error_of(headers)
+    subject = headers.get(SUBJECT, "")
     return DeadLetter(
-        seq=seq,
+        seq=message["seq"],
         source=source,
         tenant=owner,
-        subject=headers.get(SUBJECT, ""),
-        payload=b64decode(message.get("data", "")),
+        subject=subject,
+        payload=payload,
         headers={k: v for k, v in headers.items() if k not in _OWN_HEADERS},
-        error=_error_of(headers),
+        error=error,
         buried_at=message.get("time", ""),
+        payload_bytes=len(payload),
+        context=_context(source, subject, payload) | error.details,
     )
+
+
+def _context(source: str, subject: str, payload: bytes) -> dict[str, Any]:
+    named: dict[str, Any] = {}
+    if source == "task":
+        _, _, tenant, pipeline = (subject.split(".", 3) + [""] * 4)[:4]
+        return {"tenant": tenant, "pipeline": pipeline}
+    body = _body(payload)
+    for name in _NAMED:
+        value = body.get(name)
+        if isinstance(value, int) or (isinstance(value, str) and value):
+            named[name] = value if isinstance(value, int) else value[:MAX_NAME_CHARS]
+    return named
 
 
 async def redrive(

@@ -1,0 +1,142 @@
+"""The connections of the API, watched: none holds memory or a place for ever and says or reads nothing.
+
+uvicorn reads a head of any size, waits for ever for the rest of a head or of a body, and keeps an answer
+that nobody reads. Here a head (and what else of a request is no body) has a size, head and body have a
+time, and answers that are not read have a time and, all together, a size. The watch looks at all
+connections every LOOK_S, so that a request costs next to nothing for it.
+"""
+
+import asyncio
+import resource
+from collections.abc import Iterable
+from typing import Any
+
+import structlog
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MAX_HEAD_BYTES = 65_536
+"""What a request may take that is no body: its head, the frames of its chunks, its trailers. What comes
+in one read counts once it has been read."""
+FRAME_BYTES = 8
+"""What the frame of a byte of the body may take."""
+HEAD_S = 20.0
+"""How long a connection may take to say the head of a request."""
+BODY_S = 60.0
+"""How long a body may take to come."""
+STALLED_READER_S = 30.0
+"""How long a caller may leave its answer unread once nothing more fits between it and us."""
+MAX_UNREAD_BYTES = 256 * 1_048_576
+"""What all answers together may hold that are not read yet."""
+LOOK_S = 1.0
+MAX_CONNECTIONS = 4_096
+"""Connections of one API; less where the process may open few files."""
+FILES_SHARE = 0.5
+"""The part of the process's files that connections may take."""
+
+log = structlog.get_logger(__name__)
+
+
+class WatchedConnection(HttpToolsProtocol):
+    """A connection that knows since when it waits for what; `watch` closes it."""
+
+    _since_s: float | None = None
+    """Since when the present part of a request is on its way; None between two requests."""
+    _part = "head"
+    _framing_bytes = 0
+    _unread_bytes = 0
+    _unread_since_s = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._since_s = self.loop.time()
+        if len(self.connections) > most_connections():
+            log.warning("api_connections_full", connections=len(self.connections))
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self._framing_bytes += len(data)
+        super().data_received(data)
+        if self._framing_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+            log.info("api_connection_closed", reason="the head of a request is too large")
+            if self.cycle is None or self.cycle.response_complete:
+                self.send_400_response(f"The request's head has more than {MAX_HEAD_BYTES} bytes.")
+            else:
+                self.transport.abort()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._since_s, self._part = self.loop.time(), "head"
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self._since_s, self._part = self.loop.time(), "body"
+        self._framing_bytes = 0
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        self._framing_bytes -= len(body) * (1 + FRAME_BYTES)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._since_s = None
+        self._framing_bytes = 0
+
+    def resume_writing(self) -> None:
+        """Note that the caller has read."""
+        super().resume_writing()
+        self._unread_since_s = self.loop.time()
+
+    @property
+    def unread_bytes(self) -> int:
+        """What of its answers has not been read yet."""
+        return 0 if self.transport.is_closing() else self.transport.get_write_buffer_size()
+
+    def fault(self, now_s: float) -> str:
+        """Return why the connection is to be closed, nothing where it may stay."""
+        if self._since_s is not None and not self.flow.read_paused:
+            patience_s = HEAD_S if self._part == "head" else BODY_S
+            if now_s - self._since_s > patience_s:
+                return f"the {self._part} of a request did not come within {patience_s:g} s"
+        unread = self.transport.get_write_buffer_size()
+        if not unread or unread < self._unread_bytes or not self._unread_bytes:
+            self._unread_since_s = now_s
+        self._unread_bytes = unread
+        if unread and now_s - self._unread_since_s > STALLED_READER_S:
+            return f"nothing of its answer was read for {STALLED_READER_S:g} s"
+        return ""
+
+    def close(self, reason: str) -> None:
+        """Close the connection at once; what answers it is cancelled."""
+        log.info("api_connection_closed", reason=reason)
+        self.transport.abort()
+
+
+async def watch(connections: Iterable[Any]) -> None:
+    """Close connections that hold a place or memory for nothing, for ever."""
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(LOOK_S)
+        now_s = loop.time()
+        watched = [one for one in connections if isinstance(one, WatchedConnection)]
+        for connection in watched:
+            if why := connection.fault(now_s):
+                connection.close(why)
+        _free(watched)
+
+
+def _free(connections: list[WatchedConnection]) -> None:
+    """Close those with most unread, until all others together hold no more than they may."""
+    held = sorted(((one.unread_bytes, one) for one in connections), key=lambda item: item[0])
+    total = sum(unread for unread, _ in held)
+    while total > MAX_UNREAD_BYTES:
+        unread, connection = held.pop()
+        connection.close("too much of all answers is not read")
+        total -= unread
+
+
+def most_connections() -> int:
+    """Return how many connections the API may have in this process."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return MAX_CONNECTIONS
+    return max(1, min(MAX_CONNECTIONS, int(files * FILES_SHARE)))

@@ -1,0 +1,56 @@
+"""Reads and compiles the pipelines that are sent here, beside the event loop.
+
+A large document takes seconds. Meanwhile all other requests are answered, and of one tenant one document
+is read at a time, so that others wait for one of its documents at most.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Container
+from contextlib import asynccontextmanager
+from typing import Any
+
+from hocket.schemas.pipeline.document import MAX_VALUES, parse_document
+from hocket.schemas.pipeline.plan import Plan, compile_pipeline
+from hocket.schemas.plain_json import parse_json
+
+MAX_AT_ONCE = 2
+"""Documents that are read at once; they share one processor."""
+
+
+class Compiler:
+    """Compiles documents in their tenants' turns."""
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(MAX_AT_ONCE)
+        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    async def compile(
+        self, tenant: str, media_type: str, body: bytes, models: Container[str] | None
+    ) -> Plan:
+        """Return the plan of the document in a body, or raise InvalidInput."""
+        async with self._turn(tenant), self._places:
+            return await asyncio.to_thread(_compiled, media_type, body, models)
+
+    @asynccontextmanager
+    async def _turn(self, tenant: str) -> AsyncIterator[None]:
+        lock, waiting = self._turns.get(tenant, (asyncio.Lock(), 0))
+        self._turns[tenant] = lock, waiting + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, waiting = self._turns[tenant]
+            self._turns[tenant] = lock, waiting - 1
+            if waiting == 1:
+                del self._turns[tenant]
+
+
+def _compiled(media_type: str, body: bytes, models: Container[str] | None) -> Plan:
+    return compile_pipeline(_document(media_type, body), known_models=models)
+
+
+def _document(media_type: str, body: bytes) -> Any:
+    """Return the pipeline in a body; what says that it is JSON is read as JSON, and not as YAML."""
+    if media_type.lower().startswith("application/json"):
+        return parse_json(body, "(document)", max_values=MAX_VALUES)
+    return parse_document(body)

@@ -1,0 +1,54 @@
+"""Documents are read beside the event loop, in their tenants' turns."""
+
+import asyncio
+import threading
+
+import pytest
+
+from hocket.admin.pipelines import compiler
+from hocket.admin.pipelines.compiler import Compiler
+from hocket.schemas.errors import InvalidInput
+
+WAIT_S = 20
+
+
+async def test_a_tenant_with_many_documents_keeps_one_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    release = {name: threading.Event() for name in (b"greedy", b"other")}
+    begun: list[bytes] = []
+
+    def compiled(_media_type: str, body: bytes, _models: object) -> bytes:
+        begun.append(body)
+        assert release[body].wait(WAIT_S)
+        return body
+
+    monkeypatch.setattr(compiler, "_compiled", compiled)
+    compiling = Compiler()
+    greedy = [
+        asyncio.create_task(compiling.compile("greedy", "", b"greedy", None)) for _ in range(5)
+    ]
+    await asyncio.sleep(0)
+    other = asyncio.create_task(compiling.compile("other", "", b"other", None))
+    release[b"other"].set()
+
+    async with asyncio.timeout(WAIT_S):
+        await other
+        assert sorted(begun) == [b"greedy", b"other"]
+        greedy[1].cancel()
+        release[b"greedy"].set()
+        await asyncio.gather(*greedy, return_exceptions=True)
+    assert begun.count(b"greedy") == 4
+    assert compiling._turns == {}
+
+
+async def test_the_event_loop_turns_while_a_document_is_read() -> None:
+    text = b"nodes:\n" + b"".join(b"  k%d: {a: b}\n" % n for n in range(5_000))
+    reading = asyncio.create_task(Compiler().compile("default", "application/yaml", text, None))
+    turns = 0
+    while not reading.done():
+        await asyncio.sleep(0.001)
+        turns += 1
+    with pytest.raises(InvalidInput, match="pipeline"):
+        await reading
+    assert turns > 10
