@@ -10,6 +10,7 @@ from hocket.gateway.calls.lifecycle import Calls
 from hocket.gateway.config.backend_pool import ServedBackend
 from hocket.gateway.config.routes import Routes
 from hocket.gateway.core.config.configuration import parse
+from hocket.gateway.experiments.experiments import Experiments
 from hocket.schemas.messages import (
     Attribution,
     CallOpened,
@@ -100,7 +101,11 @@ class Rig:
         self.opened: list[str] = []
         self.refused: list[CallRefused] = []
         self.backends = backends
-        self.calls = Calls(self.routes(models), now_ms=lambda: self.now_ms, books=self)
+        self.table = self.routes(models)
+        self.calls = self.calls_with(None)
+
+    def calls_with(self, experiments: Experiments | None) -> Calls:
+        return Calls(self.table, now_ms=lambda: self.now_ms, books=self, experiments=experiments)
 
     def routes(self, models: dict[str, Any]) -> Routes:
         table = parse(models, {})

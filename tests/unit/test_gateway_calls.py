@@ -328,7 +328,7 @@ async def test_the_earliest_deadline_gets_the_place_that_comes_free() -> None:
     await asyncio.wait_for(desk.backends["a"].called.wait(), BOUND_S)
     for call_id, left_ms in (("late", 50_000), ("soon", 20_000)):
         tasks.append(asyncio.create_task(desk.make(call_id, deadline_at_ms=NOW_MS + left_ms)))
-    await until(lambda: desk.calls.scheduler.waiting == 2)
+    await until(lambda: len(desk.calls.scheduler.queue) == 2)
     release.set()
     await asyncio.gather(*tasks)
     assert [r.call_id for r in desk.records] == ["first", "soon", "late"]
@@ -356,7 +356,7 @@ async def test_a_cancelled_waiter_leaves_its_place_to_the_next() -> None:
         desk.calls.make(request("gives-up", deadline_at_ms=NOW_MS + 10_000), cancellation)
     )
     last = asyncio.create_task(desk.make("last"))
-    await until(lambda: desk.calls.scheduler.waiting == 2)
+    await until(lambda: len(desk.calls.scheduler.queue) == 2)
     release.set()
     cancellation.cancel("somebody asked to")
     await asyncio.wait_for(asyncio.gather(first, gives_up, last), BOUND_S)
@@ -386,11 +386,11 @@ async def test_a_newcomer_does_not_take_the_place_of_one_who_waits() -> None:
     tasks = [asyncio.create_task(desk.make("first"))]
     await asyncio.wait_for(desk.backends["a"].called.wait(), BOUND_S)
     tasks.append(asyncio.create_task(desk.make("waits", deadline_at_ms=NOW_MS + 50_000)))
-    await until(lambda: desk.calls.scheduler.waiting == 1)
+    await until(lambda: len(desk.calls.scheduler.queue) == 1)
     desk.backends["a"].behaviour = waits(release).behaviour
     first.set()
     tasks.append(asyncio.create_task(desk.make("new")))
-    await until(lambda: len(desk.records) == 1 and desk.calls.scheduler.waiting == 1)
+    await until(lambda: len(desk.records) == 1 and len(desk.calls.scheduler.queue) == 1)
     release.set()
     await asyncio.gather(*tasks)
     assert [r.call_id for r in desk.records] == ["first", "waits", "new"]
@@ -402,7 +402,7 @@ async def test_how_long_a_call_waited_is_told() -> None:
     first = asyncio.create_task(desk.make("first"))
     await asyncio.wait_for(desk.backends["a"].called.wait(), BOUND_S)
     second = asyncio.create_task(desk.make("second"))
-    await until(lambda: desk.calls.scheduler.waiting == 1)
+    await until(lambda: len(desk.calls.scheduler.queue) == 1)
     desk.now_ms += 750
     release.set()
     replies = await asyncio.gather(first, second)
@@ -426,7 +426,7 @@ async def test_a_backend_that_fails_again_and_again_is_left_alone_and_tried_late
     desk.backends["a"].behaviour = answers().behaviour
     desk.now_ms += 500
     assert (await desk.make("trial")).backend == "a"
-    assert desk.calls.scheduler.breakers["a"].state is BreakerState.CLOSED
+    assert desk.calls.scheduler.health.breakers["a"].state is BreakerState.CLOSED
 
 
 async def test_a_tenant_whose_calls_break_the_engine_does_not_keep_others_from_it() -> None:
@@ -487,7 +487,7 @@ async def test_those_who_wait_go_elsewhere_or_away_when_the_breaker_opens() -> N
     served = [asyncio.create_task(desk.make(f"c{i}")) for i in range(3)]
     await until(lambda: len(desk.backends["a"].timeouts_ms) == 3)
     waiting = asyncio.create_task(desk.make("waits"))
-    await until(lambda: desk.calls.scheduler.waiting == 1)
+    await until(lambda: len(desk.calls.scheduler.queue) == 1)
     gone.set()
     error = (await asyncio.wait_for(waiting, BOUND_S)).error
     assert error is not None
@@ -523,7 +523,7 @@ async def test_a_full_room_sends_away_the_least_urgent() -> None:
     first = asyncio.create_task(desk.make("first"))
     await asyncio.wait_for(desk.backends["a"].called.wait(), BOUND_S)
     batch = asyncio.create_task(desk.make("batch", priority=Priority.BATCH))
-    await until(lambda: desk.calls.scheduler.waiting == 1)
+    await until(lambda: len(desk.calls.scheduler.queue) == 1)
     urgent = asyncio.create_task(desk.make("urgent", priority=Priority.INTERACTIVE))
     error = (await asyncio.wait_for(batch, BOUND_S)).error
     assert error is not None

@@ -444,7 +444,7 @@ async def test_another_tenants_experiment_cannot_be_seen_nor_switched() -> None:
 @contextmanager
 def with_experiments(rig: Rig, town: Town) -> Iterator[Gateway]:
     gateway = Gateway(town, "one")
-    rig.calls.experiments = gateway.experiments
+    rig.calls = rig.calls_with(gateway.experiments)
     yield gateway
 
 

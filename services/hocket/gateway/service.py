@@ -11,7 +11,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 
 import structlog
@@ -35,6 +35,7 @@ from hocket.gateway.experiments.experiments import Experiments
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.gateway.warming.coordination import Warming
 from hocket.gateway.warming.prefill import Prefilling
+from hocket.gateway.warming.replica_usage import ReplicaUsage
 from hocket.gateway.warming.warm_usage import WarmUsage
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.kv import Bucket
@@ -45,6 +46,7 @@ from hocket.kit.process.lifecycle import Service
 from hocket.kit.process.settings import Settings
 from hocket.kit.web_requests import WebRules
 from hocket.schemas import subjects
+from hocket.schemas.capabilities import Capabilities
 
 DRAIN_MS = 15_000.0
 FLUSH_MS = 5_000.0
@@ -70,13 +72,108 @@ async def serve(
     opened: Callable[[CallRegistry], None] | None = None,
     quiet: Callable[[], Awaitable[object]] | None = None,
 ) -> None:
-    """Serve calls until the service is asked to stop. Once calls can be made, `opened` is told where
-    those of this process begin; on the way down, `quiet` is awaited, after which it begins no more."""
+    """Serve calls until the service is asked to stop. Once calls can be made, `opened` is called with
+    the registry in which those of this process begin; on the way down, `quiet` is awaited, after which
+    it begins no more. What was opened last is closed first."""
     settings = service.settings
     metrics = GatewayMetrics(service.telemetry.registry)
     bus = await service.bus(prompt=True)
     await ensure_streams(bus, replicas=settings.stream_replicas)
     routes = await read_routes(settings.config)
+    seals = _seals(settings)
+    membership = Membership(_bucket(bus, settings), service.health, name=name_of(settings.instance))
+    async with AsyncExitStack() as stack:
+        books = Booking(bus, metrics, _journal(settings), seals)
+        experiments = Experiments(
+            membership,
+            now_ms=clock.now_ms,
+            publish=partial(publish_fact, bus, seals),
+            metrics=metrics,
+        )
+        usage = ReplicaUsage()
+        calls = Calls(
+            routes,
+            now_ms=clock.now_ms,
+            books=books,
+            gateway=f"{socket.gethostname()}:{os.getpid()}",
+            metrics=metrics,
+            usage=usage,
+            experiments=experiments,
+        )
+        stack.push_async_callback(_retire_backends, calls)
+        stack.push_async_callback(books.close, BOOKING_MS)
+        experiments.use(routes.experiments, routes.table)
+        membership.observe(experiments.look)
+        limits = SharedLimits(membership, calls.scheduler, routes.table, clock.now_ms)
+        warm_usage = WarmUsage(bus, seals)
+        warming = Warming(
+            bus,
+            membership,
+            calls.scheduler,
+            now_ms=clock.now_ms,
+            usage=usage,
+            book=warm_usage.book,
+            metrics=metrics,
+        )
+        registry = CallRegistry(
+            calls,
+            metrics,
+            exporting=service.telemetry.exporting,
+            max_calls=MAX_CALLS,
+            learn=warming.learn,
+        )
+        trials = ExperimentsDoor(bus, experiments)
+
+        def use(routes: Routes) -> None:
+            limits.use(routes.table)
+            calls.replace(routes)
+            warming.use(routes)
+            trials.listen_anew()
+
+        reload = Reload(settings.config, routes, use, service.health)
+        stack.enter_context(reload.on_hangup())
+        await stack.enter_async_context(membership.active(service.stopping))
+        recovery = JournalRecovery(settings.data_dir / JOURNALS, books)
+        await stack.enter_async_context(recovery.running())
+        stack.push_async_callback(limits.close)
+        stack.push_async_callback(warm_usage.flush, WARM_FLUSH_S)
+        await warming.open(routes)
+        stack.push_async_callback(warming.close)
+        await limits.settled()
+        control = ControlDoor(bus, lambda: calls.routes)
+        await control.open()
+        stack.push_async_callback(control.close)
+        await trials.open()
+        stack.push_async_callback(trials.close)
+        door = NatsDoor(bus, registry, _capabilities(settings))
+        await door.open()
+        stack.push_async_callback(door.close)
+        http = HttpDoor(
+            registry, lambda: calls.routes.access, metrics, _web_rules(settings), service.disk
+        )
+        stack.push_async_callback(http.close)
+        url = await _open_http(http, settings, routes.access)
+        stack.push_async_callback(_drain, registry, (door, http), quiet)
+        prefilling = Prefilling(
+            bus,
+            membership,
+            calls.scheduler,
+            registry,
+            lambda: calls.routes.table,
+            clock.now_ms,
+            metrics,
+        )
+        await prefilling.open()
+        stack.push_async_callback(prefilling.close)
+        if opened is not None:
+            opened(registry)
+        service.started()
+        log.info("gateway_serving", models=calls.routes.table.names(), url=url)
+        await _watched(service, reload)
+
+
+def _seals(settings: Settings) -> Capabilities | None:
+    """Return what usage records are sealed with; None where there is no key."""
     seals = usage_seals_of(settings)
     if seals is None:
         log.warning(
@@ -84,18 +181,11 @@ async def serve(
             reason="neither HOCKET_CAPABILITY_KEY nor HOCKET_USAGE_KEY is set",
             cure="give gateways the key that ledgers have",
         )
-    books = Booking(bus, metrics, _journal(settings), seals)
-    recovery = JournalRecovery(settings.data_dir / JOURNALS, books)
-    calls = Calls(
-        routes,
-        now_ms=clock.now_ms,
-        books=books,
-        gateway=f"{socket.gethostname()}:{os.getpid()}",
-        metrics=metrics,
-    )
-    registry = CallRegistry(
-        calls, metrics, exporting=service.telemetry.exporting, max_calls=MAX_CALLS
-    )
+    return seals
+
+
+def _capabilities(settings: Settings) -> Capabilities | None:
+    """Return what calls' attributions are checked with; None where there is no key."""
     capabilities = capabilities_of(settings)
     if capabilities is None:
         log.warning(
@@ -103,66 +193,29 @@ async def serve(
             reason="HOCKET_CAPABILITY_KEY is not set",
             cure="give gateways the coordinators' key",
         )
-    door = NatsDoor(bus, registry, capabilities)
-    control = ControlDoor(bus, lambda: calls.routes)
-    rules = WebRules.of(settings.gateway_host, settings.allowed_hosts, settings.allowed_origins)
-    http = HttpDoor(registry, lambda: calls.routes.access, metrics, rules, service.disk)
-    membership = Membership(_bucket(bus, settings), service.health, name=name_of(settings.instance))
-    limits = SharedLimits(membership, calls.scheduler, routes.table, clock.now_ms)
-    book = WarmUsage(bus, seals)
-    warming = Warming(
-        bus, membership, calls.scheduler, now_ms=clock.now_ms, book=book.book, metrics=metrics
-    )
-    registry.learn = warming.learn
-    experiments = Experiments(
-        membership, now_ms=clock.now_ms, publish=partial(publish_fact, bus, seals), metrics=metrics
-    )
-    experiments.use(routes.experiments, routes.table)
-    calls.experiments = experiments
-    membership.observe(experiments.look)
-    trials = ExperimentsDoor(bus, experiments)
-    prefilling = Prefilling(
-        bus, membership, calls.scheduler, registry, lambda: calls.routes.table, metrics
-    )
+    return capabilities
 
-    def use(routes: Routes) -> None:
-        limits.use(routes.table)
-        calls.replace(routes)
-        warming.use(routes)
-        trials.listen_anew()
 
-    reload = Reload(settings.config, routes, use, service.health)
-    with reload.on_hangup():
-        async with membership.active(service.stopping), recovery.running():
-            warming.use(routes)
-            await warming.open()
-            await prefilling.open()
-            await limits.settled()
-            await control.open()
-            await trials.open()
-            await door.open()
-            url = await _open_http(http, settings, routes.access)
-            if opened is not None:
-                opened(registry)
-            service.started()
-            log.info("gateway_serving", models=calls.routes.table.names(), url=url)
-            await _watched(service, reload)
-            log.info("gateway_draining", drain_ms=DRAIN_MS)
-            until_ms = clock.monotonic_ms() + DRAIN_MS
-            await prefilling.close()
-            await asyncio.gather(door.stop_accepting(), http.stop_accepting())
-            if quiet is not None:
-                await quiet()
-            left_ms = max(until_ms - clock.monotonic_ms(), 0.0)
-            await registry.drain(drain_ms=left_ms, flush_ms=FLUSH_MS)
-            await http.close()
-            await door.close()
-            await control.close()
-            await warming.close()
-            await book.flush(WARM_FLUSH_S)
-            await trials.close()
-            await limits.close()
-    await books.close(BOOKING_MS)
+def _web_rules(settings: Settings) -> WebRules:
+    return WebRules.of(settings.gateway_host, settings.allowed_hosts, settings.allowed_origins)
+
+
+async def _drain(
+    registry: CallRegistry,
+    doors: tuple[NatsDoor, HttpDoor],
+    quiet: Callable[[], Awaitable[object]] | None,
+) -> None:
+    """Take no new calls, and let those in flight end and be booked, within a bound."""
+    log.info("gateway_draining", drain_ms=DRAIN_MS)
+    until_ms = clock.monotonic_ms() + DRAIN_MS
+    await asyncio.gather(*(door.stop_accepting() for door in doors))
+    if quiet is not None:
+        await quiet()
+    left_ms = max(until_ms - clock.monotonic_ms(), 0.0)
+    await registry.drain(drain_ms=left_ms, flush_ms=FLUSH_MS)
+
+
+async def _retire_backends(calls: Calls) -> None:
     await retire_missing(calls.routes.served, {})
 
 

@@ -54,7 +54,7 @@ _reporting = Reporting()
 
 
 class NatsDoor:
-    """Takes calls from NATS: `open`, `take_no_more`, and `close` when those in flight are answered."""
+    """Takes calls from NATS: `open`, `stop_accepting`, and `close` when those in flight are answered."""
 
     def __init__(
         self, bus: Bus, registry: CallRegistry, capabilities: Capabilities | None = None

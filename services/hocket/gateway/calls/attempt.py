@@ -20,7 +20,8 @@ from hocket.gateway.calls import upstream
 from hocket.gateway.calls.call import AttemptResult, Call, UsageRecorder
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.calls.hedged_request import HedgedRequest, UpstreamRequest
-from hocket.gateway.capacity.scheduler import CallScheduler, PlacementRequest, Slot
+from hocket.gateway.capacity.scheduler import CallScheduler
+from hocket.gateway.capacity.slot import PlacementRequest, Slot
 from hocket.gateway.config.routes import Routes
 from hocket.gateway.core.budgets.budget import Reservation
 from hocket.gateway.core.calls import request_content
@@ -340,7 +341,7 @@ class Attempts:
     def _note_rest(self, key: str, error: HocketError) -> None:
         retry_at_ms = error.fields.get("retry_at_ms")
         if error.error_class is ErrorClass.RATE_LIMITED and retry_at_ms is not None:
-            self._scheduler.rest(key, retry_at_ms)
+            self._scheduler.health.rest(key, retry_at_ms)
 
     def _wish(self, call: Call, kind: Kind) -> PlacementRequest:
         request, requires = call.request, call.request.requires
@@ -371,7 +372,10 @@ class Attempts:
         if lane.place is None:
             return
         if lane.error is None:
-            self._scheduler.metered(lane.place, lane.completion)
+            place = lane.place
+            self._scheduler.caches.metered(
+                place.spec.key, place.cached_tokens, lane.completion.cached_tokens
+            )
         read_on = lane.cancellation.asked and not lane.completion.estimated
         if cost_usd and (lane.error is None or read_on):
             self._spending.learn(call.request, kind, lane.place.spec.prices, cost_usd)

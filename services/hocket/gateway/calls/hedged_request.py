@@ -14,7 +14,7 @@ from typing import Protocol
 from hocket.gateway.backends.protocol import Chunk, Chunks
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.calls.relay import Relay
-from hocket.gateway.capacity.scheduler import Slot
+from hocket.gateway.capacity.slot import Slot
 from hocket.gateway.hooks.chain import Prepared
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import Completion

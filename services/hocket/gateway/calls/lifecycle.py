@@ -19,6 +19,7 @@ from hocket.gateway.calls.attempt import Attempts
 from hocket.gateway.calls.call import AttemptResult, Call, UsageRecorder
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.calls.relay import Relay
+from hocket.gateway.capacity.occupancy import UsageTracker
 from hocket.gateway.capacity.scheduler import CallScheduler
 from hocket.gateway.config.routes import Routes
 from hocket.gateway.core.calls.body_fields import check_passed, unusual_fields
@@ -49,11 +50,12 @@ class Calls:
         books: UsageRecorder,
         gateway: str = "",
         metrics: GatewayMetrics | None = None,
+        usage: UsageTracker | None = None,
+        experiments: Experiments | None = None,
     ) -> None:
-        self.experiments: Experiments | None = None
-        """Where calls are split over arms, if anywhere."""
+        self._experiments = experiments
         self._routes = routes
-        self.scheduler = CallScheduler(routes.table, now_ms, metrics)
+        self.scheduler = CallScheduler(routes.table, now_ms, metrics, usage)
         self.spending = Spending(routes.budgets, now_ms)
         self._now_ms = now_ms
         self._books = books
@@ -79,8 +81,8 @@ class Calls:
         self._routes = routes
         self.scheduler.replace(routes.table)
         self.spending.use(routes.budgets)
-        if self.experiments is not None:
-            self.experiments.use(routes.experiments, routes.table)
+        if self._experiments is not None:
+            self._experiments.use(routes.experiments, routes.table)
 
     async def make(
         self, request: CallRequest, cancellation: Cancellation, chunks: Chunks | None = None
@@ -89,7 +91,7 @@ class Calls:
         answer while it is made."""
         call = Call(request, cancellation, self._now_ms(), fields=unusual_fields(request))
         relay = None if chunks is None else Relay(chunks, cancellation)
-        assigned = self.experiments.assign(request) if self.experiments is not None else None
+        assigned = self._experiments.assign(request) if self._experiments is not None else None
         if assigned is not None:
             call.model, call.stage = assigned.arm.model, assigned.because
             call.experiment, call.arm = assigned.experiment.name, assigned.arm.name
@@ -100,9 +102,9 @@ class Calls:
             if not call.attempts:
                 self._refuse(call, error.info())
         reply = self._told(call, reply)
-        if assigned is not None and self.experiments is not None:
+        if assigned is not None and self._experiments is not None:
             latency_ms = reply.latency_ms - reply.queue_ms
-            self.experiments.called(
+            self._experiments.called(
                 assigned, reply.error, asked=call.attempts > 0, latency_ms=latency_ms
             )
         return reply

@@ -17,7 +17,7 @@ from opentelemetry import context, trace
 from hocket.gateway.backends.protocol import Chunks
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.calls.lifecycle import Calls
-from hocket.gateway.capacity.scheduler import BUSY_RETRY_MS
+from hocket.gateway.capacity.rejections import BUSY_RETRY_MS
 from hocket.gateway.core.calls.reply_cache import RecentReplies
 from hocket.gateway.core.config.table import RoutingTable
 from hocket.gateway.core.errors import GatewayBroken, GatewayFull, TenantFull
@@ -63,13 +63,14 @@ class CallRegistry:
         *,
         exporting: bool = False,
         max_calls: int = MAX_CALLS,
+        learn: Callable[[str, Attribution], None] | None = None,
     ) -> None:
         self._calls = calls
         self._metrics = metrics
         self._exporting = exporting
         self._max_calls = max_calls
-        self.learn: Callable[[str, Attribution], None] = lambda model, who: None
-        """Told which model a call asks for, and who calls."""
+        self._learn = learn
+        """Called with the model of each call, and with its caller."""
         self._making: dict[str, _Making] = {}
         self._of_tenant: Counter[str] = Counter()
         self._of_run: dict[str, dict[str, Attribution]] = {}
@@ -77,7 +78,7 @@ class CallRegistry:
         """Of calls that are made here: that of their attempt."""
         self._replies: RecentReplies[CallReply] = RecentReplies()
         metrics.in_flight.set_function(lambda: len(self._making))
-        metrics.waiting.set_function(lambda: calls.scheduler.waiting)
+        metrics.waiting.set_function(lambda: len(calls.scheduler.queue))
 
     @property
     def table(self) -> RoutingTable:
@@ -118,7 +119,8 @@ class CallRegistry:
         key = _key(who.tenant, request.call_id)
         self._making[key] = _Making(task, cancellation, reply)
         self._of_tenant[who.tenant] += 1
-        self.learn(request.model, who)
+        if self._learn is not None:
+            self._learn(request.model, who)
         if who.run_id is not None:
             self._of_run.setdefault(who.run_id, {})[key] = who
         if request.capability is not None:

@@ -1,1 +1,1 @@
-"""Places at replicas: who gets one, who waits, and how gateways share limits."""
+"""Slots at replicas: which call gets one, which calls wait, and how gateways share limits."""

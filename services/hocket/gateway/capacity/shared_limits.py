@@ -27,8 +27,8 @@ from hocket.gateway.core.routing.shares import Line, cap, fair, is_short, next_l
 
 TURN_MS = 1_000.0
 """How long one of several keeps the places that are too few for all."""
-PRESS_S = 0.01
-"""How often the scheduler's demand are looked at, at most."""
+LOOK_AFTER_S = 0.01
+"""How long a look at the scheduler's demand waits for more changes."""
 RETRY_S = 0.1
 SPOILT_S = 0.5
 """How long others get to write again what something foreign was written over, and we do not know."""
@@ -79,7 +79,7 @@ class SharedLimits:
         self._settled = asyncio.Event()
         self._read_since_s = membership.current_since_s
         self.use(table)
-        scheduler.pressed = self._pressed
+        scheduler.observe_contention(self._request_look)
         membership.observe(self.look)
 
     def use(self, table: RoutingTable) -> None:
@@ -114,7 +114,7 @@ class SharedLimits:
         self._look_at = None
         self._read()
         caps: dict[str, int] = {}
-        owed: set[str] = set()
+        contended: set[str] = set()
         turn = int(self._now_ms() // TURN_MS)
         leased = self._membership.is_leased
         for limit in self._limits.values():
@@ -127,9 +127,8 @@ class SharedLimits:
                 )
                 self._consider(limit, in_use, wish, turn)
             if caps[limit.name] < mine.held:
-                owed.add(limit.pool if limit.spec is None else limit.spec.key)
-        self._scheduler.owed = owed
-        self._scheduler.use_caps(caps)
+                contended.add(limit.pool if limit.spec is None else limit.spec.key)
+        self._scheduler.use_caps(caps, contended)
         if leased and all(self._membership.name in one.lines for one in self._limits.values()):
             self._settled.set()
 
@@ -152,10 +151,7 @@ class SharedLimits:
 
     def _wanted(self, limit: _Limit) -> tuple[int, int]:
         """Return how many places of a limit we use, and how many we could."""
-        if limit.spec is None:
-            in_use, waiting = self._scheduler.wanted_of_pool(limit.pool)
-        else:
-            in_use, waiting = self._scheduler.wanted(limit.spec)
+        in_use, waiting = self._scheduler.demand(limit.pool, limit.spec)
         return in_use, min(in_use + waiting, limit.places)
 
     def _consider(self, limit: _Limit, in_use: int, wish: int, turn: int) -> None:
@@ -194,12 +190,12 @@ class SharedLimits:
             limit.retry_at_s = asyncio.get_running_loop().time() + RETRY_S
         elif revision > limit.revision:
             limit.revision, limit.lines = revision, lines
-        self._pressed()
+        self._request_look()
 
-    def _pressed(self) -> None:
+    def _request_look(self) -> None:
         """Look soon: somebody waits here, or what others wait for came back."""
         if self._look_at is None:
-            self._look_at = asyncio.get_running_loop().call_later(PRESS_S, self.look)
+            self._look_at = asyncio.get_running_loop().call_later(LOOK_AFTER_S, self.look)
 
 
 def _limits_of(table: RoutingTable) -> list[tuple[str, int, BackendSpec | None, str]]:

@@ -44,7 +44,7 @@ Node = tuple[str, str, str]
 
 
 class Warming:
-    """See the module; `use` a table, `open`, and `close`."""
+    """Starts and stops replicas between `open` and `close`."""
 
     def __init__(
         self,
@@ -53,6 +53,7 @@ class Warming:
         scheduler: CallScheduler,
         *,
         now_ms: Callable[[], float],
+        usage: ReplicaUsage,
         book: Book,
         metrics: GatewayMetrics,
     ) -> None:
@@ -62,7 +63,7 @@ class Warming:
         self._now_ms = now_ms
         self._book = book
         self._metrics = metrics
-        self._usage = ReplicaUsage()
+        self._usage = usage
         self._managers: dict[str, ReplicaManager] = {}
         self._table = RoutingTable({})
         self._models_of: OrderedDict[Node, dict[str, None]] = OrderedDict()
@@ -70,11 +71,11 @@ class Warming:
         self._closing: set[asyncio.Task[None]] = set()
         self._subscriptions: list[Subscription] = []
         self._telling: asyncio.Task[None] | None = None
-        scheduler.missed = self._on_missed
+        scheduler.observe_cold(self._on_missed)
         membership.observe(self._look)
 
     def use(self, routes: Routes) -> None:
-        """Keep the replicas of other routes from now on."""
+        """Manage the replicas of other routes from now on."""
         before, self._managers = self._managers, {}
         self._table = routes.table
         for model, spec in _managed(routes.table):
@@ -97,12 +98,12 @@ class Warming:
             task = asyncio.create_task(gone.close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
-        self._usage.managed = self._managers.keys()
-        self._scheduler.usage = self._usage if self._managers else None
+        self._usage.manage(self._managers.keys())
         self._update_scheduler()
 
-    async def open(self) -> None:
-        """Hear of runs, and of what other gateways do."""
+    async def open(self, routes: Routes) -> None:
+        """Manage the replicas of these routes; hear of runs, and of what other gateways do."""
+        self.use(routes)
         self._subscriptions = [
             await self._bus.subscribe(subjects.RUNS_EXPECTED, self._on_runs),
             await self._bus.subscribe(subjects.REPLICAS_USED, self._on_used),

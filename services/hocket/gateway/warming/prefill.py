@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from hocket.gateway.calls.registry import CallRegistry
 from hocket.gateway.capacity.membership import Membership
 from hocket.gateway.capacity.scheduler import CallScheduler
-from hocket.gateway.core.config.table import RoutingTable
+from hocket.gateway.core.config.table import ModelSpec, RoutingTable
 from hocket.gateway.core.errors import GatewayFull
 from hocket.gateway.core.routing.locality import prompt_of
 from hocket.gateway.metrics import GatewayMetrics
@@ -52,6 +52,7 @@ class Prefilling:
         scheduler: CallScheduler,
         registry: CallRegistry,
         table: Callable[[], RoutingTable],
+        now_ms: Callable[[], float],
         metrics: GatewayMetrics,
     ) -> None:
         self._bus = bus
@@ -59,6 +60,7 @@ class Prefilling:
         self._scheduler = scheduler
         self._registry = registry
         self._table = table
+        self._now_ms = now_ms
         self._metrics = metrics
         self._under_way = 0
         self._subscription: Subscription | None = None
@@ -93,9 +95,10 @@ class Prefilling:
             return "not_local"
         request = _request(expected)
         prompt = prompt_of(request, model.block_tokens)
-        if prompt.tokens - self._scheduler.most_cached(expected.model, prompt) < MIN_TOKENS:
+        caches, now_ms = self._scheduler.caches, self._now_ms()
+        if prompt.tokens - caches.most_cached(model.backends, prompt, now_ms) < MIN_TOKENS:
             return "cached"
-        if self._under_way >= MAX_AT_ONCE or not self._scheduler.has_room(expected.model):
+        if self._under_way >= MAX_AT_ONCE or self._is_waited_for(model):
             return "busy"
         try:
             reply = self._registry.begin(request)
@@ -104,6 +107,11 @@ class Prefilling:
         self._under_way += 1
         reply.add_done_callback(lambda made: self._ended(made.result()))
         return "sent"
+
+    def _is_waited_for(self, model: ModelSpec) -> bool:
+        """Return whether calls wait for a slot at a model."""
+        pools = {spec.pool for spec in model.backends}
+        return any(self._scheduler.queue.waiting_for(pool) for pool in pools)
 
     def _ended(self, reply: CallReply) -> None:
         self._under_way -= 1

@@ -7,19 +7,23 @@ from math import inf
 class ReplicaUsage:
     """How long each replica was busy, and when it was used last; times are epoch milliseconds."""
 
-    def __init__(self, managed: Set[str] = frozenset()) -> None:
-        self.managed = managed
+    def __init__(self) -> None:
+        self._managed: Set[str] = frozenset()
         self._since_ms: dict[str, float] = {}
         self._busy_ms: dict[str, float] = {}
         self._last_ms: dict[str, float] = {}
 
+    def manage(self, keys: Set[str]) -> None:
+        """Note the use of these replicas from now on."""
+        self._managed = keys
+
     def began(self, key: str, at_ms: float) -> None:
-        """A replica has a call, after it had none."""
-        if key in self.managed:
+        """Note that a replica has a call, after it had none."""
+        if key in self._managed:
             self._since_ms[key] = at_ms
 
     def ended(self, key: str, at_ms: float) -> None:
-        """A replica has no call any more."""
+        """Note that a replica has no call any more."""
         since_ms = self._since_ms.pop(key, None)
         if since_ms is not None:
             busy_ms = self._busy_ms.get(key, 0.0)

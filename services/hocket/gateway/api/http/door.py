@@ -93,7 +93,7 @@ _Handler = Callable[[web.BaseRequest, Key | None], Awaitable[web.StreamResponse]
 
 
 class HttpDoor:
-    """Takes calls over HTTP: `open`, `take_no_more`, and `close` when those in flight are answered."""
+    """Takes calls over HTTP: `open`, `stop_accepting`, and `close` when those in flight are answered."""
 
     def __init__(
         self,

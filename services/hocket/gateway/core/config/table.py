@@ -28,8 +28,8 @@ DEFAULT_TIMEOUT_MS = 600_000.0
 MAX_WAITING = 1_024
 """Calls that wait for a place of one pool."""
 INTERACTIVE_SHARE = 0.125
-"""The part of a pool's places, and of each of its replicas', that is kept free for interactive calls."""
-LEAST_TO_KEEP = 4
+"""The part of a pool's places, and of each of its replicas', that is reserved for interactive calls."""
+LEAST_TO_RESERVE = 4
 """Of fewer places none is kept."""
 FAST_MS = 200.0
 """A call that is expected to take less is a fast one."""
@@ -144,9 +144,9 @@ class PoolSpec:
     max_waiting: int = MAX_WAITING
     interactive_share: float = INTERACTIVE_SHARE
 
-    def kept_of(self, places: int) -> int:
-        """Return how many of so many places are kept free for interactive calls."""
-        if places < LEAST_TO_KEEP or not self.interactive_share:
+    def reserved_of(self, places: int) -> int:
+        """Return how many of so many places are reserved for interactive calls."""
+        if places < LEAST_TO_RESERVE or not self.interactive_share:
             return 0
         return max(1, int(places * self.interactive_share))
 

@@ -3,7 +3,7 @@
 One rule orders them: whoever is *due* first. A call is due when it must start to make its deadline
 (deadline less expected duration, so that the least slack goes first), later by the handicap of its
 class, and at the latest when its class's patience is over: nobody waits for ever behind calls that came
-after. Places that are kept free for interactive calls are also for those that are due already. A room
+after. Slots that are reserved for interactive calls are also for those that are due already. A room
 is bounded; when it is full the last in line of the lowest class goes, if that is not the
 newcomer itself.
 """

@@ -25,9 +25,9 @@ _TYPICAL = 0.5
 @dataclass(frozen=True, slots=True)
 class CallFacts:
     """What routing knows about a call: `tried` are the replicas that it failed on already; a `fast`
-    call may use the places that pools reserve, an `urgent` one (interactive, or overdue) those that are
-    kept free for it; a replica must have at least `min_quality`, each of the `labels`, and keep the data
-    inside `residency` where that is given."""
+    call may use the slots that pools reserve for fast ones, an `urgent` one (interactive, or overdue)
+    those that are reserved for interactive ones; a replica must have at least `min_quality`, each of the
+    `labels`, and keep the data inside `residency` where that is given."""
 
     model: str
     fast: bool = False
@@ -44,7 +44,7 @@ class CallFacts:
     """What the body has that only goes to backends that let it through."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class View:
     """The moment of a decision, by replica key: calls at each one, until when one wants to rest, and
     its breaker; by pool: calls in its places, and those of them that are not fast."""
@@ -61,22 +61,24 @@ class View:
     """By replica key and by pool (`pool_cap`): this gateway's part of a limit that several share."""
     cold: Mapping[str, ColdStart] = field(default_factory=dict)
     """Replicas that have to be started first."""
-    kept_until_ms: Mapping[str, float] = field(default_factory=dict)
-    """By pool: until when places are kept free for interactive calls, which come to it."""
+    reserved_until_ms: Mapping[str, float] = field(default_factory=dict)
+    """By pool: until when slots are reserved for the interactive calls that come to it."""
 
-    def keeps(self, pool: str) -> bool:
-        """Return whether places of a pool are kept free for interactive calls now."""
-        return self.kept_until_ms.get(pool, -inf) > self.now_ms
+    def reserves(self, pool: str) -> bool:
+        """Return whether slots of a pool are reserved for interactive calls now."""
+        return self.reserved_until_ms.get(pool, -inf) > self.now_ms
 
-    def limit_of(self, spec: BackendSpec) -> int:
-        """Return how many calls a replica may have from here."""
-        return self.caps.get(spec.key, spec.limit)
 
-    def places(self, name: str, pool: PoolSpec) -> tuple[int, int]:
-        """Return how many calls may be in a pool's places from here, and how many that are not fast."""
-        limit = self.caps.get(pool_cap(name), pool.limit)
-        reserved = pool.reserved_fast * limit // max(pool.limit, 1)
-        return limit, limit - reserved
+def limit_of(caps: Mapping[str, int], spec: BackendSpec) -> int:
+    """Return how many calls a replica may have from here."""
+    return caps.get(spec.key, spec.limit)
+
+
+def pool_limits(caps: Mapping[str, int], name: str, pool: PoolSpec) -> tuple[int, int]:
+    """Return how many calls may be in a pool's slots from here, and how many that are not fast."""
+    limit = caps.get(pool_cap(name), pool.limit) if caps else pool.limit
+    reserved = pool.reserved_fast * limit // max(pool.limit, 1)
+    return limit, limit - reserved
 
 
 def pool_cap(pool: str) -> str:
@@ -111,7 +113,7 @@ class Decision:
     """Which replica gets a call, and why. `chosen` is None where none can take it now; then `pools` are
     those whose places it may wait for (none where every breaker is open), and `retry_at_ms` is when a
     replica that rests or whose breaker is open can be asked again. `obstacles` are those of the replicas
-    that were not tried and suit the call: without any the call is hopeless.
+    that were not tried and suit the call: without any the call is unroutable.
     """
 
     model: str
@@ -260,6 +262,7 @@ def _refusal(
     call: CallFacts,
     view: View,
 ) -> tuple[Obstacle | None, str]:
+    """Return what keeps a replica from taking a call now, and how that is said."""
     if spec.key in call.tried:
         return Obstacle.TRIED, "was tried already"
     if unfit := _unfit(model, spec, call):
@@ -274,25 +277,32 @@ def _refusal(
         left_ms = max(breaker.retry_at_ms(call.tenant) - view.now_ms, 0.0)
         state = breaker.state_for(call.tenant)
         return Obstacle.OPEN, f"has its breaker {state} for another {left_ms:.0f} ms"
-    if calls >= view.limit_of(spec):
-        return Obstacle.FULL, f"is at its limit of {_limit(view.limit_of(spec), spec.limit)}"
-    pool = table.pools[spec.pool]
-    limit, slow_limit = view.places(spec.pool, pool)
+    full = _full(table.pools[spec.pool], spec, calls, call, view)
+    return (Obstacle.FULL, full) if full else (None, "")
+
+
+def _full(pool: PoolSpec, spec: BackendSpec, calls: int, call: CallFacts, view: View) -> str:
+    """Return why a replica has no slot for a call, or nothing."""
+    own_limit = limit_of(view.caps, spec)
+    if calls >= own_limit:
+        return f"is at its limit of {_limit(own_limit, spec.limit)}"
+    limit, slow_limit = pool_limits(view.caps, spec.pool, pool)
     if view.pool_in_flight.get(spec.pool, 0) >= limit:
-        its = _limit(limit, pool.limit)
-        return Obstacle.FULL, f"waits for its pool `{spec.pool}`, at its limit of {its}"
-    if not call.fast and view.pool_slow.get(spec.pool, 0) >= slow_limit:
-        reserved = f"{limit - slow_limit} of {limit} places of `{spec.pool}`"
-        return Obstacle.FULL, f"waits: {reserved} are for fast calls"
-    if not (call.urgent or call.fast) and view.keeps(spec.pool):
-        kept = pool.kept_of(view.limit_of(spec))
-        if calls >= view.limit_of(spec) - kept:
-            return Obstacle.FULL, f"waits: {kept} of its places are kept for interactive calls"
-        kept = pool.kept_of(slow_limit)
-        if view.pool_slow.get(spec.pool, 0) >= slow_limit - kept:
-            its = f"{kept} of {limit} places of `{spec.pool}`"
-            return Obstacle.FULL, f"waits: {its} are kept for interactive calls"
-    return None, ""
+        return f"waits for its pool `{spec.pool}`, at its limit of {_limit(limit, pool.limit)}"
+    if call.fast:
+        return ""
+    slow = view.pool_slow.get(spec.pool, 0)
+    if slow >= slow_limit:
+        return f"waits: {limit - slow_limit} of {limit} places of `{spec.pool}` are for fast calls"
+    if not call.urgent and view.reserves(spec.pool):
+        reserved = pool.reserved_of(own_limit)
+        if calls >= own_limit - reserved:
+            return f"waits: {reserved} of its places are reserved for interactive calls"
+        reserved = pool.reserved_of(slow_limit)
+        if slow >= slow_limit - reserved:
+            its = f"{reserved} of {limit} places of `{spec.pool}`"
+            return f"waits: {its} are reserved for interactive calls"
+    return ""
 
 
 def _limit(mine: int, whole: int) -> str:
@@ -303,17 +313,21 @@ def _unfit(model: ModelSpec, spec: BackendSpec, call: CallFacts) -> str:
     """Return why a replica never suits a call, or nothing."""
     if model.mode not in ("auto", spec.hosting):
         return f"is {spec.hosting}, the model's mode is {model.mode}"
-    floor = max(model.min_quality, call.min_quality)
-    if floor > 0 and (spec.quality is None or spec.quality < floor):
+    least = max(model.min_quality, call.min_quality)
+    if least > 0 and (spec.quality is None or spec.quality < least):
         known = "unknown" if spec.quality is None else f"{spec.quality:g}"
-        return f"has quality {known}, below the floor of {floor:g}"
+        return f"has quality {known}, below the floor of {least:g}"
     if call.residency is not None and call.residency not in spec.residency:
         return f"does not keep data in `{call.residency}`"
     if call.fields and spec.sends_fields and not call.fields <= spec.pass_fields:
         return f"does not let `{shown_text(min(call.fields - spec.pass_fields))}` through"
-    for label in call.labels:
-        if label not in spec.labels:
-            return f"is not labelled {label[0]}={label[1]}"
+    return _unlabelled(spec, call) if call.labels else ""
+
+
+def _unlabelled(spec: BackendSpec, call: CallFacts) -> str:
+    for name, value in call.labels:
+        if (name, value) not in spec.labels:
+            return f"is not labelled {name}={value}"
     return ""
 
 

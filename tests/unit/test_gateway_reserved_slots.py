@@ -1,12 +1,14 @@
-"""Places that are kept free for interactive calls: who may have them, and for how long."""
+"""Slots that are reserved for interactive calls: who may have them, and for how long."""
 
 import asyncio
 
 import pytest
 
 from hocket.gateway.calls.cancellation import Cancellation
-from hocket.gateway.capacity import scheduler as module
-from hocket.gateway.capacity.scheduler import KEPT_FOR_MS, CallScheduler, PlacementRequest, Slot
+from hocket.gateway.capacity import reserve as module
+from hocket.gateway.capacity.reserve import RESERVED_FOR_MS
+from hocket.gateway.capacity.scheduler import CallScheduler
+from hocket.gateway.capacity.slot import PlacementRequest, Slot
 from hocket.gateway.core.config.table import BackendSpec, Hosting, ModelSpec, PoolSpec, RoutingTable
 from hocket.gateway.core.routing.queue import PATIENCE_MS
 from hocket.gateway.core.routing.routing import CallFacts
@@ -56,16 +58,16 @@ async def interactive_comes(scheduler: CallScheduler) -> None:
 def fill(scheduler: CallScheduler, wanted: PlacementRequest) -> list[Slot]:
     """Take what can be had at once."""
     places = []
-    while (place := scheduler.place_now(wanted, scheduler.breakers.keys())) is not None:
+    while (place := scheduler.place_now(wanted, scheduler.health.breakers.keys())) is not None:
         places.append(place)
     return places
 
 
 async def lines_up(scheduler: CallScheduler, wanted: PlacementRequest) -> "asyncio.Task[Slot]":
-    before = scheduler.waiting
+    before = len(scheduler.queue)
     waiting = asyncio.create_task(takes(scheduler, wanted))
     await settles()
-    assert scheduler.waiting == before + 1
+    assert len(scheduler.queue) == before + 1
     return waiting
 
 
@@ -89,7 +91,7 @@ async def test_they_are_everybodys_again_when_no_interactive_call_has_come_for_a
     clock = Clock()
     scheduler = CallScheduler(table(backend("a", PLACES)), clock)
     await interactive_comes(scheduler)
-    clock.now_ms += KEPT_FOR_MS - 1
+    clock.now_ms += RESERVED_FOR_MS - 1
     assert len(fill(scheduler, wish())) == PLACES - KEPT
     clock.now_ms += 1
     assert len(fill(scheduler, wish())) == KEPT
@@ -98,7 +100,7 @@ async def test_they_are_everybodys_again_when_no_interactive_call_has_come_for_a
 async def test_who_waits_has_them_then_although_no_call_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "KEPT_FOR_MS", 10.0)
+    monkeypatch.setattr(module, "RESERVED_FOR_MS", 10.0)
     clock = Clock()
     scheduler = CallScheduler(table(backend("a", PLACES)), clock)
     await interactive_comes(scheduler)
@@ -112,7 +114,7 @@ async def test_who_waits_has_them_then_although_no_call_ends(
 async def test_who_waited_before_the_interactive_call_came_has_them_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "KEPT_FOR_MS", 10.0)
+    monkeypatch.setattr(module, "RESERVED_FOR_MS", 10.0)
     clock = Clock()
     scheduler = CallScheduler(table(backend("a", PLACES)), clock)
     taken = fill(scheduler, wish())

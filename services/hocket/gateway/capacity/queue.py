@@ -1,0 +1,226 @@
+"""The calls that wait for a slot: each ends with a slot, with its deadline, or with an error that says
+why it has to go.
+
+Whoever releases a slot offers it to the next call in line that it suits, in the same turn of the event
+loop, so that no newcomer slips in between. What else changes where calls can go (a rest that ends, a
+breaker that opens, a reload) has all of them looked at again.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from math import inf
+
+from hocket.gateway.calls.cancellation import Cancellation
+from hocket.gateway.capacity.placement import Placement
+from hocket.gateway.capacity.rejections import queue_full, rejection
+from hocket.gateway.capacity.reserve import FAST_AND_INTERACTIVE, Reserve
+from hocket.gateway.capacity.slot import PlacementRequest, Slot
+from hocket.gateway.core.config.table import RoutingTable
+from hocket.gateway.core.errors import DeadlinePassed
+from hocket.gateway.core.routing.queue import Ticket, WaitQueue
+from hocket.gateway.core.routing.routing import Decision
+from hocket.schemas.errors import HocketError
+
+MAX_OFFERED = 64
+"""Waiting calls that are offered a free slot, before it is left free."""
+
+
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    request: PlacementRequest
+    ticket: Ticket
+    slot: "asyncio.Future[Slot]"
+
+
+class CallQueue:
+    """Lets calls wait, and offers them slots."""
+
+    def __init__(
+        self,
+        table: RoutingTable,
+        reserve: Reserve,
+        placement: Placement,
+        now_ms: Callable[[], float],
+    ) -> None:
+        self._table = table
+        self._reserve = reserve
+        self._placement = placement
+        self._now_ms = now_ms
+        self._lines = WaitQueue()
+        self._calls: dict[int, _Waiting] = {}
+        self._arrivals = itertools.count()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_ms = inf
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def waiting_for(self, pool: str) -> int:
+        """Return how many calls wait for a slot of a pool."""
+        return self._lines.waiting(pool)
+
+    def replace(self, table: RoutingTable) -> None:
+        """Go by another routing table."""
+        self._table = table
+
+    async def wait(
+        self,
+        request: PlacementRequest,
+        decision: Decision,
+        expected_ms: float,
+        cancellation: Cancellation,
+        *,
+        entered: Callable[[], None],
+    ) -> Slot:
+        """Let a call wait until it has a slot; `entered` is called once it is in line. Raises why it may
+        not wait, DeadlinePassed and CallStopped."""
+        waiting = self._enter(request, decision, expected_ms)
+        entered()
+        self._schedule(decision.retry_at_ms)
+        now_ms = waiting.ticket.entered_at_ms
+        self._schedule(self._reserve.ends_at_ms(waiting.ticket.pools, now_ms))
+        left_ms = request.deadline_at_ms - now_ms
+        timer = asyncio.get_running_loop().call_later(left_ms / 1000, self._on_deadline, waiting)
+        try:
+            slot = await cancellation.guard(waiting.slot)
+            cancellation.check()
+        except BaseException:
+            if _has_slot(waiting):
+                waiting.slot.result().release()
+            raise
+        finally:
+            timer.cancel()
+            self._lines.leave(waiting.ticket)
+            self._calls.pop(waiting.ticket.order, None)
+        return slot
+
+    def offer_all(self) -> None:
+        """Look at all calls that wait again."""
+        for pool in self._lines.pools():
+            self.offer(pool, MAX_OFFERED)
+
+    def offer(self, pool: str, most: int, *, replica_reserved: bool = False) -> None:
+        """Give up to `most` slots of a pool to those who wait for them, the most urgent first;
+        `replica_reserved`: they are at a replica that has none left but reserved ones."""
+        if not len(self._lines):
+            return
+        for ticket in self._next(pool, replica_reserved):
+            most -= self._offer_to(self._calls[ticket.order])
+            if most <= 0:
+                return
+
+    def expect_reserve_end(self, pools: Iterable[str], now_ms: float) -> None:
+        """Look at the calls that wait for these pools again when one of them stops reserving slots."""
+        waited_for = [pool for pool in pools if self._lines.waiting(pool)]
+        self._schedule(self._reserve.ends_at_ms(waited_for, now_ms))
+
+    def _enter(self, request: PlacementRequest, decision: Decision, expected_ms: float) -> _Waiting:
+        """Put a call in line, if need be instead of a lesser one; raise where it may not wait."""
+        now_ms = self._now_ms()
+        error = rejection(self._table, request, decision, now_ms)
+        if error is not None:
+            raise error
+        useful_ms = request.useful_until_ms
+        ticket = Ticket(
+            next(self._arrivals),
+            request.priority,
+            decision.pools,
+            request.deadline_at_ms if useful_ms is None else useful_ms,
+            expected_ms,
+            now_ms,
+            request.facts.fast,
+        )
+        if all(self._is_full(pool) for pool in ticket.pools):
+            full = queue_full(self._table, request, decision, now_ms)
+            shed = self._lines.to_shed(ticket, min(ticket.pools))
+            if shed is ticket:
+                raise full
+            self._end(shed, full)
+        waiting = _Waiting(request, ticket, asyncio.get_running_loop().create_future())
+        self._lines.enter(ticket)
+        self._calls[ticket.order] = waiting
+        return waiting
+
+    def _is_full(self, pool: str) -> bool:
+        return self._lines.waiting(pool) >= self._table.pools[pool].max_waiting
+
+    def _next(self, pool: str, replica_reserved: bool) -> list[Ticket]:
+        """Return the calls that may have a slot of a pool as it is filled now."""
+        now_ms = self._now_ms()
+        classes = self._reserve.admitted(pool, now_ms, replica_reserved=replica_reserved)
+        line = self._lines.line(pool, MAX_OFFERED, classes)
+        if classes is FAST_AND_INTERACTIVE:
+            due = self._lines.due(pool, now_ms, MAX_OFFERED)
+            return sorted([*line, *due])[:MAX_OFFERED]
+        return line
+
+    def _offer_to(self, waiting: _Waiting) -> bool:
+        """Choose again for a waiting call; tell whether it has a slot now."""
+        if waiting.slot.done():
+            # it was stopped in this turn of the loop, and has not heard of it yet
+            self._lines.leave(waiting.ticket)
+            return False
+        now_ms = self._now_ms()
+        if waiting.ticket.due_ms <= now_ms and not waiting.request.facts.urgent:
+            facts = replace(waiting.request.facts, urgent=True)
+            waiting.request = replace(waiting.request, facts=facts)
+        try:
+            decision = self._placement.choose(waiting.request, now_ms)
+        except HocketError as error:  # its model left with a reload
+            self._end(waiting.ticket, error)
+            return False
+        if decision.chosen is not None:
+            self._lines.leave(waiting.ticket)
+            queue_ms = now_ms - waiting.ticket.entered_at_ms
+            slot = self._placement.take(waiting.request, decision, now_ms, queue_ms)
+            waiting.slot.set_result(slot)
+            return True
+        rejected = rejection(self._table, waiting.request, decision, now_ms)
+        if rejected is not None:
+            self._end(waiting.ticket, rejected)
+        else:
+            self._move(waiting, decision)
+        return False
+
+    def _move(self, waiting: _Waiting, decision: Decision) -> None:
+        """Let a call wait where it can be served as things are now."""
+        if decision.pools != waiting.ticket.pools:
+            self._lines.leave(waiting.ticket)
+            waiting.ticket = replace(waiting.ticket, pools=decision.pools)
+            self._lines.enter(waiting.ticket)
+        self._schedule(decision.retry_at_ms)
+
+    def _on_deadline(self, waiting: _Waiting) -> None:
+        late_ms = round(self._now_ms() - waiting.request.deadline_at_ms)
+        self._end(waiting.ticket, DeadlinePassed(late_ms=max(late_ms, 0)))
+
+    def _end(self, ticket: Ticket, error: HocketError) -> None:
+        """Send a waiting call away."""
+        waiting = self._calls.get(ticket.order)
+        self._lines.leave(ticket)
+        if waiting is not None and not waiting.slot.done():
+            waiting.slot.set_exception(error)
+
+    def _schedule(self, at_ms: float | None) -> None:
+        """Look at those who wait again at a time, or earlier."""
+        if at_ms is None:
+            return
+        if self._timer is not None:
+            if self._timer_at_ms <= at_ms:
+                return
+            self._timer.cancel()
+        self._timer_at_ms = at_ms
+        left_ms = max(at_ms - self._now_ms(), 0.0)
+        self._timer = asyncio.get_running_loop().call_later(left_ms / 1000, self._retry)
+
+    def _retry(self) -> None:
+        self._timer = None
+        self.offer_all()
+        self._schedule(self._reserve.ends_at_ms(self._lines.pools(), self._now_ms()))
+
+
+def _has_slot(waiting: _Waiting) -> bool:
+    slot = waiting.slot
+    return slot.done() and not slot.cancelled() and slot.exception() is None

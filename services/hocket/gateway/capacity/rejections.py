@@ -1,0 +1,70 @@
+"""Why a call that no replica can take now does not wait for a slot."""
+
+from hocket.gateway.capacity.slot import PlacementRequest
+from hocket.gateway.core.config.table import RoutingTable
+from hocket.gateway.core.errors import (
+    BackendsBusy,
+    BackendsCold,
+    BackendsUnavailable,
+    NoBackendSuits,
+)
+from hocket.gateway.core.routing.breaker import BreakerState
+from hocket.gateway.core.routing.routing import Decision, Obstacle, alternatives
+from hocket.schemas.errors import HocketError
+
+BUSY_RETRY_MS = 1_000.0
+"""How long a caller is told to wait where no backend says how long it rests."""
+
+
+def rejection(
+    table: RoutingTable, request: PlacementRequest, decision: Decision, now_ms: float
+) -> HocketError | None:
+    """Return why a call need not wait, None where it may get a slot in time."""
+    if decision.unroutable:
+        return NoBackendSuits(
+            model=request.facts.model, reason=decision.reason, component="gateway"
+        )
+    if decision.obstacles == {Obstacle.OPEN}:
+        return BackendsUnavailable(
+            model=request.facts.model,
+            reason=decision.reason,
+            component=request.facts.model,
+            state=BreakerState.OPEN.value,
+            retry_at_ms=decision.retry_at_ms,
+            alternatives=alternatives(table, request.facts),
+        )
+    in_time = (decision.retry_at_ms or 0.0) < request.deadline_at_ms
+    if Obstacle.FULL in decision.obstacles or in_time:
+        return None
+    if Obstacle.COLD in decision.obstacles:
+        return BackendsCold(
+            model=request.facts.model,
+            reason=decision.reason,
+            component=request.facts.model,
+            state="cold",
+            retry_at_ms=decision.retry_at_ms,
+            alternatives=alternatives(table, request.facts),
+        )
+    return busy(table, request, decision.reason, decision.retry_at_ms or now_ms + BUSY_RETRY_MS)
+
+
+def queue_full(
+    table: RoutingTable, request: PlacementRequest, decision: Decision, now_ms: float
+) -> BackendsBusy:
+    """Return the error of a call that may not wait since too many do."""
+    reason = f"{decision.reason}; and nobody else may wait"
+    return busy(table, request, reason, now_ms + BUSY_RETRY_MS)
+
+
+def busy(
+    table: RoutingTable, request: PlacementRequest, reason: str, retry_at_ms: float
+) -> BackendsBusy:
+    """Return the error of a call whose replicas have no slot for it."""
+    return BackendsBusy(
+        model=request.facts.model,
+        reason=reason,
+        component="gateway",
+        state="full",
+        retry_at_ms=retry_at_ms,
+        alternatives=alternatives(table, request.facts),
+    )

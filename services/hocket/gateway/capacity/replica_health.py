@@ -1,0 +1,151 @@
+"""The health of each replica: its breakers, how long it rests, and which of its calls are slow."""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import structlog
+
+from hocket.gateway.backends.protocol import BackendError
+from hocket.gateway.capacity.occupancy import decrement
+from hocket.gateway.capacity.slot import Slot
+from hocket.gateway.core.calls.outcomes import outcome_of
+from hocket.gateway.core.config.table import BackendSpec, RoutingTable
+from hocket.gateway.core.routing.breaker import BreakerState, Outcome
+from hocket.gateway.core.routing.history import CallDurations
+from hocket.gateway.core.routing.tenant_breakers import ReplicaBreaker, Turn
+from hocket.gateway.metrics import GatewayMetrics
+from hocket.schemas import ids
+from hocket.schemas.errors import HocketError
+
+log = structlog.get_logger()
+
+
+class ReplicaHealth:
+    """Feeds the breakers with what becomes of calls; `opened` is called when one opens."""
+
+    def __init__(
+        self,
+        table: RoutingTable,
+        durations: CallDurations,
+        now_ms: Callable[[], float],
+        metrics: GatewayMetrics | None,
+        opened: Callable[[], None],
+    ) -> None:
+        self._durations = durations
+        self._now_ms = now_ms
+        self._metrics = metrics
+        self._opened = opened
+        self._breakers: dict[str, ReplicaBreaker] = {}
+        self._resting_until_ms: dict[str, float] = {}
+        self._calls: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        """By replica: the calls of each tenant at it."""
+        self._overdue: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        """By replica: those of them that take longer than what is slow."""
+        self._timers: dict[Slot, asyncio.TimerHandle] = {}
+        self._late: set[Slot] = set()
+        self.replace(table)
+
+    @property
+    def breakers(self) -> Mapping[str, ReplicaBreaker]:
+        """The breaker of each replica."""
+        return self._breakers
+
+    @property
+    def resting_until_ms(self) -> Mapping[str, float]:
+        """By replica: until when it asked to get no calls."""
+        return self._resting_until_ms
+
+    def replace(self, table: RoutingTable) -> None:
+        """Go by another routing table; breakers whose rule stays the same stay as they are."""
+        before = self._breakers
+        self._breakers = {
+            spec.key: known
+            if (known := before.get(spec.key)) is not None and known.rule == spec.breaker
+            else ReplicaBreaker(spec.breaker, _dice_of(spec.key))
+            for spec in table.backends()
+        }
+        for counts in (self._overdue, self._calls):
+            for key in [key for key, held in counts.items() if not held]:
+                del counts[key]
+
+    def rest(self, key: str, until_ms: float) -> None:
+        """Send a replica nothing until then."""
+        self._resting_until_ms[key] = until_ms
+
+    def began(self, slot: Slot) -> None:
+        """Note that a call begins at a replica."""
+        spec = slot.spec
+        self._calls[spec.key][slot.tenant] += 1
+        self._breakers[spec.key].began(slot.tenant, slot.began_ms)
+        slow_ms = self._slow_ms(spec)
+        if slow_ms is not None and spec.breaker.enabled:
+            loop = asyncio.get_running_loop()
+            self._timers[slot] = loop.call_later(slow_ms / 1000, self._on_slow, slot)
+
+    def ended(self, slot: Slot, error: HocketError | None, now_ms: float, *, unused: bool) -> None:
+        """Note how a call ended; one that is `unused` says nothing about its server."""
+        spec, tenant = slot.spec, slot.tenant
+        timer = self._timers.pop(slot, None)
+        if timer is not None:
+            timer.cancel()
+        decrement(self._calls[spec.key], tenant)
+        if slot in self._late:
+            self._late.discard(slot)
+            decrement(self._overdue[spec.key], tenant)
+        outcome = Outcome.NOTHING if unused else self._outcome(slot, error, now_ms)
+        breaker = self._breakers.get(spec.key)
+        if breaker is None:
+            return
+        turn = breaker.ended(
+            tenant,
+            outcome,
+            now_ms,
+            began_ms=slot.began_ms,
+            unconnected=isinstance(error, BackendError) and error.unconnected,
+        )
+        if turn is not None:
+            self._report(spec.key, breaker, turn)
+
+    def _outcome(self, slot: Slot, error: HocketError | None, now_ms: float) -> Outcome:
+        latency_ms = now_ms - slot.began_ms
+        outcome = outcome_of(error, latency_ms, self._slow_ms(slot.spec))
+        if error is None:
+            self._durations.add(slot.request.kind, slot.spec.key, latency_ms)
+        return outcome
+
+    def _on_slow(self, slot: Slot) -> None:
+        """Tell the breaker that a call is slow although it has not ended."""
+        key, tenant = slot.spec.key, slot.tenant
+        del self._timers[slot]
+        self._late.add(slot)
+        overdue, calls = self._overdue[key], self._calls[key]
+        overdue[tenant] += 1
+        breaker = self._breakers.get(key)
+        if breaker is not None:
+            turn = breaker.overdue(tenant, overdue, calls, self._now_ms())
+            if turn is not None:
+                self._report(key, breaker, turn)
+
+    def _slow_ms(self, spec: BackendSpec) -> float | None:
+        return spec.breaker.slow_ms or self._durations.slow_ms(spec.key)
+
+    def _report(self, key: str, breaker: ReplicaBreaker, turn: Turn) -> None:
+        """Log and count what state a breaker has come to; calls that wait may have to go elsewhere."""
+        opened = turn.state is BreakerState.OPEN
+        if self._metrics is not None:
+            self._metrics.breaker(key, breaker.state, opened=opened)
+        fields: dict[str, Any] = {"backend": key, "openings": breaker.openings}
+        if turn.tenant is not None:
+            fields["tenant"] = turn.tenant
+        if opened:
+            pause_ms = round(turn.retry_at_ms - self._now_ms())
+            log.warning("breaker_opened", **fields, pause_ms=pause_ms)
+            self._opened()
+        else:
+            log.info("breaker_closed", **fields)
+
+
+def _dice_of(key: str) -> Callable[[int], float]:
+    return lambda opening: ids.fraction("breaker", key, str(opening))

@@ -1,0 +1,64 @@
+"""A slot at a replica, and the request for one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hocket.gateway.core.config.table import BackendSpec
+from hocket.gateway.core.routing.history import Kind
+from hocket.gateway.core.routing.routing import CallFacts, Decision
+from hocket.schemas.errors import HocketError
+from hocket.schemas.messages import Priority
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementRequest:
+    """A call that needs a slot: what routing knows of it, and how urgent it is."""
+
+    facts: CallFacts
+    kind: Kind
+    priority: Priority
+    deadline_at_ms: float
+    useful_until_ms: float | None = None
+    """When its answer is of use at the latest, if before the deadline; its turn goes by it."""
+
+
+class Slot:
+    """A slot at a replica, held until it is released. `cached_tokens` is how much of the prompt the
+    replica is expected to have."""
+
+    __slots__ = ("_release", "began_ms", "cached_tokens", "decision", "queue_ms", "request", "spec")
+
+    def __init__(
+        self,
+        release: "Released",
+        request: PlacementRequest,
+        decision: Decision,
+        *,
+        began_ms: float,
+        queue_ms: float,
+        cached_tokens: int = 0,
+    ) -> None:
+        assert decision.chosen is not None
+        self.spec: BackendSpec = decision.chosen
+        self.request = request
+        self.decision = decision
+        self.began_ms = began_ms
+        self.queue_ms = queue_ms
+        self.cached_tokens = cached_tokens
+        self._release: Released | None = release
+
+    @property
+    def tenant(self) -> str:
+        """The tenant of the call that holds it."""
+        return self.request.facts.tenant
+
+    def release(self, error: HocketError | None = None, *, unused: bool = False) -> None:
+        """Let the next call have the slot, and say how the attempt ended; a second release does
+        nothing. A slot that is `unused` says nothing about its server."""
+        release, self._release = self._release, None
+        if release is not None:
+            release(self, error, unused)
+
+
+Released = Callable[[Slot, HocketError | None, bool], None]
+"""Takes a slot back: the slot, the attempt's error, and whether the slot was unused."""
