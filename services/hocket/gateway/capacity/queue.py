@@ -10,12 +10,12 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from math import inf
 
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.capacity.placement import Placement
 from hocket.gateway.capacity.rejections import queue_full, rejection
 from hocket.gateway.capacity.reserve import FAST_AND_INTERACTIVE, Reserve
+from hocket.gateway.capacity.retry_timer import RetryTimer
 from hocket.gateway.capacity.slot import PlacementRequest, Slot
 from hocket.gateway.core.config.table import RoutingTable
 from hocket.gateway.core.errors import DeadlinePassed
@@ -51,8 +51,7 @@ class CallQueue:
         self._lines = WaitQueue()
         self._calls: dict[int, _Waiting] = {}
         self._arrivals = itertools.count()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at_ms = inf
+        self._timer = RetryTimer(now_ms, self._retry)
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -78,9 +77,9 @@ class CallQueue:
         not wait, DeadlinePassed and CallStopped."""
         waiting = self._enter(request, decision, expected_ms)
         entered()
-        self._schedule(decision.retry_at_ms)
+        self._timer.schedule(decision.retry_at_ms)
         now_ms = waiting.ticket.entered_at_ms
-        self._schedule(self._reserve.ends_at_ms(waiting.ticket.pools, now_ms))
+        self._timer.schedule(self._reserve.ends_at_ms(waiting.ticket.pools, now_ms))
         left_ms = request.deadline_at_ms - now_ms
         timer = asyncio.get_running_loop().call_later(left_ms / 1000, self._on_deadline, waiting)
         try:
@@ -114,7 +113,7 @@ class CallQueue:
     def expect_reserve_end(self, pools: Iterable[str], now_ms: float) -> None:
         """Look at the calls that wait for these pools again when one of them stops reserving slots."""
         waited_for = [pool for pool in pools if self._lines.waiting(pool)]
-        self._schedule(self._reserve.ends_at_ms(waited_for, now_ms))
+        self._timer.schedule(self._reserve.ends_at_ms(waited_for, now_ms))
 
     def _enter(self, request: PlacementRequest, decision: Decision, expected_ms: float) -> _Waiting:
         """Put a call in line, if need be instead of a lesser one; raise where it may not wait."""
@@ -132,7 +131,8 @@ class CallQueue:
             now_ms,
             request.facts.fast,
         )
-        if all(self._is_full(pool) for pool in ticket.pools):
+        pools = self._table.pools
+        if all(self.waiting_for(pool) >= pools[pool].max_waiting for pool in ticket.pools):
             full = queue_full(self._table, request, decision, now_ms)
             shed = self._lines.to_shed(ticket, min(ticket.pools))
             if shed is ticket:
@@ -142,9 +142,6 @@ class CallQueue:
         self._lines.enter(ticket)
         self._calls[ticket.order] = waiting
         return waiting
-
-    def _is_full(self, pool: str) -> bool:
-        return self._lines.waiting(pool) >= self._table.pools[pool].max_waiting
 
     def _next(self, pool: str, replica_reserved: bool) -> list[Ticket]:
         """Return the calls that may have a slot of a pool as it is filled now."""
@@ -190,7 +187,7 @@ class CallQueue:
             self._lines.leave(waiting.ticket)
             waiting.ticket = replace(waiting.ticket, pools=decision.pools)
             self._lines.enter(waiting.ticket)
-        self._schedule(decision.retry_at_ms)
+        self._timer.schedule(decision.retry_at_ms)
 
     def _on_deadline(self, waiting: _Waiting) -> None:
         late_ms = round(self._now_ms() - waiting.request.deadline_at_ms)
@@ -203,22 +200,9 @@ class CallQueue:
         if waiting is not None and not waiting.slot.done():
             waiting.slot.set_exception(error)
 
-    def _schedule(self, at_ms: float | None) -> None:
-        """Look at those who wait again at a time, or earlier."""
-        if at_ms is None:
-            return
-        if self._timer is not None:
-            if self._timer_at_ms <= at_ms:
-                return
-            self._timer.cancel()
-        self._timer_at_ms = at_ms
-        left_ms = max(at_ms - self._now_ms(), 0.0)
-        self._timer = asyncio.get_running_loop().call_later(left_ms / 1000, self._retry)
-
     def _retry(self) -> None:
-        self._timer = None
         self.offer_all()
-        self._schedule(self._reserve.ends_at_ms(self._lines.pools(), self._now_ms()))
+        self._timer.schedule(self._reserve.ends_at_ms(self._lines.pools(), self._now_ms()))
 
 
 def _has_slot(waiting: _Waiting) -> bool:

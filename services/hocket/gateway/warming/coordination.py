@@ -8,7 +8,6 @@ miss (ReplicasUsed, every USED_S).
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 import structlog
@@ -21,26 +20,21 @@ from hocket.gateway.capacity.scheduler import CallScheduler
 from hocket.gateway.config.routes import Routes
 from hocket.gateway.core.config.table import BackendSpec, RoutingTable
 from hocket.gateway.metrics import GatewayMetrics
+from hocket.gateway.warming.accounting import Book
 from hocket.gateway.warming.drivers import build_driver
-from hocket.gateway.warming.replica_manager import Book, ReplicaManager
+from hocket.gateway.warming.node_models import NodeModels
+from hocket.gateway.warming.replica_manager import ReplicaManager
 from hocket.gateway.warming.replica_usage import ReplicaUsage
 from hocket.kit.nats.bus import Bus
 from hocket.kit.process.log_limits import Reporting
 from hocket.schemas import subjects
-from hocket.schemas.messages import Attribution, NodeExpected, ReplicasUsed, RunsExpected
+from hocket.schemas.messages import Attribution, ReplicasUsed, RunsExpected
 
 USED_S = 1.0
-MAX_KNOWN_NODES = 10_000
-"""Nodes whose models are remembered."""
-MAX_MODELS = 16
-"""Models of one node that are."""
 MAX_MISSED = 256
 
 log = structlog.get_logger()
 _reporting = Reporting()
-
-Node = tuple[str, str, str]
-"""Tenant, pipeline and path of a node."""
 
 
 class Warming:
@@ -66,11 +60,11 @@ class Warming:
         self._usage = usage
         self._managers: dict[str, ReplicaManager] = {}
         self._table = RoutingTable({})
-        self._models_of: OrderedDict[Node, dict[str, None]] = OrderedDict()
+        self._node_models = NodeModels()
         self._missed: dict[str, None] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._subscriptions: list[Subscription] = []
-        self._telling: asyncio.Task[None] | None = None
+        self._publishing: asyncio.Task[None] | None = None
         scheduler.observe_cold(self._on_missed)
         membership.observe(self._look)
 
@@ -79,8 +73,8 @@ class Warming:
         before, self._managers = self._managers, {}
         self._table = routes.table
         for model, spec in _managed(routes.table):
-            kept = before.get(spec.key)
-            if kept is not None and kept.spec == spec:
+            known = before.get(spec.key)
+            if known is not None and known.spec == spec:
                 self._managers[spec.key] = before.pop(spec.key)
                 continue
             self._managers[spec.key] = ReplicaManager(
@@ -108,31 +102,24 @@ class Warming:
             await self._bus.subscribe(subjects.RUNS_EXPECTED, self._on_runs),
             await self._bus.subscribe(subjects.REPLICAS_USED, self._on_used),
         ]
-        self._telling = asyncio.create_task(self._tell_for_ever(), name="replicas-used")
+        self._publishing = asyncio.create_task(self._publish_usage(), name="replicas-used")
 
     async def close(self) -> None:
-        """Keep nothing any more; the replicas stay as they are."""
+        """Manage nothing any more; the replicas stay as they are."""
         for subscription in self._subscriptions:
             await subscription.unsubscribe()
-        if self._telling is not None:
-            self._telling.cancel()
-            await asyncio.wait({self._telling})
+        if self._publishing is not None:
+            self._publishing.cancel()
+            await asyncio.wait({self._publishing})
         for manager in self._managers.values():
             await manager.close()
         if self._closing:
             await asyncio.wait(self._closing)
 
-    def learn(self, model: str, who: Attribution) -> None:
+    def learn(self, model: str, caller: Attribution) -> None:
         """Remember that a node calls a model."""
-        if not self._managers or who.pipeline is None or who.node is None:
-            return
-        node = (who.tenant, who.pipeline, who.node)
-        models = self._models_of.setdefault(node, {})
-        self._models_of.move_to_end(node)
-        if len(models) < MAX_MODELS:
-            models[model] = None
-        if len(self._models_of) > MAX_KNOWN_NODES:
-            self._models_of.popitem(last=False)
+        if self._managers:
+            self._node_models.learn(model, caller)
 
     def expect(self, runs: RunsExpected) -> None:
         """Have the models of accepted runs ready when their nodes begin."""
@@ -140,22 +127,22 @@ class Warming:
         needs: list[tuple[float, ReplicaManager, float]] = []
         for node in runs.nodes:
             at_ms = runs.accepted_at_ms + node.after_ms
-            for model in self._models(runs, node):
+            known = (
+                (node.model,)
+                if node.model is not None
+                else self._node_models.of((runs.tenant, runs.pipeline, node.node))
+            )
+            for model in known:
                 manager = self._manager_for(model)
                 if manager is not None:
                     needs.append((manager.start_by_ms(at_ms), manager, at_ms))
         # a node may wait for the models of those before it, so nothing goes before the last is there
-        last_ms = max((manager.there_ms(at_ms) for _, manager, at_ms in needs), default=0.0)
+        last_ms = max((manager.earliest_ms(at_ms) for _, manager, at_ms in needs), default=0.0)
         for _, manager, at_ms in sorted(needs, key=lambda need: need[0]):
             manager.need(reason, at_ms, last_ms)
 
-    def _models(self, runs: RunsExpected, node: NodeExpected) -> Sequence[str]:
-        if node.model is not None:
-            return (node.model,)
-        return tuple(self._models_of.get((runs.tenant, runs.pipeline, node.node), ()))
-
     def _manager_for(self, model: str) -> ReplicaManager | None:
-        """Return the replica of a model to keep or to start; None where one is always there."""
+        """Return the replica of a model to start or to keep up; None where one is always there."""
         if self._table.aliases.get(model, model) not in self._table.models:
             return None
         found = self._table.model(model)
@@ -193,7 +180,7 @@ class Warming:
             self._start(cold)
         elif len(self._missed) < MAX_MISSED and not self._missed.keys() >= set(cold):
             self._missed.update(dict.fromkeys(cold))
-            self._tell_used()
+            self._publish_used()
 
     def _start(self, cold: Sequence[str]) -> None:
         """Start the first of these replicas, unless one of them starts already."""
@@ -214,13 +201,13 @@ class Warming:
         }
         self._scheduler.use_cold(cold)
 
-    async def _tell_for_ever(self) -> None:
+    async def _publish_usage(self) -> None:
         while True:
             await asyncio.sleep(USED_S)
             if self._managers and not self._membership.leads:
-                self._tell_used()
+                self._publish_used()
 
-    def _tell_used(self) -> None:
+    def _publish_used(self) -> None:
         used = ReplicasUsed(
             gateway=self._membership.name,
             busy_ms=self._usage.take_all(self._now_ms()),

@@ -1,0 +1,112 @@
+"""The time that a replica is held, and what it costs: counted as it passes, recorded in pieces."""
+
+from collections.abc import Callable
+
+from hocket.gateway.core.config.table import BackendSpec
+from hocket.gateway.core.warming.warm_rule import WarmRule
+from hocket.gateway.core.warming.warm_time import WarmTime, price
+from hocket.gateway.metrics import GatewayMetrics
+from hocket.gateway.warming.replica_state import ReplicaState
+from hocket.gateway.warming.replica_usage import ReplicaUsage
+from hocket.schemas.messages import WarmRecord
+
+RECORD_MS = 15_000.0
+"""How much time goes into one record of a replica that is warm."""
+
+Book = Callable[[WarmRecord], None]
+
+
+class WarmAccounting:
+    """Counts the time of one replica. Times are epoch milliseconds; `busy` is called with the time when
+    calls were seen."""
+
+    def __init__(
+        self,
+        spec: BackendSpec,
+        rule: WarmRule,
+        model: str,
+        state: ReplicaState,
+        usage: ReplicaUsage,
+        *,
+        now_ms: float,
+        book: Book,
+        busy: Callable[[float], None],
+        metrics: GatewayMetrics,
+    ) -> None:
+        self._spec = spec
+        self._rule = rule
+        self._model = model
+        self._state = state
+        self._usage = usage
+        self._book = book
+        self._busy = busy
+        self._metrics = metrics
+        self._time = WarmTime()
+        self._recorded_ms = self._counted_ms = now_ms
+        self._remote_busy_ms = 0.0
+        self._reason = ""
+
+    @property
+    def recorded_ms(self) -> float:
+        """Until when time was recorded."""
+        return self._recorded_ms
+
+    def resume(self, at_ms: float) -> None:
+        """Count from here on."""
+        self._recorded_ms = self._counted_ms = at_ms
+
+    def because(self, reason: str) -> None:
+        """Note why the replica is held; nothing changes nothing."""
+        self._reason = reason or self._reason
+
+    def add_remote_busy(self, busy_ms: float) -> None:
+        """Take in for how long other gateways had calls at the replica."""
+        self._remote_busy_ms += busy_ms
+
+    def count(self, now_ms: float) -> None:
+        """Put the time since the last count where it belongs; call it before the state changes."""
+        passed_ms = max(now_ms - self._counted_ms, 0.0)
+        self._counted_ms = max(now_ms, self._counted_ms)
+        busy_ms = self._usage.take(self._spec.key, now_ms) + self._remote_busy_ms
+        self._remote_busy_ms = 0.0
+        if busy_ms:
+            self._busy(self._counted_ms)
+        state = self._state
+        if not state.is_held:
+            self._recorded_ms = self._counted_ms
+            return
+        starting = state.ready_at_ms is not None
+        self._time = self._time.passed(
+            state.level, starting=starting, ms=passed_ms, busy_ms=busy_ms
+        )
+
+    def record_if_due(self, now_ms: float) -> None:
+        """Book what was counted, where that is enough for a record."""
+        if now_ms - self._recorded_ms >= RECORD_MS:
+            self.record()
+
+    def record(self) -> None:
+        """Book the time that was counted."""
+        time, self._time = self._time, WarmTime()
+        from_ms, self._recorded_ms = self._recorded_ms, self._counted_ms
+        if time.held_ms <= 0:
+            return
+        usd = self._rule.usd_per_hour
+        record = WarmRecord(
+            call_id=f"warm:{self._spec.key}:{from_ms:.0f}",
+            backend=self._spec.name,
+            replica=self._spec.replica,
+            model=self._model,
+            reason=self._reason,
+            from_at_ms=from_ms,
+            to_at_ms=max(self._counted_ms, from_ms),
+            starting_ms=time.starting_ms,
+            busy_ms=time.busy_ms,
+            idle_ms=time.idle_ms,
+            provisioned_ms=time.provisioned_ms,
+            usd_per_hour=usd,
+            cost_usd=price(time.held_ms, usd),
+            wasted_usd=price(time.wasted_ms, usd),
+        )
+        self._metrics.held(self._spec.key, record)
+        self._book(record)

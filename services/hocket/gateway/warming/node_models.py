@@ -1,0 +1,37 @@
+"""Which models the nodes of pipelines called before, where their handlers choose the model."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from hocket.schemas.messages import Attribution
+
+MAX_KNOWN_NODES = 10_000
+"""Nodes whose models are remembered."""
+MAX_MODELS = 16
+"""Models of one node that are."""
+
+Node = tuple[str, str, str]
+"""Tenant, pipeline and path of a node."""
+
+
+class NodeModels:
+    """Remembers the models of the nodes that called last."""
+
+    def __init__(self) -> None:
+        self._models_of: OrderedDict[Node, dict[str, None]] = OrderedDict()
+
+    def learn(self, model: str, caller: Attribution) -> None:
+        """Remember that a node calls a model."""
+        if caller.pipeline is None or caller.node is None:
+            return
+        node = (caller.tenant, caller.pipeline, caller.node)
+        models = self._models_of.setdefault(node, {})
+        self._models_of.move_to_end(node)
+        if len(models) < MAX_MODELS:
+            models[model] = None
+        if len(self._models_of) > MAX_KNOWN_NODES:
+            self._models_of.popitem(last=False)
+
+    def of(self, node: Node) -> Sequence[str]:
+        """Return the models that a node called."""
+        return tuple(self._models_of.get(node, ()))

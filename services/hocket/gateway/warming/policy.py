@@ -1,0 +1,86 @@
+"""What level one replica should be at: the leases that it has, by its rule, its forecast, its calls."""
+
+from collections.abc import Callable, Iterator
+from math import inf
+
+from hocket.gateway.core.warming.forecast import Forecast
+from hocket.gateway.core.warming.warm_leases import Lease, Level, Want, wanted
+from hocket.gateway.core.warming.warm_rule import WarmRule
+from hocket.gateway.warming.replica_state import ReplicaState
+
+REMOTE_IDLE_MS = 3_000.0
+"""How old what other gateways tell of their calls can be."""
+MAX_LEASES = 256
+
+
+class WarmPolicy:
+    """Says what is wanted of a replica. Times are epoch milliseconds. `last_used_ms` says when this
+    gateway had a call at it last, `shared` whether other gateways may have some; `changed` is called
+    when a lease comes."""
+
+    def __init__(
+        self,
+        rule: WarmRule,
+        state: ReplicaState,
+        *,
+        last_used_ms: Callable[[], float],
+        shared: Callable[[], bool],
+        changed: Callable[[], None],
+    ) -> None:
+        self._rule = rule
+        self._state = state
+        self._last_used_ms = last_used_ms
+        self._shared = shared
+        self._changed = changed
+        self._leases: dict[str, Lease] = {}
+        # a run that waits for its model uses it only when that has started
+        quiet_ms = rule.idle_ms + rule.startup.between(Level.COLD, Level.READY)
+        self._forecast = Forecast(quiet_ms) if rule.forecast else None
+        self._remote_used_ms = -inf
+
+    def need(self, reason: str, at_ms: float, until_ms: float, now_ms: float) -> None:
+        """Have the replica ready at a time, and until `until_ms` and as long afterwards as an idle model
+        is retained."""
+        self.hold(reason, at_ms, until_ms + self._rule.idle_ms, now_ms)
+        self.record_arrival(at_ms)
+
+    def hold(self, reason: str, from_ms: float, until_ms: float, now_ms: float) -> None:
+        """Have the replica ready from a time to another; a lease for the same reason is extended."""
+        known = self._leases.get(reason)
+        if known is not None and known.until_ms > now_ms:
+            from_ms, until_ms = min(known.from_ms, from_ms), max(known.until_ms, until_ms)
+        self._leases[reason] = Lease(reason, Level.READY, from_ms, until_ms)
+        if len(self._leases) > MAX_LEASES:
+            del self._leases[min(self._leases.values(), key=lambda one: one.until_ms).reason]
+        self._changed()
+
+    def record_arrival(self, at_ms: float) -> None:
+        """Learn that somebody needs the replica at a time."""
+        if self._forecast is not None:
+            self._forecast.record_arrival(at_ms)
+
+    def used_remotely(self, now_ms: float) -> None:
+        """Learn that another gateway has calls at the replica."""
+        self._remote_used_ms = now_ms
+        self.record_arrival(now_ms)
+
+    def wanted(self, now_ms: float) -> Want:
+        """Return what level is wanted now, and when that may change by itself."""
+        return wanted(self._current(now_ms), self._state.level, self._state.startup, now_ms)
+
+    def _current(self, now_ms: float) -> Iterator[Lease]:
+        for reason in [r for r, lease in self._leases.items() if lease.until_ms <= now_ms]:
+            del self._leases[reason]
+        yield from self._leases.values()
+        yield Lease("tier", self._rule.tier, -inf, inf)
+        for schedule in self._rule.schedules:
+            yield from schedule.leases(now_ms)
+        window = self._forecast.window() if self._forecast is not None else None
+        if window is not None:
+            yield Lease("forecast", Level.READY, window.from_ms, window.until_ms)
+        used_ms = max(self._last_used_ms(), self._remote_used_ms)
+        if used_ms > -inf:
+            idle_ms = self._rule.idle_ms
+            if self._shared():
+                idle_ms = max(idle_ms, REMOTE_IDLE_MS)
+            yield Lease("calls", Level.READY, -inf, used_ms + idle_ms)

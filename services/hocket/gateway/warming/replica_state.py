@@ -1,0 +1,74 @@
+"""The state of one replica that is started and stopped: its level, and the start that is under way.
+
+Levels: cold, provisioned, ready; with `ready_at_ms` set it is on its way up.
+"""
+
+from collections.abc import Callable
+
+from hocket.gateway.core.warming.warm_leases import ColdStart, Level, Startup
+from hocket.gateway.core.warming.warm_rule import Action
+from hocket.gateway.metrics import GatewayMetrics
+
+NEWEST_WEIGHT = 0.3
+"""The weight of the newest start among those that were measured."""
+
+
+class ReplicaState:
+    """Where a replica stands; `changed` is called after each change."""
+
+    def __init__(
+        self, key: str, startup: Startup, metrics: GatewayMetrics, changed: Callable[[], None]
+    ) -> None:
+        self.level = Level.COLD
+        self.ready_at_ms: float | None = None
+        """When the start under way should be done; None where none is."""
+        self.startup = startup
+        self._key = key
+        self._metrics = metrics
+        self._changed = changed
+
+    @property
+    def startup_ms(self) -> float:
+        """How long it takes until it is ready, from the level that it is at."""
+        return self.startup.between(self.level, Level.READY)
+
+    @property
+    def cold_start(self) -> ColdStart | None:
+        """What stands between the replica and a call; None where it is ready."""
+        if self.level is Level.READY:
+            return None
+        return ColdStart(self.startup_ms, self.ready_at_ms)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it is ready, or on its way."""
+        return self.level is Level.READY or self.ready_at_ms is not None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it costs time: it has a machine, or gets one."""
+        return self.level is not Level.COLD or self.ready_at_ms is not None
+
+    def move(self, level: Level, ready_at_ms: float | None = None) -> None:
+        """Go to a level, or begin a start that should be done at a time."""
+        self.level, self.ready_at_ms = level, ready_at_ms
+        self._metrics.warm_level.labels(self._key).set(int(level))
+        self._changed()
+
+    def adopt(self, level: Level, ready_at_ms: float | None, startup: Startup) -> None:
+        """Take over what the leading gateway says."""
+        self.startup = startup
+        if (level, ready_at_ms) != (self.level, self.ready_at_ms):
+            self.move(level, ready_at_ms)
+
+    def measured(self, action: Action, took_ms: float) -> None:
+        """Learn how long a step up took."""
+        s = self.startup
+        if action == "provision":
+            self.startup = Startup(_mean(s.provision_ms, took_ms), s.load_ms)
+        else:
+            self.startup = Startup(s.provision_ms, _mean(s.load_ms, took_ms))
+
+
+def _mean(before_ms: float, took_ms: float) -> float:
+    return took_ms if before_ms <= 0 else before_ms + NEWEST_WEIGHT * (took_ms - before_ms)

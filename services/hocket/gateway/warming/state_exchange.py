@@ -1,0 +1,104 @@
+"""What gateways tell each other of one replica: the one that leads publishes its state, the others
+follow.
+
+It stands in the gateways' bucket (`warm.<hash>`).
+"""
+
+import asyncio
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from hocket.gateway.capacity.membership import Membership
+from hocket.gateway.core.routing.membership_records import WARM
+from hocket.gateway.core.warming.warm_leases import Level, Startup
+from hocket.gateway.warming.accounting import WarmAccounting
+from hocket.gateway.warming.replica_state import ReplicaState
+
+
+@dataclass(slots=True)
+class _Published:
+    """What the leading gateway published last."""
+
+    level: Level = Level.COLD
+    ready_at_ms: float | None = None
+    accounted_ms: float = 0.0
+
+
+class StateExchange:
+    """Publishes the state of a replica, or follows it."""
+
+    def __init__(
+        self, key: str, membership: Membership, state: ReplicaState, accounting: WarmAccounting
+    ) -> None:
+        self._key = WARM + hashlib.blake2b(key.encode(), digest_size=12).hexdigest()
+        self._membership = membership
+        self._state = state
+        self._accounting = accounting
+        self._published = _Published()
+        self._leading = False
+        self._publishing: asyncio.Task[None] | None = None
+
+    @property
+    def leading(self) -> bool:
+        """Whether this gateway publishes."""
+        return self._leading
+
+    @property
+    def accounted_ms(self) -> float:
+        """Until when the leading gateway had recorded time, as published last; 0 where none was held."""
+        return self._published.accounted_ms
+
+    def lead(self) -> None:
+        """Take over what the former leader published, and publish from now on."""
+        self.follow()
+        self._leading = True
+
+    def follow(self) -> None:
+        """Be as the leading gateway says."""
+        self._leading = False
+        for _, _, content in self._membership.told(self._key):
+            if isinstance(content, dict):
+                self._adopt(content)
+
+    def publish_soon(self) -> None:
+        """Publish in a while, where it is news; what is published is the state of that moment."""
+        if self._leading and (self._publishing is None or self._publishing.done()):
+            self._publishing = asyncio.create_task(self.publish())
+
+    def look(self) -> None:
+        """Publish again where something foreign was written over it."""
+        if self._leading and self._membership.is_overwritten(self._key):
+            self._published = _Published()
+            self.publish_soon()
+
+    async def publish(self) -> None:
+        """Publish the state until the others know it, or NATS is away."""
+        while self._leading:
+            state = self._state
+            accounted_ms = self._accounting.recorded_ms if state.is_held else 0.0
+            now = _Published(state.level, state.ready_at_ms, accounted_ms)
+            if now == self._published and not self._membership.is_overwritten(self._key):
+                return
+            content = {
+                "level": int(now.level),
+                "ready_at_ms": now.ready_at_ms,
+                "provision_ms": state.startup.provision_ms,
+                "load_ms": state.startup.load_ms,
+                "accounted_ms": now.accounted_ms,
+            }
+            if await self._membership.put(self._key, content) is None:
+                return
+            self._published = now
+
+    async def close(self) -> None:
+        """Stop publishing."""
+        if self._publishing is not None:
+            self._publishing.cancel()
+            await asyncio.wait({self._publishing})
+
+    def _adopt(self, content: dict[str, Any]) -> None:
+        level, ready_at_ms = Level(int(content["level"])), content["ready_at_ms"]
+        startup = Startup(float(content["provision_ms"]), float(content["load_ms"]))
+        self._published = _Published(level, ready_at_ms, float(content["accounted_ms"]))
+        self._state.adopt(level, ready_at_ms, startup)
