@@ -15,8 +15,9 @@ from hocket.gateway.core.calls.pii import PATTERNS, Masks, Unmasking
 from hocket.gateway.core.config.configuration import parse
 from hocket.gateway.core.config.hook_rules import read
 from hocket.gateway.core.errors import RoutingInvalid
-from hocket.gateway.hooks.chain import BuiltHook, Changed, build
+from hocket.gateway.hooks.builder import BuiltHook, build
 from hocket.gateway.hooks.pii import PiiHook
+from hocket.gateway.hooks.protocol import Changed
 from hocket.schemas.messages import CallRequest, Completion, Document
 from routing_rig import Rig, Scripted, backend, request, says
 

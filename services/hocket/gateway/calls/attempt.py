@@ -32,7 +32,8 @@ from hocket.gateway.core.config.table import ModelSpec
 from hocket.gateway.core.errors import CallStopped, HookFailed
 from hocket.gateway.core.routing.history import Kind
 from hocket.gateway.core.routing.routing import CallFacts
-from hocket.gateway.hooks.chain import Listening, Prepared, hooks_for, prepared
+from hocket.gateway.hooks.builder import hooks_for
+from hocket.gateway.hooks.chain import Listening, Prepared, prepared
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.messages import (

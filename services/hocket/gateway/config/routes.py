@@ -27,7 +27,7 @@ from hocket.gateway.core.config.hook_rules import HookRule
 from hocket.gateway.core.config.table import RoutingTable
 from hocket.gateway.core.experiments import experiments
 from hocket.gateway.core.experiments.experiments import Experiment
-from hocket.gateway.hooks.chain import BuiltHook, build
+from hocket.gateway.hooks.builder import BuiltHook, build
 from hocket.kit.process import clock, config
 from hocket.kit.process.lifecycle import Health
 from hocket.schemas.errors import HocketError

@@ -16,7 +16,7 @@ from hocket.gateway.core.calls import request_content
 from hocket.gateway.core.calls.pii import MAX_PATTERNS, PATTERNS, Masks, Pattern, Unmasking
 from hocket.gateway.core.calls.text_transform import Change, answer_with_texts, calls_of, with_texts
 from hocket.gateway.core.errors import RoutingInvalid
-from hocket.gateway.hooks.chain import Answering, Changed
+from hocket.gateway.hooks.protocol import Answering, Changed
 from hocket.schemas.messages import CallRequest, Completion
 
 INLINE_CHARS = 2_048

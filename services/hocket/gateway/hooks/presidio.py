@@ -13,8 +13,8 @@ from typing import Any
 from hocket.gateway.core.calls import request_content
 from hocket.gateway.core.calls.pii import Masks, Pattern
 from hocket.gateway.core.errors import RoutingInvalid
-from hocket.gateway.hooks.chain import Changed
 from hocket.gateway.hooks.pii import changed, check_options, flag_of, in_thread, refused
+from hocket.gateway.hooks.protocol import Changed
 from hocket.schemas.messages import CallRequest
 
 USUAL_SCORE = 0.5
