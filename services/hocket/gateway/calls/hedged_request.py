@@ -32,7 +32,7 @@ class Announced(Protocol):
 
 @dataclass(eq=False, slots=True)
 class UpstreamRequest:
-    """One request at one replica, and what came of it. Without a `place` it was never made. `turn` is
+    """One request at one replica, and what came of it. Without a `slot` it was never made. `turn` is
     how many gateways had begun the call before, `tail` tells its requests by one gateway apart."""
 
     tail: str
@@ -40,7 +40,7 @@ class UpstreamRequest:
     cancellation: Cancellation = field(default_factory=Cancellation)
     relay: Relay | None = None
     because: str = ""
-    place: Slot | None = None
+    slot: Slot | None = None
     prepared: Prepared | None = None
     """The call as hooks leave it, where it goes through any."""
     announced: Announced | None = None
@@ -59,7 +59,7 @@ class UpstreamRequest:
     @property
     def answered(self) -> bool:
         """Whether the request was made and has an answer, where it is over."""
-        return self.place is not None and self.error is None
+        return self.slot is not None and self.error is None
 
     @property
     def lost(self) -> bool:
@@ -148,7 +148,7 @@ class HedgedRequest:
 
     def _result(self) -> tuple[UpstreamRequest, UpstreamRequest | None]:
         first, second = self._lanes
-        if second.place is None:
+        if second.slot is None:
             return first, None
         if second is self._speaker or (second.answered and (first.lost or not first.answered)):
             return second, first

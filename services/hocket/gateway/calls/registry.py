@@ -171,7 +171,7 @@ class CallRegistry:
         for making in self._making.values():
             making.cancellation.cancel("the gateway stops")
             making.cancellation.hurry()
-        await asyncio.gather(self._settle(flush_ms), self._calls.settle_behind(flush_ms))
+        await asyncio.gather(self._settle(flush_ms), self._calls.settle_trailing(flush_ms))
         if self._making:
             log.error("calls_abandoned", calls=len(self._making))
 

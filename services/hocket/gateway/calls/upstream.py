@@ -32,8 +32,8 @@ async def asked(
 ) -> tuple[Completion, HocketError | None]:
     """Return what the backend made, or what it used together with its error. What is not metered is
     marked as estimated, and still to be estimated."""
-    assert lane.place is not None
-    spec, stop = lane.place.spec, lane.cancellation
+    assert lane.slot is not None
+    spec, stop = lane.slot.spec, lane.cancellation
     if stop.asked:  # nobody was asked
         return Completion(), stop.error
     try:
@@ -59,8 +59,8 @@ async def asked(
 
 def used(request: CallRequest, lane: UpstreamRequest) -> Completion:
     """Return what a lane's request used, estimated where its backend did not say."""
-    assert lane.place is not None
-    spec = lane.place.spec
+    assert lane.slot is not None
+    spec = lane.slot.spec
     if not lane.completion.estimated or spec.kind == "function":
         return lane.completion
     return unmetered.used(

@@ -16,7 +16,7 @@ MAX_REFUSED_CHARS = 120
 _ENDLESS = 1e300
 
 
-def kept(
+def recorded(
     decision: Decision, *, queue_ms: float, tried: tuple[str, ...] = (), because: str = ""
 ) -> CallDecision:
     """Return a decision as its record has it."""

@@ -1,0 +1,86 @@
+"""The usage records of an attempt, its log line, and what the gateway learns from it."""
+
+import asyncio
+import logging
+from decimal import Decimal
+
+import structlog
+
+from hocket.gateway.calls.call import Call
+from hocket.gateway.calls.dependencies import CallDependencies
+from hocket.gateway.calls.hedged_request import UpstreamRequest
+from hocket.gateway.core.calls.decisions import recorded
+from hocket.gateway.core.calls.records import UsageKind, usage_record
+from hocket.gateway.core.routing.history import Kind
+from hocket.schemas.messages import UsageRecord
+
+log = structlog.get_logger()
+
+
+class AttemptRecords:
+    """Makes the records of attempts, and books them."""
+
+    def __init__(self, on: CallDependencies) -> None:
+        self._on = on
+
+    def record(self, call: Call, lane: UpstreamRequest, usage: UsageKind) -> UsageRecord:
+        """Return the record of a request that was made."""
+        slot = lane.slot
+        assert slot is not None
+        return usage_record(
+            call.request,
+            slot.spec,
+            lane.completion,
+            lane.error,
+            suffix=lane.suffix,
+            started_ms=lane.started_ms,
+            latency_ms=lane.latency_ms,
+            kind=usage,
+            decision=recorded(
+                slot.decision, queue_ms=slot.queue_ms, tried=lane.before, because=lane.because
+            ),
+            experiment=call.experiment,
+            arm=call.arm,
+        )
+
+    async def book(self, records: list[UsageRecord]) -> None:
+        """Store records; return when all are stored."""
+        if len(records) == 1:
+            await self._on.recorder.book(records[0])
+        else:
+            await asyncio.gather(*map(self._on.recorder.book, records))
+
+    def learn(self, call: Call, kind: Kind, lane: UpstreamRequest, cost_usd: Decimal) -> None:
+        """Take in what an answer tells of its replica, and of what such calls cost."""
+        slot = lane.slot
+        if slot is None:
+            return
+        if lane.error is None:
+            cached_tokens = lane.completion.cached_tokens
+            self._on.scheduler.caches.metered(slot.spec.key, slot.cached_tokens, cached_tokens)
+        read_on = lane.cancellation.asked and not lane.completion.estimated
+        if cost_usd and (lane.error is None or read_on):
+            self._on.spending.learn(call.request, kind, slot.spec.prices, cost_usd)
+
+
+def log_finished(lane: UpstreamRequest | None, record: UsageRecord) -> None:
+    """Log an attempt; one that went well at the level `debug` only, since its record says all of it."""
+    level = logging.DEBUG if record.status == "ok" else logging.INFO
+    if lane is None or lane.slot is None or not log.is_enabled_for(level):
+        return
+    log.log(
+        level,
+        "call_finished",
+        call_id=record.call_id,
+        kind=record.kind,
+        run_id=record.attribution.run_id,
+        model=record.model,
+        backend=lane.slot.spec.key,
+        reason=lane.slot.decision.reason,
+        because=lane.because,
+        status=record.status,
+        error_code=record.error_code,
+        cost_usd=str(record.cost_usd),
+        queue_ms=round(lane.slot.queue_ms, 3),
+        latency_ms=round(record.latency_ms, 3),
+    )

@@ -1,0 +1,74 @@
+"""The attempts of a call at one model.
+
+A backend that failed before any output leads to the next candidate, and, where the model allows more
+attempts than it has replicas, after a pause to the same ones again; never past the deadline or over the
+budget.
+"""
+
+import asyncio
+
+from hocket.gateway.calls.attempt import Attempts
+from hocket.gateway.calls.call import AttemptResult, Call
+from hocket.gateway.calls.dependencies import CallDependencies
+from hocket.gateway.core.calls.body_fields import check_passed
+from hocket.gateway.core.calls.retries import attempts_of, pause_ms
+from hocket.gateway.core.config.table import ModelSpec
+from hocket.gateway.core.errors import CallStopped
+from hocket.gateway.core.routing.locality import prompt_of
+from hocket.schemas.errors import HocketError
+
+
+class ModelAttempts:
+    """Makes attempts until one is final."""
+
+    def __init__(self, on: CallDependencies) -> None:
+        self._on = on
+        self._attempts = Attempts(on)
+
+    async def make(self, call: Call, model: ModelSpec) -> AttemptResult:
+        """Make attempts until one is final. Raises where none could be made."""
+        made: AttemptResult | None = None
+        if call.fields:
+            check_passed(call.model, call.fields, model.backends)
+        if model.choose == "locality":
+            call.prompt = prompt_of(call.request, model.block_tokens)
+        attempts, most = 0, attempts_of(model)
+        while attempts < most:
+            call.because = _because(call, made)
+            try:
+                tried = await self._attempts.make(call, model)
+            except CallStopped:
+                raise
+            except HocketError:
+                if made is None:
+                    raise
+                break
+            if tried is None and model.retries is None:
+                break
+            if tried is None:
+                await self._pause(call, attempts)
+                continue
+            made, attempts = tried, attempts + 1
+            if made.reply.error is None or not made.move_on:
+                break
+        assert made is not None, "the first attempt is made, or it raises"
+        return made
+
+    async def settle_trailing(self, timeout_ms: float) -> None:
+        """End requests that are read on although another one won, within a bound."""
+        await self._attempts.settle_trailing(timeout_ms)
+
+    async def _pause(self, call: Call, attempts: int) -> None:
+        """Wait before the same replicas are asked again."""
+        left_ms = call.request.deadline_at_ms - self._on.now_ms()
+        wait_ms = min(pause_ms(call.request.call_id, attempts), max(left_ms, 0.0))
+        await call.cancellation.guard(asyncio.ensure_future(asyncio.sleep(wait_ms / 1000)))
+        call.tried.clear()
+
+
+def _because(call: Call, before: AttemptResult | None) -> str:
+    """Return why an attempt is made at all."""
+    if before is None or before.reply.error is None:
+        return call.stage
+    retry = f"again after {before.reply.error.code}"
+    return f"{call.stage}, {retry}" if call.stage else retry

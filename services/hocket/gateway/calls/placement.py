@@ -1,0 +1,34 @@
+"""What the call scheduler has to know of a call."""
+
+from hocket.gateway.calls.call import Call
+from hocket.gateway.capacity.scheduler import CallScheduler
+from hocket.gateway.capacity.slot import PlacementRequest
+from hocket.gateway.core.calls import request_content
+from hocket.gateway.core.routing.history import Kind
+from hocket.gateway.core.routing.routing import CallFacts
+from hocket.schemas.messages import Priority
+
+
+def placement_request(call: Call, kind: Kind, scheduler: CallScheduler) -> PlacementRequest:
+    """Return the request for a slot for the next attempt of a call."""
+    request, requires = call.request, call.request.requires
+    facts = CallFacts(
+        kind[0],
+        fast=scheduler.is_fast(kind, request_content.embeds(request)),
+        urgent=request.priority is Priority.INTERACTIVE,
+        tried=tuple(call.tried),
+        min_quality=requires.min_quality,
+        labels=tuple(requires.labels.items()),
+        residency=requires.residency,
+        prompt=call.prompt,
+        until_ms=request.deadline_at_ms,
+        tenant=request.attribution.tenant,
+        fields=call.fields,
+    )
+    return PlacementRequest(
+        facts,
+        kind,
+        request.priority,
+        request.deadline_at_ms,
+        useful_until_ms=request.useful_until_ms,
+    )

@@ -1,0 +1,88 @@
+"""One request of a call at the replica whose slot it has: through the hooks, asked, and noted."""
+
+from hocket.gateway.backends.protocol import Backend
+from hocket.gateway.calls import upstream
+from hocket.gateway.calls.call import Call
+from hocket.gateway.calls.dependencies import CallDependencies
+from hocket.gateway.calls.hedged_request import UpstreamRequest
+from hocket.gateway.capacity.slot import Slot
+from hocket.gateway.core.errors import CallStopped, HookFailed
+from hocket.gateway.hooks.builder import hooks_for
+from hocket.gateway.hooks.chain import Listening, Prepared, prepared
+from hocket.schemas.errors import ErrorClass, HocketError
+
+
+class ReplicaRequests:
+    """Asks replicas."""
+
+    def __init__(self, on: CallDependencies) -> None:
+        self._on = on
+
+    async def prepare(self, call: Call, lane: UpstreamRequest, slot: Slot) -> None:
+        """Let the hooks for a replica see the call; raise HookFailed where one does not let it go. The
+        slot is released then."""
+        routes = self._on.routes()
+        if not routes.hooks:
+            return
+        aliases = routes.table.aliases
+        names = {aliases.get(name, name) for name in (call.model, call.request.model)}
+        hooks = hooks_for(routes.hooks, slot.spec, names)
+        if not hooks:
+            return
+        key = tuple(one.rule.where for one in hooks)
+        try:
+            lane.prepared = call.prepared.get(key)
+            if lane.prepared is None:
+                lane.prepared = await prepared(hooks, call.request, self._on.metrics)
+                call.prepared[key] = lane.prepared
+        except BaseException:
+            slot.release(unused=True)
+            raise
+
+    async def ask(self, call: Call, lane: UpstreamRequest) -> None:
+        """Ask the replica of a lane once, note what came of it, and release its slot."""
+        slot = lane.slot
+        assert slot is not None
+        spec = slot.spec
+        lane.before = tuple(call.tried)
+        call.tried.append(spec.key)
+        lane.started_ms = self._on.now_ms()
+        try:
+            async with self._on.routes().served[spec.key] as backend:
+                timeout_ms = min(call.request.deadline_at_ms - lane.started_ms, spec.timeout_ms)
+                if lane.prepared is None:
+                    lane.completion, lane.error = await upstream.asked(
+                        backend, call.request, lane, timeout_ms, lane.relay
+                    )
+                else:
+                    await self._ask_prepared(backend, lane, lane.prepared, timeout_ms)
+        except BaseException:
+            lane.error = CallStopped(reason="the gateway gave up")
+            raise
+        finally:
+            lane.latency_ms = self._on.now_ms() - lane.started_ms
+            if lane.completion.estimated:
+                lane.completion = upstream.used(call.request, lane)
+            if lane.error is not None:
+                self._note_rest(spec.key, lane.error)
+            slot.release(lane.error)
+
+    async def _ask_prepared(
+        self, backend: Backend, lane: UpstreamRequest, call: Prepared, timeout_ms: float
+    ) -> None:
+        """Ask for a call as hooks left it, and let them see the answer."""
+        listening = Listening(call, self._on.metrics)
+        chunks = None if lane.relay is None else listening.relayed(lane.relay)
+        lane.completion, lane.error = await upstream.asked(
+            backend, call.request, lane, timeout_ms, chunks
+        )
+        if lane.error is None:
+            try:
+                lane.completion = await listening.finished(lane.completion, lane.relay)
+            except HookFailed as error:
+                lane.error = error
+
+    def _note_rest(self, key: str, error: HocketError) -> None:
+        retry_at_ms = error.fields.get("retry_at_ms")
+        if error.error_class is ErrorClass.RATE_LIMITED and retry_at_ms is not None:
+            self._on.scheduler.health.rest(key, retry_at_ms)

@@ -1,0 +1,80 @@
+"""The models that a call is made with: one, or the stages of a cascade in order until one is accepted.
+
+A stage that fails leads to the next one. Only the last one may speak before its answer is whole.
+"""
+
+from functools import partial
+
+from hocket.gateway.calls.call import AttemptResult, Call
+from hocket.gateway.calls.dependencies import CallDependencies
+from hocket.gateway.calls.model_attempts import ModelAttempts
+from hocket.gateway.calls.relay import Relay
+from hocket.gateway.core.calls.cascade import Cascade
+from hocket.gateway.core.config.table import ModelSpec
+from hocket.gateway.core.errors import BudgetExceeded, CallStopped, DeadlinePassed, ModelUnpriced
+from hocket.gateway.core.routing.locality import NO_PROMPT
+from hocket.schemas.errors import HocketError
+from hocket.schemas.messages import CallReply
+
+_FINAL = (CallStopped, BudgetExceeded, ModelUnpriced, DeadlinePassed)
+"""What a better model cannot help against."""
+
+
+class Stages:
+    """Makes calls with one model or with several."""
+
+    def __init__(self, on: CallDependencies) -> None:
+        self._on = on
+        self._attempts = ModelAttempts(on)
+
+    async def make(self, call: Call, relay: Relay | None) -> CallReply:
+        """Ask the model of a call, or the stages of its cascade; return the reply that counts. Raises
+        where no backend could be asked, and what a better model cannot help against."""
+        wanted = call.model or call.request.model
+        model = self._on.routes().table.model(wanted)
+        if model.cascade is not None:
+            return await self._cascade(call, model.cascade, relay)
+        _begin(call, wanted, relay)
+        return (await self._attempts.make(call, model)).reply
+
+    async def settle_trailing(self, timeout_ms: float) -> None:
+        """End requests that are read on although another one won, within a bound."""
+        await self._attempts.settle_trailing(timeout_ms)
+
+    async def _cascade(self, call: Call, cascade: Cascade, relay: Relay | None) -> CallReply:
+        table = self._on.routes().table
+        before = call.stage and f", {call.stage}"
+        for number, stage in enumerate(cascade.stages, start=1):
+            last = number == len(cascade.stages)
+            _begin(call, stage, relay if last else None)
+            call.stage = f"stage {number} of {len(cascade.stages)} (`{stage}`){before}"
+            call.accepts = None if last else partial(cascade.accepts, call.request)
+            made, error = await self._stage(call, table.model(stage), last)
+            self._count(call, stage, made, error)
+            if made is not None and (last or (made.accepted and error is None)):
+                return made.reply
+            before = f", as `{stage}` " + ("was not accepted" if error is None else f"gave {error}")
+        raise AssertionError("the last stage returns or raises")
+
+    async def _stage(
+        self, call: Call, model: ModelSpec, last: bool
+    ) -> tuple[AttemptResult | None, str | None]:
+        """Return what a model made of a call, None where it could not try, and the code of its error.
+        Raises where no better model could help."""
+        try:
+            made = await self._attempts.make(call, model)
+        except HocketError as error:
+            if last or isinstance(error, _FINAL):
+                raise
+            return None, error.code
+        return made, made.reply.error.code if made.reply.error is not None else None
+
+    def _count(self, call: Call, stage: str, made: AttemptResult | None, error: str | None) -> None:
+        if self._on.metrics is not None:
+            accepted = made is not None and made.accepted
+            result = "failed" if error else "accepted" if accepted else "rejected"
+            self._on.metrics.cascade_answers.labels(call.request.model, stage, result).inc()
+
+
+def _begin(call: Call, model: str, relay: Relay | None) -> None:
+    call.model, call.tried, call.prompt, call.relay = model, [], NO_PROMPT, relay

@@ -1,0 +1,72 @@
+"""Requests that lost against another one and are read on until their backend has said what they used."""
+
+import asyncio
+
+import structlog
+
+from hocket.gateway.accounting.spending import NOT_SPENT
+from hocket.gateway.calls.announcements import Announcements
+from hocket.gateway.calls.attempt_records import AttemptRecords, log_finished
+from hocket.gateway.calls.call import Call
+from hocket.gateway.calls.cancellation import Cancellation
+from hocket.gateway.calls.dependencies import CallDependencies
+from hocket.gateway.calls.hedged_request import UpstreamRequest
+from hocket.gateway.core.budgets.budget import Reservation
+
+log = structlog.get_logger()
+
+
+class TrailingRequests:
+    """Books requests that are read on after their call was answered."""
+
+    def __init__(
+        self, on: CallDependencies, announcements: Announcements, records: AttemptRecords
+    ) -> None:
+        self._on = on
+        self._announcements = announcements
+        self._records = records
+        self._bookings: dict[asyncio.Task[None], Cancellation] = {}
+
+    def follow(
+        self,
+        call: Call,
+        lane: UpstreamRequest,
+        asking: "asyncio.Task[None]",
+        reservation: Reservation | None,
+    ) -> None:
+        """Book the request that lost when it has been read on, and settle its reservation."""
+        booking = asyncio.create_task(
+            self._book(call, lane, asking, reservation), name="trailing request"
+        )
+        self._bookings[booking] = lane.cancellation
+        booking.add_done_callback(self._booked)
+
+    async def settle(self, timeout_ms: float) -> None:
+        """End what is still read on, and give it so long to be booked."""
+        for cancellation in self._bookings.values():
+            cancellation.hurry()
+        if self._bookings:
+            await asyncio.wait(set(self._bookings), timeout=timeout_ms / 1000)
+
+    async def _book(
+        self,
+        call: Call,
+        lane: UpstreamRequest,
+        asking: "asyncio.Task[None]",
+        reservation: Reservation | None,
+    ) -> None:
+        cost_usd = NOT_SPENT
+        try:
+            await asking
+            await self._announcements.stored(call, lane)
+            record = self._records.record(call, lane, "speculation")
+            cost_usd = record.cost_usd
+        finally:
+            self._on.spending.settle(reservation, cost_usd)
+        log_finished(lane, record)
+        await self._records.book([record])
+
+    def _booked(self, booking: "asyncio.Task[None]") -> None:
+        del self._bookings[booking]
+        if not booking.cancelled() and (error := booking.exception()) is not None:
+            log.error("trailing_request_not_booked", reason=repr(error))
