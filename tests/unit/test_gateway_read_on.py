@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hocket.gateway.backends.protocol import BackendTimedOut, Chunk, Chunks
-from hocket.gateway.calls import upstream
+from hocket.gateway.calls.attempts import upstream
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.core.budgets.estimate import WORST_OUTPUT_TOKENS
 from hocket.gateway.core.calls import request_content

@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Protocol
+from typing import Protocol, Self
 
+from hocket.gateway.calls.attempts.hedged_request import Announced
 from hocket.gateway.calls.cancellation import Cancellation
-from hocket.gateway.calls.hedged_request import Announced
 from hocket.gateway.calls.relay import Relay
+from hocket.gateway.core.calls.body_fields import unusual_fields
 from hocket.gateway.core.routing.history import Kind
 from hocket.gateway.core.routing.locality import NO_PROMPT, Prompt
 from hocket.gateway.hooks.chain import Prepared
@@ -66,6 +67,11 @@ class Call:
     prompt: Prompt = NO_PROMPT
     fields: frozenset[str] = frozenset()
     """What its body has that only goes to backends that let it through."""
+
+    @classmethod
+    def of(cls, request: CallRequest, cancellation: Cancellation, now_ms: float) -> Self:
+        """Return the call for a request that came now."""
+        return cls(request, cancellation, now_ms, fields=unusual_fields(request))
 
     @property
     def tail(self) -> str:

@@ -1,7 +1,7 @@
 """The life of one model call: which arm it takes, what its stages make of it, what the caller gets.
 
 Owns retries, and nobody else has any: `stages.py` chooses the models, `model_attempts.py` how often each
-is tried. Each attempt (`attempt.py`) is announced before and booked after, and a reply is returned only
+is tried. Each attempt (`attempts/`) is announced before and booked after, and a reply is returned only
 when its records are acknowledged, so what a caller was told is always booked. Every door goes through
 here.
 """
@@ -19,7 +19,6 @@ from hocket.gateway.calls.stages import Stages
 from hocket.gateway.capacity.occupancy import UsageTracker
 from hocket.gateway.capacity.scheduler import CallScheduler
 from hocket.gateway.config.routes import Routes
-from hocket.gateway.core.calls.body_fields import unusual_fields
 from hocket.gateway.core.calls.records import call_refused
 from hocket.gateway.experiments.experiments import Assigned, Experiments
 from hocket.gateway.metrics import GatewayMetrics
@@ -72,7 +71,7 @@ class Calls:
     ) -> CallReply:
         """Make a call and return its reply, with a typed error where it failed; `chunks` gets the
         answer while it is made."""
-        call = Call(request, cancellation, self._now_ms(), fields=unusual_fields(request))
+        call = Call.of(request, cancellation, self._now_ms())
         relay = None if chunks is None else Relay(chunks, cancellation)
         assigned = self._experiments.assign(request) if self._experiments is not None else None
         if assigned is not None:

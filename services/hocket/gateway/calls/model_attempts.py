@@ -7,7 +7,7 @@ budget.
 
 import asyncio
 
-from hocket.gateway.calls.attempt import Attempts
+from hocket.gateway.calls.attempts.attempt import Attempts
 from hocket.gateway.calls.call import AttemptResult, Call
 from hocket.gateway.calls.dependencies import CallDependencies
 from hocket.gateway.core.calls.body_fields import check_passed

@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from functools import partial
 
 import structlog
-from opentelemetry import context, trace
+from opentelemetry import context
 
 from hocket.gateway.backends.protocol import Chunks
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.calls.lifecycle import Calls
+from hocket.gateway.calls.tracing import attached, traced
 from hocket.gateway.capacity.rejections import BUSY_RETRY_MS
 from hocket.gateway.core.calls.reply_cache import RecentReplies
 from hocket.gateway.core.config.table import RoutingTable
 from hocket.gateway.core.errors import GatewayBroken, GatewayFull, TenantFull
 from hocket.gateway.core.protocols.json_size import held_bytes
-from hocket.gateway.core.protocols.openai_api import CHAT, COMPLETIONS, EMBEDDINGS, path_of
 from hocket.gateway.metrics import GatewayMetrics
-from hocket.kit.process import clock, telemetry
+from hocket.kit.process import clock
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import Attribution, CallReply, CallRequest, StepCancelled
 
@@ -33,14 +33,12 @@ MAX_CALLS = 1_366
 TENANT_FACTOR = 3
 """A tenant holds at most so many times the places that are free: three quarters of all where it is
 alone, so that the calls of no tenant leave no place for those of the next."""
-_OPERATIONS = {CHAT: "chat", COMPLETIONS: "text_completion", EMBEDDINGS: "embeddings"}
 _BYTES_PER_NUMBER = 40
 _BYTES_PER_REPLY = 2_048
 
 Tell = Callable[[CallReply], None]
 
 log = structlog.get_logger()
-tracer = trace.get_tracer("hocket.gateway")
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +220,10 @@ class CallRegistry:
         tell: Tell | None,
     ) -> None:
         """Make the call and tell its reply, remembered where a backend was asked."""
-        traced = _trace_context(headers)
-        token = context.attach(telemetry.extract(traced)) if traced else None
+        token = attached(headers)
         try:
             if self._exporting:
-                reply = await self._traced(request, cancellation, chunks)
+                reply = await traced(request, self._calls.make(request, cancellation, chunks))
             else:
                 reply = await self._calls.make(request, cancellation, chunks)
         except Exception as error:
@@ -242,29 +239,6 @@ class CallRegistry:
         elif reply.openai is None:  # a client of OpenAI's API does not ask for the same call again
             key = _key(request.attribution.tenant, request.call_id)
             self._replies.keep(key, reply, _size_bytes(reply), clock.now_ms())
-
-    async def _traced(
-        self, request: CallRequest, cancellation: Cancellation, chunks: Chunks | None
-    ) -> CallReply:
-        """Make the call inside a span, after OpenTelemetry's conventions for generative AI."""
-        operation = _OPERATIONS[path_of(request)]
-        with tracer.start_as_current_span(
-            f"{operation} {request.model}",
-            kind=trace.SpanKind.CLIENT,
-            attributes={
-                "gen_ai.operation.name": operation,
-                "gen_ai.request.model": request.model,
-                "hocket.call_id": request.call_id,
-                "hocket.run_id": request.attribution.run_id or "",
-            },
-        ) as span:
-            reply = await self._calls.make(request, cancellation, chunks)
-            span.set_attribute("hocket.backend", reply.backend)
-            span.set_attribute("gen_ai.usage.input_tokens", reply.input_tokens)
-            span.set_attribute("gen_ai.usage.output_tokens", reply.output_tokens)
-            if reply.error is not None:
-                span.set_status(trace.StatusCode.ERROR, reply.error.code)
-            return reply
 
 
 def _key(tenant: str, call_id: str) -> str:
@@ -295,12 +269,6 @@ def _let_go(
         log.info("call_read_on", call_id=request.call_id, reason=str(error))
     reply = CallReply(call_id=request.call_id, model=request.model, error=error.info())
     _answer(told, reply, tell)
-
-
-def _trace_context(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the trace context among headers, whose names may be written anyhow; nothing as a rule."""
-    named = {name.lower(): name for name in headers}
-    return {name: headers[named[name]] for name in telemetry.FIELDS if name in named}
 
 
 def _size_bytes(reply: CallReply) -> int:

@@ -29,6 +29,92 @@ class Turn:
     retry_at_ms: float
 
 
+class TenantBreakers:
+    """The breakers of single tenants at one replica, of those that were seen lately."""
+
+    def __init__(self, rule: BreakerRule, dice: Callable[[int], float]) -> None:
+        self._rule = rule
+        self._dice = dice
+        self._own: OrderedDict[str, Breaker] = OrderedDict()
+        """By tenant, those that failed last at the end."""
+        self.held: dict[str, Breaker] = {}
+        """Those of them that are not closed."""
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._own.clear()
+        self.held.clear()
+
+    def ended(
+        self, tenant: str, outcome: Outcome, now_ms: float, *, began_ms: float, unconnected: bool
+    ) -> Turn | None:
+        """Note how a tenant's call ended, and return what came of it."""
+        if unconnected or outcome is Outcome.NOTHING:
+            own = self.held.get(tenant)
+        else:
+            own = self._remembered(tenant, outcome)
+        if own is None:
+            return None
+        before = own.state
+        own.ended(outcome, now_ms, began_ms=began_ms)
+        return self._turned(tenant, own, before)
+
+    def overdue(self, tenant: str, calls: int, in_flight: int, now_ms: float) -> Turn | None:
+        """Note that so many calls of a tenant, of those in flight, take longer than what is slow."""
+        own = self._remembered(tenant, Outcome.SLOW)
+        if own is None:
+            return None
+        before = own.state
+        own.overdue(calls, in_flight, now_ms)
+        return self._turned(tenant, own, before)
+
+    def worst(self, now_ms: float) -> Sums:
+        """Return what was seen of the tenant whose calls failed most."""
+        return max((own.sums(now_ms) for own in self._own.values()), key=_bad, default=Sums())
+
+    def worst_with(
+        self, calls: Mapping[str, int], in_flight: Mapping[str, int], now_ms: float
+    ) -> Sums:
+        """Return the same with the slow calls that are in flight."""
+        by_tenant = [
+            self._sums(one, now_ms).more(in_flight.get(one, 0), calls.get(one, 0))
+            for one in {*self._own, *calls}
+        ]
+        return max(by_tenant, key=_bad, default=Sums())
+
+    def _sums(self, tenant: str, now_ms: float) -> Sums:
+        own = self._own.get(tenant)
+        return Sums() if own is None else own.sums(now_ms)
+
+    def _remembered(self, tenant: str, outcome: Outcome) -> Breaker | None:
+        """Return a tenant's own breaker; None where its call is no reason to forget another one."""
+        own = self._own.get(tenant)
+        is_bad = outcome is not Outcome.OK
+        is_new = own is None
+        if own is None:
+            if len(self._own) >= MAX_TENANTS:
+                if not is_bad:
+                    return None
+                gone, _ = self._own.popitem(last=False)
+                self.held.pop(gone, None)
+            own = self._own[tenant] = Breaker(self._rule, self._dice)
+        if is_bad or is_new:
+            self._own.move_to_end(tenant, last=is_bad)
+        return own
+
+    def _turned(self, tenant: str, own: Breaker, before: BreakerState) -> Turn | None:
+        if own.state is before:
+            return None
+        if own.state is BreakerState.CLOSED:
+            self.held.pop(tenant, None)
+        else:
+            self.held[tenant] = own
+        return Turn(own.state, tenant, own.retry_at_ms)
+
+
 class ReplicaBreaker:
     """One replica's breakers; `dice` gives a number in [0, 1) for the n-th opening."""
 
@@ -36,12 +122,8 @@ class ReplicaBreaker:
         self.rule = rule
         self.openings = 0
         """Times that it opened, for all or for one tenant."""
-        self._dice = dice
         self._all = Breaker(rule, dice)
-        self._own: OrderedDict[str, Breaker] = OrderedDict()
-        """By tenant, those that failed last at the end."""
-        self._held: dict[str, Breaker] = {}
-        """Those of them that are not closed."""
+        self._tenants = TenantBreakers(rule, dice)
         self._in_a_row: set[str | None] = set()
         """Whose calls failed since the last one that did not."""
         self._blamed: str | None = None
@@ -50,15 +132,15 @@ class ReplicaBreaker:
     @property
     def state(self) -> BreakerState:
         """Whether calls go through, of every tenant."""
-        if self._all.state is not BreakerState.CLOSED or not self._held:
+        if self._all.state is not BreakerState.CLOSED or not self._tenants.held:
             return self._all.state
-        states = {held.state for held in self._held.values()}
+        states = {held.state for held in self._tenants.held.values()}
         return BreakerState.OPEN if BreakerState.OPEN in states else BreakerState.HALF_OPEN
 
     @property
     def tenants(self) -> int:
         """How many tenants it remembers."""
-        return len(self._own)
+        return len(self._tenants)
 
     def state_for(self, tenant: str) -> BreakerState:
         """Return whether calls of a tenant go through."""
@@ -71,7 +153,7 @@ class ReplicaBreaker:
     def admits(self, tenant: str, now_ms: float) -> bool:
         """Tell whether a tenant's call may go through now."""
         if self._all.state is BreakerState.CLOSED:
-            return not self._held or self._of(tenant).admits(now_ms)
+            return not self._tenants.held or self._of(tenant).admits(now_ms)
         if self._all.state is BreakerState.OPEN and self._blamed not in (None, tenant):
             return True
         return self._all.admits(now_ms)
@@ -96,23 +178,13 @@ class ReplicaBreaker:
         whose = NOBODY if unconnected else tenant
         if self._all.state is not BreakerState.CLOSED:
             return self._tried(whose, outcome, now_ms, began_ms)
-        if outcome is Outcome.NOTHING and not self._held:
+        if outcome is Outcome.NOTHING and not self._tenants.held:
             return None
         self._all.count(outcome, now_ms)
-        if outcome is Outcome.FAILED:
-            if len(self._in_a_row) < MAX_TENANTS:
-                self._in_a_row.add(whose)
-        elif outcome is not Outcome.NOTHING and self._in_a_row:
-            self._in_a_row.clear()
-        if unconnected or outcome is Outcome.NOTHING:
-            own = self._held.get(tenant)
-        else:
-            own = self._remembered(tenant, outcome)
-        turn = None
-        if own is not None:
-            before = own.state
-            own.ended(outcome, now_ms, began_ms=began_ms)
-            turn = self._turned(tenant, own, before)
+        self._note_in_a_row(whose, outcome)
+        turn = self._counted(
+            self._tenants.ended(tenant, outcome, now_ms, began_ms=began_ms, unconnected=unconnected)
+        )
         if outcome is not Outcome.NOTHING and self._fails(now_ms):
             return self._open(now_ms)
         return turn
@@ -124,27 +196,33 @@ class ReplicaBreaker:
         of those `in_flight`, by tenant; return what came of it."""
         if self._all.state is not BreakerState.CLOSED or not self.rule.enabled:
             return None
-        own = self._remembered(tenant, Outcome.SLOW)
-        turn = None
-        if own is not None:
-            before = own.state
-            own.overdue(calls.get(tenant, 0), in_flight.get(tenant, 0), now_ms)
-            turn = self._turned(tenant, own, before)
+        turn = self._counted(
+            self._tenants.overdue(tenant, calls.get(tenant, 0), in_flight.get(tenant, 0), now_ms)
+        )
         sums = self._all.sums(now_ms).more(sum(in_flight.values()), sum(calls.values()))
         if self._all.is_slow(sums):
-            by_tenant = [
-                self._sums(one, now_ms).more(in_flight.get(one, 0), calls.get(one, 0))
-                for one in {*self._own, *calls}
-            ]
-            if self._all.is_bad(sums.less(max(by_tenant, key=_bad, default=Sums()))):
+            worst = self._tenants.worst_with(calls, in_flight, now_ms)
+            if self._all.is_bad(sums.less(worst)):
                 return self._open(now_ms)
+        return turn
+
+    def _note_in_a_row(self, whose: str | None, outcome: Outcome) -> None:
+        if outcome is Outcome.FAILED:
+            if len(self._in_a_row) < MAX_TENANTS:
+                self._in_a_row.add(whose)
+        elif outcome is not Outcome.NOTHING and self._in_a_row:
+            self._in_a_row.clear()
+
+    def _counted(self, turn: Turn | None) -> Turn | None:
+        if turn is not None and turn.state is not BreakerState.CLOSED:
+            self.openings += 1
         return turn
 
     def _of(self, tenant: str) -> Breaker:
         """Return the breaker that decides about a tenant's calls."""
         if self._all.state is not BreakerState.CLOSED:
             return self._all
-        return self._held.get(tenant, self._all)
+        return self._tenants.held.get(tenant, self._all)
 
     def _tried(
         self, whose: str | None, outcome: Outcome, now_ms: float, began_ms: float
@@ -168,48 +246,16 @@ class ReplicaBreaker:
             return True
         if not self._all.fails(now_ms):
             return False
-        most = max((own.sums(now_ms) for own in self._own.values()), key=_bad, default=Sums())
-        return self._all.is_bad(self._all.sums(now_ms).less(most))
+        return self._all.is_bad(self._all.sums(now_ms).less(self._tenants.worst(now_ms)))
 
     def _open(self, now_ms: float) -> Turn:
         """Let nobody's calls through; what is known of single tenants is of no use any more."""
-        self._own.clear()
-        self._held.clear()
+        self._tenants.clear()
         self._in_a_row.clear()
         self._blamed = None
         self._all.open(now_ms)
         self.openings += 1
         return Turn(self._all.state, None, self._all.retry_at_ms)
-
-    def _remembered(self, tenant: str, outcome: Outcome) -> Breaker | None:
-        """Return a tenant's own breaker; None where its call is no reason to forget another one."""
-        own = self._own.get(tenant)
-        is_bad = outcome is not Outcome.OK
-        is_new = own is None
-        if own is None:
-            if len(self._own) >= MAX_TENANTS:
-                if not is_bad:
-                    return None
-                gone, _ = self._own.popitem(last=False)
-                self._held.pop(gone, None)
-            own = self._own[tenant] = Breaker(self.rule, self._dice)
-        if is_bad or is_new:
-            self._own.move_to_end(tenant, last=is_bad)
-        return own
-
-    def _turned(self, tenant: str, own: Breaker, before: BreakerState) -> Turn | None:
-        if own.state is before:
-            return None
-        if own.state is BreakerState.CLOSED:
-            self._held.pop(tenant, None)
-        else:
-            self._held[tenant] = own
-            self.openings += 1
-        return Turn(own.state, tenant, own.retry_at_ms)
-
-    def _sums(self, tenant: str, now_ms: float) -> Sums:
-        own = self._own.get(tenant)
-        return Sums() if own is None else own.sums(now_ms)
 
 
 def _bad(sums: Sums) -> int:

@@ -5,12 +5,12 @@ import asyncio
 import structlog
 
 from hocket.gateway.accounting.spending import NOT_SPENT
-from hocket.gateway.calls.announcements import Announcements
-from hocket.gateway.calls.attempt_records import AttemptRecords, log_finished
+from hocket.gateway.calls.attempts.announcements import Announcements
+from hocket.gateway.calls.attempts.hedged_request import UpstreamRequest
+from hocket.gateway.calls.attempts.records import AttemptRecords, log_finished
 from hocket.gateway.calls.call import Call
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.calls.dependencies import CallDependencies
-from hocket.gateway.calls.hedged_request import UpstreamRequest
 from hocket.gateway.core.budgets.budget import Reservation
 
 log = structlog.get_logger()

@@ -1,10 +1,10 @@
 """One request of a call at the replica whose slot it has: through the hooks, asked, and noted."""
 
 from hocket.gateway.backends.protocol import Backend
-from hocket.gateway.calls import upstream
+from hocket.gateway.calls.attempts import upstream
+from hocket.gateway.calls.attempts.hedged_request import UpstreamRequest
 from hocket.gateway.calls.call import Call
 from hocket.gateway.calls.dependencies import CallDependencies
-from hocket.gateway.calls.hedged_request import UpstreamRequest
 from hocket.gateway.capacity.slot import Slot
 from hocket.gateway.core.errors import CallStopped, HookFailed
 from hocket.gateway.hooks.builder import hooks_for

@@ -6,9 +6,9 @@ from decimal import Decimal
 
 import structlog
 
+from hocket.gateway.calls.attempts.hedged_request import UpstreamRequest
 from hocket.gateway.calls.call import Call
 from hocket.gateway.calls.dependencies import CallDependencies
-from hocket.gateway.calls.hedged_request import UpstreamRequest
 from hocket.gateway.core.calls.decisions import recorded
 from hocket.gateway.core.calls.records import UsageKind, usage_record
 from hocket.gateway.core.routing.history import Kind

@@ -12,15 +12,15 @@ from decimal import Decimal
 
 from hocket.gateway.accounting.spending import NOT_SPENT
 from hocket.gateway.backends.protocol import BackendError
-from hocket.gateway.calls.announcements import Announcements
-from hocket.gateway.calls.attempt_records import AttemptRecords, log_finished
+from hocket.gateway.calls.attempts.announcements import Announcements
+from hocket.gateway.calls.attempts.hedged_request import UpstreamRequest
+from hocket.gateway.calls.attempts.hedging import Hedging
+from hocket.gateway.calls.attempts.placement import placement_request
+from hocket.gateway.calls.attempts.records import AttemptRecords, log_finished
+from hocket.gateway.calls.attempts.replica_requests import ReplicaRequests
+from hocket.gateway.calls.attempts.trailing_requests import TrailingRequests
 from hocket.gateway.calls.call import AttemptResult, Call
 from hocket.gateway.calls.dependencies import CallDependencies
-from hocket.gateway.calls.hedged_request import UpstreamRequest
-from hocket.gateway.calls.hedging import Hedging
-from hocket.gateway.calls.placement import placement_request
-from hocket.gateway.calls.replica_requests import ReplicaRequests
-from hocket.gateway.calls.trailing_requests import TrailingRequests
 from hocket.gateway.core.calls.records import UsageKind, call_reply
 from hocket.gateway.core.config.table import ModelSpec
 from hocket.schemas.messages import UsageRecord

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hocket.gateway.backends.protocol import Backend, BackendError, BackendTimedOut, Chunks
+from hocket.gateway.calls.attempts.hedged_request import UpstreamRequest
 from hocket.gateway.calls.cancellation import Cancellation
-from hocket.gateway.calls.hedged_request import UpstreamRequest
 from hocket.gateway.core.calls import unmetered
 from hocket.gateway.core.config.table import BackendSpec
 from hocket.schemas.errors import HocketError

@@ -3,9 +3,9 @@ is known."""
 
 from decimal import Decimal
 
+from hocket.gateway.calls.attempts.hedged_request import UpstreamRequest
 from hocket.gateway.calls.call import Call
 from hocket.gateway.calls.dependencies import CallDependencies
-from hocket.gateway.calls.hedged_request import UpstreamRequest
 from hocket.gateway.capacity.slot import Slot
 from hocket.gateway.core.budgets.budget import Reservation
 from hocket.schemas.messages import CallOpened

@@ -9,15 +9,15 @@ import asyncio
 import structlog
 
 from hocket.gateway.accounting.spending import NOT_SPENT
-from hocket.gateway.calls import upstream
-from hocket.gateway.calls.announcements import Announcements
-from hocket.gateway.calls.attempt_records import AttemptRecords
+from hocket.gateway.calls.attempts import upstream
+from hocket.gateway.calls.attempts.announcements import Announcements
+from hocket.gateway.calls.attempts.hedged_request import HedgedRequest, UpstreamRequest
+from hocket.gateway.calls.attempts.placement import placement_request
+from hocket.gateway.calls.attempts.records import AttemptRecords
+from hocket.gateway.calls.attempts.replica_requests import ReplicaRequests
 from hocket.gateway.calls.call import Call
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.calls.dependencies import CallDependencies
-from hocket.gateway.calls.hedged_request import HedgedRequest, UpstreamRequest
-from hocket.gateway.calls.placement import placement_request
-from hocket.gateway.calls.replica_requests import ReplicaRequests
 from hocket.gateway.core.calls.hedging import HedgeTokens
 from hocket.gateway.core.config.table import ModelSpec
 from hocket.gateway.core.routing.history import Kind

@@ -1,0 +1,1 @@
+"""One attempt of a call: its announcement, the request at a replica or two, its records."""
