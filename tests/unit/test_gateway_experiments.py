@@ -284,9 +284,10 @@ def end(run_id: str, status: str = "succeeded", output: Any = None) -> RunFinish
 async def settled(*gateways: Gateway) -> None:
     """Let everybody write what they have to write, and hear it."""
     for gateway in (*gateways, *gateways):
-        gateway.experiments._told_at_s = float("-inf")  # as if TELL_S had passed
+        gateway.experiments._tallies._told_at_s = float("-inf")  # as if TELL_S had passed
         gateway.experiments.look()
-        for task in list(gateway.experiments._telling):
+        told, switched = gateway.experiments._tallies, gateway.experiments._switches
+        for task in [*told._writing, *switched._writing]:
             await task
 
 
@@ -419,12 +420,12 @@ async def test_a_run_is_judged_by_its_own_tenant_only() -> None:
     gateway = Gateway(Town(), "one")
     run = next(run for run in RUNS if gateway.call(run) == "canary")
     for _ in range(2):
-        gateway.experiments.judged("globex", run, False)
+        gateway.experiments.record_outcome("globex", run, False)
         gateway.experiments.ended(end(run, "failed").model_copy(update={"tenant": "globex"}))
     assert gateway.experiments.states()[0].arms[1].outcomes == (0, 0)
     assert gateway.experiments.knows("default", run)
     assert not gateway.experiments.knows("globex", run)
-    gateway.experiments.judged("default", run, False)
+    gateway.experiments.record_outcome("default", run, False)
     assert gateway.experiments.states()[0].arms[1].outcomes == (1, 1)
 
 

@@ -116,7 +116,7 @@ class ExperimentsDoor:
             if count := _reporting.due("outcome_malformed"):
                 log.warning("outcome_malformed", reason=str(error)[:500], count=count)
             return
-        self._experiments.judged(told.tenant, told.run_id, told.good)
+        self._experiments.record_outcome(told.tenant, told.run_id, told.good)
 
     async def _on_end(self, message: Msg) -> None:
         run_id = (message.headers or {}).get(SUBJECT_HEADER)
