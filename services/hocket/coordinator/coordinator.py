@@ -24,6 +24,7 @@ from hocket.coordinator.intake.intake import Intake
 from hocket.coordinator.intake.waiting_tenants import WaitingTenants
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.ownership.leases import Ownership
+from hocket.coordinator.partition.log_trimmer import LogTrimmer
 from hocket.coordinator.partition.partition import WAKE_EVERY_S, Partition
 from hocket.coordinator.storage.cache_store import CacheStore
 from hocket.coordinator.storage.committer import Committer
@@ -43,6 +44,8 @@ LEAVE_S = 5.0
 """For what a partition decided to be written and told before it is left all the same."""
 RETRY_S = 0.25
 DURATIONS_EVERY_S = 5.0
+TRIMS_LOG = 0
+"""Who has this partition makes room in the stream of all logs."""
 OUTLOOKS_EVERY_S = 0.5
 """What was measured enters the logs at most this often."""
 
@@ -114,7 +117,12 @@ class Coordinator:
         )
         self._owned: dict[int, _Owned] = {}
         self._name = name
-        fullness = CapacityLimit(max_runs, self._held, self._held_by, disk)
+        self._trimmer = LogTrimmer(
+            bus, store, partitions=partitions, is_mine=lambda: self.owns(TRIMS_LOG)
+        )
+        fullness = CapacityLimit(
+            max_runs, self._held, self._held_by, disk, lambda: self._trimmer.reason
+        )
         self._waiting = WaitingTenants(bus, fullness, changed=self._intake_more)
         self._ownership = Ownership(
             leases,
@@ -170,7 +178,8 @@ class Coordinator:
         waking = asyncio.create_task(self._wake_parked(), name="parked")
         looking = asyncio.create_task(self._waiting.run(), name="waiting-tenants")
         tasks = [owning, waking, admitting, committing, caching, keeping, telling, dispatching]
-        tasks.append(looking)
+        trimming = asyncio.create_task(self._trimmer.run(), name="log-trimmer")
+        tasks += [looking, trimming]
         try:
             await self._until_ended({*tasks, stop})
             admitting.cancel()

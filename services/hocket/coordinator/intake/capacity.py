@@ -47,7 +47,7 @@ class TenantOverShare(HocketError):
 
 class CapacityLimit:
     """See the module. `held` tells how many runs are in memory here, and how many bytes they count;
-    `held_by` the same of each tenant."""
+    `held_by` the same of each tenant, `crowded` why no task may come in for another reason."""
 
     def __init__(
         self,
@@ -55,6 +55,7 @@ class CapacityLimit:
         held: Callable[[], tuple[int, int]],
         held_by: Callable[[], Mapping[str, tuple[int, int]]],
         disk: DiskSpace,
+        crowded: Callable[[], str] = lambda: "",
     ) -> None:
         self.others: tuple[Tenants, ...] = ()
         """Of each other coordinator that lives and says that it is full, the tenants that fill it."""
@@ -62,6 +63,7 @@ class CapacityLimit:
         self._held = held
         self._held_by = held_by
         self._disk = disk
+        self._crowded = crowded
         self._full = False
         self._tenants: Tenants = frozenset()
         self._theirs = (0, 0)
@@ -72,12 +74,17 @@ class CapacityLimit:
         runs, size_bytes = self._held()
         share = ROOM_SHARE if self._full else 1.0
         self._full = runs >= share * self._max_runs or size_bytes >= share * MAX_RUN_BYTES
-        return self._full or self._disk.low
+        return self._full or bool(self._elsewhere)
 
     @property
     def reason(self) -> str:
         """Why no task is taken in."""
-        return self._disk.reason or "there are as many runs as there may be"
+        return self._elsewhere or "there are as many runs as there may be"
+
+    @property
+    def _elsewhere(self) -> str:
+        """What it is full of that is no tenant's runs."""
+        return self._disk.reason or self._crowded()
 
     def anywhere(self) -> bool:
         """Tell whether any coordinator is full."""
@@ -108,7 +115,7 @@ class CapacityLimit:
     def _filled_by(self) -> Tenants:
         runs, size_bytes = self._held()
         have_theirs = self._have_their_share(runs - self._theirs[0], size_bytes - self._theirs[1])
-        return frozenset() if have_theirs or self._disk.low else self._tenants
+        return frozenset() if have_theirs or self._elsewhere else self._tenants
 
     def _largest(self) -> tuple[Tenants, tuple[int, int]]:
         runs, size_bytes = self._held()

@@ -197,7 +197,7 @@ class LogReader:
         first_seq: int = info["state"]["first_seq"]
         if self.applied_seq < first_seq:
             return first_seq  # aged out since; nothing of it is missing
-        found = await self._identity_at(self.applied_seq)
+        found = await identity_at(self._bus, self.applied_seq)
         if found == self.applied_msg_id:
             return self.applied_seq + 1
         log.error(
@@ -210,19 +210,6 @@ class LogReader:
         )
         await self._rewound()
         return max(1, first_seq)
-
-    async def _identity_at(self, seq: int) -> str | None:
-        answer = await self._bus.api(
-            f"STREAM.MSG.GET.{subjects.LOG}", {"seq": seq}, timeout_ms=API_TIMEOUT_MS
-        )
-        if "error" in answer:
-            if answer["error"].get("code") == NOT_FOUND:
-                return None
-            raise BusUnavailable(reason=answer["error"].get("description", "no message"))
-        message = answer["message"]
-        msg_id = header_of(b64decode(message.get("hdrs", "")), _MSG_ID)
-        stored = datetime.fromisoformat(message["time"]) - _EPOCH
-        return _identity(msg_id, stored // timedelta(microseconds=1))
 
     async def _received(self, message: RawMessage) -> None:
         self._heard_at_s = asyncio.get_running_loop().time()
@@ -307,6 +294,21 @@ class LogReader:
             )
         except Exception as error:  # it goes by itself after INACTIVE_S
             log.debug("consumer_not_deleted", consumer=consumer, error=str(error))
+
+
+async def identity_at(bus: Bus, seq: int) -> str | None:
+    """Return what the message at a place of the log is known by; None where there is none."""
+    answer = await bus.api(
+        f"STREAM.MSG.GET.{subjects.LOG}", {"seq": seq}, timeout_ms=API_TIMEOUT_MS
+    )
+    if "error" in answer:
+        if answer["error"].get("code") == NOT_FOUND:
+            return None
+        raise BusUnavailable(reason=answer["error"].get("description", "no message"))
+    message = answer["message"]
+    msg_id = header_of(b64decode(message.get("hdrs", "")), _MSG_ID)
+    stored = datetime.fromisoformat(message["time"]) - _EPOCH
+    return _identity(msg_id, stored // timedelta(microseconds=1))
 
 
 def stored_at_ms(ack_subject: str) -> float:

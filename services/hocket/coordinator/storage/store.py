@@ -76,6 +76,11 @@ class Store:
         except asyncpg.DivisionByZeroError:
             raise await self._lost(fences) from None
 
+    async def applied(self) -> dict[int, tuple[int, str]]:
+        """Return how far the log of each partition is applied: place and identity of the event."""
+        rows = await self._pool.fetch(_APPLIED)
+        return {row["partition"]: (row["applied_seq"], row["applied_msg_id"]) for row in rows}
+
     async def rehearse(self, batch: Batch) -> None:
         """Write a batch and take it back; raise what `commit` would."""
         fences = _fences(batch)
@@ -240,6 +245,7 @@ RETURNING epoch, applied_seq, applied_msg_id,
     (extract(epoch FROM acked_to) * 1000)::double precision AS acked_ms,
     (extract(epoch FROM acked_at) * 1000)::double precision AS acked_at_ms
 """
+_APPLIED = "SELECT partition, applied_seq, applied_msg_id FROM hocket.partition"
 _LOST = """
 SELECT f.partition, f.epoch FROM unnest($1::integer[], $2::bigint[]) AS f(partition, epoch)
 WHERE NOT EXISTS (

@@ -4,7 +4,8 @@
 was spent exist nowhere else yet. `LOG`, `STEPS` and `EVENTS` can be made again from Postgres and TASKS,
 so they are written asynchronously; `CALLS` (what is about to be made) too, for a model call must not
 wait for a disk: the ledger has it in Postgres a moment later. Work queues refuse new messages when full
-(the publisher waits); `LOG`, `CALLS` and `EVENTS` drop the oldest.
+(the publisher waits), and so does `LOG`, from which coordinators drop what they have applied
+(`coordinator/partition/log_trimmer.py`); `CALLS`, `EVENTS` and `DLQ` drop the oldest.
 
 The server sets aside what a stream may grow to, and refuses one that does not fit: on a small disk all
 streams are then made smaller in the same proportion. What a stream may grow to is never changed once it
@@ -63,6 +64,7 @@ def stream_configs(*, replicas: int = 1) -> list[dict[str, Any]]:
             subjects.LOG_FILTER,
             replicas,
             fast=True,
+            refuses=True,
             max_bytes=4 * GIB,
             max_age_s=LOG_MAX_AGE_S,
         ),
@@ -146,8 +148,9 @@ async def _ask(bus: Bus, verb: str, config: dict[str, Any]) -> None:
 
 
 def _updatable(config: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what is fixed when a stream is made."""
-    fixed = ("persist_mode", "retention", "storage", "name", "max_bytes")
+    """Leave out what is fixed when a stream is made, and what LOG does when it is full: an older one
+    refuses from when its coordinators drop what is applied."""
+    fixed = ("persist_mode", "retention", "storage", "name", "max_bytes", "discard")
     return {key: value for key, value in config.items() if key not in fixed}
 
 
@@ -158,6 +161,7 @@ def _stream(
     *,
     work: bool = False,
     fast: bool = False,
+    refuses: bool = False,
     max_bytes: int,
     max_age_s: int = 0,
     window_s: int = DEDUP_WINDOW_S,
@@ -166,7 +170,7 @@ def _stream(
         "name": name,
         "subjects": [subject],
         "retention": "workqueue" if work else "limits",
-        "discard": "new" if work else "old",
+        "discard": "new" if work or refuses else "old",
         "storage": "file",
         "num_replicas": replicas,
         "max_bytes": max_bytes,
