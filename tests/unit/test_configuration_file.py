@@ -35,7 +35,7 @@ LAUGHS = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
         ("models: {1: a}", "models", "the key 1 is not text"),
         ("models: {on: a}", "models", "the key True is not text"),
         ('models: {"\\0": a}', "models", "U+0000"),
-        ('databases: {a: "\\ud800"}', "databases.a", "surrogate"),
+        ('databases: {a: "\\ud800"}', "hocket.yaml", "column 19: found invalid Unicode"),
         ("models: !!set {a, b}", "models", "set"),
         ("models: !!binary aGk=", "models", "bytes"),
         ("models: [[[" + "[" * 70 + "]" * 70 + "]]]", "models", "64 levels"),

@@ -91,6 +91,11 @@ def test_a_value_at_the_depth_limit_is_carried() -> None:
     assert parse_json(body) == json.loads(body)
 
 
+def test_what_is_wrong_in_json_is_named_by_its_place() -> None:
+    with pytest.raises(InvalidInput, match=r"\(document\)\.a.*surrogate"):
+        parse_document('{"a": "\\ud800"}')
+
+
 def test_merged_keys_cannot_either() -> None:
     keys = ", ".join(f"k{i}: 1" for i in range(100))
     text = f"a: &a {{{keys}}}\nb: &b {{<<: [{', '.join(['*a'] * 500)}]}}\n"

@@ -6,7 +6,6 @@ given twice is refused, and aliases cannot make a small file into a huge value.
 
 import re
 from collections.abc import Hashable
-from contextlib import suppress
 from typing import Any
 
 import yaml
@@ -32,8 +31,11 @@ def parse_document(text: str | bytes) -> Any:
             cure="Split it into pipelines that call each other.",
         )
     if text.lstrip()[:1] in ("{", b"{"):
-        with suppress(InvalidInput):  # YAML refuses tabs, which JSON allows
-            return parse_json(text, "(document)")
+        try:
+            return parse_json(text, "(document)")  # YAML refuses tabs, which JSON allows
+        except InvalidInput as error:
+            if error.fields["field"] != "(document)":  # it is JSON, and a value in it is wrong
+                raise
     try:
         value = load_yaml(text, _Loader, MAX_VALUES)
     except ValueError as error:
