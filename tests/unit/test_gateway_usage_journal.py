@@ -1,12 +1,13 @@
 """The usage journal: what is kept and not settled is found by whoever comes after a dead gateway."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from hocket.gateway.accounting import usage_journal
+from hocket.gateway.accounting.journal_recovery import JournalRecovery
 from hocket.gateway.accounting.usage_journal import SUFFIX, LeftJournal, UsageJournal
 
 
@@ -28,7 +29,7 @@ def left_in(folder: Path) -> list[bytes]:
     copy.write_bytes(path_in(folder).read_bytes())
     left = LeftJournal.take(copy)
     assert left is not None
-    records = list(left.unsettled())
+    records = list(left.unsettled()[0])
     left.let_go()
     return records
 
@@ -91,14 +92,101 @@ def test_a_record_that_was_half_written_is_not_found(journal: UsageJournal, tmp_
     assert left_in(tmp_path) == [b"whole"]
 
 
-@pytest.mark.parametrize("content", [b"", b"hocket usage 1\n\0", b"something else" * 300_000])
-def test_what_is_no_journal_has_no_records(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    ("content", "whole"),
+    [
+        (b"", True),
+        (bytes(5_000), True),
+        (b"hocket usage 1\n\0", False),
+        (b"something else" * 300_000, False),
+    ],
+)
+def test_what_is_no_journal_has_no_records(tmp_path: Path, content: bytes, whole: bool) -> None:
     path = tmp_path / f"other{SUFFIX}"
     path.write_bytes(content)
     left = LeftJournal.take(path)
     assert left is not None
-    assert left.unsettled() == ()
+    records, read_whole = left.unsettled()
+    assert (list(records), read_whole) == ([], whole)
     left.let_go()
+
+
+class Books:
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+
+    async def book_lines(self, lines: Sequence[bytes]) -> None:
+        self.lines += lines
+
+
+def dead(folder: Path, name: str, *records: bytes) -> Path:
+    """Return the journal of a dead gateway."""
+    journal = UsageJournal.create(folder)
+    for record in records:
+        kept(journal, record)
+    journal.close()
+    (path,) = folder.glob(f"{os.getpid()}-*{SUFFIX}")
+    return path.rename(folder / f"{name}{SUFFIX}")
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def of_a_coming_version(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b"usage 1", b"usage 2", 1))
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, 100_000)
+
+
+def scratched(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b"second", b"sec?nd"))
+
+
+def of_endless_length(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    at = content.index(b"second") - 9
+    content[at : at + 4] = b"\xff" * 4
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "booked"),
+    [
+        (of_a_coming_version, []),
+        (cut, [b"first", b"second", b"third"]),
+        (scratched, [b"first", b"third"]),
+        (of_endless_length, [b"first"]),
+    ],
+)
+async def test_a_journal_that_cannot_be_read_whole_is_kept_aside(
+    tmp_path: Path, damage: Callable[[Path], None], booked: list[bytes]
+) -> None:
+    path = dead(tmp_path, "a", b"first", b"second", b"third")
+    damage(path)
+    content = path.read_bytes()
+    dead(tmp_path, "b", b"other")
+    books = Books()
+    assert await JournalRecovery(tmp_path, books).look() == len(booked) + 1  # type: ignore[arg-type]
+    assert books.lines == [*booked, b"other"]
+    assert files_in(tmp_path) == {f"a{SUFFIX}.unreadable": content}
+
+
+async def test_what_is_no_file_or_not_to_be_sent_keeps_no_other_journal_from_being_booked(
+    tmp_path: Path,
+) -> None:
+    for number in range(70):
+        (tmp_path / f"a{number}{SUFFIX}").mkdir()
+    os.mkfifo(tmp_path / f"b{SUFFIX}")
+    (tmp_path / f"c{SUFFIX}").symlink_to(f"c{SUFFIX}")
+    dead(tmp_path, "d", b"x" * 900_000, b"beside it")
+    dead(tmp_path, "e", b"other")
+    books = Books()
+    assert await JournalRecovery(tmp_path, books).look() == 2  # type: ignore[arg-type]
+    assert books.lines == [b"beside it", b"other"]
+    assert (tmp_path / f"d{SUFFIX}.unreadable").exists()
 
 
 def test_a_journal_goes_with_its_gateway_only_where_all_is_settled(tmp_path: Path) -> None:
@@ -109,7 +197,7 @@ def test_a_journal_goes_with_its_gateway_only_where_all_is_settled(tmp_path: Pat
     unsettled.close()
     left = LeftJournal.take(path_in(tmp_path))
     assert left is not None
-    assert list(left.unsettled()) == [b"not stored"]
+    assert left.unsettled() == ([b"not stored"], True)
     left.remove()
     left.let_go()
     assert list(tmp_path.iterdir()) == []

@@ -3,7 +3,8 @@
 Each gateway looks into the folder of usage journals when it starts and every LOOK_S: a journal that
 nobody holds is of a dead one. Its records are booked and waited for, then it is deleted. A record that
 had been stored after all comes a second time, and the ledger keeps one row per call. Fails never: a
-journal that cannot be read or booked now is looked at again.
+journal that cannot be opened or booked now is looked at again; one that is damaged, or that another
+version wrote, is booked as far as it can be read and kept aside, never deleted.
 """
 
 import asyncio
@@ -13,8 +14,9 @@ from pathlib import Path
 
 import structlog
 
-from hocket.gateway.accounting.booking import Booking
+from hocket.gateway.accounting.booking import MAX_BYTES, Booking
 from hocket.gateway.accounting.usage_journal import SUFFIX, LeftJournal
+from hocket.kit.process.log_limits import Reporting
 from hocket.schemas.errors import HocketError
 
 LOOK_S = 10.0
@@ -22,6 +24,7 @@ MAX_JOURNALS = 64
 """Journals that are looked at in one round."""
 
 log = structlog.get_logger()
+_reporting = Reporting(every_s=600.0)
 
 
 class JournalRecovery:
@@ -41,30 +44,45 @@ class JournalRecovery:
             await asyncio.wait({looking})
 
     async def look(self) -> int:
-        """Book what dead gateways left, and return how many records that were."""
-        found = 0
-        for path in sorted(self._folder.glob(f"*{SUFFIX}"))[:MAX_JOURNALS]:
-            left = LeftJournal.take(path)
-            if left is None:
-                continue
+        """Book what dead gateways left, and return how many records that were. What one journal is like
+        keeps no other from being booked."""
+        found = taken = 0
+        for path in sorted(self._folder.glob(f"*{SUFFIX}")):
             try:
-                found += await self._book(path, left)
-            finally:
-                left.let_go()
+                left = LeftJournal.take(path)
+                if left is None:
+                    continue
+                taken += 1
+                try:
+                    found += await self._book(path, left)
+                finally:
+                    left.let_go()
+            except (OSError, HocketError) as error:
+                if count := _reporting.due(path.name):
+                    reason = repr(error)
+                    log.error(
+                        "journal_recovery_failed", journal=path.name, reason=reason, count=count
+                    )
+            if taken >= MAX_JOURNALS:
+                break
         return found
 
     async def _book(self, path: Path, left: LeftJournal) -> int:
-        records = left.unsettled()
-        if records:
-            log.warning("usage_recovered", journal=path.name, records=len(records))
-            await self._books.book_lines(records)
-        left.remove()
-        return len(records)
+        records, whole = left.unsettled()
+        sendable = [record for record in records if len(record) <= MAX_BYTES]
+        if sendable:
+            log.warning("usage_recovered", journal=path.name, records=len(sendable))
+            await self._books.book_lines(sendable)
+        if whole and len(sendable) == len(records):
+            left.remove()
+        else:
+            log.error("usage_journal_unreadable", kept_as=left.keep_aside().name)
+        return len(sendable)
 
     async def _run(self) -> None:
         while True:
             try:
                 await self.look()
-            except (OSError, HocketError) as error:
+            except OSError as error:
                 log.error("journal_recovery_failed", folder=str(self._folder), reason=repr(error))
             await asyncio.sleep(LOOK_S)

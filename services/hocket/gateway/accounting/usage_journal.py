@@ -11,10 +11,12 @@ anew when all of its entries are settled; while neither has room, `keep` says no
 call waits for the disk instead.
 """
 
+import errno
 import fcntl
 import itertools
 import mmap
 import os
+import stat
 import struct
 import zlib
 from collections.abc import Sequence
@@ -25,6 +27,8 @@ from typing import Self
 SEGMENT_BYTES = 1024 * 1024
 """Room of one segment: about a thousand records, a second of a busy gateway."""
 SUFFIX = ".records"
+ASIDE = ".unreadable"
+"""Is added to the name of a journal that is damaged, or that another version wrote."""
 _MAGIC = b"hocket usage 1\n\0"
 _FILE_BYTES = len(_MAGIC) + 2 * SEGMENT_BYTES
 _HEAD = struct.Struct("<IIB")
@@ -120,24 +124,45 @@ class LeftJournal:
 
     @classmethod
     def take(cls, path: Path) -> Self | None:
-        """Take a journal; None where its gateway, or whoever recovers it, lives."""
+        """Take a journal; None where its gateway, or who salvages it, lives. Raises OSError where the
+        path is no file of ours."""
         try:
-            file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except FileNotFoundError:
             return None
         try:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise OSError(errno.EINVAL, "Not a regular file", str(path))
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             os.close(file)
             return None
+        except OSError:
+            os.close(file)
+            raise
         return cls(file, path)
 
-    def unsettled(self) -> Sequence[bytes]:
-        """Return its records that may not be stored; none of what is not a journal of ours."""
+    def unsettled(self) -> tuple[Sequence[bytes], bool]:
+        """Return its records that may not be stored, and whether that is surely all of them: not where
+        it is damaged, or of another version."""
         content = os.pread(self._file, _FILE_BYTES, 0)
-        if not content.startswith(_MAGIC) or len(content) < _FILE_BYTES:
-            return ()
-        return [record for begin in _BEGINS for record in _unsettled_of(content, begin)]
+        if not content.strip(b"\0"):
+            return (), True
+        if not content.startswith(_MAGIC):
+            return (), False
+        whole = len(content) == _FILE_BYTES
+        records: list[bytes] = []
+        for begin in _BEGINS:
+            found, all_of_it = _unsettled_of(content, begin)
+            records += found
+            whole = whole and all_of_it
+        return records, whole
+
+    def keep_aside(self) -> Path:
+        """Rename the journal so that it is looked at no more, and nothing in it is lost."""
+        aside = self._path.with_name(self._path.name + ASIDE)
+        self._path.rename(aside)
+        return aside
 
     def remove(self) -> None:
         """Delete the journal, whose records are stored."""
@@ -149,16 +174,22 @@ class LeftJournal:
             os.close(self._file)
 
 
-def _unsettled_of(content: bytes, at: int) -> list[bytes]:
-    """Return the unsettled records of the segment that begins at a place."""
+def _unsettled_of(content: bytes, at: int) -> tuple[list[bytes], bool]:
+    """Return the unsettled records of the segment that begins at a place, and whether each entry of it
+    could be read. One that cannot is passed over as far as its length says."""
     records: list[bytes] = []
-    end = at + SEGMENT_BYTES
+    whole = True
+    end = min(at + SEGMENT_BYTES, len(content))
     while at + _HEAD.size <= end:
         length, checksum, state = _HEAD.unpack_from(content, at)
-        record = content[at + _HEAD.size : at + _HEAD.size + length]
-        if not length or at + _HEAD.size + length > end or zlib.crc32(record) != checksum:
+        if not length:
             break
-        if state != _SETTLED:
+        if at + _HEAD.size + length > end:
+            return records, False
+        record = content[at + _HEAD.size : at + _HEAD.size + length]
+        if zlib.crc32(record) != checksum:
+            whole = False
+        elif state != _SETTLED:
             records.append(record)
         at += _HEAD.size + length
-    return records
+    return records, whole
