@@ -73,7 +73,7 @@ integration: setup
 
 # every real workflow of the shared data on the real stack, about 4 minutes; prints a table
 workflows: setup
-	$(PY) bench/workflows.py
+	$(PY) -m bench.throughput.workflows
 
 # the platform under simulated faults; SEEDS=1 prints the trace of one seed
 sim: setup
@@ -91,8 +91,8 @@ exhaustion: setup
 # Schemathesis with all checks over REST and the gateway's HTTP door; EXAMPLES a request kind
 contract: setup
 	HOCKET_CONTRACT_EXAMPLES=$(EXAMPLES) HOCKET_CONTRACT_SEED=$(SEED) $(PY) -m pytest -q -s -n 0 \
-		--timeout 7200 tests/integration/test_rest_contract.py \
-		tests/integration/test_http_door_fuzzed.py
+		--timeout 7200 tests/integration/api/test_rest_contract.py \
+		tests/integration/api/test_http_door_fuzzed.py
 
 # forged messages on every subject of a running platform, and a verdict: docs/explanation/forgery.md
 fuzz: setup

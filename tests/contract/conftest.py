@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from simulation.nats_server import Server
-from simulation.nats_transport import SimulatedTransport
-from simulation.platform import URL
-from simulation.scenes import play_scene
-from simulation.world import Process, World
+from simulation.engine.nats_server import Server
+from simulation.engine.nats_transport import SimulatedTransport
+from simulation.engine.scenes import play_scene
+from simulation.engine.world import Process, World
+from simulation.platform.platform import URL
 
 LIMIT_S = 60.0
 Scene = Callable[[str], Awaitable[None]]

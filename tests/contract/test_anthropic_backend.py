@@ -20,7 +20,7 @@ from hocket.gateway.backends.protocol import (
 )
 from hocket.gateway.core.config.table import BackendSpec
 from hocket.schemas.messages import CallRequest, ChatMessage, OpenAIBody
-from mock_anthropic import (
+from support.gateway.mock_anthropic import (
     AnthropicUpstream,
     block,
     ended,

@@ -28,9 +28,9 @@ from hocket.gateway.core.errors import RoutingInvalid
 from hocket.gateway.core.protocols.triton import TritonOptions
 from hocket.schemas.errors import HocketError, InvalidInput
 from hocket.schemas.messages import CallRequest, ChatMessage, Completion, Document, OpenAIBody
-from mock_anthropic import running_anthropic
-from mock_triton import Failure, Triton, running_triton
-from mock_upstream import TIDAL, Upstream, delta, running_upstream
+from support.gateway.mock_anthropic import running_anthropic
+from support.gateway.mock_triton import Failure, Triton, running_triton
+from support.gateway.mock_upstream import TIDAL, Upstream, delta, running_upstream
 
 NOW_MS = 1_800_000_000_000.0
 LONG_MS = 20_000.0

@@ -19,10 +19,10 @@ from hocket.coordinator.core.time.deadlines import Estimate
 from hocket.coordinator.storage.cache_store import CacheStore, Filling
 from hocket.coordinator.storage.store import Batch, PartitionLost, Store
 from hocket.schemas.messages import Priority
-from simulation.cache_tables import CacheTables, SimulatedCacheStore
-from simulation.database import Database, SimulatedStore
-from simulation.scenes import play_scene
-from simulation.world import EPOCH_S, Process, World
+from simulation.engine.cache_tables import CacheTables, SimulatedCacheStore
+from simulation.engine.database import Database, SimulatedStore
+from simulation.engine.scenes import play_scene
+from simulation.engine.world import EPOCH_S, Process, World
 
 LIMIT_S = 30.0
 NOW_MS = EPOCH_S * 1_000

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from forger import head_of
 from hocket.schemas import ids, subjects
+from support.forger import head_of
 
 MAX_HEARD = 200
 """Messages that are kept of one kind of subject."""

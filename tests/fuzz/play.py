@@ -21,13 +21,13 @@ from pathlib import Path
 import asyncpg
 import yaml
 
-from forger import Forger
 from fuzz.load import COST_USD, PIPELINES, PRICE_USD_PER_MTOK, SLO_MS, Load
 from fuzz.messages import TENANT, Corpus, draw
 from hocket.cli.local.platform import Platform
 from hocket.cli.remote.api import Api
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.protocol import RawMessage
+from support.forger import Forger
 
 COORDINATORS = 2
 PARTITIONS = 4

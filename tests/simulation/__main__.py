@@ -1,7 +1,8 @@
 """`python -m simulation`: play seeds, and tell of the first that shows a violation.
 
 `make sim SEED=1 SEEDS=1000 JOBS=2` plays the seeds from SEED on. With one seed (`SEEDS=1`) its trace is
-printed; `BUG=name` plants a bug of `bugs.py`. A failing seed comes with the command that replays it.
+printed; `BUG=name` plants a bug of `bugs/planted.py`. A failing seed comes with the
+command that replays it.
 """
 
 import argparse
@@ -14,8 +15,8 @@ from contextlib import nullcontext
 from itertools import islice
 from typing import Any
 
-from simulation.bugs import BUGS
-from simulation.scenario import Outcome, play
+from simulation.bugs.planted import BUGS
+from simulation.platform.scenario import Outcome, play
 
 CHUNK = 20
 PROGRESS_S = 10.0

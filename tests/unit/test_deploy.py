@@ -16,8 +16,8 @@ from hocket.kit.process.lifecycle import STOP_TIMEOUT_S
 from hocket.kit.process.settings import Settings
 from hocket.workers.configuration import parse
 from hocket.workers.runtime.transport.consumers import consumer_name
+from support.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 
 

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import hocket
+from support.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 FOLDERS = ("schemas", "services", "workers")
+UNIT = ROOT / "tests" / "unit"
+MOST_FILES = 14
 
 
 def test_hocket_is_a_namespace_over_exactly_three_folders() -> None:
@@ -23,10 +25,21 @@ def test_every_package_says_that_it_is_typed() -> None:
     assert not [p.name for p in named if not (p / "py.typed").exists()]
 
 
-def test_no_two_test_files_share_a_name() -> None:
-    """pytest imports them by their base names."""
-    names = [file.name for file in (ROOT / "tests").rglob("test_*.py")]
-    assert not {name for name in names if names.count(name) > 1}
+def test_unit_tests_stand_in_the_rooms_of_what_they_test() -> None:
+    packages = {
+        p.parent.relative_to(ROOT / f / "hocket")
+        for f in FOLDERS
+        for p in (ROOT / f / "hocket").rglob("__init__.py")
+    }
+    rooms = {file.parent.relative_to(UNIT) for file in UNIT.rglob("test_*.py")} - {Path()}
+    assert len(rooms) >= 20
+    assert not rooms - packages
+
+
+def test_no_room_of_the_tests_holds_more_than_14_files() -> None:
+    rooms = [p for f in ("tests", "bench") for p in (ROOT / f).rglob("*") if p.is_dir()]
+    files = {room: [f for f in room.iterdir() if f.suffix in (".py", ".sql")] for room in rooms}
+    assert not [room for room, found in files.items() if len(found) > MOST_FILES]
 
 
 def test_a_core_imports_nothing_of_the_world() -> None:

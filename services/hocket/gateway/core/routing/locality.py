@@ -19,8 +19,8 @@ from hocket.gateway.core.calls import request_content
 from hocket.schemas.messages import CallRequest
 
 PREFILL_WEIGHT = 1.9
-"""How much an uncached token costs against one that is waited for; `bench/mooncake.py` holds its figures
-from 1.6 to 2.1."""
+"""How much an uncached token costs against one that is waited for; `bench/gateway/mooncake.py` holds its
+figures from 1.6 to 2.1."""
 CROWDED_FACTOR = 3.0
 """A replica with more than this times the calls of the others (and one) is taken only if all are."""
 MAX_BLOCKS = 4_096

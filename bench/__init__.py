@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m bench.<room>.<name>`, from the repository's root."""

@@ -1,0 +1,1 @@
+"""Hocket beside other engines, on the same pipeline and machine."""

@@ -1,0 +1,1 @@
+"""What the gateway adds to a model call, and what its routing and warming save."""

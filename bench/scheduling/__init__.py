@@ -1,0 +1,1 @@
+"""Which step goes first: deadlines, overload, races that are cancelled."""

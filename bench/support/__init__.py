@@ -1,0 +1,1 @@
+"""What benchmarks share: handlers and models of their processes, emulators, memory curves."""

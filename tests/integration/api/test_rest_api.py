@@ -1,0 +1,933 @@
+"""The REST API over a real NATS and a real Postgres. There is no coordinator: the tests read what the
+API publishes, answer in its place, and write the rows that it would have written."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from io import BytesIO
+from typing import Any
+
+import pytest
+from nats.aio.msg import Msg
+from openapi_spec_validator import validate as validate_openapi
+
+from hocket.admin.app import MAX_BODY_BYTES
+from hocket.admin.runs import reads
+from hocket.admin.runs.followers import LOOKS_AT_ONCE
+from hocket.kit.nats import dead_letters
+from hocket.schemas import ids, subjects
+from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.messages import CancelRequested, RunFinished, SignalReceived, TaskRejected
+from support.rest_rig import Rest, running_rest
+
+WAIT_S = 10.0
+NOW = datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
+
+GREET: dict[str, Any] = {
+    "pipeline": "greet",
+    "slo_ms": 5000,
+    "input": {
+        "type": "object",
+        "required": ["name"],
+        "properties": {"name": {"type": "string"}},
+    },
+    "nodes": {"hello": {"type": "python", "handler": "greet:hello"}},
+}
+
+
+@pytest.fixture
+async def rest(nats_url: str, database_url: str) -> AsyncIterator[Rest]:
+    async with running_rest(nats_url, database_url) as rest:
+        yield rest
+
+
+@pytest.fixture
+async def greet(rest: Rest) -> Rest:
+    applied = await rest.post("/v1/pipelines", GREET)
+    assert applied.status == 201
+    return rest
+
+
+# ---- pipelines ------------------------------------------------------------------------------
+
+
+async def test_a_changed_spec_is_the_next_version_and_the_same_spec_is_the_same(rest: Rest) -> None:
+    first = await rest.post("/v1/pipelines", GREET)
+    again = await rest.post("/v1/pipelines", GREET)
+    changed = await rest.post("/v1/pipelines", {**GREET, "slo_ms": 6000})
+    back = await rest.post("/v1/pipelines", GREET)
+
+    said = [(a.status, a.body["version"], a.body["created"]) for a in (first, again, changed, back)]
+    assert said == [(201, 1, True), (200, 1, False), (201, 2, True), (201, 3, True)]
+
+
+async def test_versions_applied_at_once_are_numbered_without_gaps(rest: Rest) -> None:
+    specs = [{**GREET, "slo_ms": 1000 + n} for n in range(20)]
+
+    answers = await asyncio.gather(*(rest.post("/v1/pipelines", spec) for spec in specs))
+
+    assert sorted(answer.body["version"] for answer in answers) == list(range(1, 21))
+
+
+async def test_the_same_spec_applied_at_once_is_one_version(rest: Rest) -> None:
+    answers = await asyncio.gather(*(rest.post("/v1/pipelines", GREET) for _ in range(20)))
+
+    assert {answer.body["version"] for answer in answers} == {1}
+    assert sum(answer.body["created"] for answer in answers) == 1
+
+
+async def test_a_pipeline_may_be_sent_as_yaml(rest: Rest) -> None:
+    text = "pipeline: yam\nnodes:\n  a: {type: python, handler: 'm:f', retry: {on: [timeout]}}\n"
+
+    applied = await rest.ask(
+        "POST", "/v1/pipelines", data=text, headers={"Content-Type": "application/yaml"}
+    )
+    shown = await rest.get("/v1/pipelines/yam")
+
+    assert applied.status == 201
+    assert shown.body["spec"]["nodes"]["a"]["retry"]["on"] == ["timeout"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "said"),
+    [
+        ({**GREET, "nodes": {"a": {"type": "pyton"}}}, "nodes.a.type", "Use one of"),
+        (
+            {
+                **GREET,
+                "nodes": {
+                    "a": {"type": "python", "handler": "m:f", "needs": ["b"]},
+                    "b": {"type": "python", "handler": "m:f", "needs": ["a"]},
+                },
+            },
+            "nodes",
+            "Remove one of these edges",
+        ),
+        (
+            {
+                **GREET,
+                "nodes": {
+                    "a": {
+                        "type": "python",
+                        "handler": "m:f",
+                        "with": {"x": "{{ nodes.ghost.output }}"},
+                    }
+                },
+            },
+            None,
+            "ghost",
+        ),
+        ({**GREET, "colour": "red"}, "colour", "there is no such field"),
+        ({**GREET, "input": {"type": 5}}, None, "input"),
+        ({**GREET, "input": {"$ref": "#/$defs/gone"}}, "input.$ref", "#/$defs/gone"),
+        ({**GREET, "input": {"items": {"$ref": "http://x/y"}}}, "input.items.$ref", "http://x/y"),
+        ({**GREET, "pipeline": "validate"}, "pipeline", "/v1/pipelines/validate"),
+        ([], "(document)", "a pipeline is a mapping"),
+        ({**GREET, "description": "a\x00b"}, "(document).description", "U+0000"),
+    ],
+)
+async def test_a_bad_pipeline_is_refused_with_its_field_and_cure(
+    rest: Rest, spec: Any, field: str | None, said: str
+) -> None:
+    for path in ("/v1/pipelines", "/v1/pipelines/validate"):
+        answer = await rest.post(path, spec)
+
+        assert answer.status == 422
+        assert said in answer.error["message"]
+        assert field is None or answer.error["field"] == field
+    assert (await rest.get("/v1/pipelines")).body == {"pipelines": []}
+
+
+async def test_without_a_gateway_models_go_unchecked_and_the_reply_says_so(rest: Rest) -> None:
+    answer = await rest.post("/v1/pipelines", _asking("anything"))
+
+    assert answer.status == 201
+    assert "not checked" in answer.body["warnings"][0]
+
+
+async def test_a_model_that_the_gateway_does_not_know_is_refused(rest: Rest) -> None:
+    async def answer(message: Msg) -> None:
+        await message.respond(json.dumps({"models": ["writer"]}).encode())
+
+    await rest.bus.subscribe(subjects.GATEWAY_MODELS, answer)
+
+    refused = await rest.post("/v1/pipelines", _asking("wroter"))
+    taken = await rest.post("/v1/pipelines", _asking("writer"))
+
+    assert refused.status == 422
+    assert refused.error["field"] == "nodes.a.model"
+    assert "writer" in refused.error["message"]
+    assert taken.body["warnings"] == []
+
+
+async def test_a_sub_pipeline_that_is_not_there_yet_is_a_warning(rest: Rest) -> None:
+    spec = {**GREET, "nodes": {"a": {"type": "pipeline", "pipeline": "later"}}}
+
+    answer = await rest.post("/v1/pipelines", spec)
+
+    assert any("`later`" in warning for warning in answer.body["warnings"])
+
+
+async def test_pipelines_are_listed_by_name_in_pages(rest: Rest) -> None:
+    for name in ("b", "a", "c"):
+        await rest.post("/v1/pipelines", {**GREET, "pipeline": name})
+
+    first = await rest.get("/v1/pipelines", params={"limit": 2})
+    second = await rest.get("/v1/pipelines", params={"limit": 2, "after": "b"})
+
+    assert [p["pipeline"] for p in first.body["pipelines"]] == ["a", "b"]
+    assert [p["pipeline"] for p in second.body["pipelines"]] == ["c"]
+    assert first.body["pipelines"][0]["nodes"] == 1
+
+
+async def test_an_earlier_version_can_be_shown(greet: Rest) -> None:
+    await greet.post("/v1/pipelines", {**GREET, "slo_ms": 6000})
+
+    latest = await greet.get("/v1/pipelines/greet")
+    first = await greet.get("/v1/pipelines/greet?version=1")
+    none = await greet.get("/v1/pipelines/greet?version=9")
+
+    assert (latest.body["version"], latest.body["spec"]["slo_ms"]) == (2, 6000)
+    assert (first.body["version"], first.body["spec"]["slo_ms"]) == (1, 5000)
+    assert latest.body["versions"] == [2, 1]
+    assert (none.status, none.error["field"]) == (422, "version")
+
+
+async def test_the_schema_for_editors_is_served(rest: Rest) -> None:
+    answer = await rest.get("/v1/schemas/pipeline")
+
+    assert answer.body["title"] == "Hocket pipeline"
+
+
+# ---- submitting runs ------------------------------------------------------------------------
+
+
+async def test_a_submitted_task_is_one_message_that_any_user_could_have_published(
+    greet: Rest,
+) -> None:
+    task = {
+        "pipeline": "greet",
+        "input": {"name": "Ada \u2603"},
+        "idempotency_key": "order-17",
+        "deadline_ms": 1500,
+        "class": "interactive",
+        "budget_usd": "0.25",
+        "version": 1,
+    }
+    traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+    answer = await greet.post("/v1/runs", task, headers={"traceparent": traceparent})
+    message = await greet.bus.js.get_last_msg(subjects.TASKS, "hocket.task.default.greet")
+
+    run_id = ids.run_id("default", "order-17")
+    assert answer.status == 202
+    assert answer.body["run_id"] == run_id
+    assert answer.headers["Location"] == f"/v1/runs/{run_id}"
+    assert json.loads(message.data or b"") == {"name": "Ada \u2603"}
+    headers = message.headers or {}
+    assert headers["Hocket-Idempotency-Key"] == "order-17"
+    assert headers["Hocket-Class"] == "interactive"
+    assert float(headers["Hocket-Deadline-Ms"]) == 1500
+    assert Decimal(headers["Hocket-Budget-Usd"]) == Decimal("0.25")
+    assert headers["Hocket-Version"] == "1"
+    assert headers["ce-specversion"] == "1.0"
+    assert headers["traceparent"] == traceparent
+    assert "Hocket-Reply-To" not in headers
+
+
+async def test_the_key_may_come_as_a_header_and_the_same_key_is_one_message(greet: Rest) -> None:
+    task = {"pipeline": "greet", "input": {"name": "Ada"}}
+
+    answers = [
+        await greet.post("/v1/runs", task, headers={"Idempotency-Key": "k1"}) for _ in range(3)
+    ]
+
+    assert {answer.body["run_id"] for answer in answers} == {ids.run_id("default", "k1")}
+    assert await greet.stored(subjects.TASKS) == 1
+
+
+async def test_without_a_key_each_submission_is_a_run_of_its_own(greet: Rest) -> None:
+    task = {"pipeline": "greet", "input": {"name": "Ada"}}
+
+    answers = [await greet.post("/v1/runs", task) for _ in range(2)]
+
+    assert len({answer.body["run_id"] for answer in answers}) == 2
+    assert await greet.stored(subjects.TASKS) == 2
+
+
+async def test_tenants_with_the_same_key_have_runs_of_their_own(greet: Rest) -> None:
+    acme = {"X-Hocket-Tenant": "acme"}
+    await greet.post("/v1/pipelines", GREET, headers=acme)
+    task = {"pipeline": "greet", "input": {"name": "Ada"}, "idempotency_key": "k"}
+
+    ours = await greet.post("/v1/runs", task)
+    theirs = await greet.post("/v1/runs", task, headers=acme)
+
+    assert ours.body["run_id"] != theirs.body["run_id"]
+    assert await greet.stored(subjects.TASKS) == 2
+
+
+@pytest.mark.parametrize(
+    ("task", "status", "field", "said"),
+    [
+        ({"pipeline": "nobody", "input": {}}, 404, None, "hocket pipeline apply"),
+        ({"pipeline": "greet", "input": {}}, 422, "input", "'name' is a required property"),
+        ({"pipeline": "greet", "input": {"name": 5}}, 422, "input.name", "is not of type 'string'"),
+        ({"pipeline": "greet", "input": {"name": "x" * 5000}}, 413, "input", "4096"),
+        ({"pipeline": "greet", "input": {"name": "a\x00"}}, 422, "input.name", "U+0000"),
+        ({"pipeline": "greet", "input": [1]}, 422, "input", "dictionary"),
+        ({"pipeline": "greet", "inptu": {}}, 422, "inptu", "there is no such field"),
+        (
+            {"pipeline": "greet", "input": {"name": "a"}, "version": 7},
+            422,
+            "version",
+            "latest is 1",
+        ),
+        ({"pipeline": "greet", "wait_ms": 60_001}, 422, "wait_ms", "60000"),
+        ({"pipeline": "greet", "deadline_ms": -1}, 422, "deadline_ms", "greater than 0"),
+        ({"pipeline": "greet", "class": "urgent"}, 422, "class", "'interactive'"),
+        ({"pipeline": "a.b"}, 422, "pipeline", "pattern"),
+        ({"input": {}}, 422, "pipeline", "it is missing"),
+        ({"pipeline": "greet", "idempotency_key": "a b"}, 422, "idempotency_key", "pattern"),
+    ],
+)
+async def test_a_bad_task_is_refused_with_its_field_and_cure(
+    greet: Rest, task: Any, status: int, field: str | None, said: str
+) -> None:
+    answer = await greet.post("/v1/runs", task)
+
+    assert answer.status == status
+    assert said in answer.error["message"]
+    assert answer.error["field"] == field
+    assert await greet.stored(subjects.TASKS) == 0
+
+
+async def test_two_different_keys_for_one_task_are_refused(greet: Rest) -> None:
+    task = {"pipeline": "greet", "input": {"name": "Ada"}, "idempotency_key": "a"}
+
+    answer = await greet.post("/v1/runs", task, headers={"Idempotency-Key": "b"})
+
+    assert (answer.status, answer.error["field"]) == (422, "Idempotency-Key")
+
+
+async def test_who_waits_gets_the_result_that_comes_in_time(greet: Rest) -> None:
+    async def run(message: Msg) -> None:
+        await _reply(greet, message, _finished("k", {"greeting": "Hello, Ada"}))
+
+    await greet.bus.subscribe("hocket.task.default.greet", run)
+
+    answer = await greet.post("/v1/runs", _task("k", wait_ms=10_000))
+
+    assert answer.status == 200
+    assert answer.body["status"] == "succeeded"
+    assert answer.body["output"] == {"greeting": "Hello, Ada"}
+    assert answer.body["duration_ms"] == 250
+    assert answer.body["met_deadline"] is True
+
+
+async def test_who_waits_in_vain_gets_a_receipt(greet: Rest) -> None:
+    answer = await greet.post("/v1/runs", _task("k", wait_ms=50))
+
+    assert answer.status == 202
+    assert answer.body["status"] == "accepted"
+
+
+async def test_who_waits_gets_the_refusal_of_intake(greet: Rest) -> None:
+    async def refuse(message: Msg) -> None:
+        error = ErrorInfo(code="over_budget", message="No money left.", error_class="budget")
+        rejected = TaskRejected(tenant="default", pipeline="greet", error=error)
+        await _reply(greet, message, rejected)
+
+    await greet.bus.subscribe("hocket.task.default.greet", refuse)
+
+    answer = await greet.post("/v1/runs", _task("k", wait_ms=10_000))
+
+    assert answer.status == 402
+    assert answer.error["code"] == "over_budget"
+
+
+async def test_a_run_that_has_ended_is_answered_from_the_database(greet: Rest) -> None:
+    await _insert_run(greet, ids.run_id("default", "k"), status="succeeded", output={"a": 1})
+
+    waiting = await greet.post("/v1/runs", _task("k", wait_ms=10_000))
+    asking = await greet.post("/v1/runs", _task("k"))
+
+    assert (waiting.status, waiting.body["output"]) == (200, {"a": 1})
+    assert (asking.status, asking.body["status"], asking.body["known"]) == (202, "succeeded", True)
+    assert await greet.stored(subjects.TASKS) == 0
+
+
+async def test_who_waits_for_a_run_that_another_started_hears_the_public_fact(greet: Rest) -> None:
+    run_id = ids.run_id("default", "k")
+    await _insert_run(greet, run_id, status="running")
+    waiting = asyncio.create_task(greet.post("/v1/runs", _task("k", wait_ms=10_000)))
+    fact = subjects.event("default", "greet", RunFinished.kind)
+    other, ours = _finished("other", 1), _finished("k", 2)
+    async with asyncio.timeout(WAIT_S):
+        while not waiting.done():
+            for finished in (other, ours):
+                await greet.bus.publish(fact, finished.model_dump_json().encode())
+
+    assert (await waiting).body["output"] == 2
+
+
+async def test_a_key_of_another_pipelines_run_is_refused(greet: Rest) -> None:
+    await _insert_run(greet, ids.run_id("default", "k"), pipeline="other")
+
+    answer = await greet.post("/v1/runs", _task("k"))
+
+    assert (answer.status, answer.error["code"]) == (409, "idempotency_key_reused")
+
+
+# ---- reading runs ---------------------------------------------------------------------------
+
+
+async def test_pages_of_runs_show_each_run_once_even_at_equal_times(rest: Rest) -> None:
+    names = [f"r{n:024x}" for n in range(25)]
+    for n, name in enumerate(names):
+        await _insert_run(rest, name, accepted_at=NOW + timedelta(microseconds=n // 10))
+    seen: list[str] = []
+    after: str | None = None
+    while True:
+        query = {"limit": "4"} | ({"after": after} if after else {})
+        page = (await rest.get("/v1/runs", params=query)).body
+        seen += [run["run_id"] for run in page["runs"]]
+        after = page["next"]
+        if after is None:
+            break
+
+    assert seen == sorted(names, reverse=True)
+
+
+async def test_runs_are_filtered_by_pipeline_status_and_time(rest: Rest) -> None:
+    await _insert_run(rest, _id(1), pipeline="a", status="failed", accepted_at=NOW)
+    await _insert_run(rest, _id(2), pipeline="a", status="running", accepted_at=NOW)
+    await _insert_run(rest, _id(3), pipeline="b", accepted_at=NOW + timedelta(hours=1))
+
+    async def found(**query: str) -> list[str]:
+        page = await rest.get("/v1/runs", params=query)
+        return [run["run_id"] for run in page.body["runs"]]
+
+    assert await found(pipeline="a") == [_id(2), _id(1)]
+    assert await found(status="failed") == [_id(1)]
+    assert await found(since="2026-05-04T12:30:00+00:00") == [_id(3)]
+    assert await found(pipeline="a", status="running") == [_id(2)]
+
+
+async def test_a_run_of_another_tenant_does_not_exist(rest: Rest) -> None:
+    await _insert_run(rest, _id(1), tenant="acme")
+
+    paths = ("", "/steps", "/cost", "/events")
+    answers = [await rest.get(f"/v1/runs/{_id(1)}{path}") for path in paths]
+    answers.append(await rest.post(f"/v1/runs/{_id(1)}/cancel"))
+
+    assert {(answer.status, answer.error["code"]) for answer in answers} == {(404, "run_unknown")}
+    assert (await rest.get("/v1/runs")).body["runs"] == []
+
+
+async def test_a_run_is_shown_whole(rest: Rest) -> None:
+    error = {"code": "boom", "message": "It broke.", "error_class": "permanent"}
+    await _insert_run(rest, _id(1), status="failed", error=error, input={"name": "Ada"})
+
+    shown = (await rest.get(f"/v1/runs/{_id(1)}")).body
+
+    assert shown["input"] == {"name": "Ada"}
+    assert shown["error"]["message"] == "It broke."
+    assert shown["duration_ms"] == 1000
+    assert shown["met_deadline"] is True
+    assert shown["class"] == "standard"
+
+
+async def test_steps_come_in_order_with_their_failed_attempts(rest: Rest) -> None:
+    await _insert_run(rest, _id(1))
+    await _insert_step(rest, _id(1), "write", ready=300, started=310, ended=400, output={"b": 2})
+    await _insert_step(rest, _id(1), "plan", ready=0, started=10, ended=300, attempt=2)
+    await rest.pool.execute(
+        "INSERT INTO hocket.attempt (run_id, key, attempt, outcome, error, started_at, finished_at)"
+        " VALUES ($1, 'plan', 1, 'timed_out', $2, $3, $4)",
+        _id(1),
+        json.dumps({"code": "timeout", "message": "Too slow.", "error_class": "timeout"}),
+        NOW,
+        NOW + timedelta(milliseconds=5),
+    )
+
+    brief = (await rest.get(f"/v1/runs/{_id(1)}/steps")).body["steps"]
+    whole = (await rest.get(f"/v1/runs/{_id(1)}/steps?values=true")).body["steps"]
+    first = (await rest.get(f"/v1/runs/{_id(1)}/steps?limit=1")).body
+    second = (await rest.get(f"/v1/runs/{_id(1)}/steps", params={"after": first["next"]})).body
+
+    assert [step["step"] for step in brief] == ["plan", "write"]
+    assert brief[0]["duration_ms"] == 290
+    assert brief[0]["attempts"][0]["error"]["message"] == "Too slow."
+    assert (brief[1]["output"], whole[1]["output"]) == (None, {"b": 2})
+    assert [step["step"] for step in first["steps"] + second["steps"]] == ["plan", "write"]
+    assert second["next"] is None
+
+
+async def test_the_cost_of_a_run_is_the_sum_of_its_calls_to_the_last_digit(rest: Rest) -> None:
+    await _insert_run(rest, _id(1))
+    for n, cost in enumerate(("0.000000001", "0.1", "0.2")):
+        await _insert_call(rest, f"c{n}", _id(1), node="plan" if n else "write", cost_usd=cost)
+    await _insert_call(rest, "other", _id(2), node="plan", cost_usd="5")
+
+    cost = (await rest.get(f"/v1/runs/{_id(1)}/cost")).body
+
+    assert Decimal(cost["cost_usd"]) == Decimal("0.300000001")
+    assert cost["calls"] == 3
+    by_node = {node["node"]: Decimal(node["cost_usd"]) for node in cost["nodes"]}
+    assert by_node == {"plan": Decimal("0.3"), "write": Decimal("0.000000001")}
+
+
+async def test_a_page_of_steps_ends_where_their_values_are_large(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reads, "MAX_VALUE_BYTES", 1_000)
+    await _insert_run(rest, _id(1), status="running")
+    for n in range(20):
+        await _insert_step(rest, _id(1), f"s{n:02}", ready=n, output="x" * 400)
+
+    pages, after = [], ""
+    while after is not None:
+        found = await rest.get(f"/v1/runs/{_id(1)}/steps?values=true{after and '&after='}{after}")
+        pages.append([step["step"] for step in found.body["steps"]])
+        after = found.body["next"]
+
+    assert [len(page) for page in pages] == [3] * 6 + [2]
+    assert [key for page in pages for key in page] == [f"s{n:02}" for n in range(20)]
+    assert len((await rest.get(f"/v1/runs/{_id(1)}/steps")).body["steps"]) == 20
+
+
+async def test_many_who_follow_look_at_a_few_pages_at_a_time(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looking = most = 0
+
+    async def list_steps(*given: Any, **options: Any) -> Any:
+        nonlocal looking, most
+        looking += 1
+        most = max(most, looking)
+        try:
+            return await real(*given, **options)
+        finally:
+            looking -= 1
+
+    real = reads.list_steps
+    monkeypatch.setattr(reads, "list_steps", list_steps)
+    await _insert_run(rest, _id(1), status="succeeded")
+    await _insert_step(rest, _id(1), "plan", ready=0, ended=1)
+
+    heard = await asyncio.gather(*(rest.get(f"/v1/runs/{_id(1)}/events") for _ in range(20)))
+
+    assert all(answer.body.count("event: run") == 1 for answer in heard)
+    assert 1 <= most <= LOOKS_AT_ONCE
+
+
+async def test_who_follows_a_run_hears_its_steps_and_its_end(rest: Rest) -> None:
+    await _insert_run(rest, _id(1), status="running")
+    await _insert_step(rest, _id(1), "plan", ready=0)
+    events: list[tuple[str, dict[str, Any]]] = []
+    async with asyncio.timeout(WAIT_S), rest.session.get(
+        f"{rest.url}/v1/runs/{_id(1)}/events"
+    ) as stream:  # fmt: skip
+        name = ""
+        async for raw in stream.content:
+            key, _, value = raw.decode().strip().partition(": ")
+            if key == "event":
+                name = value
+            elif key == "data":
+                events.append((name, json.loads(value)))
+                if len(events) == 1:
+                    await rest.pool.execute(
+                        "UPDATE hocket.step SET state = 'succeeded', finished_at = ready_at"
+                    )
+                    await rest.pool.execute(
+                        "UPDATE hocket.run SET status = 'succeeded', finished_at = accepted_at"
+                    )
+
+    said = [(name, event.get("state") or event["status"]) for name, event in events]
+    assert said == [("step", "dispatched"), ("step", "succeeded"), ("run", "succeeded")]
+
+
+# ---- changing runs --------------------------------------------------------------------------
+
+
+async def test_cancel_and_signal_are_messages_in_the_log_of_the_runs_partition(rest: Rest) -> None:
+    await _insert_run(rest, _id(1), status="running", partition=3)
+
+    cancelled = await rest.post(f"/v1/runs/{_id(1)}/cancel", {"reason": "enough"})
+    signalled = await rest.post(
+        f"/v1/runs/{_id(1)}/signals", {"name": "go", "payload": {"ok": True}, "signal_id": "s1"}
+    )
+
+    assert (cancelled.status, signalled.status) == (202, 202)
+    cancel = await rest.bus.js.get_msg(subjects.LOG, cancelled.body["log_seq"])
+    signal = await rest.bus.js.get_msg(subjects.LOG, signalled.body["log_seq"])
+    assert cancel.subject == "hocket.log.3.cancel"
+    assert CancelRequested.model_validate_json(cancel.data or b"").reason == "enough"
+    assert signal.subject == "hocket.log.3.signal"
+    received = SignalReceived.model_validate_json(signal.data or b"")
+    assert (received.signal_id, received.name, received.payload) == ("s1", "go", {"ok": True})
+
+
+async def test_cancel_needs_no_body(rest: Rest) -> None:
+    await _insert_run(rest, _id(1), status="running")
+
+    answer = await rest.ask("POST", f"/v1/runs/{_id(1)}/cancel")
+
+    assert answer.status == 202
+
+
+async def test_a_run_that_has_ended_takes_no_signal(rest: Rest) -> None:
+    await _insert_run(rest, _id(1), status="failed")
+
+    answer = await rest.post(f"/v1/runs/{_id(1)}/signals", {"name": "go"})
+
+    assert (answer.status, answer.error["code"]) == (409, "run_not_open")
+    assert await rest.stored(subjects.LOG) == 0
+
+
+async def test_a_run_submitted_a_moment_ago_is_waited_for(greet: Rest) -> None:
+    run_id = (await greet.post("/v1/runs", _task("k"))).body["run_id"]
+    asking = asyncio.create_task(greet.get(f"/v1/runs/{run_id}"))
+    await _insert_run(greet, run_id, status="running")
+
+    assert (await asking).body["status"] == "running"
+
+
+# ---- costs ----------------------------------------------------------------------------------
+
+
+async def test_costs_by_day_node_and_run_agree_with_the_ledger(rest: Rest) -> None:
+    await _insert_run(rest, _id(1), pipeline="greet", accepted_at=NOW)
+    costs = [Decimal("0.000000001"), Decimal("1.5"), Decimal("0.03")]
+    for n, cost in enumerate(costs):
+        await _insert_call(rest, f"c{n}", _id(1), node="plan", cost_usd=str(cost))
+    span = {"from": "2026-05-04", "to": "2026-05-04"}
+
+    by_day = (await rest.get("/v1/costs/pipelines", params=span)).body["costs"]
+    by_node = (await rest.get("/v1/costs/nodes", params={"pipeline": "greet"})).body["costs"]
+    since = {"since": "2026-05-04T00:00:00Z"}
+    by_run = (await rest.get("/v1/costs/runs", params=since)).body["costs"]
+
+    for rows in (by_day, by_node, by_run):
+        assert [Decimal(row["cost_usd"]) for row in rows] == [sum(costs)]
+    assert (by_day[0]["day"], by_day[0]["runs"], by_day[0]["calls"]) == ("2026-05-04", 1, 3)
+    acme = await rest.get("/v1/costs/pipelines", params=span, headers={"X-Hocket-Tenant": "acme"})
+    assert acme.body["costs"] == []
+
+
+async def test_a_run_that_only_calls_name_counts_in_every_report(rest: Rest) -> None:
+    await _insert_run(rest, _id(1), pipeline="greet", accepted_at=NOW)
+    for call, run_id in (("c1", _id(1)), ("c2", "agent-7"), ("c3", "agent-7"), ("c4", _id(2))):
+        await _insert_call(rest, call, run_id, node="plan", cost_usd="0.5")
+
+    by_day = (await rest.get("/v1/costs/pipelines?from=2026-05-04&to=2026-05-04")).body["costs"]
+    by_run = (await rest.get("/v1/costs/runs?since=2026-05-04T00:00:00Z")).body["costs"]
+
+    assert sum(row["runs"] for row in by_day) == len(by_run) == 3
+    assert sum(Decimal(row["cost_usd"]) for row in by_run) == Decimal(2)
+    found = {row["run_id"]: (row["status"], row["calls"], row["duration_ms"]) for row in by_run}
+    assert found["agent-7"] == ("external", 2, None)
+    assert found[_id(2)] == ("deleted", 1, None)
+    assert found[_id(1)][:2] == ("succeeded", 1)
+
+
+async def test_a_span_of_days_has_a_limit(rest: Rest) -> None:
+    answer = await rest.get("/v1/costs/pipelines?from=2020-01-01&to=2026-01-01")
+
+    assert (answer.status, answer.error["field"]) == (422, "from")
+
+
+# ---- dead letters ---------------------------------------------------------------------------
+
+
+async def test_a_dead_letter_is_seen_and_published_again_where_it_came_from(rest: Rest) -> None:
+    seq = await _buried(rest, b"not json" * 100)
+
+    listed = (await rest.get("/v1/dead-letters")).body["dead_letters"]
+    shown = (await rest.get(f"/v1/dead-letters/{seq}")).body
+    redriven = await rest.post(f"/v1/dead-letters/{seq}/redrive")
+
+    assert [(letter["seq"], letter["payload_truncated"]) for letter in listed] == [(seq, True)]
+    assert shown["payload"] == "not json" * 100
+    assert shown["error"]["message"] == "It is not JSON."
+    assert redriven.body == {"seq": seq, "subject": "hocket.task.default.greet"}
+    message = await rest.bus.js.get_last_msg(subjects.TASKS, "hocket.task.default.greet")
+    assert message.data == b"not json" * 100
+    assert (await rest.get("/v1/dead-letters")).body["dead_letters"] == []
+
+
+async def test_a_dropped_dead_letter_is_gone(rest: Rest) -> None:
+    seq = await _buried(rest, b"x")
+
+    dropped = await rest.ask("DELETE", f"/v1/dead-letters/{seq}")
+    again = await rest.ask("DELETE", f"/v1/dead-letters/{seq}")
+
+    assert (dropped.status, again.status) == (204, 404)
+    assert await rest.stored(subjects.DLQ) == 0
+
+
+# ---- the API as a whole ---------------------------------------------------------------------
+
+BAD_REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
+    ("POST", "/v1/runs", {"data": b"{", "headers": {"Content-Type": "application/json"}}),
+    ("POST", "/v1/runs", {"data": b"\xff\xfe", "headers": {"Content-Type": "application/json"}}),
+    ("POST", "/v1/runs", {"data": b"", "headers": {"Content-Type": "application/json"}}),
+    ("POST", "/v1/runs", {"data": b"pipeline=greet"}),
+    ("POST", "/v1/runs", {"data": b"[" * 50_000, "headers": {"Content-Type": "application/json"}}),
+    (
+        "POST",
+        "/v1/runs",
+        {
+            "data": b'{"pipeline": "greet", "input": {"a": NaN, "b": "\\ud800"}}',
+            "headers": {"Content-Type": "application/json"},
+        },
+    ),
+    ("POST", "/v1/runs", {"json": {"pipeline": "greet", "version": 10**40}}),
+    ("POST", "/v1/runs", {"json": {"pipeline": "greet", "budget_usd": "1e400"}}),
+    ("POST", "/v1/runs", {"json": {"pipeline": "greet", "deadline_ms": "Infinity"}}),
+    ("POST", "/v1/pipelines", {"data": b"a: [", "headers": {"Content-Type": "text/yaml"}}),
+    ("POST", "/v1/pipelines", {"data": b"\xff\xfe\x00"}),
+    ("POST", "/v1/pipelines", {"data": b""}),
+    ("GET", "/v1/runs?after=%00", {}),
+    ("GET", "/v1/runs?after=MTox%00", {}),
+    ("GET", "/v1/runs?after=OTk5OTk5OTk5OTk5OTk5OTk5OTk5OmE", {}),
+    ("GET", "/v1/runs?limit=0", {}),
+    ("GET", "/v1/runs?limit=501", {}),
+    ("GET", "/v1/runs?status=asleep", {}),
+    ("GET", "/v1/runs?since=yesterday", {}),
+    ("GET", "/v1/runs?since=2026-01-01T00:00:00", {}),
+    ("GET", "/v1/runs?pipeline=%00", {}),
+    ("GET", "/v1/runs/%00", {}),
+    ("GET", "/v1/runs/r" + "0" * 24, {}),
+    ("GET", "/v1/pipelines/a%00b", {}),
+    ("GET", "/v1/pipelines/nobody?version=99999999999999999999", {}),
+    ("GET", "/v1/costs/pipelines?from=0001-01-01&to=0001-01-01x", {}),
+    ("GET", "/v1/costs/nodes?version=-1", {}),
+    ("GET", "/v1/dead-letters/0", {}),
+    ("GET", "/v1/dead-letters/99999999999999999999999", {}),
+    ("DELETE", "/v1/dead-letters/12345", {}),
+    ("POST", "/v1/dead-letters/12345/redrive", {}),
+    ("GET", "/v1/nothing", {}),
+    ("PUT", "/v1/runs", {}),
+    ("GET", "/v1/runs", {"headers": {"X-Hocket-Tenant": "a.b"}}),
+    ("POST", "/v1/runs", {"json": {"pipeline": "greet"}, "headers": {"Idempotency-Key": "\u00e9"}}),
+]
+
+
+@pytest.mark.parametrize("request_", BAD_REQUESTS, ids=lambda r: f"{r[0]} {r[1]}"[:40])
+async def test_bad_input_of_any_kind_is_a_4xx_with_an_error_body(
+    greet: Rest, request_: tuple[str, str, dict[str, Any]]
+) -> None:
+    method, path, options = request_
+
+    answer = await greet.ask(method, path, **options)
+
+    assert 400 <= answer.status < 500
+    assert answer.error["message"]
+    assert answer.error["code"] not in ("hocket_error", "http_error")
+
+
+async def test_times_at_the_edge_of_the_calendar_are_no_fault(rest: Rest) -> None:
+    for path in (
+        "/v1/runs?since=0001-01-01T00:00:00%2B00:00",
+        "/v1/runs?since=9999-12-31T23:59:59-23:59",
+        "/v1/costs/runs?since=0001-01-01T00:00:00%2B00:00",
+        "/v1/costs/pipelines?to=0001-01-01",
+        "/v1/costs/pipelines?to=9999-12-31",
+    ):
+        answer = await rest.get(path)
+        assert answer.status == 200, (path, answer.body)
+
+
+async def test_a_body_over_the_limit_is_refused_whether_announced_or_not(rest: Rest) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(MAX_BODY_BYTES // 65_536 + 2):
+            yield b" " * 65_536
+
+    json_type = {"Content-Type": "application/json"}
+    for path in ("/v1/runs", "/v1/pipelines"):
+        announced = await rest.ask(
+            "POST", path, data=BytesIO(b" " * (MAX_BODY_BYTES + 1)), headers=json_type
+        )
+        unannounced = await rest.ask("POST", path, data=pieces(), headers=json_type)
+
+        for answer in (announced, unannounced):
+            assert (answer.status, answer.error["code"]) == (413, "payload_too_large")
+
+
+async def test_the_openapi_document_is_valid_and_the_docs_are_served(rest: Rest) -> None:
+    document = (await rest.get("/openapi.json")).body
+    docs = await rest.get("/docs")
+
+    validate_openapi(document)
+    assert "/v1/runs/{run_id}/signals" in document["paths"]
+    assert docs.status == 200
+    named = re.findall(r"""(?:src|href)=["']([^"']+)""", docs.body)
+    assert len(named) == 3
+    for part in named:  # none from elsewhere: the page works without the internet
+        assert part.startswith("/docs/")
+        async with rest.session.get(rest.url + part) as reply:
+            assert reply.status == 200
+
+
+async def test_requests_are_counted_by_route_and_status(rest: Rest) -> None:
+    for n in range(3):
+        await rest.get(f"/v1/runs/{_id(n)}")
+
+    labels = {"route": "/v1/runs/{run_id}", "method": "GET", "status": "404"}
+    assert rest.registry.get_sample_value("hocket_api_requests_total", labels) == 3
+
+
+async def test_health_names_each_part(rest: Rest) -> None:
+    ready = await rest.get("/readyz")
+    health = (await rest.get("/v1/health")).body
+
+    assert ready.status == 200
+    assert {part["name"]: part["ok"] for part in health["parts"]} == {
+        "nats": True,
+        "disk": True,
+        "database": True,
+        "gateway": False,
+    }
+    assert health["status"] == "impaired"
+
+
+# ---- in the place of a coordinator ----------------------------------------------------------
+
+
+def _asking(model: str) -> dict[str, Any]:
+    return {"pipeline": "ask", "nodes": {"a": {"type": "llm", "model": model, "prompt": "?"}}}
+
+
+def _task(key: str, **more: Any) -> dict[str, Any]:
+    return {"pipeline": "greet", "input": {"name": "Ada"}, "idempotency_key": key, **more}
+
+
+def _id(number: int) -> str:
+    return f"r{number:024x}"
+
+
+def _finished(key: str, output: Any) -> RunFinished:
+    return RunFinished(
+        run_id=ids.run_id("default", key),
+        tenant="default",
+        pipeline="greet",
+        version=1,
+        status="succeeded",
+        output=output,
+        accepted_at_ms=1000.0,
+        finished_at_ms=1250.0,
+        deadline_at_ms=6000.0,
+    )
+
+
+async def _reply(rest: Rest, message: Msg, body: RunFinished | TaskRejected) -> None:
+    inbox = (message.headers or {})["Hocket-Reply-To"]
+    await rest.bus.nc.publish(inbox, body.model_dump_json().encode())
+
+
+async def _buried(rest: Rest, payload: bytes) -> int:
+    error = ErrorInfo(code="malformed_task", message="It is not JSON.")
+    subject = "hocket.task.default.greet"
+    await dead_letters.bury(
+        rest.bus, "task", subject=subject, payload=payload, headers={"a": "b"}, error=error
+    )
+    info = await rest.bus.js.stream_info(subjects.DLQ)
+    return int(info.state.last_seq)
+
+
+async def _insert_run(rest: Rest, run_id: str, **fields: Any) -> None:
+    accepted_at = fields.get("accepted_at", NOW)
+    status = fields.get("status", "succeeded")
+    await rest.pool.execute(
+        "INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority,"
+        " input, output, error, accepted_at, deadline_at, finished_at)"
+        " VALUES ($1, $2, $3, $4, 1, $5, 'standard', $6, $7, $8, $9, $10, $11)",
+        run_id,
+        fields.get("partition", 0),
+        fields.get("tenant", "default"),
+        fields.get("pipeline", "greet"),
+        status,
+        json.dumps(fields.get("input", {})),
+        json.dumps(fields["output"]) if "output" in fields else None,
+        json.dumps(fields["error"]) if "error" in fields else None,
+        accepted_at,
+        accepted_at + timedelta(seconds=5),
+        None if status == "running" else accepted_at + timedelta(seconds=1),
+    )
+
+
+async def _insert_step(rest: Rest, run_id: str, key: str, *, ready: int, **fields: Any) -> None:
+    def at(name: str) -> datetime | None:
+        return NOW + timedelta(milliseconds=fields[name]) if name in fields else None
+
+    await rest.pool.execute(
+        "INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, output, ready_at,"
+        " started_at, finished_at) VALUES ($1, $2, $2, 'python', 'step', $3, $4, $5, $6, $7, $8)",
+        run_id,
+        key,
+        "succeeded" if "ended" in fields else "dispatched",
+        fields.get("attempt", 1),
+        json.dumps(fields["output"]) if "output" in fields else None,
+        NOW + timedelta(milliseconds=ready),
+        at("started"),
+        at("ended"),
+    )
+
+
+async def _insert_call(rest: Rest, call_id: str, run_id: str, *, node: str, cost_usd: str) -> None:
+    await rest.pool.execute(
+        "INSERT INTO hocket.usage (call_id, tenant, pipeline, version, run_id, node, model,"
+        " backend, status, input_tokens, cost_usd, started_at, latency_ms)"
+        " VALUES ($1, 'default', 'greet', 1, $2, $3, 'm', 'b', 'ok', 10, $4, $5, 1.5)",
+        call_id,
+        run_id,
+        node,
+        Decimal(cost_usd),
+        NOW,
+    )
+
+
+# ---- calls ----------------------------------------------------------------------------------
+
+
+async def test_a_call_is_explained_with_all_its_attempts_or_its_refusal(rest: Rest) -> None:
+    await _insert_call(rest, "http:default:a/b c", "r1", node="draft", cost_usd="0.1")
+    await _insert_call(rest, "http:default:a/b c:r1:h", "r1", node="draft", cost_usd="0.2")
+    decision = {"model": "m", "reason": "least load", "candidates": [{"backend": "b"}]}
+    await rest.pool.execute(
+        "UPDATE hocket.usage SET decision = $1::jsonb WHERE call_id LIKE '%:h'",
+        json.dumps(decision),
+    )
+    await rest.pool.execute(
+        "INSERT INTO hocket.refused_call (call_id, tenant, model, error_code, reason, refused_at)"
+        " VALUES ('c9', 'default', 'm', 'gateway_full', 'no luck', now())"
+    )
+
+    found = await rest.get("/v1/calls/http:default:a%2Fb%20c")
+    refused = await rest.get("/v1/calls/c9")
+    others = await rest.get("/v1/calls/c9", headers={"X-Hocket-Tenant": "acme"})
+    of_run = await rest.get("/v1/calls?run=r1&limit=1")
+
+    first, second = found.body["attempts"]
+    assert (first["decision"], second["decision"]["reason"]) == (None, "least load")
+    assert refused.body["refused"]["error_code"] == "gateway_full"
+    assert (others.status, others.error["code"]) == (404, "call_unknown")
+    assert (len(of_run.body["calls"]), of_run.body["truncated"]) == (1, True)
+
+
+async def test_experiments_are_asked_of_a_gateway_and_its_refusal_is_passed_on(rest: Rest) -> None:
+    away = await rest.get("/v1/experiments")
+
+    async def refuses(message: Msg) -> None:
+        error = {"code": "experiment_unknown", "message": "no", "error_class": "invalid"}
+        await rest.bus.nc.publish(message.reply, json.dumps({"error": error}).encode())
+
+    await rest.bus.subscribe(subjects.GATEWAY_EXPERIMENTS, refuses)
+    unknown = await rest.post("/v1/experiments/next/arms/canary/restore")
+    assert (away.status, away.error["code"]) == (503, "gateway_away")
+    assert (unknown.status, unknown.error["code"]) == (404, "experiment_unknown")

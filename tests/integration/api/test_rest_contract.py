@@ -1,0 +1,61 @@
+"""REST answers what its OpenAPI document says, for every request that Schemathesis makes up: valid and
+invalid, alone and following the document's links, on a whole platform."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
+from support.contract_rig import TIMEOUT_S, check, document
+
+MIN_REQUESTS = 600
+ECHO = {"type": "python", "handler": "hocket.workers.builtin:echo"}
+PIPELINES = (
+    {"pipeline": "echo", "nodes": {"a": ECHO}},
+    {"pipeline": "waits", "nodes": {"a": {"type": "signal", "signal": "go"}}},
+    {
+        "pipeline": "fails",
+        "nodes": {"a": {"type": "python", "handler": "hocket.workers.builtin:fail"}},
+    },
+)
+NAMES = [spec["pipeline"] for spec in PIPELINES]
+BEYOND_SCHEMAS = """
+# What JSON Schema cannot say: the rules of a pipeline's graph and expressions, a run's input against its
+# pipeline's own schema, steps and versions that there are, and days that must not lie far apart.
+[[operations]]
+include-path = [
+    "/v1/pipelines", "/v1/pipelines/validate", "/v1/runs", "/v1/runs/{run_id}/rerun",
+    "/v1/costs/pipelines", "/v1/costs/kinds", "/v1/costs/cache",
+]
+checks.positive_data_acceptance.expected-statuses = ["2xx", "401", "403", "404", "409", "422"]
+"""
+
+
+@pytest.fixture
+async def platform() -> AsyncIterator[Platform]:
+    folder = Path(tempfile.mkdtemp(prefix="hocket-"))
+    async with Platform(folder / "d", worker_types=("python",)) as running:
+        yield running
+    shutil.rmtree(folder)
+
+
+@pytest.mark.timeout(TIMEOUT_S)
+async def test_every_answer_is_as_documented(platform: Platform, tmp_path: Path) -> None:
+    api = Api(platform.api_url, "default")
+    for spec in PIPELINES:
+        await asyncio.to_thread(api.post, "/v1/pipelines", spec)
+    described = await document(platform.api_url)
+    submission = described["components"]["schemas"]["RunSubmission"]["properties"]
+    submission["pipeline"] = {"enum": NAMES}  # so that requests get beyond `pipeline_unknown`
+
+    await check(described, platform.api_url, tmp_path, config=BEYOND_SCHEMAS, least=MIN_REQUESTS)
+
+    end = await asyncio.to_thread(
+        api.post, "/v1/runs", {"pipeline": "echo", "input": {"v": 1}, "wait_ms": 20_000}
+    )
+    assert end["status"] == "succeeded"

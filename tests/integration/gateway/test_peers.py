@@ -1,0 +1,123 @@
+"""Several gateways: a call asked again is made once, and one whose gateway was killed is known."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hocket.kit.embedded import EmbeddedServers
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.streams import ensure_streams
+from hocket.kit.process import clock
+from hocket.schemas import subjects
+from hocket.schemas.messages import Attribution, CallReply, CallRequest, ChatMessage
+from support.gateway.gateway_process import Gateway, call, opened, records, running_gateway
+from support.gateway.mock_upstream import Upstream, running_upstream
+
+BOUND_S = 60.0
+ASKED = 24
+"""So often that not all of them go to one of two gateways."""
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[Upstream]:
+    async with running_upstream() as running:
+        running.answer = running.hangs
+        yield running
+
+
+def models(upstream: Upstream) -> dict[str, Any]:
+    prices = {"input_usd_per_mtok": "2", "output_usd_per_mtok": "8"}
+    backend = {"name": "b", "base_url": upstream.base_url, "model": "m", "prices": prices}
+    return {"writer": {"backends": [backend]}}
+
+
+def request() -> CallRequest:
+    return CallRequest(
+        call_id="r1:draft:1:1:1",
+        model="writer",
+        messages=(ChatMessage(role="user", content="How often?"),),
+        deadline_at_ms=clock.now_ms() + BOUND_S * 1000,
+        attribution=Attribution(pipeline="report", run_id="r1", node="draft", step="draft"),
+    )
+
+
+async def begun(bus: Bus, upstream: Upstream) -> "asyncio.Task[CallReply]":
+    """Ask for the call, and wait until it is at its backend."""
+    asking = asyncio.create_task(call(bus, request()))
+    await asyncio.wait_for(upstream.called.wait(), BOUND_S)
+    return asking
+
+
+async def until_opened(bus: Bus) -> None:
+    """Wait until the call's announcement is stored."""
+    async with asyncio.timeout(BOUND_S):
+        while not await opened(bus):  # noqa: ASYNC110 - the state of another process
+            await asyncio.sleep(0.01)
+
+
+async def test_a_call_asked_again_at_another_gateway_is_not_made_twice(
+    bus: Bus, nats_url: str, upstream: Upstream, tmp_path: Path
+) -> None:
+    folders = [tmp_path / name for name in ("one", "two")]
+    for folder in folders:
+        folder.mkdir()
+    async with running_gateway(nats_url, folders[0], models(upstream)):
+        asking = await begun(bus, upstream)
+        async with running_gateway(nats_url, folders[1], models(upstream)) as second:
+            # each goes to either of the two, by the server's dice
+            again = [asyncio.create_task(call(bus, request(), again=True)) for _ in range(ASKED)]
+            await second.logged("call_held_elsewhere")
+            upstream.release.set()
+            replies = await asyncio.gather(asking, *again)
+            booked = [one.call_id for one in await records(bus)]
+    assert [reply.text for reply in replies] == ["tidal"] * (1 + ASKED)
+    assert (len(upstream.bodies), booked) == (1, ["r1:draft:1:1:1"])
+
+
+async def test_a_call_whose_gateway_was_killed_is_known_and_made_again_under_its_own_id(
+    bus: Bus, nats_url: str, upstream: Upstream, tmp_path: Path
+) -> None:
+    async def killed(gateway: Gateway) -> None:
+        os.kill(gateway.process.pid, signal.SIGKILL)
+        await gateway.process.wait()
+
+    async with running_gateway(nats_url, tmp_path, models(upstream)) as first:
+        asking = await begun(bus, upstream)
+        await killed(first)
+    asking.cancel()
+    await until_opened(bus)
+    assert (await opened(bus), await records(bus)) == (["r1:draft:1:1:1"], [])
+    upstream.release.set()
+    async with running_gateway(nats_url, tmp_path, models(upstream)):
+        reply = await call(bus, request(), again=True)
+        (booked,) = await records(bus)
+    assert (reply.text, reply.call_id) == ("tidal", "r1:draft:1:1:1")
+    assert booked.call_id == "r1:draft:1:1:1:t1"
+    assert await opened(bus) == ["r1:draft:1:1:1", "r1:draft:1:1:1:t1"]
+
+
+async def test_an_announcement_that_a_killed_server_lost_is_made_again(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    async with EmbeddedServers(tmp_path / "servers", postgres=False) as servers:
+        bus = await Bus.connect(servers.nats_url, name="test")
+        await ensure_streams(bus)
+        async with running_gateway(servers.nats_url, tmp_path, models(upstream)) as gateway:
+            asking = await begun(bus, upstream)
+            await until_opened(bus)
+            await bus.js.delete_stream(subjects.CALLS)
+            await ensure_streams(bus)
+            assert await opened(bus) == []
+            await servers.nats.kill()
+            await servers.nats.wait_ready()
+            await gateway.logged("bus_reconnected")
+            await until_opened(bus)
+            assert await opened(bus) == ["r1:draft:1:1:1"]
+            asking.cancel()
+            upstream.release.set()
+        await bus.close()

@@ -1,0 +1,95 @@
+"""Every shell session of docs/reference/constructs, run as it stands there on one platform with
+real NATS and Postgres: its commands by the command line's own code, its run's end as the page says."""
+
+import asyncio
+import json
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from hocket.cli.app import app
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
+from support.construct_pages import EXAMPLES, PAGES, ROOT, Session, sessions
+
+BOUND_S = 30.0
+POLL_S = 0.02
+
+
+@pytest.fixture(scope="module")
+async def platform() -> AsyncIterator[Platform]:
+    folder = Path(tempfile.mkdtemp(prefix="hocket-"))
+    environment = {"PYTHONPATH": str(EXAMPLES)}
+    config = EXAMPLES / "hocket.yaml"
+    async with Platform(folder / "d", env=environment, config=config) as platform:
+        yield platform
+    shutil.rmtree(folder)
+
+
+def hocket(platform: Platform, *words: str) -> str:
+    """Run a command as the shell would; return what it printed."""
+    done = CliRunner().invoke(app, words, env={"HOCKET_DATA_DIR": str(platform.data_dir)})
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.stdout
+
+
+def play(platform: Platform, session: Session) -> str:
+    """Run a session's commands, paths from the root of the repository; return its run's id."""
+    run_id = ""
+    for command in session.commands:
+        words = [run_id if word == "RUN" else word for word in command]
+        if words[:2] == ["pipeline", "apply"]:
+            words[2] = str(ROOT / words[2])
+        if words[0] != "run":
+            hocket(platform, *words)
+        elif "--no-wait" in words:
+            run_id = hocket(platform, *words).strip()
+        else:
+            run_id = json.loads(hocket(platform, *words, "--json"))["run_id"]
+    return run_id
+
+
+async def ended(api: Api, run_id: str) -> dict[str, Any]:
+    async with asyncio.timeout(BOUND_S):
+        while True:
+            run: dict[str, Any] = await asyncio.to_thread(api.get, f"/v1/runs/{run_id}")
+            if run["finished_at"] is not None:
+                return run
+            await asyncio.sleep(POLL_S)
+
+
+@pytest.mark.parametrize(
+    "session",
+    [session for page in PAGES for session in sessions(page)],
+    ids=lambda session: " ".join(session.commands[-1]),
+)
+async def test_a_page_says_how_its_example_ends(platform: Platform, session: Session) -> None:
+    run_id = await asyncio.to_thread(play, platform, session)
+    run = await ended(Api(platform.api_url, "default"), run_id)
+    error = run["error"] or {}
+    assert (run["status"], error.get("code")) == (session.status, session.code), error
+    assert run["output"] == session.output
+
+
+def test_every_page_runs_its_example() -> None:
+    for page in PAGES:
+        applied = [
+            c[2] for s in sessions(page) for c in s.commands if c[:2] == ("pipeline", "apply")
+        ]
+        assert f"examples/constructs/{page.stem}.yaml" in applied, page
+
+
+def test_every_example_belongs_to_a_page() -> None:
+    shown = {
+        Path(command[2]).name
+        for page in PAGES
+        for session in sessions(page)
+        for command in session.commands
+        if command[:2] == ("pipeline", "apply")
+    }
+    assert {file.name for file in EXAMPLES.glob("*.yaml")} == shown | {"hocket.yaml"}

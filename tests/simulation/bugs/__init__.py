@@ -1,0 +1,1 @@
+"""Planted bugs, and whether the checks detect them."""

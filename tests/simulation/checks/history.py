@@ -1,0 +1,377 @@
+"""What every partition applied and committed, and the same once more through the pure core.
+
+Each owner's messages are written down in the order in which it handled them; a commit tells how far
+they count. Played again from the beginning, without any shell, they must give the rows in Postgres. The
+runs that Postgres refused are ended at the place where their owner heard of it; their rows may be bare.
+"""
+
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic_core import from_json
+
+from hocket.coordinator.core.reuse.repeats import Reuse, reuse_of
+from hocket.coordinator.core.rows.records import (
+    RUN_COLUMNS,
+    STEP_COLUMNS,
+    restore,
+    run_row,
+    step_row,
+)
+from hocket.coordinator.core.rows.remains import bare_run_row, bare_step_row
+from hocket.coordinator.core.run.aborting import (
+    EventNotApplicable,
+    RunNotStorable,
+    aborted,
+    altered,
+    reason_of,
+)
+from hocket.coordinator.core.run.commands import RecordAttempt
+from hocket.coordinator.core.run.decide import Decision, accept, decide, refuse, reject
+from hocket.coordinator.core.run.event_checks import plausible
+from hocket.coordinator.core.run.state import Run, RunStatus
+from hocket.coordinator.core.time.forecasts import Outlooks
+from hocket.coordinator.partition.log_reader import LogMessage, stored_at_ms
+from hocket.coordinator.partition.partition import Partition
+from hocket.coordinator.partition.pending_events import Orphan
+from hocket.coordinator.storage.committer import Committer
+from hocket.coordinator.storage.pending_changes import Ended, Refused
+from hocket.coordinator.storage.store import Batch, Offset
+from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.messages import (
+    AttemptFinished,
+    CancelRequested,
+    LogEvent,
+    OutlookChanged,
+    RunAccepted,
+    read_log,
+)
+from hocket.schemas.pipeline.plan import Plan
+from simulation.engine.database import Database, as_jsonb
+from simulation.engine.swaps import swapped
+from simulation.platform import hostile
+from simulation.platform.compiled import plan_of
+from simulation.platform.forgeries import FORGED_STEP
+
+
+class Placed(str):
+    """The id of a message that is being applied, with its place among those of its owner."""
+
+    place = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """A run of which Postgres refused a row, and so many messages of its owner were applied; `at_ms` is
+    None where its end was written already and stays."""
+
+    run_id: str
+    place: int
+    error: ErrorInfo
+    at_ms: float | None
+
+
+Applied = LogMessage | SetAside | None
+"""None: another owner goes on."""
+
+
+@dataclass
+class Owner:
+    """What one partition applied under one epoch, and how far that is committed."""
+
+    applied: list[LogMessage] = field(default_factory=list)
+    aside: list[SetAside] = field(default_factory=list)
+    """Those that no commit holds yet."""
+    place: int = 0
+    handling: LogMessage | None = None
+    committed: bool = False
+
+    def take(self, place: int) -> Iterator[Applied]:
+        """Give what a commit up to a place adds."""
+        for number in range(self.place, place + 1):
+            while self.aside and self.aside[0].place <= number:
+                yield self.aside.pop(0)
+            if number < place:
+                yield self.applied[number]
+        self.place = place
+
+
+class History:
+    """The applied logs of all partitions."""
+
+    def __init__(self) -> None:
+        self.committed: dict[int, list[Applied]] = {}
+        self._owners: dict[tuple[int, int], Owner] = {}
+        self._torn: set[str] = set()
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Write down what partitions handle, and what is refused of it."""
+        handle, open_ = Partition.handle, Committer.open
+
+        async def handled(partition: Partition, message: LogMessage) -> None:
+            owner = self._owner(partition.number, partition._epoch)
+            msg_id = Placed(message.msg_id)
+            msg_id.place = len(owner.applied) + 1
+            owner.handling = message
+            await handle(partition, message._replace(msg_id=msg_id))
+            owner.applied.append(message)
+            owner.handling = None
+
+        def opened(
+            committer: Committer, partition: int, offset: Offset, *, refused: Refused, **more: Any
+        ) -> Any:
+            owner = self._owner(partition, offset.epoch)
+
+            def refused_(run: Run, error: Exception, late: bool) -> Ended | None:
+                ended = refused(run, error, late)
+                self._refused(owner, run.run_id, error, ended)
+                return ended
+
+            return open_(committer, partition, offset, refused=refused_, **more)
+
+        with swapped((Partition, "handle", handled), (Committer, "open", opened)):
+            yield
+
+    def written(self, batch: Batch) -> None:
+        """Take a commit in."""
+        for partition, (epoch, _, msg_id) in batch.offsets.items():
+            owner = self._owner(partition, epoch)
+            news = list(owner.take(max(owner.place, getattr(msg_id, "place", 0))))
+            if news:
+                committed = self.committed.setdefault(partition, [])
+                committed += news if owner.committed else [None, *news]
+                owner.committed = True
+
+    def torn(self) -> set[str]:
+        """Return the runs that were set aside in the middle of what a message does, or further on in the
+        log than is committed: nobody can tell at which of their events."""
+        return self._torn | {one.run_id for owner in self._owners.values() for one in owner.aside}
+
+    def _owner(self, partition: int, epoch: int) -> Owner:
+        return self._owners.setdefault((partition, epoch), Owner())
+
+    def _refused(self, owner: Owner, run_id: str, error: Exception, ended: Ended | None) -> None:
+        info = RunNotStorable(reason=reason_of(error)).info()
+        at_ms = None if ended is None else ended.run.finished_at_ms
+        owner.aside.append(SetAside(run_id, len(owner.applied), info, at_ms))
+        if owner.handling is not None and run_id.encode() in owner.handling.body:
+            self._torn.add(run_id)
+
+
+class Replay:
+    """The rules of a partition without its shell, over its committed log."""
+
+    def __init__(self, number: int, database: Database) -> None:
+        self.runs: dict[str, Run] = {}
+        self.late: list[RecordAttempt] = []
+        self._number = number
+        self._database = database
+        self._outlooks = Outlooks()
+        self._rejected: dict[str, float | None] = {}
+        """When the tasks of rejected runs were stored."""
+        self.bare: set[str] = set()
+        """Runs that were set aside for their rows: those may be without values."""
+        self._orphans: dict[str, list[Orphan]] = {}
+
+    def another_owner(self) -> None:
+        """Forget the events that were held for runs to come: they are an owner's own."""
+        self._orphans.clear()
+
+    def apply(self, message: LogMessage) -> None:
+        for event in read_log(message.kind, message.body):
+            self._event(plausible(event, message.at_ms), message.at_ms)
+
+    def refuse(self, aside: SetAside) -> None:
+        """End a run of which Postgres refuses a row."""
+        run = self.runs.get(aside.run_id)
+        if run is None or aside.at_ms is None:
+            return
+        self.bare.add(aside.run_id)
+        if run.ended:
+            self._keep(altered(run, aside.error))
+        else:
+            plan = self._known(run)["plan"]
+            self._keep(aborted(run, aside.error, now_ms=aside.at_ms, plan=plan, epoch=0))
+
+    def _event(self, event: LogEvent, at_ms: float) -> None:
+        if isinstance(event, AttemptFinished) and event.step.startswith(FORGED_STEP):
+            return
+        try:
+            self._apply(event, at_ms)
+        except hostile.PlantedFault as error:
+            self._set_aside(event, at_ms, error)
+
+    def _set_aside(self, event: LogEvent, at_ms: float, error: Exception) -> None:
+        """End the run of an event that cannot be applied."""
+        assert not isinstance(event, OutlookChanged)
+        info = EventNotApplicable(kind=event.kind, reason=reason_of(error)).info()
+        run = self.runs.get(event.run_id)
+        if run is not None and not run.ended:
+            plan = self._known(run)["plan"]
+            self._keep(aborted(run, info, now_ms=at_ms, plan=plan, epoch=0))
+        elif run is None and isinstance(event, RunAccepted):
+            self._keep(refuse(event, info, partition=self._number, now_ms=at_ms))
+
+    def _apply(self, event: LogEvent, at_ms: float) -> None:
+        if isinstance(event, OutlookChanged):
+            self._outlooks.change(event)
+        elif isinstance(event, RunAccepted):
+            self._accept(event, at_ms)
+        elif event.run_id in self.runs:
+            run = self.runs[event.run_id]
+            if not run.version:  # it never began, and has ended
+                return
+            known = self._known(run)
+            hostile.look_at(event, run.input)
+            self._carry_out(decide(run, event, now_ms=at_ms, epoch=0, **known))
+        elif isinstance(event, AttemptFinished | CancelRequested):
+            self._orphans.setdefault(event.run_id, []).append(event)
+
+    def _accept(self, event: RunAccepted, at_ms: float) -> None:
+        row = self._database.runs.get(event.run_id)
+        known = self.runs.get(event.run_id)
+        if row is None or (known is not None and not self._comes_again(known, event)):
+            return  # seen before, or refused: the comparison notices one that is missing
+        if event.rejected is not None:
+            self._rejected[event.run_id] = _task_of(event)
+            self._keep(reject(event, partition=self._number, now_ms=at_ms))
+            return
+        hostile.look_at(event, event.input)
+        event = event.model_copy(update={"version": row["version"]})
+        known = self._known(event)
+        # a sub-run whose origin had no end when it was accepted has none
+        has_origin = bool(row["facts"]) and "origin" in from_json(row["facts"])
+        reuse = self._reuse(event, known["plan"]) if has_origin else None
+        self._carry_out(
+            accept(event, partition=self._number, now_ms=at_ms, epoch=0, reuse=reuse, **known)
+        )
+        for early in self._orphans.pop(event.run_id, ()):
+            self._apply(early, at_ms)
+
+    def _comes_again(self, known: Run, event: RunAccepted) -> bool:
+        """Tell whether another task came with the key of a run that was rejected."""
+        before = self._rejected.get(event.run_id)
+        return known.status is RunStatus.REJECTED and (before is None or before != _task_of(event))
+
+    def _reuse(self, event: RunAccepted, plan: Plan) -> Reuse | None:
+        """Return what a run takes over, out of the rows of the run that it repeats: those of a run that
+        has ended never change."""
+        asked = event.origin
+        row = None if asked is None else self._database.runs.get(asked.run_id)
+        if asked is None or row is None or row["finished_at"] is None:
+            return None
+        before = plan_of(self._database, row["tenant"], row["pipeline"], row["version"])
+        origin = self._database.known([asked.run_id])[asked.run_id]
+        steps = self._database.steps_of(asked.run_id)
+        return reuse_of(restore(origin, steps, before), before, plan, asked)
+
+    def _known(self, run: Run | RunAccepted) -> dict[str, Any]:
+        plan = plan_of(self._database, run.tenant, run.pipeline, run.version)
+        outlook = self._outlooks.of(run.tenant, run.pipeline, run.version, plan)
+        return {"plan": plan, "outlook": outlook}
+
+    def _carry_out(self, decision: Decision) -> None:
+        self._keep(decision)
+        for command in decision.commands:
+            hostile.carry_out(command, decision.run)
+
+    def _keep(self, decision: Decision) -> None:
+        self.runs[decision.run.run_id] = decision.run
+
+
+def _task_of(event: RunAccepted) -> float | None:
+    return None if event.task_ack is None else stored_at_ms(event.task_ack)
+
+
+def differences(
+    database: Database,
+    committed: dict[int, list[Applied]],
+    forged: Container[bytes] = (),
+    torn: Container[str] = (),
+) -> list[str]:
+    """Return where the rows in Postgres are not what the log gives, without what was forged. Of those
+    that are `torn`, whether they are there."""
+    found: list[str] = []
+    replayed: dict[str, Run] = {}
+    bare: set[str] = set()
+    for number, applied in sorted(committed.items()):
+        replay = Replay(number, database)
+        for one in applied:
+            if one is None:
+                replay.another_owner()
+            elif isinstance(one, SetAside):
+                replay.refuse(one)
+            elif one.body not in forged:
+                replay.apply(one)
+        replayed |= replay.runs
+        bare |= replay.bare
+    for run_id in sorted(database.runs.keys() | replayed.keys()):
+        if run_id not in replayed or run_id not in database.runs:
+            where = "Postgres" if run_id in database.runs else "the log"
+            found.append(f"run {run_id} is in {where} only")
+        elif run_id in bare and run_id not in torn:
+            found += _bare_differences(database, replayed[run_id])
+        elif run_id not in torn:
+            found += _differences(database, replayed[run_id])
+    return found
+
+
+def _differences(database: Database, run: Run) -> list[str]:
+    row = database.runs[run.run_id]
+    found = _unequal(f"run {run.run_id}", RUN_COLUMNS, run_row(run), row)
+    steps = database.steps.get(run.run_id, {})
+    for key in sorted(steps.keys() | set(run.steps)):
+        name = f"step {run.run_id} {key}"
+        if key not in steps or key not in run.steps:
+            found.append(f"{name} is in {'Postgres' if key in steps else 'the log'} only")
+        else:
+            values = step_row(run.run_id, run.steps[key])
+            found += _unequal(name, STEP_COLUMNS, values, steps[key])
+    return found
+
+
+def _bare_differences(database: Database, run: Run) -> list[str]:
+    """Return where the rows of a run that was set aside are neither bare nor, of its steps, what they
+    were written as before. The barest are its own row only."""
+    row, steps = database.runs[run.run_id], database.steps.get(run.run_id, {})
+    found = [
+        _unequal(f"run {run.run_id}", RUN_COLUMNS, values, row)
+        for values in (
+            bare_run_row(run, first=first, barest=barest)
+            for first, barest in ((True, False), (False, False), (False, True))
+        )
+    ]
+    is_barest = not found[2]
+    unequal = min(found, key=len)
+    for key in sorted(steps.keys() | set(run.steps)):
+        name = f"step {run.run_id} {key}"
+        if key not in run.steps or (key not in steps and not is_barest):
+            unequal.append(f"{name} is in {'Postgres' if key in steps else 'the log'} only")
+        elif key in steps and not is_barest:
+            step = run.steps[key]
+            unequal += min(
+                (
+                    _unequal(name, STEP_COLUMNS, values, steps[key])
+                    for values in (step_row(run.run_id, step), bare_step_row(run.run_id, step))
+                ),
+                key=len,
+            )
+    return unequal
+
+
+def _unequal(name: str, columns: Any, values: tuple[Any, ...], row: dict[str, Any]) -> list[str]:
+    found = []
+    for (column, kind), value in zip(columns.items(), values, strict=True):
+        kept = row[column]
+        if not _is_same(kind, value, kept):
+            found.append(f"{name}.{column}: the log gives {value!r}, Postgres has {kept!r}")
+    return found
+
+
+def _is_same(kind: str, value: Any, kept: Any) -> bool:
+    if kind == "jsonb" and value is not None and kept is not None:
+        return bool(as_jsonb(from_json(value)) == as_jsonb(from_json(kept)))
+    return bool(value == kept)

@@ -1,0 +1,714 @@
+"""What must hold in every play; the first check that fails ends it.
+
+Facts come from where the product cannot change them: the handlers' journal, the server's streams, the
+database's commits, what users were told. Most checks act at the very moment; some at the end.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from nats.errors import Error as NatsError
+from pydantic_core import from_json
+
+from hocket.coordinator.core.rows.records import RUN_COLUMNS, STEP_COLUMNS
+from hocket.coordinator.partition.log_reader import stored_at_ms
+from hocket.coordinator.storage.store import Batch
+from hocket.kit.nats import cloudevents
+from hocket.kit.nats.bus import ACK_TIMEOUT_S, BusUnavailable
+from hocket.kit.postgres.errors import AWAY
+from hocket.schemas import ids
+from hocket.schemas.messages import (
+    AttemptFinished,
+    AttemptsFinished,
+    CacheAnswered,
+    RunAccepted,
+    RunFinished,
+    TaskRejected,
+)
+from simulation.checks.history import History, differences
+from simulation.engine.database import as_jsonb
+from simulation.engine.jetstream import NS, Stored, Stream
+from simulation.engine.swaps import swapped
+from simulation.platform import hostile
+from simulation.platform.compiled import plan_of
+from simulation.platform.faults import Faults
+from simulation.platform.journal import Execution
+from simulation.platform.platform import Platform
+from simulation.platform.user import TENANT, User
+
+if TYPE_CHECKING:
+    from simulation.platform.scenario import Plan
+
+SETTLED_S = 3.0
+"""So long after the faults' end every connection stands again."""
+MAX_LOST_S = 5.0
+"""How old a public fact may be that a crash takes away and that must be told again."""
+CANCEL_WITHIN_S = 0.5
+STOP_WITHIN_MS = 500.0
+EXPECTED_EXITS = (BusUnavailable, NatsError, *AWAY)
+"""A process may end where a server is away."""
+EXPECTED_ALARMS = frozenset(
+    {
+        "log_rewound",
+        "run_refused",
+        "step_dead_lettered",
+        "bus_messages_dropped",
+        "log_event_unreadable",
+    }
+)
+UNDER = tuple("/[#~!")
+
+
+class Checks:
+    """See the module."""
+
+    def __init__(
+        self, platform: Platform, user: User, faults: Faults, plan: "Plan", raised: list[str]
+    ) -> None:
+        self.violation: tuple[str, str] | None = None
+        self.history = History()
+        self._platform = platform
+        self._world = platform.world
+        self._database = platform.database
+        self._journal = platform.journal
+        self._user = user
+        self._faults = faults
+        self._plan = plan
+        self._raised = raised
+        """Runs for which a rule raised, each time."""
+        self._failed = Counter[str]()
+        """Alarms that one run's fault may cause."""
+        self._settled_s = plan.faults_until_s + SETTLED_S
+        self._tasks: dict[str, str] = {}
+        """Runs that TASKS asks for, by run id: the pipeline."""
+        self._refused: set[str] = set()
+        self._posted: dict[str, float] = {}
+        """When the result of an attempt was stored first."""
+        self._deadlines: dict[str, float] = {}
+        self._ends: dict[str, dict[str, Any]] = {}
+        """The row with which each run ended, and by which epoch."""
+        self._end_epochs: dict[str, int] = {}
+        self._frozen: dict[str, dict[str, Any]] = {}
+        self._rejected: dict[str, float | None] = {}
+        """When the task was stored whose rejection a run's log holds."""
+        self._told = Counter[str]()
+        """How often the end of a run stands in EVENTS."""
+        self._dispatches: set[str] = set()
+        self._tail_lost = False
+        """Whether the end of a log was lost, at any time."""
+        self._alarms = 0
+        self._exits = 0
+        platform.journal.ended = self._execution_ended
+        platform.server.jetstream.observers.append(self._stream)
+        platform.database.observers.append(self._commit)
+
+    def fail(self, check: str, text: str) -> None:
+        if self.violation is None:
+            self.violation = (check, f"at {self._world.now_s:.3f} s: {text}")
+            self._world.note("check", f"{check}: {text}")
+            self._world.stop()
+
+    def statuses(self) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for run_id in sorted(self._database.runs):
+            status = self._database.runs[run_id]["status"]
+            counts[status] = counts.get(status, 0) + 1
+        return counts
+
+    def is_over(self) -> bool:
+        """Tell whether nothing more is to come; look at what is only listed until then."""
+        self._look_at_alarms()
+        if not self._user.done or not self._faults.calm:
+            return False
+        runs = self._database.runs
+        if any(row["finished_at"] is None for row in runs.values()) or any(
+            run_id not in runs and run_id not in self._refused for run_id in self._tasks
+        ):
+            return False
+        # the message of an end may have been dropped, and is posted again then
+        patient = self._world.now_s < self._settled_s + ACK_TIMEOUT_S
+        return not patient or all(self._told[run_id] > 0 for run_id in runs)
+
+    @contextmanager
+    def watching(self, bus: Any) -> Iterator[None]:
+        """Watch what processes do while they do it."""
+        post = bus.post
+
+        def posted(self_: Any, subject: str, payload: bytes, **more: Any) -> Any:
+            if subject.startswith("hocket.step."):
+                self._dispatched(_Request.read(payload))
+            return post(self_, subject, payload, **more)
+
+        with swapped((bus, "post", posted)), self.history.recording():
+            yield
+
+    # ---- as it happens ----------------------------------------------------------------------
+
+    def _stream(self, what: str, stream: Stream, stored: Stored, why: str) -> None:
+        rule = getattr(self, f"_{stream.name.lower()}_{what}", None)
+        if rule is not None and stored.data not in self._platform.forger.written:
+            rule(stored, why)
+
+    def _tasks_stored(self, stored: Stored, why: str) -> None:
+        fields = self._fields(stored)
+        identity = cloudevents.task_identity(fields, stored.seq, stored.time_ns)
+        self._tasks[ids.run_id(TENANT, identity.key)] = stored.subject.rsplit(".", 1)[1]
+
+    def _tasks_removed(self, stored: Stored, why: str) -> None:
+        fields = self._fields(stored)
+        identity = cloudevents.task_identity(fields, stored.seq, stored.time_ns)
+        run_id = ids.run_id(TENANT, identity.key)
+        if run_id not in self._database.runs and run_id not in self._refused:
+            self.fail("task-lost", f"the task of {run_id} was acknowledged and no run committed")
+
+    def _dlq_stored(self, stored: Stored, why: str) -> None:
+        fields = self._fields(stored)
+        if stored.subject.startswith("hocket.dlq.task."):
+            key = fields.get(cloudevents.IDEMPOTENCY_KEY)
+            if key is not None:
+                self._refused.add(ids.run_id(TENANT, key))
+        if not self._is_due(stored, fields):
+            self.fail("dead-letter", f"{stored.subject}: {fields.get('Hocket-Dead-Error')}")
+
+    def _is_due(self, stored: Stored, fields: dict[str, str]) -> bool:
+        """Tell whether a dead letter is of what is at fault itself."""
+        source = stored.subject.split(".")[2]
+        if source == "task":
+            key = fields.get(cloudevents.IDEMPOTENCY_KEY)
+            return any(task.key == key and task.body is not None for task in self._plan.hostile)
+        code = from_json(fields["Hocket-Dead-Error"])["code"]
+        if source == "log" and code == "event_not_applicable":
+            told = from_json(stored.data)
+            of = [told, *told.get("results", ())]
+            return any(one.get("run_id") in self._raised for one in of)
+        if source == "run" and code == "run_not_storable":
+            return from_json(stored.data)["run_id"] in self._database.refused
+        return False
+
+    def _log_stored(self, stored: Stored, why: str) -> None:
+        kind = stored.subject.rsplit(".", 1)[1]
+        if kind == RunAccepted.kind:
+            accepted = from_json(stored.data)
+            self._accepted_again(accepted)
+            known = self._deadlines.get(accepted["run_id"], 0.0)
+            self._deadlines[accepted["run_id"]] = max(known, accepted["deadline_at_ms"])
+            return
+        told = from_json(stored.data)
+        if kind in (AttemptFinished.kind, CacheAnswered.kind):
+            results = [told]
+        else:
+            results = told["results"] if kind == AttemptsFinished.kind else []
+        for result in results:
+            attempt = result.get("attempt", 0)  # what the cache answers has none
+            name = ids.attempt_id(result["run_id"], result["step"], attempt)
+            self._posted.setdefault(name, self._world.now_s)
+
+    def _accepted_again(self, accepted: dict[str, Any]) -> None:
+        """A key whose task was rejected may come with a new task: its run begins then."""
+        run_id = accepted["run_id"]
+        if accepted["rejected"] is not None:
+            self._rejected[run_id] = _task_of(accepted)
+            return
+        ended, before = self._ends.get(run_id), self._rejected.get(run_id)
+        if ended is not None and ended["status"] == "rejected" and before != _task_of(accepted):
+            del self._ends[run_id], self._end_epochs[run_id], self._frozen[run_id]
+            self._told[run_id] = 0
+
+    def _log_lost(self, stored: Stored, why: str) -> None:
+        self._tail_lost = True
+
+    def _steps_stored(self, stored: Stored, why: str) -> None:
+        request = _Request.read(stored.data)
+        if request.effects_external:
+            row = self._database.steps.get(request.run_id, {}).get(request.step)
+            if row is None or row["attempt"] < request.attempt:
+                self.fail(
+                    "effects-before-commit",
+                    f"{_attempt(request)} is out and Postgres has {row and row['attempt']}",
+                )
+
+    def _steps_removed(self, stored: Stored, why: str) -> None:
+        request = _Request.read(stored.data)
+        if why == "+ACK" and _attempt(request) not in self._posted:
+            self.fail("acked-before-posted", f"{_attempt(request)} has no result in the log")
+
+    def _events_stored(self, stored: Stored, why: str) -> None:
+        run_id = _told_of(stored)
+        if run_id is not None:
+            self._told[run_id] += 1
+        if stored.subject.endswith(RunFinished.kind):
+            self._compare_end("told-before-commit", from_json(stored.data))
+
+    def _events_lost(self, stored: Stored, why: str) -> None:
+        """The end of the stream is lost by number; what is older than a moment no real crash takes."""
+        jetstream = self._platform.server.jetstream
+        age_s = jetstream.epoch_s + jetstream.now_s - stored.time_ns / NS
+        run_id = _told_of(stored)
+        if run_id is not None and age_s < MAX_LOST_S:
+            self._told[run_id] -= 1
+
+    def _compare_end(self, check: str, told: dict[str, Any]) -> None:
+        row = self._ends.get(told["run_id"])
+        if row is None:
+            self.fail(check, f"{told['run_id']} was told to have ended and has not")
+        elif row["status"] != told["status"] or _json(row["output"]) != as_jsonb(told["output"]):
+            self.fail("two-ends", f"{told['run_id']} is {row['status']}, told was {told['status']}")
+
+    def _dispatched(self, request: "_Request") -> None:
+        run_id = request.run_id
+        ended_by = self._end_epochs.get(run_id)
+        if ended_by is not None and request.epoch >= ended_by:
+            self.fail("starts-after-end", f"{_attempt(request)} is dispatched after the run's end")
+        row = self._database.steps.get(run_id, {}).get(request.step)
+        epoch = self._database.partitions[request.partition].epoch
+        if row is not None and row["finished_at"] is not None and request.epoch == epoch:
+            self.fail("again", f"{_attempt(request)} is dispatched and its step had ended")
+        if self._is_beyond(run_id, request.deadline_at_ms):
+            self.fail("deadline-moved", f"{_attempt(request)} may take longer than its run")
+        name = _attempt(request)
+        if name not in self._dispatches:  # what is handed out again was granted before
+            self._dispatches.add(name)
+            left, run = request.budget_left_usd, self._database.runs.get(run_id)
+            overdrawn = left is not None and left <= 0 and run is not None and run["spent_usd"] > 0
+            if overdrawn and not _was_granted(row, request):
+                self.fail("budget", f"{name} is dispatched and nothing is left of the budget")
+
+    def _execution_ended(self, execution: Execution) -> None:
+        """Nobody works longer than the attempt may take, once processes are no longer stopped."""
+        if execution.begun_s < self._settled_s or execution.stubborn:
+            return
+        took_ms = 1_000 * (self._world.now_s - execution.begun_s)
+        if took_ms > execution.timeout_ms + STOP_WITHIN_MS:
+            self.fail("too-long", f"{execution.id} took {took_ms} of {execution.timeout_ms} ms")
+
+    def _commit(self, what: str, detail: Any) -> None:
+        if what != "committed":
+            return
+        batch: Batch = detail
+        self.history.written(batch)
+        for partition, (epoch, _, _) in batch.offsets.items():
+            if epoch != self._database.partitions[partition].epoch:
+                self.fail(
+                    "fence", f"epoch {epoch} of partition {partition} was written after its end"
+                )
+        for values in batch.runs:
+            self._run_committed(dict(zip(RUN_COLUMNS, values, strict=True)), batch)
+        for values in batch.steps:
+            self._step_committed(dict(zip(STEP_COLUMNS, values, strict=True)))
+
+    def _run_committed(self, row: dict[str, Any], batch: Batch) -> None:
+        run_id = row["run_id"]
+        ended = self._ends.get(run_id)
+        if ended is not None:
+            if (row["status"], row["output"]) != (ended["status"], ended["output"]):
+                self.fail("two-ends", f"{run_id} was {ended['status']} and is {row['status']}")
+        elif row["finished_at"] is not None:
+            self._ends[run_id] = row
+            self._end_epochs[run_id] = batch.offsets[row["partition"]][0]
+            self._frozen[run_id] = {
+                key: step["state"] for key, step in self._database.steps.get(run_id, {}).items()
+            }
+        if self._is_beyond(run_id, row["deadline_at"]):
+            self.fail("deadline-moved", f"{run_id} may take longer than it was given")
+
+    def _step_committed(self, row: dict[str, Any]) -> None:
+        run_id, key = row["run_id"], row["key"]
+        frozen = self._frozen.get(run_id)
+        if frozen is not None and frozen.get(key) != row["state"]:
+            self.fail("starts-after-end", f"{run_id} has ended and its step {key} changed")
+        if row["state"] == "cancelled":
+            self._must_stop(run_id, key)
+        if "[" in key and row["finished_at"] is None:
+            self._check_concurrency(run_id, row)
+
+    def _check_concurrency(self, run_id: str, row: dict[str, Any]) -> None:
+        """No more items of a map are under way than it allows."""
+        facts = _json(row["facts"]) or {}
+        if facts.get("link") != "item" or "home" in facts:
+            return
+        run = self._database.runs[run_id]
+        plan = plan_of(self._database, TENANT, run["pipeline"], run["version"])
+        spec = plan.by_path[row["path"]].node.map
+        assert spec is not None, row["path"]
+        under_way = [
+            other["key"]
+            for other in self._database.steps.get(run_id, {}).values()
+            if other["parent"] == row["parent"] and other["finished_at"] is None
+        ]
+        if len(under_way) > spec.concurrency:
+            self.fail("concurrency", f"{run_id} has {under_way} under way at once")
+
+    def _must_stop(self, run_id: str, key: str) -> None:
+        """Whatever works on a cancelled step stops soon in calm weather."""
+        if self._world.now_s < self._settled_s:
+            return
+        running = [
+            execution
+            for execution in self._journal.running.values()
+            if (execution.run_id, execution.step) == (run_id, key)
+        ]
+        if running:
+            self._world.after(CANCEL_WITHIN_S, self._has_stopped, running)
+
+    def _has_stopped(self, executions: list[Any]) -> None:
+        for execution in executions:
+            if execution.runs and not execution.stubborn:
+                self.fail("left-running", f"{execution.id} runs on after it was cancelled")
+
+    def _look_at_alarms(self) -> None:
+        alarms, failures = self._world.alarms, self._platform.failures
+        for who, event, rest in alarms[self._alarms :]:
+            self._failed[event] += 1
+            if event not in EXPECTED_ALARMS and not self._is_of_a_fault(event, rest):
+                self.fail("alarm", f"{who} logged {event}: {rest}")
+        self._alarms = len(alarms)
+        for who, error in failures[self._exits :]:
+            if not isinstance(error, EXPECTED_EXITS):
+                self.fail("exit", f"{who} ended with {type(error).__name__}: {error}")
+        self._exits = len(failures)
+
+    def _is_of_a_fault(self, event: str, rest: str) -> bool:
+        """Tell whether an alarm is of a run that is at fault itself."""
+        if event == "log_event_failed":
+            return self._failed[event] <= len(self._raised)
+        if event == "batch_refused":
+            return self._failed[event] <= self._database.refusals
+        if event == "run_refused_by_postgres":
+            return any(f"run_id={run_id} " in rest for run_id in self._database.refused)
+        return False
+
+    # ---- at the end -------------------------------------------------------------------------
+
+    def at_end(self, *, ended: bool) -> None:
+        self._look_at_alarms()
+        if not ended:
+            self._fail_unended()
+            return
+        self._check_tasks()
+        for run_id in sorted(self._database.runs):
+            self._check_run(run_id)
+        for heard in self._user.heard:
+            if "finished_at_ms" in heard.body:
+                self._compare_end("told-before-commit", heard.body)
+        for difference in differences(
+            self._database,
+            self.history.committed,
+            self._platform.forger.written,
+            self.history.torn(),
+        ):
+            self.fail("replay", difference)
+
+    def _fail_unended(self) -> None:
+        rows = self._database.runs
+        for run_id in sorted(self._tasks):
+            if run_id not in rows and run_id not in self._refused:
+                self.fail("task-lost", f"the task of {run_id} never became a run")
+        for run_id in sorted(rows):
+            if rows[run_id]["finished_at"] is None:
+                steps = self._database.steps.get(run_id, {})
+                live = {k: s["state"] for k, s in steps.items() if s["finished_at"] is None}
+                self.fail("stuck", f"{run_id} never ended; its steps: {live}")
+        self.fail("stuck", f"the users are not done: {self._user.done}")
+
+    def _check_tasks(self) -> None:
+        for key in sorted(self._user.published):
+            run_id = ids.run_id(TENANT, key)
+            if run_id not in self._database.runs and run_id not in self._refused:
+                self.fail("task-lost", f"task {key} was published and there is no run {run_id}")
+        bare = sum(1 for row in self._database.runs.values() if not row["parent"])
+        named = sum(
+            1 for key in self._user.published if ids.run_id(TENANT, key) not in self._refused
+        )
+        if bare - named < self._user.bare:
+            self.fail("task-lost", f"{self._user.bare} tasks without a key gave fewer runs")
+
+    def _check_run(self, run_id: str) -> None:
+        row = self._database.runs[run_id]
+        steps = self._database.steps.get(run_id, {})
+        if not self._told[run_id]:
+            self.fail("untold", f"{run_id} ended and nobody was told")
+        spent, metered = Decimal(row["spent_usd"]), self._spent(run_id)
+        if spent > metered:
+            self.fail("spend", f"{run_id} has spent {spent} and its calls cost {metered}")
+        if self._plan.gentle and row["status"] == "expired":
+            live = {k: s["state"] for k, s in steps.items() if s["state"] == "cancelled"}
+            self.fail("stuck", f"{run_id} stood still until its deadline: {live}")
+        self._check_fault(run_id, row)
+        self._check_path(run_id, row, steps)
+        self._check_repeat(run_id, row, steps)
+        if not steps:  # it never began
+            return
+        plan = plan_of(self._database, TENANT, row["pipeline"], row["version"])
+        for key, step in steps.items():
+            if step["finished_at"] is None:
+                self.fail("stuck", f"{run_id} has ended and its step {key} is {step['state']}")
+            facts = _json(step["facts"]) or {}
+            if step["role"] == "leaf":
+                emitted = "home" in facts
+                effects = not emitted and plan.by_path[step["path"]].node.effects == "external"
+                self._check_leaf(run_id, key, step, effects=effects)
+            is_node = "link" not in facts and "home" not in facts
+            if is_node and step["state"] != "skipped" and not self._is_barest(run_id):
+                self._check_needs(run_id, key, step, plan.by_path[step["path"]])
+
+    def _check_fault(self, run_id: str, row: dict[str, Any]) -> None:
+        """A run at fault ends with an error, and nobody else with that one."""
+        code = (_json(row["error"]) or {}).get("code")
+        succeeded = row["status"] in ("succeeded", "degraded")
+        if code in hostile.SET_ASIDE and not self._is_at_fault(run_id):
+            self.fail("neighbour", f"{run_id} was set aside with {code} and is not at fault")
+        # what the log lost may come out otherwise; and a late attempt changes no end
+        if self._database.refused.get(run_id) == "run" and succeeded and not self._tail_lost:
+            self.fail("fault", f"{run_id} was refused by Postgres and {row['status']}")
+
+    def _is_barest(self, run_id: str) -> bool:
+        """Tell whether nothing is written of a run that was set aside but that it has ended: no path,
+        and not all of its steps. Where that is too little, the rows differ from the log (`replay`)."""
+        row = self._database.runs[run_id]
+        return run_id in self._database.refused and row["critical_path"] is None
+
+    def _is_at_fault(self, run_id: str) -> bool:
+        """Tell whether a run, or one below it, brought what it was set aside for."""
+        if run_id in self._database.refused or run_id in self._raised:
+            return True
+        return any(
+            (_json(row["parent"]) or {}).get("run_id") == run_id and self._is_at_fault(child)
+            for child, row in self._database.runs.items()
+        )
+
+    def _is_bare(self, run_id: str, step: dict[str, Any]) -> bool:
+        """Tell whether a step may have been written without its values: its run was set aside."""
+        return run_id in self._database.refused and step["input"] is None is step["output"]
+
+    def _check_path(self, run_id: str, row: dict[str, Any], steps: dict[str, Any]) -> None:
+        """The pieces of the critical path are steps of the run, and sum to its time."""
+        if self._is_barest(run_id):
+            return
+        path = _json(row["critical_path"]) or []
+        took_us = round(1_000 * (row["finished_at"] - row["accepted_at"]))
+        if sum(piece[4] for piece in path) != max(0, took_us):
+            self.fail("path", f"{run_id} took {took_us} us and its critical path is {path}")
+        if strangers := {piece[0] for piece in path} - set(steps):
+            self.fail("path", f"{run_id} has {strangers} on its critical path and not in it")
+
+    def _check_repeat(self, run_id: str, row: dict[str, Any], steps: dict[str, Any]) -> None:
+        """What a run takes over it does not run, what it was asked to run anew it does not take over,
+        and a retry takes over all that had succeeded."""
+        origin = (_json(row["facts"]) or {}).get("origin")
+        ran = {each.step for each in self._journal.executions if each.run_id == run_id}
+        for key, step in steps.items():
+            taken = _is_taken_over(step)
+            if taken and key in ran:
+                self.fail("paid-twice", f"{run_id} took {key} over and ran it all the same")
+            if taken and origin is None:
+                self.fail("paid-twice", f"{run_id} took {key} over and repeats no run")
+            if origin is None or row["parent"] is not None:
+                continue
+            if origin.get("from_step") and _is_under(key, origin["from_step"]) and taken:
+                self.fail("not-run-again", f"{run_id} was to run {key} and took it over")
+            if origin["operation"] == "retry" and key in ran:
+                self._check_retried(run_id, row, key, step, origin["run_id"])
+
+    def _check_retried(
+        self, run_id: str, row: dict[str, Any], key: str, step: dict[str, Any], origin: str
+    ) -> None:
+        """A step that a retry ran had not succeeded before, or had another input."""
+        steps, before = self._database.steps.get(origin, {}), self._database.runs[origin]
+        known = steps.get(key)
+        if known is not None and self._is_bare(origin, known):
+            return
+        if known is None or known["state"] != "succeeded" or before["version"] != row["version"]:
+            return
+        replaced = any(f"{key}!{number}" in steps for number in range(3))
+        degraded = (_json(known["facts"]) or {}).get("degraded", False)
+        if not replaced and not degraded and _json(known["input"]) == _json(step["input"]):
+            self.fail("paid-twice", f"{run_id} ran {key}, which {origin} had paid for")
+
+    def _spent(self, run_id: str) -> Decimal:
+        own = self._journal.spent(run_id)
+        for child, row in self._database.runs.items():
+            parent = _json(row["parent"])
+            if parent is not None and parent["run_id"] == run_id:
+                own += self._spent(child)
+        return own
+
+    def _check_leaf(self, run_id: str, key: str, step: dict[str, Any], *, effects: bool) -> None:
+        """What a step says is what its executions got and gave."""
+        if self._is_bare(run_id, step):
+            return
+        wanted, taken = _json(step["input"]), _json(step["output"])
+        for number in range(1, step["attempt"] + 1):
+            for execution in self._journal.of_attempt.get(ids.attempt_id(run_id, key, number), ()):
+                if as_jsonb(execution.input) == wanted:
+                    continue
+                # what was decided before the end of a log was lost may be decided otherwise after
+                used = execution.outcome == "ok" and as_jsonb(execution.output) == taken
+                if used or effects or not self._tail_lost:
+                    self.fail("wrong-input", f"{execution.id} got {execution.input}, not {wanted}")
+        facts = _json(step["facts"]) or {}
+        if step["state"] == "succeeded" and "emitted" not in facts:
+            source = facts.get("source")
+            if source is None:
+                given = self._given(run_id, key, step["attempt"])
+            else:
+                given = self._given(source["run_id"], source["step"], None)
+            if taken not in given:
+                self.fail("wrong-output", f"{run_id} {key} has an output that no execution gave")
+
+    def _given(self, run_id: str, key: str, attempt: int | None) -> list[Any]:
+        """Return what the executions of a step (of one attempt, or of all) and its fallbacks gave."""
+        outputs = [
+            as_jsonb(execution.output)
+            for execution in self._journal.executions
+            if (execution.run_id, execution.step) == (run_id, key)
+            and attempt in (None, execution.attempt)
+            and execution.outcome == "ok"
+        ]
+        return outputs + [
+            _json(other["output"])
+            for other in self._database.steps.get(run_id, {}).values()
+            if other["parent"] == key and other["state"] == "succeeded"
+        ]
+
+    def _check_needs(self, run_id: str, key: str, step: dict[str, Any], node: Any) -> None:
+        steps = self._database.steps[run_id]
+        facts = _json(self._database.runs[run_id]["facts"]) or {}
+        edited = facts.get("origin", {}).get("from_step")  # it may have an input given by hand
+        scope = step["parent"]
+        begun = [
+            execution.begun_s
+            for execution in self._journal.executions
+            if execution.run_id == run_id
+            and _is_under(execution.step, key)
+            # of what was decided before the end of a log was lost, only what counts still
+            and (not self._tail_lost or execution.attempt == _number(steps, execution.step))
+        ]
+        for need in node.needs:
+            need_key = f"{scope}/{need}" if scope else need
+            needed = steps.get(need_key)
+            if needed is None:
+                self.fail("order", f"{run_id} {key} ran and {need_key} never did")
+                return
+            given = _json(step["input"])
+            default = step["role"] == "leaf" and node.input is None and isinstance(given, dict)
+            if (
+                default
+                and not self._is_bare(run_id, needed)
+                and key != edited
+                and given.get(need) != _json(needed["output"])
+            ):
+                self.fail("wrong-input", f"{run_id} {key} got another output of {need_key}")
+            for other_key, other in steps.items():
+                if not begun or not _is_under(other_key, need_key) or other["role"] != "leaf":
+                    continue
+                if other["state"] != "succeeded" or _is_taken_over(other):
+                    continue
+                if f"{other_key}!0" in steps:  # its fast variant served, and is looked at itself
+                    continue
+                # what was decided before the end of a log was lost may have rested on a former attempt
+                first = 1 if self._tail_lost else other["attempt"]
+                attempts = range(min(first, other["attempt"]), other["attempt"] + 1)
+                names = [ids.attempt_id(run_id, other_key, number) for number in attempts]
+                # and the step that needs it may have begun in both histories
+                latest = max(begun) if self._tail_lost else min(begun)
+                if min(self._posted.get(name, float("inf")) for name in names) > latest:
+                    self.fail("order", f"{run_id} {key} began before {names[-1]} had ended")
+
+    def _is_beyond(self, run_id: str, deadline_at_ms: float) -> bool:
+        """Tell whether a deadline is later than the one a run was accepted with."""
+        accepted = self._deadlines.get(run_id)
+        if accepted is None or self._pauses(run_id):
+            return False
+        return deadline_at_ms > accepted + 0.01
+
+    def _pauses(self, run_id: str) -> bool:
+        """Tell whether the pipeline of a run may make its deadline stand still."""
+        return any('"approval"' in text for text in self._texts())
+
+    def _texts(self) -> list[str]:
+        return [
+            text for versions in self._database.pipelines.values() for text in versions.values()
+        ]
+
+    def _fields(self, stored: Stored) -> dict[str, str]:
+        from simulation.engine.nats_server import parse_headers
+
+        return parse_headers(stored.headers) if stored.headers else {}
+
+
+def _task_of(accepted: dict[str, Any]) -> float | None:
+    """Return when the task of an accepted run was stored."""
+    ack = accepted["task_ack"]
+    return None if ack is None else stored_at_ms(ack)
+
+
+def _told_of(stored: Stored) -> str | None:
+    """Return the run whose end an event tells."""
+    if stored.subject.endswith(RunFinished.kind):
+        return str(from_json(stored.data)["run_id"])
+    if stored.subject.endswith(TaskRejected.kind):
+        return str(from_json(stored.data)["task_id"])
+    return None
+
+
+@dataclass(slots=True)
+class _Request:
+    """What is looked at of a step's message."""
+
+    run_id: str
+    step: str
+    attempt: int
+    partition: int
+    epoch: int
+    deadline_at_ms: float
+    effects_external: bool
+    budget_left_usd: Decimal | None
+
+    @staticmethod
+    def read(payload: bytes) -> "_Request":
+        fields = from_json(payload)
+        left = fields["budget_left_usd"]
+        return _Request(
+            fields["run_id"],
+            fields["step"],
+            fields["attempt"],
+            fields["partition"],
+            fields["epoch"],
+            fields["deadline_at_ms"],
+            fields["effects_external"],
+            None if left is None else Decimal(left),
+        )
+
+
+def _attempt(request: _Request) -> str:
+    return ids.attempt_id(request.run_id, request.step, request.attempt)
+
+
+def _is_taken_over(step: dict[str, Any]) -> bool:
+    source = (_json(step["facts"]) or {}).get("source") or {}
+    return bool(source.get("kind") == "run")
+
+
+def _is_under(key: str, top: str) -> bool:
+    return key == top or (key.startswith(top) and key[len(top) : len(top) + 1] in UNDER)
+
+
+def _json(text: str | None) -> Any:
+    return None if text is None else as_jsonb(from_json(text))
+
+
+def _number(steps: dict[str, Any], key: str) -> int | None:
+    """Return the number of a step's last attempt, where the run has the step."""
+    step = steps.get(key)
+    return None if step is None else int(step["attempt"])
+
+
+def _was_granted(row: dict[str, Any] | None, request: _Request) -> bool:
+    """Tell whether a step is dispatched by what is committed, and waited for a slot since."""
+    if row is None or request.effects_external:  # these go out after their commit only
+        return False
+    return bool(row["state"] == "dispatched" and row["attempt"] == request.attempt)

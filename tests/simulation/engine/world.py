@@ -1,0 +1,310 @@
+"""The world: virtual time, a seed for every choice, processes that can stop, stall and die, and a trace.
+
+One call of `run` plays everything. While a process has something ready, a seeded choice says whose
+handle runs next; when none has, time jumps to the next event (a message arrives, a timer rings). A
+process keeps the order of its own handles, as asyncio promises; between processes any order may come.
+Nothing here or in the processes reads real time, real dice, or the order of a set.
+"""
+
+import asyncio
+import contextvars
+import hashlib
+import heapq
+import logging
+from asyncio import events
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import nats.aio.client
+import nats.js.client
+import nats.nuid
+import structlog
+
+from hocket.kit.process import clock
+from simulation.engine.loop import ProcessLoop
+from simulation.engine.swaps import swapped
+
+EPOCH_S = 1_750_000_000.0
+"""The wall clock at the beginning of every simulation."""
+SLICE_S = 0.001
+"""Events this near may come between two handles of one instant: processes take time, after all."""
+EVENT_CHANCE = 0.1
+MAX_STEPS = 400_000
+"""Handles and events of one simulation; more means that something runs in circles."""
+
+
+class RunsInCircles(Exception):
+    """Something goes on for ever without getting anywhere."""
+
+
+class World:
+    """See the module."""
+
+    def __init__(self, seed: str, *, verbose: bool = False) -> None:
+        self.seed = seed
+        self.now_s = 0.0
+        self.verbose = verbose
+        self.trace: list[tuple[float, str, str]] = []
+        self.processes: list[Process] = []
+        self.steps = 0
+        self.current: Process | None = None
+        self.running: ProcessLoop | None = None
+        """The loop that asyncio takes for the running one."""
+        self.alarms: list[tuple[str, str, str]] = []
+        """What processes logged as errors: who, event, the rest."""
+        self._digest = hashlib.blake2b(digest_size=16)
+        self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._count = 0
+        self._hashes = 0
+        self._ready: list[Process] = []
+        self._stopped = False
+        self._choice = self.dice("schedule")
+        self._dead: list[asyncio.Task[Any]] = []
+
+    # ---- dice and time ----------------------------------------------------------------------
+
+    def dice(self, purpose: str) -> Random:
+        """Return dice for one purpose, so that more throws of one do not change the others."""
+        return Random(f"{self.seed}:{purpose}")
+
+    def at(self, when_s: float, action: Callable[..., None], *arguments: Any) -> None:
+        """Do something at a time."""
+        self._count += 1
+        heapq.heappush(self._events, (max(when_s, self.now_s), self._count, action, arguments))
+
+    def after(self, delay_s: float, action: Callable[..., None], *arguments: Any) -> None:
+        """Do something later."""
+        self.at(self.now_s + delay_s, action, *arguments)
+
+    def next_hash(self) -> int:
+        """Return the hash of the next task or future: sets of them have the same order each time."""
+        self._hashes += 1
+        return self._hashes
+
+    def wall_s(self) -> float:
+        """Return the wall clock of whoever is running; the servers' own where nobody is."""
+        process = self.current
+        if process is None:
+            return EPOCH_S + self.now_s
+        return EPOCH_S + process.skew_s + self.now_s * process.rate
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    # ---- trace ------------------------------------------------------------------------------
+
+    def note(self, who: str, what: str) -> None:
+        """Write down that something happened; the hash of the trace tells two plays apart."""
+        self._digest.update(f"{self.now_s!r} {who} {what}\n".encode())
+        if self.verbose:
+            self.trace.append((self.now_s, who, what))
+
+    def trace_hash(self) -> str:
+        return self._digest.hexdigest()
+
+    # ---- processes --------------------------------------------------------------------------
+
+    def process(self, name: str) -> "Process":
+        process = Process(self, name)
+        self.processes.append(process)
+        return process
+
+    def is_ready(self, process: "Process") -> None:
+        """Take a process into the round."""
+        self._ready.append(process)
+
+    def bury(self, loop: ProcessLoop) -> None:
+        """Keep what a dead process left, so that nothing of it runs again before the end."""
+        self._dead += [task for task in asyncio.all_tasks(loop) if not task.done()]
+
+    # ---- play -------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """End `run` after the present step."""
+        self._stopped = True
+
+    def run(self, until_s: float) -> bool:
+        """Play until `stop` is called; tell whether that came before `until_s`."""
+        calendar, ready, choice = self._events, self._ready, self._choice.random
+        self._stopped = False
+        try:
+            while not self._stopped:
+                self.steps += 1
+                if self.steps > MAX_STEPS:
+                    raise RunsInCircles(f"{MAX_STEPS} steps at {self.now_s:.3f} s")
+                if ready:
+                    near = calendar and calendar[0][0] <= self.now_s + SLICE_S
+                    if near and choice() < EVENT_CHANCE:
+                        self._next_event()
+                        continue
+                    count = len(ready)
+                    place = 0 if count == 1 else int(choice() * count)
+                    process = ready[place]
+                    if not process.step():
+                        ready[place] = ready[-1]
+                        ready.pop()
+                        process.in_round = False
+                elif not calendar or calendar[0][0] > until_s:
+                    self.now_s = until_s
+                    return False
+                else:
+                    self._next_event()
+        finally:
+            self.current = self.running = None
+            events._set_running_loop(None)
+        return True
+
+    def _next_event(self) -> None:
+        when_s, _, action, arguments = heapq.heappop(self._events)
+        if when_s > self.now_s:
+            self.now_s = when_s
+        self.current = None
+        action(*arguments)
+
+    def close(self) -> None:
+        """Let go of everything that still waits, without running anything of it."""
+        for process in self.processes:
+            process.kill()
+        for task in self._dead:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            coroutine = task.get_coro()
+            for _ in range(3):
+                try:
+                    coroutine.close()
+                    break
+                except BaseException:  # code that is dead may say what it likes
+                    continue
+        self._dead.clear()
+        self._events.clear()
+
+
+class Process:
+    """One simulated process: an event loop, a clock of its own, and a life."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.skew_s = 0.0
+        self.rate = 1.0
+        self.loop: ProcessLoop | None = None
+        self.paused = False
+        self.in_round = False
+        self.starts = 0
+        self.connections: list[Any] = []
+        self.on_exit: Callable[[BaseException | None], None] = lambda error: None
+
+    @property
+    def alive(self) -> bool:
+        return self.loop is not None
+
+    def start(self, main: Coroutine[Any, Any, None]) -> None:
+        """Begin a life with a main coroutine; `on_exit` hears of its end."""
+        assert self.loop is None, f"{self.name} runs"
+        self.starts += 1
+        self.paused = False
+        loop = self.loop = ProcessLoop(self)
+        self.world.note(self.name, f"starts ({self.starts})")
+
+        def ended(task: "asyncio.Task[None]") -> None:
+            if self.loop is loop:
+                error = None if task.cancelled() else task.exception()
+                self.world.note(self.name, f"exits: {error!r}")
+                self.kill()
+                self.on_exit(error)
+
+        def begin() -> None:
+            loop.create_task(main, name="main").add_done_callback(ended)
+
+        loop.call_soon(begin, context=contextvars.Context())
+
+    def kill(self) -> None:
+        """End at once: nothing of it runs again; its connections break."""
+        loop, self.loop = self.loop, None
+        if loop is None:
+            return
+        loop.die()
+        self.world.bury(loop)
+        connections, self.connections = self.connections, []
+        for connection in connections:
+            connection.break_(self.name + " died")
+
+    def pause(self) -> None:
+        """Stop in the middle of whatever it does (SIGSTOP)."""
+        self.paused = True
+
+    def go_on(self) -> None:
+        self.paused = False
+        if self.loop is not None and self.loop.ready:
+            self.wake()
+
+    def wake(self) -> None:
+        """Something is ready to run."""
+        if not self.in_round and not self.paused:
+            self.in_round = True
+            self.world.is_ready(self)
+
+    def step(self) -> bool:
+        """Run one handle; tell whether there may be more."""
+        loop = self.loop
+        if loop is None or self.paused or not loop.ready:
+            return False
+        handle = loop.ready.popleft()
+        if not handle.is_cancelled:
+            world = self.world
+            world.current = self
+            if world.running is not loop:
+                world.running = loop
+                events._set_running_loop(loop)
+            try:
+                handle.context.run(handle.callback, *handle.arguments)
+            except Exception as error:
+                loop.call_exception_handler({"message": "in a callback", "exception": error})
+        return self.loop is loop and bool(loop.ready)
+
+
+# ---- what is replaced while a world plays -----------------------------------------------------
+
+
+@contextmanager
+def replaced(world: World, transport: Callable[[], Any]) -> Iterator[None]:
+    """Give the product's code the world's time, dice and sockets for the time of the `with`."""
+    dice, tokens = world.dice("ids"), world.dice("tokens")
+    time = SimpleNamespace(monotonic=world.monotonic_s, time=world.wall_s)
+    logs = structlog.get_config()
+    sockets_and_dice = swapped(
+        (nats.aio.client, "TcpTransport", transport),
+        (nats.aio.client, "time", time),
+        (nats.aio.client, "shuffle", lambda servers: None),
+        (nats.aio.client, "token_hex", lambda count: tokens.randbytes(count).hex()),
+        (nats.js.client, "time", time),
+        (nats.nuid, "randbelow", lambda limit: dice.randrange(limit)),
+        (nats.nuid, "token_bytes", lambda count: dice.randbytes(count)),
+    )
+    with sockets_and_dice, clock.source(world.wall_s, world.monotonic_s):
+        _log_to(world)
+        try:
+            yield
+        finally:
+            world.close()
+            structlog.configure(**logs)
+
+
+def _log_to(world: World) -> None:
+    def keep(_logger: Any, method: str, event: dict[str, Any]) -> str:
+        who = world.current.name if world.current is not None else "world"
+        rest = " ".join(f"{key}={value}" for key, value in event.items() if key != "event")
+        if world.verbose:
+            world.trace.append((world.now_s, who, f"log {method} {event.get('event')} {rest}"))
+        if method in ("error", "exception", "critical"):
+            world.alarms.append((who, str(event.get("event")), rest))
+        raise structlog.DropEvent
+
+    level = logging.DEBUG if world.verbose else logging.ERROR
+    structlog.configure(
+        processors=[structlog.processors.format_exc_info, keep],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        cache_logger_on_first_use=False,
+    )

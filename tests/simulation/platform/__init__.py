@@ -1,0 +1,1 @@
+"""What is played: the platform's processes, pipelines, users, and what goes wrong."""

@@ -1,0 +1,230 @@
+"""What goes wrong in a play, drawn before it begins; at the end all is well again."""
+
+from collections.abc import Callable
+from random import Random
+
+from simulation.engine.nats_server import Weather
+from simulation.platform.platform import Platform
+
+CALM = Weather()
+
+
+class Faults:
+    """The faults of one play: `count` of them between `from_s` and `until_s`, then calm."""
+
+    def __init__(
+        self, platform: Platform, dice: Random, *, count: int, from_s: float, until_s: float
+    ) -> None:
+        self.platform = platform
+        self.calm = False
+        self.lossy_until_s = 0.0
+        self._world = platform.world
+        self._dice = dice
+        self._until_s = until_s
+        kinds: list[Callable[[], None]] = [
+            self._kill_coordinator,
+            self._kill_coordinator,
+            self._kill_worker,
+            self._kill_worker,
+            self._kill_gateway,
+            self._pause,
+            self._pause,
+            self._crash_nats,
+            self._crash_nats,
+            self._break_connections,
+            self._drop,
+            self._slow_network,
+            self._stall,
+            self._database_down,
+            self._database_slow,
+            self._lose_answers,
+            self._terminate,
+            self._terminate,
+            self._cut_off,
+            self._turn_clock,
+            self._repeat_result,
+            self._black_out,
+            self._black_out_behind,
+            self._black_out_behind,
+            self._ambush,
+            self._ambush,
+            self._ambush,
+            self._ambush,
+        ]
+        for _ in range(count):
+            when_s = from_s + (until_s - from_s) * dice.random()
+            self._world.at(when_s, self._happen, dice.choice(kinds))
+        forging = self._world.dice(
+            "forging"
+        )  # its own, so that the other faults stay what they were
+        for _ in range(forging.choice((0, 0, 3, 10)) if count else 0):
+            when_s = from_s + (until_s - from_s) * forging.random()
+            self._world.at(when_s, self._happen, self._forge)
+        self._world.at(until_s, self._end)
+
+    def _happen(self, fault: Callable[[], None]) -> None:
+        if not self.calm:
+            self._world.note("fault", fault.__name__.strip("_"))
+            fault()
+
+    def _end(self) -> None:
+        self._world.note("fault", "calm")
+        self.calm = True
+        self.platform.server.weather = Weather()
+        weather = self.platform.database.weather
+        weather.down, weather.slow_s, weather.lose_answer_chance = False, 0.0, 0.0
+        for process in self.platform.processes.values():
+            process.skew_s = 0.0
+            process.go_on()
+
+    def _later(self, longest_s: float, action: Callable[[], None]) -> None:
+        left_s = self._until_s - self._world.now_s
+        self._world.after(min(left_s, longest_s * self._dice.random()), action)
+
+    # ---- processes --------------------------------------------------------------------------
+
+    def _kill_coordinator(self) -> None:
+        self.platform.kill(self._dice.choice(self.platform.coordinators()))
+
+    def _kill_worker(self) -> None:
+        self.platform.kill(self._dice.choice(self.platform.workers()))
+
+    def _kill_gateway(self) -> None:
+        self.platform.kill("gateway")
+
+    def _pause(self) -> None:
+        name = self._dice.choice([*self.platform.coordinators(), *self.platform.workers()])
+        process = self.platform.processes[name]
+        process.pause()
+        self._later(8.0, process.go_on)
+
+    def _terminate(self) -> None:
+        platform = self.platform
+        platform.terminate(self._dice.choice([*platform.coordinators(), *platform.workers()]))
+
+    def _cut_off(self) -> None:
+        """A coordinator does not hear the others for long, nor they it; Postgres it reaches."""
+        process = self.platform.processes[self._dice.choice(self.platform.coordinators())]
+        for connection in process.connections:
+            connection.stalled_until_s = min(self._world.now_s + 5.0, self._until_s)
+
+    def _turn_clock(self) -> None:
+        process = self._dice.choice(list(self.platform.processes.values()))
+        process.skew_s = self._dice.uniform(-3.0, 3.0)
+
+    def _black_out(self) -> None:
+        """A machine loses its power: NATS without its tail, and some of the processes beside it."""
+        self._strike_out(self._dice.choice(("worker-", "coordinator-", "no")))
+
+    def _black_out_behind(self) -> None:
+        """The same while commits are far behind: much was decided and handed out, little is kept."""
+        weather = self.platform.database.weather
+        weather.slow_s = 2.0
+
+        def strike() -> None:
+            weather.slow_s = 0.0
+            if not self.calm:
+                self._strike_out("worker-")
+
+        self._later(1.5, strike)
+
+    def _strike_out(self, spare: str) -> None:
+        self.platform.server.crash(0.05 + self._dice.random(), lose=True)
+        for name in self.platform.processes:
+            if not name.startswith(spare):
+                self.platform.kill(name)
+
+    def _ambush(self) -> None:
+        """Strike at a moment that matters: when something was just written, and nobody knows yet."""
+        dice, platform = self._dice, self.platform
+        moment = dice.choice(("committed", "LOG stored", "STEPS stored", "STEPS removed", "owned"))
+        strike = dice.choice(
+            (
+                self._kill_coordinator,
+                self._kill_coordinator,
+                self._kill_worker,
+                self._crash_nats,
+                self._black_out,
+                self._black_out,
+            )
+        )
+        left = dice.randint(1, 4)
+
+        def happened(what: str) -> None:
+            nonlocal left
+            if what == moment and left and not self.calm:
+                left -= 1
+                if not left:
+                    self._world.note("fault", f"ambush at {what}")
+                    self._world.after(dice.choice((0.0, 0.0, 0.003, 0.01)), strike)
+
+        platform.database.observers.append(lambda what, detail: happened(what))
+        platform.server.jetstream.observers.append(
+            lambda what, stream, stored, why: happened(f"{stream.name} {what}")
+        )
+
+    # ---- NATS -------------------------------------------------------------------------------
+
+    def _crash_nats(self) -> None:
+        self.platform.server.crash(0.05 + 2.0 * self._dice.random(), lose=self._dice.random() < 0.7)
+
+    def _break_connections(self) -> None:
+        for connection in list(self.platform.server.connections):
+            if self._dice.random() < 0.5:
+                connection.break_("broken")
+
+    def _drop(self) -> None:
+        self._weather(Weather(drop_chance=self._dice.choice((0.02, 0.1, 0.3))), 2.0)
+
+    def _slow_network(self) -> None:
+        self._weather(Weather(latency_s=(0.001, 0.05), slow_chance=0.1, slow_s=1.0), 3.0)
+
+    def _weather(self, weather: Weather, longest_s: float) -> None:
+        server = self.platform.server
+        server.weather = weather
+
+        def clear() -> None:
+            if server.weather is weather:
+                server.weather = Weather()
+
+        self._later(longest_s, clear)
+
+    def _stall(self) -> None:
+        connections = self.platform.server.connections
+        if connections:
+            connection = self._dice.choice(connections)
+            until_s = self._world.now_s + 6.0 * self._dice.random()
+            connection.stalled_until_s = min(until_s, self._until_s)
+
+    def _repeat_result(self) -> None:
+        """A worker answers again, after the stream has forgotten the first time."""
+        from simulation.engine.nats_server import Message
+
+        jetstream = self.platform.server.jetstream
+        stream = jetstream.streams.get("LOG")
+        if stream is None or not self.platform.server.up:
+            return
+        results = [m for m in stream.messages.values() if m.subject.endswith(".finished")]
+        for stored in results[-3:]:
+            jetstream.publish(stream, Message(stored.subject, "", b"", stored.data))
+
+    def _forge(self) -> None:
+        """Somebody writes messages that are not theirs to write."""
+        self.platform.forger.write()
+
+    # ---- Postgres ---------------------------------------------------------------------------
+
+    def _database_down(self) -> None:
+        weather = self.platform.database.weather
+        weather.down = True
+        self._later(4.0, lambda: setattr(weather, "down", False))
+
+    def _database_slow(self) -> None:
+        weather = self.platform.database.weather
+        weather.slow_s = self._dice.choice((0.2, 1.5))
+        self._later(4.0, lambda: setattr(weather, "slow_s", 0.0))
+
+    def _lose_answers(self) -> None:
+        weather = self.platform.database.weather
+        weather.lose_answer_chance = 0.4
+        self._later(3.0, lambda: setattr(weather, "lose_answer_chance", 0.0))

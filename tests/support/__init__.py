@@ -1,0 +1,1 @@
+"""What tests of several rooms share: rigs, handlers of worker processes, stand-ins, data."""

@@ -1,0 +1,1 @@
+"""Modules that worker and gateway processes import by their bare names (`HANDLERS`)."""

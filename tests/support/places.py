@@ -1,0 +1,12 @@
+"""Folders of the repository that tests read."""
+
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TESTS = ROOT / "tests"
+DATA = Path(os.environ.get("HOCKET_DATA", ROOT.parent / "shared" / "data"))
+"""Real data sets, which are not part of the repository; tests skip what is missing."""
+
+HANDLERS = str(TESTS / "support" / "handlers")
+"""PYTHONPATH of worker and gateway processes that import modules of that folder."""

@@ -1,0 +1,96 @@
+"""Play the hostile templates and schemas in this process and print what became of each, as JSON lines:
+its kind, the outcome, the operations it took, CPU milliseconds; then how much memory all of them took.
+
+    python tests/support/templates/play_hostile.py
+"""
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from hocket.schemas.errors import HocketError
+from hocket.schemas.json_schema.schema import compile_schema
+from hocket.schemas.pipeline import expressions
+from hocket.schemas.templates.budget import MAX_OPERATIONS, Meter
+from support.templates.hostile import ESCAPES, MEMORY, RECURSION, SCHEMAS, SCOPE, TIME, VALUES
+
+ROOM_BYTES = 400 << 20
+CPU_S = 240
+
+
+class _Counted(Meter):
+    """A meter that is remembered, so that its operations can be told."""
+
+    last: Meter | None = None
+
+    def __init__(self, operations: int = MAX_OPERATIONS) -> None:
+        super().__init__(operations)
+        _Counted.last = self
+
+
+def main() -> None:
+    expressions.Meter = _Counted  # type: ignore[misc]
+    held = _address_space_bytes()
+    resource.setrlimit(resource.RLIMIT_AS, (held + ROOM_BYTES, held + ROOM_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
+    _evaluate("{{ x + 1 }}")  # what is loaded once is not the first one's
+    before = _resident_bytes()
+    tables = {
+        "time": TIME,
+        "memory": MEMORY,
+        "recursion": RECURSION,
+        "values": VALUES,
+        "escapes": ESCAPES,
+    }
+    for kind, table in tables.items():
+        for text in table:
+            _play(kind, text, lambda text=text: _evaluate(text))  # type: ignore[misc]
+    for number, (schema, value) in enumerate(SCHEMAS):
+        _play("schemas", f"schema {number}", lambda s=schema, v=value: _check(s, v))  # type: ignore[misc]
+    print(json.dumps({"peak_bytes": _resident_bytes() - before}))
+
+
+def _play(kind: str, shown: str, play: Callable[[], Any]) -> None:
+    _Counted.last = None
+    began = time.process_time()
+    try:
+        outcome = f"gave {str(play())[:200]}"
+    except HocketError as error:
+        outcome = f"refused: {error.fields.get('reason', error)}"
+    except Exception as error:
+        outcome = f"RAISED {error!r}"
+    cpu_ms = (time.process_time() - began) * 1_000
+    left = None if _Counted.last is None else _Counted.last.operations_left
+    print(
+        json.dumps(
+            {"kind": kind, "text": shown[:100], "outcome": outcome, "left": left, "cpu_ms": cpu_ms}
+        )
+    )
+
+
+def _evaluate(text: str) -> Any:
+    braced = "{{" in text or "{%" in text or "{#" in text
+    whole = text if braced else "{{ " + text + " }}"
+    list(expressions.readings(whole, "field"))
+    return expressions.compile_value(whole, "field")(SCOPE)
+
+
+def _check(schema: Any, value: Any) -> str:
+    compile_schema(schema, "input").check(value, "input", "Send another.")
+    return "valid"
+
+
+def _address_space_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
+
+
+def _resident_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1_024
+
+
+if __name__ == "__main__":
+    sys.exit(main())

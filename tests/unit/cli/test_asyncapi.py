@@ -1,0 +1,47 @@
+"""The published AsyncAPI document is that of the messages as they are."""
+
+import re
+from typing import Any
+
+import yaml
+
+from hocket.cli.asyncapi import document
+from support.places import ROOT
+
+PUBLISHED = ROOT / "docs" / "reference" / "asyncapi.yaml"
+
+
+def test_the_published_document_is_current() -> None:
+    assert yaml.safe_load(PUBLISHED.read_text()) == yaml.safe_load(document()), "run `make docs`"
+
+
+def test_every_public_subject_is_described() -> None:
+    channels = yaml.safe_load(PUBLISHED.read_text())["channels"].values()
+    addresses = {channel["address"] for channel in channels}
+    assert {"hocket.task.{tenant}.{pipeline}", "hocket.usage"} <= addresses
+    assert "hocket.event.{tenant}.{pipeline}.run-finished" in addresses
+
+
+def test_every_reference_leads_somewhere() -> None:
+    described = yaml.safe_load(PUBLISHED.read_text())
+    found = list(references(described))
+    assert found
+    for reference in found:
+        node = described
+        for token in reference.removeprefix("#/").split("/"):
+            node = node[token.replace("~1", "/").replace("~0", "~")]
+
+
+def test_every_parameter_of_an_address_is_described() -> None:
+    for channel in yaml.safe_load(PUBLISHED.read_text())["channels"].values():
+        names = re.findall(r"{(\w+)}", channel["address"])
+        assert sorted(channel.get("parameters", {})) == sorted(names)
+
+
+def references(node: Any) -> list[str]:
+    if isinstance(node, dict):
+        own = [node["$ref"]] if isinstance(node.get("$ref"), str) else []
+        return own + [r for value in node.values() for r in references(value)]
+    if isinstance(node, list):
+        return [r for value in node for r in references(value)]
+    return []

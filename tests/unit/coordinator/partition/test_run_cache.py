@@ -1,0 +1,147 @@
+"""What a partition keeps in memory, and what it forgets."""
+
+from dataclasses import replace
+
+from hocket.coordinator.core.run.state import Run
+from hocket.coordinator.core.waiting.parking import PERSON_QUIET_MS
+from hocket.coordinator.partition import run_cache as module
+from hocket.coordinator.partition.run_cache import RUN_BYTES, STEP_BYTES, Runs
+from support.run_player import START_MS, Play, python
+
+DAY = {"slo_ms": 86_400_000}
+LATER_MS = START_MS + PERSON_QUIET_MS + 1
+
+
+def waiting(run_id: str) -> Run:
+    return Play({"ask": {"type": "approval"}}, spec=DAY, run_id=run_id).run
+
+
+def ended(run_id: str, *, after_ms: float = 0.0) -> Run:
+    play = Play({"a": python()}, run_id=run_id, now_ms=START_MS + after_ms)
+    play.finish("a")
+    return play.run
+
+
+def test_a_run_that_ends_is_remembered() -> None:
+    runs = Runs()
+    play = Play({"a": python()})
+    runs.put(play.run)
+    play.finish("a")
+    runs.put(play.run)
+    assert runs.in_flight == {}
+    assert runs.get("r1") is play.run
+
+
+def test_a_run_that_ends_as_it_begins_is_remembered() -> None:
+    runs = Runs()
+    runs.put(ended("r1"))
+    assert runs.get("r1") is not None
+
+
+def test_of_many_ended_runs_the_oldest_are_forgotten_and_it_is_known_since_when(
+    monkeypatch: object,
+) -> None:
+    runs = Runs()
+    for n in range(module.MAX_ENDED + 2):
+        runs.put(ended(f"r{n}", after_ms=n))
+    assert (runs.get("r0"), runs.get("r1")) == (None, None)
+    assert runs.get("r2") is not None
+    assert runs.forgotten_ms == START_MS + 1
+
+
+def test_large_ended_runs_are_forgotten_sooner() -> None:
+    runs = Runs()
+    big = module.MAX_ENDED_BYTES // 4
+    for n in range(5):
+        play = Play({"a": python()}, run_id=f"r{n}")
+        runs.put(play.run)
+        runs.grew(f"r{n}", big)
+        play.finish("a")
+        runs.put(play.run)
+    assert [n for n in range(5) if runs.get(f"r{n}") is None] == [0, 1]
+
+
+def test_ended_runs_of_many_steps_are_forgotten_sooner() -> None:
+    runs = Runs()
+    play = Play({f"n{number}": python() for number in range(500)}, run_id="wide")
+    for number in range(500):
+        play.finish(f"n{number}")
+    runs.put(play.run)  # 1.5 MB by its steps, whatever of its events is known
+    kept = module.MAX_ENDED_BYTES // (500 * STEP_BYTES)
+    for n in range(kept):
+        runs.put(replace(play.run, run_id=f"r{n}"))
+    assert runs.get("wide") is None
+    assert runs.get("r0") is not None
+
+
+def test_what_is_in_flight_counts_its_events_until_it_leaves() -> None:
+    runs = Runs()
+    one, other = waiting("r1"), waiting("r2")
+    runs.put(one)
+    runs.put(other)
+    runs.grew("r1", 500)
+    runs.grew("unknown", 10_000)
+    assert runs.in_flight_bytes == 2 * RUN_BYTES + 500
+    assert runs.park(one)
+    assert runs.in_flight_bytes == RUN_BYTES + other.size_bytes
+
+
+def test_a_run_rests_once_it_was_the_same_for_a_while() -> None:
+    runs = Runs()
+    run = waiting("r1")
+    runs.put(run)
+    assert runs.resting(START_MS) == []
+    assert runs.resting(LATER_MS) == [(run, START_MS + DAY["slo_ms"])]
+
+
+def test_a_run_that_changed_meanwhile_does_not_rest_yet() -> None:
+    runs = Runs()
+    runs.put(waiting("r1"))
+    runs.resting(START_MS)
+    changed = waiting("r1")
+    runs.put(changed)
+    assert runs.resting(LATER_MS) == []
+    assert runs.resting(LATER_MS + PERSON_QUIET_MS) != []
+
+
+def test_a_state_at_the_place_in_memory_of_a_former_one_is_not_taken_for_it() -> None:
+    runs = Runs()
+    runs.put(waiting("r1"))
+    runs.resting(START_MS)
+    place = id(runs.in_flight["r1"])
+    for _ in range(100):
+        runs.put(replace(runs.in_flight["r1"]))
+        if id(runs.in_flight["r1"]) == place:
+            break
+    assert runs.resting(LATER_MS) == []
+
+
+def test_a_run_that_changed_after_its_row_was_written_is_not_dropped() -> None:
+    runs = Runs()
+    runs.put(waiting("r1"))
+    before = runs.in_flight["r1"]
+    runs.put(waiting("r1"))
+    assert not runs.park(before)
+    assert "r1" in runs.in_flight
+
+
+def test_what_is_in_memory_is_counted_by_tenant_too() -> None:
+    runs = Runs()
+    one, two = (Play({"a": python()}, run_id=run_id) for run_id in ("r1", "r2"))
+    other = replace(waiting("r3"), tenant="other")
+    for run in (one.run, two.run, other):
+        runs.put(run)
+    for run_id in ("r1", "r2", "r2", "r3", "unknown"):
+        runs.grew(run_id, 5_000)
+    held = runs.by_tenant
+    assert {tenant: held[tenant].runs for tenant in held} == {one.run.tenant: 2, "other": 1}
+    assert held[one.run.tenant].size_bytes == 15_000 + 2 * RUN_BYTES
+    assert sum(theirs.size_bytes for theirs in held.values()) == runs.in_flight_bytes
+    for play in (one, two):
+        play.finish("a")
+        runs.put(play.run)
+    assert set(held) == {"other"}
+    runs.put(ended("r4"))
+    assert set(held) == {"other"}
+    assert runs.park(other)
+    assert (held, runs.in_flight_bytes) == ({}, 0)

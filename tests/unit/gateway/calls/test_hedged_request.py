@@ -1,0 +1,182 @@
+"""Hedging: when a second replica is asked, who wins, what the loser is booked as, and how often."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hocket.gateway.backends.protocol import BackendBroken, Chunk, Chunks
+from hocket.gateway.calls.cancellation import Cancellation
+from hocket.gateway.core.calls.hedging import HedgeRule, HedgeTokens
+from hocket.schemas.messages import CallRequest, Completion
+from support.gateway.routing_rig import Rig, Scripted, backend, hangs, request, says
+
+KIND = ("writer", "report", "draft")
+
+
+def models(**hedge: Any) -> dict[str, Any]:
+    return {
+        "writer": {"hedge": {"min_ms": 1, **hedge}, "backends": [backend("a"), backend("b")]},
+        "other": {"backends": [backend("c")]},
+    }
+
+
+def known(rig: Rig, samples: int = 20) -> Rig:
+    """Let calls of the kind be known to take 5 ms."""
+    for _ in range(samples):
+        rig.calls.scheduler.durations.add(KIND, "a", 5.0)
+    return rig
+
+
+async def test_a_call_that_takes_too_long_is_answered_by_another_replica() -> None:
+    slow = hangs()
+    rig = known(Rig(models(), a=slow, b=says("tidal")))
+    reply = await rig.make()
+    assert (reply.text, reply.backend, slow.stopped) == ("tidal", "b", 1)
+    assert sorted(rig.booked()) == [
+        ("c", "a", "cancelled", "speculation"),
+        ("c:h", "b", "ok", "call"),
+    ]
+    assert rig.opened == ["c", "c:h"]
+    assert len(rig.calls.scheduler.queue) == 0
+
+
+async def test_the_first_request_may_still_win() -> None:
+    late = asyncio.Event()
+
+    async def answers_late(_: CallRequest, __: Chunks | None) -> Completion:
+        await late.wait()
+        return Completion(text="tidal")
+
+    async def hangs_then(_: CallRequest, __: Chunks | None) -> Completion:
+        late.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    rig = known(Rig(models(), a=Scripted(answers_late), b=Scripted(hangs_then)))
+    reply = await rig.make()
+    assert (reply.text, reply.backend) == ("tidal", "a")
+    assert sorted(rig.booked()) == [
+        ("c", "a", "ok", "call"),
+        ("c:h", "b", "cancelled", "speculation"),
+    ]
+
+
+async def test_if_the_second_request_fails_the_first_one_is_waited_for() -> None:
+    late = asyncio.Event()
+
+    async def answers_late(_: CallRequest, __: Chunks | None) -> Completion:
+        await late.wait()
+        return Completion(text="tidal")
+
+    async def fails(_: CallRequest, __: Chunks | None) -> Completion:
+        late.set()
+        raise BackendBroken(component="b", status=503, reason="no luck")
+
+    rig = known(Rig(models(), a=Scripted(answers_late), b=Scripted(fails)))
+    assert (await rig.make()).text == "tidal"
+    assert sorted(rig.booked()) == [("c", "a", "ok", "call"), ("c:h", "b", "error", "call")]
+
+
+async def test_a_stream_has_one_speaker() -> None:
+    heard: list[str] = []
+
+    async def take(chunk: Chunk) -> None:
+        heard.append(chunk.text)
+
+    rig = known(Rig(models(), a=hangs(), b=says("tidal")))
+    reply = await rig.make(chunks=take)
+    assert (heard, reply.text) == (["tidal"], "tidal")
+
+
+async def test_a_stream_that_has_begun_is_not_hedged() -> None:
+    spoke = asyncio.Event()
+
+    async def speaks_slowly(_: CallRequest, chunks: Chunks | None) -> Completion:
+        assert chunks is not None
+        await chunks(Chunk("ti", output_tokens=1))
+        await spoke.wait()
+        return Completion(text="tidal")
+
+    async def take(chunk: Chunk) -> None:
+        asyncio.get_running_loop().call_later(0.05, spoke.set)
+
+    rig = known(Rig(models(), a=Scripted(speaks_slowly), b=says("no")))
+    assert (await rig.make(chunks=take)).text == "tidal"
+    assert rig.backends["b"].requests == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tools": ({"type": "function", "function": {"name": "pay"}},)},
+        {
+            "openai": {
+                "path": "chat/completions",
+                "body": {"messages": [], "tools": [{"type": "function"}]},
+            }
+        },
+    ],
+    ids=["tools", "openai tools"],
+)
+async def test_a_call_with_tools_is_made_once_unless_that_is_allowed(
+    fields: dict[str, Any],
+) -> None:
+    wanted = request(**fields)
+    assert not HedgeRule().suits(wanted)
+    assert HedgeRule(tools=True).suits(wanted)
+
+
+async def test_without_history_without_the_rule_and_without_a_free_replica_nothing_is_hedged() -> (
+    None
+):
+    late = asyncio.Event()
+
+    async def answers_late(_: CallRequest, __: Chunks | None) -> Completion:
+        asyncio.get_running_loop().call_later(0.03, late.set)
+        await late.wait()
+        return Completion(text="tidal")
+
+    plain = {"writer": {"backends": [backend("a"), backend("b")]}}
+    lone = {"writer": {"hedge": True, "backends": [backend("a")]}}
+    for rig in (
+        Rig(models(), a=Scripted(answers_late), b=says("no")),
+        known(Rig(plain, a=Scripted(answers_late), b=says("no"))),
+        known(Rig(lone, a=Scripted(answers_late))),
+    ):
+        late.clear()
+        assert (await rig.make()).text == "tidal"
+        assert len(rig.records) == 1
+
+
+async def test_whoever_stops_the_call_stops_both_and_both_are_booked() -> None:
+    cancellation = Cancellation()
+    first, second = hangs(), hangs()
+    rig = known(Rig(models(), a=first, b=second))
+    making = asyncio.create_task(rig.make(cancellation=cancellation))
+    await asyncio.wait_for(second.called.wait(), 20)
+    cancellation.cancel("its caller went away")
+    reply = await making
+    assert reply.error is not None
+    assert reply.error.code == "call_cancelled"
+    assert (first.stopped, second.stopped) == (1, 1)
+    assert sorted(rig.booked()) == [
+        ("c", "a", "cancelled", "call"),
+        ("c:h", "b", "cancelled", "call"),
+    ]
+
+
+@given(
+    st.floats(0.01, 1.0), st.floats(1.0, 20.0), st.lists(st.booleans(), min_size=1, max_size=400)
+)
+def test_second_requests_stay_below_their_share_whoever_asks_for_them(
+    share: float, burst: float, wants: list[bool]
+) -> None:
+    bucket = HedgeTokens(HedgeRule(share=share, burst=burst))
+    taken = 0
+    for made, wanted in enumerate(wants, start=1):
+        bucket.earn()
+        taken += wanted and bucket.take()
+        assert taken <= 1 + share * made + 1e-9

@@ -1,0 +1,95 @@
+"""Calls that a gateway holds belong to a tenant: nobody joins, stops or is answered another one's."""
+
+import asyncio
+import itertools
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from hocket.gateway.api.nats import _checked
+from hocket.gateway.calls.registry import CallRegistry
+from hocket.gateway.core.errors import CallMalformed, GatewayFull
+from hocket.gateway.metrics import GatewayMetrics
+from hocket.schemas.messages import Attribution, CallRequest
+from support.gateway.routing_rig import BOUND_S, Rig, backend, hangs, request, says
+
+MODELS = {"writer": {"backends": [backend("a")]}}
+
+
+def wanted(tenant: str) -> CallRequest:
+    return request("c", attribution=Attribution(tenant=tenant))
+
+
+def registry(rig: Rig) -> CallRegistry:
+    return CallRegistry(rig.calls, GatewayMetrics(CollectorRegistry()))
+
+
+async def test_a_used_id_of_another_tenant_is_a_call_of_its_own() -> None:
+    rig = Rig(MODELS, a=says("tidal"))
+    calls = registry(rig)
+    for tenant in ("ours", "theirs", "ours"):
+        await asyncio.wait_for(calls.begin(wanted(tenant)), BOUND_S)
+    assert [one.attribution.tenant for one in rig.records] == ["ours", "theirs"]
+    assert calls.find("nobody", "c") is None
+
+
+async def test_a_call_is_stopped_by_its_own_tenant_only() -> None:
+    slow = hangs()
+    calls = registry(Rig(MODELS, a=slow))
+    reply = calls.begin(wanted("ours"))
+    await asyncio.wait_for(slow.called.wait(), BOUND_S)
+    calls.cancel("theirs", "c", "out of spite")
+    await asyncio.sleep(0)
+    assert (slow.stopped, reply.done()) == (0, False)
+    calls.cancel("ours", "c", "it is not needed")
+    made = await asyncio.wait_for(reply, BOUND_S)
+    assert made.error is not None
+    assert made.error.code == "call_cancelled"
+
+
+@pytest.mark.parametrize(
+    ("who", "field"),
+    [
+        ({"attempt": 2**40}, "attribution.attempt"),
+        ({"attempt": -1}, "attribution.attempt"),
+        ({"version": 2**31}, "attribution.version"),
+        ({"run_id": "r\0"}, "attribution.run_id"),
+        ({"run_id": "r" * 6_000}, "attribution.run_id"),
+        ({"tenant": "t" * 6_000}, "attribution.tenant"),
+        ({"step": "s" * 10_000}, "attribution.step"),
+    ],
+)
+def test_a_call_that_could_not_be_booked_is_refused_before_it_is_made(
+    who: dict[str, Any], field: str
+) -> None:
+    body = wanted("ours").model_dump(mode="json")
+    body["attribution"] |= who
+    with pytest.raises(CallMalformed) as refused:
+        _checked(CallRequest.model_construct(**body).model_dump_json(warnings=False).encode())
+    assert refused.value.fields["field"] == field
+
+
+async def test_a_tenant_with_very_many_calls_leaves_places_for_the_next() -> None:
+    rig = Rig(MODELS, a=hangs())
+    calls = CallRegistry(rig.calls, GatewayMetrics(CollectorRegistry()), max_calls=16)
+
+    numbers = itertools.count()
+
+    def begin(tenant: str, count: int) -> int:
+        begun = 0
+        with suppress(GatewayFull):
+            for _ in range(count):
+                who = Attribution(tenant=tenant)
+                calls.begin(request(f"c{next(numbers)}", attribution=who))
+                begun += 1
+        return begun
+
+    assert begin("greedy", 100) == 12
+    assert begin("modest", 3) == 3
+    assert begin("third", 1) == 1
+    assert begin("greedy", 1) == 0
+    await calls.drain(drain_ms=0, flush_ms=5_000)
+    assert begin("greedy", 100) == 12
+    await calls.drain(drain_ms=0, flush_ms=5_000)

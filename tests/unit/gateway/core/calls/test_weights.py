@@ -1,0 +1,230 @@
+"""What a call weighs, in money, memory and time, however it is written: none of it goes uncounted."""
+
+import asyncio
+import json
+import threading
+import time
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from hocket.gateway.api.http.bodies import BodyInvalid, read
+from hocket.gateway.api.http.intake import MAX_BODIES_BYTES, Bodies, BodiesFull, Body
+from hocket.gateway.calls import registry
+from hocket.gateway.core.budgets.budget import Budget, Budgets
+from hocket.gateway.core.budgets.estimate import Estimate, Estimator
+from hocket.gateway.core.calls import request_content
+from hocket.gateway.core.calls.cascade import _data
+from hocket.gateway.core.calls.pii import PATTERNS, Masks, Unmasking
+from hocket.gateway.core.errors import BudgetsFull
+from hocket.gateway.core.protocols.json_size import MAX_ANSWER_VALUES, answer_value
+from hocket.gateway.core.protocols.openai_api import Assembly, completion, usage
+from hocket.gateway.core.protocols.tensors import encoded
+from hocket.gateway.core.protocols.triton import TensorInvalid, _count, _vectors
+from hocket.gateway.hooks import pii
+from hocket.schemas.messages import CallReply, CallRequest, Completion
+from support.gateway.routing_rig import request
+
+LONG = "x" * 40_000
+TOKENS = 10_000
+TURN = {"role": "user", "content": "a"}
+
+BODIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "tools": ("chat/completions", {"tools": [{"function": {"description": LONG}}]}),
+    "names of a tool": ("chat/completions", {"tools": [{"properties": {LONG: {}}}]}),
+    "functions": ("chat/completions", {"functions": [{"description": LONG}]}),
+    "schema": ("chat/completions", {"response_format": {"json_schema": {"schema": {"d": LONG}}}}),
+    "guided": ("chat/completions", {"guided_json": {"d": LONG}}),
+    "arguments": (
+        "chat/completions",
+        {"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": LONG}}]}]},
+    ),
+    "refusal": ("chat/completions", {"messages": [{"content": [{"refusal": LONG}]}]}),
+    "reasoning": ("chat/completions", {"messages": [{"reasoning_content": LONG}]}),
+    "links": (
+        "chat/completions",
+        {"messages": [{"content": [{"image_url": {"url": "https://x/y.png"}}] * 10}]},
+    ),
+    "file": (
+        "chat/completions",
+        {"messages": [{"content": [{"file": {"file_data": "x" * 1_000_000}}]}]},
+    ),
+    "token ids": ("completions", {"prompt": [17] * TOKENS}),
+    "lists of token ids": ("embeddings", {"input": [[17] * 100] * 100}),
+    "suffix": ("completions", {"prompt": "a", "suffix": LONG}),
+    "prediction": ("chat/completions", {"prediction": {"content": LONG}}),
+}
+FIELDS: dict[str, dict[str, Any]] = {
+    "tools": {"tools": [{"function": {"description": LONG}}]},
+    "schema": {"response_schema": {"description": LONG}},
+    "tool calls": {"messages": [{"role": "assistant", "content": "", "tool_calls": [{"a": LONG}]}]},
+    "cell": {"documents": [{"id": "S1", "kind": "table", "columns": ["a"], "rows": [[LONG]]}]},
+    "column": {"documents": [{"id": "S1", "kind": "table", "columns": [LONG]}]},
+    "rows without columns": {
+        "documents": [{"id": "S1", "kind": "table", "rows": [["x" * 40] * 1000]}]
+    },
+    "source": {"documents": [{"id": "S1", "source": LONG}]},
+}
+
+
+@pytest.mark.parametrize(("path", "body"), BODIES.values(), ids=BODIES.keys())
+def test_all_that_a_body_sends_counts_before_it_is_sent(path: str, body: dict[str, Any]) -> None:
+    call = request(messages=(), openai={"path": path, "body": body})
+    assert TOKENS <= request_content.tokens(call) <= TOKENS * 1.2
+
+
+@pytest.mark.parametrize("fields", FIELDS.values(), ids=FIELDS.keys())
+def test_all_that_a_call_of_ours_sends_counts_before_it_is_sent(fields: dict[str, Any]) -> None:
+    assert TOKENS <= request_content.tokens(request(**{"messages": (), **fields})) <= TOKENS * 1.2
+
+
+def test_of_two_limits_of_an_answer_the_larger_counts() -> None:
+    body = {"max_completion_tokens": 1, "max_tokens": 1_000_000}
+    call = request(messages=(), openai={"path": "completions", "body": body})
+    assert request_content.max_tokens(call) == 1_000_000
+
+
+@pytest.mark.parametrize(
+    "field", [{"best_of": 10**6}, {"best_of": 2.0}, {"max_completion_tokens": -1}]
+)
+def test_what_a_completion_may_cost_is_checked_at_the_door(field: dict[str, Any]) -> None:
+    with pytest.raises(BodyInvalid):
+        read("completions", json.dumps({"model": "m", "prompt": "a", **field}).encode())
+
+
+# ---- usage that says nothing ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "said", [{}, {"input_tokens": 5, "output_tokens": 7}, {"prompt_tokens": 5}, {"total_tokens": 9}]
+)
+def test_a_usage_without_counts_is_no_usage(said: dict[str, Any]) -> None:
+    assert usage(said).estimated
+
+
+def test_embeddings_are_metered_by_what_was_read() -> None:
+    call = request(messages=(), embed=("a",))
+    reply = {"data": [{"index": 0, "embedding": [1.0]}], "usage": {"prompt_tokens": 5}}
+    assert not completion(call, reply).estimated
+
+
+def test_a_usage_on_the_way_is_not_that_of_the_end() -> None:
+    assembly = Assembly(request())
+    told = {"prompt_tokens": 100, "completion_tokens": 1}
+    assembly.add({"choices": [{"delta": {"content": "tidal"}}], "usage": told})
+    assert (assembly.spent.input_tokens, assembly.spent.estimated) == (100, True)
+    assembly.add({"choices": [{"delta": {}, "finish_reason": "stop"}]})
+    assembly.add({"choices": [], "usage": {"prompt_tokens": 100, "completion_tokens": 2}})
+    assert (assembly.spent.output_tokens, assembly.spent.estimated) == (2, False)
+
+
+@pytest.mark.parametrize("count", [float("inf"), float("nan"), -1.0, 1e18])
+def test_tensors_that_count_no_tokens_are_typed_errors(count: float) -> None:
+    with pytest.raises(TensorInvalid):
+        _count({"n": encoded("n", "FP64", [count])}, "n")
+
+
+def test_an_embedding_of_a_tensor_holds_finite_numbers() -> None:
+    with pytest.raises(TensorInvalid):
+        list(_vectors(encoded("e", "FP32", [[1.0, float("nan")]])))
+
+
+# ---- memory -----------------------------------------------------------------------------------
+
+
+def test_a_remembered_reply_weighs_what_it_holds() -> None:
+    for fields in (
+        {"tool_calls": ({"function": {"arguments": "x" * 1_000_000}},)},
+        {"finish_reason": "x" * 1_000_000},
+        {"text": "\u6f6e" * 500_000},
+        {"text": "[]", "data": [[] for _ in range(15_000)]},
+    ):
+        reply = CallReply.model_validate({"call_id": "c", "model": "m", **fields})
+        assert registry._size_bytes(reply) > 950_000
+
+
+def test_an_answer_of_very_many_values_is_no_value() -> None:
+    text = "[" + "[]," * MAX_ANSWER_VALUES + "[]]"
+    assert answer_value(text) is None
+    assert _data(Completion(text=text)) is None
+    assert answer_value('{"a": [1]}') == {"a": [1]}
+
+
+def test_a_body_counts_with_what_it_takes_once_it_is_read() -> None:
+    bodies, held = Bodies(), []
+    content = b"[" + b"[[]]," * 190_000 + b"[]]"
+
+    def hold(count: int) -> None:
+        for _ in range(count):
+            body = Body(bodies)
+            held.append(body)
+            body.take(len(content))
+            body.content = content
+            body.weigh()
+
+    with pytest.raises(BodiesFull):
+        hold(8)
+    assert bodies.held_bytes <= MAX_BODIES_BYTES
+    for body in held:
+        body.release()
+    assert bodies.held_bytes == 0
+
+
+# ---- budgets ----------------------------------------------------------------------------------
+
+
+def test_names_of_pipelines_of_one_tenant_leave_room_for_the_others() -> None:
+    budgets = Budgets(Estimator(), max_period_accounts=50, max_pipeline_accounts=5)
+    spent = Estimate(("m", "", ""), 1.0, 1.0, 1.0, False)
+
+    def spend(tenant: str, pipeline: str, now_ms: float = 0.0) -> None:
+        budget = Budget("pipeline", f"{tenant}/{pipeline}", Decimal(9), "hour", tenant=tenant)
+        account = budgets.account(budget, now_ms)
+        budgets.settle(budgets.reserve([account], spent), Decimal(1))
+
+    for number in range(5):
+        spend("greedy", str(number))
+    with pytest.raises(BudgetsFull):
+        spend("greedy", "one more")
+    spend("greedy", "0")
+    spend("modest", "first")
+    spend("greedy", "one more", now_ms=3_600_000.0)  # what the hour before spent counts no more
+    assert len(budgets) == 6
+
+
+# ---- time -------------------------------------------------------------------------------------
+
+
+def test_an_answer_of_beginnings_of_placeholders_is_looked_through_in_linear_time() -> None:
+    text = " ".join(f"u{number}@x{number}.de" for number in range(10_000))
+    masks = Masks(PATTERNS.values(), [text])
+    masks.mask(text)
+    began = time.process_time()
+    assert masks.unmask("<EMAIL_" * 100_000) == "<EMAIL_" * 100_000
+    stream = Unmasking(masks, masks.unmask)
+    said = "".join(stream.piece("<EMAIL_7> <") for _ in range(5_000)) + stream.rest()
+    assert said.count("u6@x6.de") == 5_000
+    assert time.process_time() - began < 10  # an alternative for each of them takes minutes
+
+
+async def test_masking_ends_when_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    began, ended = threading.Event(), threading.Event()
+    masked = pii.with_texts
+
+    def seen(call: CallRequest, mask: Any) -> CallRequest:
+        began.set()
+        try:
+            return masked(call, mask)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(pii, "with_texts", seen)
+    hook = pii.PiiHook({})
+    slow = request(messages=({"role": "user", "content": "1 " * 20_000_000},))
+    masking = asyncio.create_task(hook.before(slow))
+    assert await asyncio.to_thread(began.wait, 60)
+    masking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await masking
+    assert await asyncio.to_thread(ended.wait, 60)  # all of it takes many minutes

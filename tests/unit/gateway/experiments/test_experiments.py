@@ -1,0 +1,465 @@
+"""Experiments: the split of runs over arms, what makes an arm bad, and that all gateways agree."""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hocket.gateway.core.config.configuration import parse
+from hocket.gateway.core.errors import ExperimentUnknown, RoutingInvalid
+from hocket.gateway.core.experiments.arm_evaluation import Rate, RollbackRule, Tally, fault_of
+from hocket.gateway.core.experiments.experiments import Experiment, read
+from hocket.gateway.experiments.experiments import Experiments
+from hocket.schemas.errors import ErrorClass, ErrorInfo
+from hocket.schemas.messages import ArmRolledBack, Attribution, CallRequest, RunFinished
+from support.gateway.routing_rig import Rig, backend, breaks, request, says
+
+RUNS = [f"r{number:024x}" for number in range(10_000)]
+MODELS = {
+    "old": {"backends": [backend("o")]},
+    "new": {"backends": [backend("n")]},
+    "writer": "old",
+}
+TABLE = parse(MODELS, {})
+
+
+def experiment(weight: float = 10, **fields: Any) -> Experiment:
+    arms = {"control": {"weight": 100 - weight}, "canary": {"model": "new", "weight": weight}}
+    section = {"next": {"model": "writer", "arms": arms, **fields}}
+    (found,) = read(section, {}, TABLE)
+    return found
+
+
+# ---- the split ------------------------------------------------------------------------------
+
+
+def test_a_canary_of_ten_percent_gets_ten_percent_of_ten_thousand_runs_within_one() -> None:
+    arms = Counter(experiment().arm_of(run).name for run in RUNS)
+    assert 900 <= arms["canary"] <= 1_100
+
+
+def test_a_run_keeps_its_arm_and_a_larger_share_only_adds_runs() -> None:
+    small, large = experiment(10), experiment(25)
+    before = {run for run in RUNS if small.arm_of(run).name == "canary"}
+    assert before == {run for run in RUNS if small.arm_of(run).name == "canary"}
+    assert before < {run for run in RUNS if large.arm_of(run).name == "canary"}
+
+
+def test_the_runs_of_an_arm_that_is_off_go_to_the_control() -> None:
+    assert {experiment().arm_of(run, {"canary"}).name for run in RUNS} == {"control"}
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.integers(0, 5), min_size=2, max_size=5).filter(any))
+def test_shares_follow_the_weights_whatever_they_are(weights: list[int]) -> None:
+    arms = {f"a{number}": {"weight": weight} for number, weight in enumerate(weights)}
+    (found,) = read({"x": {"model": "old", "control": "a1", "arms": arms}}, {}, TABLE)
+    seen = Counter(found.arm_of(run).name for run in RUNS[:2_000])
+    for number, weight in enumerate(weights):
+        expected = 2_000 * weight / sum(weights)
+        assert abs(seen[f"a{number}"] - expected) <= 5 * (expected * 0.9) ** 0.5 + 1
+
+
+@pytest.mark.parametrize(
+    ("section", "field"),
+    [
+        ({"x": {"model": "poet", "arms": {}}}, "experiments.x.model"),
+        ({"x": {"model": "old", "arms": {"a": {"weight": 1}}}}, "experiments.x.arms"),
+        ({"x": {"model": "old", "arms": {"control": {"weight": 0}, "b": {"weight": 0}}}}, "x.arms"),
+        ({"x": {"model": "old", "arms": {"a": {}, "b": {"weight": 1}}}}, "arms.a.weight"),
+        ({"x": {"model": "old", "arms": {"a": {"weight": 1}, "b": {"weight": 1}}}}, "x.control"),
+        ({"x y": {"model": "old"}}, "experiments.x y"),
+        (
+            {
+                "x": {
+                    "model": "old",
+                    "arms": {"control": {"weight": 1}, "b": {"weight": 1}},
+                    "succeeded": "output.ok",
+                }
+            },
+            "experiments.x.succeeded",
+        ),
+    ],
+)
+def test_a_wrong_experiment_is_refused_with_its_field(section: dict[str, Any], field: str) -> None:
+    with pytest.raises(RoutingInvalid) as refused:
+        read(section, {}, TABLE)
+    assert refused.value.fields["field"].endswith(field)
+
+
+def test_the_control_is_named_whatever_the_order_of_the_arms() -> None:
+    arms = {"canary": {"model": "new", "weight": 1}, "control": {"weight": 9}}
+    (by_name,) = read({"x": {"model": "old", "arms": arms}}, {}, TABLE)
+    (said,) = read({"x": {"model": "old", "control": "canary", "arms": arms}}, {}, TABLE)
+    assert (by_name.control.name, said.control.name) == ("control", "canary")
+
+
+# ---- the verdict ----------------------------------------------------------------------------
+
+
+def calls_until_found(
+    seed: int,
+    *,
+    control: Callable[[random.Random], tuple[bool, float]],
+    canary: Callable[[random.Random], tuple[bool, float]],
+    most: int,
+) -> int | None:
+    """Return after how many of its calls a canary of a tenth is found bad, None if it is not."""
+    dice, rule = random.Random(seed), RollbackRule()
+    kept, tried = Tally(rule, control=True), Tally(rule, control=False)
+    while tried.calls < most:
+        tally, behaviour = (tried, canary) if dice.random() < 0.1 else (kept, control)
+        failed, latency_ms = behaviour(dice)
+        usual_ms = kept.median_ms
+        slow_ms = None if usual_ms is None else usual_ms * rule.slow_factor
+        tally.called(failed=failed, latency_ms=latency_ms, slow_ms=slow_ms)
+        if tally is tried and fault_of(rule, tried.seen, kept.seen):
+            return tried.calls
+    return None
+
+
+def behaves(fails: float, usual_ms: float = 100.0) -> Callable[[random.Random], tuple[bool, float]]:
+    return lambda dice: (dice.random() < fails, usual_ms * dice.lognormvariate(0, 0.3))
+
+
+@pytest.mark.parametrize(
+    "canary",
+    [behaves(1.0), behaves(0.3), behaves(0.01, 200.0)],
+    ids=["all fail", "three in ten fail", "twice as slow"],
+)
+def test_a_bad_canary_is_found_within_a_hundred_of_its_calls(
+    canary: Callable[[random.Random], tuple[bool, float]],
+) -> None:
+    found = [
+        calls_until_found(seed, control=behaves(0.01), canary=canary, most=100)
+        for seed in range(12)
+    ]
+    assert None not in found
+
+
+def test_an_arm_like_its_control_is_let_be() -> None:
+    found = [
+        calls_until_found(seed, control=behaves(0.05), canary=behaves(0.05), most=500)
+        for seed in range(10)
+    ]
+    assert found == [None] * 10
+
+
+def test_an_arm_is_judged_without_a_control_only_by_what_is_bad_anywhere() -> None:
+    rule = RollbackRule()
+    good, bad = Tally(rule, control=False), Tally(rule, control=False)
+    for _ in range(30):
+        good.called(failed=False, latency_ms=9_000, slow_ms=None)
+        bad.called(failed=True, latency_ms=1, slow_ms=None)
+    nobody = Tally(rule, control=True).seen
+    assert fault_of(rule, good.seen, nobody) is None
+    found = fault_of(rule, bad.seen, nobody)
+    assert found is not None
+    assert found[0] == "errors"
+
+
+@given(st.integers(0, 500), st.integers(0, 500))
+def test_an_interval_holds_its_rate_and_shrinks_with_more_calls(bad: int, more: int) -> None:
+    rate = Rate(bad, bad + more)
+    low, high = rate.interval()
+    assert 0 <= low <= high <= 1
+    if rate.of:
+        assert low - 1e-9 <= rate.bad / rate.of <= high + 1e-9
+        wide, narrow = high - low, Rate(10 * bad, 10 * rate.of).interval()
+        assert narrow[1] - narrow[0] < wide
+
+
+@pytest.mark.parametrize(
+    ("status", "output", "said"),
+    [
+        ("succeeded", {"verified": True}, True),
+        ("succeeded", {"verified": False}, False),
+        ("failed", None, False),
+        ("cancelled", None, None),
+    ],
+)
+def test_the_end_of_a_run_is_judged_by_an_expression(
+    status: str, output: Any, said: bool | None
+) -> None:
+    assert experiment(succeeded="run.output.verified").success_of(end("r", status, output)) is said
+
+
+# ---- several gateways -----------------------------------------------------------------------
+
+
+class Town:
+    """A bucket that all companies see at once, as long as NATS is not away."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, tuple[int, Any]] = {}
+        self.names: set[str] = set()
+        self.away = False
+
+
+class FakeMembership:
+    """What Experiments needs of a Membership."""
+
+    def __init__(self, town: Town, name: str) -> None:
+        self.name, self._town = name, town
+        town.names.add(name)
+
+    @property
+    def live(self) -> set[str]:
+        return self._town.names
+
+    @property
+    def leads(self) -> bool:
+        return min(self._town.names) == self.name
+
+    def told(self, prefix: str) -> Iterator[tuple[str, int, Any]]:
+        for key, (revision, content) in list(self._town.entries.items()):
+            if key.startswith(prefix) and content is not None:
+                yield key.removeprefix(prefix), revision, content
+
+    def is_overwritten(self, key: str) -> bool:
+        return False
+
+    async def put(self, key: str, content: Any, *, revision: int | None = None) -> int | None:
+        before = self._town.entries.get(key, (0, None))[0]
+        if self._town.away or (revision is not None and revision != before):
+            return None
+        self._town.entries[key] = (before + 1, content)
+        return before + 1
+
+
+class Gateway:
+    """The experiments of one gateway, and what it published."""
+
+    def __init__(self, town: Town, name: str, found: Experiment | None = None) -> None:
+        self.facts: list[str] = []
+        self.experiments = Experiments(
+            FakeMembership(town, name),  # type: ignore[arg-type]
+            now_ms=lambda: 0.0,
+            publish=self._publish,
+        )
+        self.experiments.use([found or experiment(50)], TABLE)
+
+    def _publish(self, fact: ArmRolledBack, msg_id: str) -> None:
+        self.facts.append(f"{fact.arm} {fact.cause}")
+
+    def call(self, run_id: str, *, canary_fails: bool = False) -> str:
+        """Make a call of a run that fails where it is the canary's, and return its arm."""
+        assigned = self.experiments.assign(of_run(run_id))
+        assert assigned is not None
+        arm = assigned.arm.name
+        failed = canary_fails and arm == "canary"
+        error = ErrorInfo(code="e", message="e", error_class=ErrorClass.TRANSIENT)
+        self.experiments.called(assigned, error if failed else None, asked=True, latency_ms=5.0)
+        return arm
+
+    @property
+    def off(self) -> bool:
+        return self.experiments.states()[0].arms[1].off
+
+
+def of_run(run_id: str, **fields: Any) -> CallRequest:
+    return request(attribution=Attribution(run_id=run_id, **fields))
+
+
+def end(run_id: str, status: str = "succeeded", output: Any = None) -> RunFinished:
+    return RunFinished(
+        run_id=run_id,
+        tenant="default",
+        pipeline="report",
+        version=1,
+        status=status,
+        output=output,
+        accepted_at_ms=0,
+        finished_at_ms=1,
+        deadline_at_ms=2,
+    )
+
+
+async def settled(*gateways: Gateway) -> None:
+    """Let everybody write what they have to write, and hear it."""
+    for gateway in (*gateways, *gateways):
+        gateway.experiments._tallies._told_at_s = float("-inf")  # as if TELL_S had passed
+        gateway.experiments.look()
+        told, switched = gateway.experiments._tallies, gateway.experiments._switches
+        for task in [*told._writing, *switched._writing]:
+            await task
+
+
+async def test_what_one_gateway_finds_bad_is_off_for_all_and_told_once() -> None:
+    town = Town()
+    one, two = Gateway(town, "one"), Gateway(town, "two")
+    for run in RUNS[:60]:
+        one.call(run, canary_fails=True)
+    await settled(one, two)
+    assert (one.off, two.off) == (True, True)
+    assert {two.call(run) for run in RUNS} == {"control"}
+    assert (one.facts, two.facts) == (["canary errors"], [])
+
+
+async def test_gateways_judge_by_what_they_saw_together() -> None:
+    town = Town()
+    gateways = [Gateway(town, name) for name in ("one", "two", "three")]
+    for number, run in enumerate(RUNS[:24]):  # about four calls of the canary at each: too few
+        gateways[number % 3].call(run, canary_fails=True)
+    assert not any(gateway.off for gateway in gateways)
+    await settled(*gateways)
+    assert all(gateway.off for gateway in gateways)
+
+
+async def test_a_rollback_while_nats_is_away_holds_here_and_is_told_later() -> None:
+    town = Town()
+    one, two = Gateway(town, "one"), Gateway(town, "two")
+    town.away = True
+    for run in RUNS[:60]:
+        one.call(run, canary_fails=True)
+    await settled(one, two)
+    assert (one.off, two.off) == (True, False)
+    town.away = False
+    await settled(one, two)
+    assert (one.off, two.off) == (True, True)
+
+
+async def test_a_restored_arm_begins_anew_everywhere_and_may_be_found_bad_again() -> None:
+    town = Town()
+    one, two = Gateway(town, "one"), Gateway(town, "two")
+    for run in RUNS[:60]:
+        one.call(run, canary_fails=True)
+    await settled(one, two)
+    await two.experiments.control("restore", "next", "canary", "api:me")
+    await settled(one, two)
+    assert (one.off, two.off) == (False, False)
+    assert one.experiments.states()[0].arms[1].errors == (0, 0)
+    for run in RUNS[:60]:
+        two.call(run, canary_fails=True)
+    await settled(one, two)
+    assert (one.off, two.off) == (True, True)
+    assert len(one.facts + two.facts) == 2
+
+
+async def test_a_started_gateway_knows_what_was_rolled_back_before() -> None:
+    town = Town()
+    one = Gateway(town, "one")
+    await one.experiments.control("rollback", "next", "canary", "api:me")
+    late = Gateway(town, "two")
+    assert late.off
+    assert one.facts == ["canary operator"]
+
+
+async def test_a_reload_keeps_what_is_known_of_the_same_arm_and_forgets_another_one() -> None:
+    town = Town()
+    one = Gateway(town, "one")
+    await one.experiments.control("rollback", "next", "canary", "api:me")
+    one.experiments.use([experiment(20)], TABLE)
+    assert one.off
+    one.experiments.use([experiment(20, node="draft")], TABLE)
+    assert not one.off
+
+
+async def test_runs_that_do_not_succeed_roll_an_arm_back() -> None:
+    gateway = Gateway(Town(), "one", experiment(50, succeeded="run.output.verified"))
+    for run in RUNS[:60]:
+        arm = gateway.call(run)
+        gateway.experiments.ended(end(run, output={"verified": arm == "control"}))
+    await settled(gateway)
+    assert gateway.off
+    assert gateway.facts == ["canary outcome"]
+
+
+async def test_what_a_caller_stopped_or_could_not_pay_says_nothing_of_an_arm() -> None:
+    gateway = Gateway(Town(), "one")
+    for run in RUNS[:100]:
+        assigned = gateway.experiments.assign(of_run(run))
+        assert assigned is not None
+        for kind in (ErrorClass.CANCELLED, ErrorClass.BUDGET):
+            error = ErrorInfo(code="e", message="e", error_class=kind)
+            gateway.experiments.called(assigned, error, asked=True, latency_ms=5.0)
+    assert [arm.calls for arm in gateway.experiments.states()[0].arms] == [0, 0]
+
+
+async def test_a_caller_that_gives_its_calls_no_time_says_nothing_about_an_arm() -> None:
+    gateway = Gateway(Town(), "one", experiment(50))
+    error = ErrorInfo(code="backend_timed_out", message="e", error_class=ErrorClass.TIMEOUT)
+    for run in RUNS[:200]:
+        assigned = gateway.experiments.assign(of_run(run))
+        assert assigned is not None
+        hasty = assigned.arm.name == "canary"
+        gateway.experiments.called(
+            assigned, error if hasty else None, asked=True, latency_ms=1.0 if hasty else 50.0
+        )
+    assert not gateway.off
+    for run in RUNS[200:400]:
+        assigned = gateway.experiments.assign(of_run(run))
+        assert assigned is not None
+        if assigned.arm.name == "canary":
+            gateway.experiments.called(assigned, error, asked=True, latency_ms=30_000.0)
+    assert gateway.off
+
+
+async def test_an_experiment_of_a_node_leaves_other_calls_alone() -> None:
+    found = experiment(50, pipeline="report", node="draft")
+    gateway = Gateway(Town(), "one", found)
+    assign = gateway.experiments.assign
+    assert assign(of_run("r1", pipeline="report", node="draft")) is not None
+    assert assign(of_run("r1", pipeline="report", node="other")) is None
+    assert assign(of_run("r1", pipeline="other", node="draft")) is None
+
+
+async def test_the_control_cannot_be_switched_off() -> None:
+    gateway = Gateway(Town(), "one")
+    with pytest.raises(ExperimentUnknown, match="next/canary"):
+        await gateway.experiments.control("rollback", "next", "control", "api:me")
+
+
+async def test_a_run_is_judged_by_its_own_tenant_only() -> None:
+    gateway = Gateway(Town(), "one")
+    run = next(run for run in RUNS if gateway.call(run) == "canary")
+    for _ in range(2):
+        gateway.experiments.record_outcome("globex", run, False)
+        gateway.experiments.ended(end(run, "failed").model_copy(update={"tenant": "globex"}))
+    assert gateway.experiments.states()[0].arms[1].outcomes == (0, 0)
+    assert gateway.experiments.knows("default", run)
+    assert not gateway.experiments.knows("globex", run)
+    gateway.experiments.record_outcome("default", run, False)
+    assert gateway.experiments.states()[0].arms[1].outcomes == (1, 1)
+
+
+async def test_another_tenants_experiment_cannot_be_seen_nor_switched() -> None:
+    gateway = Gateway(Town(), "one", replace(experiment(50), tenant="acme"))
+    assert [one.experiment for one in gateway.experiments.states("acme")] == ["next"]
+    assert gateway.experiments.states("globex") == ()
+    with pytest.raises(ExperimentUnknown, match="none"):
+        await gateway.experiments.control("rollback", "next", "canary", "me", tenant="globex")
+    await gateway.experiments.control("rollback", "next", "canary", "me", tenant="acme")
+    assert gateway.off
+
+
+# ---- calls ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def with_experiments(rig: Rig, town: Town) -> Iterator[Gateway]:
+    gateway = Gateway(town, "one")
+    rig.calls = rig.calls_with(gateway.experiments)
+    yield gateway
+
+
+async def test_calls_take_their_arm_and_say_so_in_their_records() -> None:
+    rig = Rig(MODELS, o=says("old"), n=breaks())
+    with with_experiments(rig, Town()) as gateway:
+        runs = RUNS[:80]
+        for number, run in enumerate(runs):
+            reply = await rig.make(f"c{number}", attribution=Attribution(run_id=run))
+            assert reply.model == "writer"
+            assert (reply.backend, reply.text) in (("o", "old"), ("n", ""), ("", ""))
+        assert gateway.off
+    kept = {(one.experiment, one.arm, one.backend, one.model) for one in rig.records}
+    assert kept == {("next", "control", "o", "writer"), ("next", "canary", "n", "writer")}
+    refused = [one for one in rig.records if one.arm == "canary"]
+    assert 3 <= len(refused) <= 100
+    assert rig.records[-1].arm == "control"

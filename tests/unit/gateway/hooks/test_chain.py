@@ -1,0 +1,283 @@
+"""Hooks: what goes out masked comes back whole, and what a failing hook does to a call."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hocket.gateway.backends.protocol import Chunk, Chunks
+from hocket.gateway.config.routes import Routes
+from hocket.gateway.core.calls.pii import PATTERNS, Masks, Unmasking
+from hocket.gateway.core.config.configuration import parse
+from hocket.gateway.core.config.hook_rules import read
+from hocket.gateway.core.errors import RoutingInvalid
+from hocket.gateway.hooks.builder import BuiltHook, build
+from hocket.gateway.hooks.pii import PiiHook
+from hocket.gateway.hooks.protocol import Changed
+from hocket.schemas.messages import CallRequest, Completion, Document
+from support.gateway.routing_rig import Rig, Scripted, backend, request, says
+
+MODELS = {
+    "writer": {"backends": [backend("ours")]},
+    "theirs": {"backends": [backend("t", mode="serverless")]},
+}
+TABLE = parse(MODELS, {})
+MAIL, CARD, ACCOUNT = "ada@example.org", "4111 1111 1111 1111", "DE89 3704 0044 0532 0130 00"
+
+
+def masked(text: str) -> str:
+    return Masks(PATTERNS.values(), [text]).mask(text)
+
+
+# ---- what is found --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"Write to {MAIL}.", "Write to <EMAIL_1>."),
+        (f"{MAIL}, bob@x.co, {MAIL}", "<EMAIL_1>, <EMAIL_2>, <EMAIL_1>"),
+        (f"card {CARD}!", "card <CARD_1>!"),
+        ("card 4111-1111-1111-1111", "card <CARD_1>"),
+        (f"7 {CARD} 10.0.0.7", "7 <CARD_1> <IP_1>"),
+        (f"1234 {CARD} 99 {CARD}", "1234 <CARD_1> 99 <CARD_1>"),
+        (f"{ACCOUNT} EUR 12", "<IBAN_1> EUR 12"),
+        (f"pay to {ACCOUNT} today", "pay to <IBAN_1> today"),
+        ("GB82WEST12345698765432", "<IBAN_1>"),
+        ("from 192.168.3.14, 2001:db8::7", "from <IP_1>, <IP_2>"),
+        ("call +49 30 901820 or (212) 555-0142", "call <PHONE_1> or <PHONE_2>"),
+        ("tel 030/901820, +44 20 7946 0958", "tel <PHONE_1>, <PHONE_2>"),
+    ],
+)
+def test_personal_data_is_replaced_by_its_kind_and_number(text: str, expected: str) -> None:
+    assert masked(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "card 4111 1111 1111 1112",  # Luhn says no
+        "DE88370400440532013000",  # so does MOD 97
+        "at 12:30:45 on 2026-05-04",
+        "version 1.2.3, pi 3.14159265358979, 999.1.2.3",
+        "a @ b, x@y, std::vector<int>::size_type",
+        "order 12345678, the years 1998-2004, 100 200 300",
+        "0.123456789 and -273.15",
+    ],
+)
+def test_what_only_looks_like_it_is_left_alone(text: str) -> None:
+    assert masked(text) == text
+
+
+def test_placeholders_stand_nowhere_in_the_text_before() -> None:
+    text = f"Say <EMAIL_1> to {MAIL}"
+    masks = Masks(PATTERNS.values(), [text])
+    assert masks.mask(text) == "Say <EMAIL_1> to <EMAIL_x1>"
+    assert masks.unmask("<EMAIL_1> <EMAIL_x1>") == f"<EMAIL_1> {MAIL}"
+
+
+def test_a_long_text_without_any_end_is_looked_through_in_linear_time() -> None:
+    for part in ("a", "1", "1 ", "a.", "DE89 ", "0-", "f:", "+49", "(1"):
+        text = part * 3_000
+        assert len(Masks(PATTERNS.values(), [text]).mask(text)) > 0
+
+
+words = st.sampled_from(["Ada", MAIL, CARD, ACCOUNT, "+49 30 901820", "10.0.0.7", "<", "<EMAIL_"])
+
+
+@given(st.lists(words, max_size=12))
+def test_what_is_masked_comes_back_as_it_was(parts: list[str]) -> None:
+    text = " ".join(parts)
+    masks = Masks(PATTERNS.values(), [text])
+    said = masks.mask(text)
+    assert masks.unmask(said) == text
+    for value in (MAIL, CARD, ACCOUNT):
+        assert value not in said
+
+
+@settings(deadline=None)
+@given(st.lists(words, max_size=8), st.lists(st.integers(1, 9), min_size=1, max_size=80))
+def test_a_stream_cut_anywhere_says_the_same_as_the_whole(
+    parts: list[str], sizes: list[int]
+) -> None:
+    text = " ".join(parts)
+    masks = Masks(PATTERNS.values(), [text])
+    said = masks.mask(text)
+    unmasking, heard, at = Unmasking(masks, masks.unmask), "", 0
+    for size in [*sizes, len(said)]:
+        heard += unmasking.piece(said[at : at + size])
+        at += size
+    assert heard + unmasking.rest() == text
+
+
+# ---- calls ----------------------------------------------------------------------------------
+
+
+def with_hooks(rig: Rig, *entries: Mapping[str, Any]) -> Rig:
+    """Let calls go through hooks."""
+    routes = rig.calls.routes
+    hooks = build(read(list(entries), {}, routes.table))
+    rig.calls.replace(Routes(routes.table, routes.served, hooks=hooks))
+    return rig
+
+
+def with_hook(rig: Rig, hook: Any, **rule: Any) -> Rig:
+    """Let calls go through a hook of the test's own."""
+    routes = rig.calls.routes
+    (found,) = read([{"use": "a.b:c", **rule}], {}, routes.table)
+    built = (BuiltHook(found, hook),)
+    rig.calls.replace(Routes(routes.table, routes.served, hooks=built))
+    return rig
+
+
+def echoes() -> Scripted:
+    """A backend that says what it was told, in small pieces where it streams."""
+
+    async def behaviour(got: CallRequest, chunks: Chunks | None) -> Completion:
+        text = got.messages[0].content if got.messages else ""
+        for start in range(0, len(text), 3):
+            if chunks is not None:
+                await chunks(Chunk(text[start : start + 3], output_tokens=start))
+        call = {"id": "1", "function": {"name": "f", "arguments": json.dumps({"to": text})}}
+        return Completion(text=text, data={"said": [text]}, tool_calls=(call,))
+
+    return Scripted(behaviour)
+
+
+def asks(text: str, **fields: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}], **fields}
+
+
+async def test_a_backend_gets_placeholders_and_the_caller_the_values() -> None:
+    rig = with_hooks(Rig(MODELS, ours=echoes()), {"use": "pii"})
+    document = Document(id="P1", text=f"by {MAIL}", rows=((CARD, 7),))
+    reply = await rig.make(**asks(f"Write {MAIL}", documents=(document,)))
+    (got,) = rig.backends["ours"].requests
+    assert got.messages[0].content == "Write <EMAIL_1>"
+    assert (got.documents[0].text, got.documents[0].rows) == ("by <EMAIL_1>", (("<CARD_1>", 7),))
+    assert (reply.text, reply.data) == (f"Write {MAIL}", {"said": [f"Write {MAIL}"]})
+    assert json.loads(reply.tool_calls[0]["function"]["arguments"]) == {"to": f"Write {MAIL}"}
+
+
+async def test_a_stream_gives_the_values_back_piece_by_piece() -> None:
+    heard: list[str] = []
+
+    async def take(chunk: Chunk) -> None:
+        heard.append(chunk.text)
+
+    rig = with_hooks(Rig(MODELS, ours=echoes()), {"use": "pii"})
+    reply = await rig.make(**asks(f"Write to {MAIL}", chunks=take))
+    assert "".join(heard) == reply.text == f"Write to {MAIL}"
+    assert len(heard) > 2
+
+
+async def test_events_of_openai_streams_and_bodies_are_masked_and_restored() -> None:
+    hook = PiiHook({})
+    body = {
+        "model": "writer",
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": MAIL}]},
+            {"role": "user", "content": CARD},
+        ],
+        "tools": [{"type": "function"}],
+    }
+    changed = await hook.before(request(openai={"path": "chat/completions", "body": body}))
+    assert changed.request.openai is not None
+    sent = changed.request.openai.body["messages"]
+    assert (sent[0]["content"][0]["text"], sent[1]["content"]) == ("<EMAIL_1>", "<CARD_1>")
+    assert changed.answering is not None
+    answering, heard, arguments = changed.answering(), "", ""
+    for content, tail in (("to <EM", ""), ("AIL_1", '{"to": "<EMAI'), ("> <", 'L_1>"}')):
+        calls = [{"index": 0, "function": {"arguments": tail}}] if tail else []
+        delta = {"content": content, **({"tool_calls": calls} if calls else {})}
+        said = answering.chunk(_event(delta)).openai
+        assert said is not None
+        heard += said["choices"][0]["delta"]["content"]
+        for call in said["choices"][0]["delta"].get("tool_calls", ()):
+            arguments += call["function"]["arguments"]
+    last = answering.chunk(_event({}, reason="stop")).openai
+    assert last is not None
+    heard += last["choices"][0]["delta"]["content"]
+    assert (heard, arguments) == (f"to {MAIL} <", json.dumps({"to": MAIL}))
+
+
+def _event(delta: dict[str, Any], reason: str | None = None) -> Chunk:
+    choice = {"index": 0, "delta": delta, "finish_reason": reason}
+    return Chunk(delta.get("content", ""), openai={"choices": [choice]})
+
+
+async def test_a_hook_for_serverless_backends_leaves_our_own_alone() -> None:
+    rig = with_hooks(Rig(MODELS, ours=says("a"), t=says("b")), {"use": "pii", "only": "serverless"})
+    await rig.make("c1", **asks(MAIL))
+    await rig.make("c2", model="theirs", **asks(MAIL))
+    sent = [rig.backends[name].requests[0].messages[0].content for name in ("ours", "t")]
+    assert sent == [MAIL, "<EMAIL_1>"]
+
+
+class Slow:
+    """A hook that never ends."""
+
+    async def before(self, request: CallRequest) -> Changed:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+class Broken:
+    """A hook that fails."""
+
+    async def before(self, request: CallRequest) -> Changed:
+        raise ValueError("no luck")
+
+
+@pytest.mark.parametrize("hook", [Slow(), Broken()], ids=["too slow", "broken"])
+async def test_a_closed_hook_that_fails_lets_nothing_out(hook: Any) -> None:
+    rig = with_hook(Rig(MODELS, ours=says("a")), hook, budget_ms=5)
+    reply = await rig.make(**asks(MAIL))
+    assert reply.error is not None
+    assert reply.error.code == "hook_failed"
+    assert (rig.backends["ours"].requests, rig.records) == ([], [])
+    assert [told.error_code for told in rig.refused] == ["hook_failed"]
+
+
+@pytest.mark.parametrize("hook", [Slow(), Broken()], ids=["too slow", "broken"])
+async def test_an_open_hook_that_fails_is_left_out(hook: Any) -> None:
+    rig = with_hook(Rig(MODELS, ours=says("a")), hook, budget_ms=5, on_failure="open")
+    reply = await rig.make(**asks(MAIL))
+    assert reply.text == "a"
+    assert rig.backends["ours"].requests[0].messages[0].content == MAIL
+
+
+def test_a_hook_of_the_users_is_imported_and_made_with_its_options() -> None:
+    (built,) = build(read([{"use": "hocket.gateway.hooks.pii:PiiHook"}], {}, TABLE))
+    assert isinstance(built.hook, PiiHook)
+
+
+@pytest.mark.parametrize(
+    ("section", "field"),
+    [
+        ({"use": "pii"}, "hooks"),
+        ([{"use": "what ever"}], "hooks[0].use"),
+        ([{"use": "pii", "models": ["poet"]}], "hooks[0].models"),
+        ([{"use": "pii", "budget_ms": 0}], "hooks[0].budget_ms"),
+        ([{"use": "pii", "on_failure": "ajar"}], "hooks[0].on_failure"),
+        ([{"use": "pii", "options": {"kinds": ["DNA"]}}], "hooks: options.kinds"),
+        ([{"use": "pii", "options": {"patterns": {"X": "("}}}], "hooks: options.patterns.X"),
+        ([{"use": "pii", "options": {"mask": True}}], "hooks: options.mask"),
+        ([{"use": "no.such.module:hook"}], "hooks[0]"),
+    ],
+)
+def test_a_wrong_hook_is_refused_with_its_field(section: Any, field: str) -> None:
+    with pytest.raises(RoutingInvalid) as refused:
+        build(read(section, {}, TABLE))
+    assert refused.value.fields["field"] == field
+
+
+async def test_kinds_and_patterns_of_ones_own_say_what_is_masked() -> None:
+    hook = PiiHook({"kinds": ["CARD"], "patterns": {"CUSTOMER": "C-[0-9]{4}"}, "unmask": False})
+    changed = await hook.before(request(**asks(f"{MAIL} {CARD} C-1234")))
+    assert changed.request.messages[0].content == f"{MAIL} <CARD_1> <CUSTOMER_1>"
+    assert changed.answering is None

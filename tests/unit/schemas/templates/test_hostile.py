@@ -1,0 +1,66 @@
+"""What would stop a process is refused: 500 templates and schemas, played in a process with limits."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from support.places import TESTS
+
+PLAYER = "support.templates.play_hostile"
+MOST_BYTES = 50_000_000
+MOST_CPU_MS = 500
+"""Five times what is promised, for a busy machine; `bench.resilience.hostile_expressions` tells what it
+takes."""
+
+
+@pytest.fixture(scope="module")
+def played() -> list[list[dict[str, Any]]]:
+    """The same, played in two processes that hash texts differently."""
+    return [_play(seed) for seed in ("1", "2")]
+
+
+def test_each_is_refused_or_fails_by_its_own_rules(played: list[list[dict[str, Any]]]) -> None:
+    *rows, _ = played[0]
+    assert len(rows) >= 500
+    assert [row for row in rows if row["outcome"].startswith("RAISED")] == []
+
+
+def test_nothing_escapes(played: list[list[dict[str, Any]]]) -> None:
+    *rows, _ = played[0]
+    escapes = [row for row in rows if row["kind"] == "escapes"]
+    assert len(escapes) >= 130
+    assert [row for row in escapes if not row["outcome"].startswith("refused: ")] == []
+
+
+def test_none_takes_long(played: list[list[dict[str, Any]]]) -> None:
+    *rows, _ = played[0]
+    assert [row for row in rows if row["cpu_ms"] > MOST_CPU_MS] == []
+
+
+def test_all_together_take_little_memory(played: list[list[dict[str, Any]]]) -> None:
+    assert played[0][-1]["peak_bytes"] < MOST_BYTES
+
+
+def test_every_process_counts_the_same(played: list[list[dict[str, Any]]]) -> None:
+    one, other = (
+        [(row["text"], row["outcome"], row["left"]) for row in rows[:-1]] for rows in played
+    )
+    assert one == other
+
+
+def _play(seed: str) -> list[dict[str, Any]]:
+    found = subprocess.run(
+        [sys.executable, "-m", PLAYER],
+        cwd=TESTS,
+        env={**os.environ, "PYTHONHASHSEED": seed},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr[-2_000:]
+    return [json.loads(line) for line in found.stdout.splitlines()]
