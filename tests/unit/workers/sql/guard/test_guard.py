@@ -1,6 +1,7 @@
 """The guard: what may run as a query, and what is refused with which error."""
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -97,6 +98,10 @@ HOSTILE: dict[str, dict[type[SqlRefused], list[str]]] = {
             "SELECT * FROM users FOR NO KEY UPDATE",
             "SELECT * FROM (SELECT * FROM users FOR UPDATE) AS u",
             "SELECT 'pg_shadow'::regclass",
+            "SELECT repeat('<a>', 100000000)::xml",
+            "SELECT CAST(name AS pg_catalog.xml) FROM users",
+            "SELECT xml '<a/>'",
+            "SELECT r.a FROM json_to_record('{}') AS r(a xml)",
             "SELECT CAST('secret.keys' AS regclass)",
             "SELECT * FROM otherdb.public.users",
             "SELECT id OPERATOR(evil.+) 1 FROM users",
@@ -135,6 +140,15 @@ HOSTILE: dict[str, dict[type[SqlRefused], list[str]]] = {
             "SELECT setval('s', 1)",
             "SELECT * FROM dblink('host=evil', 'SELECT 1') AS t(a int)",
             "SELECT dblink_exec('host=evil', 'DROP TABLE x')",
+            "SELECT xpath('//a', body) FROM users",
+            "SELECT pg_catalog.xpath('//a', body) FROM users",
+            "SELECT xpath_exists('//a', body) FROM users",
+            "SELECT xmlexists('//a', body) FROM users",
+            "SELECT xml_is_well_formed(name) FROM users",
+            "SELECT (users.name).xml_is_well_formed FROM users",
+            "SELECT (users.name).xml FROM users",
+            "SELECT xml(name) FROM users",
+            "SELECT t.n FROM users, XMLTABLE('//a' PASSING body COLUMNS n int) AS t",
             "SELECT query_to_xml('SELECT * FROM secret.keys', true, true, '')",
             "SELECT table_to_xml('secret.keys', true, true, '')",
             "SELECT database_to_xml(true, true, '')",
@@ -511,6 +525,27 @@ def test_an_operator_can_allow_an_own_function_but_not_a_denied_one() -> None:
         allowing("SELECT shop.tax(1)", "tax")
     with pytest.raises(SqlFunctionRefused, match="cannot be allowed"):
         allowing("SELECT pg_sleep(1)", "pg_sleep")
+
+
+def test_an_operator_can_allow_xml_which_no_time_stops() -> None:
+    def written(sql: str, **more: Any) -> str:
+        return check_query(
+            sql,
+            dialect="postgres",
+            tables=["public.*"],
+            default_schema="public",
+            max_rows=9,
+            **more,
+        ).sql
+
+    allowed = {"functions_allowed": ("xpath", "xmltable"), "types_allowed": ("xml",)}
+    assert "XPATH('//a', body)" in written("SELECT xpath('//a', body) AS x FROM users", **allowed)
+    assert "XMLTABLE(" in written(
+        "SELECT t.n FROM users, XMLTABLE('//a' PASSING body COLUMNS n int) AS t",
+        **allowed,
+    )
+    assert "AS XML" in written("SELECT CAST(name AS xml) AS x FROM users", **allowed)
+    assert "XMLELEMENT" in written("SELECT xmlelement(NAME a, name) AS x FROM users")
 
 
 def test_a_comment_never_reaches_the_database() -> None:

@@ -86,7 +86,8 @@ def _check_column(column: exp.Column, sources: "_Sources") -> None:
 
 def _check_name(text: str, node: exp.Expr) -> None:
     name = text.lower()
-    if name in TAKE_ONE_ARGUMENT or functions.is_denied("postgres", name):
+    refused = name in TAKE_ONE_ARGUMENT or functions.outlasts_its_time("postgres", name)
+    if refused or functions.is_denied("postgres", name):
         _refuse(name, node)
 
 

@@ -66,6 +66,7 @@ class Calls:
         return (
             name.lower() in self.allowed
             and self._qualifier_of(node) is None
+            and not functions.outlasts_its_time(self.dialect, name)
             and (functions.is_of_extension(name) or not self.knows(name))
         )
 
@@ -108,6 +109,13 @@ class Calls:
             )
         if full in self.allowed:
             return
+        if functions.outlasts_its_time(self.dialect, name):
+            raise SqlFunctionRefused(
+                function=full,
+                reason="reads XML, which the database does not stop at the query's time",
+                cure="Return the document and take it apart in a `python` node, or add the function to "
+                "`functions` of the database.",
+            )
         if schema not in (None, _BUILT_IN_SCHEMA.get(self.dialect)) or (
             anonymous and not self.knows(name)
         ):
@@ -126,6 +134,8 @@ class Calls:
 
 
 def _name_of(node: exp.Func) -> str:
+    if isinstance(node, exp.XMLTable):
+        return "xmltable"
     anonymous = isinstance(node, exp.Anonymous | exp.AnonymousAggFunc)
     return str(node.name if anonymous else node.sql_name())
 

@@ -3,7 +3,8 @@
 A cast runs the input function of its type, the conversion functions between two types, and the CHECK
 of a domain, which calls whatever its owner wrote. So a query names only types of `pg_catalog` that
 hold values, and types that the operator lists (`types` of the database). Types that look names up in
-the catalog (`regclass` and its kind) are refused, and so is padding to a great length.
+the catalog (`regclass` and its kind) are refused, and so are padding to a great length and XML, which
+libxml2 reads to its end whatever time a query has.
 """
 
 from collections.abc import Iterable
@@ -40,9 +41,10 @@ _BUILT_IN: Final = frozenset(
     float8 inet int int2 int4 int4multirange int4range int8 int8multirange int8range integer interval
     json jsonb jsonpath line lseg macaddr macaddr8 money name numeric nummultirange numrange path
     pg_lsn point polygon text tid time timestamp timestamptz timetz tsmultirange tsquery tsrange
-    tstzmultirange tstzrange tsvector uuid varbit varchar xid xid8 xml regconfig oid
+    tstzmultirange tstzrange tsvector uuid varbit varchar xid xid8 regconfig oid
     """.split()
 )
+_XML: Final = frozenset(("xml", "pg_catalog.xml"))
 _PADDED: Final = (DType.CHAR, DType.NCHAR, DType.BPCHAR, DType.BIT)
 
 
@@ -51,6 +53,13 @@ def check_type(node: exp.DataType, allowed: Iterable[str]) -> None:
     name = type_name(node)
     if name in allowed:
         return
+    if name in _XML:
+        raise SqlConstructRefused(
+            construct="the type `xml`, whose texts the database reads without stopping at the query's "
+            "time",
+            cure="Return the text and read it in a `python` node, or add `xml` to `types` of the "
+            "database.",
+        )
     schema, _, bare = name.rpartition(".")
     if node.this == DType.USERDEFINED:
         known = bare in _BUILT_IN and schema in ("", "pg_catalog")

@@ -59,6 +59,17 @@ DENIED: Final[Mapping[str, re.Pattern[str]]] = {
 }
 """Always refused: a name that matches its dialect's pattern in full (lower case)."""
 
+OUTLAST_THEIR_TIME: Final[Mapping[str, frozenset[str]]] = {
+    "postgres": frozenset(
+        """
+        xml xpath xpath_exists xmlexists xmltable xml_is_well_formed xml_is_well_formed_content
+        xml_is_well_formed_document
+        """.split()
+    ),
+}
+"""Built-in functions that the database cannot stop at a query's time: libxml2 reads a document, and
+works out a path, to its end. An operator may allow them."""
+
 KNOWN: Final[Mapping[str, frozenset[str]]] = {
     "postgres": frozenset(
         """
@@ -90,7 +101,7 @@ KNOWN: Final[Mapping[str, frozenset[str]]] = {
         jsonb_path_query_array_tz jsonb_path_query_first jsonb_path_query_first_tz
         jsonb_path_query_tz jsonb_pretty
         jsonb_set jsonb_set_lax jsonb_strip_nulls jsonb_to_record jsonb_to_recordset jsonb_typeof
-        row_to_json to_json to_jsonb array_to_json xpath xpath_exists
+        row_to_json to_json to_jsonb array_to_json
         to_tsquery to_tsvector plainto_tsquery phraseto_tsquery websearch_to_tsquery numnode
         setweight strip ts_headline ts_rank ts_rank_cd ts_delete ts_filter tsvector_to_array
         array_to_tsvector ts_lexize
@@ -107,8 +118,7 @@ KNOWN: Final[Mapping[str, frozenset[str]]] = {
         percentile_cont percentile_disc mode cume_dist percent_rank dense_rank rank
         grouping nullif width_bucket ltrim rtrim lpad rpad strpos textlen mod pow power log10 to_hex
         to_bin date_part timezone now json_query json_exists json_value json_arrayagg json_objectagg
-        json_scalar json_serialize xmlconcat xmlcomment xmlagg xmlexists xmltext xml_is_well_formed
-        xml_is_well_formed_content xml_is_well_formed_document enum_first enum_last enum_range
+        json_scalar json_serialize xmlconcat xmlcomment xmlagg xmltext enum_first enum_last enum_range
         datemultirange int4multirange int8multirange nummultirange tsmultirange tstzmultirange
         multirange jsonb_to_tsvector json_to_tsvector tsquery_phrase regexp_like
         array_remove unicode_assigned all some json_array json variance
@@ -183,6 +193,11 @@ _OF_EXTENSIONS: Final = frozenset(
 def is_denied(dialect: str, name: str) -> bool:
     """Tell whether a function is refused whatever the operator allows."""
     return DENIED[dialect].fullmatch(name.lower()) is not None
+
+
+def outlasts_its_time(dialect: str, name: str) -> bool:
+    """Tell whether a built-in function goes on when a query's time is over."""
+    return name.lower() in OUTLAST_THEIR_TIME.get(dialect, ())
 
 
 def is_known(dialect: str, name: str) -> bool:
