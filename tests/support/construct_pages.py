@@ -22,6 +22,9 @@ EXAMPLES = ROOT / "examples" / "constructs"
 PAGES = sorted(
     p for p in (ROOT / "docs" / "reference" / "constructs").glob("*.md") if p.stem != "README"
 )
+NODES = ROOT / "examples" / "nodes"
+NODE_PAGES = sorted((ROOT / "docs" / "reference" / "nodes").glob("*.md"))
+"""Pages of node types; the session of `sql` needs a database and is played elsewhere."""
 COLUMNS = "| change to the example | field | reason | cure |"
 EMITTED_COLUMNS = "| the planner emits | field | reason | cure |"
 

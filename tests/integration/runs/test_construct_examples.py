@@ -1,5 +1,6 @@
-"""Every shell session of docs/reference/constructs, run as it stands there on one platform with
-real NATS and Postgres: its commands by the command line's own code, its run's end as the page says."""
+"""Every shell session of docs/reference/constructs and nodes, run as it stands there on one platform
+with real NATS and Postgres: its commands by the command line's own code, its run's end as the page
+says."""
 
 import asyncio
 import json
@@ -10,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from hocket.cli.app import app
 from hocket.cli.local.platform import Platform
 from hocket.cli.remote.api import Api
-from support.construct_pages import EXAMPLES, PAGES, ROOT, Session, sessions
+from support.construct_pages import EXAMPLES, NODE_PAGES, NODES, PAGES, ROOT, Session, sessions
 
 BOUND_S = 30.0
 POLL_S = 0.02
@@ -24,11 +26,22 @@ POLL_S = 0.02
 @pytest.fixture(scope="module")
 async def platform() -> AsyncIterator[Platform]:
     folder = Path(tempfile.mkdtemp(prefix="hocket-"))
-    environment = {"PYTHONPATH": str(EXAMPLES)}
-    config = EXAMPLES / "hocket.yaml"
+    environment = {"PYTHONPATH": f"{EXAMPLES}:{NODES}"}
+    config = folder / "hocket.yaml"
+    config.write_text(json.dumps(together(EXAMPLES / "hocket.yaml", NODES / "hocket.yaml")))
     async with Platform(folder / "d", env=environment, config=config) as platform:
         yield platform
     shutil.rmtree(folder)
+
+
+def together(first: Path, second: Path) -> dict[str, Any]:
+    """Return the configuration of two folders of examples;."""
+    one, other = (yaml.safe_load(file.read_text("utf-8")) for file in (first, second))
+    modules = [c["node_types"]["python"]["modules"] for c in (one, other)]
+    return {
+        "models": other["models"] | one["models"],
+        "node_types": {"python": {"modules": [*modules[0], *modules[1]]}},
+    }
 
 
 def hocket(platform: Platform, *words: str) -> str:
@@ -43,8 +56,7 @@ def play(platform: Platform, session: Session) -> str:
     run_id = ""
     for command in session.commands:
         words = [run_id if word == "RUN" else word for word in command]
-        if words[:2] == ["pipeline", "apply"]:
-            words[2] = str(ROOT / words[2])
+        words = [str(ROOT / word) if word.startswith("examples/") else word for word in words]
         if words[0] != "run":
             hocket(platform, *words)
         elif "--no-wait" in words:
@@ -65,7 +77,7 @@ async def ended(api: Api, run_id: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "session",
-    [session for page in PAGES for session in sessions(page)],
+    [session for page in (*PAGES, *NODE_PAGES) for session in sessions(page)],
     ids=lambda session: " ".join(session.commands[-1]),
 )
 async def test_a_page_says_how_its_example_ends(platform: Platform, session: Session) -> None:
@@ -93,3 +105,11 @@ def test_every_example_belongs_to_a_page() -> None:
         if command[:2] == ("pipeline", "apply")
     }
     assert {file.name for file in EXAMPLES.glob("*.yaml")} == shown | {"hocket.yaml"}
+
+
+def test_every_example_of_a_node_is_run_and_shown_as_it_is() -> None:
+    for file in NODES.glob("*.yaml"):
+        if file.stem != "hocket":
+            page = next(page for page in NODE_PAGES if page.stem == file.stem)
+            assert f"```yaml\n{file.read_text('utf-8').rstrip()}\n```" in page.read_text("utf-8")
+            assert list(sessions(page))
