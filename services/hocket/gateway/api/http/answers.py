@@ -8,7 +8,7 @@ import base64
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic_core import to_json
 
@@ -49,13 +49,31 @@ def whole(asked: ResponseOptions, reply: CallReply) -> dict[str, Any]:
     return {**_head(asked, kind), "choices": [choice], "usage": _usage(reply)}
 
 
-class Streaming:
-    """The events of one stream. `chunk` for each chunk of the backend, `end` when its reply is there."""
+class Answers(Protocol):
+    """The answer to one request, as its endpoint has it: whole, or as the events of a stream, `chunk`
+    for each chunk of the backend, then `end` when its reply is there, or `failed`."""
+
+    def whole(self, reply: CallReply) -> dict[str, Any]: ...
+    def chunk(self, chunk: Chunk) -> bytes: ...
+    def end(self, reply: CallReply) -> bytes: ...
+    def failed(self, told: dict[str, Any]) -> bytes: ...
+
+
+class CompletionAnswers:
+    """The answer to a request of chat completions, completions or embeddings."""
 
     def __init__(self, asked: ResponseOptions) -> None:
         self._asked = asked
         self._kind = "chat.completion.chunk" if asked.path == CHAT else "text_completion"
         self._begun = self._as_it_came = self._usage_sent = False
+
+    def whole(self, reply: CallReply) -> dict[str, Any]:
+        """Return the body of an answer."""
+        return whole(self._asked, reply)
+
+    def failed(self, told: dict[str, Any]) -> bytes:
+        """Return the event that ends a stream with an error."""
+        return _encoded(told)
 
     def chunk(self, chunk: Chunk) -> bytes:
         """Return the events for a chunk; none where the client did not ask for what is in it."""
@@ -107,11 +125,6 @@ class Streaming:
     def _event(self, choice: dict[str, Any], reason: str | None = None) -> bytes:
         choices = [{"index": 0, **choice, "logprobs": None, "finish_reason": reason}]
         return _encoded({**_head(self._asked, self._kind), "choices": choices})
-
-
-def failed(body: dict[str, Any]) -> bytes:
-    """Return the event that ends a stream with an error."""
-    return _encoded(body)
 
 
 def _encoded(event: dict[str, Any]) -> bytes:

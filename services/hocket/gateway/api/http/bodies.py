@@ -9,37 +9,24 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from hocket.gateway.api.http.body_types import (
+    MAX_CHOICES,
+    MAX_MESSAGES,
+    MAX_TEXTS,
+    MAX_TOOLS,
+    BodyInvalid,
+    Count,
+    JsonObject,
+    Model,
+    Token,
+    whole,
+)
+from hocket.gateway.api.http.responses_body import ResponseBody, check_fields
 from hocket.gateway.core.protocols.json_size import MAX_VALUES, few_values
 from hocket.gateway.core.protocols.openai_api import CHAT, COMPLETIONS, EMBEDDINGS
+from hocket.gateway.core.protocols.responses.request import RESPONSES
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
 from hocket.schemas.plain_json import parse_json
-
-MAX_MODEL_CHARS = 200
-MAX_CHOICES = 128
-MAX_MESSAGES = 100_000
-MAX_TEXTS = 2_048
-MAX_TOOLS = 1_024
-
-Model = Annotated[
-    str, Field(min_length=1, max_length=MAX_MODEL_CHARS, pattern=r"^[^\x00-\x1f\x7f]*$")
-]
-
-
-def _whole(value: Any) -> Any:
-    """Return 5 for 5.0, which is the same integer in JSON."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-Count = Annotated[int, Field(ge=1, le=1_000_000_000), BeforeValidator(_whole)]
-Token = Annotated[int, Field(ge=0), BeforeValidator(_whole)]
-JsonObject = dict[str, Any]
-
-
-class BodyInvalid(HocketError):
-    """`{field}` is not valid: {reason}."""
-
-    code = "invalid_request"
-    error_class = ErrorClass.INVALID
 
 
 class BodyTooManyValues(HocketError):
@@ -56,7 +43,7 @@ class _Body(BaseModel):
     stream: bool | None = None
     stream_options: JsonObject | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    n: Annotated[int, Field(ge=1, le=MAX_CHOICES), BeforeValidator(_whole)] | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_CHOICES), BeforeValidator(whole)] | None = None
     max_tokens: Count | None = None
 
 
@@ -109,6 +96,7 @@ BODIES: Mapping[str, type[BaseModel]] = {
     CHAT: ChatBody,
     COMPLETIONS: CompletionBody,
     EMBEDDINGS: EmbeddingBody,
+    RESPONSES: ResponseBody,
 }
 
 
@@ -123,6 +111,8 @@ def read(path: str, content: bytes) -> dict[str, Any]:
         raise BodyInvalid(field=place, reason=error.fields["reason"]) from None
     if not isinstance(body, dict):
         raise BodyInvalid(field="body", reason="it is not a JSON object")
+    if path == RESPONSES:
+        check_fields(body)
     try:
         BODIES[path].model_validate(body)
     except ValidationError as error:

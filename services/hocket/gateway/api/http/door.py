@@ -18,18 +18,21 @@ import structlog
 from aiohttp import web
 from pydantic_core import to_json
 
-from hocket.gateway.api.http import answers, bodies, identity
-from hocket.gateway.api.http.answers import ResponseOptions, Streaming
+from hocket.gateway.api.http import bodies, identity
+from hocket.gateway.api.http.answers import Answers, CompletionAnswers, ResponseOptions
 from hocket.gateway.api.http.connections import WatchedServer
 from hocket.gateway.api.http.failures import failure
 from hocket.gateway.api.http.intake import MAX_BODY_BYTES, Bodies, Body, Release
 from hocket.gateway.api.http.openapi import document
+from hocket.gateway.api.http.responses_answers import ResponseAnswers
 from hocket.gateway.backends.protocol import Chunk
 from hocket.gateway.calls.registry import CallRegistry
 from hocket.gateway.core.calls.request_content import most_tokens
 from hocket.gateway.core.config.access import Access, Key
 from hocket.gateway.core.errors import GatewayBroken, GatewayFull, GatewayStalled
 from hocket.gateway.core.protocols.openai_api import CHAT, COMPLETIONS, EMBEDDINGS
+from hocket.gateway.core.protocols.responses.answer import ResponseHead
+from hocket.gateway.core.protocols.responses.request import RESPONSES, chat_body
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.kit.process import clock
 from hocket.kit.process.disk_space import UNWATCHED, DiskSpace
@@ -115,7 +118,7 @@ class HttpDoor:
         self._watching: asyncio.Task[None] | None = None
         self._bodies = Bodies()
         self._posts: dict[str, _Handler] = {
-            path: self._call_handler(path) for path in (CHAT, COMPLETIONS, EMBEDDINGS)
+            path: self._call_handler(path) for path in (CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES)
         }
 
     async def open(self, host: str, port: int) -> str:
@@ -251,19 +254,22 @@ class HttpDoor:
         if key is not None:
             key.check(body["model"])
         stream = body.get("stream") is True and path != EMBEDDINGS
-        call = _call_request(path, body, request.headers, key, stream=stream)
-        asked = _asked(path, body, call)
+        if path == RESPONSES:
+            call = _call_request(CHAT, chat_body(body), request.headers, key, stream=stream)
+        else:
+            call = _call_request(path, body, request.headers, key, stream=stream)
+        answers = _answers(path, body, call)
         if stream:
-            return await self._streamed(request, call, asked, held.release)
+            return await self._streamed(request, call, answers, held.release)
         reply = await self._made(request, call, None, held.release)
         if reply.error is not None:
             return self._failed(reply.error)
-        return _json(answers.whole(asked, reply), _headers(reply))
+        return _json(answers.whole(reply), _headers(reply))
 
     async def _streamed(
-        self, request: web.BaseRequest, call: CallRequest, asked: ResponseOptions, release: Release
+        self, request: web.BaseRequest, call: CallRequest, answers: Answers, release: Release
     ) -> web.StreamResponse:
-        sending = _Sending(request, Streaming(asked), call.call_id)
+        sending = _Sending(request, answers, call.call_id)
         reply = await self._made(request, call, sending.chunk, release)
         if reply.error is not None and not sending.begun:
             return self._failed(reply.error)
@@ -302,9 +308,9 @@ class HttpDoor:
 class _Sending:
     """The events of a stream on their way to a caller; one that went away is not an error here."""
 
-    def __init__(self, request: web.BaseRequest, streaming: Streaming, call_id: str) -> None:
+    def __init__(self, request: web.BaseRequest, answers: Answers, call_id: str) -> None:
         self._request = request
-        self._streaming = streaming
+        self._answers = answers
         self._response = web.StreamResponse(
             headers={
                 "Content-Type": "text/event-stream",
@@ -321,13 +327,13 @@ class _Sending:
         return self._response.prepared
 
     async def chunk(self, chunk: Chunk) -> None:
-        await self._send(self._streaming.chunk(chunk))
+        await self._send(self._answers.chunk(chunk))
 
     async def end(self, reply: CallReply) -> web.StreamResponse:
-        return await self._ended(self._streaming.end(reply))
+        return await self._ended(self._answers.end(reply))
 
     async def failed(self, body: dict[str, Any]) -> web.StreamResponse:
-        return await self._ended(answers.failed(body))
+        return await self._ended(self._answers.failed(body))
 
     async def _ended(self, content: bytes) -> web.StreamResponse:
         await self._send(content)
@@ -376,16 +382,21 @@ def _call_request(
     )
 
 
-def _asked(path: str, body: dict[str, Any], call: CallRequest) -> ResponseOptions:
+def _answers(path: str, body: dict[str, Any], call: CallRequest) -> Answers:
+    created_s = int(clock.now_ms() / 1000)
+    if path == RESPONSES:
+        return ResponseAnswers(ResponseHead(call.call_id, body, created_s))
     given = body.get("stream_options")
     options = given if isinstance(given, dict) else {}
-    return ResponseOptions(
-        path,
-        call.model,
-        call.call_id,
-        int(clock.now_ms() / 1000),
-        wants_usage=options.get("include_usage") is True,
-        packed=body.get("encoding_format") == "base64",
+    return CompletionAnswers(
+        ResponseOptions(
+            path,
+            call.model,
+            call.call_id,
+            created_s,
+            wants_usage=options.get("include_usage") is True,
+            packed=body.get("encoding_format") == "base64",
+        )
     )
 
 

@@ -10,11 +10,13 @@ from hocket.gateway.api.http import identity
 from hocket.gateway.api.http.bodies import BODIES
 from hocket.gateway.core.calls.body_fields import KNOWN_FIELDS
 from hocket.gateway.core.protocols.openai_api import CHAT, COMPLETIONS, EMBEDDINGS
+from hocket.gateway.core.protocols.responses.request import PASSED_FIELDS, RESPONSES
 
 _SUMMARIES = {
     CHAT: "Chat completion; with `stream` as server-sent events",
     COMPLETIONS: "Legacy completion; with `stream` as server-sent events",
     EMBEDDINGS: "Embeddings",
+    RESPONSES: "Response; with `stream` as server-sent events",
 }
 _REFUSALS = {
     "400": "The request is not valid; `error.param` names the field.",
@@ -79,9 +81,10 @@ def document() -> dict[str, Any]:
 def _bodies(found: dict[str, Any]) -> dict[str, Any]:
     """Return the schemas of requests; a body has no field that not every backend gets."""
     schemas: dict[str, Any] = _without_nul(found)
-    for model in BODIES.values():
+    for path, model in BODIES.items():
         body = schemas[model.__name__]
-        known = sorted(KNOWN_FIELDS - body["properties"].keys())
+        passed = PASSED_FIELDS if path == RESPONSES else KNOWN_FIELDS
+        known = sorted(passed - body["properties"].keys())
         body["patternProperties"] = {f"^({'|'.join(known)})$": _ANY}
         body["additionalProperties"] = _ONLY_NULL
     return schemas

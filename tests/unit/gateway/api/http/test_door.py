@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hocket.gateway.api.http import identity
-from hocket.gateway.api.http.answers import ResponseOptions, Streaming
+from hocket.gateway.api.http.answers import CompletionAnswers, ResponseOptions
 from hocket.gateway.api.http.failures import failure
 from hocket.gateway.backends.protocol import Chunk
 from hocket.gateway.core.config.access import Access, KeyRefused, hashed, parse_access
@@ -149,7 +149,7 @@ def test_every_class_of_error_has_its_status(
 
 def test_a_stream_without_chunks_comes_in_one_piece() -> None:
     """A call that joined another one hears nothing while it is made."""
-    streaming = Streaming(ResponseOptions(CHAT, "m", "c", 1, wants_usage=True))
+    streaming = CompletionAnswers(ResponseOptions(CHAT, "m", "c", 1, wants_usage=True))
     reply = CallReply(call_id="c", text="tidal", input_tokens=3, output_tokens=2)
     *events, done = streaming.end(reply).decode().strip().split("\n\n")
     chunks = [json.loads(event.removeprefix("data: ")) for event in events]
@@ -161,7 +161,7 @@ def test_a_stream_without_chunks_comes_in_one_piece() -> None:
 
 
 def test_usage_that_nobody_asked_for_is_left_out() -> None:
-    streaming = Streaming(ResponseOptions(CHAT, "m", "c", 1))
+    streaming = CompletionAnswers(ResponseOptions(CHAT, "m", "c", 1))
     piece = {"choices": [{"delta": {"content": "x"}}], "usage": None, "model": "m-1"}
     sent = streaming.chunk(Chunk("x", openai=piece)).decode()
     assert json.loads(sent.removeprefix("data: ")) == {

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from hocket.gateway.api.http.bodies import BodyInvalid, read
+from hocket.gateway.api.http.bodies import read
+from hocket.gateway.api.http.body_types import BodyInvalid
 from hocket.gateway.api.http.intake import MAX_BODIES_BYTES, Bodies, BodiesFull, Body
 from hocket.gateway.calls import registry
 from hocket.gateway.core.budgets.budget import Budget, Budgets

@@ -1,0 +1,34 @@
+"""What the request bodies of the door's endpoints have in common: names, counts, and their bounds."""
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from hocket.schemas.errors import ErrorClass, HocketError
+
+MAX_MODEL_CHARS = 200
+MAX_CHOICES = 128
+MAX_MESSAGES = 100_000
+MAX_TEXTS = 2_048
+MAX_TOOLS = 1_024
+
+Model = Annotated[
+    str, Field(min_length=1, max_length=MAX_MODEL_CHARS, pattern=r"^[^\x00-\x1f\x7f]*$")
+]
+
+
+def whole(value: Any) -> Any:
+    """Return 5 for 5.0, which is the same integer in JSON."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Count = Annotated[int, Field(ge=1, le=1_000_000_000), BeforeValidator(whole)]
+Token = Annotated[int, Field(ge=0), BeforeValidator(whole)]
+JsonObject = dict[str, Any]
+
+
+class BodyInvalid(HocketError):
+    """`{field}` is not valid: {reason}."""
+
+    code = "invalid_request"
+    error_class = ErrorClass.INVALID

@@ -1,0 +1,1 @@
+"""OpenAI's Responses API upon chat completions: requests in, responses and their events out."""

@@ -1,0 +1,149 @@
+"""A request of OpenAI's Responses API as the body of a chat completion: pure.
+
+Nothing is kept between calls, so `input` is the whole conversation: messages, calls of functions, their
+outputs, and what a model thought (`thinking.py`). Bodies were checked before, by
+`api/http/responses_body.py`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hocket.gateway.core.calls.body_fields import ENGINE_FIELDS, OPENAI_FIELDS
+from hocket.gateway.core.protocols.responses.thinking import unsealed
+
+RESPONSES = "responses"
+TRANSLATED = frozenset(
+    """
+    background conversation include input instructions max_output_tokens max_tool_calls metadata
+    previous_response_id prompt reasoning store stream_options text tool_choice tools top_logprobs
+    truncation
+    """.split()
+)
+"""Fields of the Responses API that mean something else in a chat completion, or nothing."""
+_SAMPLING = frozenset({"frequency_penalty", "presence_penalty", "seed", "stop", "logit_bias"})
+_SHARED = frozenset(
+    """
+    model parallel_tool_calls prompt_cache_key prompt_cache_options prompt_cache_retention
+    safety_identifier stream temperature top_p user
+    """.split()
+)
+CHAT_ONLY = OPENAI_FIELDS - TRANSLATED - _SHARED - _SAMPLING
+"""Fields of chat completions that the Responses API has not, or under another name."""
+_ECHOED = frozenset({"max_tool_calls", "metadata", "stream_options"})
+PASSED_FIELDS = (ENGINE_FIELDS | _SAMPLING | _SHARED) - TRANSLATED | _ECHOED
+"""Fields that are taken as they are: those that go on as in a chat completion, and those that choose
+nothing here."""
+
+
+def chat_body(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of the chat completion that a response is made of."""
+    chat = {
+        name: value for name, value in body.items() if name not in TRANSLATED and value is not None
+    }
+    chat["messages"] = _messages(body)
+    if body.get("max_output_tokens") is not None:
+        chat["max_completion_tokens"] = int(body["max_output_tokens"])
+    if body.get("tools"):
+        chat["tools"] = [_tool(tool) for tool in body["tools"]]
+        if body.get("tool_choice") is not None:
+            chat["tool_choice"] = _tool_choice(body["tool_choice"])
+    else:
+        chat.pop("parallel_tool_calls", None)  # chat completions refuse it without tools
+    text = body.get("text") or {}
+    form = text.get("format") or {}
+    if form.get("type") == "json_schema":
+        chat["response_format"] = {"type": "json_schema", "json_schema": _without(form, "type")}
+    elif form.get("type") == "json_object":
+        chat["response_format"] = {"type": "json_object"}
+    if text.get("verbosity") is not None:
+        chat["verbosity"] = text["verbosity"]
+    effort = (body.get("reasoning") or {}).get("effort")
+    if effort is not None:
+        chat["reasoning_effort"] = effort
+    return chat
+
+
+def _messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
+    if body.get("instructions"):
+        messages.append({"role": "system", "content": body["instructions"]})
+    given = body["input"]
+    if isinstance(given, str):
+        return [*messages, {"role": "user", "content": given}]
+    thinking: list[dict[str, Any]] = []
+    for item in given:
+        kind = item.get("type") or "message"
+        if kind == "reasoning":
+            thinking += unsealed(item.get("encrypted_content"))
+        elif kind == "function_call_output":
+            content = _content(item["output"])
+            messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": content})
+        elif kind == "function_call":
+            _assistant(messages, thinking).setdefault("tool_calls", []).append(_call(item))
+        elif item["role"] == "assistant":
+            message = _assistant(messages, thinking, anew=True)
+            message["content"] = _content(item["content"])
+        else:
+            role = "user" if item["role"] == "user" else "system"
+            messages.append({"role": role, "content": _content(item["content"])})
+    return messages
+
+
+def _assistant(
+    messages: list[dict[str, Any]], thinking: list[dict[str, Any]], *, anew: bool = False
+) -> dict[str, Any]:
+    """Return the assistant's turn that goes on: calls belong to the message before them. What it thought
+    opens a turn."""
+    if anew or thinking or not messages or messages[-1]["role"] != "assistant":
+        messages.append({"role": "assistant", "content": None})
+        if thinking:
+            messages[-1]["thinking_blocks"] = list(thinking)
+            thinking.clear()
+    return messages[-1]
+
+
+def _call(item: Mapping[str, Any]) -> dict[str, Any]:
+    function = {"name": item["name"], "arguments": item["arguments"]}
+    return {"id": item["call_id"], "type": "function", "function": function}
+
+
+def _content(content: str | Sequence[Mapping[str, Any]]) -> str | list[dict[str, Any]]:
+    """Return the content of a message; as one text, which every engine takes, where it is nothing
+    else."""
+    if isinstance(content, str):
+        return content
+    parts = [_part(part) for part in content]
+    if all(part["type"] == "text" for part in parts):
+        return "".join(part["text"] for part in parts)
+    return parts
+
+
+def _part(part: Mapping[str, Any]) -> dict[str, Any]:
+    kind = part["type"]
+    if kind == "input_image":
+        image = {"url": part["image_url"]}
+        if part.get("detail") is not None:
+            image["detail"] = part["detail"]
+        return {"type": "image_url", "image_url": image}
+    if kind == "input_file":
+        file = {
+            name: part[name] for name in ("file_data", "filename") if part.get(name) is not None
+        }
+        return {"type": "file", "file": file}
+    return {"type": "text", "text": part["refusal"] if kind == "refusal" else part["text"]}
+
+
+def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("name", "description", "parameters", "strict")
+    function = {name: tool[name] for name in names if tool.get(name) is not None}
+    return {"type": "function", "function": function}
+
+
+def _tool_choice(choice: str | Mapping[str, Any]) -> str | dict[str, Any]:
+    if isinstance(choice, str):
+        return choice
+    return {"type": "function", "function": {"name": choice["name"]}}
+
+
+def _without(form: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in form.items() if key != name and value is not None}

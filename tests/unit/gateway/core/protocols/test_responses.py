@@ -1,0 +1,199 @@
+"""The Responses API upon chat completions: what goes in, and events that hold whatever backends say."""
+
+import time
+from typing import Any
+
+from hocket.gateway.core.protocols.responses.answer import ResponseHead, whole
+from hocket.gateway.core.protocols.responses.request import chat_body
+from hocket.gateway.core.protocols.responses.stream import MAX_ITEMS, ResponseStream
+from hocket.gateway.core.protocols.responses.thinking import sealed, unsealed
+from hocket.schemas.messages import CallReply
+
+HEAD = ResponseHead("http:c-1", {"model": "m", "input": "x"}, 1)
+THOUGHT = [{"type": "thinking", "thinking": "Hm. é", "signature": "s"}]
+BOUND_S = 20.0
+
+
+def test_a_conversation_of_items_becomes_one_of_turns() -> None:
+    image = {"type": "input_image", "image_url": "data:image/png;base64,AA", "detail": "low"}
+    file = {"type": "input_file", "file_data": "data:application/pdf;base64,BB", "filename": "a"}
+    chat = chat_body(
+        {
+            "model": "m",
+            "instructions": "Be brief.",
+            "input": [
+                {"role": "developer", "content": "No jokes."},
+                {"role": "user", "content": [{"type": "input_text", "text": "See"}, image, file]},
+                {"type": "reasoning", "summary": [], "encrypted_content": sealed(THOUGHT)},
+                {
+                    "type": "message",
+                    "role": "assistant",
+                    "content": [
+                        {"type": "output_text", "text": "Wa"},
+                        {"type": "output_text", "text": "it."},
+                    ],
+                },
+                {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
+                {"type": "function_call", "call_id": "c2", "name": "g", "arguments": "[]"},
+                {"type": "function_call_output", "call_id": "c1", "output": "1"},
+                {
+                    "type": "function_call_output",
+                    "call_id": "c2",
+                    "output": [{"type": "input_text", "text": "2"}],
+                },
+            ],
+            "tools": [{"type": "function", "name": "f", "parameters": {}, "description": None}],
+            "tool_choice": {"type": "function", "name": "f"},
+            "text": {
+                "format": {"type": "json_schema", "name": "n", "schema": {}},
+                "verbosity": "low",
+            },
+            "reasoning": {"effort": "low", "summary": "auto"},
+            "top_p": 0.5,
+            "top_k": None,
+            "stream": True,
+            "metadata": {"a": "b"},
+            "store": False,
+        }
+    )
+    function = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    other = {"id": "c2", "type": "function", "function": {"name": "g", "arguments": "[]"}}
+    assert chat == {
+        "model": "m",
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "system", "content": "No jokes."},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "See"},
+                    {
+                        "type": "image_url",
+                        "image_url": {"url": "data:image/png;base64,AA", "detail": "low"},
+                    },
+                    {
+                        "type": "file",
+                        "file": {"file_data": "data:application/pdf;base64,BB", "filename": "a"},
+                    },
+                ],
+            },
+            {
+                "role": "assistant",
+                "content": "Wait.",
+                "thinking_blocks": THOUGHT,
+                "tool_calls": [function, other],
+            },
+            {"role": "tool", "tool_call_id": "c1", "content": "1"},
+            {"role": "tool", "tool_call_id": "c2", "content": "2"},
+        ],
+        "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}],
+        "tool_choice": {"type": "function", "function": {"name": "f"}},
+        "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}}},
+        "verbosity": "low",
+        "reasoning_effort": "low",
+        "top_p": 0.5,
+        "stream": True,
+    }
+
+
+def test_a_choice_of_tools_goes_nowhere_without_tools() -> None:
+    chat = chat_body(
+        {"model": "m", "input": "x", "tool_choice": "auto", "parallel_tool_calls": True}
+    )
+    assert chat == {"model": "m", "messages": [{"role": "user", "content": "x"}]}
+
+
+def test_thoughts_come_back_as_they_were_and_strange_ones_not_at_all() -> None:
+    assert unsealed(sealed(THOUGHT)) == THOUGHT
+    deep = sealed(THOUGHT)[:-4]
+    for strange in (None, 5, "", "gAAAA...", "thinking:%", deep, sealed([1])):  # type: ignore[list-item]
+        assert unsealed(strange) == []
+
+
+def reply(**fields: Any) -> CallReply:
+    return CallReply(call_id="http:c-1", **fields)
+
+
+def test_what_a_model_thought_and_refused_are_items_of_their_own() -> None:
+    message = {"reasoning_content": "Hm.", "thinking_blocks": THOUGHT, "refusal": "No."}
+    openai = {"choices": [{"message": message}]}
+    made = whole(HEAD, reply(openai=openai, finish_reason="content_filter"))
+    thought, said = made["output"]
+    assert thought["content"] == [{"type": "reasoning_text", "text": "Hm."}]
+    assert unsealed(thought["encrypted_content"]) == THOUGHT
+    assert said["content"] == [{"type": "refusal", "refusal": "No."}]
+    assert (made["status"], made["incomplete_details"]) == (
+        "incomplete",
+        {"reason": "content_filter"},
+    )
+
+
+def test_a_reply_without_anything_is_an_empty_message() -> None:
+    (item,) = whole(HEAD, reply())["output"]
+    assert item["content"][0]["text"] == ""
+    events = list(ResponseStream(HEAD).end(reply()))
+    assert events[-1]["response"]["output"][0]["content"][0]["text"] == ""
+
+
+def test_pieces_of_a_backend_without_chunks_and_its_calls_at_the_end_are_all_told() -> None:
+    stream = ResponseStream(HEAD)
+    events = [*stream.piece("ti", None), *stream.piece("", None), *stream.piece("dal", None)]
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    events += stream.end(reply(text="tidal", tool_calls=(call, {"function": None})))
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    text, first, second = events[-1]["response"]["output"]
+    assert text["content"][0]["text"] == "tidal"
+    assert (first["call_id"], first["name"], first["arguments"]) == ("c", "f", "{}")
+    assert (second["call_id"], second["name"]) == ("call_http_c_1_1", "")
+
+
+def chunk(**delta: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": delta}]}
+
+
+def test_chunks_that_make_no_sense_are_passed_over() -> None:
+    stream = ResponseStream(HEAD)
+    strange: list[Any] = [
+        {},
+        {"choices": 5},
+        {"choices": [5, {"delta": 5}, {"index": 1, "delta": {"content": "other"}}]},
+        chunk(content=5, refusal={}, reasoning_content=[], thinking_blocks={"a": 1}),
+        chunk(tool_calls={"a": 1}),
+        chunk(tool_calls=[5, {"index": "x", "function": {"name": 5, "arguments": 7}}]),
+    ]
+    events = [event for one in strange for event in stream.piece("", one)]
+    events += stream.end(reply())
+    (item,) = events[-1]["response"]["output"]
+    assert (item["type"], item["name"], item["arguments"]) == ("function_call", "", "")
+
+
+def test_thoughts_and_text_by_turns_become_no_more_items_than_are_told_apart() -> None:
+    stream = ResponseStream(HEAD)
+    began = time.monotonic()
+    for _ in range(20_000):
+        for _event in stream.piece("", chunk(reasoning_content="h")):
+            pass
+        for _event in stream.piece("", chunk(content="t")):
+            pass
+    events = list(stream.end(reply()))
+    output = events[-1]["response"]["output"]
+    assert len(output) <= MAX_ITEMS + 2
+    said = "".join(part["text"] for item in output for part in item["content"])
+    assert (said.count("h"), said.count("t")) == (20_000, 20_000), "nothing is lost"
+    assert time.monotonic() - began < BOUND_S
+
+
+def test_a_refusal_streams_as_one() -> None:
+    stream = ResponseStream(HEAD)
+    events = [*stream.piece("", chunk(refusal="N")), *stream.piece("", chunk(refusal="o."))]
+    kinds = [event["type"] for event in [*events, *stream.end(reply())]]
+    assert kinds[2:] == [
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.refusal.delta",
+        "response.refusal.delta",
+        "response.refusal.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
