@@ -115,6 +115,7 @@ async def test_the_names_that_a_field_may_not_have_are_those_of_the_server(
         for (name,) in [*callable_with_one, *types]
         if name not in TAKE_ONE_ARGUMENT | TAKE_ROWS
         and not functions.is_denied("postgres", name)
+        and not functions.outlasts_its_time("postgres", name)
         and not Calls("postgres", None, frozenset()).knows(name)
         and not is_built_in(name)
     ]
