@@ -12,6 +12,8 @@ from rich.console import Console
 
 LOOK_INTERVAL_S = 0.5
 READ_BYTES = 262_144
+MAX_LINE_BYTES = 20_000
+"""Of a line that is shown; longer ones stand in the log only."""
 LEVELS = frozenset({"warning", "error", "critical"})
 NEWS = frozenset({"process_restarted", "server_restarted"})
 """What is worth a line although it is no warning."""
@@ -31,16 +33,27 @@ def show_warnings(console: Console) -> None:
 
 
 async def follow_warnings(console: Console, log_dir: Path) -> None:
-    """Print the warnings that the processes write from now on, until cancelled."""
-    places = {path: path.stat().st_size for path in _logs(log_dir)}
+    """Print the warnings that the processes write from now on, until cancelled. What handlers print
+    stands in the logs too, so that a line may be anything."""
+    places = {path: _size(path) for path in _logs(log_dir)}
     while True:
         await asyncio.sleep(LOOK_INTERVAL_S)
         for path in _logs(log_dir):
-            places[path] = _print_new(console, path, places.get(path, 0))
+            try:
+                places[path] = _print_new(console, path, places.get(path, 0))
+            except OSError:  # it was removed, or the terminal is gone
+                continue
 
 
 def _logs(log_dir: Path) -> list[Path]:
     return sorted(log_dir.glob("*.log"))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _print_new(console: Console, path: Path, start: int) -> int:
@@ -53,13 +66,24 @@ def _print_new(console: Console, path: Path, start: int) -> int:
         end = file.tell()
     whole, _, rest = data.rpartition(b"\n")
     for line in whole.splitlines():
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue  # a traceback: the log has it whole
-        if isinstance(event, dict) and event.get("level") in LEVELS:
+        if event := _warning(line):
             _print(console, path.stem, event["level"], event)
     return end - len(rest)
+
+
+def _warning(line: bytes) -> dict[str, Any] | None:
+    """Return the warning in a line; None for all else: tracebacks, which the log has whole, and what
+    handlers print."""
+    if len(line) > MAX_LINE_BYTES:
+        return None
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(event, dict) or not isinstance(event.get("event"), str):
+        return None
+    level = event.get("level")
+    return event if isinstance(level, str) and level in LEVELS else None
 
 
 def _print(console: Console, source: str, level: str, event: MutableMapping[str, Any]) -> None:

@@ -1,0 +1,50 @@
+"""The warnings of a platform's processes on the terminal: their logs may hold anything."""
+
+import asyncio
+import io
+from pathlib import Path
+
+import pytest
+
+from hocket.cli.terminal import log_lines
+from hocket.cli.terminal.log_lines import follow_warnings
+from hocket.cli.terminal.safe_text import SafeConsole
+
+WAIT_S = 20
+ODD = (
+    b'{"level": "error"}',
+    b'{"level": ["error"], "event": "x"}',
+    b'{"level": {"a": 1}, "event": "x"}',
+    b'{"level": "error", "event": 1}',
+    b'["level"]',
+    b"null",
+    b"\xff\xfe\x00",
+    b"[" * 19_000,
+    b'{"a":' * 3_000,
+    b'{"level": "error", "event": "deep", "a": ' + b"[" * 900 + b"]" * 900 + b"}",
+    b'{"level": "error", "event": "long", "a": ' + b"1" * 5_000 + b"}",
+    b"x" * 300_000,
+)
+
+
+async def test_no_line_of_a_log_ends_the_following(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_lines, "LOOK_INTERVAL_S", 0.01)
+    shown = io.StringIO()
+    log, gone = tmp_path / "worker.log", tmp_path / "gone.log"
+    log.touch()
+    gone.symlink_to(tmp_path / "nothing")
+    following = asyncio.create_task(follow_warnings(SafeConsole(file=shown, width=200), tmp_path))
+    await asyncio.sleep(0)  # it has seen how long the log is
+    async with asyncio.timeout(WAIT_S):
+        for n, line in enumerate(ODD):
+            said = b'{"level": "error", "event": "after %d", "text": "\\u001b[2J"}' % n
+            with log.open("ab") as file:
+                file.write(line + b"\n" + said + b"\n")
+            while f"after {n} " not in shown.getvalue():
+                assert not following.done(), following
+                await asyncio.sleep(0.01)
+    following.cancel()
+    assert "\x1b[2J" not in shown.getvalue()
+    assert "\\x1b[2J" in shown.getvalue()
