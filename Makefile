@@ -101,6 +101,7 @@ fuzz: setup
 # documents that are made from the code; a test says when they are old
 docs: setup
 	$(PY) -m hocket.cli.asyncapi > docs/reference/asyncapi.yaml
+	$(PY) -m hocket.cli.settings_page > docs/reference/settings.md
 	.venv/bin/hocket schema > schemas/hocket/schemas/pipeline.schema.json
 
 lock:

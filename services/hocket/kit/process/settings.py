@@ -24,16 +24,21 @@ Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
 class Settings(BaseSettings):
     """See the fields; each is read from the variable `HOCKET_<NAME>`."""
 
-    model_config = SettingsConfigDict(env_prefix="HOCKET_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="HOCKET_", frozen=True, extra="ignore", use_attribute_docstrings=True
+    )
 
     nats_url: str = Field(
         "nats://127.0.0.1:4222", validation_alias=AliasChoices("HOCKET_NATS_URL", "NATS_URL")
     )
+    """The NATS server; several of a cluster are separated by commas."""
     database_url: str = Field(
         "postgresql://hocket@127.0.0.1:5432/hocket",
         validation_alias=AliasChoices("HOCKET_DATABASE_URL", "DATABASE_URL"),
     )
+    """The Postgres database; what it needs: docs/how-to/postgres.md."""
     data_dir: Path = Path("~/.local/share/hocket").expanduser()
+    """The folder for data, logs, journals and blobs."""
     config: Path | None = None
     """One YAML file with the sections `models:` (routing) and `databases:` (SQL targets)."""
     handlers: str | None = None
@@ -45,9 +50,13 @@ class Settings(BaseSettings):
     """The name of this process among its kind; one that is started again under the name of a former one
     takes its place at once. By default the host's name and the process id."""
     stream_replicas: int = Field(1, ge=1, le=5)
+    """On how many servers of a NATS cluster streams and buckets are kept: 3 for production."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least severe lines that are logged."""
     log_format: Literal["json", "console"] = "json"
+    """One JSON object per line, or lines for people."""
     health_host: str = "127.0.0.1"
+    """Where `/healthz`, `/readyz` and `/metrics` are served."""
     health_port: int = Field(0, ge=-1, le=65_535)
     """0: any free port; -1: none."""
     otlp_endpoint: str | None = None
@@ -68,6 +77,7 @@ class Settings(BaseSettings):
     """For how long a large value is kept that nobody stores again or reads: longer than runs, the
     longest wait and the longest `ttl_ms` of a cached step together."""
     max_task_bytes: int = Field(512 * 1024, ge=1_024)
+    """The longest body of a task, in bytes."""
     tenant_weights: dict[str, Annotated[float, Field(gt=0, le=1_000)]] = {}
     """How ready steps of tenants share the workers, as JSON: `{"acme": 3}`; 1 for all others."""
     max_runs: int = Field(20_000, ge=1)
@@ -101,7 +111,9 @@ class Settings(BaseSettings):
     """Whether a coordinator believes only log events that are sealed, and a ledger only usage records;
     off while coordinators and gateways of a release that knows no seals are replaced one by one."""
     api_host: str = "127.0.0.1"
+    """Where the REST API listens."""
     api_port: int = Field(8_080, ge=0, le=65_535)
+    """The port of the REST API; 0: any free one."""
     allowed_hosts: Listed = ()
     """Names under which REST and the gateway's HTTP door may be asked, beside `localhost`, IP
     addresses and the host they listen on: `hocket.example.com, *.svc.cluster.local`. See
