@@ -1,4 +1,5 @@
-"""One emulated engine over HTTP: OpenAI's API, vLLM's health and metrics, and `/emulator` to direct it.
+"""One emulated engine over HTTP: OpenAI's API, Anthropic's Messages API, vLLM's health and metrics, and
+`/emulator` to direct it.
 
 A caller that goes away cancels its request. Every request, whatever became of it, stands in the journal
 with what was metered, so that a ledger can be compared with it.
@@ -8,7 +9,7 @@ import asyncio
 import json
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -17,17 +18,17 @@ from aiohttp import web
 from prometheus_client import generate_latest
 from pydantic import TypeAdapter, ValidationError
 
-from hocket.emulator.core import requests
-from hocket.emulator.core.answers import Answer, embeddings
-from hocket.emulator.core.engine import EngineFull
+from hocket.emulator.core import anthropic, requests
+from hocket.emulator.core.answers import Answer, Speech, embeddings
+from hocket.emulator.core.anthropic import MessageAnswer
 from hocket.emulator.core.faults import Fault, FaultRates, Faults
 from hocket.emulator.core.profile import EngineProfile
 from hocket.emulator.core.requests import Generation
 from hocket.emulator.core.tokens import CHARS_PER_TOKEN
 from hocket.emulator.core.warmth import State
+from hocket.emulator.failures import MESSAGES, Injected, errors
 from hocket.emulator.metrics import EngineMetrics
-from hocket.emulator.serving import EngineCold, EngineUnloaded, RunningJob, Serving, VirtualClock
-from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.emulator.serving import EngineUnloaded, RunningJob, Serving, VirtualClock
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_JOURNAL = 10_000
@@ -80,12 +81,13 @@ class EmulatedEngine:
             await self._runner.cleanup()
 
     def _application(self) -> web.Application:
-        application = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_errors])
+        application = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[errors])
         application.add_routes(
             [
                 web.post("/v1/chat/completions", self._chat),
                 web.post("/v1/completions", self._completion),
                 web.post("/v1/embeddings", self._embeddings),
+                web.post(MESSAGES, self._messages),
                 web.get("/v1/models", self._models),
                 web.get("/health", self._health),
                 web.get("/metrics", self._metrics),
@@ -106,11 +108,18 @@ class EmulatedEngine:
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         body = await _object(request)
-        return await self._generated(request, requests.chat(body, self.profile), chat=True)
+        return await self._generated(request, requests.chat(body, self.profile), _chat_answer)
 
     async def _completion(self, request: web.Request) -> web.StreamResponse:
         body = await _object(request)
-        return await self._generated(request, requests.completion(body, self.profile), chat=False)
+        made = requests.completion(body, self.profile)
+        return await self._generated(request, made, _completion_answer)
+
+    async def _messages(self, request: web.Request) -> web.StreamResponse:
+        if "anthropic-version" not in request.headers:
+            raise requests.RequestInvalid(field="anthropic-version", reason="header is required")
+        made = anthropic.messages(await _object(request), self.profile)
+        return await self._generated(request, made, MessageAnswer)
 
     async def _embeddings(self, request: web.Request) -> web.StreamResponse:
         made = requests.embedding(await _object(request), self.profile)
@@ -124,11 +133,11 @@ class EmulatedEngine:
         return web.json_response(embeddings(made, self.profile.model))
 
     async def _generated(
-        self, request: web.Request, made: Generation, *, chat: bool
+        self, request: web.Request, made: Generation, form: Callable[[str, str], Speech]
     ) -> web.StreamResponse:
         entry = self._entry(request)
         fault = await self._met(entry)
-        answer = Answer(entry["request_id"], self.profile.model, int(time.time()), chat)
+        answer = form(entry["request_id"], self.profile.model)
         async with self._metered(entry, made) as job:
             if made.stream:
                 return await self._streamed(request, entry, made, answer, job, fault)
@@ -154,7 +163,7 @@ class EmulatedEngine:
         request: web.Request,
         entry: dict[str, Any],
         made: Generation,
-        answer: Answer,
+        answer: Speech,
         job: RunningJob,
         fault: Fault,
     ) -> web.StreamResponse:
@@ -173,20 +182,21 @@ class EmulatedEngine:
                 return response
             if not response.prepared:
                 await response.prepare(request)
-                await response.write(_event(answer.first(made)))
+                for chunk in answer.first(made, job.cached_tokens):
+                    await response.write(answer.event(chunk))
             until = job.emitted
             if fault.kind == "disconnect":
                 until = min(until, max(fault.after_tokens, sent))
             text = made.text[sent * CHARS_PER_TOKEN : until * CHARS_PER_TOKEN]
             if text:
-                await response.write(_event(answer.next(made, text)))
+                await response.write(answer.event(answer.next(made, text)))
             sent = until
             if fault.kind == "disconnect" and sent >= fault.after_tokens:
                 self._broken(request, entry)
                 return response
         for chunk in answer.last(made, job.cached_tokens):
-            await response.write(_event(chunk))
-        await response.write(b"data: [DONE]\n\n")
+            await response.write(answer.event(chunk))
+        await response.write(answer.end)
         entry["status"] = "ok"
         return response
 
@@ -215,7 +225,7 @@ class EmulatedEngine:
         fault = self.faults.deal()
         if fault.kind == "status":
             entry["status"] = str(fault.status)
-            raise _Injected(fault)
+            raise Injected(fault)
         if fault.kind == "hang":
             entry["status"] = "hung"
             await asyncio.Event().wait()
@@ -316,47 +326,12 @@ class EmulatedEngine:
         return handle
 
 
-class _Injected(Exception):
-    """A fault that is an answer."""
-
-    def __init__(self, fault: Fault) -> None:
-        super().__init__(fault.status)
-        self.fault = fault
+def _chat_answer(request_id: str, model: str) -> Speech:
+    return Answer(request_id, model, int(time.time()), chat=True)
 
 
-_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-@web.middleware
-async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Answer what goes wrong in OpenAI's error shape."""
-    try:
-        return await handler(request)
-    except _Injected as injected:
-        fault = injected.fault
-        headers = {}
-        if fault.retry_after_s is not None:
-            headers["Retry-After"] = f"{fault.retry_after_s:g}"
-        return _failed(fault.status, "injected", f"injected fault ({fault.status})", headers)
-    except requests.ModelNotServed as error:
-        return _failed(404, error.code, str(error))
-    except EngineFull as error:
-        return _failed(429, error.code, str(error), {"Retry-After": "1"})
-    except EngineCold as error:
-        return _failed(503, error.code, str(error))
-    except HocketError as error:
-        status = 400 if error.error_class is ErrorClass.INVALID else 503
-        return _failed(status, error.code, str(error))
-
-
-def _failed(
-    status: int, code: str, message: str, headers: Mapping[str, str] | None = None
-) -> web.Response:
-    kind = "rate_limit_error" if status == 429 else "server_error"
-    if 400 <= status < 429:
-        kind = "invalid_request_error"
-    error = {"message": message, "type": kind, "param": None, "code": code}
-    return web.json_response({"error": error}, status=status, headers=headers)
+def _completion_answer(request_id: str, model: str) -> Speech:
+    return Answer(request_id, model, int(time.time()), chat=False)
 
 
 async def _object(request: web.Request) -> dict[str, Any]:
@@ -377,7 +352,3 @@ def _read(read: Callable[[bytes], T], content: bytes) -> T:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         field = ".".join(map(str, first["loc"])) or "body"
         raise requests.RequestInvalid(field=field, reason=first["msg"]) from error
-
-
-def _event(chunk: Mapping[str, Any]) -> bytes:
-    return b"data: " + json.dumps(chunk, separators=(",", ":")).encode() + b"\n\n"

@@ -1,22 +1,37 @@
 """OpenAI response bodies and stream chunks."""
 
 import base64
+import json
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from hocket.emulator.core.requests import Embedding, Generation
 
 
+class Speech(Protocol):
+    """The answer to one request, in the form of the API that was asked: whole, or as a stream's events,
+    behind which `end` is sent."""
+
+    @property
+    def end(self) -> bytes: ...
+    def whole(self, made: Generation, cached_tokens: int) -> dict[str, Any]: ...
+    def first(self, made: Generation, cached_tokens: int) -> Iterator[dict[str, Any]]: ...
+    def next(self, made: Generation, text: str) -> dict[str, Any]: ...
+    def last(self, made: Generation, cached_tokens: int) -> Iterator[dict[str, Any]]: ...
+    def event(self, event: Mapping[str, Any]) -> bytes: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What stands in every body of one answer."""
+    """What stands in every body of one answer of OpenAI's API."""
 
     request_id: str
     model: str
     created_s: int
     chat: bool
+    end: bytes = b"data: [DONE]\n\n"
 
     def whole(self, made: Generation, cached_tokens: int) -> dict[str, Any]:
         """Return the body of a completion."""
@@ -32,14 +47,15 @@ class Answer:
         usage = _usage(made.prompt_tokens, made.output_tokens, cached_tokens)
         return {**self._head(kind), "choices": [choice], "usage": usage}
 
-    def first(self, made: Generation) -> dict[str, Any]:
-        """Return the chunk that opens a stream."""
+    def first(self, made: Generation, _cached_tokens: int) -> Iterator[dict[str, Any]]:
+        """Yield the chunk that opens a stream."""
         if not self.chat:
-            return self._chunk({"text": ""}, None)
-        if made.tool is None:
-            return self._chunk({"delta": {"role": "assistant", "content": ""}}, None)
-        call = {"index": 0, **self._tool_call(made.tool, "")}
-        return self._chunk({"delta": {"role": "assistant", "tool_calls": [call]}}, None)
+            yield self._chunk({"text": ""}, None)
+        elif made.tool is None:
+            yield self._chunk({"delta": {"role": "assistant", "content": ""}}, None)
+        else:
+            call = {"index": 0, **self._tool_call(made.tool, "")}
+            yield self._chunk({"delta": {"role": "assistant", "tool_calls": [call]}}, None)
 
     def next(self, made: Generation, text: str) -> dict[str, Any]:
         """Return a chunk with more text."""
@@ -57,6 +73,10 @@ class Answer:
         if made.usage_in_stream:
             usage = _usage(made.prompt_tokens, made.output_tokens, cached_tokens)
             yield {**self._head(self._stream_kind), "choices": [], "usage": usage}
+
+    def event(self, event: Mapping[str, Any]) -> bytes:
+        """Return an event as it is sent."""
+        return b"data: " + json.dumps(event, separators=(",", ":")).encode() + b"\n\n"
 
     @property
     def _stream_kind(self) -> str:

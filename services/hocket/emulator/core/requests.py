@@ -44,6 +44,8 @@ class Generation:
     usage_in_stream: bool = False
     tool: str | None = None
     """The tool that is called; then `text` is its arguments."""
+    marked_tokens: int = 0
+    """How much of the prompt, from its beginning, was marked for the cache (Anthropic's API)."""
 
 
 @dataclass(frozen=True, slots=True)
