@@ -6,11 +6,14 @@ import resource
 import sqlite3
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
 
 from hocket.schemas.errors import HocketError
+from hocket.workers.sql import answers, wire
+from hocket.workers.sql import postgres as postgres_module
 from hocket.workers.sql.answers import MAX_ANSWER_CHARS
 from hocket.workers.sql.errors import SqlAnswerTooLarge
 from hocket.workers.sql.runner import run_query
@@ -84,6 +87,42 @@ async def test_a_connection_is_replaced_after_an_answer_that_was_cut_off(postgre
     )
     assert result.rows == ((1000,),)
     await target.close()
+
+
+async def test_elements_of_arrays_are_counted_while_they_are_read(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "MAX_ANSWER_VALUES", 1_000)
+    read: list[str] = []
+
+    def counted_too(text: str) -> int:
+        read.append(text)
+        return int(text)
+
+    monkeypatch.setitem(postgres_module._DECODERS, "int4", counted_too)  # type: ignore[index]
+    target = Target("t", TargetSettings(url=postgres, tables=("public.*",)))
+    for sql in (
+        "SELECT array_fill(1, ARRAY[100000]) AS v",
+        "SELECT array_fill(1, ARRAY[100, 1000]) AS v",
+        "SELECT array_fill(1, ARRAY[100]) AS v FROM wide",
+    ):
+        read.clear()
+        with pytest.raises(SqlAnswerTooLarge, match="elements"):
+            await run_query(target, sql, {}, timeout_ms=TIMEOUT_MS, max_rows=10_000)
+        assert 900 < len(read) <= 1_000, "the rest was not read"
+    result = await run_query(
+        target, "SELECT array_fill(1, ARRAY[900]) AS v", {}, timeout_ms=TIMEOUT_MS, max_rows=9
+    )
+    assert len(result.rows[0][0]) == 900
+    await target.close()
+
+
+def test_an_array_of_nulls_is_too_large_before_its_elements_are_looked_at() -> None:
+    class Elements(list[Any]):
+        def __iter__(self) -> Any:
+            raise AssertionError("they are looked at")
+
+    assert answers._size(Elements([None] * 2_100_000)) > answers.MAX_ROW_CHARS
 
 
 @pytest.mark.parametrize("schema", ["public", "main"])

@@ -61,5 +61,8 @@ def _size(value: Any) -> int:
     if isinstance(value, str | bytes):
         return len(value)
     if isinstance(value, list | tuple):
+        size = VALUE_CHARS * (1 + len(value))
+        if size > MAX_ROW_CHARS:  # too large, whatever its elements are
+            return size
         return VALUE_CHARS + sum(map(_size, value))
     return VALUE_CHARS

@@ -66,8 +66,9 @@ class SqlFailed(HocketError):
 
 
 class SqlAnswerTooLarge(HocketError):
-    """The database `{database}` sent more than {max_bytes} bytes for the query, and was cut off. Ask
-    for fewer rows or columns, or for shorter values: `left(body, 1000)`."""
+    """The database `{database}` sent more than {max_bytes} bytes for the query, or arrays of too many
+    elements, and was cut off. Ask for fewer rows or columns, or for shorter values:
+    `left(body, 1000)`, `ids[1:1000]`."""
 
     code = "sql_answer_too_large"
     error_class = ErrorClass.INVALID

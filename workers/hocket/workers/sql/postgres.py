@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime, time
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -18,7 +19,7 @@ import asyncpg
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hocket.workers.sql.answers import JsonText
-from hocket.workers.sql.wire import BoundedWire
+from hocket.workers.sql.wire import BoundedWire, ValueCount
 
 MAX_INTEGER: Final = 2**31 - 1
 MAX_BIGINT: Final = 2**63 - 1
@@ -32,13 +33,14 @@ _WIRE: Final = "hocket_wire"
 
 def prepare(connection: Any, record: Any) -> None:
     """Prepare a new asyncpg connection of SQLAlchemy's: codecs and bounds."""
-    connection.run_async(_set_codecs)
+    values = ValueCount()
+    connection.run_async(partial(_set_codecs, values))
     connection.run_async(_bound_temporary_files)
-    record.info[_WIRE] = BoundedWire(connection.driver_connection)
+    record.info[_WIRE] = BoundedWire(connection.driver_connection, values)
 
 
 async def wire_of(connection: AsyncConnection) -> BoundedWire:
-    """Return what counts the bytes of a connection."""
+    """Return what counts the bytes and values of a connection."""
     pooled = await connection.get_raw_connection()
     wire = pooled.info[_WIRE]
     assert isinstance(wire, BoundedWire)
@@ -64,10 +66,11 @@ def search_path(schemas: Sequence[str]) -> str:
     return ", ".join(["pg_catalog", *quoted, "pg_temp"])
 
 
-async def _set_codecs(connection: Any) -> None:
+async def _set_codecs(values: ValueCount, connection: Any) -> None:
     for name, decoder in _DECODERS.items():
+        counted = values.counted(decoder)
         await connection.set_type_codec(
-            name, schema="pg_catalog", encoder=_encode, decoder=decoder, format="text"
+            name, schema="pg_catalog", encoder=_encode, decoder=counted, format="text"
         )
 
 

@@ -40,7 +40,7 @@ from hocket.workers.sql.errors import (
 )
 from hocket.workers.sql.guard.guard import DIALECTS
 from hocket.workers.sql.guard.names import TablePattern, parse_pattern
-from hocket.workers.sql.wire import MAX_ANSWER_BYTES
+from hocket.workers.sql.wire import MAX_ANSWER_BYTES, TooManyValues
 
 POOL_SIZE = 8
 POOL_TIMEOUT_S = 10
@@ -179,6 +179,10 @@ class Target:
                 await connection.execute(_walls(tuple(walls)), walls)
                 answer = await connection.run_sync(work)
                 await transaction.rollback()
+            except TooManyValues as error:
+                raise SqlAnswerTooLarge(
+                    database=self.name, max_bytes=MAX_ANSWER_BYTES, component=f"sql:{self.name}"
+                ) from error
             except DBAPIError as error:
                 if wire.is_exceeded:
                     raise SqlAnswerTooLarge(

@@ -3,19 +3,54 @@
 asyncpg keeps a whole answer, and a whole message, in memory before anybody can count it. So the bytes
 are counted where they come in: between the transport and asyncpg's own protocol. Beyond the bound the
 connection is aborted, and the server ends the statement with it.
+
+Bytes say little of arrays: millions of elements have room in them, and asyncpg reads an array as a
+whole, on the event loop. So values are counted too, while they are read.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final
 
 MAX_ANSWER_BYTES: Final = 32 * 1024 * 1024
+MAX_ANSWER_VALUES: Final = 1_000_000
+"""Values of one answer, elements of arrays included, but for nulls."""
+
+
+class TooManyValues(Exception):
+    """An answer has more than MAX_ANSWER_VALUES values."""
+
+
+class ValueCount:
+    """Counts the values of one answer while they are read."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = MAX_ANSWER_VALUES
+
+    def begin(self) -> None:
+        """Count anew."""
+        self._left = MAX_ANSWER_VALUES
+
+    def counted(self, read: Callable[[str], Any]) -> Callable[[str], Any]:
+        """Return what reads a value and counts it, or raises TooManyValues."""
+
+        def decode(text: str) -> Any:
+            self._left -= 1
+            if self._left < 0:
+                raise TooManyValues
+            return read(text)
+
+        return decode
 
 
 class BoundedWire(asyncio.Protocol):
     """Stands before a connection's protocol and counts what it gets."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, values: ValueCount) -> None:
         """Take the place of the protocol of an open asyncpg connection."""
+        self._values = values
         self.is_exceeded = False
         self._left = MAX_ANSWER_BYTES
         self._transport: asyncio.Transport = connection._transport
@@ -25,6 +60,7 @@ class BoundedWire(asyncio.Protocol):
     def begin(self) -> None:
         """Count anew."""
         self._left = MAX_ANSWER_BYTES
+        self._values.begin()
 
     def data_received(self, data: bytes) -> None:
         """Hand on what came, or give the connection up."""
