@@ -103,6 +103,10 @@ async def test_a_tenant_sees_redrives_and_drops_its_own_letters_only(bus: Bus) -
 @pytest.mark.parametrize(
     ("source", "subject"),
     [
+        ("log", "hocket.log.>"),
+        ("log", "hocket.log.0 timer"),
+        ("step", "hocket.step..normal"),
+        ("usage", "hocket.usage.acme"),
         ("task", "hocket.log.0.finished"),
         ("task", "hocket.task.globex.p"),
         ("task", "hocket.task.acme.p.more"),

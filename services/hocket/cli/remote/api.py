@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -45,15 +46,24 @@ class Api:
         try:
             connection.request(method, place.path + path, body, headers)
             answer = connection.getresponse()
-            data = answer.read(MAX_REPLY_BYTES)
+            data = _read(answer)
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise self._unreachable(reason) from error
         finally:
             connection.close()
-        if answer.status >= 400:
+        if answer.status not in range(200, 300):
             raise self._refused(answer.status, data)
-        return json.loads(data) if data else None
+        return self._value(data) if data else None
+
+    def _value(self, data: bytes) -> dict[str, Any]:
+        try:
+            value = json.loads(data)
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            raise self._unreachable("what it answers is not JSON of ours")
+        return value
 
     def _refused(self, status: int, data: bytes) -> "HocketError":
         from hocket.cli.terminal.errors import ApiRefused
@@ -61,13 +71,28 @@ class Api:
 
         try:
             return ApiRefused(ErrorInfo.model_validate(json.loads(data)["error"]))
-        except (ValueError, KeyError, TypeError):  # not ours: a proxy, another server
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+            RecursionError,
+        ):  # not ours: a proxy, another server
             return self._unreachable(f"it answers {status} and no error of ours")
 
     def _unreachable(self, reason: str) -> "HocketError":
         from hocket.cli.terminal.errors import ApiUnreachable
 
         return ApiUnreachable(url=self.url, reason=reason)
+
+
+def _read(answer: http.client.HTTPResponse) -> bytes:
+    """Return the body; raises TimeoutError where it comes too slowly to be whole in time."""
+    until, data = time.monotonic() + TIMEOUT_S, bytearray()
+    while len(data) < MAX_REPLY_BYTES and (part := answer.read1(MAX_REPLY_BYTES - len(data))):
+        data += part
+        if time.monotonic() > until:
+            raise TimeoutError(f"its answer was not whole after {TIMEOUT_S:g} s")
+    return bytes(data)
 
 
 def path(*parts: str) -> str:

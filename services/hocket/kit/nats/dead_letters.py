@@ -9,6 +9,7 @@ failure is not redriven: its run has gone on without it. A letter that names a s
 never reads was not written by us, and is not redriven either.
 """
 
+import re
 from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -42,9 +43,10 @@ _CAME_FROM = {
     "task": "hocket.task.",
     "log": "hocket.log.",
     "step": "hocket.step.",
-    "usage": subjects.USAGE_SUBJECT,
 }
 """How the subjects begin that each source reads."""
+_TOKEN = re.compile(r"[^\x00-\x20\x7f*>.]+")
+"""A part of a subject that is no wildcard."""
 _OWN_HEADERS = frozenset({SUBJECT, ERROR, "Nats-Msg-Id"})
 _SERVERS = "nats-"
 """Headers that tell the server what to do with a message begin so: a letter goes without them."""
@@ -295,8 +297,14 @@ def _is_ours(letter: DeadLetter) -> bool:
         tokens = letter.subject.split(".")
         fits = len(tokens) == 4 and all(subjects.TOKEN.fullmatch(name) for name in tokens[2:])
         return fits and letter.subject.startswith("hocket.task.") and tokens[2] == letter.tenant
+    if letter.source == "usage":
+        return letter.subject == subjects.USAGE_SUBJECT
     start = _CAME_FROM.get(letter.source)
-    return start is not None and letter.subject.startswith(start) and "*" not in letter.subject
+    return (
+        start is not None
+        and letter.subject.startswith(start)
+        and all(_TOKEN.fullmatch(name) for name in letter.subject.split("."))
+    )
 
 
 def _text_of(error: ErrorInfo) -> str:

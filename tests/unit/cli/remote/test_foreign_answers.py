@@ -1,0 +1,60 @@
+"""Answers of something that is not the API: one line says so, whatever they are."""
+
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from hocket.cli.remote import api
+from hocket.cli.terminal.errors import ApiUnreachable
+
+ANSWERS: dict[str, tuple[int, bytes]] = {
+    "a page": (200, b"<html>"),
+    "deep": (200, b"[" * 200_000),
+    "a long number": (200, b'{"a":' + b"9" * 5_000 + b"}"),
+    "a list": (200, b"[]"),
+    "null": (200, b"null"),
+    "a redirect": (302, b""),
+    "a deep error": (500, b"[" * 200_000),
+}
+
+
+class _Foreign(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        name = self.path.removeprefix("/").replace("%20", " ")
+        status, body = ANSWERS.get(name, (200, b""))
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(body)
+        try:
+            while name == "slow":
+                self.wfile.write(b" ")
+                time.sleep(0.02)
+        except ConnectionError:
+            pass
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Foreign)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_what_is_no_answer_of_the_api_is_told_in_a_line(url: str, name: str) -> None:
+    with pytest.raises(ApiUnreachable):
+        api.Api(url, "default").get(f"/{name.replace(' ', '%20')}")
+
+
+def test_an_answer_that_never_ends_is_given_up(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "TIMEOUT_S", 0.3)
+    with pytest.raises(ApiUnreachable, match="not whole"):
+        api.Api(url, "default").get("/slow")
