@@ -261,6 +261,14 @@ def _acks_first(original: Any) -> Any:
     return report
 
 
+def _believes_the_place(_original: Any) -> Any:
+    def known(self: Any, attempt: Any) -> bool:
+        attempt.losses = self._bus.losses
+        return True
+
+    return known
+
+
 def _acks_what_is_posted(original: Any) -> Any:
     async def report(self: Any, attempt: Any, *arguments: Any) -> None:
         await original(self, attempt, *arguments)
@@ -446,7 +454,7 @@ BUGS: dict[str, Bug] = {
     ),
     "stale-ack": Bug(
         "a step is acknowledged by its place although the connection was lost since",
-        _replaced(acks.Acks, "known", lambda original: lambda self, attempt: True),
+        _replaced(acks.Acks, "known", _believes_the_place),
     ),
     "effects-before-commit": Bug(
         "a step with effects outside is published before its commit",

@@ -54,6 +54,7 @@ from simulation.engine.swaps import swapped
 from simulation.platform import hostile
 from simulation.platform.compiled import plan_of
 from simulation.platform.forgeries import FORGED_STEP
+from simulation.platform.platform import CAPABILITIES
 
 
 class Placed(str):
@@ -271,7 +272,7 @@ class Replay:
     def _known(self, run: Run | RunAccepted) -> dict[str, Any]:
         plan = plan_of(self._database, run.tenant, run.pipeline, run.version)
         outlook = self._outlooks.of(run.tenant, run.pipeline, run.version, plan)
-        return {"plan": plan, "outlook": outlook}
+        return {"plan": plan, "outlook": outlook, "capabilities": CAPABILITIES}
 
     def _carry_out(self, decision: Decision) -> None:
         self._keep(decision)
@@ -287,41 +288,37 @@ def _task_of(event: RunAccepted) -> float | None:
 
 
 def differences(
-    database: Database,
-    committed: dict[int, list[Applied]],
-    forged: Container[bytes] = (),
-    torn: Container[str] = (),
+    database: Database, history: History, number: int, forged: Container[bytes] = ()
 ) -> list[str]:
-    """Return where the rows in Postgres are not what the log gives, without what was forged. Of those
-    that are `torn`, whether they are there."""
+    """Return where the rows of a partition's runs in Postgres are not what its committed log gives,
+    without what was forged. Of those that are torn, whether they are there."""
+    replay = Replay(number, database)
+    for one in history.committed.get(number, ()):
+        if one is None:
+            replay.another_owner()
+        elif isinstance(one, SetAside):
+            replay.refuse(one)
+        elif one.body not in forged:
+            replay.apply(one)
     found: list[str] = []
-    replayed: dict[str, Run] = {}
-    bare: set[str] = set()
-    for number, applied in sorted(committed.items()):
-        replay = Replay(number, database)
-        for one in applied:
-            if one is None:
-                replay.another_owner()
-            elif isinstance(one, SetAside):
-                replay.refuse(one)
-            elif one.body not in forged:
-                replay.apply(one)
-        replayed |= replay.runs
-        bare |= replay.bare
-    for run_id in sorted(database.runs.keys() | replayed.keys()):
-        if run_id not in replayed or run_id not in database.runs:
-            where = "Postgres" if run_id in database.runs else "the log"
+    torn = history.torn()
+    stored = {run_id for run_id, row in database.runs.items() if row["partition"] == number}
+    for run_id in sorted(stored | replay.runs.keys()):
+        if run_id not in replay.runs or run_id not in stored:
+            where = "Postgres" if run_id in stored else "the log"
             found.append(f"run {run_id} is in {where} only")
-        elif run_id in bare and run_id not in torn:
-            found += _bare_differences(database, replayed[run_id])
+        elif run_id in replay.bare and run_id not in torn:
+            found += _bare_differences(database, replay.runs[run_id])
         elif run_id not in torn:
-            found += _differences(database, replayed[run_id])
+            found += _differences(database, replay.runs[run_id])
     return found
 
 
 def _differences(database: Database, run: Run) -> list[str]:
     row = database.runs[run.run_id]
-    found = _unequal(f"run {run.run_id}", RUN_COLUMNS, run_row(run), row)
+    parked_until_ms = None if run.ended else row["parked_until"]  # its owner's own decision
+    values = run_row(run, parked_until_ms=parked_until_ms)
+    found = _unequal(f"run {run.run_id}", RUN_COLUMNS, values, row)
     steps = database.steps.get(run.run_id, {})
     for key in sorted(steps.keys() | set(run.steps)):
         name = f"step {run.run_id} {key}"

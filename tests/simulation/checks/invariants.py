@@ -286,7 +286,8 @@ class Checks:
             self.fail("too-long", f"{execution.id} took {took_ms} of {execution.timeout_ms} ms")
 
     def _commit(self, what: str, detail: Any) -> None:
-        if what != "committed":
+        if what == "owned":
+            self._check_replay(detail[0])
             return
         batch: Batch = detail
         self.history.written(batch)
@@ -394,12 +395,13 @@ class Checks:
         for heard in self._user.heard:
             if "finished_at_ms" in heard.body:
                 self._compare_end("told-before-commit", heard.body)
-        for difference in differences(
-            self._database,
-            self.history.committed,
-            self._platform.forger.written,
-            self.history.torn(),
-        ):
+        for number in sorted(self._database.partitions):
+            self._check_replay(number)
+
+    def _check_replay(self, number: int) -> None:
+        """What stands in Postgres of a partition is what its log gives, as far as it is committed."""
+        forged = self._platform.forger.written
+        for difference in differences(self._database, self.history, number, forged):
             self.fail("replay", difference)
 
     def _fail_unended(self) -> None:
