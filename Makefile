@@ -8,6 +8,8 @@ PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-compile
 TESTS ?= tests
+# pages for people, whose spelling and style are checked
+PROSE := README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md docs deploy
 JOBS ?= 2
 LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
@@ -61,6 +63,8 @@ lint: setup
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/lint-imports
+	.venv/bin/codespell $(PROSE) examples
+	.venv/bin/pymarkdown scan -r $(PROSE)
 
 types: setup
 	.venv/bin/mypy

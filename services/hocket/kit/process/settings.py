@@ -60,7 +60,7 @@ class Settings(BaseSettings):
     health_port: int = Field(0, ge=-1, le=65_535)
     """0: any free port; -1: none."""
     otlp_endpoint: str | None = None
-    """Where spans go, e.g. http://collector:4318/v1/traces; without it none are made."""
+    """Where spans go, such as `http://collector:4318/v1/traces`; without it none are made."""
     min_free_disk_mib: int = Field(0, ge=0)
     """Free space, in MiB, of the data folder's disk below which no new work is taken; 0: not watched.
     `hocket up` sets it where a server of its own writes there."""
