@@ -24,7 +24,8 @@ from hocket.schemas.messages import (
     StepCancelled,
 )
 from hocket.workers.errors import Retryable
-from hocket.workers.runtime.execution import pool
+from hocket.workers.runtime.execution import large_values, pool
+from hocket.workers.runtime.execution.blob_room import BlobRoom
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.results import MAX_RESULT_BYTES
 from hocket.workers.runtime.transport.consumers import MAX_DELIVERIES, consumer_name
@@ -581,6 +582,32 @@ async def test_a_large_value_travels_through_a_blob_from_step_to_step(
         assert given["text"]["type"] == "text"
         measured = (await rig.result(await rig.send(input=given))).output
     assert measured == {"equal": True}
+
+
+async def test_inputs_with_blobs_are_held_by_as_many_steps_as_there_is_room_for(
+    rig: Rig, journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large_values, "BlobRoom", lambda: BlobRoom(50_000))
+    blobs = FileBlobs(tmp_path)
+    stored = await blobs.put("t", b"x" * 20_000)
+    with_blob = {"text": {"$blob": stored.hash, "size": stored.size, "type": "text"}}
+    release = asyncio.Event()
+
+    async def held(context: Context) -> Any:
+        await release.wait()
+        return len(context.input["text"])
+
+    async with rig.worker({"python": recorded(journal, held)}, blobs=blobs):
+        steps = [await rig.send(input=with_blob, timeout_ms=5_000) for _ in range(5)]
+        late = await rig.send(input=with_blob, deadline_at_ms=time.time() * 1000 + 300)
+        await journal.until(lambda: journal.running == 2)
+        error = (await rig.result(late)).error
+        assert error is not None
+        assert error.code == "deadline_passed"
+        release.set()
+        for step in steps:
+            assert (await rig.result(step)).output == 20_000
+    assert journal.peak == 2
 
 
 # ---- model calls -----------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Large values that leave for blobs and come back."""
 
+import asyncio
 import json
 from typing import Any, cast
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from hocket.kit.blobs import BlobStore
 from hocket.workers.errors import BlobUnresolved
+from hocket.workers.runtime.execution.blob_room import MAX_HELD_BYTES, BlobRoom
 from hocket.workers.runtime.execution.large_values import LargeValues
 from hocket.workers.runtime.execution.references import (
     MAX_RESOLVED_BYTES,
@@ -118,6 +120,29 @@ async def test_json_of_blobs_is_bounded_by_its_values() -> None:
 
     large_values = LargeValues(cast(BlobStore, Store()))
     one = reference("x", len(data), "json")
-    assert len((await large_values.resolved("acme", [one]))[0]) == 349_001
+    value, held_bytes = await large_values.resolved("acme", [one])
+    assert (len(value[0]), held_bytes) == (349_001, 4 * len(data))
     with pytest.raises(BlobUnresolved, match="1000000 lists"):
         await large_values.resolved("acme", [one] * 60)
+    assert large_values.room.free_bytes == MAX_HELD_BYTES - held_bytes
+
+
+async def test_inputs_wait_for_room_in_their_order_and_a_cancelled_one_keeps_none() -> None:
+    room = BlobRoom(100)
+    assert await room.take(1_000) == 100
+    waits = [asyncio.create_task(room.take(size)) for size in (60, 50, 30)]
+    await asyncio.sleep(0)
+    room.give_back(100)
+    await asyncio.sleep(0)
+    assert [wait.done() for wait in waits] == [True, False, False]  # the last does not overtake
+    waits[1].cancel()
+    await asyncio.wait({waits[1], waits[2]})
+    assert (waits[2].result(), room.free_bytes) == (30, 10)
+    room.give_back(90)
+    full = await room.take(100)
+    waiting = asyncio.create_task(room.take(100))
+    await asyncio.sleep(0)
+    room.give_back(full)
+    waiting.cancel()  # in the very turn in which it got its room
+    await asyncio.wait({waiting})
+    assert room.free_bytes == 100

@@ -47,6 +47,8 @@ class Attempt:
     let_go: bool = False
     started_at_ms: float = 0.0
     input_digest: str = ""
+    held_bytes: int = 0
+    """What its blobs hold of the worker's room."""
     timer: asyncio.TimerHandle | None = None
 
     def __post_init__(self) -> None:

@@ -26,14 +26,14 @@ class HeldSlots:
         self._loop = asyncio.get_running_loop()
         self._overrun_since_s: float | None = None
 
-    def hold(self, left_behind: LeftBehind) -> None:
-        """Keep a slot taken until what an attempt left behind has ended."""
+    def hold(self, left_behind: LeftBehind, then: Callable[[], None] = lambda: None) -> None:
+        """Keep a slot taken until what an attempt left behind has ended; call `then`."""
         self._add(1)
         log.warning("slot_held", type=self._node_type, held=self.count, slots=self._slots)
 
         def ended(_left: Any) -> None:
             with suppress(RuntimeError):  # the loop ended before it
-                self._loop.call_soon_threadsafe(self._add, -1)
+                self._loop.call_soon_threadsafe(self._free, then)
 
         left_behind.add_done_callback(ended)
 
@@ -41,6 +41,10 @@ class HeldSlots:
         """Return for how long more than half of the slots have been held; 0 where they are not."""
         since_s = self._overrun_since_s
         return 0.0 if since_s is None else max(self._loop.time() - since_s, 1e-9)
+
+    def _free(self, then: Callable[[], None]) -> None:
+        then()
+        self._add(-1)
 
     def _add(self, change: int) -> None:
         self.count += change

@@ -8,6 +8,7 @@ from hocket.kit.blobs import BlobStore
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import AttemptFinished
 from hocket.workers.runtime.execution import references, results
+from hocket.workers.runtime.execution.blob_room import BlobRoom
 
 ENVELOPE_BYTES = 4 * 1024
 """Kept free beside the references."""
@@ -18,6 +19,7 @@ class LargeValues:
 
     def __init__(self, store: BlobStore | None) -> None:
         self._store = store
+        self.room = BlobRoom()
 
     async def spilled(self, tenant: str, finished: AttemptFinished, payload: bytes) -> bytes:
         """Return the message of a result that is too large, with its large parts in the tenant's blobs;
@@ -33,14 +35,23 @@ class LargeValues:
         lighter = references.replace(output, replacements)
         return results.encode(finished.model_copy(update={"output": lighter}))
 
-    async def resolved(self, tenant: str, value: Any) -> Any:
-        """Return an input with the tenant's blobs that it refers to in their places."""
+    async def resolved(self, tenant: str, value: Any) -> tuple[Any, int]:
+        """Return an input with the tenant's blobs that it refers to in their places, and the bytes of
+        `room` that it holds until its step has ended."""
         found = list(references.find_references(value))
         if not found:
-            return value
+            return value, 0
         if self._store is None:
             raise references.unresolved(found[0], "this worker has no blob store")
         references.check_resolved_size(found)
+        held_bytes = await self.room.take(references.held_bytes(found))
+        try:
+            return await self._replaced(tenant, value, found), held_bytes
+        except BaseException:
+            self.room.give_back(held_bytes)
+            raise
+
+    async def _replaced(self, tenant: str, value: Any, found: list[references.Reference]) -> Any:
         replacements: dict[references.Path, Any] = {}
         parts = 0
         for each in found:

@@ -11,6 +11,7 @@ import contextvars
 import decimal
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -324,7 +325,14 @@ class Pool:
     async def _context(self, attempt: Attempt) -> Context:
         step, step_input = attempt.step, attempt.step.input
         if attempt.has_references:
-            step_input = await self._large_values.resolved(step.tenant, step_input)
+            in_time_ms = max(_limit_ms(step) - attempt.started_at_ms, 0.0)
+            attempt.timer = self._loop.call_later(
+                in_time_ms / 1000, lambda: self._stop(attempt, DeadlinePassed(late_ms=0))
+            )
+            resolved = await self._large_values.resolved(step.tenant, step_input)
+            step_input, attempt.held_bytes = resolved
+            attempt.disarm()
+            attempt.started_at_ms = now_ms()  # its time begins when its input is there
         return Context(
             step,
             step_input,
@@ -363,8 +371,12 @@ class Pool:
     def _finish(self, attempt: Attempt, left_behind: LeftBehind | None = None) -> None:
         attempt.disarm()
         self._running -= 1
+        held_bytes, attempt.held_bytes = attempt.held_bytes, 0
+        free = partial(self._large_values.room.give_back, held_bytes)
         if left_behind is not None and not left_behind.done():
-            self.held.hold(left_behind)
+            self.held.hold(left_behind, free)
+        elif held_bytes:
+            free()
         self._schedule()
 
     def _held_changed(self) -> None:

@@ -24,6 +24,8 @@ MAX_RESOLVED_PARTS = 1_000_000
 """Lists and dicts in the JSON of those blobs, five other values counted as one: `[[],[],...]` is 20
 times as large once it is parsed."""
 
+JSON_FACTOR = 4
+
 Path = tuple[str | int, ...]
 Kind = Literal["text", "json"]
 
@@ -124,6 +126,11 @@ def check_resolved_size(found: list[Reference]) -> None:
         raise unresolved(
             largest, f"the input's blobs have {total} bytes, the limit is {MAX_RESOLVED_BYTES}"
         )
+
+
+def held_bytes(found: list[Reference]) -> int:
+    """Return what the blobs of one input take in memory; JSON takes several times its bytes."""
+    return sum(item.size * (JSON_FACTOR if item.kind == "json" else 1) for item in found)
 
 
 def unresolved(found: Reference, reason: str) -> BlobUnresolved:
