@@ -14,7 +14,7 @@ durable: a new owner offers again whatever its runs' state calls dispatched.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil, inf
 from typing import Literal
@@ -118,6 +118,8 @@ class Gate:
         self._held: dict[str, _Type] = {}
         """Where an attempt waits."""
         self._workers: dict[str, tuple[float, Mapping[str, int]]] = {}
+        self._slots: dict[str, int] = {}
+        """What all of them announced, by type."""
         self._leaving: deque[tuple[float, str]] = deque()
         self._to_release: set[str] = set()
         self._share = 1.0
@@ -205,8 +207,9 @@ class Gate:
             self._workers[worker] = (now_ms, dict(slots))
         else:
             self._workers.pop(worker, None)
-        if known is None or dict(known[1]) != dict(slots):
-            self._count_slots(now_ms)
+        before = known[1] if known is not None else {}
+        if before != slots:
+            self._recount(before, slots, now_ms)
 
     def hears_again(self, now_ms: float) -> None:
         """Count no silence before this moment: nobody could be heard."""
@@ -224,8 +227,10 @@ class Gate:
         self._ticked_at_ms = now_ms
         silent = [w for w, (at_ms, _) in self._workers.items() if now_ms - at_ms > SILENT_MS]
         for worker in silent:
-            del self._workers[worker]
-        self._count_slots(now_ms)
+            _, slots = self._workers.pop(worker)
+            self._recount(slots, {}, now_ms)
+        for node_type, kind in self._types.items():
+            self._take_slots(node_type, kind, now_ms)
         if since_ms > 0:
             for kind in self._types.values():
                 measured = kind.finished / since_ms
@@ -298,33 +303,44 @@ class Gate:
         """Return how many slots each run may use before it yields to runs that use less."""
         return max(1.0, kind.window / (len(kind.runs_out) + kind.waiting.runs))
 
-    def _count_slots(self, now_ms: float) -> None:
-        slots = _sum(announced for _, announced in self._workers.values())
-        for node_type in slots:
-            if node_type not in self._types and len(self._types) < MAX_TYPES:
+    def _recount(self, before: Mapping[str, int], slots: Mapping[str, int], now_ms: float) -> None:
+        """Count what changed with one worker, whatever number of others there are."""
+        for node_type in {*before, *slots}:
+            change = slots.get(node_type, 0) - before.get(node_type, 0)
+            total = self._slots[node_type] = self._slots.get(node_type, 0) + change
+            if not total:
+                del self._slots[node_type]
+            elif node_type not in self._types and len(self._types) < MAX_TYPES:
                 self._types[node_type] = self._new_type()
-        for node_type, kind in self._types.items():
-            found = slots.get(node_type, 0)
-            if found:
-                kind.slots, kind.gone_at_ms = found, None
-            elif kind.slots and kind.gone_at_ms is None:
-                kind.gone_at_ms = now_ms
-            elif kind.gone_at_ms is not None and now_ms - kind.gone_at_ms >= LINGER_MS:
-                kind.slots, kind.gone_at_ms = 0, None
-        self._set_windows()
+            kind = self._types.get(node_type)
+            if kind is not None:
+                self._take_slots(node_type, kind, now_ms)
+                self._set_window(node_type, kind)
+
+    def _take_slots(self, node_type: str, kind: _Type, now_ms: float) -> None:
+        found = self._slots.get(node_type, 0)
+        if found:
+            kind.slots, kind.gone_at_ms = found, None
+        elif kind.slots and kind.gone_at_ms is None:
+            kind.gone_at_ms = now_ms
+        elif kind.gone_at_ms is not None and now_ms - kind.gone_at_ms >= LINGER_MS:
+            kind.slots, kind.gone_at_ms = 0, None
 
     def _set_windows(self) -> None:
         for node_type, kind in self._types.items():
-            before = kind.window, kind.others
-            if kind.slots:
-                own = max(1.0, kind.slots * self._share)
-                kind.window = kind.others = own + SPARE_STEPS + kind.rate_per_ms * LEAD_MS
-                if kind.keeps:
-                    self._keep(kind)
-            else:
-                kind.window = kind.others = inf
-            if (kind.window > before[0] or kind.others > before[1]) and len(kind.waiting):
-                self._to_release.add(node_type)
+            self._set_window(node_type, kind)
+
+    def _set_window(self, node_type: str, kind: _Type) -> None:
+        before = kind.window, kind.others
+        if kind.slots:
+            own = max(1.0, kind.slots * self._share)
+            kind.window = kind.others = own + SPARE_STEPS + kind.rate_per_ms * LEAD_MS
+            if kind.keeps:
+                self._keep(kind)
+        else:
+            kind.window = kind.others = inf
+        if (kind.window > before[0] or kind.others > before[1]) and len(kind.waiting):
+            self._to_release.add(node_type)
 
     def _keep(self, kind: _Type) -> None:
         """Keep slots free for interactive steps, where there are enough and they are long in use."""
@@ -332,11 +348,3 @@ class Gate:
         own = kind.slots * self._share
         if own >= LEAST_TO_KEEP and self._interactive_share and kind.rate_per_ms < SELDOM_PER_MS:
             kind.others = min(kind.others, own - max(1, int(own * self._interactive_share)))
-
-
-def _sum(announcements: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for slots in announcements:
-        for node_type, count in slots.items():
-            total[node_type] = total.get(node_type, 0) + count
-    return total

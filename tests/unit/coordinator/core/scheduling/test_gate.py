@@ -1,7 +1,10 @@
 """The dispatch gate: what goes out, what is held, and in which order held steps go."""
 
+import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from types import FrameType
 from typing import Any
 
 from hypothesis import given, settings
@@ -506,3 +509,44 @@ def test_tenants_that_wait_at_the_same_time_stay_within_one_step_of_their_shares
             for other in waiting:
                 bound = longest / weight_of[one] + longest / weight_of[other]
                 assert served[one] - served[other] <= bound
+
+
+def calls_of(act: Callable[[], None]) -> int:
+    """Return how many functions a call calls, built-in ones too."""
+    count = 0
+
+    def counted(_frame: FrameType, _event: str, _argument: Any) -> None:
+        nonlocal count
+        count += 1
+
+    sys.setprofile(counted)
+    try:
+        act()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_an_announcement_costs_the_same_beside_many_workers_and_types() -> None:
+    def cost(others: int) -> int:
+        gate = Gate()
+        for number in range(others):
+            gate.announced(f"w{number}", {"python": 1, f"type-{number}": 1}, 0.0)
+        return calls_of(lambda: gate.announced("one", {"python": 2}, 0.0))
+
+    assert cost(2_000) == cost(2)
+
+
+def test_slots_are_those_of_the_workers_that_are_heard() -> None:
+    gate = Gate()
+    gate.announced("a", {"python": 4, "sql": 1}, 0.0)
+    gate.announced("b", {"python": 2}, 6_000.0)
+    gate.announced("b", {"python": 3}, 6_000.0)
+    assert gate.loads()["python"].slots == 7
+    gate.tick(SILENT_MS + 1)
+    assert (gate.loads()["python"].slots, gate.loads()["sql"].slots) == (3, 1)  # it lingers
+    gate.tick(SILENT_MS + 1 + LINGER_MS)
+    assert gate.loads()["sql"].slots == 0
+    gate.announced("b", {}, 20_000.0)
+    gate.announced("b", {"python": 5}, 20_000.0)
+    assert gate.loads()["python"].slots == 5
