@@ -11,6 +11,8 @@ TESTS ?= tests
 # pages for people, whose spelling and style are checked
 PROSE := README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md docs deploy
 JOBS ?= 2
+# processes by the hundred are started here: what they import is compiled once, not by each
+export PYTHONDONTWRITEBYTECODE :=
 LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
 SEED ?= 1
@@ -51,13 +53,9 @@ $(DEV_STAMP): requirements-dev.lock $(STAMP)
 demo: $(STAMP)
 	@.venv/bin/hocket demo
 
-# Tests share the cores; one that fails is played once more with nothing beside it. A fault fails
-# twice; one that does not is named in what the first play printed.
-test: setup lint types
-	@$(PY) -m pytest -q --cache-clear -n $(JOBS) $(TESTS) || { \
-		code=$$?; test $$code -eq 1 || exit $$code; \
-		echo; echo "Played again, alone: what failed above."; \
-		$(PY) -m pytest -q --last-failed --last-failed-no-failures none $(TESTS); }
+test: setup
+	@$(MAKE) --no-print-directory -j2 --output-sync=target lint types
+	$(PY) -m pytest -q -n $(JOBS) $(TESTS)
 
 lint: setup
 	.venv/bin/ruff check .

@@ -5,7 +5,9 @@ a server may do so with `servers`; it must wait for the server's return before i
 """
 
 import itertools
+import os
 import shutil
+import sys
 import tempfile
 from collections.abc import AsyncIterator
 from importlib import import_module
@@ -20,6 +22,10 @@ from hypothesis import settings
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
+
+# modules are compiled once, not by each of the hundreds of processes that tests start
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 settings.register_profile("house", deadline=None)  # a shared machine is slow at times, not wrong
 settings.load_profile("house")
