@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -75,8 +76,23 @@ async def bus(nats_url: str) -> AsyncIterator[Bus]:
 @pytest.fixture
 async def database_url(servers: EmbeddedServers, database_template: str) -> AsyncIterator[str]:
     """The URL of a fresh, migrated database that only this test uses."""
+    async with _fresh_database(servers, database_template) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+async def module_database_url(
+    servers: EmbeddedServers, database_template: str
+) -> AsyncIterator[str]:
+    """The same for all tests of a module: for those that read what is costly to write."""
+    async with _fresh_database(servers, database_template) as url:
+        yield url
+
+
+@asynccontextmanager
+async def _fresh_database(servers: EmbeddedServers, template: str) -> AsyncIterator[str]:
     name = f"test_{next(_database_numbers)}"
-    await _execute(servers, f"CREATE DATABASE {name} TEMPLATE {database_template}")
+    await _execute(servers, f"CREATE DATABASE {name} TEMPLATE {template}")
     yield servers.postgres.url_of(name)
     await _execute(servers, f"DROP DATABASE {name} WITH (FORCE)")
 

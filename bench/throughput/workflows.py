@@ -214,9 +214,15 @@ def check(
 
 
 async def run_all(
-    found: Sequence[Instance], *, workers: int, tries: int, per_level_ms: float = PER_LEVEL_MS
+    found: Sequence[Instance],
+    *,
+    workers: int,
+    tries: int,
+    per_level_ms: float = PER_LEVEL_MS,
+    long_s: float = LONG_S,
 ) -> list[list[Outcome]]:
-    """Run all instances on a platform of their own; return the tries of each."""
+    """Run all instances on a platform of their own, those of at least `long_s` side by side at first;
+    return the tries of each."""
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
         journal, config = Path(folder) / "journal", Path(folder) / "hocket.yaml"
         journal.touch()
@@ -243,13 +249,13 @@ async def run_all(
                 for instance in (*found, _WARMUP):
                     await workflows.apply(instance)
                 await asyncio.gather(*(workflows.run(_WARMUP) for _ in range(10)))
-                return await _run_on(workflows, found, tries)
+                return await _run_on(workflows, found, tries, long_s)
             finally:
                 await client.close()
 
 
 async def _run_on(
-    workflows: Workflows, found: Sequence[Instance], tries: int
+    workflows: Workflows, found: Sequence[Instance], tries: int, long_s: float
 ) -> list[list[Outcome]]:
     outcomes: dict[str, list[Outcome]] = {instance.name: [] for instance in found}
 
@@ -257,13 +263,13 @@ async def _run_on(
         outcomes[instance.name].append(await workflows.run(instance))
         _show(outcomes[instance.name][-1])
 
-    side_by_side = sorted((i for i in found if i.path_s >= LONG_S), key=lambda i: -i.path_s)
+    side_by_side = sorted((i for i in found if i.path_s >= long_s), key=lambda i: -i.path_s)
     async with asyncio.TaskGroup() as tasks:
         for instance in side_by_side:
             tasks.create_task(run(instance))
             await asyncio.sleep(STAGGER_S)
         for instance in found:
-            if instance.path_s < LONG_S:
+            if instance.path_s < long_s:
                 await run(instance)
     for _ in range(tries - 1):
         for instance in found:

@@ -11,6 +11,6 @@ LATE_MS = 15_000
 
 @pytest.mark.timeout(BOUND_S)
 async def test_forged_messages_on_every_subject_harm_no_run_of_others() -> None:
-    played = await play(1, seconds=20, rate=200, runs_per_s=10, late_ms=LATE_MS, quiet_s=2)
+    played = await play(1, seconds=8, rate=500, runs_per_s=15, late_ms=LATE_MS, quiet_s=2)
     assert not played.violations, "\n".join(played.report())
     assert played.forged > 1_000

@@ -29,18 +29,18 @@ TIMEOUT_MS = 10_000
 MAX_LOAD_S = 2.0
 
 
-@pytest.fixture
-async def pool(database_url: str) -> AsyncIterator[asyncpg.Pool]:
-    async with asyncpg.create_pool(database_url, min_size=1, max_size=3, timeout=10) as made:
+@pytest.fixture(scope="module")
+async def pool(module_database_url: str) -> AsyncIterator[asyncpg.Pool]:
+    async with asyncpg.create_pool(module_database_url, min_size=1, max_size=3, timeout=10) as made:
         async with made.acquire() as connection:
             assert await load_tables(connection, reader_password=PASSWORD, timeout_ms=TIMEOUT_MS)
         yield made
 
 
-@pytest.fixture
-async def reader(database_url: str, pool: asyncpg.Pool) -> AsyncIterator[Target]:
+@pytest.fixture(scope="module")
+async def reader(module_database_url: str, pool: asyncpg.Pool) -> AsyncIterator[Target]:
     """The demo's database as a SQL node sees it."""
-    settings = TargetSettings(url=_as_reader(database_url), tables=("demo_data.*",))
+    settings = TargetSettings(url=_as_reader(module_database_url), tables=("demo_data.*",))
     target = Target("demo", settings)
     yield target
     await target.close()
@@ -111,10 +111,10 @@ async def test_every_table_and_figure_is_described(pool: asyncpg.Pool) -> None:
 
 
 async def test_the_reader_reads_the_demo_and_nothing_else(
-    database_url: str, pool: asyncpg.Pool
+    module_database_url: str, pool: asyncpg.Pool
 ) -> None:
     await pool.execute("CREATE TABLE IF NOT EXISTS public.private (secret text)")
-    connection = await asyncpg.connect(_as_reader(database_url), timeout=10)
+    connection = await asyncpg.connect(_as_reader(module_database_url), timeout=10)
     try:
         assert await connection.fetchval("SELECT count(*) FROM demo_data.element") == 109
         for statement in (
@@ -207,10 +207,13 @@ class Report:
         return await run_query(self._reader, sql, params, timeout_ms=TIMEOUT_MS, max_rows=200)
 
 
-@pytest.fixture
-async def report(pool: asyncpg.Pool, reader: Target, tmp_path: Path) -> Report:
-    write_texts(tmp_path / "texts")
-    await add_folder(pool, tmp_path / "texts", "elements", tenant="default")
+@pytest.fixture(scope="module")
+async def report(
+    pool: asyncpg.Pool, reader: Target, tmp_path_factory: pytest.TempPathFactory
+) -> Report:
+    texts = tmp_path_factory.mktemp("texts")
+    write_texts(texts)
+    await add_folder(pool, texts, "elements", tenant="default")
     return Report(pool, reader)
 
 

@@ -59,6 +59,7 @@ class Engines:
                                 "ready": "{url}/health",
                             },
                             "idle_s": 0.5,
+                            "load_s": 1.0,
                             "min_warm_s": 0.0,
                             "usd_per_hour": "3600",
                         }
