@@ -117,17 +117,18 @@ async def test_the_clients_own_stream_puts_a_call_of_a_function_together(
     assert kinds.count("response.output_item.done") == 4
 
 
+@pytest.mark.parametrize("model", ["engine", "claude"])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_function_is_called_and_what_it_gave_goes_back_in(
-    client: AsyncOpenAI, stream: bool
+    client: AsyncOpenAI, stream: bool, model: str
 ) -> None:
     conversation: Any = [{"role": "user", "content": "How high is the tide in Brest?"}]
 
     async def asked() -> Response:
         if not stream:
-            return await client.responses.create(model="engine", input=conversation, tools=[TIDE])
+            return await client.responses.create(model=model, input=conversation, tools=[TIDE])
         made = await client.responses.create(
-            model="engine", input=conversation, tools=[TIDE], stream=True
+            model=model, input=conversation, tools=[TIDE], stream=True
         )
         return (await events_of(made))[-1].response  # type: ignore[no-any-return]
 
@@ -147,8 +148,11 @@ class Place(BaseModel):
     metres: int
 
 
-async def test_an_answer_fits_the_schema_that_was_asked_for(client: AsyncOpenAI) -> None:
-    made = await client.responses.parse(model="engine", input="Where?", text_format=Place)
+@pytest.mark.parametrize("model", ["engine", "claude"])
+async def test_an_answer_fits_the_schema_that_was_asked_for(
+    client: AsyncOpenAI, model: str
+) -> None:
+    made = await client.responses.parse(model=model, input="Where?", text_format=Place)
     assert isinstance(made.output_parsed, Place)
 
 
@@ -235,14 +239,18 @@ def sdk(house: House, monkeypatch: pytest.MonkeyPatch) -> Any:
     return agents
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_an_agent_of_openais_sdk_runs_with_its_defaults(sdk: Any, stream: bool) -> None:
+@pytest.mark.parametrize(
+    ("model", "stream"), [("engine", False), ("engine", True), ("claude", True)]
+)
+async def test_an_agent_of_openais_sdk_runs_with_its_defaults(
+    sdk: Any, model: str, stream: bool
+) -> None:
     def tide(port: str) -> str:
         """Say how high the tide is."""
         return f"5 m at {port}"
 
     tools = [sdk.function_tool(tide)]
-    agent = sdk.Agent(name="pilot", instructions="Be brief.", model="engine", tools=tools)
+    agent = sdk.Agent(name="pilot", instructions="Be brief.", model=model, tools=tools)
     if stream:
         made = sdk.Runner.run_streamed(agent, "How high is the tide?")
         kinds = [event.type async for event in made.stream_events()]

@@ -60,6 +60,7 @@ def models(upstream: Upstream, engine_url: str) -> dict[str, Any]:
         "scripted": {"backends": [scripted], **never},
         "guarded": {"backends": [scripted | {"name": "first"}, engine | {"name": "spare"}]},
         "engine": {"backends": [engine]},
+        "claude": {"backends": [{**engine, "kind": "anthropic", "base_url": engine_url}]},
         "tiered": {"backends": [scripted | {"name": "tiered", "pass_fields": ["service_tier"]}]},
     }
 

@@ -62,17 +62,23 @@ def _said(system: Any, turns: Sequence[Any]) -> tuple[list[dict[str, Any]], list
         if role not in ("user", "assistant"):
             raise _wrong(f"{where}.role", "it is neither `user` nor `assistant`")
         blocks = _blocks(turn.get("content"), where)
-        answered = {str(one.get("tool_use_id")) for one in blocks if one["type"] == "tool_result"}
-        if answered != called:
-            raise _wrong(where, "its `tool_result` blocks are not those of the `tool_use` before")
-        called = {str(one.get("id")) for one in blocks if one["type"] == "tool_use"}
-        if role == "user" and called:
-            raise _wrong(where, "a user's message holds no `tool_use`")
+        called = _check_calls(role, blocks, called, where)
         said += _turn(role, blocks, where)
         marks += [len(said) - 1] if any(map(_is_marked, blocks)) else []
     if called:
         raise _wrong("messages", "the last `tool_use` has no `tool_result`")
     return said, marks
+
+
+def _check_calls(role: str, blocks: list[dict[str, Any]], called: set[str], where: str) -> set[str]:
+    """Return the calls of a turn, which answers those of the one before."""
+    answered = {str(one.get("tool_use_id")) for one in blocks if one["type"] == "tool_result"}
+    if answered != called:
+        raise _wrong(where, "its `tool_result` blocks are not those of the `tool_use` before")
+    found = {str(one.get("id")) for one in blocks if one["type"] == "tool_use"}
+    if role == "user" and found:
+        raise _wrong(where, "a user's message holds no `tool_use`")
+    return found
 
 
 def _turn(role: str, blocks: list[dict[str, Any]], where: str) -> Iterator[dict[str, Any]]:

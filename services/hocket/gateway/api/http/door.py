@@ -9,36 +9,33 @@ States: open; closing (`take_no_more`: nobody else is let in, calls in flight go
 """
 
 import asyncio
-import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
 import structlog
 from aiohttp import web
 from pydantic_core import to_json
 
 from hocket.gateway.api.http import bodies, identity
-from hocket.gateway.api.http.answers import Answers, CompletionAnswers, ResponseOptions
+from hocket.gateway.api.http.answers import Answers
+from hocket.gateway.api.http.call_request import called
 from hocket.gateway.api.http.connections import WatchedServer
 from hocket.gateway.api.http.failures import failure
 from hocket.gateway.api.http.intake import MAX_BODY_BYTES, Bodies, Body, Release
 from hocket.gateway.api.http.openapi import document
-from hocket.gateway.api.http.responses_answers import ResponseAnswers
 from hocket.gateway.backends.protocol import Chunk
 from hocket.gateway.calls.registry import CallRegistry
-from hocket.gateway.core.calls.request_content import most_tokens
 from hocket.gateway.core.config.access import Access, Key
 from hocket.gateway.core.errors import GatewayBroken, GatewayFull, GatewayStalled
 from hocket.gateway.core.protocols.openai_api import CHAT, COMPLETIONS, EMBEDDINGS
-from hocket.gateway.core.protocols.responses.answer import ResponseHead
-from hocket.gateway.core.protocols.responses.request import RESPONSES, chat_body
+from hocket.gateway.core.protocols.responses.request import RESPONSES
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.kit.process import clock
 from hocket.kit.process.disk_space import UNWATCHED, DiskSpace
 from hocket.kit.web_requests import WebRules, check_media_type
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
-from hocket.schemas.messages import NO_REQUIREMENTS, CallReply, CallRequest, OpenAIBody
+from hocket.schemas.messages import CallReply, CallRequest
 from hocket.schemas.plain_json import shown_text
 
 MAX_REQUESTS = 4_096
@@ -48,7 +45,6 @@ BOOKING_GRACE_MS = 30_000.0
 """How long after its deadline a call may take to be booked before its caller is let go."""
 BACKLOG = 1_024
 CLOSE_TIMEOUT_S = 2.0
-CALL_ID_BYTES = 12
 PREFIX = "/v1"
 MAX_SHOWN_CHARS = 100
 JSON = {"Content-Type": "application/json"}
@@ -254,11 +250,7 @@ class HttpDoor:
         if key is not None:
             key.check(body["model"])
         stream = body.get("stream") is True and path != EMBEDDINGS
-        if path == RESPONSES:
-            call = _call_request(CHAT, chat_body(body), request.headers, key, stream=stream)
-        else:
-            call = _call_request(path, body, request.headers, key, stream=stream)
-        answers = _answers(path, body, call)
+        call, answers = called(path, body, request.headers, key, stream=stream)
         if stream:
             return await self._streamed(request, call, answers, held.release)
         reply = await self._made(request, call, None, held.release)
@@ -363,41 +355,6 @@ def _check_query(request: web.BaseRequest) -> None:
     """No path here has query parameters: one that is passed over would be one that is believed in."""
     for name in request.query:
         raise QueryUnknown(field=shown_text(name, MAX_SHOWN_CHARS))
-
-
-def _call_request(
-    path: str, body: dict[str, Any], headers: Mapping[str, str], key: Key | None, *, stream: bool
-) -> CallRequest:
-    who = identity.attribution(headers, key)
-    return CallRequest(
-        call_id=identity.call_id(headers, who.tenant, os.urandom(CALL_ID_BYTES).hex()),
-        model=body["model"],
-        openai=OpenAIBody(path=cast(Any, path), body=body),
-        max_tokens=most_tokens(body),
-        deadline_at_ms=clock.now_ms() + identity.timeout_ms(headers, stream=stream),
-        priority=identity.priority(headers),
-        budget_usd=identity.budget_usd(headers),
-        requires=identity.required(headers, NO_REQUIREMENTS),
-        attribution=who,
-    )
-
-
-def _answers(path: str, body: dict[str, Any], call: CallRequest) -> Answers:
-    created_s = int(clock.now_ms() / 1000)
-    if path == RESPONSES:
-        return ResponseAnswers(ResponseHead(call.call_id, body, created_s))
-    given = body.get("stream_options")
-    options = given if isinstance(given, dict) else {}
-    return CompletionAnswers(
-        ResponseOptions(
-            path,
-            call.model,
-            call.call_id,
-            created_s,
-            wants_usage=options.get("include_usage") is True,
-            packed=body.get("encoding_format") == "base64",
-        )
-    )
 
 
 def _headers(reply: CallReply) -> dict[str, str]:

@@ -147,7 +147,7 @@ def _refused() -> dict[str, Any]:
 
 _EVENT: dict[str, Any] = {
     "type": "object",
-    "description": "Each event: a chunk as JSON, an error, and `[DONE]` at the end.",
+    "description": "Each event as JSON: a chunk, an error, and `[DONE]`; of a response its own.",
     "required": ["data"],
     "properties": {"data": {"type": "string"}},
 }

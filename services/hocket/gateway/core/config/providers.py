@@ -100,18 +100,7 @@ def reached(name: str, model: str, params: Fields) -> dict[str, Any]:
     """Return the fields of a BackendSpec that say how a provider's model is reached; raise
     RoutingInvalid."""
     provider = PROVIDERS[name]
-    base = "base_url" if "base_url" in params else "api_base"
-    given = params.url(base) if base in params else None
-    if given is None and name == AZURE and params.variable("AZURE_API_BASE"):
-        given = params.of({"api_base": params.variable("AZURE_API_BASE")}, params.where).url(
-            "api_base"
-        )
-    if given is None and not provider.base_url:
-        raise wrong(
-            params.at("api_base"),
-            f"it is missing, and `{name}` has no endpoint of its own",
-            "Set `api_base` to the endpoint, for example http://127.0.0.1:8000/v1.",
-        )
+    given = _endpoint(name, provider, params)
     key = params.secret("api_key")
     if key is None and (given is None or name == AZURE):  # a key goes to its own provider only
         key = params.secret_variable(provider.key_variables)
@@ -129,6 +118,24 @@ def reached(name: str, model: str, params: Fields) -> dict[str, Any]:
     if name == FIREWORKS and not model.startswith("accounts/") and "#" not in model:
         fields["target"] = f"accounts/fireworks/models/{model}"
     return fields
+
+
+def _endpoint(name: str, provider: Provider, params: Fields) -> str | None:
+    """Return the endpoint that the entry gives, or, for Azure, the environment; None where the
+    provider's own is meant."""
+    base = "base_url" if "base_url" in params else "api_base"
+    if base in params:
+        return params.url(base)
+    found = params.variable("AZURE_API_BASE") if name == AZURE else None
+    if found is not None:
+        return params.of({"api_base": found}, params.where).url("api_base")
+    if not provider.base_url:
+        raise wrong(
+            params.at("api_base"),
+            f"it is missing, and `{name}` has no endpoint of its own",
+            "Set `api_base` to the endpoint, for example http://127.0.0.1:8000/v1.",
+        )
+    return None
 
 
 def _azure(base_url: str, model: str, params: Fields) -> dict[str, Any]:

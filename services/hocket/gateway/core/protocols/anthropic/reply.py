@@ -57,6 +57,13 @@ def chat_completion(
     blocks = reply.get("content")
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
         return made
+    message = _message(blocks, answer)
+    reason = _reason(reply.get("stop_reason"), calls="tool_calls" in message)
+    choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
+    return made | {"choices": [choice]}
+
+
+def _message(blocks: list[dict[str, Any]], answer: AnswerTool | None) -> dict[str, Any]:
     texts: list[str] = []
     calls: list[dict[str, Any]] = []
     thought: list[dict[str, Any]] = []
@@ -72,15 +79,10 @@ def chat_completion(
             thought.append(block)
     if not all(isinstance(text, str) for text in texts):
         raise ReplyUnreadable("a block of type `text` holds no text")
-    message: dict[str, Any] = {"role": "assistant", "content": "".join(texts) or None}
+    message: dict[str, Any] = {"role": "assistant", "content": "".join(texts)} | _thinking(thought)
     if calls:
-        message["tool_calls"] = calls
-    else:
-        message["content"] = message["content"] or ""
-    message |= _thinking(thought)
-    reason = _reason(reply.get("stop_reason"), calls=bool(calls))
-    choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
-    return made | {"choices": [choice]}
+        message |= {"content": message["content"] or None, "tool_calls": calls}
+    return message
 
 
 @dataclass(slots=True)

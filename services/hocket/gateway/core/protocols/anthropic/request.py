@@ -74,24 +74,14 @@ def outgoing(body: Mapping[str, Any], pass_fields: frozenset[str], *, stream: bo
         made["system"] = system
     made |= {name: body[name] for name in _AS_THEY_ARE if body.get(name) is not None}
     made |= _renamed(body)
-    tools = [_tool(tool, f"tools[{at}]", marks) for at, tool in enumerate(body.get("tools") or ())]
-    choice = _tool_choice(body.get("tool_choice")) if tools else None
-    answer = _answer_tool(body.get("response_format"), {tool["name"] for tool in tools})
-    if answer is not None:
-        tool, schema = answer
-        tools.append({"name": tool.name, "description": _ANSWER_BY, "input_schema": schema})
-        choice = _answer_choice(tool, alone=len(tools) == 1, thinks="thinking" in made)
-    if tools:
-        made["tools"] = tools
-    if choice is not None or (tools and body.get("parallel_tool_calls") is False):
-        made["tool_choice"] = choice or {"type": "auto"}
-        if body.get("parallel_tool_calls") is False and made["tool_choice"]["type"] != "none":
-            made["tool_choice"]["disable_parallel_tool_use"] = True
-    passed = {name: body[name] for name in pass_fields if name in body and name not in made}
-    made |= {name: value for name, value in passed.items() if name not in _TRANSLATED}
+    tools, answer_tool = _tools(body, marks, thinks="thinking" in made)
+    made |= tools
+    for name in pass_fields - _TRANSLATED:
+        if name in body:
+            made.setdefault(name, body[name])
     if stream:
         made["stream"] = True
-    return Outgoing(made, None if answer is None else answer[0])
+    return Outgoing(made, answer_tool)
 
 
 _ANSWER_BY = "Give your answer by calling this tool."
@@ -270,6 +260,25 @@ def _source(url: Any, where: str) -> dict[str, Any]:
 
 
 # ---- tools and schemas ----------------------------------------------------------------------
+
+
+def _tools(
+    body: Mapping[str, Any], marks: _CacheMarks, *, thinks: bool
+) -> tuple[dict[str, Any], AnswerTool | None]:
+    """Return the fields about tools, and the tool that carries the answer, if one does."""
+    tools = [_tool(tool, f"tools[{at}]", marks) for at, tool in enumerate(body.get("tools") or ())]
+    choice = _tool_choice(body.get("tool_choice")) if tools else None
+    answer = _answer_tool(body.get("response_format"), {tool["name"] for tool in tools})
+    if answer is not None:
+        tool, schema = answer
+        tools.append({"name": tool.name, "description": _ANSWER_BY, "input_schema": schema})
+        choice = _answer_choice(tool, alone=len(tools) == 1, thinks=thinks)
+    if not tools:
+        return {}, None
+    if body.get("parallel_tool_calls") is False and choice != {"type": "none"}:
+        choice = {**(choice or {"type": "auto"}), "disable_parallel_tool_use": True}
+    fields: dict[str, Any] = {"tools": tools} | ({} if choice is None else {"tool_choice": choice})
+    return fields, None if answer is None else answer[0]
 
 
 def _tool(tool: Mapping[str, Any], where: str, marks: _CacheMarks) -> dict[str, Any]:

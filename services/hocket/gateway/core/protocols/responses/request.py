@@ -49,18 +49,24 @@ def chat_body(body: Mapping[str, Any]) -> dict[str, Any]:
             chat["tool_choice"] = _tool_choice(body["tool_choice"])
     else:
         chat.pop("parallel_tool_calls", None)  # chat completions refuse it without tools
+    return chat | _options(body)
+
+
+def _options(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields about how the answer is written."""
     text = body.get("text") or {}
     form = text.get("format") or {}
+    options: dict[str, Any] = {}
     if form.get("type") == "json_schema":
-        chat["response_format"] = {"type": "json_schema", "json_schema": _without(form, "type")}
+        options["response_format"] = {"type": "json_schema", "json_schema": _without(form, "type")}
     elif form.get("type") == "json_object":
-        chat["response_format"] = {"type": "json_object"}
+        options["response_format"] = {"type": "json_object"}
     if text.get("verbosity") is not None:
-        chat["verbosity"] = text["verbosity"]
+        options["verbosity"] = text["verbosity"]
     effort = (body.get("reasoning") or {}).get("effort")
     if effort is not None:
-        chat["reasoning_effort"] = effort
-    return chat
+        options["reasoning_effort"] = effort
+    return options
 
 
 def _messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:
