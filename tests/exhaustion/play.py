@@ -1,8 +1,8 @@
 """A platform under load, one shortage after the other for a while, and what came of each.
 
-The platform lives on the small disk where there is one. It must say that it is not well while the
-shortage lasts (where `says` names who says what), end runs that were accepted afterwards within
-ROOM_S, lose nothing that was accepted and book every call.
+The platform lives on a small disk where a play needs one; a platform of its own has its Postgres alone
+on one. It must say that it is not well while the shortage lasts (where `says` names who says what), end
+runs that were accepted afterwards within ROOM_S, lose nothing that was accepted and book every call.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from exhaustion.shortages import (
     DiskFull,
     NatsConnections,
     PostgresConnections,
+    PostgresDiskFull,
     ProcessLimit,
     Shortage,
 )
@@ -31,6 +32,8 @@ from hocket.cli.local.platform import Platform
 from hocket.cli.local.processes import get, health_url
 from hocket.cli.remote.api import Api
 
+DATA, POSTGRES = "data", "postgres"
+"""What stands on a small disk: all that the platform keeps, or its Postgres (tables and WAL) alone."""
 DISK_MIB = 256
 MIN_FREE_MIB = 40
 LOW_BYTES = 32 * 1024 * 1024
@@ -61,27 +64,39 @@ class Played:
         return json.dumps(asdict(self))
 
 
-PLAYS: dict[str, Callable[[Platform, SmallDisk | None], Shortage]] = {
-    "disk-low": lambda _, disk: DiskFull(_there(disk), LOW_BYTES),
-    "disk-full": lambda _, disk: DiskFull(_there(disk)),
+PLAYS: dict[str, Callable[[Platform, Mapping[str, SmallDisk]], Shortage]] = {
+    "disk-low": lambda _, disks: DiskFull(disks[DATA], LOW_BYTES),
+    "disk-full": lambda _, disks: DiskFull(disks[DATA]),
+    "postgres-disk-full": lambda platform, disks: PostgresDiskFull(platform, disks[POSTGRES]),
     "postgres-connections": lambda platform, _: PostgresConnections(platform),
     "nats-connections": lambda platform, _: NatsConnections(platform),
     "handles": lambda platform, _: ProcessLimit(platform, "handles"),
     "memory": lambda platform, _: ProcessLimit(platform, "memory"),
 }
-ON_A_DISK = ("disk-low", "disk-full")
+ON_A_DISK = {"disk-low": DATA, "disk-full": DATA, "postgres-disk-full": POSTGRES}
 
 
 async def play(names: Sequence[str], *, seconds: float, rate: float) -> AsyncIterator[Played]:
-    """Play shortages one after the other on one platform, each for so many seconds."""
+    """Play shortages one after the other, each for so many seconds."""
+    alone = [name for name in names if ON_A_DISK.get(name) == POSTGRES]
+    for together in ([name for name in names if name not in alone], alone):
+        if together:
+            async for played in _on_one_platform(together, seconds, rate):
+                yield played
+
+
+async def _on_one_platform(
+    names: Sequence[str], seconds: float, rate: float
+) -> AsyncIterator[Played]:
     folder = Path(tempfile.mkdtemp(prefix="hkt-"))
     config = folder / "hocket.yaml"
     models = {"mute": {"backends": [{"function": "exhaustion.models:answer"}]}}
     config.write_text(yaml.safe_dump({"models": models, "workers": {"ack_wait_s": 2}}))
     place = folder / "disk"
     place.mkdir()
-    disk = SmallDisk(place, DISK_MIB) if any(name in ON_A_DISK for name in names) else None
-    env = {"PYTHONPATH": str(TESTS), "HOCKET_MIN_FREE_DISK_MIB": str(MIN_FREE_MIB if disk else 0)}
+    disks = _disks(place, {ON_A_DISK[name] for name in names if name in ON_A_DISK})
+    min_free_mib = MIN_FREE_MIB if DATA in disks else 0
+    env = {"PYTHONPATH": str(TESTS), "HOCKET_MIN_FREE_DISK_MIB": str(min_free_mib)}
     async with Platform(place / "d", env=env, config=config) as platform:
         await asyncio.to_thread(Api(platform.api_url, TENANT).post, "/v1/pipelines", SPEC)
         for number, name in enumerate(names):
@@ -89,13 +104,13 @@ async def play(names: Sequence[str], *, seconds: float, rate: float) -> AsyncIte
             await load.open()
             publishing = asyncio.create_task(load.run())
             try:
-                played = await _played(name, platform, PLAYS[name](platform, disk), load, seconds)
+                played = await _played(name, platform, PLAYS[name](platform, disks), load, seconds)
                 await _settle(platform, load, publishing, played)
             finally:
                 publishing.cancel()
                 await load.close()
             yield played
-    if disk is None:
+    if not disks:
         await asyncio.to_thread(shutil.rmtree, folder)
 
 
@@ -172,6 +187,13 @@ async def _note(platform: Platform, played: Played) -> None:
         return  # this door is short of something itself
 
 
-def _there(disk: SmallDisk | None) -> SmallDisk:
-    assert disk is not None, "this play is on a disk"
-    return disk
+def _disks(place: Path, wanted: Set[str]) -> dict[str, SmallDisk]:
+    """Make the small disks that plays need, before there is anything on them."""
+    disks = {}
+    if DATA in wanted:
+        disks[DATA] = SmallDisk(place, DISK_MIB)
+    if POSTGRES in wanted:
+        folder = place / "d" / "postgres"
+        folder.mkdir(parents=True)
+        disks[POSTGRES] = SmallDisk(folder, DISK_MIB)
+    return disks

@@ -22,6 +22,8 @@ from hocket.cli.local.platform import Platform
 SPARE_HANDLES = 1
 SPARE_BYTES = 0
 MAX_TAKEN = 2_000
+WAL_MIB, MAX_WAL_MIB = 4, 256
+WRITE_WAL = f"SELECT pg_logical_emit_message(false, 'x', repeat('x', {WAL_MIB * 1024 * 1024}))"
 RESOURCES = {"handles": resource.RLIMIT_NOFILE, "memory": resource.RLIMIT_AS}
 
 
@@ -58,6 +60,22 @@ class DiskFull:
         while True:  # what is deleted meanwhile is taken, too
             await asyncio.sleep(0.2)
             self._disk.fill(leave_bytes=self._leave_bytes)
+
+
+class PostgresDiskFull(DiskFull):
+    """The disk of Postgres has no room, neither for tables nor for the next segment of its WAL: the
+    server panics, and cannot start until there is some."""
+
+    def __init__(self, platform: Platform, disk: SmallDisk) -> None:
+        super().__init__(disk)
+        self._platform = platform
+
+    async def take(self) -> None:
+        await super().take()
+        with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+            connection = await asyncpg.connect(self._platform.database_url, timeout=5)
+            for _ in range(MAX_WAL_MIB // WAL_MIB):  # segments that are made already are used up
+                await connection.execute(WRITE_WAL, timeout=5)
 
 
 class PostgresConnections:
