@@ -6,6 +6,7 @@ recognised by its process id. It holds the passwords of NATS and Postgres, so on
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -41,18 +42,19 @@ def read_facts(data_dir: Path) -> PlatformFacts | None:
     """Return the facts of the platform that runs over this folder; None where none does."""
     try:
         facts = PlatformFacts(**json.loads(_path(data_dir).read_text("utf-8")))
-    except (FileNotFoundError, NotADirectoryError):
+        return facts if _lives(facts.pid) else None
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
-    except (ValueError, TypeError):  # of another release
+    except (ValueError, TypeError, OverflowError, RecursionError):  # of another release, or damaged
         return None
-    return facts if _lives(facts.pid) else None
 
 
 def remove_facts(data_dir: Path) -> None:
     """Remove the file if it is ours."""
     facts = read_facts(data_dir)
     if facts is None or facts.pid == os.getpid():
-        _path(data_dir).unlink(missing_ok=True)
+        with suppress(NotADirectoryError, IsADirectoryError):
+            _path(data_dir).unlink(missing_ok=True)
 
 
 def _path(data_dir: Path) -> Path:
@@ -60,6 +62,8 @@ def _path(data_dir: Path) -> Path:
 
 
 def _lives(pid: int) -> bool:
+    if pid <= 0:
+        return False
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -35,14 +35,18 @@ class Api:
         self._ask("DELETE", _with_query(path, query), None)
 
     def _ask(self, method: str, path: str, body: bytes | None) -> Any:
-        place = urlsplit(self.url)
+        try:
+            place = urlsplit(self.url)
+            port = place.port
+        except ValueError as error:
+            raise self._unreachable(str(error)) from error
         make = (
             http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
         )
         headers = {"X-Hocket-Tenant": self._tenant}
         if body is not None:
             headers["Content-Type"] = "application/json"
-        connection = make(place.hostname or "", place.port, timeout=TIMEOUT_S)
+        connection = make(place.hostname or "", port, timeout=TIMEOUT_S)
         try:
             connection.request(method, place.path + path, body, headers)
             answer = connection.getresponse()

@@ -6,6 +6,7 @@ only names the holder for the error message.
 
 import fcntl
 import os
+import stat
 from pathlib import Path
 
 from hocket.kit.embedded.errors import DataFolderInUse, DataFolderUnusable
@@ -26,7 +27,9 @@ class FolderLock:
         assert self._fd is None, "the lock is already held by this object"
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            fd = os.open(self._folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            _check_owner(self._folder)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            fd = os.open(self._folder / LOCK_FILE, flags, 0o600)
         except OSError as error:
             raise DataFolderUnusable(folder=self._folder, reason=error.strerror) from error
         try:
@@ -44,3 +47,12 @@ class FolderLock:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+
+
+def _check_owner(folder: Path) -> None:
+    """Refuse a folder into which others could have put links, keys or passwords of their own."""
+    found = folder.stat()
+    if os.geteuid() not in (0, found.st_uid) and found.st_uid != 0:
+        raise DataFolderUnusable(folder=folder, reason="it belongs to another user")
+    if found.st_mode & stat.S_IWOTH:
+        raise DataFolderUnusable(folder=folder, reason="every user may write to it")

@@ -26,7 +26,7 @@ def remembered_port(file: Path) -> int:
         port = int(file.read_text("ascii"))
     except (FileNotFoundError, ValueError):
         return new_port(file)
-    return port if port_is_free(port) else new_port(file)
+    return port if 0 < port <= HIGHEST_PORT and port_is_free(port) else new_port(file)
 
 
 def new_port(file: Path) -> int:
