@@ -14,6 +14,8 @@ from sqlalchemy.exc import DBAPIError
 from hocket.workers.sql.errors import (
     SqlFailedForNow,
     SqlInvalid,
+    SqlMemoryTaken,
+    SqlOutOfMemory,
     SqlTimeout,
     SqlUnavailable,
     TargetInvalid,
@@ -98,6 +100,35 @@ async def test_a_cancelled_caller_goes_on_when_its_thread_has_ended(lite: Target
     may_end.set()
     await asyncio.wait({task})
     assert task.cancelled()
+
+
+async def test_a_query_that_gets_no_memory_beside_others_may_be_tried_again(lite: Target) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        may_end.wait(BOUND_S)
+
+    def grow() -> None:
+        raise MemoryError
+
+    def known(connection: sqlite3.Connection, _record: object) -> None:
+        connection.create_function("hold", 0, hold)
+        connection.create_function("grow", 0, grow)
+
+    assert lite._sync is not None
+    event.listen(lite._sync, "connect", known)
+    growing = text("SELECT grow() AS n")
+    with pytest.raises(SqlOutOfMemory) as alone:
+        await lite.fetch(growing, {}, timeout_ms=TIMEOUT_MS, max_rows=1)
+    other = lite.fetch(text("SELECT hold() AS n"), {}, timeout_ms=TIMEOUT_MS, max_rows=1)
+    task = asyncio.create_task(other)
+    assert await asyncio.to_thread(begun.wait, BOUND_S)
+    with pytest.raises(SqlMemoryTaken) as beside:
+        await lite.fetch(growing, {}, timeout_ms=TIMEOUT_MS, max_rows=1)
+    may_end.set()
+    await task
+    assert (alone.value.retryable, beside.value.retryable) == (False, True)
 
 
 async def test_a_list_cannot_be_bound_in_sqlite_and_the_error_says_what_to_do(

@@ -82,6 +82,15 @@ class SqlOutOfMemory(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class SqlMemoryTaken(HocketError):
+    """The queries that run in this worker at once need more than {max_bytes} bytes of memory, and one on
+    `{database}` got none. Try again, or give the worker fewer slots for `sql`."""
+
+    code = "sql_memory_taken"
+    error_class = ErrorClass.TRANSIENT
+    retryable = True
+
+
 class SqlInvalid(SqlFailed):
     """The database `{database}` rejected the query (SQLSTATE {sqlstate}): {reason}. Correct the query
     or its parameters; `CAST(:name AS type)` gives a parameter a type."""

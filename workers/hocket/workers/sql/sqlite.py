@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 from hocket.workers.sql import sqlite_text as linear
@@ -81,6 +82,33 @@ def only_reading(connection: sqlite3.Connection, tables: Sequence[str]) -> Itera
         yield
     finally:
         connection.set_authorizer(None)
+
+
+class RunningQueries:
+    """How many queries of this process share SQLite's memory."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._lock = Lock()
+
+    @contextmanager
+    def one_more(self) -> Iterator[None]:
+        """Count a query while it runs."""
+        with self._lock:
+            self._count += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._count -= 1
+
+    @property
+    def are_several(self) -> bool:
+        """Whether a query that got no memory may have been short of it because of another."""
+        return self._count > 1
+
+
+running = RunningQueries()
 
 
 def stop_when(connection: sqlite3.Connection, is_over: Callable[[], bool]) -> None:

@@ -33,6 +33,7 @@ from hocket.workers.sql import postgres, sqlite
 from hocket.workers.sql.answers import Answer, read_answer
 from hocket.workers.sql.errors import (
     SqlAnswerTooLarge,
+    SqlMemoryTaken,
     SqlOutOfMemory,
     SqlRefused,
     TargetInvalid,
@@ -204,14 +205,16 @@ class Target:
                     sqlite.stop_when(
                         _raw(connection), lambda: given_up.is_set() or monotonic() > deadline_s
                     )
-                try:
-                    return work(connection)
-                except MemoryError as error:
-                    raise SqlOutOfMemory(
-                        database=self.name,
-                        max_bytes=sqlite.MAX_HEAP_BYTES,
-                        component=f"sql:{self.name}",
-                    ) from error
+                with sqlite.running.one_more():
+                    try:
+                        return work(connection)
+                    except MemoryError as error:
+                        kind = SqlMemoryTaken if sqlite.running.are_several else SqlOutOfMemory
+                        raise kind(
+                            database=self.name,
+                            max_bytes=sqlite.MAX_HEAP_BYTES,
+                            component=f"sql:{self.name}",
+                        ) from error
 
         submitted = self._threads.submit(run)
         running = asyncio.wrap_future(submitted)
