@@ -13,7 +13,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 from nats.js.errors import APIError, NotFoundError
 
 from hocket.coordinator.partition import log_reader
-from hocket.coordinator.partition.log_reader import LogMessage, LogReader
+from hocket.coordinator.partition.log_reader import LogMessage, LogPosition, LogReader
 from hocket.kit.nats.bus import Bus, BusUnavailable
 from hocket.kit.nats.kv import Bucket, RevisionPassed
 from hocket.kit.nats.streams import ensure_streams
@@ -283,8 +283,7 @@ def test_a_log_is_read_in_order_from_any_place(play: Play) -> None:
                 0,
                 handle=inbox.take,
                 rewound=rewound,
-                applied_seq=seq,
-                applied_msg_id=msg_id,
+                position=LogPosition(seq, msg_id),
             )
             return asyncio.create_task(reader.run())
 
@@ -332,18 +331,19 @@ def test_a_log_is_applied_up_to_its_last_message_and_once_quiet_up_to_a_later_ti
             await read.take(message)
             await go_on.wait()
 
-        reader = LogReader(bus, 0, handle=handle, rewound=rewound, applied_seq=0, applied_msg_id="")
+        position = LogPosition(0, "")
+        reader = LogReader(bus, 0, handle=handle, rewound=rewound, position=position)
         reading = asyncio.create_task(reader.run())
         await bus.publish(subjects.log(0, "timer"), b"0")
         message: LogMessage = await read.next()
-        assert reader.applied_ms == 0.0
+        assert position.applied_ms == 0.0
         go_on.set()
         async with asyncio.timeout(10 * WAIT_S):
-            while reader.applied_ms < message.at_ms:  # noqa: ASYNC110
+            while position.applied_ms < message.at_ms:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-            while reader.applied_ms == message.at_ms:  # noqa: ASYNC110
+            while position.applied_ms == message.at_ms:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        assert reader.applied_ms > message.at_ms
+        assert position.applied_ms > message.at_ms
         reading.cancel()
         await asyncio.wait({reading})
         await bus.close()

@@ -148,13 +148,13 @@ def plain(run: Run) -> Run:
 def test_an_owner_goes_on_where_the_former_one_committed(play: Play) -> None:
     async def scene(parts: Parts) -> None:
         store = parts.store
-        first = await store.own(0, "a")
+        first = await store.acquire(0, "a")
         assert (first.epoch, first.applied_seq, first.applied_msg_id) == (1, 0, "")
         await store.commit(batch_of(1, 7, told=NOW_MS + 5))
-        second = await store.own(0, "b")
+        second = await store.acquire(0, "b")
         assert (second.epoch, second.applied_seq, second.applied_msg_id) == (2, 7, "m7")
         assert second.told.told_ms == NOW_MS + 5
-        assert (await store.own(1, "b")).epoch == 1
+        assert (await store.acquire(1, "b")).epoch == 1
 
     play(scene)
 
@@ -162,10 +162,10 @@ def test_an_owner_goes_on_where_the_former_one_committed(play: Play) -> None:
 def test_what_is_told_never_goes_back(play: Play) -> None:
     async def scene(parts: Parts) -> None:
         store = parts.store
-        await store.own(0, "a")
+        await store.acquire(0, "a")
         await store.commit(batch_of(1, 1, told=NOW_MS + 50))
         await store.commit(batch_of(1, 2, told=NOW_MS + 20))
-        assert (await store.own(0, "a")).told.told_ms == NOW_MS + 50
+        assert (await store.acquire(0, "a")).told.told_ms == NOW_MS + 50
 
     play(scene)
 
@@ -173,10 +173,10 @@ def test_what_is_told_never_goes_back(play: Play) -> None:
 def test_the_next_owner_gets_the_mark_of_what_was_acknowledged(play: Play) -> None:
     async def scene(parts: Parts) -> None:
         store, marked = parts.store, NotificationWatermark(NOW_MS, NOW_MS + 50, NOW_MS + 60)
-        await store.own(0, "a")
+        await store.acquire(0, "a")
         await store.commit(batch_of(1, 1, told=marked))
         await store.commit(batch_of(1, 2))
-        assert (await store.own(0, "b")).told == marked
+        assert (await store.acquire(0, "b")).told == marked
 
     play(scene)
 
@@ -189,13 +189,13 @@ def test_the_mark_of_an_owner_before_the_last_one_is_void(
 
     async def scene(parts: Parts) -> None:
         store = parts.store
-        await store.own(0, "a")
+        await store.acquire(0, "a")
         await store.commit(
             batch_of(1, 1, told=NotificationWatermark(NOW_MS, NOW_MS + 50, NOW_MS + 60))
         )
-        await store.own(0, "b")
+        await store.acquire(0, "b")
         await store.commit(batch_of(2, 2, told=second_told))
-        assert (await store.own(0, "c")).told == NotificationWatermark(NOW_MS)
+        assert (await store.acquire(0, "c")).told == NotificationWatermark(NOW_MS)
 
     play(scene)
 
@@ -203,16 +203,16 @@ def test_the_mark_of_an_owner_before_the_last_one_is_void(
 def test_a_former_owner_writes_nothing(play: Play) -> None:
     async def scene(parts: Parts) -> None:
         store = parts.store
-        await store.own(0, "a")
-        await store.own(1, "a")
-        await store.own(0, "b")
+        await store.acquire(0, "a")
+        await store.acquire(1, "a")
+        await store.acquire(0, "b")
         batch = batch_of(1, 9, a_run())
         batch.offsets[1] = (1, 4, "m4")
         with pytest.raises(PartitionLost) as lost:
             await store.commit(batch)
         assert lost.value.fields == {"partition": 0, "epoch": 1}
         assert await store.known(["r1"]) == {}
-        assert (await store.own(1, "c")).applied_seq == 0
+        assert (await store.acquire(1, "c")).applied_seq == 0
 
     play(scene)
 
@@ -220,7 +220,7 @@ def test_a_former_owner_writes_nothing(play: Play) -> None:
 def test_runs_in_flight_come_back_with_their_steps(play: Play) -> None:
     async def scene(parts: Parts) -> None:
         store = parts.store
-        await store.own(0, "a")
+        await store.acquire(0, "a")
         steps = Map(
             {"a": a_step(), "b": a_step("b", state=StepState.BACKOFF, wake_at_ms=NOW_MS + 9)}
         )
@@ -251,7 +251,7 @@ def test_runs_in_flight_come_back_with_their_steps(play: Play) -> None:
 def test_a_run_that_has_ended_never_changes(play: Play) -> None:
     async def scene(parts: Parts) -> None:
         store = parts.store
-        await store.own(0, "a")
+        await store.acquire(0, "a")
         ended = a_run(status=RunStatus.SUCCEEDED, finished_at_ms=NOW_MS + 3, output=1)
         await store.commit(batch_of(1, 3, ended))
         await store.commit(
@@ -268,13 +268,13 @@ def test_a_run_that_has_ended_never_changes(play: Play) -> None:
 def test_a_step_of_no_run_is_refused_whole(play: Play) -> None:
     async def scene(parts: Parts) -> None:
         store = parts.store
-        await store.own(0, "a")
+        await store.acquire(0, "a")
         batch = batch_of(1, 3, a_run())
         batch.steps = [step_row("nobody", a_step())]
         with pytest.raises(asyncpg.ForeignKeyViolationError):
             await store.commit(batch)
         assert await store.known(["r1"]) == {}
-        assert (await store.own(0, "a")).applied_seq == 0
+        assert (await store.acquire(0, "a")).applied_seq == 0
 
     play(scene)
 
@@ -282,7 +282,7 @@ def test_a_step_of_no_run_is_refused_whole(play: Play) -> None:
 def test_a_batch_may_be_written_twice(play: Play) -> None:
     async def scene(parts: Parts) -> None:
         store = parts.store
-        await store.own(0, "a")
+        await store.acquire(0, "a")
         batch = batch_of(1, 3, a_run(steps=Map({"a": a_step()})))
         attempt = RecordAttempt("a", 1, "failed", None, None, None, NOW_MS, "w")
         batch.attempts = [attempt_row("r1", attempt)]
@@ -297,13 +297,13 @@ def test_a_batch_may_be_written_twice(play: Play) -> None:
 def test_a_batch_that_comes_after_a_later_one_writes_nothing(play: Play) -> None:
     async def scene(parts: Parts) -> None:
         store = parts.store
-        await store.own(0, "a")
+        await store.acquire(0, "a")
         for number in (1, 1, 2):  # the first one twice: its answer was lost
             await store.commit(batch_of(1, 6 + number, number=number))
         with pytest.raises(AssertionError, match="late"):
             await store.commit(batch_of(1, 7, a_run(), number=1))
         assert await store.known(["r1"]) == {}
-        again = await store.own(0, "b")
+        again = await store.acquire(0, "b")
         assert again.applied_seq == 8
         await store.commit(batch_of(2, 9, number=1))
 
@@ -330,7 +330,7 @@ def test_specs_by_version_and_the_newest(play: Play) -> None:
 def test_estimates_and_outlooks_are_kept(play: Play) -> None:
     async def scene(parts: Parts) -> None:
         store = parts.store
-        await store.own(0, "a")
+        await store.acquire(0, "a")
         await store.keep_durations([("t", "p", "a", Estimate(1.5, 0.25, 2.0))])
         await store.keep_durations([("t", "p", "a", Estimate(2.5, 0.5, 3.0))])
         assert await store.durations("t", "p") == {"a": Estimate(2.5, 0.5, 3.0)}
@@ -424,7 +424,7 @@ def test_an_output_that_is_too_old_is_computed_again(play: Play) -> None:
 def test_a_rehearsal_writes_nothing_and_refuses_what_a_commit_would(play: Play) -> None:
     async def scene(parts: Parts) -> None:
         store = parts.store
-        await store.own(0, "a")
+        await store.acquire(0, "a")
         await store.rehearse(batch_of(1, 3, a_run()))
         assert await store.known(["r1"]) == {}
         refused = batch_of(1, 3, a_run(), a_run("r2", traceparent="00-\x00"))
@@ -434,7 +434,7 @@ def test_a_rehearsal_writes_nothing_and_refuses_what_a_commit_would(play: Play) 
         assert await store.known(["r1", "r2"]) == {}
         with pytest.raises(PartitionLost):
             await store.rehearse(batch_of(7, 3))
-        assert (await store.own(0, "b")).applied_seq == 0
+        assert (await store.acquire(0, "b")).applied_seq == 0
 
     play(scene)
 
@@ -442,7 +442,7 @@ def test_a_rehearsal_writes_nothing_and_refuses_what_a_commit_would(play: Play) 
 def test_a_run_that_is_closed_leaves_no_step_open(play: Play) -> None:
     async def scene(parts: Parts) -> None:
         store = parts.store
-        await store.own(0, "a")
+        await store.acquire(0, "a")
         steps = Map({"a": a_step(), "b": a_step("b")})
         await store.commit(batch_of(1, 3, a_run(steps=steps), a_run("r2", steps=steps)))
         batch = batch_of(1, 4, a_run(status=RunStatus.FAILED, finished_at_ms=NOW_MS + 4))

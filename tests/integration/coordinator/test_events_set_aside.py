@@ -13,8 +13,10 @@ from nats.aio.msg import Msg
 from prometheus_client import CollectorRegistry
 
 from hocket.coordinator.coordinator import Coordinator
+from hocket.coordinator.core.run.commands import Dispatch
 from hocket.coordinator.metrics import CoordinatorMetrics
-from hocket.coordinator.partition import partition as module
+from hocket.coordinator.partition import event_handler, run_acceptance, run_loader
+from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.storage.cache_store import CacheStore
 from hocket.coordinator.storage.store import Store
 from hocket.kit.nats import dead_letters
@@ -139,7 +141,9 @@ def is_result_of_default(run: Any, event: Any) -> bool:
 async def test_an_event_that_cannot_be_applied_ends_its_run_and_the_others_go_on(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr(module, "decide", raising(module.decide, error, is_result_of_default))
+    monkeypatch.setattr(
+        event_handler, "decide", raising(event_handler.decide, error, is_result_of_default)
+    )
     async with rig.coordinator("one"):
         bad, good = await asyncio.gather(rig.ends("default", "bad"), rig.ends("acme", "good"))
     assert (bad["status"], bad["error"]["code"]) == ("failed", "event_not_applicable")
@@ -160,8 +164,8 @@ async def test_an_event_that_cannot_be_applied_ends_its_run_and_the_others_go_on
 async def test_a_run_that_cannot_be_begun_ends_with_that_error(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    accept = raising(module.accept, KeyError("x"), lambda event: event.tenant == "default")
-    monkeypatch.setattr(module, "accept", accept)
+    accept = raising(run_acceptance.accept, KeyError("x"), lambda event: event.tenant == "default")
+    monkeypatch.setattr(run_acceptance, "accept", accept)
     async with rig.coordinator("one"):
         bad, good = await asyncio.gather(rig.ends("default", "bad"), rig.ends("acme", "good"))
     assert (bad["status"], bad["error"]["code"]) == ("failed", "event_not_applicable")
@@ -203,15 +207,15 @@ async def test_a_decision_that_is_half_carried_out_is_taken_back_with_its_run(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     execute = raising(
-        module.Partition._execute,
+        CommandExecutor.execute,
         ValueError("not to be sent"),
         lambda self, command: (
-            isinstance(command, module.Dispatch)
+            isinstance(command, Dispatch)
             and command.request.tenant == "default"
             and command.request.step == "b"
         ),
     )
-    monkeypatch.setattr(module.Partition, "_execute", execute)
+    monkeypatch.setattr(CommandExecutor, "execute", execute)
     async with rig.coordinator("one"):
         bad, good = await asyncio.gather(rig.ends("default", "bad"), rig.ends("acme", "good"))
     assert (bad["error"]["code"], good["status"]) == ("event_not_applicable", "succeeded")
@@ -225,7 +229,9 @@ async def test_a_run_that_cannot_even_be_ended_by_the_rules_is_closed(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        module, "decide", raising(module.decide, AssertionError("a bug"), is_result_of_default)
+        event_handler,
+        "decide",
+        raising(event_handler.decide, AssertionError("a bug"), is_result_of_default),
     )
     monkeypatch.setattr(
         "hocket.coordinator.core.run.ending.critical_path",
@@ -249,9 +255,9 @@ async def test_a_run_that_the_next_owner_cannot_read_back_does_not_stop_it(
             out = "SELECT count(*) FROM hocket.step WHERE key = 'b'"
             while await rig.pool.fetchval(out) < 2:  # noqa: ASYNC110 - Postgres does not tell
                 await asyncio.sleep(0.02)
-    original = getattr(module, what)
+    original = getattr(run_loader, what)
     broken = raising(original, KeyError("x"), lambda run, *rest: run.tenant == "default")
-    monkeypatch.setattr(module, what, broken)
+    monkeypatch.setattr(run_loader, what, broken)
     rig.holding.clear()
     async with rig.coordinator("two"):
         end = await asyncio.wait_for(bad, BOUND_S)

@@ -58,7 +58,7 @@ class Rig:
     seq: int = 0
 
     async def own(self, name: str = "a") -> None:
-        offset = await self.store.own(0, name)
+        offset = await self.store.acquire(0, name)
         self.seq = offset.applied_seq
         self.tenure = self.committer.open(0, offset, lost=lambda: None, refused=self.refused)
 

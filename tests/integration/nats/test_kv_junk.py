@@ -62,13 +62,13 @@ async def owning(bus: Bus, name: str = "me") -> AsyncIterator[tuple[Bucket, list
     """A coordinator that owns all partitions; yields its bucket and what it has."""
     owned: list[int] = []
 
-    async def take(number: int, cause: str) -> None:
+    async def take(number: int, cause: str, lost: Any) -> None:
         owned.append(number)
 
     async def leave(number: int) -> None:
         owned.remove(number)
 
-    fullness: Any = SimpleNamespace(here=lambda: False, others=False)
+    fullness: Any = SimpleNamespace(here=lambda: False, heard=lambda others: None)
     bucket = coordinators_bucket(bus)
     ownership = Ownership(
         bucket,
@@ -79,7 +79,7 @@ async def owning(bus: Bus, name: str = "me") -> AsyncIterator[tuple[Bucket, list
         take=take,
         leave=leave,
         drop=owned.remove,
-        fullness=fullness,
+        capacity=fullness,
     )
     async with bucket.watching():
         running = asyncio.create_task(ownership.run())

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
-from hocket.coordinator import coordinator as coordinators
 from hocket.coordinator.core.graph import containers, scopes
 from hocket.coordinator.core.reuse import repeats
 from hocket.coordinator.core.run import attempts, decide, transition
@@ -18,7 +17,18 @@ from hocket.coordinator.core.run.commands import CancelAttempt, CancelSubRun, En
 from hocket.coordinator.core.run.state import RunStatus, Step, StepState
 from hocket.coordinator.dispatch import dispatcher
 from hocket.coordinator.intake import intake
-from hocket.coordinator.partition import log_posts, log_reader, partition
+from hocket.coordinator.partition import (
+    decision_recorder,
+    event_handler,
+    event_reader,
+    failed_runs,
+    log_posts,
+    log_reader,
+    partition_set,
+    run_acceptance,
+    run_loader,
+    run_notifier,
+)
 from hocket.coordinator.storage import committer, pending_changes
 from hocket.coordinator.storage.batch import groups_of
 from hocket.coordinator.storage.pending_changes import Kept
@@ -71,24 +81,24 @@ async def _wait_for_nothing(*arguments: Any, **named: Any) -> None:
 def _ack_at_once(_original: Any) -> Any:
     def ack(self: Any, event: Any) -> None:
         if event.task_ack is not None:
-            self._bus.ack(event.task_ack)
+            self._services.bus.ack(event.task_ack)
 
     return ack
 
 
 def _always_new(original: Any) -> Any:
-    async def accept(self: Any, event: Any, at_ms: float) -> None:
+    async def accept(self: Any, event: Any, at_ms: float) -> bool:
         self._runs.in_flight.pop(event.run_id, None)
         self._runs.forget(event.run_id)
         with mock.patch.object(type(self), "_may_be_old", return_value=False):
-            await original(self, event, at_ms)
+            return bool(await original(self, event, at_ms))
 
     return accept
 
 
 def _offset_first(original: Any) -> Any:
     async def handle(self: Any, message: Any) -> None:
-        self._decisions.applied(message.seq, message.msg_id, 0)
+        self._tenure.applied(message.seq, message.msg_id, 0)
         await original(self, message)
 
     return handle
@@ -104,8 +114,8 @@ def _never_applying(_original: Any) -> Any:
 
 def _believes_the_log(_original: Any) -> Any:
     async def start(self: Any) -> int:
-        self.attached_at_ms = 0.0
-        return int(self.applied_seq) + 1
+        self._position.attached_at_ms = 0.0
+        return int(self._position.applied_seq) + 1
 
     return start
 
@@ -127,14 +137,14 @@ def _knows_nothing(original: Any) -> Any:
 
 
 def _before_the_end_is_committed(original: Any) -> Any:
-    def carry_out(self: Any, before: Any, decision: Any) -> None:
-        original(self, before, decision)
+    def record(self: Any, before: Any, decision: Any, **how: Any) -> None:
+        original(self, before, decision, **how)
         if decision.run.ended and (before is None or not before.ended):
             for command in decision.commands:
                 if hasattr(command, "finished"):
-                    self._ended_committed(decision.run, command.finished)
+                    self.end_committed(decision.run, command.finished)
 
-    return carry_out
+    return record
 
 
 def _no_bound(original: Any) -> Any:
@@ -383,17 +393,17 @@ BUGS: dict[str, Bug] = {
     ),
     "event-dropped": Bug(
         "an event that cannot be applied is set aside, and its run does not end",
-        _replaced(partition.Partition, "_give_up", _nothing),
+        _replaced(failed_runs.FailedRuns, "give_up", _nothing),
     ),
     "set-aside-untold": Bug(
         "the end of a run that is set aside is told to nobody, nor to its parent",
-        _replaced(partition, "aborted", _tells_nobody),
+        _replaced(failed_runs, "aborted", _tells_nobody),
     ),
     "result-of-anybody": Bug(
         "a result counts without the capability of its attempt",
         _both(
             _replaced(decide, "may_tell", _true),
-            _replaced(partition, "may_tell", _true),
+            _replaced(event_handler, "may_tell", _true),
         ),
     ),
     "event-of-anybody": Bug(
@@ -410,11 +420,11 @@ BUGS: dict[str, Bug] = {
     ),
     "junk-stops-the-log": Bug(
         "a message that cannot be read is tried again for ever",
-        _replaced(partition.Partition, "_events_of", _ends_the_reading),
+        _replaced(event_reader.EventReader, "events_of", _ends_the_reading),
     ),
     "ack-before-commit": Bug(
         "a task is acknowledged when its run is decided, not when it is committed",
-        _replaced(partition.Partition, "_ack_after_commit", _ack_at_once),
+        _replaced(run_acceptance.RunAcceptance, "ack_after_commit", _ack_at_once),
     ),
     "no-epoch-guard": Bug(
         "commits are not fenced: an owner that was replaced still writes",
@@ -430,11 +440,11 @@ BUGS: dict[str, Bug] = {
     ),
     "double-dispatch-on-takeover": Bug(
         "a new owner also hands out the steps that have succeeded",
-        _replaced(partition, "resume", _resumed_with_all),
+        _replaced(run_loader, "resume", _resumed_with_all),
     ),
     "timer-lost-on-restart": Bug(
         "a new owner does not ask for the next wake-up",
-        _replaced(partition, "resume", _resumed_without_timer),
+        _replaced(run_loader, "resume", _resumed_without_timer),
     ),
     "loser-not-cancelled": Bug(
         "the losers of a race are not told to stop",
@@ -458,15 +468,19 @@ BUGS: dict[str, Bug] = {
     ),
     "effects-before-commit": Bug(
         "a step with effects outside is published before its commit",
-        _replaced(partition, "_has_effects", lambda original: lambda command: False),
+        _replaced(decision_recorder, "has_effects", lambda original: lambda command: False),
     ),
     "effects-after-end": Bug(
         "a step with effects outside is published after its commit though its run has ended",
-        _replaced(partition.Partition, "_wants", lambda original: lambda self, request: True),
+        _replaced(
+            decision_recorder.DecisionRecorder,
+            "_wants",
+            lambda original: lambda self, request: True,
+        ),
     ),
     "dedupe-by-message-id-only": Bug(
         "a task that comes again is known only while the stream remembers its message",
-        _replaced(partition.Partition, "_accept", _always_new),
+        _replaced(run_acceptance.RunAcceptance, "accept", _always_new),
     ),
     "keys-not-looked-up": Bug(
         "intake does not look up whether the run of a key exists",
@@ -475,7 +489,7 @@ BUGS: dict[str, Bug] = {
     "offset-ahead-of-state": Bug(
         "the offset is moved before the event is applied, and may be written without it",
         _both(
-            _replaced(partition.Partition, "handle", _offset_first),
+            _replaced(event_handler.EventHandler, "handle", _offset_first),
             _replaced(Tenure, "take", _never_applying),
         ),
     ),
@@ -505,7 +519,7 @@ BUGS: dict[str, Bug] = {
     ),
     "ended-run-reopened": Bug(
         "a late result opens a run that has ended",
-        _replaced(partition, "decide", _reopened),
+        _replaced(event_handler, "decide", _reopened),
     ),
     "result-of-any-attempt": Bug(
         "the result of an earlier attempt is taken for the present one's",
@@ -533,7 +547,7 @@ BUGS: dict[str, Bug] = {
     ),
     "nothing-handed-out-again": Bug(
         "after NATS came back, steps in flight are not handed out again",
-        _replaced(coordinators.Coordinator, "_came_back", _nothing),
+        _replaced(partition_set.PartitionSet, "came_back", _nothing),
     ),
     "posts-not-repeated": Bug(
         "posts without acknowledgement are not published again",
@@ -541,7 +555,7 @@ BUGS: dict[str, Bug] = {
     ),
     "end-told-before-commit": Bug(
         "a run's end is told before it is committed",
-        _replaced(partition.Partition, "_carry_out", _before_the_end_is_committed),
+        _replaced(decision_recorder.DecisionRecorder, "record", _before_the_end_is_committed),
     ),
     "end-not-told-after-takeover": Bug(
         "a new owner does not tell the ends that the former one may not have told",
@@ -549,7 +563,7 @@ BUGS: dict[str, Bug] = {
     ),
     "lost-end-not-told-again": Bug(
         "after NATS came back, ends that it may have lost are not told again",
-        _replaced(partition.Partition, "retell", _nothing),
+        _replaced(run_notifier.Ends, "retell", _nothing),
     ),
     "timeout-not-armed": Bug(
         "a worker does not stop an attempt whose time is over",

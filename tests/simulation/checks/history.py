@@ -33,8 +33,8 @@ from hocket.coordinator.core.run.decide import Decision, accept, decide, refuse,
 from hocket.coordinator.core.run.event_checks import plausible
 from hocket.coordinator.core.run.state import Run, RunStatus
 from hocket.coordinator.core.time.forecasts import Outlooks
+from hocket.coordinator.partition.event_handler import EventHandler
 from hocket.coordinator.partition.log_reader import LogMessage, stored_at_ms
-from hocket.coordinator.partition.partition import Partition
 from hocket.coordinator.partition.pending_events import Orphan
 from hocket.coordinator.storage.committer import Committer
 from hocket.coordinator.storage.pending_changes import Ended, Refused
@@ -110,14 +110,14 @@ class History:
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Write down what partitions handle, and what is refused of it."""
-        handle, open_ = Partition.handle, Committer.open
+        handle, open_ = EventHandler.handle, Committer.open
 
-        async def handled(partition: Partition, message: LogMessage) -> None:
-            owner = self._owner(partition.number, partition._epoch)
+        async def handled(handler: EventHandler, message: LogMessage) -> None:
+            owner = self._owner(handler._tenure.partition, handler._tenure.epoch)
             msg_id = Placed(message.msg_id)
             msg_id.place = len(owner.applied) + 1
             owner.handling = message
-            await handle(partition, message._replace(msg_id=msg_id))
+            await handle(handler, message._replace(msg_id=msg_id))
             owner.applied.append(message)
             owner.handling = None
 
@@ -133,7 +133,7 @@ class History:
 
             return open_(committer, partition, offset, refused=refused_, **more)
 
-        with swapped((Partition, "handle", handled), (Committer, "open", opened)):
+        with swapped((EventHandler, "handle", handled), (Committer, "open", opened)):
             yield
 
     def written(self, batch: Batch) -> None:

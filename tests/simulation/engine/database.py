@@ -289,7 +289,7 @@ class SimulatedStore:
         self._database = database
         self._process = process
 
-    async def own(self, partition: int, owner: str) -> Offset:
+    async def acquire(self, partition: int, owner: str) -> Offset:
         return await self._ask(lambda: self._database.own(partition, owner))
 
     async def commit(self, batch: Batch, max_chars: int = MAX_STATEMENT_CHARS) -> None:
@@ -312,6 +312,9 @@ class SimulatedStore:
 
     async def known(self, run_ids: Sequence[str]) -> dict[str, Run]:
         return await self._ask(lambda: self._database.known(run_ids))
+
+    async def ping(self) -> None:
+        await self.known(["-"])
 
     async def place(self, run_id: str, step: str) -> StepPlace | None:
         return await self._ask(lambda: self._database.place(run_id, step))

@@ -15,7 +15,9 @@ from hocket.coordinator.core.run.attempts import may_tell
 from hocket.coordinator.core.run.commands import Command, Dispatch
 from hocket.coordinator.core.run.decide import Decision
 from hocket.coordinator.core.run.state import Run
-from hocket.coordinator.partition import partition as partitions
+from hocket.coordinator.partition import event_handler, run_acceptance
+from hocket.coordinator.partition.command_executor import CommandExecutor
+from hocket.coordinator.partition.decision_recorder import DecisionRecorder
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import AttemptFinished
 from simulation.engine.database import UNSTORABLE
@@ -201,8 +203,10 @@ def carry_out(command: Command, run: Run | None) -> None:
 @contextmanager
 def raising(raised: list[str]) -> Iterator[None]:
     """Let partitions have rules that raise; `raised` are the runs, each time."""
-    deciding, accepting = partitions.decide, partitions.accept
-    executing = partitions.Partition._execute
+    deciding, accepting = event_handler.decide, run_acceptance.accept
+    carrying_out, executing = DecisionRecorder._carry_out, CommandExecutor.execute
+    runs: list[Run] = []
+    """The one whose decision is carried out."""
 
     def decide_(run: Run, event: Any, **named: Any) -> Decision:
         if isinstance(event, AttemptFinished) and not may_tell(run, event, named["capabilities"]):
@@ -222,20 +226,25 @@ def raising(raised: list[str]) -> Iterator[None]:
             raise
         return accepting(event, **named)
 
+    def carry_out_(self: Any, run: Run, command: Command, **how: Any) -> None:
+        runs[:] = [run]
+        carrying_out(self, run, command, **how)
+
     def execute(self: Any, command: Command) -> None:
-        if isinstance(command, Dispatch) and not self._decisions.over:
+        if isinstance(command, Dispatch) and not self._tenure.over:
             run_id = command.request.run_id
             try:
-                carry_out(command, self._runs.get(run_id))
+                carry_out(command, next((run for run in runs if run.run_id == run_id), None))
             except PlantedFault:
                 raised.append(run_id)
                 raise
         executing(self, command)
 
     with swapped(
-        (partitions, "decide", decide_),
-        (partitions, "accept", accept_),
-        (partitions.Partition, "_execute", execute),
+        (event_handler, "decide", decide_),
+        (run_acceptance, "accept", accept_),
+        (DecisionRecorder, "_carry_out", carry_out_),
+        (CommandExecutor, "execute", execute),
         (rules, "MAX_RUN_STATE_BYTES", MAX_RUN_BYTES),
     ):
         yield

@@ -57,7 +57,7 @@ class CapacityLimit:
         disk: DiskSpace,
         crowded: Callable[[], str] = lambda: "",
     ) -> None:
-        self.others: tuple[Tenants, ...] = ()
+        self._others: tuple[Tenants, ...] = ()
         """Of each other coordinator that lives and says that it is full, the tenants that fill it."""
         self._max_runs = max_runs
         self._held = held
@@ -68,6 +68,11 @@ class CapacityLimit:
         self._tenants: Tenants = frozenset()
         self._theirs = (0, 0)
         """What those tenants' runs were when we last looked."""
+
+    def heard(self, others: "tuple[Tenants, ...]") -> None:
+        """Note which other coordinators are full: of each the tenants that fill it, none where it
+        names none."""
+        self._others = others
 
     def here(self) -> bool:
         """Tell whether this coordinator is full."""
@@ -88,7 +93,7 @@ class CapacityLimit:
 
     def anywhere(self) -> bool:
         """Tell whether any coordinator is full."""
-        return self.here() or bool(self.others)
+        return self.here() or bool(self._others)
 
     def look(self) -> Tenants:
         """Find the tenants that make this coordinator full, and return them; it looks at all tenants:
@@ -99,7 +104,7 @@ class CapacityLimit:
     def over_share(self) -> Tenants:
         """Return the tenants without whose runs no coordinator would be full; none where one is full
         for another reason, or the others have their share."""
-        found = [*self.others, *([self._filled_by()] if self.here() else [])]
+        found = [*self._others, *([self._filled_by()] if self.here() else [])]
         return frozenset().union(*found) if all(found) else frozenset()
 
     def refusal(self, tenant: str) -> TenantOverShare:

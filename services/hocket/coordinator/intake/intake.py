@@ -100,7 +100,7 @@ class Intake:
         over_share: Callable[[str], HocketError | None] = lambda tenant: None,
         capabilities: Capabilities | None = None,
     ) -> None:
-        self._posting = LogPosts(bus, capabilities)
+        self._posting = LogPosts(bus, capabilities, partitions=partitions)
         self._bus = bus
         self._is_full = is_full
         self._full_because = full_because

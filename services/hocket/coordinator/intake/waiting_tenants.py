@@ -27,44 +27,46 @@ log = structlog.get_logger(__name__)
 
 
 class WaitingTenants:
-    """See the module. `changed` is called when intake may take tasks that it would not take before."""
+    """See the module."""
 
-    def __init__(self, bus: Bus, fullness: CapacityLimit, *, changed: Callable[[], None]) -> None:
+    def __init__(self, bus: Bus, capacity: CapacityLimit) -> None:
         self._bus = bus
-        self._fullness = fullness
-        self._changed = changed
+        self._capacity = capacity
         self._others_wait = False
 
-    async def run(self) -> None:
-        """Look for ever; cancel to stop."""
+    async def run(self, changed: Callable[[], None]) -> None:
+        """Look for ever; cancel to stop. `changed` is called when intake may take tasks that it would
+        not take before."""
         loop = asyncio.get_running_loop()
         rest_s = LOOK_EVERY_S
         while True:
             await asyncio.sleep(rest_s)
             began_s = loop.time()
-            await self.look()
+            if await self.look():
+                changed()
             rest_s = max(LOOK_EVERY_S, LOOKING_FACTOR * (loop.time() - began_s))
 
-    async def look(self) -> None:
-        """Find out whether tasks of others wait, where it matters."""
-        over = self._fullness.over_share()
+    async def look(self) -> bool:
+        """Find out whether tasks of others wait, where it matters; tell whether that has changed."""
+        over = self._capacity.over_share()
         others_wait = bool(over) and await self._others_in_tasks(over)
-        if others_wait != self._others_wait:
-            self._others_wait = others_wait
-            log.info("tenants_over_share", tenants=sorted(over), others_wait=others_wait)
-            self._changed()
+        if others_wait == self._others_wait:
+            return False
+        self._others_wait = others_wait
+        log.info("tenants_over_share", tenants=sorted(over), others_wait=others_wait)
+        return True
 
     def pauses(self) -> bool:
         """Tell whether no task is taken in now."""
-        if not self._fullness.anywhere():
+        if not self._capacity.anywhere():
             return False
-        return not (self._others_wait and self._fullness.over_share())
+        return not (self._others_wait and self._capacity.over_share())
 
     def refusal(self, tenant: str) -> HocketError | None:
         """Return why a tenant's task is refused now, None where it is not."""
-        if not self._others_wait or tenant not in self._fullness.over_share():
+        if not self._others_wait or tenant not in self._capacity.over_share():
             return None
-        return self._fullness.refusal(tenant)
+        return self._capacity.refusal(tenant)
 
     async def _others_in_tasks(self, over: frozenset[str]) -> bool:
         """Tell whether tasks of tenants stand in TASKS that are none of `over`."""

@@ -18,6 +18,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import structlog
@@ -106,8 +107,9 @@ class _Seen:
 
 
 class Ownership:
-    """See the module. `take` loads a partition and begins to read its log (with why it was free),
-    `leave` writes all and forgets it, `drop` forgets it at once."""
+    """See the module. `take` loads a partition and begins to read its log (with why it was free, and
+    what to call when another coordinator has taken it), `leave` writes all and forgets it, `drop`
+    forgets it at once."""
 
     def __init__(
         self,
@@ -117,13 +119,13 @@ class Ownership:
         name: str,
         incarnation: str,
         partitions: int,
-        take: Callable[[int, str], Awaitable[None]],
+        take: Callable[[int, str, Callable[[], None]], Awaitable[None]],
         leave: Callable[[int], Awaitable[None]],
         drop: Callable[[int], None],
-        fullness: CapacityLimit,
+        capacity: CapacityLimit,
     ) -> None:
         self._leases = leases
-        self._fullness = fullness
+        self._capacity = capacity
         self._health = health
         self._name = name
         self._incarnation = incarnation
@@ -191,8 +193,8 @@ class Ownership:
                 await asyncio.sleep(FIRST_BEAT_S)
 
     async def _beat(self) -> None:
-        state = "leaving" if self._leaving else "full" if self._fullness.here() else "serving"
-        whose = named(self._fullness.look()) if state == "full" else {}
+        state = "leaving" if self._leaving else "full" if self._capacity.here() else "serving"
+        whose = named(self._capacity.look()) if state == "full" else {}
         sign = encoded(incarnation=self._incarnation, state=state, **whose)
         revision = await self._put_quietly(MEMBER + self._name, sign)
         if revision is not None and not self._beaten_at:
@@ -319,7 +321,7 @@ class Ownership:
             if name in lost or (name in live and others[name].incarnation == incarnation)
         }
         owners |= dict.fromkeys(self._holdings, self._name)
-        self._fullness.others = tuple(others[name].tenants for name in live if others[name].full)
+        self._capacity.heard(tuple(others[name].tenants for name in live if others[name].full))
         if self._leaving:
             leaving.add(self._name)
         if self._leaving or self._beaten_at:
@@ -382,7 +384,7 @@ class Ownership:
             log.info("partition_not_leased", partition=number, reason=str(error))
             self._holdings.pop(number, None)
         else:
-            await self._take(number, cause)
+            await self._take(number, cause, partial(self.lost, number))
             holding.phase = _Phase.OWNED
         self._leases.changed.set()
 

@@ -10,18 +10,21 @@ from asyncio import Future
 
 from hocket.coordinator.partition.log_reader import LogMessage
 from hocket.kit.nats.bus import Bus, PubAck
-from hocket.schemas import subjects
+from hocket.schemas import ids, subjects
 from hocket.schemas.capabilities import SEAL, Capabilities
-from hocket.schemas.messages import AttemptFinished, AttemptsFinished
+from hocket.schemas.messages import AttemptFinished, AttemptsFinished, RunEvent, encoded
 
 _BY_WORKERS = (AttemptFinished.kind, AttemptsFinished.kind)
 
 
 class LogPosts:
-    """See the module."""
+    """See the module. `partitions`: how many there are in the installation."""
 
-    def __init__(self, bus: Bus, capabilities: Capabilities | None, *, asks: bool = True) -> None:
+    def __init__(
+        self, bus: Bus, capabilities: Capabilities | None, *, partitions: int, asks: bool = True
+    ) -> None:
         self._bus = bus
+        self._partitions = partitions
         self._capabilities = capabilities
         self._asks = asks
 
@@ -34,6 +37,11 @@ class LogPosts:
             headers = {SEAL: self._capabilities.seal(kind, body)}
             msg_id = None if msg_id is None else self._capabilities.id_of(msg_id)
         return self._bus.post(subjects.log(partition, kind), body, msg_id=msg_id, headers=headers)
+
+    def post_to_run(self, event: RunEvent, msg_id: str | None = None) -> "Future[PubAck]":
+        """Post an event to the log of its run's partition."""
+        partition = ids.partition_of(event.run_id, self._partitions)
+        return self.post(partition, event.kind, encoded(event), msg_id=msg_id)
 
     def is_sealed(self, message: LogMessage) -> bool:
         """Tell whether a message is from who may post its kind, as far as a seal is asked for."""

@@ -11,6 +11,7 @@ import asyncio
 from base64 import b64decode
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -58,8 +59,21 @@ class LogMessage(NamedTuple):
     """That of who posted it, where it has one (`schemas/capabilities.py`)."""
 
 
+@dataclass(slots=True)
+class LogPosition:
+    """How far a log is applied; its reader moves it."""
+
+    applied_seq: int
+    applied_msg_id: str
+    attached_at_ms: float = float("inf")
+    """When reading (again) began, by the server's clock: tasks stored before may be old news."""
+    applied_ms: float = 0.0
+    """Every message stored before is applied (epoch ms, but for a difference between clocks)."""
+
+
 class LogReader:
-    """See the module. `handle` is awaited for each message, in order; it may wait (backpressure)."""
+    """See the module. `handle` is awaited for each message, in order; it may wait (backpressure).
+    Reading begins behind `position`, and moves it."""
 
     def __init__(
         self,
@@ -68,19 +82,13 @@ class LogReader:
         *,
         handle: Callable[[LogMessage], Awaitable[None]],
         rewound: Callable[[], Awaitable[None]],
-        applied_seq: int,
-        applied_msg_id: str,
+        position: LogPosition,
     ) -> None:
         self._bus = bus
         self._partition = partition
         self._handle = handle
         self._rewound = rewound
-        self.applied_seq = applied_seq
-        self.applied_msg_id = applied_msg_id
-        self.attached_at_ms = float("inf")
-        """When reading (again) began, by the server's clock: tasks stored before may be old news."""
-        self.applied_ms = 0.0
-        """Every message stored before is applied (epoch ms, but for a difference between clocks)."""
+        self._position = position
         self._quiet_since_ms = 0.0
         self._subscription: Subscription | None = None
         self._applying: asyncio.Task[None] | None = None
@@ -191,21 +199,21 @@ class LogReader:
         info = await self._bus.api(f"STREAM.INFO.{subjects.LOG}", {}, timeout_ms=API_TIMEOUT_MS)
         if "error" in info:
             raise BusUnavailable(reason=info["error"].get("description", "no log"))
-        self.attached_at_ms = 1_000 * datetime.fromisoformat(info["ts"]).timestamp()
-        if self.applied_seq == 0:
+        self._position.attached_at_ms = 1_000 * datetime.fromisoformat(info["ts"]).timestamp()
+        if self._position.applied_seq == 0:
             return 1
         first_seq: int = info["state"]["first_seq"]
-        if self.applied_seq < first_seq:
+        if self._position.applied_seq < first_seq:
             return first_seq  # aged out since; nothing of it is missing
-        found = await identity_at(self._bus, self.applied_seq)
-        if found == self.applied_msg_id:
-            return self.applied_seq + 1
+        found = await identity_at(self._bus, self._position.applied_seq)
+        if found == self._position.applied_msg_id:
+            return self._position.applied_seq + 1
         log.error(
             "log_rewound",
             partition=self._partition,
-            applied_seq=self.applied_seq,
+            applied_seq=self._position.applied_seq,
             last_seq=info["state"]["last_seq"],
-            expected=self.applied_msg_id,
+            expected=self._position.applied_msg_id,
             found=found,
         )
         await self._rewound()
@@ -239,9 +247,9 @@ class LogReader:
         )
         self._quiet_since_ms = 0.0
         await self._handle(event)
-        self.applied_seq = event.seq
-        self.applied_msg_id = event.msg_id
-        self.applied_ms = max(self.applied_ms, event.at_ms)
+        self._position.applied_seq = event.seq
+        self._position.applied_msg_id = event.msg_id
+        self._position.applied_ms = max(self._position.applied_ms, event.at_ms)
 
     def _control(self, message: RawMessage) -> None:
         """Answer the server's flow control; a heartbeat says that nothing was missed."""
@@ -266,7 +274,7 @@ class LogReader:
         since_ms, self._quiet_since_ms = self._quiet_since_ms, now_ms()
         apart = self._quiet_since_ms - since_ms > 500 * HEARTBEAT_S
         if since_ms and apart and not self._arrived:
-            self.applied_ms = max(self.applied_ms, since_ms)
+            self._position.applied_ms = max(self._position.applied_ms, since_ms)
 
     async def _detach(self) -> None:
         self._generation += 1

@@ -99,6 +99,14 @@ class Runs:
             assert oldest.finished_at_ms is not None, oldest.run_id
             self.forgotten_ms = max(self.forgotten_ms, oldest.finished_at_ms)
 
+    def clear(self) -> None:
+        """Drop everything."""
+        for kept in (self.in_flight, self.marked, self.by_tenant, self._ended):
+            kept.clear()
+        self._sizes.clear()
+        self._seen.clear()
+        self._ended_bytes = self._in_flight_bytes = self._values_bytes = 0
+
     def forget(self, run_id: str) -> None:
         """Drop a run that ended."""
         found = self._ended.pop(run_id, None)

@@ -5,23 +5,31 @@ An aid, not state: what a partition decides with are the estimates that entered 
 measured since the last time may be lost with the process.
 """
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import structlog
+
 from hocket.coordinator.core.time.deadlines import HOP, DurationForecast, Estimate, observe, outlook
 from hocket.coordinator.core.time.hop_times import observe_hop
 from hocket.coordinator.storage.store import Store
+from hocket.kit.postgres.errors import AWAY
 from hocket.kit.process.clock import monotonic_ms
 from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS
 from hocket.schemas.pipeline.plan import Plan
 
+KEEP_EVERY_S = 5.0
 MAX_OUTLOOKS = 1_000
 MAX_PIPELINES = 4_000
 """Pipelines whose estimates are in memory: above the plans that are kept (`catalog.py`)."""
 OUTLOOK_FOR_MS = 1_000.0
 RUNS_PER_PROBE = 20
 """Of so many runs that would be given up one is not."""
+
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -40,6 +48,17 @@ class Durations:
         self._outlooks: OrderedDict[tuple[str, str, int], tuple[float, DurationForecast]] = (
             OrderedDict()
         )
+
+    async def run(self) -> None:
+        """Keep what was measured, for ever; cancel to stop."""
+        while True:
+            await asyncio.sleep(KEEP_EVERY_S)
+            try:
+                await self.keep()
+            except AWAY as error:
+                log.warning("durations_not_kept", reason=str(error))
+            except Exception:  # an aid, not state
+                log.exception("durations_not_kept")
 
     async def load(self, tenant: str, pipeline: str) -> None:
         """Read what is known of a pipeline, once."""

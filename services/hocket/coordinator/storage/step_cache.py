@@ -50,7 +50,7 @@ class StepCache:
         partitions: int,
         capabilities: Capabilities | None = None,
     ) -> None:
-        self._posting = LogPosts(bus, capabilities)
+        self._posting = LogPosts(bus, capabilities, partitions=partitions)
         self._bus = bus
         self._store = store
         self._metrics = metrics

@@ -53,9 +53,9 @@ class Store:
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
 
-    async def own(self, partition: int, owner: str) -> Offset:
+    async def acquire(self, partition: int, owner: str) -> Offset:
         """Take a partition: from now on every commit with an older epoch is refused."""
-        row = await self._pool.fetchrow(_OWN, partition, owner)
+        row = await self._pool.fetchrow(_ACQUIRE, partition, owner)
         mark = (row["acked_ms"], row["acked_at_ms"]) if row["marked"] else ()
         told = NotificationWatermark(row["told_ms"], *mark)
         return Offset(row["epoch"], row["applied_seq"], row["applied_msg_id"], told)
@@ -133,6 +133,10 @@ class Store:
         """Return those of the runs that are in Postgres, without their steps."""
         rows = await self._pool.fetch(_KNOWN, list(run_ids))
         return {row["run_id"]: readable(row)[0] for row in rows}
+
+    async def ping(self) -> None:
+        """Ask a question that Postgres answers whenever it answers any."""
+        await self.known(["-"])
 
     async def place(self, run_id: str, step: str) -> StepPlace | None:
         """Return where a step of a run stands, if there is one of that name."""
@@ -235,7 +239,7 @@ def _set(columns: Mapping[str, str], keep: set[str]) -> str:
     return ", ".join(f"{name} = excluded.{name}" for name in columns if name not in keep)
 
 
-_OWN = """
+_ACQUIRE = """
 INSERT INTO hocket.partition (partition, epoch, owner) VALUES ($1, 1, $2)
 ON CONFLICT (partition) DO UPDATE
 SET epoch = hocket.partition.epoch + 1, batch = 0, owner = excluded.owner, updated_at = now()

@@ -130,6 +130,11 @@ class Tenure:
         """Keep up to when everybody is known to be notified of the ends of runs."""
         (self._pending or self._begin()).told = watermark
 
+    async def write_watermark(self, watermark: NotificationWatermark) -> None:
+        """Keep it, and wait until it is written, or the tenure is over."""
+        self.keep_watermark(watermark)
+        await self.flush()
+
     async def flush(self) -> None:
         """Wait until all that was decided is written, or the tenure is over."""
         self._schedule.request_flush()

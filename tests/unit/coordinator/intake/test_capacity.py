@@ -70,9 +70,9 @@ def test_one_coordinator_that_is_full_for_another_reason_keeps_everybody_out(
 ) -> None:
     fullness = Coordinator(tmp_path, a=(100, 0)).fullness
     fullness.look()
-    fullness.others = (frozenset("b"), frozenset("bc"))
+    fullness.heard((frozenset("b"), frozenset("bc")))
     assert fullness.over_share() == {"a", "b", "c"}
-    fullness.others = (frozenset("b"), frozenset())
+    fullness.heard((frozenset("b"), frozenset()))
     assert fullness.anywhere()
     assert fullness.over_share() == set()
 
@@ -175,6 +175,6 @@ async def test_tasks_are_not_looked_at_while_there_is_room(tmp_path: Path) -> No
 async def looked(tasks: Any, coordinator: Coordinator) -> WaitingTenants:
     """Return it after it has looked once."""
     coordinator.fullness.look()
-    waiting = WaitingTenants(tasks, coordinator.fullness, changed=lambda: None)
+    waiting = WaitingTenants(tasks, coordinator.fullness)
     await waiting.look()
     return waiting

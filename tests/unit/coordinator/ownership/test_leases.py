@@ -78,13 +78,13 @@ async def owning(
         taken.remove(number)
         dropped(number)
 
-    async def take(number: int, cause: str) -> None:
+    async def take(number: int, cause: str, lost: Any) -> None:
         taken.append(number)
 
     async def leave(number: int) -> None:
         taken.remove(number)
 
-    fullness: Any = SimpleNamespace(here=lambda: False, others=False)
+    fullness: Any = SimpleNamespace(here=lambda: False, heard=lambda others: None)
     ownership = Ownership(
         bucket,
         Health(),
@@ -94,7 +94,7 @@ async def owning(
         take=take,
         leave=leave,
         drop=drop,
-        fullness=fullness,
+        capacity=fullness,
     )
     running = asyncio.create_task(ownership.run())
     try:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from hocket.coordinator.partition import partition as module
+from hocket.coordinator.partition import event_handler, event_reader, run_loader
 from hocket.coordinator.partition.log_reader import LogMessage
 from hocket.coordinator.partition.partition import Partition
+from support.lone_partition import lone_partition
 
 
 class Notes:
@@ -24,7 +25,9 @@ class Notes:
     async def room(self) -> None:
         return
 
-    wait_for_capacity = room
+    write_watermark = None
+    partition = 0
+    epoch = 1
 
     def begin_event(self) -> None:
         self.applying = True
@@ -41,14 +44,10 @@ def message(seq: int) -> LogMessage:
     return LogMessage(seq, "id", 1.0, "cancel", b'{"run_id": "r1"}')
 
 
-def partition_with(notes: Notes) -> Partition:
+def partition_with(notes: Notes, **parts: Any) -> Partition:
     metrics = SimpleNamespace(applied=lambda kind: None, set_aside=lambda what: None)
-    names = ("store", "catalog", "durations", "load", "step_cache")
-    parts: dict[str, Any] = {**dict.fromkeys(names), "bus": notes, "committer": notes}
-    parts["dispatcher"] = SimpleNamespace(release=lambda: None)
-    partition = Partition(0, partitions=1, metrics=metrics, **parts)  # type: ignore[arg-type]
-    partition._tenure = notes  # type: ignore[assignment]
-    return partition
+    store = SimpleNamespace(ping=None)
+    return lone_partition(notes, bus=notes, metrics=metrics, store=store, **parts)
 
 
 async def test_an_event_that_breaks_a_rule_is_buried_and_the_next_is_applied(
@@ -63,10 +62,10 @@ async def test_an_event_that_breaks_a_rule_is_buried_and_the_next_is_applied(
         buried.append((source, letter["error"].code))
 
     partition = partition_with(notes)
-    monkeypatch.setattr(partition, "_apply", breaks)
-    monkeypatch.setattr(module.dead_letters, "bury", bury)
-    await partition.handle(message(7))
-    await partition.handle(message(8))
+    monkeypatch.setattr(partition._events, "_apply", breaks)
+    monkeypatch.setattr(event_reader.dead_letters, "bury", bury)
+    await partition._events.handle(message(7))
+    await partition._events.handle(message(8))
     assert buried == [("log", "event_not_applicable")] * 2
     assert notes.applied_seqs == [7, 8]
 
@@ -80,9 +79,9 @@ async def test_an_event_waits_while_postgres_is_away(monkeypatch: pytest.MonkeyP
             raise ConnectionRefusedError("no database")
 
     partition = partition_with(notes)
-    monkeypatch.setattr(partition, "_apply", away)
-    monkeypatch.setattr(module, "PAUSE_S", 0.0)
-    await partition.handle(message(7))
+    monkeypatch.setattr(partition._events, "_apply", away)
+    monkeypatch.setattr(event_handler, "PAUSE_S", 0.0)
+    await partition._events.handle(message(7))
     assert (len(tries), notes.applied_seqs) == (3, [7])
 
 
@@ -103,17 +102,17 @@ async def test_runs_whose_plan_is_not_in_memory_are_handed_out_again_once_it_is_
         if len(resumed) == 2:
             all_resumed.set()
 
-    partition = partition_with(Notes())
     ready = {"known": "kept"}
-    partition._catalog = SimpleNamespace(  # type: ignore[assignment]
+    catalog = SimpleNamespace(
         ready=lambda tenant, pipeline, version: ready.get(pipeline), entry=entry
     )
+    partition = partition_with(Notes(), catalog=catalog)
     for run_id, pipeline in (("r1", "known"), ("r2", "forgotten")):
         run: Any = SimpleNamespace(run_id=run_id, tenant="t", pipeline=pipeline, version=1)
         partition._runs.in_flight[run_id] = run
-    monkeypatch.setattr(partition, "_resume", resume)
-    monkeypatch.setattr(module, "PAUSE_S", 0.0)
-    partition.redispatch()
+    monkeypatch.setattr(partition._loader, "_resume", resume)
+    monkeypatch.setattr(run_loader, "PAUSE_S", 0.0)
+    partition._loader.redispatch()
     async with asyncio.timeout(10):
         await all_resumed.wait()
     assert resumed == [("r1", "kept"), ("r2", "read")]

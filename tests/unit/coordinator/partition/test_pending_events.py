@@ -1,12 +1,11 @@
 """What comes for runs that are not there yet, within bounds."""
 
 from types import SimpleNamespace
-from typing import Any
 
 from hocket.coordinator.partition import pending_events as module
-from hocket.coordinator.partition.partition import Partition
 from hocket.coordinator.partition.pending_events import Orphans
 from hocket.schemas.messages import AttemptFinished, CancelRequested
+from support.lone_partition import lone_partition
 
 
 def result(run_id: str, attempt: int = 1, size: int = 0) -> AttemptFinished:
@@ -35,9 +34,8 @@ async def test_a_cancellation_that_overtakes_its_run_is_held() -> None:
     async def stored(run_id: str) -> None:
         return None
 
-    names = ("catalog", "durations", "load", "step_cache", "dispatcher", "metrics", "committer")
-    parts: dict[str, Any] = {**dict.fromkeys(names), "bus": SimpleNamespace(losses=0)}
-    partition = Partition(0, partitions=1, store=SimpleNamespace(stored=stored), **parts)  # type: ignore[arg-type]
+    tenure = SimpleNamespace(epoch=1, partition=0, write_watermark=None)
+    handler = lone_partition(tenure, store=SimpleNamespace(stored=stored))._events
     cancel = CancelRequested(run_id="r1", reason="parent")
-    await partition._apply(cancel, 1.0)
-    assert partition._orphans.take("r1") == [cancel]
+    await handler._apply(cancel, 1.0)
+    assert handler._pending.take("r1") == [cancel]

@@ -14,13 +14,13 @@ from hocket.coordinator.core.run.notification_watermark import (
     Untold,
 )
 from hocket.coordinator.core.run.state import RunStatus
-from hocket.coordinator.partition.partition import Partition
 from hocket.coordinator.partition.run_notifier import Ends
 from hocket.kit.nats.bus import PubAck
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import Priority, RunAccepted
+from support.lone_partition import lone_partition
 
 ENDED_MS = 1_000_000.0
 RUN: Any = SimpleNamespace(
@@ -39,6 +39,9 @@ class Notes:
     """Stands for the bus and for the partition's tenure at a committer that commits at once."""
 
     losses = 0
+    epoch = 1
+    partition = 0
+    write_watermark = None
 
     def __init__(self) -> None:
         self.answered: list[str] = []
@@ -57,13 +60,9 @@ class Notes:
 
 async def accepted_again(*, told_ms: float) -> Notes:
     notes = Notes()
-    names = ("store", "catalog", "durations", "load", "step_cache", "dispatcher", "metrics")
-    parts: dict[str, Any] = {**dict.fromkeys(names), "bus": notes, "committer": notes}
-    partition = Partition(0, partitions=1, **parts)
-    partition._tenure = notes  # type: ignore[assignment]
-    partition._ends = partition._telling(NotificationWatermark(told_ms))
+    partition = lone_partition(notes, told=NotificationWatermark(told_ms), bus=notes)
     partition._runs.remember(RUN)
-    await partition._accept(EVENT, ENDED_MS + 60_000)
+    await partition._events._apply(EVENT, ENDED_MS + 60_000)
     return notes
 
 

@@ -1,0 +1,107 @@
+"""Carrying out what the rules ask for: steps to the gate, timers, cancellations, the step cache,
+sub-runs, what callers and gateways are told.
+
+The ends of runs, and steps with effects outside, wait for their commit: `decision_recorder.py`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import structlog
+
+from hocket.coordinator.core.run.aborting import reason_of, unsendable
+from hocket.coordinator.core.run.commands import (
+    Announce,
+    CancelAttempt,
+    CancelSubRun,
+    Command,
+    Dispatch,
+    FillCache,
+    ForetellPrompt,
+    LookUpCache,
+    ReleaseCache,
+    StartSubRun,
+    Wake,
+)
+from hocket.coordinator.dispatch.demand_publisher import Foretelling
+from hocket.coordinator.partition.log_posts import LogPosts
+from hocket.coordinator.partition.run_notifier import Ends, result_for
+from hocket.coordinator.partition.shared_services import SharedServices
+from hocket.coordinator.partition.wake_ups import WakeUps
+from hocket.coordinator.storage.tenure import Tenure
+from hocket.schemas import ids
+from hocket.schemas.errors import HocketError, PayloadTooLarge
+from hocket.schemas.messages import CancelRequested, encoded
+
+log = structlog.get_logger(__name__)
+
+
+class CommandExecutor:
+    """That of one partition in one tenure."""
+
+    def __init__(
+        self,
+        services: SharedServices,
+        *,
+        tenure: Tenure,
+        wake_ups: WakeUps,
+        notifier: Ends,
+        demand: Foretelling,
+        posts: LogPosts,
+    ) -> None:
+        self._bus = services.bus
+        self._tenure = tenure
+        self._wake_ups = wake_ups
+        self._notifier = notifier
+        self._posts = posts
+        dispatcher, cache = services.dispatcher, services.step_cache
+        self._rules: Mapping[type, Callable[[Any], None]] = {
+            Dispatch: dispatcher.dispatch,
+            Wake: self._wake,
+            CancelAttempt: dispatcher.cancel,
+            Announce: self._announce,
+            ForetellPrompt: lambda command: demand.prompt(command.expected),
+            LookUpCache: cache.look_up,
+            FillCache: cache.fill,
+            ReleaseCache: cache.release,
+            StartSubRun: self._start_sub_run,
+            CancelSubRun: self._cancel_sub_run,
+        }
+
+    def execute(self, command: Command) -> None:
+        """Carry a command out, unless the partition was lost while an event was half applied: then its
+        new owner decides."""
+        if not self._tenure.over:
+            self._rules[type(command)](command)
+
+    def execute_surely(self, command: Command) -> None:
+        """Carry a command out of a run that has ended; one that is not told finds out by its time
+        limit."""
+        try:
+            self.execute(command)
+        except Exception:
+            log.exception("command_failed", command=type(command).__name__)
+
+    def _wake(self, command: Wake) -> None:
+        self._wake_ups.arm(command.run_id, command.at_ms)
+
+    def _announce(self, command: Announce) -> None:
+        """Tell a caller of its run's progress; what cannot be said of it is left out."""
+        try:
+            self._bus.tell(command.reply_to, encoded(command.change))
+        except (HocketError, ValueError) as error:
+            log.warning("progress_not_told", run_id=command.change.run_id, reason=reason_of(error))
+
+    def _start_sub_run(self, command: StartSubRun) -> None:
+        accepted = command.accepted
+        parent = accepted.parent
+        assert parent is not None, accepted.run_id
+        msg_id = ids.accepted_id(accepted.run_id, parent.dispatched_at_ms)
+        try:
+            self._posts.post_to_run(accepted, msg_id)
+        except (PayloadTooLarge, ValueError) as error:
+            self._notifier.tell_parent(parent, result_for(parent, error=unsendable(error)))
+
+    def _cancel_sub_run(self, command: CancelSubRun) -> None:
+        cancel = CancelRequested(run_id=command.run_id, reason=command.reason, by="parent run")
+        self._posts.post_to_run(cancel)

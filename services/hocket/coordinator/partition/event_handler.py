@@ -1,0 +1,152 @@
+"""Applying one message of the log after the other: `decide` for events of runs that are there, the
+beginning of runs, and what partitions expect.
+
+While Postgres is away an event waits; one that our rules cannot take is kept as a dead letter, its run
+ends, and the next is applied.
+"""
+
+import asyncio
+
+import structlog
+
+from hocket.coordinator.core.run.aborting import EventNotApplicable, reason_of
+from hocket.coordinator.core.run.attempts import may_tell
+from hocket.coordinator.core.run.decide import decide
+from hocket.coordinator.partition.decision_recorder import DecisionRecorder
+from hocket.coordinator.partition.event_reader import EventReader
+from hocket.coordinator.partition.failed_runs import FailedRuns
+from hocket.coordinator.partition.log_reader import LogMessage
+from hocket.coordinator.partition.measurements import Measurements
+from hocket.coordinator.partition.pending_events import Orphans
+from hocket.coordinator.partition.run_acceptance import RunAcceptance
+from hocket.coordinator.partition.run_cache import Runs
+from hocket.coordinator.partition.run_loader import RunLoader
+from hocket.coordinator.partition.shared_services import SharedServices
+from hocket.coordinator.storage.tenure import Tenure
+from hocket.kit.nats.bus import BusUnavailable
+from hocket.kit.postgres.errors import AWAY, fails_alone
+from hocket.schemas.messages import (
+    AttemptFinished,
+    CancelRequested,
+    LogEvent,
+    OutlookChanged,
+    RunAccepted,
+)
+
+PAUSE_S = 0.2
+
+log = structlog.get_logger(__name__)
+
+
+class EventHandler:
+    """That of one partition in one tenure."""
+
+    def __init__(
+        self,
+        services: SharedServices,
+        *,
+        tenure: Tenure,
+        runs: Runs,
+        reader: EventReader,
+        acceptance: RunAcceptance,
+        loader: RunLoader,
+        measurements: Measurements,
+        recorder: DecisionRecorder,
+        failed: FailedRuns,
+    ) -> None:
+        self._services = services
+        self._tenure = tenure
+        self._runs = runs
+        self._reader = reader
+        self._acceptance = acceptance
+        self._loader = loader
+        self._measurements = measurements
+        self._recorder = recorder
+        self._failed = failed
+        self._pending = Orphans()
+
+    async def handle(self, message: LogMessage) -> None:
+        """Apply one message of the log."""
+        await self._services.committer.wait_for_capacity()
+        await self._services.bus.room()
+        self._tenure.begin_event()
+        try:
+            events = await self._reader.events_of(message)
+            for event in self._reader.believed(events, message):
+                self._services.metrics.applied(message.kind)
+                await self._apply_surely(event, message)
+            self._services.dispatcher.release()
+        finally:
+            self._tenure.end_event()
+        self._tenure.applied(message.seq, message.msg_id, len(message.body))
+        for event in events:
+            if not isinstance(event, OutlookChanged):
+                self._runs.grew(event.run_id, len(message.body) // len(events))
+
+    async def _apply_surely(self, event: LogEvent, message: LogMessage) -> None:
+        """Apply an event; wait while Postgres is away; set one aside that our rules cannot take."""
+        place = {"partition": self._tenure.partition, "seq": message.seq}
+        while True:
+            try:
+                await self._apply(event, message.at_ms)
+                return
+            except BusUnavailable:
+                raise  # the process ends
+            except AWAY as error:
+                log.warning("log_waits", **place, reason=str(error))
+            except Exception as error:
+                log.exception("log_event_failed", **place)
+                if await fails_alone(error, self._services.store.ping):
+                    await self._set_aside(event, message, error)
+                    return
+            await asyncio.sleep(PAUSE_S)
+
+    async def _set_aside(self, event: LogEvent, message: LogMessage, error: Exception) -> None:
+        """Keep an event that cannot be applied as a dead letter, and end its run; others go on."""
+        info = EventNotApplicable(kind=event.kind, reason=reason_of(error)).info()
+        await self._reader.bury(message, info)
+        self._services.metrics.set_aside("event")
+        if isinstance(event, OutlookChanged):
+            return
+        run = self._runs.get(event.run_id)
+        if run is not None and not run.ended:
+            self._failed.give_up(run, info, message.at_ms)
+        if isinstance(event, RunAccepted):
+            if run is None:
+                self._acceptance.cannot_begin(event, info, message.at_ms)
+            self._acceptance.ack_after_commit(event)
+
+    async def _apply(self, event: LogEvent, at_ms: float) -> None:
+        if isinstance(event, RunAccepted):
+            if await self._acceptance.accept(event, at_ms):
+                for early in self._pending.take(event.run_id):
+                    await self._apply(early, at_ms)
+            return
+        if isinstance(event, OutlookChanged):
+            self._tenure.expects(self._measurements.change(event))
+            return
+        capabilities = self._services.capabilities
+        run = await self._loader.find(event.run_id)
+        if isinstance(event, AttemptFinished) and (
+            run is None or may_tell(run, event, capabilities)
+        ):
+            self._services.dispatcher.finished(event)
+        if run is None:
+            if isinstance(event, AttemptFinished | CancelRequested):
+                self._pending.hold(event)
+            return
+        entry = await self._services.catalog.entry(run.tenant, run.pipeline, run.version)
+        run = self._runs.get(run.run_id) or run  # it may have been set aside meanwhile
+        decision = decide(
+            run,
+            event,
+            now_ms=at_ms,
+            plan=entry.plan,
+            outlook=self._measurements.outlook(run, entry),
+            epoch=self._tenure.epoch,
+            capabilities=capabilities,
+        )
+        self._recorder.record(run, decision)
+        self._measurements.measure(decision, event)
+        if entry.plan.pipeline.on_infeasible == "degrade" and isinstance(event, AttemptFinished):
+            self._measurements.measure_hop(decision.run, event)

@@ -1,0 +1,98 @@
+"""What a message of the log says: the events in it that can be so, from those who may say it.
+
+What cannot be read, or could not be applied, is kept as a dead letter and stops nobody."""
+
+from collections.abc import Iterator
+
+import structlog
+
+from hocket.coordinator.core.run.event_checks import doubt, plausible
+from hocket.coordinator.partition.log_posts import LogPosts
+from hocket.coordinator.partition.log_reader import LogMessage
+from hocket.kit.nats import dead_letters
+from hocket.kit.nats.bus import Bus, BusUnavailable
+from hocket.kit.process.log_limits import Reporting
+from hocket.schemas import subjects
+from hocket.schemas.errors import ErrorClass, ErrorInfo
+from hocket.schemas.messages import LogEvent, read_log
+
+MAX_CUT_BYTES = 64 * 1024
+"""What is kept of an event that is too large for a dead letter."""
+MAX_REASON_CHARS = 1_000
+MAX_UNREADABLE = 20
+"""Unreadable messages that become dead letters in REPORT_S: more would drive out what others need."""
+
+log = structlog.get_logger(__name__)
+
+
+class EventReader:
+    """Reads the events of one partition, of so many in the installation."""
+
+    def __init__(self, number: int, *, partitions: int, bus: Bus, posts: LogPosts) -> None:
+        self._number = number
+        self._partitions = partitions
+        self._bus = bus
+        self._posts = posts
+        self._reporting = Reporting()
+        self._unreadable = Reporting(at_once=MAX_UNREADABLE)
+
+    async def events_of(self, message: LogMessage) -> tuple[LogEvent, ...]:
+        """Return the events of a message: none, where it cannot be read."""
+        try:
+            return read_log(message.kind, message.body)
+        except ValueError as error:
+            if not (count := self._unreadable.due("")):
+                return ()  # of many that come side by side some are kept to look at
+            reason = str(error)[:MAX_REASON_CHARS]
+            log.error(
+                "log_event_unreadable",
+                subject=subjects.log(self._number, message.kind),
+                seq=message.seq,
+                reason=reason,
+                count=count,
+            )
+            info = ErrorInfo(
+                code="log_event_unreadable",
+                message=reason,
+                error_class=ErrorClass.INVALID,
+            )
+            await self.bury(message, info)
+            return ()
+
+    def believed(self, events: tuple[LogEvent, ...], message: LogMessage) -> Iterator[LogEvent]:
+        """Give the events that can be what they say, from who may say it; the others change nothing."""
+        sealed = self._posts.is_sealed(message)
+        for event in events:
+            reason = doubt(
+                event,
+                partition=self._number,
+                partitions=self._partitions,
+                now_ms=message.at_ms,
+            )
+            if reason is None and not sealed:
+                reason = "it has no seal of this platform"
+            if reason is None:
+                yield plausible(event, message.at_ms)
+            elif count := self._reporting.due(reason):
+                log.warning(
+                    "log_event_not_believed",
+                    partition=self._number,
+                    seq=message.seq,
+                    kind=message.kind,
+                    reason=reason,
+                    count=count,
+                )
+
+    async def bury(self, message: LogMessage, info: ErrorInfo) -> None:
+        """Keep an event as a dead letter; of one that does not fit beside its error the beginning."""
+        subject = subjects.log(self._number, message.kind)
+        for payload in (message.body, message.body[:MAX_CUT_BYTES]):
+            try:
+                await dead_letters.bury(
+                    self._bus, "log", subject=subject, payload=payload, headers=None, error=info
+                )
+                return
+            except BusUnavailable:
+                raise
+            except Exception:
+                log.exception("dead_letter_not_kept", partition=self._number, seq=message.seq)

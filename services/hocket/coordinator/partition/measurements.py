@@ -1,0 +1,97 @@
+"""How long nodes take: what decisions are made with, and what ended steps add to it."""
+
+from hocket.coordinator.core.run.decide import Decision
+from hocket.coordinator.core.run.state import ParentRelation, Role, Run, Step, StepState
+from hocket.coordinator.core.time.deadlines import HOP, UNIT, DurationForecast
+from hocket.coordinator.core.time.forecasts import KeptEstimate, Outlooks
+from hocket.coordinator.core.time.hop_times import hop_ms
+from hocket.coordinator.partition.log_posts import LogPosts
+from hocket.coordinator.storage.duration_stats import Durations
+from hocket.coordinator.storage.pipeline_catalog import Entry
+from hocket.schemas.messages import (
+    AttemptFinished,
+    OutlookChanged,
+    RunAccepted,
+    RunEvent,
+    encoded,
+)
+
+
+class Measurements:
+    """Those of one partition. What this process measures (`durations`) counts here once it has come
+    back through the partition's log."""
+
+    def __init__(self, number: int, *, durations: Durations, posts: LogPosts) -> None:
+        self._number = number
+        self._durations = durations
+        self._posts = posts
+        self._outlooks = Outlooks()
+        self._in_use: set[tuple[str, str]] = set()
+
+    def load(self, kept: list[KeptEstimate]) -> None:
+        """Go on with what the partition's former owner left in Postgres."""
+        self._outlooks = Outlooks(kept)
+
+    def outlook(self, run: Run | RunAccepted, entry: Entry) -> DurationForecast:
+        """Return what a run's decisions are made with."""
+        self._in_use.add((run.tenant, run.pipeline))
+        return self._outlooks.of(run.tenant, run.pipeline, entry.version, entry.plan)
+
+    def change(self, event: OutlookChanged) -> list[KeptEstimate]:
+        """Apply an event of the log; return what must be kept with its commit."""
+        return self._outlooks.change(event)
+
+    def post_news(self) -> None:
+        """Post what was measured of the pipelines in use since the last time, where it is news."""
+        in_use, self._in_use = self._in_use, set()
+        for tenant, pipeline in sorted(in_use):
+            measured = self._durations.of(tenant, pipeline)
+            event = self._outlooks.news(tenant, pipeline, measured)
+            if event is not None:
+                self._posts.post(self._number, event.kind, encoded(event))
+
+    def measure(self, decision: Decision, event: RunEvent) -> None:
+        """Take in how long the steps took that an event ended."""
+        run = decision.run
+        for key in decision.changed:
+            step = run.steps[key]
+            path = _measured_path(run, step)
+            if path is not None:
+                self._durations.measured(run.tenant, run.pipeline, path, _duration_ms(step, event))
+
+    def measure_hop(self, run: Run, event: AttemptFinished) -> None:
+        """Take in how long an attempt's way to a worker and back took."""
+        step = run.steps.get(event.step)
+        if step is not None and step.state is StepState.SUCCEEDED and step.attempt == event.attempt:
+            hop = hop_ms(run, step, event)
+            if hop is not None:
+                self._durations.measured(run.tenant, run.pipeline, HOP, hop)
+
+
+def _measured_path(run: Run, step: Step) -> str | None:
+    """Return which node a step measures; None where it says nothing of one."""
+    if step.state is not StepState.SUCCEEDED or step.source is not None or step.home:
+        return None
+    if run.origin is not None and step.role not in (Role.LEAF, Role.SUBRUN):
+        return None  # what is inside it was taken over, at least in part
+    if step.link not in (ParentRelation.ITEM, ParentRelation.ROUND):
+        return step.path
+    return step.path + UNIT if step.role is Role.LEAF else None
+
+
+def _duration_ms(step: Step, event: RunEvent) -> float:
+    """Return how long a step took, without the time that its last attempt waited for a worker: that
+    is the load's and not the node's."""
+    assert step.finished_at_ms is not None
+    ran = (
+        step.role is Role.LEAF
+        and isinstance(event, AttemptFinished)
+        and event.step == step.key
+        and event.started_at_ms > 0
+    )
+    if not ran:
+        return step.finished_at_ms - step.ready_at_ms
+    assert isinstance(event, AttemptFinished)
+    assert step.dispatched_at_ms is not None
+    before_ms = step.dispatched_at_ms - step.ready_at_ms
+    return before_ms + max(0.0, event.finished_at_ms - event.started_at_ms)

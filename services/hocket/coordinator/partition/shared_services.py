@@ -1,0 +1,32 @@
+"""What all partitions of a coordinator work with."""
+
+from dataclasses import dataclass
+
+from hocket.coordinator.dispatch.dispatcher import Dispatcher
+from hocket.coordinator.dispatch.workload import Load
+from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.coordinator.storage.committer import Committer
+from hocket.coordinator.storage.duration_stats import Durations
+from hocket.coordinator.storage.pipeline_catalog import Catalog
+from hocket.coordinator.storage.step_cache import StepCache
+from hocket.coordinator.storage.store import Store
+from hocket.kit.nats.bus import Bus
+from hocket.schemas.capabilities import Capabilities
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedServices:
+    """See the module. `partitions`: how many there are in the installation."""
+
+    partitions: int
+    bus: Bus
+    store: Store
+    catalog: Catalog
+    durations: Durations
+    committer: Committer
+    step_cache: StepCache
+    dispatcher: Dispatcher
+    load: Load
+    metrics: CoordinatorMetrics
+    capabilities: Capabilities | None = None
+    asks_for_seals: bool = True

@@ -1,0 +1,91 @@
+"""When runs go on by themselves: their timers, and those that rest meanwhile outside the memory.
+
+A run in which nothing happens for long is parked: its row says until when, and it leaves the memory. It
+comes back with the first event about it, which may be its timer.
+"""
+
+from functools import partial
+
+from hocket.coordinator.core.run.state import Run
+from hocket.coordinator.dispatch.workload import Load
+from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.coordinator.partition.log_posts import LogPosts
+from hocket.coordinator.partition.run_cache import Runs
+from hocket.coordinator.partition.timers import Timers
+from hocket.coordinator.storage.store import Store
+from hocket.coordinator.storage.tenure import Tenure
+from hocket.kit.process.clock import now_ms
+from hocket.schemas.messages import TimerFired
+
+WAKE_EVERY_S = 5.0
+"""How often Postgres is asked for parked runs whose time comes."""
+MAX_WOKEN = 5_000
+
+
+class WakeUps:
+    """Those of one partition."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        tenure: Tenure,
+        runs: Runs,
+        posts: LogPosts,
+        load: Load,
+        metrics: CoordinatorMetrics,
+    ) -> None:
+        self._store = store
+        self._tenure = tenure
+        self._runs = runs
+        self._posts = posts
+        self._load = load
+        self._metrics = metrics
+        self._timers = Timers(self._fire, is_wanted=self._is_awaited)
+        self._waking: set[str] = set()
+        """Parked runs whose time comes soon."""
+
+    def arm(self, run_id: str, at_ms: float) -> None:
+        """Wake a run at a time (epoch ms)."""
+        self._timers.arm(run_id, at_ms)
+
+    def clear(self) -> None:
+        """Wake nobody any more."""
+        self._timers.clear()
+
+    def park(self) -> None:
+        """Let runs that rest leave the memory; call it now and then."""
+        for run, until_ms in self._runs.resting(now_ms()):
+            self._runs.marked.add(run.run_id)
+            self._tenure.add(
+                run,
+                changed=(),
+                run_changed=True,
+                first=False,
+                attempts=[],
+                urgent=False,
+                parked_until_ms=until_ms,
+            )
+            self._tenure.after_commit(partial(self._parked, run), run_id=run.run_id)
+
+    async def wake_parked(self) -> None:
+        """Ask for the timers of parked runs whose time comes soon; call it every WAKE_EVERY_S."""
+        until_ms = now_ms() + 2_000 * WAKE_EVERY_S
+        found = await self._store.parked(self._tenure.partition, until_ms, MAX_WOKEN)
+        for run_id, at_ms in found:
+            if run_id not in self._waking and not self._tenure.over:
+                self._waking.add(run_id)
+                self._timers.arm(run_id, at_ms)
+
+    def _parked(self, run: Run) -> None:
+        if self._runs.park(run):
+            self._load.ended(run.run_id)
+            self._metrics.parked()
+
+    def _is_awaited(self, run_id: str) -> bool:
+        return run_id in self._runs.in_flight or run_id in self._waking
+
+    def _fire(self, run_id: str, due_at_ms: float) -> None:
+        self._waking.discard(run_id)
+        event = TimerFired(run_id=run_id, due_at_ms=due_at_ms)
+        self._posts.post_to_run(event, f"{run_id}:timer:{due_at_ms}:{self._tenure.epoch}")

@@ -1,0 +1,26 @@
+"""A partition without a log and a database: what it works with is what a test hands it."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from hocket.coordinator.core.run.notification_watermark import NOTHING, NotificationWatermark
+from hocket.coordinator.partition.partition import Partition
+from hocket.coordinator.partition.shared_services import SharedServices
+from hocket.coordinator.storage.store import Offset
+
+
+def lone_partition(
+    tenure: Any, *, told: NotificationWatermark = NOTHING, **parts: Any
+) -> Partition:
+    """Return one whose tenure is `tenure`; of its services there is only what is in `parts`."""
+    nothing: Any = SimpleNamespace
+    services: dict[str, Any] = dict.fromkeys(("store", "catalog", "durations", "load", "metrics"))
+    services["committer"] = nothing(
+        open=lambda *arguments, **named: tenure, wait_for_capacity=getattr(tenure, "room", None)
+    )
+    services["dispatcher"] = nothing(dispatch=None, cancel=None, release=lambda: None)
+    services["step_cache"] = nothing(look_up=None, fill=None, release=None)
+    services["bus"] = nothing(losses=0)
+    return Partition(
+        0, SharedServices(partitions=1, **{**services, **parts}), offset=Offset(1, 0, "", told)
+    )
