@@ -322,7 +322,7 @@ async def test_a_stream_brings_text_thoughts_and_calls_as_chunks(
     assert (made.cache_write_tokens, made.estimated) == (30, False)
     events = [chunk.openai for chunk in chunks if chunk.openai]
     deltas = [event["choices"][0]["delta"] for event in events if event["choices"]]
-    assert {"reasoning_content": "Hm."} in deltas
+    assert deltas[0] == {"role": "assistant", "content": "", "reasoning_content": "Hm."}
     assert {
         "thinking_blocks": [{"type": "thinking", "thinking": "Hm.", "signature": "s"}]
     } in deltas
@@ -444,6 +444,22 @@ async def test_a_stream_opens_no_more_blocks_than_are_believed(
     upstream.answer = upstream.streams(started(), *opened, *ended())
     with pytest.raises(BackendReplyMalformed, match="more than 64 blocks"):
         await streamed(upstream, as_it_came())
+
+
+async def test_a_stream_that_fails_before_it_says_anything_leaves_room_for_another_backend(
+    upstream: AnthropicUpstream,
+) -> None:
+    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    upstream.answer = upstream.streams(started(), {"type": "ping"}, error)
+    taken: list[Chunk] = []
+
+    async def take(chunk: Chunk) -> None:
+        taken.append(chunk)
+
+    async with built(upstream) as backend:
+        with pytest.raises(BackendBroken) as failed:
+            await backend.call(as_it_came(), timeout_ms=LONG_MS, chunks=take)
+    assert (taken, failed.value.may_move_on) == ([], True)
 
 
 async def test_the_key_comes_back_in_no_error(upstream: AnthropicUpstream) -> None:

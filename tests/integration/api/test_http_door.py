@@ -23,6 +23,8 @@ from support.gateway.mock_upstream import Upstream, delta
 
 __all__ = ["client", "house", "upstream"]
 
+BOTH = ["engine", "claude"]
+"""Models of one engine: one by OpenAI's API, one by Anthropic's."""
 CANCEL_TRIALS = 20
 CANCEL_BOUND_MS = 50.0
 ASK: Any = [{"role": "user", "content": "How high is the tide in Brest?"}]
@@ -77,9 +79,12 @@ async def test_a_stream_brings_what_the_whole_answer_is(client: AsyncOpenAI) -> 
     assert len(chunks) > 3
 
 
-async def test_usage_comes_in_a_stream_where_it_is_asked_for(client: AsyncOpenAI) -> None:
+@pytest.mark.parametrize("model", BOTH)
+async def test_usage_comes_in_a_stream_where_it_is_asked_for(
+    client: AsyncOpenAI, model: str
+) -> None:
     stream = await client.chat.completions.create(
-        model="engine",
+        model=model,
         messages=ASK,
         max_tokens=20,
         stream=True,
@@ -90,8 +95,9 @@ async def test_usage_comes_in_a_stream_where_it_is_asked_for(client: AsyncOpenAI
     assert (last.choices, last.usage.completion_tokens) == ([], 20)
 
 
-async def test_tools_are_called_and_answered(client: AsyncOpenAI) -> None:
-    asked = await client.chat.completions.create(model="engine", messages=ASK, tools=[TIDE])
+@pytest.mark.parametrize("model", BOTH)
+async def test_tools_are_called_and_answered(client: AsyncOpenAI, model: str) -> None:
+    asked = await client.chat.completions.create(model=model, messages=ASK, tools=[TIDE])
     message = asked.choices[0].message
     assert message.tool_calls is not None
     (call,) = message.tool_calls
@@ -99,15 +105,16 @@ async def test_tools_are_called_and_answered(client: AsyncOpenAI) -> None:
     assert (call.function.name, call.function.arguments) == ("tide", '{"port": "Brest"}')
     answer: Any = {"role": "tool", "tool_call_id": call.id, "content": "5.1 m"}
     after = await client.chat.completions.create(
-        model="engine", messages=[*ASK, message, answer], tools=[TIDE]
+        model=model, messages=[*ASK, message, answer], tools=[TIDE]
     )
     assert after.choices[0].finish_reason == "stop"
     assert after.choices[0].message.content
 
 
-async def test_a_tools_call_is_streamed(client: AsyncOpenAI) -> None:
+@pytest.mark.parametrize("model", BOTH)
+async def test_a_tools_call_is_streamed(client: AsyncOpenAI, model: str) -> None:
     async with client.chat.completions.stream(
-        model="engine", messages=ASK, tools=[TIDE | {"strict": True}]
+        model=model, messages=ASK, tools=[TIDE | {"strict": True}]
     ) as stream:
         final = await stream.get_final_completion()
     assert final.choices[0].message.tool_calls is not None
@@ -123,10 +130,13 @@ async def test_embeddings_are_the_same_packed_or_not(client: AsyncOpenAI) -> Non
         assert one.embedding == pytest.approx(two.embedding, abs=1e-6)
 
 
-async def test_legacy_completions_are_answered_and_streamed(client: AsyncOpenAI) -> None:
-    whole = await client.completions.create(model="engine", prompt="The tide", max_tokens=8)
+@pytest.mark.parametrize("model", BOTH)
+async def test_legacy_completions_are_answered_and_streamed(
+    client: AsyncOpenAI, model: str
+) -> None:
+    whole = await client.completions.create(model=model, prompt="The tide", max_tokens=8)
     stream = await client.completions.create(
-        model="engine", prompt="The tide", max_tokens=8, stream=True
+        model=model, prompt="The tide", max_tokens=8, stream=True
     )
     text = "".join([chunk.choices[0].text async for chunk in stream])
     assert text == whole.choices[0].text != ""

@@ -40,8 +40,9 @@ def emulate(
 ) -> None:
     """Run inference engines without a model.
 
-    OpenAI's API (chat, completions, embeddings, models, streaming) with the timing of an engine:
-    prefill, continuous batching, prefix cache, cold start, faults; vLLM's metrics under /metrics.
+    OpenAI's API (chat, completions, embeddings, models, streaming) and Anthropic's Messages API with
+    the timing of an engine: prefill, continuous batching, prefix cache, cold start, faults; vLLM's
+    metrics under /metrics.
     Times are virtual: with --speed 100 an engine lives 100 times as fast. See docs/how-to/emulator.md.
     """
     import asyncio

@@ -107,6 +107,7 @@ class EventStream:
         self._blocks: dict[int, _Block] = {}
         self._counts: dict[str, int] = {}
         self._calls = 0
+        self._spoke = False
         self.ended = False
         """Whether the message's last event has come."""
 
@@ -131,7 +132,6 @@ class EventStream:
             message = event["message"]
             self._id = _text(message.get("id")) or self._id
             self._meter(message.get("usage"))
-            yield {"role": "assistant", "content": ""}, None
         elif kind == "content_block_start":
             yield from self._begun(event["index"], event["content_block"])
         elif kind == "content_block_delta":
@@ -204,6 +204,11 @@ class EventStream:
             _usage(self._counts)  # refuses what are no counts
 
     def _chunk(self, delta: dict[str, Any], reason: str | None) -> dict[str, Any]:
+        """Return a chunk; the first one says the role, and comes with what is said: until then somebody
+        else may be asked."""
+        if not self._spoke:
+            self._spoke = True
+            delta = {"role": "assistant", "content": "", **delta}
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
         return {**self._frame(), "choices": [choice]}
 
