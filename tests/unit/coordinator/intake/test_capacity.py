@@ -77,6 +77,21 @@ def test_one_coordinator_that_is_full_for_another_reason_keeps_everybody_out(
     assert fullness.over_share() == set()
 
 
+def test_a_log_that_is_nearly_full_stops_intake_for_all(tmp_path: Path) -> None:
+    disk = DiskSpace(tmp_path, min_free_bytes=0)
+    held = {"a": (100, 0)}
+    reason = "the stream LOG is full"
+    fullness = CapacityLimit(MAX_RUNS, lambda: (100, 0), lambda: held, disk, lambda: reason)
+    assert fullness.look() == set()
+    assert fullness.anywhere()
+    assert fullness.reason == reason
+    reason = ""
+    assert fullness.look() == {"a"}
+    held.clear()
+    fullness = CapacityLimit(MAX_RUNS, lambda: (0, 0), lambda: held, disk, lambda: reason)
+    assert not fullness.here()
+
+
 def test_a_disk_that_is_nearly_full_is_no_tenants(tmp_path: Path) -> None:
     disk = DiskSpace(tmp_path, min_free_bytes=2**62)
     fullness = CapacityLimit(MAX_RUNS, lambda: (100, 0), lambda: {"a": (100, 0)}, disk)
