@@ -65,7 +65,14 @@ def _application() -> FastStream:
         """A task event begins a run; the stream TASKS keeps it until its run is committed."""
 
     for kind, model, text in (
-        (RunFinished.kind, RunFinished, "A run ended, and Postgres holds it."),
+        (
+            RunFinished.kind,
+            RunFinished,
+            (
+                "A run ended, and Postgres holds it. Told at least once, always with the same `ce-id`: "
+                "keep the ids that you have acted on where acting twice does harm."
+            ),
+        ),
         (TaskRejected.kind, TaskRejected, "A task was refused at intake."),
     ):
         subject = subjects.event("{tenant}", "{pipeline}", kind)
