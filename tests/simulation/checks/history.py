@@ -94,7 +94,7 @@ class Owner:
         for number in range(self.place, place + 1):
             while self.aside and self.aside[0].place <= number:
                 yield self.aside.pop(0)
-            if number < place:
+            if number < min(place, len(self.applied)):  # an offset may be ahead: a planted bug's is
                 yield self.applied[number]
         self.place = place
 
