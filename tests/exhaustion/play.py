@@ -110,8 +110,9 @@ async def _on_one_platform(
                 publishing.cancel()
                 await load.close()
             yield played
-    if not disks:
-        await asyncio.to_thread(shutil.rmtree, folder)
+    for disk in reversed(disks.values()):
+        disk.remove()
+    await asyncio.to_thread(shutil.rmtree, folder)
 
 
 async def _settle(

@@ -50,6 +50,10 @@ class SmallDisk:
         """Give back what `fill` took."""
         self._filling.unlink(missing_ok=True)
 
+    def remove(self) -> None:
+        """Take the disk away, with what is on it; its folder is empty again."""
+        subprocess.run(["umount", "--lazy", str(self.folder)], check=True)
+
 
 def enter(arguments: list[str]) -> None:
     """Run this program again in a mount namespace of its own, in the place of this process."""
