@@ -97,13 +97,14 @@ async def insert(pool: asyncpg.Pool, records: Sequence[Record]) -> int:
     if not (opened or refused or warm):
         return await _booked(pool, calls)
     async with pool.acquire() as connection, connection.transaction():
-        new = await _booked(connection, calls) if calls else 0
-        if opened:
-            await connection.execute(INSERT_OPENED, *_columns(opened), timeout=INSERT_TIMEOUT_S)
-        if refused:
-            await connection.execute(INSERT_REFUSED, *_columns(refused), timeout=INSERT_TIMEOUT_S)
-        if warm:
-            await connection.execute(INSERT_WARM, *_columns(warm), timeout=INSERT_TIMEOUT_S)
+        new = await _booked(connection, calls)
+        for statement, rows in (
+            (INSERT_OPENED, opened),
+            (INSERT_REFUSED, refused),
+            (INSERT_WARM, warm),
+        ):
+            if rows:
+                await connection.execute(statement, *_columns(rows), timeout=INSERT_TIMEOUT_S)
     return new
 
 

@@ -52,21 +52,29 @@ def _of_type(schema: Mapping[str, Any], root: Any, depth: int) -> Any:
     if isinstance(kind, list):
         kind = kind[0] if kind else None
     if kind == "object" or (kind is None and "properties" in schema):
-        properties = schema.get("properties")
-        properties = properties if isinstance(properties, dict) else {}
-        required = schema.get("required", [])
-        names = required if isinstance(required, list) else []
-        return {name: _value(properties.get(name, {}), root, depth - 1) for name in names}
+        return _object(schema, root, depth)
     if kind == "array":
-        least = schema.get("minItems", 0)
-        count = min(least, MAX_ITEMS) if isinstance(least, int) else 0
-        return [_value(schema.get("items", {}), root, depth - 1) for _ in range(count)]
+        return _array(schema, root, depth)
     if kind == "string":
         least = schema.get("minLength", 0)
         return "ore".ljust(min(least, 10_000) if isinstance(least, int) else 0, "-")
     if kind in ("integer", "number"):
         return schema.get("minimum", 0)
     return False if kind == "boolean" else None
+
+
+def _array(schema: Mapping[str, Any], root: Any, depth: int) -> list[Any]:
+    least = schema.get("minItems", 0)
+    count = min(least, MAX_ITEMS) if isinstance(least, int) else 0
+    return [_value(schema.get("items", {}), root, depth - 1) for _ in range(count)]
+
+
+def _object(schema: Mapping[str, Any], root: Any, depth: int) -> dict[str, Any]:
+    properties = schema.get("properties")
+    properties = properties if isinstance(properties, dict) else {}
+    required = schema.get("required", [])
+    names = required if isinstance(required, list) else []
+    return {name: _value(properties.get(name, {}), root, depth - 1) for name in names}
 
 
 def _referenced(reference: str, root: Any) -> Any:

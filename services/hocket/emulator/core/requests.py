@@ -97,24 +97,31 @@ def completion(body: Mapping[str, Any], profile: EngineProfile) -> Generation:
 def embedding(body: Mapping[str, Any], profile: EngineProfile) -> Embedding:
     """Return what an embeddings request asks for, or raise RequestInvalid or ModelNotServed."""
     _check(body, profile)
-    inputs = body.get("input")
-    texts = [inputs] if isinstance(inputs, str) or _is_ids(inputs) else inputs
-    if not isinstance(texts, list) or not 1 <= len(texts) <= MAX_TEXTS:
-        raise _wrong("input", f"it is not a text and not a list of 1 to {MAX_TEXTS}")
-    if not all(isinstance(text, str) or _is_ids(text) for text in texts):
-        raise _wrong("input", "not every item is a text or a list of token ids")
+    texts = _inputs(body)
     form = body.get("encoding_format", "float")
     if form not in ("float", "base64"):
         raise _wrong("encoding_format", "it is not `float` or `base64`")
     dimensions = body.get("dimensions", profile.embedding_dimensions)
     if not _is_count(dimensions, 1) or dimensions > 8_192:
         raise _wrong("dimensions", "it is not a whole number from 1 to 8192")
-    vectors = (
-        replies.vector(text if isinstance(text, str) else " ".join(map(str, text)), dimensions)
-        for text in texts
-    )
+    vectors = (replies.vector(_joined(text), dimensions) for text in texts)
     counts = (tokens.count(text) if isinstance(text, str) else len(text) for text in texts)
     return Embedding(sum(counts), tuple(map(tuple, vectors)), form == "base64")
+
+
+def _inputs(body: Mapping[str, Any]) -> list[Any]:
+    """Return the texts and lists of token ids to embed."""
+    inputs = body.get("input")
+    texts = [inputs] if isinstance(inputs, str) or _is_ids(inputs) else inputs
+    if not isinstance(texts, list) or not 1 <= len(texts) <= MAX_TEXTS:
+        raise _wrong("input", f"it is not a text and not a list of 1 to {MAX_TEXTS}")
+    if not all(isinstance(text, str) or _is_ids(text) for text in texts):
+        raise _wrong("input", "not every item is a text or a list of token ids")
+    return texts
+
+
+def _joined(text: Any) -> str:
+    return text if isinstance(text, str) else " ".join(map(str, text))
 
 
 def _check(body: Mapping[str, Any], profile: EngineProfile) -> None:

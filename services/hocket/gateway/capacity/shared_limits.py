@@ -58,6 +58,13 @@ class _Limit:
     waited: bool = False
     """We know no lines of a spoilt limit, and gave those who do the time to write them."""
 
+    def must_wait(self) -> bool:
+        """Tell, once, that those who know the lines of a spoilt limit are to write them first."""
+        if not self.spoilt or self.lines or self.waited:
+            return False
+        self.waited = True
+        return True
+
 
 class SharedLimits:
     """See the module."""
@@ -159,19 +166,18 @@ class SharedLimits:
         me, loop = self._membership.name, asyncio.get_running_loop()
         if limit.writing or loop.time() < limit.retry_at_s:
             return
-        if limit.spoilt and not limit.lines and not limit.waited:
-            limit.waited = True
+        if limit.must_wait():
             limit.retry_at_s = loop.time() + SPOILT_S
             return
         mine = limit.lines.get(me)
         line = next_line(me, limit.places, limit.lines, wish=wish, in_use=in_use, turn=turn)
-        if mine is not None and line.held == mine.held and not limit.spoilt:
-            wishes = {name: one.wish for name, one in limit.lines.items()} | {me: wish}
-            short = is_short(line, fair(limit.places, wishes, turn)[me])
-            if not short or wish == mine.wish:
+        if mine is None:
+            if len(limit.lines) >= MAX_SHARERS:
                 return
-        if mine is None and len(limit.lines) >= MAX_SHARERS:
-            return
+        elif line.held == mine.held and not limit.spoilt:
+            wishes = {name: one.wish for name, one in limit.lines.items()} | {me: wish}
+            if wish == mine.wish or not is_short(line, fair(limit.places, wishes, turn)[me]):
+                return
         limit.writing = True
         task = asyncio.create_task(self._write(limit, {**limit.lines, me: line}))
         self._writing.add(task)

@@ -4,7 +4,7 @@ came."""
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hocket.schemas.messages import CallRequest
+from hocket.schemas.messages import CallRequest, Document
 
 CHARS_PER_TOKEN = 4
 CHARS_PER_CELL = 8
@@ -68,10 +68,7 @@ def tokens(request: CallRequest) -> int:
         chars += len(message.content)
         if message.tool_calls:
             chars += _chars(message.tool_calls)
-    for document in request.documents:
-        chars += len(document.title) + len(document.source) + len(document.text)
-        chars += sum(_cell_chars(cell) for cell in document.columns)
-        chars += sum(_cell_chars(cell) for row in document.rows for cell in row)
+    chars += sum(map(_document_chars, request.documents))
     if request.tools:
         chars += _chars(request.tools)
     if request.response_schema is not None:
@@ -113,6 +110,12 @@ def _plain(value: Any) -> Iterator[str]:
                 yield from _plain(item)
 
 
+def _document_chars(document: Document) -> int:
+    chars = len(document.title) + len(document.source) + len(document.text)
+    chars += sum(_cell_chars(cell) for cell in document.columns)
+    return chars + sum(_cell_chars(cell) for row in document.rows for cell in row)
+
+
 def _cell_chars(cell: Any) -> int:
     return max(_chars(cell), CHARS_PER_CELL)
 
@@ -132,15 +135,24 @@ def _chars(value: Any) -> int:
             else:
                 waiting.extend(one)
         elif isinstance(one, dict):
-            for name, held in one.items():
-                if name in _UNREAD and isinstance(held, str):
-                    continue
-                if name in _MEDIA and isinstance(held, str):
-                    tokens_of = max(len(held) // CHARS_PER_MEDIA_TOKEN, MEDIA_TOKENS)
-                    chars += CHARS_PER_TOKEN * tokens_of
-                else:
-                    chars += 0 if name in _STRUCTURE else len(str(name))
-                    waiting.append(held)
+            chars += _field_chars(one, waiting)
         elif one is not None and not isinstance(one, bool):
             chars += CHARS_PER_TOKEN
+    return chars
+
+
+def _field_chars(fields: Mapping[Any, Any], waiting: list[Any]) -> int:
+    """Return the characters of the names in an object, and of its media; put its other values to those
+    that wait."""
+    chars = 0
+    for name, held in fields.items():
+        is_text = isinstance(held, str)
+        if is_text and name in _UNREAD:
+            continue
+        if is_text and name in _MEDIA:
+            media_tokens = max(len(held) // CHARS_PER_MEDIA_TOKEN, MEDIA_TOKENS)
+            chars += CHARS_PER_TOKEN * media_tokens
+        else:
+            chars += 0 if name in _STRUCTURE else len(str(name))
+            waiting.append(held)
     return chars

@@ -138,25 +138,29 @@ def _experiment(name: str, entry: Fields, table: RoutingTable) -> Experiment:
     if not 2 <= len(read_arms) <= MAX_ARMS:
         cure = f"Give 2 to {MAX_ARMS} arms, one of them the control."
         raise wrong(arms.where, f"there are {len(read_arms)}", cure)
-    control = entry.text("control") if "control" in entry else CONTROL
+    control = _optional(entry, "control") or CONTROL
     if control not in {arm.name for arm in read_arms}:
         cure = f"Name one of the arms, or call one `{CONTROL}`."
         raise wrong(entry.at("control"), f"there is no arm `{control}`", cure)
     read_arms = tuple(sorted(read_arms, key=lambda arm: arm.name != control))
     if not sum(arm.weight for arm in read_arms):
         raise wrong(arms.where, "all weights are 0", "Give one a weight above 0.")
-    succeeded = entry.text("succeeded") if "succeeded" in entry else USUAL_SUCCESS
+    succeeded = _optional(entry, "succeeded") or USUAL_SUCCESS
     return Experiment(
         name,
         model,
         read_arms,
-        tenant=entry.text("tenant") if "tenant" in entry else None,
-        pipeline=entry.text("pipeline") if "pipeline" in entry else None,
-        node=entry.text("node") if "node" in entry else None,
+        tenant=_optional(entry, "tenant"),
+        pipeline=_optional(entry, "pipeline"),
+        node=_optional(entry, "node"),
         rollback=_rule(entry),
         succeeded=succeeded,
         evaluate=_success(succeeded, entry.at("succeeded")),
     )
+
+
+def _optional(entry: Fields, name: str) -> str | None:
+    return entry.text(name) if name in entry else None
 
 
 def _arm(name: str, entry: Fields, model: str, table: RoutingTable) -> Arm:

@@ -143,9 +143,13 @@ def _chosen(reply: Mapping[str, Any], used: Completion, *, chat: bool) -> dict[s
         raise ReplyUnreadable(f"it has no `{where}`", used) from error
     if not isinstance(text, str) or not isinstance(reason, str):
         raise ReplyUnreadable("the content is not text", used)
-    if not isinstance(calls, list | tuple) or not all(isinstance(call, dict) for call in calls):
+    if not _are_objects(calls):
         raise ReplyUnreadable("`tool_calls` is not a list of objects", used)
     return {"text": text, "tool_calls": tuple(calls), "finish_reason": reason}
+
+
+def _are_objects(values: Any) -> bool:
+    return isinstance(values, list | tuple) and all(isinstance(one, dict) for one in values)
 
 
 def _embedded(request: CallRequest, reply: Mapping[str, Any], used: Completion) -> dict[str, Any]:
@@ -231,6 +235,10 @@ class Assembly:
         self._bytes += len(text) + (len(str(calls)) if calls else 0)
         if choice.get("index", 0) != 0:
             return ""
+        self._take_first(choice, text, calls)
+        return text
+
+    def _take_first(self, choice: Mapping[str, Any], text: str, calls: Any) -> None:
         for call in calls:
             self._merge(call)
         if text:
@@ -239,7 +247,6 @@ class Assembly:
         if not isinstance(reason, str | None):
             raise ReplyUnreadable("`finish_reason` is not text", self.spent)
         self._reason = reason or self._reason
-        return text
 
     def _merge(self, delta: Mapping[str, Any]) -> None:
         if len(self._calls) >= MAX_TOOL_CALLS:
