@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from sys import getsizeof
 
 import structlog
 from opentelemetry import context
@@ -274,5 +275,7 @@ def _let_go(
 def _size_bytes(reply: CallReply) -> int:
     """Return about what a remembered reply holds."""
     numbers = sum(map(len, reply.embeddings))
-    values = (reply.text, reply.finish_reason, reply.data, reply.tool_calls)
-    return _BYTES_PER_REPLY + _BYTES_PER_NUMBER * numbers + held_bytes(values)
+    size = _BYTES_PER_REPLY + _BYTES_PER_NUMBER * numbers + getsizeof(reply.text)
+    if reply.data is not None or reply.tool_calls:
+        size += held_bytes((reply.data, reply.tool_calls))
+    return size
