@@ -8,7 +8,6 @@ here, may be held by another gateway: that is asked first. `hocket.gateway.cance
 """
 
 import asyncio
-import itertools
 import json
 from functools import partial
 
@@ -19,14 +18,12 @@ from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
 from hocket.gateway.api.peers import Peers
-from hocket.gateway.backends.protocol import Chunk, Chunks
+from hocket.gateway.api.reply_messages import chunk_publisher, encoded_reply
 from hocket.gateway.calls.registry import CallRegistry
 from hocket.gateway.core.errors import (
     CallMalformed,
     CallNotAttributable,
     GatewayFull,
-    ReplyTooLarge,
-    ReplyUnsendable,
 )
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.protocol import RawMessage
@@ -36,7 +33,6 @@ from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import (
     CallCancelled,
-    CallChunk,
     CallReply,
     CallRequest,
     StepCancelled,
@@ -46,7 +42,6 @@ QUEUE = "gateway"
 OPEN_TIMEOUT_S = 10
 CLOSE_TIMEOUT_MS = 5_000.0
 MAX_ID_CHARS = 512
-MAX_REASON_CHARS = 300
 MAX_ATTRIBUTION_CHARS = 16_384
 
 log = structlog.get_logger()
@@ -143,51 +138,15 @@ class NatsDoor:
     def _begin(self, message: RawMessage, request: CallRequest) -> None:
         tell = partial(self._tell, message.reply)
         try:
-            self._registry.begin(request, message.headers, self._chunks(request), tell)
+            self._registry.begin(
+                request, message.headers, chunk_publisher(self._bus, request), tell
+            )
         except GatewayFull as error:
             self._refuse(message, request.call_id, request.model, error)
 
     def _tell(self, reply_to: str, reply: CallReply) -> None:
         if reply_to:
-            self._bus.answer(reply_to, self._encoded(reply))
-
-    def _chunks(self, request: CallRequest) -> Chunks | None:
-        """Return what tells the pieces of an answer to whoever asked for them."""
-        subject = request.chunks_to
-        if subject is None:
-            return None
-        numbers = itertools.count()
-
-        async def tell(chunk: Chunk) -> None:
-            if chunk.text:
-                piece = CallChunk(call_id=request.call_id, number=next(numbers), text=chunk.text)
-                self._bus.tell(subject, piece.model_dump_json().encode())
-
-        return tell
-
-    def _encoded(self, reply: CallReply) -> bytes:
-        """Return a reply's message: one that is too large, or that is no JSON, becomes its error."""
-        limit_bytes = self._bus.nc.max_payload
-        error: HocketError
-        try:
-            encoded = reply.model_dump_json().encode()
-        except ValueError as failure:  # half a character, for example
-            error = ReplyUnsendable(reason=str(failure)[:MAX_REASON_CHARS])
-        else:
-            if len(encoded) <= limit_bytes:
-                return encoded
-            error = ReplyTooLarge(size_bytes=len(encoded), limit_bytes=limit_bytes)
-        bare = reply.model_copy(
-            update={
-                "text": "",
-                "data": None,
-                "embeddings": (),
-                "tool_calls": (),
-                "openai": None,
-                "error": error.info(),
-            }
-        )
-        return bare.model_dump_json().encode()
+            self._bus.answer(reply_to, encoded_reply(reply, self._bus.nc.max_payload))
 
     def _refuse(self, message: RawMessage, call_id: str, model: str, error: HocketError) -> None:
         self._registry.refused(error.code)

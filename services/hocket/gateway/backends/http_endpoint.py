@@ -180,7 +180,9 @@ class HttpEndpoint:
 
     async def events(self, response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
         """Yield the JSON objects of a stream of server-sent events, until it says `[DONE]` or ends."""
-        self._check_encoding(response)
+        if (encoding := _encoding(response)) is not None:
+            response.close()
+            raise self.malformed(f"it is encoded as {encoding[:40]}, which was not asked for")
         left = b""
         size = 0
         async for received in response.content.iter_any():
@@ -200,7 +202,9 @@ class HttpEndpoint:
 
     async def bounded(self, response: aiohttp.ClientResponse) -> bytes:
         """Read a whole reply of at most MAX_REPLY_BYTES."""
-        self._check_encoding(response)
+        if (encoding := _encoding(response)) is not None:
+            response.close()
+            raise self.malformed(f"it is encoded as {encoding[:40]}, which was not asked for")
         content = bytearray()
         async for chunk in response.content.iter_any():
             content += chunk
@@ -208,12 +212,6 @@ class HttpEndpoint:
                 response.close()
                 raise self.malformed(f"it has more than {MAX_REPLY_BYTES} bytes", spent=_WHOLE)
         return bytes(content)
-
-    def _check_encoding(self, response: aiohttp.ClientResponse) -> None:
-        encoding = response.headers.get("Content-Encoding", "identity")
-        if encoding.lower() != "identity":
-            response.close()
-            raise self.malformed(f"it is encoded as {encoding[:40]}, which was not asked for")
 
     async def _sent(
         self,
@@ -302,6 +300,12 @@ class HttpEndpoint:
         if status < 400 or status in (404, 405):
             return BackendMisconfigured(**fields)
         return BackendRefused(**fields)
+
+
+def _encoding(response: aiohttp.ClientResponse) -> str | None:
+    """Return what a reply is encoded as that was not asked for, None where it is plain."""
+    encoding = response.headers.get("Content-Encoding", "identity")
+    return None if encoding.lower() == "identity" else encoding
 
 
 def _reason(content: bytes, most_chars: int) -> str:

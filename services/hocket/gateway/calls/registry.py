@@ -275,7 +275,8 @@ def _let_go(
 def _size_bytes(reply: CallReply) -> int:
     """Return about what a remembered reply holds."""
     numbers = sum(map(len, reply.embeddings))
-    size = _BYTES_PER_REPLY + _BYTES_PER_NUMBER * numbers + getsizeof(reply.text)
+    texts = getsizeof(reply.text) + getsizeof(reply.finish_reason)
+    size = _BYTES_PER_REPLY + _BYTES_PER_NUMBER * numbers + texts
     if reply.data is not None or reply.tool_calls:
         size += held_bytes((reply.data, reply.tool_calls))
     return size

@@ -6,7 +6,7 @@ A `Fields` is one mapping of the file at its place (`models.writer.backends[0]`)
 
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
@@ -47,7 +47,7 @@ def wrong(where: str, reason: str, cure: str) -> RoutingInvalid:
     )
 
 
-class Fields:
+class Section:
     """One mapping of the configuration; `where` is its place in the file."""
 
     def __init__(self, entry: Any, where: str, environment: Mapping[str, str]) -> None:
@@ -82,19 +82,19 @@ class Fields:
         """Return the places of the fields that are not known."""
         return tuple(self.at(str(name)) for name in self._entry if name not in known)
 
-    def of(self, entry: Any, where: str) -> "Fields":
+    def of(self, entry: Any, where: str) -> Self:
         """Return another mapping of the same file."""
-        return Fields(entry, where, self._environment)
+        return type(self)(entry, where, self._environment)
 
-    def root(self, name: str) -> "Fields":
+    def root(self, name: str) -> Self:
         """Return the mapping in a field that is a section of its own."""
         return self.of(self._entry.get(name) or {}, name)
 
-    def with_default(self, name: str, value: Any) -> "Fields":
+    def with_default(self, name: str, value: Any) -> Self:
         """Return the mapping with a value where the file has none."""
         return self.of({name: value} | self._entry, self.where)
 
-    def under(self, name: str) -> "Fields":
+    def under(self, name: str) -> Self:
         """Return the mapping in a field, an empty one where there is none."""
         value = self._entry.get(name)
         return self.of({} if value is None else value, self.at(name))
@@ -105,6 +105,10 @@ class Fields:
         if not isinstance(value, list) or not value:
             raise wrong(self.at(name), "it is not a list of one or more", cure)
         return [(f"{self.at(name)}[{index}]", one) for index, one in enumerate(value)]
+
+
+class Fields(Section):
+    """The values in the fields of a section, each checked as it is read."""
 
     def text(self, name: str) -> str:
         """Return a text, which must be there."""
