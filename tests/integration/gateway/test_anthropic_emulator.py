@@ -12,7 +12,7 @@ import pytest
 from hocket.emulator.configuration import parse
 from hocket.emulator.running import running
 from hocket.gateway.backends import build
-from hocket.gateway.backends.protocol import BackendBroken, BackendRateLimited, Chunk
+from hocket.gateway.backends.protocol import Backend, BackendBroken, BackendRateLimited, Chunk
 from hocket.gateway.core.config.table import BackendSpec
 from hocket.schemas.messages import CallRequest, OpenAIBody
 
@@ -169,6 +169,13 @@ async def test_faults_come_in_anthropics_shape(emulated: Emulated) -> None:
 # ---- the gateway's backend ------------------------------------------------------------------
 
 
+@pytest.fixture
+async def backend(emulated: Emulated) -> AsyncIterator[Backend]:
+    built = build(BackendSpec("b", "anthropic", "llm", base_url=emulated.url), lambda: NOW_MS)
+    yield built
+    await built.close()
+
+
 def call(**body: Any) -> CallRequest:
     openai = OpenAIBody(path="chat/completions", body={"model": "m", "messages": ASK, **body})
     return CallRequest(call_id="c", model="m", openai=openai, deadline_at_ms=NOW_MS + LONG_MS)
@@ -176,9 +183,8 @@ def call(**body: Any) -> CallRequest:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_gateways_backend_runs_a_whole_conversation_upon_it(
-    emulated: Emulated, stream: bool
+    emulated: Emulated, backend: Backend, stream: bool
 ) -> None:
-    backend = build(BackendSpec("b", "anthropic", "llm", base_url=emulated.url), lambda: NOW_MS)
     chunks: list[Chunk] = []
 
     async def take(chunk: Chunk) -> None:
@@ -207,15 +213,13 @@ async def test_the_gateways_backend_runs_a_whole_conversation_upon_it(
     assert json.loads((await asked(response_format=form)).text) == {"port": "Brest"}
     cut = await asked(max_tokens=3)
     assert (cut.finish_reason, cut.output_tokens) == ("length", 3)
-    await backend.close()
     journal = (await emulated.send("GET", "journal"))["requests"]
     metered = [(one["prompt_tokens"], one["completion_tokens"]) for one in journal[:2]]
     assert metered == [(one.input_tokens, one.output_tokens) for one in (first, second)]
     assert not stream or any(chunk.is_usage for chunk in chunks)
 
 
-async def test_the_gateways_backend_types_its_faults(emulated: Emulated) -> None:
-    backend = build(BackendSpec("b", "anthropic", "llm", base_url=emulated.url), lambda: NOW_MS)
+async def test_the_gateways_backend_types_its_faults(emulated: Emulated, backend: Backend) -> None:
     script = [
         {"kind": "status", "status": 429, "retry_after_s": 3},
         {"kind": "status", "status": 529},
@@ -226,4 +230,3 @@ async def test_the_gateways_backend_types_its_faults(emulated: Emulated) -> None
     assert limited.value.info().retry_at_ms == NOW_MS + 3_000
     with pytest.raises(BackendBroken):
         await backend.call(call(), timeout_ms=LONG_MS)
-    await backend.close()
