@@ -45,6 +45,8 @@ from hocket.schemas.messages import CallRequest, Completion
 
 API_VERSION = "2023-06-01"
 PATH = "v1/messages"
+METERING_EVENTS = frozenset({"message_start", "message_delta", "message_stop"})
+"""Events with counts of tokens, and the last one, with which they go on."""
 
 
 class AnthropicBackend:
@@ -148,7 +150,7 @@ class AnthropicBackend:
         try:
             made = stream.add(event)
             pieces = [assembly.add(one) for one in made]
-            metered = stream.metered
+            metered = stream.metered if event.get("type") in METERING_EVENTS else None
             if metered is not None:
                 assembly.add(metered)
         except ReplyUnreadable as error:
