@@ -171,12 +171,12 @@ async def test_rates_can_be_set_while_it_runs(start: Started) -> None:
 
 
 async def test_a_request_waits_for_a_cold_engine(start: Started) -> None:
-    caller = await start(1_000, warm=False, provision_s=85, load_s=65)
+    caller = await start(100, warm=False, provision_s=85, load_s=65)
     assert (await caller.send("GET", "/health"))[0] == 503
     status, _ = await caller.chat(max_tokens=1)
     assert status == 200
     ttft_s = await caller.metric("vllm:time_to_first_token_seconds_sum")
-    assert 149 <= ttft_s < 190  # 1 s of jitter on this side is 1,000 s over there
+    assert 149 <= ttft_s < 290  # 1 s of jitter on this side is 100 s over there
     assert (await caller.send("GET", "/health"))[0] == 200
 
 

@@ -16,7 +16,7 @@ from hocket.kit.nats.streams import StreamRefused, ensure_streams, stream_config
 from hocket.schemas import subjects
 from hocket.schemas.errors import ErrorInfo, PayloadTooLarge
 
-POSTS = 20_000
+POSTS = 5_000
 MIB = 1024 * 1024
 BOUND_S = 20
 

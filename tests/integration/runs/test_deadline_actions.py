@@ -88,7 +88,7 @@ async def test_an_infeasible_run_ends_at_once_and_its_worker_stops(api: Api, jou
     end = await run(api, "hopeless", nodes, slo_ms=3_000, on_infeasible="fail")
     assert (end["status"], end["error"]["code"]) == ("failed", "deadline_infeasible")
     # it was given up when what is left of the time was what `end` takes: a second after it began
-    assert 900 <= end["duration_ms"] < 2_500
+    assert 900 <= end["duration_ms"] < 3_000
     assert started(journal, end["run_id"]) == ["slow:1"]
 
 

@@ -3,9 +3,9 @@
 import gzip
 import json
 import re
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,8 @@ import yaml
 from hocket.cli.terminal.sources import task_input
 from hocket.schemas.errors import InvalidInput
 
-HELP_LIMIT_S = 2.0
+HELP_LIMIT_S = 1.5
+"""Of CPU: how long it takes beside others is theirs to say."""
 """The claim is half a second on an idle machine; a test must also hold on a busy one."""
 
 PIPELINE = """
@@ -38,9 +39,10 @@ def hocket(*arguments: str, home: Path, given: str = "") -> "subprocess.Complete
 
 
 def test_help_answers_at_once_and_without_the_heavy_imports(tmp_path: Path) -> None:
-    began = time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = hocket("--help", home=tmp_path)
-    took_s = time.monotonic() - began
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    took_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     assert done.returncode == 0
     assert "up        Start everything on this machine." in done.stdout
