@@ -30,8 +30,9 @@ import nats
 import structlog
 import uvloop
 
+from bench.support.load import TENANT, WORKLOADS, Load, Round, check
+from bench.support.machine import cpu_s, machine_text
 from bench.support.places import BENCH, HANDLERS
-from bench.throughput.overhead import TENANT, WORKLOADS, Load, Round, check, cpu_s, machine_text
 from hocket.cli.local.platform import Platform
 from hocket.cli.remote.api import Api
 

@@ -29,7 +29,7 @@ import uvloop
 import yaml
 from aiohttp import web
 
-from bench.gateway.gateway_overhead import BenchFailed, answering, free_port, percentile, process
+from bench.support.processes import BenchFailed, answering, free_port, percentile, process
 from bench.throughput.overhead import machine_text
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus

@@ -32,7 +32,6 @@ import argparse
 import asyncio
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -49,6 +48,7 @@ import uvloop
 import yaml
 
 from bench.support.places import BENCH
+from bench.support.processes import BenchFailed, answering, free_port, percentile, process
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
@@ -59,7 +59,6 @@ from hocket.schemas.messages import CallRequest, ChatMessage
 LITELLM = BENCH / ".venvs" / "litellm"
 LITELLM_VERSION = "1.106.2"
 MEASURED_CORE, LOAD_CORE = 1, 0
-START_TIMEOUT_S = 90
 FETCH = 500
 BOOKED_WITHIN_S = 5.0
 """How long the stream may have nothing new for us before no more is expected."""
@@ -74,10 +73,6 @@ HALF, HALVINGS, HALVING_S = 0.5, 2, 1.0
 GOAL_P50_MS, GOAL_P99_MS, GOAL_RATIO = 1.0, 5.0, 3.0
 
 Call = Callable[[int], Awaitable[None]]
-
-
-class BenchFailed(Exception):
-    """An answer, or a record, is not what it must be."""
 
 
 # ---- callers --------------------------------------------------------------------------------
@@ -237,51 +232,7 @@ def cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def percentile(values: list[float], share: float) -> float:
-    return values[min(int(len(values) * share), len(values) - 1)]
-
-
 # ---- what is measured -----------------------------------------------------------------------
-
-
-@asynccontextmanager
-async def process(
-    *command: str, core: int, log: Path, **env: str
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    with log.open("ab") as output:
-        running = await asyncio.create_subprocess_exec(
-            *command, stdout=output, stderr=output, env={**os.environ, **env}
-        )
-    os.sched_setaffinity(running.pid, {core})
-    try:
-        yield running
-    finally:
-        if running.returncode is None:
-            running.kill()
-        await running.wait()
-
-
-async def answering(port: int, running: asyncio.subprocess.Process, log: Path) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline and running.returncode is None:
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-        except OSError:
-            await asyncio.sleep(0.1)
-            continue
-        writer.close()
-        return
-    raise BenchFailed(f"nothing listens on {port}: {tail(log)}")
-
-
-def tail(log: Path) -> str:
-    return log.read_text(errors="replace")[-2_000:]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def gateway_config(upstream_port: int) -> dict[str, Any]:

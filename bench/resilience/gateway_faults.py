@@ -39,7 +39,8 @@ import uvloop
 import yaml
 from nats.aio.client import Client
 
-from bench.throughput.overhead import TENANT, machine_text
+from bench.support.load import TENANT
+from bench.support.machine import machine_text
 from hocket.cli.local.platform import Platform
 from hocket.cli.remote.api import Api
 from hocket.kit.nats.cloudevents import REPLY_TO

@@ -31,8 +31,8 @@ import uvloop
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from bench.support.machine import machine_text
 from bench.support.places import HANDLERS
-from bench.throughput.overhead import machine_text
 from hocket.cli.local.platform import Platform
 from hocket.cli.remote.api import Api
 from hocket.kit.nats.cloudevents import REPLY_TO

@@ -45,9 +45,9 @@ import structlog
 import uvloop
 import yaml
 
+from bench.support.machine import machine_text
 from bench.support.places import HANDLERS
 from bench.support.sleeping_model import METER
-from bench.throughput.overhead import machine_text
 from hocket.cli.local.platform import Platform
 from hocket.cli.remote.api import Api
 from hocket.kit.nats.cloudevents import IDEMPOTENCY_KEY

@@ -53,8 +53,8 @@ import uvloop
 import yaml
 
 from bench.scheduling.hop_simulation import Ended, Simulation, Task
+from bench.support.machine import machine_text
 from bench.support.places import DATA, HANDLERS
-from bench.throughput.overhead import machine_text
 from hocket.cli.local.platform import Platform
 from hocket.cli.remote.api import Api
 from hocket.kit.nats.cloudevents import DEADLINE_MS, IDEMPOTENCY_KEY

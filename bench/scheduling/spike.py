@@ -49,8 +49,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from bench.support.emulators import NotStarted, emulated
+from bench.support.machine import machine_text
 from bench.support.places import HANDLERS
-from bench.throughput.overhead import machine_text
 from hocket.cli.local.platform import Platform
 from hocket.cli.local.processes import health_url
 from hocket.cli.remote.api import Api

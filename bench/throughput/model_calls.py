@@ -36,17 +36,10 @@ import uvloop
 import yaml
 from nats.aio.client import Client
 
+from bench.support.load import TENANT, RunsMissing, check, slots
+from bench.support.machine import children, cpu_s, machine_text
 from bench.support.places import HANDLERS
 from bench.support.quick_model import CALLS_FILE, COUNTER, INPUT_TOKENS, OUTPUT_TOKENS
-from bench.throughput.overhead import (
-    TENANT,
-    RunsMissing,
-    check,
-    children,
-    cpu_s,
-    machine_text,
-    slots,
-)
 from hocket.cli.local.platform import Platform
 from hocket.cli.remote.api import Api
 from hocket.kit.nats.cloudevents import REPLY_TO

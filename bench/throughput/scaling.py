@@ -21,8 +21,9 @@ import nats
 import structlog
 import uvloop
 
+from bench.support.load import TENANT, WORKLOADS, Load, Round, check
+from bench.support.machine import machine_text
 from bench.support.places import HANDLERS
-from bench.throughput.overhead import TENANT, WORKLOADS, Load, Round, check, machine_text
 from hocket.cli.local.platform import Platform
 from hocket.cli.remote.api import Api
 

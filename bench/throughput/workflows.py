@@ -44,8 +44,8 @@ import yaml
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from bench.support.machine import machine_text
 from bench.support.places import DATA, HANDLERS
-from bench.throughput.overhead import machine_text
 from hocket.cli.importing.wfformat import pipeline_of
 from hocket.cli.local.platform import Platform
 from hocket.cli.remote.api import Api

@@ -5,8 +5,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -17,8 +16,6 @@ import asyncpg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from nats.js.errors import NotFoundError
-from prometheus_client import CollectorRegistry
 
 from hocket.gateway.core.budgets.price import Prices, cost
 from hocket.kit.embedded import EmbeddedServers
@@ -26,22 +23,30 @@ from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.database import connect_pool
 from hocket.kit.process.lifecycle import Health
-from hocket.ledger.intake import ANNOUNCED, BOOKED, DURABLE, Intake
-from hocket.ledger.metrics import LedgerMetrics
+from hocket.ledger.intake import DURABLE
 from hocket.ledger.store import sweep
 from hocket.schemas import subjects
-from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.messages import (
     Attribution,
     CallDecision,
-    CallOpened,
     CallRefused,
     CandidateSeen,
-    UsageRecord,
 )
-
-BOUND_S = 60.0
-STARTED_MS = 1_800_000_000_000.0
+from support.ledger_rig import (
+    BOUND_S,
+    STARTED_MS,
+    as_json,
+    connected,
+    drained,
+    encoded,
+    heard,
+    opened,
+    publish,
+    record,
+    rows,
+    running_ledger,
+    until,
+)
 
 
 @pytest.fixture
@@ -49,109 +54,6 @@ async def pool(database_url: str) -> AsyncIterator[asyncpg.Pool]:
     pool = await connect_pool(database_url, size=2, name="test")
     yield pool
     await pool.close()
-
-
-def record(call_id: str, **fields: Any) -> UsageRecord:
-    return UsageRecord.model_validate(
-        {
-            "call_id": call_id,
-            "attribution": Attribution(pipeline="report", run_id="r1"),
-            "model": "writer",
-            "backend": "b",
-            "status": "ok",
-            "cost_usd": Decimal("0.0001"),
-            "started_at_ms": STARTED_MS,
-            "latency_ms": 12.5,
-            **fields,
-        }
-    )
-
-
-async def publish(
-    bus: Bus, payloads: Iterable[bytes], subject: str = subjects.USAGE_SUBJECT
-) -> None:
-    """Publish without message ids, so that the broker's dedup does no work for the ledger."""
-    posted = []
-    for payload in payloads:
-        await bus.room()
-        posted.append(bus.post(subject, payload))
-    await asyncio.gather(*posted)
-
-
-def encoded(*records: UsageRecord) -> list[bytes]:
-    return [one.model_dump_json().encode() for one in records]
-
-
-@asynccontextmanager
-async def running_ledger(
-    bus: Bus,
-    pool: asyncpg.Pool,
-    health: Health | None = None,
-    seals: Capabilities | None = None,
-    registry: CollectorRegistry | None = None,
-) -> AsyncIterator[None]:
-    stopping = asyncio.Event()
-    metrics, writing = LedgerMetrics(registry or CollectorRegistry()), asyncio.Lock()
-    intakes = [
-        Intake(
-            bus,
-            pool,
-            health or Health(),
-            metrics,
-            source,
-            writing=writing,
-            seals=seals,
-            ack_wait_ms=1_000,
-        )
-        for source in (BOOKED, ANNOUNCED)
-    ]
-    tasks = [asyncio.create_task(intake.run(stopping)) for intake in intakes]
-    try:
-        yield
-    finally:
-        stopping.set()
-        await asyncio.wait_for(asyncio.gather(*tasks), BOUND_S)
-
-
-async def drained(bus: Bus) -> None:
-    """Wait until the ledger has acknowledged every record."""
-
-    async def empty() -> bool:
-        info = await bus.js.stream_info(subjects.USAGE)
-        return not info.state.messages
-
-    await until(empty)
-
-
-async def heard(bus: Bus) -> None:
-    """Wait until the ledger has acknowledged every announcement."""
-
-    async def all_of_them() -> bool:
-        info = await bus.js.stream_info(subjects.CALLS)
-        try:
-            consumer = await bus.js.consumer_info(subjects.CALLS, DURABLE)
-        except NotFoundError:  # the ledger makes it when it begins
-            return False
-        return consumer.ack_floor.stream_seq >= info.state.last_seq
-
-    await until(all_of_them)
-
-
-def connected(bus: Bus) -> Callable[[], Awaitable[bool]]:
-    async def is_connected() -> bool:
-        return bus.connected
-
-    return is_connected
-
-
-async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(BOUND_S):
-        while not await holds():  # noqa: ASYNC110 - the state of another process
-            await asyncio.sleep(0.01)
-
-
-async def rows(pool: asyncpg.Pool) -> list[asyncpg.Record]:
-    return list(await pool.fetch("SELECT * FROM hocket.usage ORDER BY call_id"))
 
 
 async def test_a_record_becomes_a_row_with_every_field(bus: Bus, pool: asyncpg.Pool) -> None:
@@ -211,31 +113,11 @@ async def test_a_repeated_record_does_not_change_the_row(bus: Bus, pool: asyncpg
     assert await rows(pool) == before
 
 
-def opened(call_id: str, **fields: Any) -> CallOpened:
-    return CallOpened.model_validate(
-        {
-            "call_id": call_id,
-            "attribution": Attribution(pipeline="report", run_id="r1", node="draft"),
-            "model": "writer",
-            "backend": "b",
-            "gateway": "host:7",
-            "expected_usd": Decimal("0.002"),
-            "started_at_ms": STARTED_MS,
-            "deadline_at_ms": STARTED_MS + 60_000,
-            **fields,
-        }
-    )
-
-
 async def open_calls(pool: asyncpg.Pool) -> list[str]:
     return [
         row["call_id"]
         for row in await pool.fetch("SELECT call_id FROM hocket.open_call ORDER BY call_id")
     ]
-
-
-def as_json(*messages: CallOpened | CallRefused | UsageRecord) -> list[bytes]:
-    return [one.model_dump_json().encode() for one in messages]
 
 
 async def test_a_call_is_open_from_its_beginning_until_it_is_booked(

@@ -24,15 +24,7 @@ from hocket.ledger import unsealed
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import SEAL, Capabilities, keys_of, usage_key_of
 from hocket.schemas.messages import Attribution, CallOpened
-from integration.ledger.test_ledger import (
-    drained,
-    encoded,
-    heard,
-    publish,
-    record,
-    rows,
-    running_ledger,
-)
+from support.ledger_rig import drained, encoded, heard, publish, record, rows, running_ledger
 
 SEALS = Capabilities([b"u" * 32])
 FORGED_USD = Decimal(9)

@@ -21,7 +21,7 @@ from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import CancelRequested, encoded
 
 BOUND_S = 60
-HEALTHY_S = 20
+HEALTHY_S = 45
 UNSTORABLE = "no-postgres-stores-this"
 ECHO = {"type": "python", "handler": "hocket.workers.builtin:echo"}
 HEALTHY = {"pipeline": "healthy", "nodes": {"a": ECHO, "b": {**ECHO, "needs": ["a"]}}}

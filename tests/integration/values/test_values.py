@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from support.handlers import value_handlers
+from support.values.comparison import LARGE, same
 from support.values.hostile_values import CARRIED, REFUSED, mixtures
 from support.values.values_rig import (
     DOORS,
@@ -30,8 +31,6 @@ MIXTURES = int(os.environ.get("HOCKET_VALUE_MIXTURES", "16"))
 SEED = int(os.environ.get("HOCKET_VALUE_SEED", "1"))
 LIMITS = {"REST rerun": 65_000}
 """Bytes, where a door takes less than a task may have: a step's input travels in a header."""
-LARGE = 10_000
-"""Bytes from which on a value is shown to programs, and no person is asked to read it."""
 
 
 @pytest.fixture(scope="module")
@@ -275,17 +274,3 @@ async def test_a_field_of_a_request_is_taken_or_refused_by_its_name(
             run = await hall.ended(waiting["run_id"])
             assert run["status"] == "cancelled"
     await hall.healthy()
-
-
-def same(found: Any, expected: Any) -> bool:
-    """Tell whether two JSON values are the same to the last digit. Postgres writes a number out, 1e20 as
-    100000000000000000000, and knows no negative zero: numbers are compared as numbers."""
-    if isinstance(expected, float) and type(found) in (int, float):
-        return float(found) == expected
-    if isinstance(expected, dict) and isinstance(found, dict):
-        return found.keys() == expected.keys() and all(
-            same(found[key], expected[key]) for key in expected
-        )
-    if isinstance(expected, list) and isinstance(found, list):
-        return len(found) == len(expected) and all(map(same, found, expected))
-    return type(found) is type(expected) and bool(found == expected)

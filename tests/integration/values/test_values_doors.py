@@ -12,7 +12,7 @@ import pytest
 
 from hocket.kit.blobs import FileBlobs
 from hocket.kit.embedded import EmbeddedServers
-from integration.values.test_values import LARGE, same
+from support.values.comparison import LARGE, same
 from support.values.hostile_values import CARRIED, REFUSED, Value
 from support.values.value_doors import (
     APPROVES,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hocket.gateway.api.http import identity
-from integration.values.test_values import same
+from support.values.comparison import same
 from support.values.hostile_values import CARRIED, REFUSED
 from support.values.value_doors import raw
 from support.values.values_rig import UNSAFE, House, house

@@ -1,26 +1,18 @@
 """A run read back from its rows is the run that was written, at every moment of its life."""
 
-from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from immutables import Map
 
 from hocket.coordinator.core.rows.records import (
-    RUN_COLUMNS,
-    STEP_COLUMNS,
-    restore,
-    run_of,
     run_row,
-    step_of,
-    step_row,
 )
-from hocket.coordinator.core.run.state import Run
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import AttemptFinished, CacheAnswered, SignalReceived, Timing
 from support.run_player import Play, python
+from support.stored_runs import assert_same, read_back
 
 BUSY = ErrorInfo(code="busy", message="busy", error_class=ErrorClass.TRANSIENT)
 EVERYTHING = {
@@ -60,19 +52,6 @@ EVERYTHING = {
 EMITTED = {
     "nodes": {"i": python(), "j": {"type": "graph", "needs": ["i"], "nodes": {"k": python()}}}
 }
-
-
-def read_back(play: Play) -> Run:
-    run = run_of(dict(zip(RUN_COLUMNS, run_row(play.run), strict=True)))
-    rows = [step_row("r1", step) for step in play.run.steps.values()]
-    steps = [step_of(dict(zip(STEP_COLUMNS, row, strict=True))) for row in rows]
-    return restore(run, steps, play.plan)
-
-
-def assert_same(found: Run, run: Run) -> None:
-    assert set(found.emitted) == set(run.emitted)
-    plain = {"emitted": Map(), "armed_at_ms": None}
-    assert replace(found, **plain) == replace(run, **plain)
 
 
 @settings(max_examples=150, deadline=None)

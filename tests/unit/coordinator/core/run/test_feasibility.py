@@ -8,43 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from immutables import Map
 
-from hocket.coordinator.core.run.commands import CancelAttempt
 from hocket.coordinator.core.run.feasibility import LAST_MOMENT_SD
 from hocket.coordinator.core.run.state import RunStatus, StepState
 from hocket.coordinator.core.time.deadlines import Estimate, outlook
 from hocket.schemas.errors import ErrorClass, ErrorInfo, InvalidInput
 from hocket.schemas.messages import SignalReceived, TimerFired
 from hocket.schemas.pipeline.plan import compile_pipeline
+from support.infeasible_runs import DEGRADE, FAIL, cancelled, draft, pass_to, takes
 from support.run_player import START_MS, Play, python
-from unit.coordinator.core.rows.test_records import assert_same, read_back
+from support.stored_runs import assert_same, read_back
 
 BROKEN = ErrorInfo(code="broken", message="it broke", error_class=ErrorClass.PERMANENT)
-DEGRADE = {"slo_ms": 10_000, "on_infeasible": "degrade"}
-FAIL = {"slo_ms": 10_000, "on_infeasible": "fail"}
-
-
-def takes(mean_ms: float, sd_ms: float = 0, **fields: Any) -> dict[str, Any]:
-    return python(expect={"mean_ms": mean_ms, "sd_ms": sd_ms}, **fields)
-
-
-def draft(**fields: Any) -> dict[str, Any]:
-    """Something to do before, a slow node with a fast variant, and something to do after it."""
-    slow = takes(4_000, needs=["a"], fast=takes(500, 100)) | fields
-    return {"a": takes(1_000), "draft": slow, "end": takes(1_000, needs=["draft"])}
-
-
-def pass_to(play: Play, at_ms: float) -> None:
-    """Let time pass; every wake-up that was asked for comes."""
-    while play.wakes and min(play.wakes) <= START_MS + at_ms and not play.run.ended:
-        due_ms = min(play.wakes)
-        play.wakes.remove(due_ms)
-        play.now_ms = max(play.now_ms, due_ms)
-        play.send(TimerFired(run_id="r1", due_at_ms=due_ms))
-    play.now_ms = START_MS + at_ms
-
-
-def cancelled(play: Play) -> list[tuple[str, int]]:
-    return [(c.step, c.attempt) for c in play.commands if isinstance(c, CancelAttempt)]
 
 
 # ---- degrade -------------------------------------------------------------------------------------

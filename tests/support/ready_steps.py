@@ -1,0 +1,44 @@
+"""Steps that are ready, for the gate, and the order in which it lets them go."""
+
+from dataclasses import replace
+from typing import Any
+
+from hocket.coordinator.core.scheduling.gate import (
+    Gate,
+)
+from hocket.coordinator.core.scheduling.priority_queue import (
+    Ready,
+)
+from hocket.schemas.messages import Priority
+
+NOW = 1_000_000.0
+FAR = NOW + 1_000_000.0
+
+
+def ready(name: str, **fields: Any) -> Ready:
+    """A step of a run of its own."""
+    step = Ready(
+        attempt_id=f"{name}:s:1",
+        type="python",
+        run_id=name,
+        tenant="t",
+        priority=Priority.STANDARD,
+        partition=0,
+        latest_start_at_ms=FAR,
+        last_hope_at_ms=FAR,
+        expected_ms=100.0,
+        join_left=1,
+        item=name,
+    )
+    return replace(step, **fields)
+
+
+def order(gate: Gate, out: list[Ready], now_ms: float = NOW) -> list[str]:
+    """Let one step after the other finish; return the order in which held ones go out."""
+    went = []
+    while out:
+        gate.finished(out.pop(0).attempt_id)
+        released = gate.release(now_ms)
+        went += [step.item for step in released]
+        out += released
+    return went
