@@ -12,7 +12,7 @@ from hocket.coordinator.core.rows.records import (
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import AttemptFinished, CacheAnswered, SignalReceived, Timing
 from support.run_player import Play, python
-from support.stored_runs import assert_same, read_back
+from support.runs.stored import assert_same, read_back
 
 BUSY = ErrorInfo(code="busy", message="busy", error_class=ErrorClass.TRANSIENT)
 EVERYTHING = {

@@ -14,9 +14,9 @@ from hocket.coordinator.core.time.deadlines import Estimate, outlook
 from hocket.schemas.errors import ErrorClass, ErrorInfo, InvalidInput
 from hocket.schemas.messages import SignalReceived, TimerFired
 from hocket.schemas.pipeline.plan import compile_pipeline
-from support.infeasible_runs import DEGRADE, FAIL, cancelled, draft, pass_to, takes
 from support.run_player import START_MS, Play, python
-from support.stored_runs import assert_same, read_back
+from support.runs.infeasible import DEGRADE, FAIL, cancelled, draft, pass_to, takes
+from support.runs.stored import assert_same, read_back
 
 BROKEN = ErrorInfo(code="broken", message="it broke", error_class=ErrorClass.PERMANENT)
 

@@ -7,8 +7,8 @@ import pytest
 from hocket.coordinator.core.run.feasibility import LAST_MOMENT_SD
 from hocket.coordinator.core.run.state import RunStatus, StepState
 from hocket.schemas.errors import HeldTooLong
-from support.infeasible_runs import DEGRADE, FAIL, draft, pass_to, takes
 from support.run_player import START_MS, Play
+from support.runs.infeasible import DEGRADE, FAIL, draft, pass_to, takes
 
 HELD = HeldTooLong().info()
 TOO_LATE_MS = 5_500

@@ -2,7 +2,7 @@
 
 from hocket.coordinator.core.scheduling.gate import SPARE_STEPS, Gate
 from hocket.schemas.messages import Priority
-from support.ready_steps import FAR, NOW, order, ready
+from support.runs.ready_steps import FAR, NOW, order, ready
 
 
 def full_gate() -> tuple[Gate, list]:  # type: ignore[type-arg]

@@ -27,7 +27,7 @@ from hocket.coordinator.core.scheduling.priority_queue import (
     Ready,
 )
 from hocket.schemas.messages import Priority
-from support.ready_steps import FAR, NOW, order, ready
+from support.runs.ready_steps import FAR, NOW, order, ready
 
 
 def gate_with(slots: int, weights: dict[str, float] | None = None) -> Gate:

@@ -10,8 +10,8 @@ from hocket.coordinator.core.time.deadlines import HOP, Estimate, outlook
 from hocket.coordinator.core.time.hop_times import RISE, hop_ms, observe_hop
 from hocket.schemas.messages import AttemptFinished, Priority
 from hocket.schemas.pipeline.plan import compile_pipeline
-from support.infeasible_runs import DEGRADE, cancelled, draft, pass_to
 from support.run_player import START_MS, Play, python
+from support.runs.infeasible import DEGRADE, cancelled, draft, pass_to
 
 HOP_MS, HOP_SD_MS = 200.0, 50.0
 
