@@ -193,7 +193,7 @@ class Simulation:
             priority=request.priority,
             partition=0,
             latest_start_at_ms=command.latest_start_at_ms,
-            last_hope_at_ms=command.last_hope_at_ms,
+            latest_feasible_start_at_ms=command.latest_feasible_start_at_ms,
             expected_ms=command.expected_ms,
             join_left=command.join_left,
             item=request,

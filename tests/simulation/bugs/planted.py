@@ -563,7 +563,7 @@ BUGS: dict[str, Bug] = {
     ),
     "lost-end-not-told-again": Bug(
         "after NATS came back, ends that it may have lost are not told again",
-        _replaced(run_notifier.Ends, "retell", _nothing),
+        _replaced(run_notifier.RunNotifier, "retell", _nothing),
     ),
     "timeout-not-armed": Bug(
         "a worker does not stop an attempt whose time is over",

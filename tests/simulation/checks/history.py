@@ -35,7 +35,7 @@ from hocket.coordinator.core.run.state import Run, RunStatus
 from hocket.coordinator.core.time.forecasts import Outlooks
 from hocket.coordinator.partition.event_handler import EventHandler
 from hocket.coordinator.partition.log_reader import LogMessage, stored_at_ms
-from hocket.coordinator.partition.pending_events import Orphan
+from hocket.coordinator.partition.pending_events import PendingEvent
 from hocket.coordinator.storage.committer import Committer
 from hocket.coordinator.storage.pending_changes import Ended, Refused
 from hocket.coordinator.storage.store import Batch, Offset
@@ -175,7 +175,7 @@ class Replay:
         """When the tasks of rejected runs were stored."""
         self.bare: set[str] = set()
         """Runs that were set aside for their rows: those may be without values."""
-        self._orphans: dict[str, list[Orphan]] = {}
+        self._orphans: dict[str, list[PendingEvent]] = {}
 
     def another_owner(self) -> None:
         """Forget the events that were held for runs to come: they are an owner's own."""

@@ -25,7 +25,7 @@ def ready(name: str, **fields: Any) -> Ready:
         priority=Priority.STANDARD,
         partition=0,
         latest_start_at_ms=FAR,
-        last_hope_at_ms=FAR,
+        latest_feasible_start_at_ms=FAR,
         expected_ms=100.0,
         join_left=1,
         item=name,

@@ -30,7 +30,7 @@ class _Pipeline:
     runs: int = 0
 
 
-class Foretelling:
+class DemandPublisher:
     """See the module; one for each partition."""
 
     def __init__(self, bus: Bus) -> None:
@@ -68,4 +68,4 @@ class Foretelling:
         try:
             self._bus.tell(subjects.PROMPT_EXPECTED, expected.model_dump_json().encode())
         except PayloadTooLarge:
-            log.info("prompt_not_foretold", run_id=expected.run_id, node=expected.node)
+            log.info("prompt_demand_not_published", run_id=expected.run_id, node=expected.node)

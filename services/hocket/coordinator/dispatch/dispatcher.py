@@ -115,7 +115,7 @@ class Dispatcher:
             priority=request.priority,
             partition=request.partition,
             latest_start_at_ms=command.latest_start_at_ms,
-            last_hope_at_ms=command.last_hope_at_ms,
+            latest_feasible_start_at_ms=command.latest_feasible_start_at_ms,
             expected_ms=command.expected_ms,
             join_left=command.join_left,
             item=(command, monotonic_ms()),

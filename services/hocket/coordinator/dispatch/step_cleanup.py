@@ -33,7 +33,7 @@ async def keep_removing(bus: Bus, *, is_mine: Callable[[], bool]) -> None:
         try:
             await remove(bus)
         except BusUnavailable as error:
-            log.debug("leftovers_not_looked_for", reason=str(error))
+            log.debug("steps_not_cleaned_up", reason=str(error))
 
 
 async def remove(bus: Bus) -> int:

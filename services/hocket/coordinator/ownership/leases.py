@@ -158,7 +158,7 @@ class Ownership:
         try:
             while True:
                 self._leases.changed.clear()
-                self._look()
+                self._reconcile()
                 await until_changed(self._leases, TICK_S)
                 if self._failed.done():
                     self._failed.result()
@@ -209,7 +209,7 @@ class Ownership:
 
     # ---- looking ----------------------------------------------------------------------------
 
-    def _look(self) -> None:
+    def _reconcile(self) -> None:
         """Do what the rule says of what is known now."""
         now_s = asyncio.get_running_loop().time()
         stalled = now_s - self._looked_at_s > STALL_S and self._looked_at_s > 0

@@ -16,16 +16,16 @@ from hocket.coordinator.core.run.commands import (
     CancelSubRun,
     Command,
     Dispatch,
+    ExpectPrompt,
     FillCache,
-    ForetellPrompt,
     LookUpCache,
     ReleaseCache,
     StartSubRun,
     Wake,
 )
-from hocket.coordinator.dispatch.demand_publisher import Foretelling
+from hocket.coordinator.dispatch.demand_publisher import DemandPublisher
 from hocket.coordinator.partition.log_posts import LogPosts
-from hocket.coordinator.partition.run_notifier import Ends, result_for
+from hocket.coordinator.partition.run_notifier import RunNotifier, result_for
 from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.partition.wake_ups import WakeUps
 from hocket.coordinator.storage.tenure import Tenure
@@ -45,8 +45,8 @@ class CommandExecutor:
         *,
         tenure: Tenure,
         wake_ups: WakeUps,
-        notifier: Ends,
-        demand: Foretelling,
+        notifier: RunNotifier,
+        demand: DemandPublisher,
         posts: LogPosts,
     ) -> None:
         self._bus = services.bus
@@ -60,7 +60,7 @@ class CommandExecutor:
             Wake: self._wake,
             CancelAttempt: dispatcher.cancel,
             Announce: self._announce,
-            ForetellPrompt: lambda command: demand.prompt(command.expected),
+            ExpectPrompt: lambda command: demand.prompt(command.expected),
             LookUpCache: cache.look_up,
             FillCache: cache.fill,
             ReleaseCache: cache.release,

@@ -17,7 +17,7 @@ from hocket.coordinator.partition.event_reader import EventReader
 from hocket.coordinator.partition.failed_runs import FailedRuns
 from hocket.coordinator.partition.log_reader import LogMessage
 from hocket.coordinator.partition.measurements import Measurements
-from hocket.coordinator.partition.pending_events import Orphans
+from hocket.coordinator.partition.pending_events import PendingEvents
 from hocket.coordinator.partition.run_acceptance import RunAcceptance
 from hocket.coordinator.partition.run_cache import Runs
 from hocket.coordinator.partition.run_loader import RunLoader
@@ -63,7 +63,7 @@ class EventHandler:
         self._measurements = measurements
         self._recorder = recorder
         self._failed = failed
-        self._pending = Orphans()
+        self._pending = PendingEvents()
 
     async def handle(self, message: LogMessage) -> None:
         """Apply one message of the log."""

@@ -22,7 +22,7 @@ from hocket.coordinator.core.structures.frozen import replace
 from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
 from hocket.coordinator.partition.run_cache import Runs
-from hocket.coordinator.partition.run_notifier import Ends
+from hocket.coordinator.partition.run_notifier import RunNotifier
 from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.storage.pending_changes import Ended
 from hocket.kit.nats import dead_letters
@@ -41,7 +41,7 @@ class FailedRuns:
         *,
         epoch: int,
         runs: Runs,
-        notifier: Ends,
+        notifier: RunNotifier,
         executor: CommandExecutor,
         recorder: DecisionRecorder,
     ) -> None:

@@ -13,7 +13,7 @@ import structlog
 
 from hocket.coordinator.core.run.ending import finished_of
 from hocket.coordinator.core.run.state import Run
-from hocket.coordinator.dispatch.demand_publisher import Foretelling
+from hocket.coordinator.dispatch.demand_publisher import DemandPublisher
 from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
 from hocket.coordinator.partition.event_handler import EventHandler
@@ -25,7 +25,7 @@ from hocket.coordinator.partition.measurements import Measurements
 from hocket.coordinator.partition.run_acceptance import RunAcceptance
 from hocket.coordinator.partition.run_cache import Held, Runs
 from hocket.coordinator.partition.run_loader import RunLoader
-from hocket.coordinator.partition.run_notifier import Ends
+from hocket.coordinator.partition.run_notifier import RunNotifier
 from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.partition.wake_ups import WakeUps
 from hocket.coordinator.storage.pending_changes import Ended
@@ -57,11 +57,11 @@ class Partition:
             partitions=services.partitions,
             asks=services.asks_for_seals,
         )
-        origins, demand = Origins(services.store, services.catalog), Foretelling(services.bus)
+        origins, demand = Origins(services.store, services.catalog), DemandPublisher(services.bus)
         tenure = services.committer.open(number, offset, lost=lost, refused=self._refused)
         runs = Runs()
         measurements = Measurements(number, durations=services.durations, posts=posts)
-        notifier = Ends(
+        notifier = RunNotifier(
             number,
             bus=services.bus,
             store=services.store,

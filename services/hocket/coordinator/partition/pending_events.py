@@ -9,17 +9,17 @@ MAX_RUNS = 10_000
 MAX_BYTES = 16 * 1024 * 1024
 
 
-Orphan = AttemptFinished | CancelRequested
+PendingEvent = AttemptFinished | CancelRequested
 
 
-class Orphans:
+class PendingEvents:
     """Holds events until their run is accepted; of too many the oldest are dropped."""
 
     def __init__(self) -> None:
-        self._held: OrderedDict[str, list[Orphan]] = OrderedDict()
+        self._held: OrderedDict[str, list[PendingEvent]] = OrderedDict()
         self._bytes = 0
 
-    def hold(self, event: Orphan) -> None:
+    def hold(self, event: PendingEvent) -> None:
         """Keep an event."""
         self._held.setdefault(event.run_id, []).append(event)
         self._bytes += _size(event)
@@ -27,12 +27,12 @@ class Orphans:
             _, dropped = self._held.popitem(last=False)
             self._bytes -= sum(map(_size, dropped))
 
-    def take(self, run_id: str) -> list[Orphan]:
+    def take(self, run_id: str) -> list[PendingEvent]:
         """Return and forget the events of a run, in their order."""
         found = self._held.pop(run_id, [])
         self._bytes -= sum(map(_size, found))
         return found
 
 
-def _size(event: Orphan) -> int:
+def _size(event: PendingEvent) -> int:
     return len(encoded(event))

@@ -1,7 +1,8 @@
 """Telling everybody who waits for the end of a run: events, callers, parent runs.
 
-An end is told after its commit, at least once: what the world may not have heard of (`untold.py`) is
-told again by the partition's next owner and when the server comes back. Streams drop the repeats.
+An end is told after its commit, at least once: what the world may not have heard of
+(`notification_watermark.py`) is told again by the partition's next owner and when the server comes
+back. Streams drop the repeats (docs/decisions/0004-ends-are-told-at-least-once.md).
 """
 
 import asyncio
@@ -14,7 +15,10 @@ import structlog
 
 from hocket.coordinator.core.run.aborting import reason_of
 from hocket.coordinator.core.run.ending import finished_of, rejected_of
-from hocket.coordinator.core.run.notification_watermark import NotificationWatermark, Untold
+from hocket.coordinator.core.run.notification_watermark import (
+    NotificationTracker,
+    NotificationWatermark,
+)
 from hocket.coordinator.core.run.state import Run, RunStatus
 from hocket.coordinator.core.time.critical_path import timing_of
 from hocket.coordinator.storage.store import Store
@@ -39,7 +43,7 @@ EVENT_SOURCE = "hocket/coordinator"
 log = structlog.get_logger(__name__)
 
 
-class Ends:
+class RunNotifier:
     """Tells the ends of one partition's runs, in one tenure. `told` is what the former owner kept;
     `keep` writes what is to be kept instead, and returns when it is written."""
 
@@ -58,7 +62,7 @@ class Ends:
         self._store = store
         self._keep = keep
         self._capabilities = capabilities
-        self._untold = Untold(_seen_here(told))
+        self._tracker = NotificationTracker(_seen_here(told))
         self._all_told = asyncio.Event()
         self._retelling: asyncio.Task[None] | None = None
         self._losses = bus.losses
@@ -66,7 +70,7 @@ class Ends:
 
     def decided(self, run_id: str, finished_at_ms: float) -> None:
         """A run's end waits for its commit, after which `committed` is to be called."""
-        self._untold.decided(run_id, finished_at_ms)
+        self._tracker.decided(run_id, finished_at_ms)
 
     def committed(self, run: Run, finished: RunFinished) -> None:
         """Tell an end that Postgres has now."""
@@ -81,7 +85,7 @@ class Ends:
             told = [self._rejection(run)]
         else:
             told = self._finish(run, finished)
-        self._untold.ended(run.run_id, finished.finished_at_ms, len(told))
+        self._tracker.ended(run.run_id, finished.finished_at_ms, len(told))
         for post in told:
             post.add_done_callback(partial(self._post_ended, run.run_id))
 
@@ -89,7 +93,7 @@ class Ends:
         """Answer a repeated task. The public fact is posted again only where it may not be in its
         stream: that drops repeats for five minutes, and a rewound log has the tasks of a whole day."""
         finished = finished_of(run)
-        if run.status is RunStatus.REJECTED or not self._untold.has_told(
+        if run.status is RunStatus.REJECTED or not self._tracker.has_told(
             run.run_id, finished.finished_at_ms
         ):
             self.tell(run, finished)
@@ -120,7 +124,7 @@ class Ends:
     async def all_told(self) -> None:
         """Wait until a stream has every end that is committed."""
         self._all_told.clear()
-        if self._untold:
+        if self._tracker:
             await self._all_told.wait()
 
     def news(self, applied_ms: float) -> NotificationWatermark | None:
@@ -129,7 +133,7 @@ class Ends:
         retold = self._retelling is None or self._retelling.done()
         if not retold or self._bus.losses != self._losses:
             return None  # the server may have lost what it acknowledged last
-        news = self._untold.news(min(now_ms(), applied_ms), monotonic_ms())
+        news = self._tracker.news(min(now_ms(), applied_ms), monotonic_ms())
         return None if news is None else _by_the_clock(news)
 
     def stop(self) -> None:
@@ -138,20 +142,20 @@ class Ends:
             self._retelling.cancel()
 
     async def _retell(self) -> None:
-        if self._untold.marked:
+        if self._tracker.marked:
             # before what was lost is stored anew: the next owner must not go by the mark
-            await self._keep(NotificationWatermark(self._untold.kept_ms))
-            self._untold.unmarked()
+            await self._keep(NotificationWatermark(self._tracker.kept_ms))
+            self._tracker.unmarked()
         while True:
             try:
-                ended = await self._store.ended_since(self._number, self._untold.kept_ms)
+                ended = await self._store.ended_since(self._number, self._tracker.kept_ms)
                 break
             except Exception as error:  # Postgres is away, or refuses everything: it passes
                 log.warning("ends_not_retold", partition=self._number, reason=reason_of(error))
                 await asyncio.sleep(PAUSE_S)
         for run in ended:
             finished = finished_of(run)
-            if not self._untold.has_told(run.run_id, finished.finished_at_ms):
+            if not self._tracker.has_told(run.run_id, finished.finished_at_ms):
                 await self._bus.room()
                 try:
                     self.tell(run, finished)
@@ -214,8 +218,8 @@ class Ends:
         self._told(run_id, lasting=lasting)
 
     def _told(self, run_id: str, *, lasting: bool) -> None:
-        self._untold.told(run_id, monotonic_ms(), lasting=lasting)
-        if not self._untold:
+        self._tracker.told(run_id, monotonic_ms(), lasting=lasting)
+        if not self._tracker:
             self._all_told.set()
 
 

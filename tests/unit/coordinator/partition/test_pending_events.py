@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from hocket.coordinator.partition import pending_events as module
-from hocket.coordinator.partition.pending_events import Orphans
+from hocket.coordinator.partition.pending_events import PendingEvents
 from hocket.schemas.messages import AttemptFinished, CancelRequested
 from support.lone_partition import lone_partition
 
@@ -13,7 +13,7 @@ def result(run_id: str, attempt: int = 1, size: int = 0) -> AttemptFinished:
 
 
 def test_results_are_held_in_their_order_until_they_are_taken() -> None:
-    orphans = Orphans()
+    orphans = PendingEvents()
     for attempt in (1, 2):
         orphans.hold(result("r1", attempt))
     assert orphans.take("r1") == [result("r1", 1), result("r1", 2)]
@@ -21,7 +21,7 @@ def test_results_are_held_in_their_order_until_they_are_taken() -> None:
 
 
 def test_the_oldest_go_when_there_are_too_many_bytes() -> None:
-    orphans = Orphans()
+    orphans = PendingEvents()
     half = module.MAX_BYTES // 2
     for run_id in ("r1", "r2", "r3"):
         orphans.hold(result(run_id, size=half))

@@ -10,11 +10,11 @@ from hocket.coordinator.core.run.ending import finished_of
 from hocket.coordinator.core.run.notification_watermark import (
     CLOCKS_MS,
     SETTLED_MS,
+    NotificationTracker,
     NotificationWatermark,
-    Untold,
 )
 from hocket.coordinator.core.run.state import RunStatus
-from hocket.coordinator.partition.run_notifier import Ends
+from hocket.coordinator.partition.run_notifier import RunNotifier
 from hocket.kit.nats.bus import PubAck
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.capabilities import Capabilities
@@ -80,7 +80,7 @@ async def test_an_end_that_was_told_long_ago_is_told_to_the_caller_alone() -> No
 def test_an_end_is_known_to_be_told_once_clocks_cannot_differ_about_it(
     later_ms: float, told: bool
 ) -> None:
-    untold = Untold(NotificationWatermark())
+    untold = NotificationTracker(NotificationWatermark())
     untold.ended("r1", ENDED_MS, 1)
     untold.told("r1", 0.0)
     untold.news(ENDED_MS + later_ms, SETTLED_MS)
@@ -88,7 +88,7 @@ def test_an_end_is_known_to_be_told_once_clocks_cannot_differ_about_it(
 
 
 def test_an_end_without_its_acknowledgement_is_not_known_to_be_told() -> None:
-    untold = Untold(NotificationWatermark())
+    untold = NotificationTracker(NotificationWatermark())
     untold.ended("r1", ENDED_MS, 1)
     untold.news(ENDED_MS + 10 * CLOCKS_MS, SETTLED_MS)
     assert not untold.has_told("r1", ENDED_MS)
@@ -135,11 +135,11 @@ class Server:
         await asyncio.sleep(0)
 
 
-def ends_at(server: Any) -> Ends:
-    return Ends(0, bus=server, store=server, told=NotificationWatermark(), keep=server.keep)
+def ends_at(server: Any) -> RunNotifier:
+    return RunNotifier(0, bus=server, store=server, told=NotificationWatermark(), keep=server.keep)
 
 
-async def told_to(server: Server) -> Ends:
+async def told_to(server: Server) -> RunNotifier:
     ends = ends_at(server)
     ends.tell(RUN, finished_of(RUN))
     await server.acknowledge()
@@ -214,7 +214,7 @@ async def test_the_clocks_of_two_owners_may_differ_about_a_mark() -> None:
     marked = NotificationWatermark(0.0, ENDED_MS + 1, now_ms() - SETTLED_MS - CLOCKS_MS + 1_000)
     for margin_ms, settled in ((0.0, False), (1_000.0, True)):
         told = NotificationWatermark(0.0, marked.acked_ms, marked.acked_at_ms - margin_ms)
-        ends = Ends(0, bus=server, store=server, told=told, keep=server.keep)  # type: ignore[arg-type]
+        ends = RunNotifier(0, bus=server, store=server, told=told, keep=server.keep)  # type: ignore[arg-type]
         ends.tell(RUN, finished_of(RUN))
         await server.acknowledge(duplicate=True)
         news = ends.news(now_ms())
@@ -230,7 +230,7 @@ async def test_nobody_knows_before_under_which_id_an_end_is_told(status: RunStat
     error = ErrorInfo(code="x", message="x")
     run: Any = SimpleNamespace(**{**vars(RUN), "status": status, "error": error})
     for capabilities in (keys, None, keys):
-        ends = Ends(
+        ends = RunNotifier(
             0,
             bus=server,
             store=server,

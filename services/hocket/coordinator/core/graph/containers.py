@@ -27,7 +27,7 @@ from hocket.coordinator.core.run.state import (
 from hocket.coordinator.core.run.transition import Failing, RunTransition, Settled, Start
 from hocket.coordinator.core.structures.frozen import replace
 from hocket.coordinator.core.time.deadlines import deadline_of, slack_of
-from hocket.coordinator.core.time.prompt_prefixes import foretell
+from hocket.coordinator.core.time.prompt_prefixes import expect_prompt
 from hocket.coordinator.core.time.timestamps import nearest
 from hocket.coordinator.core.waiting.waits import begin_wait
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError, InvalidInput
@@ -81,7 +81,7 @@ def start(u: RunTransition, work: Start) -> None:
     if role is not Role.LEAF:
         step = _with_deadline(u, step)
     if work.plan.dependents:
-        foretell(u, step, work.plan)
+        expect_prompt(u, step, work.plan)
     try:
         count_step(u, step)
         if len(u.steps) > MAX_STEPS:

@@ -219,7 +219,7 @@ def _dispatch(
     return new_dispatch(
         request,
         latest_start_at_ms=step.dispatched_at_ms + step.slack_ms,
-        last_hope_at_ms=last_hope_of(expectation, u.run.deadline_at_ms),
+        latest_feasible_start_at_ms=last_hope_of(expectation, u.run.deadline_at_ms),
         expected_ms=expectation.own.mean_ms,
         join_left=_join_left(u, step, plan),
         traceparent=u.run.traceparent,

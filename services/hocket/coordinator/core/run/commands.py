@@ -22,14 +22,14 @@ class Dispatch:
     """Publish a step to its workers when it is its turn; after the commit where `effects_external`.
 
     Its turn depends on when it must start to keep the run's deadline (`latest_start_at_ms`) or to
-    just make it (`last_hope_at_ms`), on how long it is expected to run, and on how many steps, this
-    one included, the next join still waits for. `again`: whoever had the run before may have published
-    it.
+    just make it (`latest_feasible_start_at_ms`), on how long it is expected to run, and on how many
+    steps, this one included, the next join still waits for. `again`: whoever had the run before may have
+    published it.
     """
 
     request: StepRequested
     latest_start_at_ms: float
-    last_hope_at_ms: float
+    latest_feasible_start_at_ms: float
     expected_ms: float
     join_left: int
     traceparent: str | None = None
@@ -101,7 +101,7 @@ class Announce:
 
 
 @dataclass(frozen=True, slots=True)
-class ForetellPrompt:
+class ExpectPrompt:
     """Tell the gateways how the prompt of a node begins that is next."""
 
     expected: PromptExpected
@@ -158,7 +158,7 @@ Command = (
     | Wake
     | RecordAttempt
     | Announce
-    | ForetellPrompt
+    | ExpectPrompt
     | LookUpCache
     | FillCache
     | ReleaseCache

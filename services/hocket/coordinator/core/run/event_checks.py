@@ -69,8 +69,8 @@ def plausible(event: LogEvent, now_ms: float) -> LogEvent:
         if timing is None or _is_possible(timing):
             return event
         return event.model_copy(update={"timing": None})
-    untold = {"started_at_ms": 0.0, "finished_at_ms": 0.0, "queued_at_ms": 0.0, "timing": None}
-    return event.model_copy(update=untold)
+    unknown = {"started_at_ms": 0.0, "finished_at_ms": 0.0, "queued_at_ms": 0.0, "timing": None}
+    return event.model_copy(update=unknown)
 
 
 def _doubt_outlook(event: OutlookChanged) -> str | None:

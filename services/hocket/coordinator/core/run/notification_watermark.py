@@ -39,7 +39,7 @@ class NotificationWatermark:
 NOTHING = NotificationWatermark()
 
 
-class Untold:
+class NotificationTracker:
     """See the module. `told` is what the former owner kept, its `acked_at_ms` as the times of
     acknowledgements below (monotonic); other times are when runs finished (epoch ms)."""
 

@@ -39,7 +39,7 @@ SPARE_ENTRIES = 64
 @dataclass(frozen=True, slots=True, eq=False)
 class Ready:
     """An attempt that can start. `latest_start_at_ms` is when it must start for its run to keep its
-    deadline (least slack first), `last_hope_at_ms` when even the expected path misses it,
+    deadline (least slack first), `latest_feasible_start_at_ms` when even the expected path misses it,
     `expected_ms` how long it will hold a slot, `join_left` for how many steps, this one included, the
     next join of its run still waits."""
 
@@ -50,7 +50,7 @@ class Ready:
     priority: Priority
     partition: int
     latest_start_at_ms: float
-    last_hope_at_ms: float
+    latest_feasible_start_at_ms: float
     expected_ms: float
     join_left: int
     item: Any
@@ -314,7 +314,7 @@ class _Tenant:
         for heap in (self._below, self._above):
             while (run := self._top(heap)) is not None:
                 first = run.first(held)
-                if first.last_hope_at_ms < now_ms:
+                if first.latest_feasible_start_at_ms < now_ms:
                     self._enter(self._late, run, first)
                 elif heap is self._below and out.get(run.run_id, 0) >= share:
                     self._enter(self._above, run, first)

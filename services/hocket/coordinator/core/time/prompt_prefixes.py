@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from hocket.coordinator.core.run.commands import ForetellPrompt
+from hocket.coordinator.core.run.commands import ExpectPrompt
 from hocket.coordinator.core.run.state import TERMINAL, ParentRelation, Step
 from hocket.coordinator.core.run.transition import RunTransition, child_key
 from hocket.schemas.errors import HocketError, InvalidInput
@@ -32,7 +32,7 @@ MAX_CHARS = 400_000
 """Longer ones do not fit into a message of the bus."""
 
 
-def foretell(u: RunTransition, step: Step, plan: NodePlan) -> None:
+def expect_prompt(u: RunTransition, step: Step, plan: NodePlan) -> None:
     """Tell of the nodes that wait for a step that begins now."""
     if step.link is not ParentRelation.NODE:
         return
@@ -61,7 +61,7 @@ def _tell(u: RunTransition, scope: str, plan: NodePlan, node: LlmNode) -> None:
     run = u.run
     requires = node.requires
     u.commands.append(
-        ForetellPrompt(
+        ExpectPrompt(
             PromptExpected(
                 tenant=run.tenant,
                 pipeline=run.pipeline,

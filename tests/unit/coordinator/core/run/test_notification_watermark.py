@@ -3,8 +3,8 @@
 from hocket.coordinator.core.run.notification_watermark import (
     CLOCKS_MS,
     SETTLED_MS,
+    NotificationTracker,
     NotificationWatermark,
-    Untold,
 )
 
 NOW_MS = 1_000_000.0
@@ -19,11 +19,11 @@ def told_ms(news: NotificationWatermark | None) -> float:
 
 
 def test_nothing_is_news_where_nothing_ended() -> None:
-    assert Untold(NotificationWatermark(NOW_MS)).news(NOW_MS + 60_000, SETTLED) is None
+    assert NotificationTracker(NotificationWatermark(NOW_MS)).news(NOW_MS + 60_000, SETTLED) is None
 
 
 def test_what_is_told_is_news_once_the_clocks_allow_it() -> None:
-    untold = Untold(NotificationWatermark())
+    untold = NotificationTracker(NotificationWatermark())
     untold.ended("r1", NOW_MS, 1)
     untold.told("r1", TOLD_MS)
     assert told_ms(untold.news(NOW_MS + CLOCKS_MS + 1, SETTLED)) == NOW_MS + 1
@@ -31,7 +31,7 @@ def test_what_is_told_is_news_once_the_clocks_allow_it() -> None:
 
 
 def test_an_end_that_was_told_a_moment_ago_is_not_known_to_be_kept() -> None:
-    untold = Untold(NotificationWatermark())
+    untold = NotificationTracker(NotificationWatermark())
     untold.ended("r1", NOW_MS, 1)
     untold.told("r1", TOLD_MS)
     assert len(untold) == 0, "nobody need wait for it"
@@ -40,7 +40,7 @@ def test_an_end_that_was_told_a_moment_ago_is_not_known_to_be_kept() -> None:
 
 
 def test_an_end_that_was_told_again_settles_anew() -> None:
-    untold = Untold(NotificationWatermark())
+    untold = NotificationTracker(NotificationWatermark())
     for at_ms in (TOLD_MS, SETTLED):
         untold.ended("r1", NOW_MS, 1)
         untold.told("r1", at_ms)
@@ -49,7 +49,7 @@ def test_an_end_that_was_told_again_settles_anew() -> None:
 
 
 def test_an_end_that_is_not_told_holds_the_time_back() -> None:
-    untold = Untold(NotificationWatermark())
+    untold = NotificationTracker(NotificationWatermark())
     untold.ended("r1", NOW_MS, 1)
     untold.ended("r2", NOW_MS + 10, 1)
     untold.told("r2", TOLD_MS)
@@ -57,7 +57,7 @@ def test_an_end_that_is_not_told_holds_the_time_back() -> None:
 
 
 def test_an_end_that_takes_two_posts_is_told_with_the_second() -> None:
-    untold = Untold(NotificationWatermark())
+    untold = NotificationTracker(NotificationWatermark())
     untold.ended("r1", NOW_MS, 2)
     untold.told("r1", TOLD_MS)
     assert len(untold) == 1
@@ -66,7 +66,7 @@ def test_an_end_that_takes_two_posts_is_told_with_the_second() -> None:
 
 
 def test_an_end_that_waits_for_its_commit_holds_the_time_back_however_long() -> None:
-    untold = Untold(NotificationWatermark())
+    untold = NotificationTracker(NotificationWatermark())
     untold.decided("r1", NOW_MS)
     assert told_ms(untold.news(NOW_MS + 12 * CLOCKS_MS, SETTLED)) == NOW_MS
     untold.ended("r1", NOW_MS, 1)
@@ -77,7 +77,7 @@ def test_an_end_that_waits_for_its_commit_holds_the_time_back_however_long() -> 
 
 
 def test_an_end_that_is_told_twice_is_told_when_all_posts_are_in() -> None:
-    untold = Untold(NotificationWatermark())
+    untold = NotificationTracker(NotificationWatermark())
     untold.ended("r1", NOW_MS, 2)
     untold.ended("r1", NOW_MS, 1)
     untold.told("r1", TOLD_MS)
@@ -89,7 +89,7 @@ def test_an_end_that_is_told_twice_is_told_when_all_posts_are_in() -> None:
 
 def test_an_end_that_has_settled_is_told_though_an_earlier_one_is_not() -> None:
     """Else every return of the server tells it again, for as long as the earlier one waits."""
-    untold = Untold(NotificationWatermark())
+    untold = NotificationTracker(NotificationWatermark())
     untold.ended("r1", NOW_MS, 1)
     untold.ended("r2", NOW_MS + 10, 1)
     untold.told("r2", TOLD_MS)
@@ -101,7 +101,7 @@ def test_an_end_that_has_settled_is_told_though_an_earlier_one_is_not() -> None:
 
 
 def test_what_is_before_the_time_that_is_kept_needs_no_place_in_memory() -> None:
-    untold = Untold(NotificationWatermark())
+    untold = NotificationTracker(NotificationWatermark())
     for number in range(100):
         untold.ended(f"r{number}", NOW_MS + number, 1)
         untold.told(f"r{number}", TOLD_MS)
@@ -113,7 +113,7 @@ def test_what_is_before_the_time_that_is_kept_needs_no_place_in_memory() -> None
 
 
 def test_what_a_server_that_came_back_has_still_settles_as_if_it_was_not_told_again() -> None:
-    untold = Untold(NotificationWatermark())
+    untold = NotificationTracker(NotificationWatermark())
     untold.ended("r1", NOW_MS, 1)
     untold.told("r1", TOLD_MS)
     untold.ended("r1", NOW_MS, 1)
@@ -123,7 +123,7 @@ def test_what_a_server_that_came_back_has_still_settles_as_if_it_was_not_told_ag
 
 
 def test_what_a_server_lost_settles_anew_however_long_it_had_it() -> None:
-    untold = Untold(NotificationWatermark())
+    untold = NotificationTracker(NotificationWatermark())
     untold.ended("r1", NOW_MS, 1)
     untold.told("r1", TOLD_MS)
     untold.ended("r1", NOW_MS, 1)
@@ -133,7 +133,7 @@ def test_what_a_server_lost_settles_anew_however_long_it_had_it() -> None:
 
 
 def test_an_end_of_which_one_post_may_be_lost_settles_in_its_time() -> None:
-    untold = Untold(NotificationWatermark())
+    untold = NotificationTracker(NotificationWatermark())
     untold.ended("r1", NOW_MS, 2)
     untold.told("r1", TOLD_MS)
     untold.told("r1", TOLD_MS, lasting=True)
@@ -148,21 +148,21 @@ AHEAD_MS = LATER_MS - CLOCKS_MS
 """Before when all is acknowledged that ended until LATER_MS."""
 
 
-def left_by(owner: Untold, at_ms: float) -> NotificationWatermark:
+def left_by(owner: NotificationTracker, at_ms: float) -> NotificationWatermark:
     """Return what an owner keeps last."""
     told = owner.news(LATER_MS, at_ms)
     assert told is not None
     return told
 
 
-def told_again(untold: Untold, at_ms: float, *, lost: bool = False) -> None:
+def told_again(untold: NotificationTracker, at_ms: float, *, lost: bool = False) -> None:
     untold.ended("r1", NOW_MS, 1)
     untold.told("r1", at_ms, lasting=not lost)
 
 
-def owned(*, acked: bool = True) -> Untold:
+def owned(*, acked: bool = True) -> NotificationTracker:
     """Return what an owner has seen who told an end, and saw it acknowledged at TOLD_MS."""
-    untold = Untold(NotificationWatermark())
+    untold = NotificationTracker(NotificationWatermark())
     untold.ended("r1", NOW_MS, 1)
     if acked:
         untold.told("r1", TOLD_MS)
@@ -192,11 +192,11 @@ def test_a_mark_stays_until_what_is_before_it_has_settled() -> None:
 def test_what_the_next_owner_finds_stored_settles_as_of_the_mark() -> None:
     """However short owners last."""
     first = left_by(owned(), TOLD_MS)
-    second = Untold(first)
+    second = NotificationTracker(first)
     told_again(second, TOLD_MS + 4_000)
     handed_on = left_by(second, TOLD_MS + 4_000)
     assert handed_on == first
-    third = Untold(handed_on)
+    third = NotificationTracker(handed_on)
     settled_ms = SETTLED + CLOCKS_MS  # two clocks may differ about the time of the mark
     told_again(third, settled_ms - 1)
     assert left_by(third, settled_ms - 1).told_ms == NOW_MS
@@ -205,7 +205,7 @@ def test_what_the_next_owner_finds_stored_settles_as_of_the_mark() -> None:
 
 
 def test_a_mark_is_void_while_its_ends_are_told_again() -> None:
-    second = Untold(left_by(owned(), TOLD_MS))
+    second = NotificationTracker(left_by(owned(), TOLD_MS))
     second.ended("r1", NOW_MS, 1)
     assert second.news(LATER_MS, TOLD_MS + 4_000) is None, "it is not kept in the new epoch"
     second.told("r1", TOLD_MS + 4_100, lasting=True)
@@ -213,7 +213,7 @@ def test_a_mark_is_void_while_its_ends_are_told_again() -> None:
 
 
 def test_what_the_next_owner_finds_lost_settles_anew_and_voids_the_mark() -> None:
-    second = Untold(left_by(owned(), TOLD_MS))
+    second = NotificationTracker(left_by(owned(), TOLD_MS))
     told_again(second, TOLD_MS + 4_000, lost=True)
     assert left_by(second, TOLD_MS + 4_100) == NotificationWatermark(
         NOW_MS, AHEAD_MS, TOLD_MS + 4_100
@@ -224,7 +224,7 @@ def test_what_the_next_owner_finds_lost_settles_anew_and_voids_the_mark() -> Non
 
 def test_what_ended_after_the_mark_settles_anew_though_it_is_stored() -> None:
     first = owned(acked=False)
-    second = Untold(left_by(first, TOLD_MS))
+    second = NotificationTracker(left_by(first, TOLD_MS))
     told_again(second, TOLD_MS + 4_000)
     second.news(LATER_MS, SETTLED)
     assert not second.has_told("r1", NOW_MS)
@@ -234,7 +234,7 @@ def test_a_mark_goes_back_to_before_what_was_lost() -> None:
     first = owned()
     first.ended("r2", NOW_MS + 10, 1)
     first.told("r2", TOLD_MS)
-    second = Untold(left_by(first, TOLD_MS))
+    second = NotificationTracker(left_by(first, TOLD_MS))
     second.ended("r2", NOW_MS + 10, 1)
     told_again(second, TOLD_MS + 4_000)
     second.told("r2", TOLD_MS + 4_000)

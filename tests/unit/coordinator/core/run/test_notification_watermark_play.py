@@ -10,8 +10,8 @@ from hocket.coordinator.core.run.notification_watermark import (
     CLOCKS_MS,
     NOTHING,
     SETTLED_MS,
+    NotificationTracker,
     NotificationWatermark,
-    Untold,
 )
 
 SEEDS = 100
@@ -67,7 +67,7 @@ class Table:
 
 
 class Play:
-    """One owner after the other, as `Ends` and `Partition` have it."""
+    """One owner after the other, as `RunNotifier` and `Partition` have it."""
 
     def __init__(self, seed: int, *, heard: float = 0.8, loses_ms: float = LOST_MS) -> None:
         self.dice = random.Random(seed)
@@ -89,7 +89,9 @@ class Play:
         told = self.table.own()
         self.clock_ms = self.dice.uniform(0, CLOCKS_MS)
         """By how much the clock of the owner is ahead."""
-        self.owner = Untold(replace(told, acked_at_ms=told.acked_at_ms - self.clock_ms))
+        self.owner = NotificationTracker(
+            replace(told, acked_at_ms=told.acked_at_ms - self.clock_ms)
+        )
         self.retelling = False
         self.reads_again = self.dice.randrange(3)
         """For how long what is applied is behind, because the log is read (again)."""
@@ -208,7 +210,7 @@ def without_marks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_play_tells_a_rule_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here: that a mark outlives what was lost."""
-    monkeypatch.setattr(Untold, "_lost", lambda self, finished_at_ms: None)
+    monkeypatch.setattr(NotificationTracker, "_lost", lambda self, finished_at_ms: None)
     monkeypatch.setattr(Table, "own", lambda self: self.told)
     with pytest.raises(AssertionError, match=r"known to be told|settled"):
         test_what_is_known_to_be_told_is_never_lost(0.3)

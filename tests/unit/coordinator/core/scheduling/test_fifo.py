@@ -18,7 +18,7 @@ def test_steps_go_as_they_came_whatever_their_class_slack_and_tenant() -> None:
     gate.offer(ready("a", latest_start_at_ms=FAR, tenant="t1"))
     gate.offer(ready("b", latest_start_at_ms=NOW + 1, tenant="t2"))
     gate.offer(ready("c", priority=Priority.INTERACTIVE))
-    gate.offer(ready("d", last_hope_at_ms=NOW - 1))
+    gate.offer(ready("d", latest_feasible_start_at_ms=NOW - 1))
     assert order(gate, out) == ["a", "b", "c", "d"]
 
 

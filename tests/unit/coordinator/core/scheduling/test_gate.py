@@ -359,7 +359,7 @@ def test_a_wide_run_that_is_more_urgent_goes_first_up_to_its_share() -> None:
 
 def test_a_run_that_cannot_make_it_yields_to_those_that_can_but_not_for_ever() -> None:
     gate, out = full_gate()
-    gate.offer(ready("lost", latest_start_at_ms=NOW - 500, last_hope_at_ms=NOW - 1))
+    gate.offer(ready("lost", latest_start_at_ms=NOW - 500, latest_feasible_start_at_ms=NOW - 1))
     for i in range(20):
         gate.offer(ready(f"fine{i:02}", latest_start_at_ms=NOW + i))
     went = order(gate, out)
@@ -408,7 +408,7 @@ def test_nothing_is_lost_doubled_or_let_out_beyond_the_window(
                 tenant=f"t{number % 3}",
                 priority=CLASSES[number % 7 % 3],
                 latest_start_at_ms=NOW + number % 2_000,
-                last_hope_at_ms=NOW + number % 3_000,
+                latest_feasible_start_at_ms=NOW + number % 3_000,
                 join_left=number % 4,
                 expected_ms=float(number % 400),
                 run_id=f"r{number % 3}-{number % 7 % 3}",

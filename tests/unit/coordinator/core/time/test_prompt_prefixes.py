@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hocket.coordinator.core.run.commands import ForetellPrompt
+from hocket.coordinator.core.run.commands import ExpectPrompt
 from hocket.schemas.messages import PromptExpected
 from hocket.schemas.pipeline.expressions import known_head
 from support.run_player import Play, python
@@ -25,7 +25,7 @@ def told(**answer: Any) -> list[PromptExpected]:
     }
     played = Play(nodes, input={"text": TEXT})
     (accepted,) = played.decisions
-    return [one.expected for one in accepted.commands if isinstance(one, ForetellPrompt)]
+    return [one.expected for one in accepted.commands if isinstance(one, ExpectPrompt)]
 
 
 def test_a_prompt_is_told_up_to_what_is_not_known_yet() -> None:
