@@ -8,7 +8,7 @@ from pydantic.json_schema import models_json_schema
 
 from hocket.gateway.api.http import identity
 from hocket.gateway.api.http.bodies import BODIES
-from hocket.gateway.core.calls.body_fields import KNOWN_FIELDS
+from hocket.gateway.core.calls.body_fields import FUNCTION_KEYS, KNOWN_FIELDS
 from hocket.gateway.core.protocols.openai_api import CHAT, COMPLETIONS, EMBEDDINGS
 from hocket.gateway.core.protocols.responses.request import PASSED_FIELDS, RESPONSES
 
@@ -87,6 +87,8 @@ def _bodies(found: dict[str, Any]) -> dict[str, Any]:
         known = sorted(passed - body["properties"].keys())
         body["patternProperties"] = {f"^({'|'.join(known)})$": _ANY}
         body["additionalProperties"] = _ONLY_NULL
+    tools = schemas[BODIES[CHAT].__name__]["properties"]["tools"]["anyOf"]
+    next(one for one in tools if one["type"] == "array")["items"] = _TOOL
     return schemas
 
 
@@ -156,6 +158,15 @@ _ANY: dict[str, Any] = {"$ref": "#/components/schemas/Value"}
 _ONLY_NULL: dict[str, Any] = {
     "type": "null",
     "description": "Other fields are refused, but for those that `pass_fields` of a backend names.",
+}
+_TOOL: dict[str, Any] = {
+    "type": "object",
+    "description": "A function; tools that a provider runs need `pass_fields` of a backend.",
+    "properties": {
+        "type": {"const": "function"},
+        **dict.fromkeys(sorted(FUNCTION_KEYS - {"type"}), _ANY),
+    },
+    "additionalProperties": False,
 }
 _VALUE: dict[str, Any] = {
     "description": "Any JSON value without the character U+0000, at most 64 levels deep.",
