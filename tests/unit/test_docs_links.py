@@ -53,3 +53,20 @@ def test_every_page_is_on_a_shelf_and_in_the_index() -> None:
             continue
         assert shelf in SHELVES
         assert f"]({page.relative_to(docs).as_posix()})" in index, page.name
+
+
+def test_pages_name_modules_that_there_are() -> None:
+    modules = [
+        path.relative_to(ROOT).as_posix()
+        for folder in ("services", "schemas", "workers", "tests", "bench", "examples", "migrations")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
+    named = re.compile(r"`([a-z_./]*[a-z_]+\.py)`|(?<![\w/`])([a-z_]+(?:/[a-z_]+)+\.py)")
+    gone = [
+        (page.name, name)
+        for page in PAGES
+        if "decisions" not in page.parts and page.name != "CHANGELOG.md"
+        for found in named.findall(page.read_text("utf-8"))
+        if not any(f"/{one}".endswith("/" + (name := found[0] or found[1])) for one in modules)
+    ]
+    assert gone == []
