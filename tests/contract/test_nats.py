@@ -12,8 +12,8 @@ import pytest
 from nats.js.api import AckPolicy, ConsumerConfig
 from nats.js.errors import APIError, NotFoundError
 
-from hocket.coordinator.partition import log_reader
-from hocket.coordinator.partition.log_reader import LogMessage, LogPosition, LogReader
+from hocket.coordinator.partition.events import log_reader
+from hocket.coordinator.partition.events.log_reader import LogMessage, LogPosition, LogReader
 from hocket.kit.nats.bus import Bus, BusUnavailable
 from hocket.kit.nats.kv import Bucket, RevisionPassed
 from hocket.kit.nats.streams import ensure_streams

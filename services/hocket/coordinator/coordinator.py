@@ -19,7 +19,7 @@ from hocket.coordinator.intake.intake import Intake
 from hocket.coordinator.intake.waiting_tenants import WaitingTenants
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.ownership.leases import Ownership
-from hocket.coordinator.partition.log_trimmer import LogTrimmer
+from hocket.coordinator.partition.events.log_trimmer import LogTrimmer
 from hocket.coordinator.partition.partition_set import PartitionSet
 from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.storage.cache_store import CacheStore

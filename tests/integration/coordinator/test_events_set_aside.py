@@ -15,8 +15,9 @@ from prometheus_client import CollectorRegistry
 from hocket.coordinator.coordinator import Coordinator
 from hocket.coordinator.core.run.commands import Dispatch
 from hocket.coordinator.metrics import CoordinatorMetrics
-from hocket.coordinator.partition import event_handler, run_acceptance, run_loader
 from hocket.coordinator.partition.command_executor import CommandExecutor
+from hocket.coordinator.partition.events import event_handler
+from hocket.coordinator.partition.runs import run_acceptance, run_loader
 from hocket.coordinator.storage.cache_store import CacheStore
 from hocket.coordinator.storage.store import Store
 from hocket.kit.nats import dead_letters

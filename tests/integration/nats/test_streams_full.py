@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from nats.js.errors import APIError
 
-from hocket.coordinator.partition import log_trimmer
-from hocket.coordinator.partition.log_reader import identity_at
-from hocket.coordinator.partition.log_trimmer import LogTrimmer
+from hocket.coordinator.partition.events import log_trimmer
+from hocket.coordinator.partition.events.log_reader import identity_at
+from hocket.coordinator.partition.events.log_trimmer import LogTrimmer
 from hocket.kit.nats import bus as bus_module
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import stream_configs

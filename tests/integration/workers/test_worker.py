@@ -24,11 +24,12 @@ from hocket.schemas.messages import (
     StepCancelled,
 )
 from hocket.workers.errors import Retryable
-from hocket.workers.runtime.execution import large_values, pool
-from hocket.workers.runtime.execution.blob_room import BlobRoom
+from hocket.workers.runtime.execution import pool
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.results import MAX_RESULT_BYTES
 from hocket.workers.runtime.transport.consumers import MAX_DELIVERIES, consumer_name
+from hocket.workers.runtime.values import large_values
+from hocket.workers.runtime.values.blob_room import BlobRoom
 from support.places import HANDLERS
 from support.worker_rig import WAIT_S, Journal, Rig, attempt_id, eventually, recorded
 

@@ -17,18 +17,9 @@ from hocket.coordinator.core.run.commands import CancelAttempt, CancelSubRun, En
 from hocket.coordinator.core.run.state import RunStatus, Step, StepState
 from hocket.coordinator.dispatch import dispatcher
 from hocket.coordinator.intake import intake
-from hocket.coordinator.partition import (
-    decision_recorder,
-    event_handler,
-    event_reader,
-    failed_runs,
-    log_posts,
-    log_reader,
-    partition_set,
-    run_acceptance,
-    run_loader,
-    run_notifier,
-)
+from hocket.coordinator.partition import decision_recorder, partition_set
+from hocket.coordinator.partition.events import event_handler, event_reader, log_posts, log_reader
+from hocket.coordinator.partition.runs import failed_runs, run_acceptance, run_loader, run_notifier
 from hocket.coordinator.storage import committer, pending_changes
 from hocket.coordinator.storage.batch import groups_of
 from hocket.coordinator.storage.pending_changes import Kept

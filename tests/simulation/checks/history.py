@@ -33,9 +33,9 @@ from hocket.coordinator.core.run.decide import Decision, accept, decide, refuse,
 from hocket.coordinator.core.run.event_checks import plausible
 from hocket.coordinator.core.run.state import Run, RunStatus
 from hocket.coordinator.core.time.forecasts import Outlooks
-from hocket.coordinator.partition.event_handler import EventHandler
-from hocket.coordinator.partition.log_reader import LogMessage, stored_at_ms
-from hocket.coordinator.partition.pending_events import PendingEvent
+from hocket.coordinator.partition.events.event_handler import EventHandler
+from hocket.coordinator.partition.events.log_reader import LogMessage, stored_at_ms
+from hocket.coordinator.partition.events.pending_events import PendingEvent
 from hocket.coordinator.storage.committer import Committer
 from hocket.coordinator.storage.pending_changes import Ended, Refused
 from hocket.coordinator.storage.store import Batch, Offset

@@ -15,7 +15,7 @@ from nats.errors import Error as NatsError
 from pydantic_core import from_json
 
 from hocket.coordinator.core.rows.records import RUN_COLUMNS, STEP_COLUMNS
-from hocket.coordinator.partition.log_reader import stored_at_ms
+from hocket.coordinator.partition.events.log_reader import stored_at_ms
 from hocket.coordinator.storage.store import Batch
 from hocket.kit.nats import cloudevents
 from hocket.kit.nats.bus import ACK_TIMEOUT_S, BusUnavailable

@@ -15,9 +15,10 @@ from hocket.coordinator.core.run.attempts import may_tell
 from hocket.coordinator.core.run.commands import Command, Dispatch
 from hocket.coordinator.core.run.decide import Decision
 from hocket.coordinator.core.run.state import Run
-from hocket.coordinator.partition import event_handler, run_acceptance
 from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
+from hocket.coordinator.partition.events import event_handler
+from hocket.coordinator.partition.runs import run_acceptance
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import AttemptFinished
 from simulation.engine.database import UNSTORABLE

@@ -29,7 +29,7 @@ from hocket.coordinator.intake.admission_queue import Candidate, Overload
 from hocket.coordinator.intake.consumer import ACK_WAIT_S, TaskPull
 from hocket.coordinator.intake.task_message import Task, admit, read_task, reply_to
 from hocket.coordinator.metrics import CoordinatorMetrics
-from hocket.coordinator.partition.log_posts import LogPosts
+from hocket.coordinator.partition.events.log_posts import LogPosts
 from hocket.coordinator.storage.duration_stats import Durations
 from hocket.coordinator.storage.pipeline_catalog import Catalog
 from hocket.coordinator.storage.source_runs import Origins

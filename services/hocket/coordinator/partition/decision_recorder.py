@@ -11,8 +11,8 @@ from hocket.coordinator.core.run.decide import Decision
 from hocket.coordinator.core.run.feasibility import was_given_up
 from hocket.coordinator.core.run.state import Run, StepState
 from hocket.coordinator.partition.command_executor import CommandExecutor
-from hocket.coordinator.partition.run_cache import Runs
-from hocket.coordinator.partition.run_notifier import RunNotifier
+from hocket.coordinator.partition.runs.run_cache import Runs
+from hocket.coordinator.partition.runs.run_notifier import RunNotifier
 from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.storage.tenure import Tenure
 from hocket.schemas.messages import RunFinished, StepRequested

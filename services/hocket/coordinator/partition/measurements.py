@@ -5,7 +5,7 @@ from hocket.coordinator.core.run.state import ParentRelation, Role, Run, Step, S
 from hocket.coordinator.core.time.deadlines import HOP, UNIT, DurationForecast
 from hocket.coordinator.core.time.forecasts import KeptEstimate, Outlooks
 from hocket.coordinator.core.time.hop_times import hop_ms
-from hocket.coordinator.partition.log_posts import LogPosts
+from hocket.coordinator.partition.events.log_posts import LogPosts
 from hocket.coordinator.storage.duration_stats import Durations
 from hocket.coordinator.storage.pipeline_catalog import Entry
 from hocket.schemas.messages import (

@@ -16,16 +16,16 @@ from hocket.coordinator.core.run.state import Run
 from hocket.coordinator.dispatch.demand_publisher import DemandPublisher
 from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
-from hocket.coordinator.partition.event_handler import EventHandler
-from hocket.coordinator.partition.event_reader import EventReader
-from hocket.coordinator.partition.failed_runs import FailedRuns
-from hocket.coordinator.partition.log_posts import LogPosts
-from hocket.coordinator.partition.log_reader import LogPosition, LogReader
+from hocket.coordinator.partition.events.event_handler import EventHandler
+from hocket.coordinator.partition.events.event_reader import EventReader
+from hocket.coordinator.partition.events.log_posts import LogPosts
+from hocket.coordinator.partition.events.log_reader import LogPosition, LogReader
 from hocket.coordinator.partition.measurements import Measurements
-from hocket.coordinator.partition.run_acceptance import RunAcceptance
-from hocket.coordinator.partition.run_cache import Held, Runs
-from hocket.coordinator.partition.run_loader import RunLoader
-from hocket.coordinator.partition.run_notifier import RunNotifier
+from hocket.coordinator.partition.runs.failed_runs import FailedRuns
+from hocket.coordinator.partition.runs.run_acceptance import RunAcceptance
+from hocket.coordinator.partition.runs.run_cache import Held, Runs
+from hocket.coordinator.partition.runs.run_loader import RunLoader
+from hocket.coordinator.partition.runs.run_notifier import RunNotifier
 from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.partition.wake_ups import WakeUps
 from hocket.coordinator.storage.pending_changes import Ended

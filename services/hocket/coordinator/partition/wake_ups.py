@@ -9,8 +9,8 @@ from functools import partial
 from hocket.coordinator.core.run.state import Run
 from hocket.coordinator.dispatch.workload import Load
 from hocket.coordinator.metrics import CoordinatorMetrics
-from hocket.coordinator.partition.log_posts import LogPosts
-from hocket.coordinator.partition.run_cache import Runs
+from hocket.coordinator.partition.events.log_posts import LogPosts
+from hocket.coordinator.partition.runs.run_cache import Runs
 from hocket.coordinator.partition.timers import Timers
 from hocket.coordinator.storage.store import Store
 from hocket.coordinator.storage.tenure import Tenure

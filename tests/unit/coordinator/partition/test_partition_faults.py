@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from hocket.coordinator.partition import event_handler, event_reader, run_loader
-from hocket.coordinator.partition.log_reader import LogMessage
+from hocket.coordinator.partition.events import event_handler, event_reader
+from hocket.coordinator.partition.events.log_reader import LogMessage
 from hocket.coordinator.partition.partition import Partition
+from hocket.coordinator.partition.runs import run_loader
 from support.lone_partition import lone_partition
 
 

@@ -34,7 +34,6 @@ from hocket.workers.runtime.execution.attempt import Attempt, State
 from hocket.workers.runtime.execution.context import NOTHING_SPENT, Calls, Context
 from hocket.workers.runtime.execution.failures import error_info
 from hocket.workers.runtime.execution.held_slots import HeldSlots, LeftBehind
-from hocket.workers.runtime.execution.large_values import LargeValues
 from hocket.workers.runtime.execution.metrics import TypeMeters
 from hocket.workers.runtime.execution.spans import Spans
 from hocket.workers.runtime.transport.acks import Acks
@@ -44,6 +43,7 @@ from hocket.workers.runtime.transport.delivery import parse_ack_subject
 from hocket.workers.runtime.transport.lanes import ReadyQueue, allot, latest_start_ms
 from hocket.workers.runtime.transport.outbox import Outbox
 from hocket.workers.runtime.transport.pull import LanePull
+from hocket.workers.runtime.values.large_values import LargeValues
 
 if TYPE_CHECKING:
     from hocket.kit.nats.bus import PubAck

@@ -18,7 +18,6 @@ from hocket.kit.process.log_limits import Reporting
 from hocket.schemas import subjects
 from hocket.schemas.messages import StepCancelled
 from hocket.workers.runtime.execution.context import Calls
-from hocket.workers.runtime.execution.large_values import LargeValues
 from hocket.workers.runtime.execution.metrics import Meters
 from hocket.workers.runtime.execution.pool import Handler, Pool
 from hocket.workers.runtime.execution.spans import Spans
@@ -28,6 +27,7 @@ from hocket.workers.runtime.transport.announcements import Announcements
 from hocket.workers.runtime.transport.cancellations import Cancellations
 from hocket.workers.runtime.transport.consumers import ACK_WAIT_S
 from hocket.workers.runtime.transport.outbox import Outbox
+from hocket.workers.runtime.values.large_values import LargeValues
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg

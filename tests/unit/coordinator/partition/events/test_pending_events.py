@@ -2,8 +2,8 @@
 
 from types import SimpleNamespace
 
-from hocket.coordinator.partition import pending_events as module
-from hocket.coordinator.partition.pending_events import PendingEvents
+from hocket.coordinator.partition.events import pending_events as module
+from hocket.coordinator.partition.events.pending_events import PendingEvents
 from hocket.schemas.messages import AttemptFinished, CancelRequested
 from support.lone_partition import lone_partition
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from hocket.coordinator.core.run.state import Run
 from hocket.coordinator.core.waiting.parking import PERSON_QUIET_MS
-from hocket.coordinator.partition import run_cache as module
-from hocket.coordinator.partition.run_cache import RUN_BYTES, STEP_BYTES, Runs
+from hocket.coordinator.partition.runs import run_cache as module
+from hocket.coordinator.partition.runs.run_cache import RUN_BYTES, STEP_BYTES, Runs
 from support.run_player import START_MS, Play, python
 
 DAY = {"slo_ms": 86_400_000}

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import structlog
 
 from hocket.coordinator.core.run.event_checks import doubt, plausible
-from hocket.coordinator.partition.log_posts import LogPosts
-from hocket.coordinator.partition.log_reader import LogMessage
+from hocket.coordinator.partition.events.log_posts import LogPosts
+from hocket.coordinator.partition.events.log_reader import LogMessage
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus, BusUnavailable
 from hocket.kit.process.log_limits import Reporting

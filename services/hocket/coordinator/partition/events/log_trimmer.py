@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from hocket.coordinator.partition.log_reader import NOT_FOUND, identity_at
+from hocket.coordinator.partition.events.log_reader import NOT_FOUND, identity_at
 from hocket.coordinator.storage.store import Store
 from hocket.kit.nats.bus import Bus, BusUnavailable
 from hocket.kit.postgres.errors import AWAY

@@ -14,7 +14,7 @@ from hocket.coordinator.core.run.notification_watermark import (
     NotificationWatermark,
 )
 from hocket.coordinator.core.run.state import RunStatus
-from hocket.coordinator.partition.run_notifier import RunNotifier
+from hocket.coordinator.partition.runs.run_notifier import RunNotifier
 from hocket.kit.nats.bus import PubAck
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.capabilities import Capabilities

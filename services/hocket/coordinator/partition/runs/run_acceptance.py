@@ -15,10 +15,10 @@ from hocket.coordinator.core.run.state import Run, RunStatus
 from hocket.coordinator.core.structures.frozen import replace
 from hocket.coordinator.dispatch.demand_publisher import DemandPublisher
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
-from hocket.coordinator.partition.log_reader import LogPosition, stored_at_ms
+from hocket.coordinator.partition.events.log_reader import LogPosition, stored_at_ms
 from hocket.coordinator.partition.measurements import Measurements
-from hocket.coordinator.partition.run_cache import Runs
-from hocket.coordinator.partition.run_notifier import RunNotifier, result_for
+from hocket.coordinator.partition.runs.run_cache import Runs
+from hocket.coordinator.partition.runs.run_notifier import RunNotifier, result_for
 from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.storage.pipeline_catalog import Entry
 from hocket.coordinator.storage.source_runs import Origins

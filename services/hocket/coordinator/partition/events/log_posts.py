@@ -8,7 +8,7 @@ is replaced.
 
 from asyncio import Future
 
-from hocket.coordinator.partition.log_reader import LogMessage
+from hocket.coordinator.partition.events.log_reader import LogMessage
 from hocket.kit.nats.bus import Bus, PubAck
 from hocket.schemas import ids, subjects
 from hocket.schemas.capabilities import SEAL, Capabilities

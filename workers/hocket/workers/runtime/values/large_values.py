@@ -7,8 +7,9 @@ from pydantic_core import to_jsonable_python
 from hocket.kit.blobs import BlobStore
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import AttemptFinished
-from hocket.workers.runtime.execution import references, results
-from hocket.workers.runtime.execution.blob_room import BlobRoom
+from hocket.workers.runtime.execution import results
+from hocket.workers.runtime.values import references
+from hocket.workers.runtime.values.blob_room import BlobRoom
 
 ENVELOPE_BYTES = 4 * 1024
 """Kept free beside the references."""

@@ -12,9 +12,9 @@ from hocket.coordinator.core.run.decide import resume
 from hocket.coordinator.core.run.state import Run, Step
 from hocket.coordinator.core.structures.frozen import replace
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
-from hocket.coordinator.partition.failed_runs import FailedRuns
 from hocket.coordinator.partition.measurements import Measurements
-from hocket.coordinator.partition.run_cache import Runs
+from hocket.coordinator.partition.runs.failed_runs import FailedRuns
+from hocket.coordinator.partition.runs.run_cache import Runs
 from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.storage.pipeline_catalog import Entry
 from hocket.coordinator.storage.source_runs import Origins

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from hocket.kit.blobs import BlobStore
 from hocket.workers.errors import BlobUnresolved
-from hocket.workers.runtime.execution.blob_room import MAX_HELD_BYTES, BlobRoom
-from hocket.workers.runtime.execution.large_values import LargeValues
-from hocket.workers.runtime.execution.references import (
+from hocket.workers.runtime.values.blob_room import MAX_HELD_BYTES, BlobRoom
+from hocket.workers.runtime.values.large_values import LargeValues
+from hocket.workers.runtime.values.references import (
     MAX_RESOLVED_BYTES,
     Path,
     Reference,

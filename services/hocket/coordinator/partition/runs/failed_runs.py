@@ -21,8 +21,8 @@ from hocket.coordinator.core.run.state import Run, Step
 from hocket.coordinator.core.structures.frozen import replace
 from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
-from hocket.coordinator.partition.run_cache import Runs
-from hocket.coordinator.partition.run_notifier import RunNotifier
+from hocket.coordinator.partition.runs.run_cache import Runs
+from hocket.coordinator.partition.runs.run_notifier import RunNotifier
 from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.storage.pending_changes import Ended
 from hocket.kit.nats import dead_letters
