@@ -2,8 +2,9 @@
 
 The rules are the product's own and unchanged: `accept` and `decide` unfold every run, the outlook gives
 deadlines and slack from durations as they are measured (they enter once a second, as in the product),
-the gate (`core/gate.py`) holds and orders what waits. Simulated are the clock, the workers (slots per
-node type that take steps from lanes by the worker's weights) and the ways between them (1 ms each).
+the gate (`core/scheduling/gate.py`) holds and orders what waits. Simulated are the clock, the
+workers (slots per node type that take steps from lanes by the worker's weights) and the ways
+between them (1 ms each).
 """
 
 import heapq

@@ -70,3 +70,21 @@ def test_pages_name_modules_that_there_are() -> None:
         if not any(f"/{one}".endswith("/" + (name := found[0] or found[1])) for one in modules)
     ]
     assert gone == []
+
+
+def test_modules_name_modules_that_there_are() -> None:
+    modules = [
+        path
+        for folder in ("services", "schemas", "workers", "tests", "bench", "examples", "migrations")
+        for path in (ROOT / folder).rglob("*.py")
+        if ".venvs" not in path.parts
+    ]
+    places = [f"/{path.relative_to(ROOT).as_posix()}" for path in modules]
+    named = re.compile(r"""(?<![\w"'/.])((?:[a-z_]+/)*[a-z_]+\.py)\b""")
+    gone = [
+        (path.name, name)
+        for path in modules
+        for name in named.findall(path.read_text("utf-8"))
+        if not any(place.endswith(f"/{name}") for place in places)
+    ]
+    assert gone == []

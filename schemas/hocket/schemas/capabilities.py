@@ -3,8 +3,8 @@
 A capability is a keyed hash (BLAKE2b, 128 bits) of what it is for. Who dispatches a step makes one;
 whoever gets the step sends it back with the result and with its model calls, and need not know the key.
 A seal is one of a whole message, between processes that have the key. The key itself comes from
-`HOCKET_CAPABILITY_KEY` or from Postgres (`kit/platform_key.py`); of several the first one signs, and all
-are believed, so that a key can be changed while steps are under way. Pure.
+`HOCKET_CAPABILITY_KEY` or from Postgres (`kit/process/capability_key.py`); of several the first one
+signs, and all are believed, so that a key can be changed while steps are under way. Pure.
 """
 
 from collections.abc import Sequence

@@ -12,7 +12,7 @@ import pytest
 
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.postgres import database
-from hocket.kit.postgres.database import connect_pool, feel_pulse
+from hocket.kit.postgres.database import connect_pool, monitor_database
 
 BOUND_S = 60
 SHORT_S = 0.3
@@ -58,7 +58,9 @@ async def test_health_says_that_postgres_does_not_answer_and_that_it_does_again(
     servers: EmbeddedServers, pool: asyncpg.Pool
 ) -> None:
     said: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
-    pulse = asyncio.create_task(feel_pulse(pool, lambda name, ok, _: said.put_nowait((name, ok))))
+    pulse = asyncio.create_task(
+        monitor_database(pool, lambda name, ok, _: said.put_nowait((name, ok)))
+    )
     try:
         async with asyncio.timeout(BOUND_S):
             assert await said.get() == ("database", True)

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from hocket.coordinator.core.reuse.repeats import Reuse, reuse_of
+from hocket.coordinator.core.rows.bare_rows import bare_run_row, bare_step_row
 from hocket.coordinator.core.rows.records import (
     RUN_COLUMNS,
     STEP_COLUMNS,
@@ -20,7 +21,6 @@ from hocket.coordinator.core.rows.records import (
     run_row,
     step_row,
 )
-from hocket.coordinator.core.rows.remains import bare_run_row, bare_step_row
 from hocket.coordinator.core.run.aborting import (
     EventNotApplicable,
     RunNotStorable,

@@ -16,13 +16,13 @@ from typing import Any
 import asyncpg
 from pydantic_core import from_json, to_json
 
+from hocket.coordinator.core.rows.bare_rows import StoredRun, readable, steps_of
 from hocket.coordinator.core.rows.records import (
     ATTEMPT_COLUMNS,
     RUN_COLUMNS,
     STEP_COLUMNS,
     step_of,
 )
-from hocket.coordinator.core.rows.remains import StoredRun, readable, steps_of
 from hocket.coordinator.core.run.notification_watermark import NOTHING, NotificationWatermark
 from hocket.coordinator.core.run.state import Run, Step
 from hocket.coordinator.core.time.deadlines import Estimate

@@ -1,4 +1,4 @@
-"""Handlers and a model for `test_paths_of_runs.py`: each takes the time it is told."""
+"""Handlers and a model for `test_critical_paths.py`: each takes the time it is told."""
 
 import asyncio
 from typing import Any

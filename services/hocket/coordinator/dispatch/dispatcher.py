@@ -1,8 +1,9 @@
 """Steps on their way to the workers: through the gate, and out to the stream STEPS.
 
-Owns the process's gate (`core/gate.py`) for all of its partitions, hears what workers announce, and
-tells the metrics. What the gate holds is in nobody's stream: should this process die, the next owner
-of the partition offers it again. It fails with the bus only; while that is away, accounts stand still.
+Owns the process's gate (`core/scheduling/gate.py`) for all of its partitions, hears what workers
+announce, and tells the metrics. What the gate holds is in nobody's stream: should this process die,
+the next owner of the partition offers it again. It fails with the bus only; while that is away,
+accounts stand still.
 """
 
 import asyncio

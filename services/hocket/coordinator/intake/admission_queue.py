@@ -1,11 +1,11 @@
 """Tasks at a time when there is more work than the workers can do: begun, kept waiting, or refused.
 
-Each task is judged by its predicted completion (`core/admission.py`). One that must wait stays
-unacknowledged in TASKS and is told to be in work; it is judged again a few times a second, by class and
-deadline, until it can begin or cannot make its deadline any more. How many wait is bounded, in all and
-per tenant; beyond that tasks are refused: where all places are taken, the newest, unless its tenant has
-fewer than another. Then one of the tenant that has most gives up its place. A process that ends gives
-its waiting tasks back.
+Each task is judged by its predicted completion (`core/scheduling/load_prediction.py`). One that
+must wait stays unacknowledged in TASKS and is told to be in work; it is judged again a few times a
+second, by class and deadline, until it can begin or cannot make its deadline any more. How many
+wait is bounded, in all and per tenant; beyond that tasks are refused: where all places are taken,
+the newest, unless its tenant has fewer than another. Then one of the tenant that has most gives up
+its place. A process that ends gives its waiting tasks back.
 """
 
 import asyncio

@@ -4,8 +4,8 @@ taken in.
 A run counts while it is in memory: from its acceptance to its end, but not while it is parked. Each
 coordinator tells with its sign of life whether it is full; any one that is makes all of them leave
 tasks where they are, in TASKS, for a task may belong to any partition. States: room, full (from
-`max_runs` runs or MAX_RUN_BYTES on, or while the disk is low: `kit/disk_space.py`), and again room below
-ROOM_SHARE of both. Sub-runs are always begun:
+`max_runs` runs or MAX_RUN_BYTES on, or while the disk is low: `kit/process/disk_space.py`), and
+again room below ROOM_SHARE of both. Sub-runs are always begun:
 runs that are in memory wait for them. What was taken in before everybody heard comes on top.
 
 A coordinator that is full because of a few tenants names them: those that have most of what was

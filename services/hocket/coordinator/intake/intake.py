@@ -4,7 +4,8 @@ The TASKS message is not acknowledged here: its ack subject travels with the acc
 coordinator acks after the commit that holds the run. A task whose key its publisher chose, or that is
 delivered again, is first looked up (in batches): a run that exists is not begun twice. A task that is
 wrong is answered, told as a public fact, kept as a dead letter, and acknowledged; it is never in the
-way of others. One that is right may have to wait or be refused for want of workers (`overload.py`).
+way of others. One that is right may have to wait or be refused for want of workers
+(`admission_queue.py`).
 
 States: taking tasks, waiting (Postgres or NATS is away; the tasks in hand are told to be in work, none
 is asked for), pausing (a coordinator has no room for more runs, or a disk is nearly full:

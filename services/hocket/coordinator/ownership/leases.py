@@ -1,9 +1,9 @@
 """This process' share of the partitions: leases that others see, and what the rule makes of them.
 
 Every coordinator writes a sign of life (`member.<name>`) every BEAT_S and a lease (`partition.<n>`)
-for what it owns into one bucket, watches all of them, and does what `core/ownership.py` says of what
-it sees. Who has not been heard for LEASE_S is taken for dead. A name that comes back with another
-incarnation has been started again: what its former life owned is free at once.
+for what it owns into one bucket, watches all of them, and does what `core/scheduling/rebalance.py`
+says of what it sees. Who has not been heard for LEASE_S is taken for dead. A name that comes back
+with another incarnation has been started again: what its former life owned is free at once.
 
 A partition here is being taken (the lease is ours; the log is not read yet), owned, or being left
 (its log is not read any more; the lease is given back when all is written). Leases are for balance

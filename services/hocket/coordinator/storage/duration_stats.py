@@ -1,7 +1,7 @@
 """How long nodes were measured to take, over all partitions of this process.
 
 An aid, not state: what a partition decides with are the estimates that entered its log
-(`core/outlooks.py`). Estimates are kept in Postgres for partitions and processes to come; what was
+(`core/time/forecasts.py`). Estimates are kept in Postgres for partitions and processes to come; what was
 measured since the last time may be lost with the process.
 """
 

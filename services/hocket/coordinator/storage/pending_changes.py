@@ -10,8 +10,8 @@ from typing import Protocol, TypeVar
 
 import structlog
 
+from hocket.coordinator.core.rows.bare_rows import bare_attempt_row, bare_run_row, bare_step_row
 from hocket.coordinator.core.rows.records import Row, attempt_row, run_row, step_row
-from hocket.coordinator.core.rows.remains import bare_attempt_row, bare_run_row, bare_step_row
 from hocket.coordinator.core.run.aborting import reason_of
 from hocket.coordinator.core.run.commands import RecordAttempt
 from hocket.coordinator.core.run.notification_watermark import NotificationWatermark

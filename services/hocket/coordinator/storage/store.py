@@ -7,13 +7,13 @@ from typing import Any
 
 import asyncpg
 
+from hocket.coordinator.core.rows.bare_rows import StoredRun, readable, steps_of
 from hocket.coordinator.core.rows.records import (
     ATTEMPT_COLUMNS,
     RUN_COLUMNS,
     STEP_COLUMNS,
     Row,
 )
-from hocket.coordinator.core.rows.remains import StoredRun, readable, steps_of
 from hocket.coordinator.core.run.notification_watermark import NOTHING, NotificationWatermark
 from hocket.coordinator.core.run.state import Run
 from hocket.coordinator.core.time.deadlines import Estimate

@@ -2,10 +2,11 @@
 
 A limit is that of a replica, or of a pool that is smaller than its replicas together. Each has a ledger
 in the gateways' bucket (`limit.<hash of its name>`): a line for each gateway, written on the condition
-that nobody wrote meanwhile, so that what is held never adds up to more than the limit. `core/shares.py`
-says what to write; the lines of dead gateways are left out. What the scheduler may use follows: what our
-line holds, less what is about to be let go of; nothing at all while our own lease does not hold, for
-then others may have our places already. Calls that are at a backend at that moment go on.
+that nobody wrote meanwhile, so that what is held never adds up to more than the limit.
+`core/routing/shares.py` says what to write; the lines of dead gateways are left out. What the
+scheduler may use follows: what our line holds, less what is about to be let go of; nothing at all
+while our own lease does not hold, for then others may have our places already. Calls that are at a
+backend at that moment go on.
 
 In-process functions are each gateway's own and are not shared.
 """

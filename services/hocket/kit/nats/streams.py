@@ -5,7 +5,7 @@ was spent exist nowhere else yet. `LOG`, `STEPS` and `EVENTS` can be made again 
 so they are written asynchronously; `CALLS` (what is about to be made) too, for a model call must not
 wait for a disk: the ledger has it in Postgres a moment later. Work queues refuse new messages when full
 (the publisher waits), and so does `LOG`, from which coordinators drop what they have applied
-(`coordinator/partition/log_trimmer.py`); `CALLS`, `EVENTS` and `DLQ` drop the oldest.
+(`coordinator/partition/events/log_trimmer.py`); `CALLS`, `EVENTS` and `DLQ` drop the oldest.
 
 The server sets aside what a stream may grow to, and refuses one that does not fit: on a small disk all
 streams are then made smaller in the same proportion. What a stream may grow to is never changed once it

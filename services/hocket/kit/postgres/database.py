@@ -90,7 +90,7 @@ async def connect_pool(url: str, *, size: int, name: str) -> asyncpg.Pool:
             await asyncio.sleep(RETRY_WAIT_S)
 
 
-async def feel_pulse(pool: asyncpg.Pool, report: Callable[[str, bool, str], None]) -> None:
+async def monitor_database(pool: asyncpg.Pool, report: Callable[[str, bool, str], None]) -> None:
     """Ask Postgres every few seconds whether it answers, for ever, and report it."""
     while True:
         try:

@@ -22,7 +22,7 @@ import uvloop
 from prometheus_client import Gauge
 
 from hocket.kit.nats.bus import Bus
-from hocket.kit.postgres.database import connect_pool, feel_pulse
+from hocket.kit.postgres.database import connect_pool, monitor_database
 from hocket.kit.process import disk_space, gc_tuning, process_secrets, telemetry
 from hocket.kit.process.disk_space import MIB, DiskSpace
 from hocket.kit.process.settings import Settings
@@ -100,7 +100,7 @@ class Service:
         """Connect to Postgres; whether it answers is reported by itself."""
         pool = await connect_pool(self.settings.database_url, size=size, name=self.name)
         if not self._pulses:
-            self._pulses.append(asyncio.create_task(feel_pulse(pool, self.health.report)))
+            self._pulses.append(asyncio.create_task(monitor_database(pool, self.health.report)))
 
         async def close() -> None:
             try:

@@ -7,7 +7,7 @@ which asks nothing of the run's plan. Nobody else's run is touched.
 
 from immutables import Map
 
-from hocket.coordinator.core.rows.remains import bare_error, moment
+from hocket.coordinator.core.rows.bare_rows import bare_error, moment
 from hocket.coordinator.core.run.commands import (
     CancelSubRun,
     Command,

@@ -3,10 +3,11 @@
 A step that is in a stream cannot be overtaken any more, so only as many are handed out as keep the
 workers busy: per node type a *window* of the slots that workers announced, a spare few, and what
 finishes in `LEAD_MS`. A ready step goes out at once while fewer are *out* (handed out and not
-finished); beyond it waits, and goes in the order of `precedence.py` as steps finish. While interactive
-steps come, steps of other classes leave a share of the slots free for them, where slots become free so
-seldom that the wait for one counts: a slot is not taken back from a step that has it. A node type that
-no worker announced is not gated: its steps wait in the stream, where autoscalers see them.
+finished); beyond it waits, and goes in the order of `priority_queue.py` as steps finish. While
+interactive steps come, steps of other classes leave a share of the slots free for them, where slots
+become free so seldom that the wait for one counts: a slot is not taken back from a step that has
+it. A node type that no worker announced is not gated: its steps wait in the stream, where
+autoscalers see them.
 
 States of an attempt here: unknown -> (held ->) out -> unknown. A cancelled one that is held is
 forgotten; one that is out counts until its end is heard, `LEAVING_MS` at most. Nothing here is
@@ -100,8 +101,8 @@ class _Type:
 
 class Gate:
     """See the module. `weights`: of tenants; 1 for those without. `order`: what waits goes by
-    `precedence.py`, or as it came (`arrival.py`; nothing is kept free then). `interactive_share`: of the
-    slots, to be kept free while interactive steps come."""
+    `priority_queue.py`, or as it came (`fifo.py`; nothing is kept free then). `interactive_share`:
+    of the slots, to be kept free while interactive steps come."""
 
     def __init__(
         self,

@@ -30,7 +30,8 @@ URGENT_SLACK_MS = 1_000.0
 """Less slack than this puts a step of any but a batch run into the urgent lane."""
 
 HOP = "@hop"
-"""Where the time stands that a step takes beside its own while its run is in a hurry (`hops.py`)."""
+"""Where the time stands that a step takes beside its own while its run is in a hurry
+(`hop_times.py`)."""
 
 DEFAULT_MS: Mapping[str, tuple[float, float]] = {
     "planning": (1_500.0, 750.0),

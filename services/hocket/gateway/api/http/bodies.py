@@ -1,7 +1,7 @@
 """The request bodies of OpenAI's API: what must be right before a call is made.
 
 Only what the gateway itself reads is checked; the rest goes on to the backend as it came, or not at all
-(`core/body_fields.py`).
+(`core/calls/body_fields.py`).
 """
 
 from collections.abc import Mapping

@@ -3,7 +3,7 @@
 A caller that goes away or runs out of time does not end the bill: at a backend with prices that is not
 known to stop with its connection the reply is read on, for READ_ON_MS at most, to the usage at its end;
 the request keeps its place meanwhile, for it has one at the backend. Only then is its use estimated
-(`core/unmetered.py`), as that of all which nobody metered.
+(`core/calls/unmetered.py`), as that of all which nobody metered.
 """
 
 import asyncio
