@@ -25,6 +25,8 @@ PAGES = sorted(
 NODES = ROOT / "examples" / "nodes"
 NODE_PAGES = sorted((ROOT / "docs" / "reference" / "nodes").glob("*.md"))
 """Pages of node types; the session of `sql` needs a database and is played elsewhere."""
+TUTORIAL = ROOT / "examples" / "tutorial"
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 COLUMNS = "| change to the example | field | reason | cure |"
 EMITTED_COLUMNS = "| the planner emits | field | reason | cure |"
 

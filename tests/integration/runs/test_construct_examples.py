@@ -1,6 +1,6 @@
-"""Every shell session of docs/reference/constructs and nodes, run as it stands there on one platform
-with real NATS and Postgres: its commands by the command line's own code, its run's end as the page
-says."""
+"""Every shell session of docs/reference/constructs and nodes, and of the tutorials, run as it
+stands there on one platform with real NATS and Postgres: its commands by the command line's own
+code, its run's end as the page says."""
 
 import asyncio
 import json
@@ -17,7 +17,17 @@ from typer.testing import CliRunner
 from hocket.cli.app import app
 from hocket.cli.local.platform import Platform
 from hocket.cli.remote.api import Api
-from support.construct_pages import EXAMPLES, NODE_PAGES, NODES, PAGES, ROOT, Session, sessions
+from support.construct_pages import (
+    EXAMPLES,
+    NODE_PAGES,
+    NODES,
+    PAGES,
+    ROOT,
+    TUTORIAL,
+    TUTORIALS,
+    Session,
+    sessions,
+)
 
 BOUND_S = 30.0
 POLL_S = 0.02
@@ -26,7 +36,7 @@ POLL_S = 0.02
 @pytest.fixture(scope="module")
 async def platform() -> AsyncIterator[Platform]:
     folder = Path(tempfile.mkdtemp(prefix="hocket-"))
-    environment = {"PYTHONPATH": f"{EXAMPLES}:{NODES}"}
+    environment = {"PYTHONPATH": f"{EXAMPLES}:{NODES}:{TUTORIAL}"}
     config = folder / "hocket.yaml"
     config.write_text(json.dumps(together(EXAMPLES / "hocket.yaml", NODES / "hocket.yaml")))
     async with Platform(folder / "d", env=environment, config=config) as platform:
@@ -40,7 +50,7 @@ def together(first: Path, second: Path) -> dict[str, Any]:
     modules = [c["node_types"]["python"]["modules"] for c in (one, other)]
     return {
         "models": other["models"] | one["models"],
-        "node_types": {"python": {"modules": [*modules[0], *modules[1]]}},
+        "node_types": {"python": {"modules": [*modules[0], *modules[1], "shop"]}},
     }
 
 
@@ -77,7 +87,7 @@ async def ended(api: Api, run_id: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "session",
-    [session for page in (*PAGES, *NODE_PAGES) for session in sessions(page)],
+    [session for page in (*PAGES, *NODE_PAGES, *TUTORIALS) for session in sessions(page)],
     ids=lambda session: " ".join(session.commands[-1]),
 )
 async def test_a_page_says_how_its_example_ends(platform: Platform, session: Session) -> None:
