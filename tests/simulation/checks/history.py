@@ -5,6 +5,8 @@ they count. Played again from the beginning, without any shell, they must give t
 runs that Postgres refused are ended at the place where their owner heard of it; their rows may be bare.
 """
 
+import asyncio
+import re
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -55,6 +57,8 @@ from simulation.platform import hostile
 from simulation.platform.compiled import plan_of
 from simulation.platform.forgeries import FORGED_STEP
 from simulation.platform.platform import CAPABILITIES
+
+RUN_ID = re.compile(rb"\br[0-9a-f]{24}\b")
 
 
 class Placed(str):
@@ -117,7 +121,11 @@ class History:
             msg_id = Placed(message.msg_id)
             msg_id.place = len(owner.applied) + 1
             owner.handling = message
-            await handle(handler, message._replace(msg_id=msg_id))
+            try:
+                await handle(handler, message._replace(msg_id=msg_id))
+            except asyncio.CancelledError:  # the log was rewound: what stood there may be gone
+                self._torn |= {name.decode() for name in RUN_ID.findall(message.body)}
+                raise
             owner.applied.append(message)
             owner.handling = None
 
@@ -304,6 +312,8 @@ def differences(
     torn = history.torn()
     stored = {run_id for run_id, row in database.runs.items() if row["partition"] == number}
     for run_id in sorted(stored | replay.runs.keys()):
+        if run_id in torn and run_id not in replay.runs:
+            continue
         if run_id not in replay.runs or run_id not in stored:
             where = "Postgres" if run_id in stored else "the log"
             found.append(f"run {run_id} is in {where} only")

@@ -25,6 +25,7 @@ from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.storage.tenure import Tenure
 from hocket.kit.nats.bus import BusUnavailable
 from hocket.kit.postgres.errors import AWAY, fails_alone
+from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import (
     AttemptFinished,
     CancelRequested,
@@ -102,10 +103,14 @@ class EventHandler:
             await asyncio.sleep(PAUSE_S)
 
     async def _set_aside(self, event: LogEvent, message: LogMessage, error: Exception) -> None:
-        """Keep an event that cannot be applied as a dead letter, and end its run; others go on."""
+        """End the run of an event that cannot be applied, and keep the event as a dead letter. In this
+        order: the run may be half changed, and the letter may have to wait for NATS."""
         info = EventNotApplicable(kind=event.kind, reason=reason_of(error)).info()
+        self._end_run_of(event, message, info)
         await self._reader.bury(message, info)
         self._services.metrics.set_aside("event")
+
+    def _end_run_of(self, event: LogEvent, message: LogMessage, info: ErrorInfo) -> None:
         if isinstance(event, OutlookChanged):
             return
         run = self._runs.get(event.run_id)
