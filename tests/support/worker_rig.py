@@ -161,13 +161,13 @@ class Rig:
         )
         self.bus.tell(subjects.CANCEL_FILTER, cancelled.model_dump_json().encode())
 
-    async def result(self, step: StepRequested) -> AttemptFinished:
+    async def result(self, step: StepRequested, *, within_s: float = WAIT_S) -> AttemptFinished:
         name = attempt_id(step)
-        await self.until(lambda: bool(self.results[name]))
+        await self.until(lambda: bool(self.results[name]), within_s=within_s)
         return self.results[name][0]
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(WAIT_S):
+    async def until(self, condition: Callable[[], bool], *, within_s: float = WAIT_S) -> None:
+        async with asyncio.timeout(within_s):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()

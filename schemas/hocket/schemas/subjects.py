@@ -2,7 +2,8 @@
 
 `TASKS` is what users publish, `LOG` the ordered input of one partition, `STEPS` the work of the
 workers, `CALLS` the model calls that are about to be made or were refused, `USAGE` one
-record per call that was made, `EVENTS` the public facts, `DLQ` what could not be handled.
+record per call that was made, `EVENTS` the public facts, `DLQ` what could not be handled, `PROBATION`
+what workers know of steps that may end their worker.
 """
 
 import re
@@ -17,6 +18,7 @@ CALLS = "CALLS"
 USAGE = "USAGE"
 EVENTS = "EVENTS"
 DLQ = "DLQ"
+PROBATION = "PROBATION"
 
 TASK_FILTER = "hocket.task.*.*"
 LOG_FILTER = "hocket.log.>"
@@ -28,6 +30,7 @@ USAGE_SUBJECT = "hocket.usage"
 """A message is one UsageRecord, or several, one a line."""
 EVENT_FILTER = "hocket.event.>"
 DLQ_FILTER = "hocket.dlq.>"
+PROBATION_FILTER = "hocket.probation.*"
 
 GATEWAY_CALL = "hocket.gateway.call"
 """Core NATS request/reply, queue group `gateway`: a CallRequest in, a CallReply out."""
@@ -112,6 +115,11 @@ def log_of(partition: int) -> str:
 def step(node_type: str, lane: str) -> str:
     """Return the subject of the steps of a node type in a lane."""
     return f"hocket.step.{node_type}.{lane}"
+
+
+def probation(step_digest: str) -> str:
+    """Return the subject of the record of a step on probation."""
+    return f"hocket.probation.{step_digest}"
 
 
 def event(tenant: str, pipeline: str, kind: str) -> str:

@@ -31,6 +31,17 @@ async def die_in_first_delivery(value: Any, context: Context) -> dict[str, int]:
     return {"delivery": context.delivery}
 
 
+async def die(value: Any) -> None:
+    """End the whole process."""
+    os._exit(3)
+
+
+async def take_a_while(value: Any) -> str:
+    """Run for longer than the worker lives in which `die` begins beside it."""
+    await asyncio.sleep(1.0)
+    return "well"
+
+
 def never_end(value: Any) -> None:
     """Take a thread for ever."""
     threading.Event().wait()

@@ -85,6 +85,12 @@ class StepUndeliverable(HocketError):
     code = "step_undeliverable"
 
 
+class StepEndsWorker(StepUndeliverable):
+    """The step was delivered {deliveries} times, and its worker ended {deaths} times while it ran this
+    step alone. It lies in the dead letters; look for what in its handler ends the process (`os._exit`, a
+    crash, its memory)."""
+
+
 class NodeTypeUnserved(HocketError):
     """This worker does not run `{type}` nodes. Start one that does: `python -m hocket.workers`."""
 

@@ -35,6 +35,7 @@ from hocket.workers.runtime.execution.context import NOTHING_SPENT, Calls, Conte
 from hocket.workers.runtime.execution.failures import error_info
 from hocket.workers.runtime.execution.held_slots import HeldSlots, LeftBehind
 from hocket.workers.runtime.execution.metrics import TypeMeters
+from hocket.workers.runtime.execution.probation import MAX_PASSED_ON, Probation, is_due
 from hocket.workers.runtime.execution.spans import Spans
 from hocket.workers.runtime.transport.acks import Acks
 from hocket.workers.runtime.transport.cancellations import Cancellations
@@ -51,8 +52,6 @@ if TYPE_CHECKING:
 STOP_GRACE_S = 1.0
 PASS_ON_S = 0.02
 """How long a step that came to a full worker waits for a slot before another worker may have it."""
-MAX_PASSED_ON = 3
-"""Deliveries of a step after which it waits where it is: all workers are busy."""
 REFERENCE_MARK = b'"$blob"'
 """Inputs without it are not searched for references."""
 
@@ -86,6 +85,7 @@ class Pool:
         large_values: LargeValues,
         spans: Spans,
         meters: TypeMeters,
+        probation: Probation,
         slots_changed: Callable[[], None],
     ) -> None:
         self.node_type = node_type
@@ -101,6 +101,8 @@ class Pool:
         self._cancellations = cancellations
         self._large_values = large_values
         self._spans = spans
+        self._probation = probation
+        probation.join(self)
         self._meters = meters
         meters.watch_running(lambda: self._taken)
         self._ready: ReadyQueue[Attempt] = ReadyQueue()
@@ -121,7 +123,7 @@ class Pool:
                 slots,
                 ack_wait_s=ack_wait_s,
                 deliver=self._take,
-                changed=self._schedule,
+                changed=self.schedule,
             )
             for lane in subjects.LANES
         }
@@ -132,13 +134,23 @@ class Pool:
         """Slots that are taken by attempts that still have their time."""
         return self._running
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether something runs, or has ended and may still be delivered again."""
+        return self._running > 0 or bool(self._posted)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether steps wait here, or in the stream as far as is known."""
+        return len(self._ready) > 0 or any(demand.pending for demand in self._demands.values())
+
     async def start(self) -> None:
         """Create the consumers and begin to fetch."""
         await ensure_consumers(self._bus, self.node_type, self._ack_wait_s)
         for lane in self._lanes.values():
             await lane.open()
         self._fetching = True
-        self._schedule()
+        self.schedule()
 
     async def stop_fetching(self) -> None:
         """Withdraw the requests; what still comes, and what has not started, goes back."""
@@ -220,8 +232,12 @@ class Pool:
             self._spawn(undeliverable.bury_undeliverable(self._bus, msg, delivery, self._worker))
             return
         self.attempts[attempt.key] = attempt
+        if is_due(delivery.count):
+            self._probation.add(self, msg, attempt)
+            return
         self._ready.push(latest_start_ms(step, delivery.sent_at_ms), attempt)
-        if self._taken + len(self._ready) > self.slots and delivery.count <= MAX_PASSED_ON:
+        is_full = self._probation.is_closed or self._taken + len(self._ready) > self.slots
+        if is_full and delivery.count <= MAX_PASSED_ON:
             self._loop.call_later(PASS_ON_S, self._pass_on, attempt, lane)
 
     def _pass_on(self, attempt: Attempt, lane: LanePull) -> None:
@@ -231,7 +247,7 @@ class Pool:
             self._give_back(attempt)
             lane.ask(1)
 
-    def _schedule(self) -> None:
+    def schedule(self) -> None:
         """Start what is ready and ask for more, once per turn of the event loop."""
         if not self._scheduled:
             self._scheduled = True
@@ -239,13 +255,15 @@ class Pool:
 
     def _turn(self) -> None:
         self._scheduled = False
+        if self._probation.is_serving:
+            self._probation.turned()
+            if self._probation.is_closed:
+                return
         while len(self._ready) and self._taken < self.slots:
             attempt = self._ready.pop()
             if attempt.let_go or attempt.state is not State.READY:
                 continue
-            self._running += 1
-            attempt.state = State.RUNNING
-            attempt.task = self._spawn(self._run(attempt))
+            self.begin(attempt)
         if not self._fetching or not self._bus.connected:
             return
         if self.held.count >= self.slots:  # what came would find no slot
@@ -254,6 +272,23 @@ class Pool:
         for name, count in wanted.items():
             if count and self._lanes[name].is_open:
                 self._lanes[name].ask(count)
+
+    def begin(self, attempt: Attempt) -> None:
+        """Run an attempt that is ready, in a slot."""
+        self._running += 1
+        attempt.state = State.RUNNING
+        attempt.task = self._spawn(self._run(attempt))
+
+    async def bury(self, msg: RawMessage, attempt: Attempt, deaths: int) -> None:
+        """Dead-letter a step under which its worker ended so often; where that fails, it comes again."""
+        try:
+            await undeliverable.bury_ending_worker(
+                self._bus, msg, attempt.delivery, deaths, self._worker
+            )
+            if self._acks.known(attempt):
+                self._bus.tell(attempt.ack_subject, undeliverable.TERM)
+        finally:
+            self.attempts.pop(attempt.key, None)
 
     # ---- an attempt runs --------------------------------------------------------------------
 
@@ -377,11 +412,11 @@ class Pool:
             self.held.hold(left_behind, free)
         elif held_bytes:
             free()
-        self._schedule()
+        self.schedule()
 
     def _held_changed(self) -> None:
         self._slots_changed()
-        self._schedule()
+        self.schedule()
 
     @property
     def _taken(self) -> int:
@@ -448,6 +483,8 @@ class Pool:
     def _acknowledged(self, attempt: Attempt, posted: "asyncio.Future[PubAck]") -> None:
         self._posted.discard(posted)
         self.attempts.pop(attempt.key, None)
+        if self._probation.is_serving:
+            self._loop.call_soon(self._probation.turned)
         if posted.cancelled() or posted.exception() is not None:
             log.warning("result_not_posted", attempt_id=attempt.id, cancelled=posted.cancelled())
             return

@@ -22,7 +22,7 @@ from hocket.kit.process.log_limits import Reporting
 from hocket.schemas import bounded, ids, subjects
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import AttemptFinished
-from hocket.workers.errors import StepMalformed, StepUndeliverable
+from hocket.workers.errors import StepEndsWorker, StepMalformed, StepUndeliverable
 from hocket.workers.runtime.execution.failures import COMPONENT
 from hocket.workers.runtime.transport.delivery import Delivery
 
@@ -64,8 +64,18 @@ async def bury_malformed(bus: Bus, msg: "RawMessage", error: ValidationError, wo
 
 async def bury_undeliverable(bus: Bus, msg: "RawMessage", delivery: Delivery, worker: str) -> None:
     """Dead-letter a step that came too often."""
-    known = {"deliveries": delivery.count, "sent_at_ms": round(delivery.sent_at_ms)}
-    await _bury_and_end(bus, msg, _undeliverable(**known), worker)
+    error = StepUndeliverable(deliveries=delivery.count, component=COMPONENT)
+    await _bury_and_end(bus, msg, _with_time_sent(error, delivery), worker)
+
+
+async def bury_ending_worker(
+    bus: Bus, msg: "RawMessage", delivery: Delivery, deaths: int, worker: str
+) -> None:
+    """Dead-letter a step under which its worker ended so often. It stays in the stream: the caller
+    takes it out."""
+    error = StepEndsWorker(deliveries=delivery.count, deaths=deaths, component=COMPONENT)
+    info = _with_time_sent(error, delivery)
+    await _bury(bus, msg.subject, msg.data, msg.headers, info, worker)
 
 
 async def _bury_and_end(
@@ -136,6 +146,7 @@ def name_of(payload: bytes) -> Name | None:
     return None
 
 
-def _undeliverable(**known: Any) -> ErrorInfo:
-    info = StepUndeliverable(deliveries=known["deliveries"], component=COMPONENT).info()
-    return info.model_copy(update={"details": {**info.details, **known}})
+def _with_time_sent(error: StepUndeliverable, delivery: Delivery) -> ErrorInfo:
+    info = error.info()
+    sent_at_ms = round(delivery.sent_at_ms)
+    return info.model_copy(update={"details": {**info.details, "sent_at_ms": sent_at_ms}})

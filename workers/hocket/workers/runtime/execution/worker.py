@@ -20,6 +20,7 @@ from hocket.schemas.messages import StepCancelled
 from hocket.workers.runtime.execution.context import Calls
 from hocket.workers.runtime.execution.metrics import Meters
 from hocket.workers.runtime.execution.pool import Handler, Pool
+from hocket.workers.runtime.execution.probation import Probation
 from hocket.workers.runtime.execution.spans import Spans
 from hocket.workers.runtime.models.calls import ModelCalls
 from hocket.workers.runtime.transport.acks import Acks
@@ -27,6 +28,7 @@ from hocket.workers.runtime.transport.announcements import Announcements
 from hocket.workers.runtime.transport.cancellations import Cancellations
 from hocket.workers.runtime.transport.consumers import ACK_WAIT_S
 from hocket.workers.runtime.transport.outbox import Outbox
+from hocket.workers.runtime.transport.probation_records import ProbationRecords
 from hocket.workers.runtime.values.large_values import LargeValues
 
 if TYPE_CHECKING:
@@ -78,6 +80,7 @@ class Worker:
         self._acks = Acks(bus)
         self._over_nats = ModelCalls(bus)
         self._cancellations = Cancellations()
+        self._probation = Probation(ProbationRecords(bus), self._acks, self._slots_changed)
         large_values = LargeValues(blobs)
         outbox = Outbox(bus, self._acks)
         self._pools = [
@@ -95,6 +98,7 @@ class Worker:
                 large_values=large_values,
                 spans=spans,
                 meters=meters.of_type(node_type, slots[node_type]),
+                probation=self._probation,
                 slots_changed=self._slots_changed,
             )
             for node_type, handler in handlers.items()
@@ -128,7 +132,9 @@ class Worker:
         await self._announcements.stop()
         await asyncio.gather(*(pool.stop_fetching() for pool in self._pools))
         given_back = 0
-        if not await self._settled(drain_s):
+        in_time = await self._settled(drain_s)
+        await self._probation.close()  # before another worker reads what was noted
+        if not in_time:
             given_back = sum(pool.give_all_back() for pool in self._pools)
             await self._settled(FLUSH_S)
         self._acks.send()
@@ -175,7 +181,10 @@ class Worker:
                     self.overrun.set()
 
     def _free_slots(self) -> dict[str, int]:
-        """Return how many steps of each type run at once, without the slots that are held."""
+        """Return how many steps of each type run at once, without the slots that are held. While one on
+        probation is alone, other types get one, too: none would say that nobody knows."""
+        if self._probation.is_closed:
+            return {pool.node_type: min(1, pool.slots - pool.held.count) for pool in self._pools}
         return {pool.node_type: pool.slots - pool.held.count for pool in self._pools}
 
     def _slots_changed(self) -> None:

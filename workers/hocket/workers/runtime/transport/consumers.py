@@ -10,7 +10,8 @@ from hocket.schemas import subjects
 ACK_WAIT_S = 10.0
 """A step whose worker says nothing for so long goes to another one."""
 MAX_DELIVERIES = 20
-"""A step delivered so often is dead-lettered. Also counts what a dying worker held beside it."""
+"""A step delivered so often is dead-lettered. Also counts what a dying worker held beside it: a
+step that ends its worker is found long before, on probation."""
 MAX_ACK_PENDING = 65_536
 """Steps in the hands of all workers together, per node type and lane."""
 MAX_WAITING = 8_192

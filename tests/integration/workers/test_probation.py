@@ -1,0 +1,142 @@
+"""A function that ends its worker costs the steps beside it little: real processes, real deaths."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hocket.schemas import subjects
+from hocket.workers.runtime.execution.context import Context
+from hocket.workers.runtime.execution.probation import FREE_DELIVERIES, MAX_DEATHS_ALONE
+from hocket.workers.runtime.transport.consumers import consumer_name, ensure_consumers
+from hocket.workers.runtime.transport.probation_records import NOTHING, ProbationRecords, Record
+from support.places import HANDLERS
+from support.worker_rig import WAIT_S, Rig, attempt_id
+
+ACK_WAIT_S = 1.0
+INNOCENT = 3
+BOUND_S = 120.0
+
+
+@pytest.fixture
+async def rig(nats_url: str) -> AsyncIterator[Rig]:
+    rig = await Rig.open(nats_url)
+    yield rig
+    await rig.close()
+
+
+class Supervised:
+    """A worker process that is started anew whenever it ends."""
+
+    def __init__(self, nats_url: str, folder: Path) -> None:
+        self.deaths = 0
+        self._folder = folder
+        self._environment = os.environ | {
+            "NATS_URL": nats_url,
+            "HOCKET_DATA_DIR": str(folder),
+            "HOCKET_CONFIG": str(folder / "hocket.yaml"),
+            "HOCKET_HANDLERS": "worker_handlers",
+            "PYTHONPATH": HANDLERS,
+        }
+
+    async def run(self) -> None:
+        (self._folder / "hocket.yaml").write_text(f"workers: {{ack_wait_s: {ACK_WAIT_S}}}")
+        command = (sys.executable, "-m", "hocket.workers", "--types", "python")
+        while True:
+            process = await asyncio.create_subprocess_exec(*command, env=self._environment)
+            try:
+                await process.wait()
+            finally:
+                if process.returncode is None:
+                    process.terminate()
+                    await process.wait()
+            self.deaths += 1
+
+
+async def deliver_and_give_back(rig: Rig, steps: int, times: int) -> None:
+    """Take the steps of the lane so many times, as workers do that end."""
+    name = consumer_name("python", "normal")
+    pull = await rig.bus.js.pull_subscribe_bind(consumer=name, stream=subjects.STEPS)
+    for _ in range(times):
+        taken: list[Any] = []
+        while len(taken) < steps:
+            taken += await pull.fetch(steps - len(taken), timeout=WAIT_S)
+        for msg in taken:
+            await msg.nak()
+    await pull.unsubscribe()
+
+
+async def test_a_function_that_ends_its_worker_is_found_and_those_beside_it_end_well(
+    rig: Rig, tmp_path: Path
+) -> None:
+    await ensure_consumers(rig.bus, "python", ACK_WAIT_S)
+    killer = await rig.send(config={"handler": "worker_handlers:die"})
+    innocent = [
+        await rig.send(config={"handler": "worker_handlers:take_a_while"}) for _ in range(INNOCENT)
+    ]
+    await deliver_and_give_back(rig, 1 + INNOCENT, FREE_DELIVERIES - 1)  # one death beside others
+    worker = Supervised(rig.nats_url, tmp_path)
+    supervising = asyncio.create_task(worker.run())
+    try:
+        for step in (killer, *innocent):
+            await rig.result(step, within_s=BOUND_S)
+        await rig.until_stream(subjects.STEPS, lambda messages: messages == 0)
+    finally:
+        supervising.cancel()
+        await asyncio.wait({supervising})
+    (ended,) = rig.results[attempt_id(killer)]
+    assert ended.error is not None
+    assert ended.error.code == "step_undeliverable"
+    assert f"ended {MAX_DEATHS_ALONE} times" in ended.error.message
+    assert worker.deaths == 1 + MAX_DEATHS_ALONE
+    for step in innocent:
+        (result,) = rig.results[attempt_id(step)]
+        assert result.output == "well", result.error
+    await rig.until_stream(subjects.DLQ, lambda messages: messages == 1)
+
+
+async def test_a_worker_that_stops_leaves_no_death_on_record(
+    rig: Rig,
+) -> None:
+    """... however often: the step is given back each time, and then ends well."""
+    begun = asyncio.Event()
+
+    async def held(context: Context) -> Any:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def well(context: Context) -> Any:
+        return "well"
+
+    await ensure_consumers(rig.bus, "python", 30.0)
+    step = await rig.send()
+    await deliver_and_give_back(rig, 1, FREE_DELIVERIES)
+    records = ProbationRecords(rig.bus)
+    for _ in range(MAX_DEATHS_ALONE + 1):
+        begun.clear()
+        async with rig.worker({"python": held}) as worker:
+            async with asyncio.timeout(WAIT_S):
+                await begun.wait()
+            assert worker._free_slots() == {"python": 1}
+            assert await records.read(step) == Record(1, 1)
+        assert await records.read(step) == NOTHING
+    async with rig.worker({"python": well}):
+        assert (await rig.result(step)).output == "well"
+
+
+async def test_what_stands_on_record_is_read_whatever_others_wrote_there(rig: Rig) -> None:
+    records, step = ProbationRecords(rig.bus), rig.step()
+    assert await records.read(step) == NOTHING
+    await records.write(step, Record(3, 1))
+    assert await records.read(step) == Record(3, 1)
+    for junk in (b"", b"x", b"1", b"1 2", b"-1 -1", b"9" * 5000, b"\xff 1", b"99999 0"):
+        state = (await rig.bus.js.stream_info(subjects.PROBATION)).state
+        known = await rig.bus.js.get_msg(subjects.PROBATION, state.last_seq)
+        await rig.bus.publish(known.subject, junk)
+        assert await records.read(step) == NOTHING
+    await records.write(step, NOTHING)
+    assert (await rig.bus.js.stream_info(subjects.PROBATION)).state.messages == 0

@@ -1,0 +1,216 @@
+"""Which steps are tried alone, in what order, and when other steps may start again."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from hocket.workers.errors import AttemptCancelled
+from hocket.workers.runtime.execution import probation
+from hocket.workers.runtime.execution.attempt import Attempt, State
+from hocket.workers.runtime.execution.probation import (
+    FREE_DELIVERIES,
+    MAX_DEATHS_ALONE,
+    MAX_PASSED_ON,
+    Probation,
+    Suspect,
+    is_due,
+    turn_of,
+)
+from hocket.workers.runtime.transport.delivery import Delivery
+from hocket.workers.runtime.transport.probation_records import NOTHING, Record
+from support.worker_rig import Rig
+
+WAIT_S = 10.0
+
+
+class Records:
+    """Records in memory, as the stream would keep them."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Record] = {}
+
+    async def read(self, step: Any) -> Record:
+        return self.kept.get(step.run_id, NOTHING)
+
+    async def write(self, step: Any, record: Record) -> None:
+        await asyncio.sleep(0)
+        self.kept[step.run_id] = record
+
+
+class Acknowledged:
+    """Acknowledgements of which none waits."""
+
+    def send(self) -> None:
+        return None
+
+
+class Slots:
+    """A pool in which a step runs until it is released."""
+
+    def __init__(self, owner: Probation) -> None:
+        self.running = 0
+        self.has_waiting = False
+        self.begun: list[str] = []
+        self.buried: list[tuple[str, int]] = []
+        self.release: dict[str, asyncio.Event] = {}
+        self.changed = asyncio.Event()
+        self._owner = owner
+        self._tasks: list[asyncio.Task[None]] = []
+        owner.join(self)
+
+    def begin(self, attempt: Attempt) -> None:
+        self.running += 1
+        attempt.state = State.RUNNING
+        self.begun.append(attempt.step.run_id)
+        attempt.task = asyncio.create_task(self._run(attempt))
+        self._tasks.append(attempt.task)
+        self.changed.set()
+
+    @property
+    def is_busy(self) -> bool:
+        return self.running > 0
+
+    async def _run(self, attempt: Attempt) -> None:
+        try:
+            await self.release.setdefault(attempt.step.run_id, asyncio.Event()).wait()
+            attempt.conclude()
+        finally:
+            self.ended()
+
+    def ended(self) -> None:
+        self.running -= 1
+        asyncio.get_running_loop().call_soon(self._owner.turned)
+
+    def schedule(self) -> None:
+        self.changed.set()
+
+    async def bury(self, msg: Any, attempt: Attempt, deaths: int) -> None:
+        self.buried.append((attempt.step.run_id, deaths))
+        self.changed.set()
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(WAIT_S):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+
+
+class Parts(NamedTuple):
+    tried: Probation
+    slots: Slots
+    records: Records
+    closed: asyncio.Event
+
+
+def attempt(rig: Rig, sent_at_ms: float = 1.0, deliveries: int = FREE_DELIVERIES + 1) -> Attempt:
+    delivery = Delivery(deliveries, int(sent_at_ms), sent_at_ms, 0)
+    return Attempt(rig.step(), "$JS.ACK.x", delivery, {}, 0.0, 0)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig(None, "")  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def parts() -> AsyncIterator[Parts]:
+    records, closed = Records(), asyncio.Event()
+    tried = Probation(records, Acknowledged(), closed.set)  # type: ignore[arg-type]
+    slots = Slots(tried)
+    yield Parts(tried, slots, records, closed)
+    await tried.close()
+    await slots.close()
+
+
+def add(tried: Probation, slots: Slots, given: Attempt) -> str:
+    slots.release[given.step.run_id] = asyncio.Event()
+    tried.add(slots, None, given)  # type: ignore[arg-type]
+    return given.step.run_id
+
+
+def test_a_step_that_full_workers_passed_on_is_not_on_probation() -> None:
+    assert not is_due(MAX_PASSED_ON + 1)
+    assert is_due(FREE_DELIVERIES + 1)
+
+
+def test_the_step_begun_least_often_is_next_and_the_oldest_of_several(rig: Rig) -> None:
+    young, old, begun = attempt(rig, 2.0), attempt(rig, 1.0), attempt(rig, 0.5)
+    stopped = attempt(rig, 9.0)
+    stopped.stop(AttemptCancelled(reason="over"))
+    records = {id(begun): Record(1, 0), id(stopped): Record(3, 1)}
+    suspects = [
+        Suspect(None, None, one, records.get(id(one), NOTHING))  # type: ignore[arg-type]
+        for one in (young, begun, old, stopped)
+    ]
+    assert [one.attempt for one in sorted(suspects, key=turn_of)] == [stopped, old, young, begun]
+
+
+async def test_steps_on_probation_run_one_at_a_time_and_nothing_beside_them(
+    rig: Rig, parts: Parts
+) -> None:
+    tried, slots, records, closed = parts
+    slots.running = 1
+    first, second = (add(tried, slots, attempt(rig, at_ms)) for at_ms in (1.0, 2.0))
+    await closed.wait()
+    assert not slots.begun  # another step runs
+    slots.ended()
+    await slots.until(lambda: slots.begun == [first])
+    assert tried.is_closed
+    assert records.kept[first] == Record(1, 1)  # as it is found if the worker ends now
+    slots.release[first].set()
+    await slots.until(lambda: slots.begun == [first, second])
+    assert records.kept[first] == NOTHING
+    slots.release[second].set()
+    await slots.until(lambda: not tried.is_closed)
+
+
+async def test_a_step_under_which_its_worker_ended_alone_too_often_is_buried(
+    rig: Rig, parts: Parts
+) -> None:
+    tried, slots, records, _ = parts
+    given = attempt(rig)
+    records.kept[given.step.run_id] = Record(5, MAX_DEATHS_ALONE)
+    killer = add(tried, slots, given)
+    await slots.until(lambda: slots.buried == [(killer, MAX_DEATHS_ALONE)])
+    assert not slots.begun
+
+
+async def test_a_worker_that_stops_takes_back_what_it_noted(rig: Rig, parts: Parts) -> None:
+    tried, slots, records, _ = parts
+    given = attempt(rig)
+    before = records.kept[given.step.run_id] = Record(2, 1)
+    name = add(tried, slots, given)
+    await slots.until(lambda: slots.begun == [name])
+    assert records.kept[name] == Record(3, 2)
+    await tried.close()
+    assert records.kept[name] == before
+
+
+async def test_others_start_beside_a_long_step_and_it_is_no_death_alone_any_more(
+    rig: Rig, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probation, "ALONE_S", 0.0)
+    tried, slots, records, _ = parts
+    first, second = (add(tried, slots, attempt(rig, at_ms)) for at_ms in (1.0, 2.0))
+    await slots.until(lambda: slots.begun == [first] and not tried.is_closed)
+    assert records.kept[first] == Record(1, 0)
+    slots.release[first].set()
+    await slots.until(lambda: slots.begun == [first, second])
+
+
+async def test_a_step_that_is_never_alone_begins_all_the_same(
+    rig: Rig, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probation, "GATHER_S", 0.0)
+    tried, slots, records, _ = parts
+    slots.running = 1
+    name = add(tried, slots, attempt(rig))
+    await slots.until(lambda: slots.begun == [name] and not tried.is_closed)
+    assert records.kept[name] == Record(1, 0)

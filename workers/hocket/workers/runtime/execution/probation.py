@@ -1,0 +1,220 @@
+"""Steps whose worker ended under them several times: each is tried alone, so that the one that ends its
+worker is found, and costs the others nothing more.
+
+A step that was delivered more than FREE_DELIVERIES times is on probation. A worker runs one of these at
+a time: the one that was begun least often first, the oldest of several. It starts nothing else before,
+until what runs has ended (GATHER_S at most), nor beside it (ALONE_S at most). Afterwards it is open to
+other steps for as long as it was closed. A step under which the worker ended MAX_DEATHS_ALONE times
+while it was alone is undeliverable. A worker that stops takes back what it noted: that is no death.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from hocket.schemas.errors import HocketError
+from hocket.workers.runtime.execution.attempt import Attempt, State
+from hocket.workers.runtime.transport.acks import Acks
+from hocket.workers.runtime.transport.probation_records import NOTHING, ProbationRecords, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hocket.kit.nats.protocol import RawMessage
+
+MAX_PASSED_ON = 3
+"""Deliveries of a step after which it waits where it is: all workers are busy."""
+FREE_DELIVERIES = MAX_PASSED_ON + 1
+"""Deliveries of a step before it is on probation: full workers pass it on as often, and none need have
+ended."""
+MAX_DEATHS_ALONE = 2
+GATHER_S = 30.0
+ALONE_S = 60.0
+CLOSE_S = 5.0
+"""How long a worker that stops waits for taking back what it noted."""
+
+log = structlog.get_logger()
+
+
+class Slots(Protocol):
+    """What this needs of the pool of a node type."""
+
+    @property
+    def is_busy(self) -> bool: ...
+
+    @property
+    def has_waiting(self) -> bool: ...
+
+    def begin(self, attempt: Attempt) -> None: ...
+
+    def schedule(self) -> None: ...
+
+    async def bury(self, msg: "RawMessage", attempt: Attempt, deaths: int) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class Suspect:
+    """A step on probation that waits for its turn."""
+
+    pool: Slots
+    msg: "RawMessage"
+    attempt: Attempt
+    record: Record | None = None
+    """None: not read yet."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is still to be begun here."""
+        return self.attempt.state is State.READY and not self.attempt.let_go
+
+
+def is_due(deliveries: int) -> bool:
+    """Tell whether a step that came so often is on probation."""
+    return deliveries > FREE_DELIVERIES
+
+
+def turn_of(suspect: Suspect) -> tuple[bool, int, float, int]:
+    """Return the place of a step among those that wait: the smallest is next."""
+    attempt = suspect.attempt
+    sent = attempt.delivery.sent_at_ms, attempt.delivery.stream_seq
+    return (attempt.stopped is None, (suspect.record or NOTHING).begun, *sent)
+
+
+class Probation:
+    """The steps on probation in one worker, whatever their type; `changed` is called whenever other
+    steps may not be started any more, or may again."""
+
+    def __init__(
+        self, records: ProbationRecords, acks: Acks, changed: "Callable[[], None]"
+    ) -> None:
+        self.is_closed = False
+        """Whether nothing but the step on probation may be started."""
+        self.is_serving = False
+        """Whether there are steps on probation: then `turned` is to be called."""
+        self._records = records
+        self._acks = acks
+        self._changed = changed
+        self._pools: list[Slots] = []
+        self._waiting: list[Suspect] = []
+        self._turned = asyncio.Event()
+        self._serving: asyncio.Task[None] | None = None
+        self._taking_back: asyncio.Task[None] | None = None
+        self._closed_at_s = 0.0
+        self._open_until_s = 0.0
+        self._loop = asyncio.get_running_loop()
+
+    def join(self, pool: Slots) -> None:
+        """Count a pool's steps among those that run beside others."""
+        self._pools.append(pool)
+
+    def add(self, pool: Slots, msg: "RawMessage", attempt: Attempt) -> None:
+        """Begin a step when it is its turn, or have its pool bury it."""
+        self._waiting.append(Suspect(pool, msg, attempt))
+        if not self.is_serving:
+            self.is_serving = True
+            self._serving = self._loop.create_task(self._serve(), name="probation")
+
+    def turned(self) -> None:
+        """Look again whether a step is alone, or at its end: something ended."""
+        self._turned.set()
+
+    async def close(self) -> None:
+        """Begin no more, and take back what was noted of the step that runs: its worker only stops."""
+        if self._serving is not None:
+            self._serving.cancel()
+            await asyncio.wait({self._serving}, timeout=CLOSE_S)
+        if self._taking_back is not None:
+            await asyncio.wait({self._taking_back}, timeout=CLOSE_S)
+
+    async def _serve(self) -> None:
+        while self._waiting:
+            for suspect in [new for new in self._waiting if new.record is None]:
+                suspect.record = await self._records.read(suspect.attempt.step)
+            self._waiting = [suspect for suspect in self._waiting if suspect.waits]
+            if self._waiting:
+                suspect = min(self._waiting, key=turn_of)
+                self._waiting.remove(suspect)
+                await self._serve_one(suspect)
+        self.is_serving = False
+
+    async def _serve_one(self, suspect: Suspect) -> None:
+        attempt, record = suspect.attempt, suspect.record or NOTHING
+        if record.deaths_alone >= MAX_DEATHS_ALONE:
+            try:
+                await suspect.pool.bury(suspect.msg, attempt, record.deaths_alone)
+            except HocketError as error:  # it is delivered again, and then buried
+                log.warning("step_not_buried", attempt_id=attempt.id, reason=str(error))
+            return
+        if attempt.stopped is not None:  # it is answered for, and not run
+            suspect.pool.begin(attempt)
+            return
+        self._close()
+        alone = await self._until(lambda: not any(pool.is_busy for pool in self._pools), GATHER_S)
+        self._acks.send()  # what ended before shall not come again
+        try:
+            await self._records.write(attempt.step, record.after_death(alone=alone))
+            if suspect.waits:
+                await self._run(suspect, record, alone=alone)
+        except asyncio.CancelledError:  # the worker stops
+            await self._take_back(attempt, record)
+            raise
+        self._open()
+        await self._take_back(attempt, record)
+        if any(pool.has_waiting for pool in self._pools):
+            await asyncio.sleep(max(0.0, self._open_until_s - self._loop.time()))
+
+    async def _take_back(self, attempt: Attempt, record: Record) -> None:
+        """Note that the worker did not end under the step; forget a step that ended."""
+        left = NOTHING if attempt.state is State.CONCLUDED else record
+        self._taking_back = self._loop.create_task(self._records.write(attempt.step, left))
+        await asyncio.shield(self._taking_back)
+
+    async def _run(self, suspect: Suspect, record: Record, *, alone: bool) -> None:
+        attempt = suspect.attempt
+        log.warning(
+            "step_on_probation",
+            run_id=attempt.step.run_id,
+            step=attempt.step.step,
+            deliveries=attempt.delivery.count,
+            deaths_alone=record.deaths_alone,
+            alone=alone,
+        )
+        suspect.pool.begin(attempt)
+
+        def ended() -> bool:
+            gone = attempt.task is None or attempt.task.done()
+            return gone or attempt.state is State.CONCLUDED
+
+        if not alone or not await self._until(ended, ALONE_S):
+            if alone:  # from here on another step may be what ends the worker
+                await self._records.write(attempt.step, record.after_death(alone=False))
+            self._open()
+            await self._until(ended, None)
+
+    async def _until(self, condition: "Callable[[], bool]", within_s: float | None) -> bool:
+        """Wait until a condition holds; tell whether it came about in time."""
+        try:
+            async with asyncio.timeout(within_s):
+                while not condition():
+                    self._turned.clear()
+                    await self._turned.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _close(self) -> None:
+        self.is_closed = True
+        self._closed_at_s = self._loop.time()
+        self._changed()
+
+    def _open(self) -> None:
+        """Let other steps start; the next on probation waits for as long as none could."""
+        if self.is_closed:
+            self.is_closed = False
+            now_s = self._loop.time()
+            self._open_until_s = 2 * now_s - self._closed_at_s
+            self._changed()
+            for pool in self._pools:
+                pool.schedule()
