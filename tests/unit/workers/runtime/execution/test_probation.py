@@ -16,7 +16,7 @@ from hocket.workers.runtime.execution.probation import (
     Probation,
     Suspect,
     is_due,
-    turn_of,
+    next_of,
 )
 from hocket.workers.runtime.transport.delivery import Delivery
 from hocket.workers.runtime.transport.probation_records import NOTHING, Record
@@ -140,16 +140,34 @@ def test_a_step_that_full_workers_passed_on_is_not_on_probation() -> None:
     assert is_due(FREE_DELIVERIES + 1)
 
 
+def suspect(rig: Rig, sent_at_ms: float, begun: int, tenant: str = "t", **step: Any) -> Suspect:
+    delivery = Delivery(FREE_DELIVERIES + 1, int(sent_at_ms), sent_at_ms, 0)
+    given = Attempt(rig.step(tenant=tenant, **step), "$JS.ACK.x", delivery, {}, 0.0, 0)
+    return Suspect(None, None, given, Record(begun, 0))  # type: ignore[arg-type]
+
+
+def in_turn(waiting: list[Suspect]) -> list[Suspect]:
+    left, order = list(waiting), []
+    while left:
+        order.append(next_of(left))
+        left.remove(order[-1])
+    return order
+
+
 def test_the_step_begun_least_often_is_next_and_the_oldest_of_several(rig: Rig) -> None:
-    young, old, begun = attempt(rig, 2.0), attempt(rig, 1.0), attempt(rig, 0.5)
-    stopped = attempt(rig, 9.0)
-    stopped.stop(AttemptCancelled(reason="over"))
-    records = {id(begun): Record(1, 0), id(stopped): Record(3, 1)}
-    suspects = [
-        Suspect(None, None, one, records.get(id(one), NOTHING))  # type: ignore[arg-type]
-        for one in (young, begun, old, stopped)
+    young, old, begun = suspect(rig, 2.0, 0), suspect(rig, 1.0, 0), suspect(rig, 0.5, 1)
+    stopped = suspect(rig, 9.0, 3)
+    stopped.attempt.stop(AttemptCancelled(reason="over"))
+    assert in_turn([young, begun, old, stopped]) == [stopped, old, young, begun]
+
+
+def test_many_steps_of_one_tenant_do_not_keep_those_of_others_waiting(rig: Rig) -> None:
+    tried, *hostile = [
+        suspect(rig, 1.0 + n, int(n == 0), "hostile", run_id=f"r{n:024d}") for n in range(16)
     ]
-    assert [one.attempt for one in sorted(suspects, key=turn_of)] == [stopped, old, young, begun]
+    other = suspect(rig, 100.0, 0, "other")
+    assert next_of([tried, *hostile, other]) is other
+    assert next_of([tried, *hostile]) is hostile[0]
 
 
 async def test_steps_on_probation_run_one_at_a_time_and_nothing_beside_them(

@@ -2,13 +2,15 @@
 worker is found, and costs the others nothing more.
 
 A step that was delivered more than FREE_DELIVERIES times is on probation. A worker runs one of these at
-a time: the one that was begun least often first, the oldest of several. It starts nothing else before,
+a time, those of the tenant whose steps were begun least often first. It starts nothing else before,
 until what runs has ended (GATHER_S at most), nor beside it (ALONE_S at most). Afterwards it is open to
 other steps for as long as it was closed. A step under which the worker ended MAX_DEATHS_ALONE times
 while it was alone is undeliverable. A worker that stops takes back what it noted: that is no death.
 """
 
 import asyncio
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -65,6 +67,11 @@ class Suspect:
     """None: not read yet."""
 
     @property
+    def begun(self) -> int:
+        """How often it was begun on probation."""
+        return self.record.begun if self.record else 0
+
+    @property
     def waits(self) -> bool:
         """Whether it is still to be begun here."""
         return self.attempt.state is State.READY and not self.attempt.let_go
@@ -75,11 +82,21 @@ def is_due(deliveries: int) -> bool:
     return deliveries > FREE_DELIVERIES
 
 
-def turn_of(suspect: Suspect) -> tuple[bool, int, float, int]:
-    """Return the place of a step among those that wait: the smallest is next."""
-    attempt = suspect.attempt
-    sent = attempt.delivery.sent_at_ms, attempt.delivery.stream_seq
-    return (attempt.stopped is None, (suspect.record or NOTHING).begun, *sent)
+def next_of(waiting: Sequence[Suspect]) -> Suspect:
+    """Return the step that is next: of the tenant, then the run, whose steps here were begun least often
+    in all, so that many that end their worker do not keep those of others waiting meanwhile."""
+    tenants, runs = Counter[str](), Counter[str]()
+    for suspect in waiting:
+        tenants[suspect.attempt.step.tenant] += suspect.begun
+        runs[suspect.attempt.step.run_id] += suspect.begun
+
+    def turn(suspect: Suspect) -> tuple[bool, int, int, int, float, int]:
+        attempt, step = suspect.attempt, suspect.attempt.step
+        begun = tenants[step.tenant], runs[step.run_id], suspect.begun
+        sent = attempt.delivery.sent_at_ms, attempt.delivery.stream_seq
+        return (attempt.stopped is None, *begun, *sent)
+
+    return min(waiting, key=turn)
 
 
 class Probation:
@@ -134,7 +151,7 @@ class Probation:
                 suspect.record = await self._records.read(suspect.attempt.step)
             self._waiting = [suspect for suspect in self._waiting if suspect.waits]
             if self._waiting:
-                suspect = min(self._waiting, key=turn_of)
+                suspect = next_of(self._waiting)
                 self._waiting.remove(suspect)
                 await self._serve_one(suspect)
         self.is_serving = False
