@@ -232,3 +232,18 @@ async def test_a_step_that_is_never_alone_begins_all_the_same(
     name = add(tried, slots, attempt(rig))
     await slots.until(lambda: slots.begun == [name] and not tried.is_closed)
     assert records.kept[name] == Record(1, 0)
+
+
+async def test_a_record_that_cannot_be_written_does_not_stop_the_worker(
+    rig: Rig, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried, slots, records, _ = parts
+
+    async def refuse(step: Any, record: Record) -> None:
+        raise RuntimeError("the server says something new")
+
+    monkeypatch.setattr(records, "write", refuse)
+    first, second = (add(tried, slots, attempt(rig, at_ms)) for at_ms in (1.0, 2.0))
+    await slots.until(lambda: slots.begun == [first])
+    slots.release[first].set()
+    await slots.until(lambda: slots.begun == [first, second])

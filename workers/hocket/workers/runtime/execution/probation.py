@@ -147,13 +147,20 @@ class Probation:
 
     async def _serve(self) -> None:
         while self._waiting:
-            for suspect in [new for new in self._waiting if new.record is None]:
-                suspect.record = await self._records.read(suspect.attempt.step)
+            while unread := [new for new in self._waiting if new.record is None]:
+                unread[0].record = await self._records.read(unread[0].attempt.step)
             self._waiting = [suspect for suspect in self._waiting if suspect.waits]
-            if self._waiting:
-                suspect = next_of(self._waiting)
-                self._waiting.remove(suspect)
+            if not self._waiting:
+                break
+            suspect = next_of(self._waiting)
+            self._waiting.remove(suspect)
+            try:
                 await self._serve_one(suspect)
+            except Exception:  # a server that answers otherwise than we know
+                log.exception("probation_failed", attempt_id=suspect.attempt.id)
+                self._open()
+                if suspect.waits:
+                    suspect.pool.begin(suspect.attempt)
         self.is_serving = False
 
     async def _serve_one(self, suspect: Suspect) -> None:

@@ -57,7 +57,7 @@ class ProbationRecords:
             if answer.get("error", {}).get("err_code") == _NO_STREAM:
                 await self._make_stream()
             return _record_in(answer)
-        except (HocketError, ValueError, TypeError) as error:
+        except Exception as error:  # also what others wrote there, or a server says otherwise
             log.warning(
                 "probation_not_read", step=step.step, run_id=step.run_id, reason=repr(error)
             )
