@@ -488,3 +488,45 @@ async def test_a_legacy_completion_is_asked_as_a_turn(upstream: AnthropicUpstrea
         made = await backend.call(request, timeout_ms=LONG_MS)
     assert (made.text, made.openai) == ("tidal", None)
     assert upstream.bodies[0]["messages"][0]["content"] == [{"type": "text", "text": "Once"}]
+
+
+async def test_an_endless_id_does_not_stand_in_every_chunk(upstream: AnthropicUpstream) -> None:
+    begun = started()
+    begun["message"]["id"] = "i" * 1_000_000
+    text_block = block(0, text(""), text_delta("A"), text_delta("B"))
+    upstream.answer = upstream.streams(begun, *text_block, *ended())
+    _, chunks = await streamed(upstream, as_it_came())
+    assert {len(one.openai["id"]) for one in chunks if one.openai} == {200}
+
+
+async def test_only_thoughts_go_out_as_thoughts(upstream: AnthropicUpstream) -> None:
+    """Other blocks, and a longer life in the cache, cost more than is booked."""
+    long = {"type": "ephemeral", "ttl": "1h"}
+    thought = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
+    blocks = [
+        {**thought, "cache_control": long},
+        {"type": "redacted_thinking", "data": "d"},
+        {"type": "text", "text": "Long.", "cache_control": long},
+        {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
+        {"type": ["thinking"]},
+        7,
+    ]
+    said = {"role": "assistant", "content": "Yes."}
+    messages = [{**said, "thinking_blocks": blocks}, {**said, "thinking_blocks": 7}]
+    body = await sent(upstream, messages=messages)
+    plain = {"type": "text", "text": "Yes."}
+    redacted = {"type": "redacted_thinking", "data": "d"}
+    assert body["messages"][-1]["content"] == [thought, redacted, plain, plain]
+
+
+@pytest.mark.parametrize(
+    "arguments", ['{"a":"\\ud800"}', "[" * 900 + "]" * 900, '{"a":NaN}', '{"a":1,"a":2}']
+)
+async def test_arguments_that_are_no_plain_json_go_out_as_text(
+    upstream: AnthropicUpstream, arguments: str
+) -> None:
+    call = {**CALL, "function": {"name": "tide", "arguments": arguments}}
+    turn = {"role": "assistant", "content": None, "tool_calls": [call]}
+    body = await sent(upstream, messages=[turn])
+    (block,) = body["messages"][-1]["content"]
+    assert block["input"] == {"arguments": arguments}

@@ -8,6 +8,7 @@ is how such servers learn that nobody waits any more. Redirects are not followed
 key elsewhere.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -38,13 +39,16 @@ from hocket.gateway.backends.protocol import (
     BackendTimedOut,
     BackendUnreachable,
 )
-from hocket.gateway.core.protocols.json_size import MAX_VALUES, few_values
+from hocket.gateway.core.protocols.event_lines import EventLines
+from hocket.gateway.core.protocols.json_size import MAX_VALUES, SMALL_BYTES, few_values
 from hocket.gateway.core.protocols.openai_api import BYTES_PER_TOKEN
 from hocket.schemas.messages import Completion
 
 MAX_REPLY_BYTES = 32 * 1024 * 1024
 MAX_EVENT_BYTES = 4 * 1024 * 1024
 MAX_REASON_CHARS = 500
+LINES_AT_ONCE = 512
+"""Lines of one stream that are read without a look at what else there is to do."""
 REDACTED = "[redacted]"
 CONNECT_TIMEOUT_MS = 10_000.0
 KEEPALIVE_TIMEOUT_S = 30.0
@@ -183,16 +187,18 @@ class HttpEndpoint:
         if (encoding := _encoding(response)) is not None:
             response.close()
             raise self.malformed(f"it is encoded as {encoding[:40]}, which was not asked for")
-        left = b""
+        split = EventLines()
         size = 0
         async for received in response.content.iter_any():
             size += len(received)
-            *lines, left = (left + received).split(b"\n")
-            if size > MAX_REPLY_BYTES or len(left) > MAX_EVENT_BYTES:
+            lines = split.add(received)
+            if size > MAX_REPLY_BYTES or split.left_bytes > MAX_EVENT_BYTES:
                 response.close()
                 limit = MAX_REPLY_BYTES if size > MAX_REPLY_BYTES else MAX_EVENT_BYTES
                 raise self.malformed(f"its stream, or one event of it, has more than {limit} bytes")
-            for line in lines:
+            for number, line in enumerate(lines, 1):
+                if number % LINES_AT_ONCE == 0:
+                    await asyncio.sleep(0)
                 if not line.startswith(b"data:"):
                     continue  # an empty line, a comment, or a field that this API does not use
                 data = line[5:].strip()
@@ -310,7 +316,7 @@ def _encoding(response: aiohttp.ClientResponse) -> str | None:
 
 def _reason(content: bytes, most_chars: int) -> str:
     try:
-        error = json.loads(content)["error"]
+        error = json.loads(content if len(content) <= SMALL_BYTES else b"")["error"]
         message = error["message"] if isinstance(error, dict) else error
         if isinstance(message, str) and message:
             return message[:most_chars]

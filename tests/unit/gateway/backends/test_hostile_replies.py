@@ -7,6 +7,7 @@ import asyncio
 import gzip
 import json
 import resource
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -20,6 +21,8 @@ from hocket.gateway.backends import http_endpoint
 from hocket.gateway.backends.openai_http import OpenAIBackend
 from hocket.gateway.backends.protocol import BackendError, Chunk
 from hocket.gateway.core.config.table import BackendSpec
+from hocket.gateway.core.protocols.event_lines import EventLines
+from hocket.gateway.core.protocols.openai_api import Assembly
 from hocket.kit.process import clock
 from hocket.schemas.messages import CallReply, CallRequest, ChatMessage, Completion
 
@@ -278,3 +281,45 @@ async def test_a_moment_to_come_back_that_is_none_is_a_usual_rest() -> None:
     header = "Retry-After: Mon, 01 Jan 2024 00:00:00 +99999999999999999999"
     failed = await failure(reply(b"{}", header, status="429 No"), streamed=False)
     assert failed.code == "backend_rate_limited"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_large_error_is_not_read_as_json(streamed: bool) -> None:
+    error = json.dumps({"error": {"message": "inside"}, "more": "x" * 1_100_000}).encode()
+    failed = await failure(reply(error, status="500 No"), streamed=streamed)
+    assert failed.fields["reason"].startswith('{"error"')
+    failed = await failure(
+        reply(b'{"error": {"message": "inside"}}', status="500 No"), streamed=streamed
+    )
+    assert failed.fields["reason"] == "inside"
+
+
+MANY = 20_000
+CPU_S = 8.0
+
+
+def test_a_call_in_very_many_pieces_takes_no_quadratic_time() -> None:
+    call = CallRequest(
+        call_id="c",
+        model="m",
+        deadline_at_ms=0,
+        messages=(ChatMessage(role="user", content="Which?"),),
+    )
+    assembly = Assembly(call)
+    began_s = time.process_time()
+    for piece in ("a" * 20_000_000, *("b" for _ in range(MANY))):
+        calls = [{"index": 0, "function": {"name": "tide", "arguments": piece}}]
+        assembly.add({"choices": [{"delta": {"tool_calls": calls}}]})
+    (made,) = assembly.completion().tool_calls
+    assert time.process_time() - began_s < CPU_S
+    assert len(made["function"]["arguments"]) == 20_000_000 + MANY
+
+
+def test_a_line_in_very_many_pieces_takes_no_quadratic_time() -> None:
+    lines = EventLines()
+    began_s = time.process_time()
+    assert lines.add(b"data: 1\n\ndata: " + b"x" * 4_000_000) == [b"data: 1", b""]
+    assert not any(lines.add(b"y") for _ in range(5 * MANY))
+    (line,) = lines.add(b"\nz")
+    assert time.process_time() - began_s < CPU_S
+    assert (len(line), lines.left_bytes) == (4_000_006 + 5 * MANY, 1)

@@ -18,7 +18,12 @@ def few_values(content: bytes) -> bool:
     """Return whether a document has at most about MAX_VALUES values; marks inside texts count too."""
     if len(content) <= SMALL_BYTES:
         return True
-    return sum(map(content.count, (b",", b"[", b"{"))) <= MAX_VALUES
+    return marks(content) <= MAX_VALUES
+
+
+def marks(content: bytes) -> int:
+    """Return about how many values a document has at most; marks inside texts count too."""
+    return sum(map(content.count, (b",", b"[", b"{")))
 
 
 def read_bytes(content: bytes) -> int:

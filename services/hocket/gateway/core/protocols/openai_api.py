@@ -175,6 +175,7 @@ class Assembly:
         self._chat = path_of(request) == CHAT
         self._texts: list[str] = []
         self._calls: dict[int, dict[str, Any]] = {}
+        self._arguments: dict[int, list[str]] = {}
         self._reason = ""
         self._used: Completion | None = None
         self._pieces = self._bytes = 0
@@ -219,7 +220,7 @@ class Assembly:
             update={
                 "text": text,
                 "data": data,
-                "tool_calls": tuple(self._calls[index] for index in sorted(self._calls)),
+                "tool_calls": tuple(self._called(index) for index in sorted(self._calls)),
                 "finish_reason": self._reason,
             }
         )
@@ -251,15 +252,25 @@ class Assembly:
     def _merge(self, delta: Mapping[str, Any]) -> None:
         if len(self._calls) >= MAX_TOOL_CALLS:
             raise ReplyUnreadable(f"it has more than {MAX_TOOL_CALLS} `tool_calls`", self.spent)
+        index = int(delta.get("index", 0))
         known = self._calls.setdefault(
-            int(delta.get("index", 0)),
-            {"id": "", "type": "function", "function": {"name": "", "arguments": ""}},
+            index, {"id": "", "type": "function", "function": {"name": ""}}
         )
         if delta.get("id"):
             known["id"] = delta["id"]
         function = delta.get("function") or {}
         known["function"]["name"] = function.get("name") or known["function"]["name"]
-        known["function"]["arguments"] += function.get("arguments") or ""
+        arguments = function.get("arguments") or ""
+        if not isinstance(arguments, str):
+            raise TypeError("arguments are text")
+        self._arguments.setdefault(index, []).append(arguments)
+
+    def _called(self, index: int) -> dict[str, Any]:
+        """Return a whole call. Its pieces are joined once: to add each of very many to what there is
+        takes quadratic time."""
+        call = self._calls[index]
+        function = {**call["function"], "arguments": "".join(self._arguments[index])}
+        return {**call, "function": function}
 
 
 # ---- for those who do not speak it ----------------------------------------------------------

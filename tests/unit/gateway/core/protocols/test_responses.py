@@ -1,12 +1,16 @@
 """The Responses API upon chat completions: what goes in, and events that hold whatever backends say."""
 
+import base64
 import time
 from typing import Any
+
+import pytest
 
 from hocket.gateway.core.protocols.responses.answer import ResponseHead, whole
 from hocket.gateway.core.protocols.responses.request import chat_body
 from hocket.gateway.core.protocols.responses.stream import MAX_ITEMS, ResponseStream
 from hocket.gateway.core.protocols.responses.thinking import sealed, unsealed
+from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import CallReply
 
 HEAD = ResponseHead("http:c-1", {"model": "m", "input": "x"}, 1)
@@ -108,6 +112,25 @@ def test_thoughts_come_back_as_they_were_and_strange_ones_not_at_all() -> None:
     deep = sealed(THOUGHT)[:-4]
     for strange in (None, 5, "", "gAAAA...", "thinking:%", deep, sealed([1])):  # type: ignore[list-item]
         assert unsealed(strange) == []
+
+
+def test_thoughts_that_could_not_go_on_are_none() -> None:
+    for packed in (b'[{"a":"\\ud800"}]', b'[{"a":' + b"[" * 900 + b"]" * 900 + b"}]", b"\xff"):
+        assert unsealed("thinking:" + base64.b64encode(packed).decode()) == []
+
+
+@pytest.mark.parametrize("items", [1, 4])
+def test_thoughts_are_weighed_although_they_are_packed(items: int) -> None:
+    """Lists of nothing take thirtyfold once they are read, and base64 hides them from whoever counts."""
+    packed = b'[{"a":[' + b"[]," * (120_000 // items) + b"[]]}]"
+    thought = {
+        "type": "reasoning",
+        "encrypted_content": "thinking:" + base64.b64encode(packed).decode(),
+    }
+    said = {"role": "assistant", "content": "Yes."}
+    with pytest.raises(InvalidInput, match="hold more than 200000 values"):
+        chat_body({"model": "m", "input": [thought, said] * items})
+    chat_body({"model": "m", "input": [thought, said] * (items // 2)})
 
 
 def reply(**fields: Any) -> CallReply:

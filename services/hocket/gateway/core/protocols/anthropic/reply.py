@@ -14,6 +14,8 @@ from hocket.gateway.core.protocols.anthropic.request import AnswerTool, unwrappe
 from hocket.gateway.core.protocols.json_size import answer_value
 from hocket.gateway.core.protocols.openai_api import ReplyUnreadable
 
+MAX_ID_CHARS = 200
+"""What is kept of a message's id, which stands in every chunk of its stream."""
 MAX_OPEN_BLOCKS = 64
 """Blocks of one stream that have begun and not ended."""
 _REASONS = {
@@ -48,7 +50,7 @@ def chat_completion(
     """Return a message as a chat completion, or raise ReplyUnreadable where its blocks cannot be read;
     without `choices` where it has none."""
     made: dict[str, Any] = {
-        "id": _text(reply.get("id")) or head.call_id,
+        "id": _text(reply.get("id"))[:MAX_ID_CHARS] or head.call_id,
         "object": "chat.completion",
         "created": head.created_s,
         "model": head.model,
@@ -130,7 +132,7 @@ class EventStream:
         kind = event.get("type")
         if kind == "message_start":
             message = event["message"]
-            self._id = _text(message.get("id")) or self._id
+            self._id = _text(message.get("id"))[:MAX_ID_CHARS] or self._id
             self._meter(message.get("usage"))
         elif kind == "content_block_start":
             yield from self._begun(event["index"], event["content_block"])

@@ -6,7 +6,6 @@ it stands. What Anthropic has no counterpart for and would change the answer rai
 what only tunes it (`seed`, `logit_bias` ...) is left out.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ from typing import Any
 
 from hocket.gateway.core.budgets.estimate import WORST_OUTPUT_TOKENS
 from hocket.gateway.core.calls.request_content import most_tokens
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.plain_json import parse_json
 
 DEFAULT_MAX_TOKENS = WORST_OUTPUT_TOKENS
 """How long an answer may become where the call does not say; Anthropic must be told."""
@@ -31,6 +32,12 @@ _UNTRANSLATABLE = {
     "functions": "write them as `tools`",
     "function_call": "write it as `tool_choice`",
 }
+_THOUGHT = {
+    "thinking": ("type", "thinking", "signature"),
+    "redacted_thinking": ("type", "data"),
+}
+"""The blocks of thoughts and their fields. No other goes on as it came: a provider's tool, or a longer
+life in its cache, would cost more than is booked."""
 _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh"}
 
 
@@ -173,9 +180,11 @@ def _messages(
 def _assistant(
     message: Mapping[str, Any], where: str, marks: _CacheMarks
 ) -> Iterator[dict[str, Any]]:
-    for block in message.get("thinking_blocks") or ():
-        if isinstance(block, dict):
-            yield block
+    thought = message.get("thinking_blocks")
+    for block in thought if isinstance(thought, list) else ():
+        fields = _THOUGHT.get(str(block.get("type")), ()) if isinstance(block, dict) else ()
+        if fields:
+            yield {name: block[name] for name in fields if name in block}
     yield from _blocks(message, where, marks)
     for call in message.get("tool_calls") or ():
         function = call.get("function")
@@ -194,8 +203,8 @@ def _arguments(text: Any) -> dict[str, Any]:
     if not text:
         return {}
     try:
-        value = json.loads(text)
-    except (ValueError, TypeError, RecursionError):
+        value = parse_json(text) if isinstance(text, str) else text
+    except InvalidInput:  # no JSON, or some that cannot go on
         value = text
     return value if isinstance(value, dict) else {"arguments": value}
 

@@ -9,7 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hocket.gateway.core.calls.body_fields import ENGINE_FIELDS, OPENAI_FIELDS
-from hocket.gateway.core.protocols.responses.thinking import unsealed
+from hocket.gateway.core.protocols.json_size import marks
+from hocket.gateway.core.protocols.responses.thinking import (
+    MAX_THINKING_VALUES,
+    blocks_of,
+    unpacked,
+)
+from hocket.schemas.errors import InvalidInput
 
 RESPONSES = "responses"
 TRANSLATED = frozenset(
@@ -77,10 +83,11 @@ def _messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     if isinstance(given, str):
         return [*messages, {"role": "user", "content": given}]
     thinking: list[dict[str, Any]] = []
+    thoughts = _Thoughts()
     for item in given:
         kind = item.get("type") or "message"
         if kind == "reasoning":
-            thinking += unsealed(item.get("encrypted_content"))
+            thinking += thoughts.read(item)
         elif kind == "function_call_output":
             content = _content(item["output"])
             messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": content})
@@ -93,6 +100,22 @@ def _messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:
             role = "user" if item["role"] == "user" else "system"
             messages.append({"role": role, "content": _content(item["content"])})
     return messages
+
+
+class _Thoughts:
+    """Reads the reasoning items of one request, as long as they hold few values together."""
+
+    def __init__(self) -> None:
+        self._values = 0
+
+    def read(self, item: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the blocks of an item, or raise InvalidInput."""
+        packed = unpacked(item.get("encrypted_content"))
+        self._values += marks(packed)
+        if self._values > MAX_THINKING_VALUES:
+            reason = f"its reasoning items hold more than {MAX_THINKING_VALUES} values"
+            raise InvalidInput(field="input", reason=reason, cure="Send fewer of them.")
+        return blocks_of(packed)
 
 
 def _assistant(
