@@ -1,8 +1,14 @@
 """Drivers against what they drive: commands, an HTTP server; and the booked time in Postgres."""
 
+import asyncio
 import json
+import os
+import resource
+import select
+import signal
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -124,6 +130,53 @@ async def test_a_command_that_takes_too_long_is_killed() -> None:
     driver, served = await driver_of(spec_of({"exec": {"load": hangs}}))
     with pytest.raises(StartFailed, match="not done within"):
         await driver.do("load", timeout_ms=300.0)
+    await served.retire()
+
+
+async def test_a_command_that_takes_too_long_is_killed_with_what_it_started(tmp_path: Path) -> None:
+    """What it started has its stderr, which would be waited for until that ends, too."""
+    names = tmp_path / "names"
+    script = f"sleep 3000 & echo $! > {names}; wait"
+    driver, served = await driver_of(spec_of({"exec": {"load": ["sh", "-c", script]}}))
+    with pytest.raises(StartFailed, match="not done within"):
+        await driver.do("load", timeout_ms=1_000.0)
+    await served.retire()
+    with suppress(ProcessLookupError):
+        ends = os.pidfd_open(int(names.read_text()))
+        ended = await asyncio.to_thread(select.select, [ends], [], [], BOUND_MS / 1000)
+        os.close(ends)
+        assert ended[0]
+
+
+async def test_what_a_command_leaves_running_is_not_waited_for(tmp_path: Path) -> None:
+    names = tmp_path / "names"
+    script = f"sleep 3000 & echo $! > {names}; echo begun >&2"
+    load, unload = ["sh", "-c", script], ["sh", "-c", f"{script}; exit 3"]
+    driver, served = await driver_of(spec_of({"exec": {"load": load, "unload": unload}}))
+    await driver.do("load", timeout_ms=BOUND_MS)
+    first = int(names.read_text())
+    os.kill(first, 0)  # it is there
+    with pytest.raises(StartFailed, match="ended with 3: begun"):
+        await driver.do("unload", timeout_ms=BOUND_MS)
+    for process in (first, int(names.read_text())):
+        os.kill(process, signal.SIGKILL)
+    await served.retire()
+
+
+async def test_of_what_a_command_says_the_end_is_held() -> None:
+    before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    flood = ["sh", "-c", "head -c 600000000 /dev/zero >&2; echo full >&2; exit 1"]
+    driver, served = await driver_of(spec_of({"exec": {"load": flood}}))
+    with pytest.raises(StartFailed, match="full"):
+        await driver.do("load", timeout_ms=3 * BOUND_MS)
+    await served.retire()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < 200 * 1024
+
+
+async def test_a_command_that_cannot_be_one_does_not_start() -> None:
+    driver, served = await driver_of(spec_of({"exec": {"load": ["echo", "a\0b"]}}))
+    with pytest.raises(StartFailed, match="no start"):
+        await driver.do("load", timeout_ms=BOUND_MS)
     await served.retire()
 
 

@@ -6,8 +6,10 @@ whether the model can be asked; None where nobody can tell.
 """
 
 import asyncio
+import os
+import signal
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Protocol
 
 import aiohttp
@@ -19,6 +21,10 @@ from hocket.schemas.errors import ErrorClass, HocketError
 
 PROBE_TIMEOUT_MS = 2_000.0
 MAX_SAID = 400
+MAX_SAID_BYTES = 4 * MAX_SAID
+PIPE_BYTES = 64 * 1024
+MOST_READS = 16
+"""A pipe holds no more than what so many of them read, unless somebody goes on writing."""
 _OK = 300
 
 
@@ -169,7 +175,8 @@ MAX_POLL_S = 2.0
 
 
 class CommandDriver:
-    """Runs a command for each action; its exit code 0 means done. One that takes too long is killed."""
+    """Runs a command for each action; its exit code 0 means done. One that takes too long is killed with
+    all that it started; what one leaves running when it ends goes on."""
 
     def __init__(self, key: str, commands: Mapping[str, tuple[str, ...]]) -> None:
         self._key = key
@@ -195,26 +202,67 @@ class CommandDriver:
         """Nothing is held."""
 
     async def _run(self, command: tuple[str, ...], timeout_ms: float) -> tuple[int | str, str]:
+        said = _LastWords()
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
+                stderr=said.writing,
+                start_new_session=True,
             )
-        except OSError as error:
+        except (OSError, ValueError) as error:
+            said.end()
             return "no start", str(error)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                _, said = await process.communicate()
-            assert process.returncode is not None, "it has ended"
-            return process.returncode, said.decode(errors="replace").strip()
+                code = await process.wait()
+            return code, said.end()
         except TimeoutError:
             return "a timeout", f"not done within {timeout_ms / 1000:g} s"
         finally:
+            said.end()
             if process.returncode is None:
-                process.kill()
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
+
+
+class _LastWords:
+    """The end of what a command says on stderr until it has ended. What it left running may hold its
+    stderr open, and nobody waits for that; it gets an error where it writes there later."""
+
+    def __init__(self) -> None:
+        self._tail = b""
+        self._loop = asyncio.get_running_loop()
+        self._reading: int | None
+        self._reading, self.writing = os.pipe()
+        os.set_blocking(self._reading, False)
+        self._loop.add_reader(self._reading, self._read)
+
+    def _read(self) -> bool:
+        """Take in what is there; return whether there may be more."""
+        assert self._reading is not None
+        try:
+            more = os.read(self._reading, PIPE_BYTES)
+        except BlockingIOError:
+            return False
+        self._tail = (self._tail + more)[-MAX_SAID_BYTES:]
+        if not more:
+            self._loop.remove_reader(self._reading)
+        return bool(more)
+
+    def end(self) -> str:
+        """Stop listening and return the last words."""
+        if self._reading is not None:
+            os.close(self.writing)
+            for _ in range(MOST_READS):
+                if not self._read():
+                    break
+            self._loop.remove_reader(self._reading)
+            os.close(self._reading)
+            self._reading = None
+        return self._tail.decode(errors="replace").strip()
 
 
 def _filled(driver: DriverSpec, spec: BackendSpec) -> dict[str, str]:
