@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
+from structlog.testing import capture_logs
 
 from hocket.gateway.config.backend_pool import retire_missing
 from hocket.gateway.config.routes import read_routes
@@ -172,13 +173,14 @@ def test_entries_of_other_providers_are_skipped_and_a_call_of_their_model_says_s
 
 
 async def test_the_log_says_what_was_skipped_and_what_has_no_effect(
-    tmp_path: Any, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    tmp_path: Any,
 ) -> None:
     path = tmp_path / "litellm.yaml"
     path.write_text(MIXED)
-    routes = await read_routes(path)
+    with capture_logs() as logs:
+        routes = await read_routes(path)
     await retire_missing(routes.served, {})
-    said = capsys.readouterr().out + caplog.text
+    said = repr(logs)
     assert said.count("routing_entry_skipped") == 3
     for field in (
         "general_settings.master_key",
