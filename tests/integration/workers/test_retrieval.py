@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import os
 import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -305,3 +306,21 @@ async def test_a_collection_is_its_tenants_alone(pool: asyncpg.Pool, folder: Pat
     assert report.unchanged == 0
     await drop_collection(pool, "c", tenant="globex")
     assert [one.name for one in await collections(pool, tenant="acme")] == ["c"]
+
+
+async def test_a_file_whose_name_cannot_be_kept_is_left_out_alone(
+    pool: asyncpg.Pool, tmp_path: Path
+) -> None:
+    """An entry of Postgres's index, and text of a database, hold less than a file system."""
+    (tmp_path / "good.md").write_text("# Good\n\nWords.\n")
+    below = tmp_path
+    for number in range(13):
+        below /= hashlib.sha512(str(number).encode()).hexdigest() + "x" * 60
+    below.mkdir(parents=True)
+    (below / "long.md").write_text("# Long\n\nWords.\n")
+    (tmp_path / os.fsdecode(b"bad\xff.md")).write_text("# Bad\n\nWords.\n")
+    report = await add_folder(pool, tmp_path, "names", tenant="default")
+    assert (report.added, report.unreadable_count) == (1, 2)
+    told = {reason: source for source, reason in report.unreadable}
+    assert told["its name is not UTF-8"] == "bad\\udcff.md"
+    assert len(told["its name and its folder's have over 2000 bytes"]) == 2_000

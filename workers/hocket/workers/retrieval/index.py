@@ -19,6 +19,7 @@ from typing import Any
 import asyncpg
 import structlog
 
+from hocket.schemas.plain_json import shown_text
 from hocket.workers.retrieval import chunking, extraction
 from hocket.workers.retrieval.chunking import DEFAULT_SIZES, Chunk, Sizes
 from hocket.workers.retrieval.embedding import (
@@ -39,6 +40,8 @@ from hocket.workers.retrieval.reader import Reader
 
 MAX_FILES = 100_000
 MAX_FILE_BYTES = 100 * 1024 * 1024
+MAX_NAME_BYTES = 2_000
+"""Of a folder and a file in it; an index of Postgres takes no more than 2,704 in one entry."""
 MAX_REPORTED = 1_000
 EMBED_BATCH = 64
 STATEMENT_TIMEOUT_MS = 60_000
@@ -224,6 +227,7 @@ class _Run:
         }
 
     async def _index_file(self, source: str, path: Path, known: _Known | None) -> bool:
+        _check_name(self._root, source)
         data = await asyncio.to_thread(_read, path, source)
         content_hash = hashlib.sha256(data).hexdigest()
         if known and (known.content_hash, known.recipe) == (content_hash, self._recipe):
@@ -304,10 +308,11 @@ class _Run:
         reason = (
             str(error.fields["reason"]) if isinstance(error, DocumentUnreadable) else str(error)
         )
-        log.warning("document_unreadable", source=source, reason=reason)
+        shown = shown_text(source, MAX_NAME_BYTES)
+        log.warning("document_unreadable", source=shown, reason=reason)
         self._report.unreadable_count += 1
         if len(self._report.unreadable) < MAX_REPORTED:
-            self._report.unreadable.append((source, reason))
+            self._report.unreadable.append((shown, reason))
 
 
 def _rows(
@@ -393,6 +398,17 @@ def _walk(root: Path) -> Iterator[Path]:
             known = path.suffix.lower() in extraction.MEDIA_TYPES
             if known and not name.startswith(".") and not path.is_symlink() and path.is_file():
                 yield path
+
+
+def _check_name(root: str, source: str) -> None:
+    """Raise DocumentUnreadable for a name that Postgres has no place for."""
+    try:
+        size = len(root.encode()) + len(source.encode())
+    except UnicodeEncodeError:
+        raise DocumentUnreadable(source=source, reason="its name is not UTF-8") from None
+    if size > MAX_NAME_BYTES:
+        reason = f"its name and its folder's have over {MAX_NAME_BYTES} bytes"
+        raise DocumentUnreadable(source=source, reason=reason)
 
 
 def _read(path: Path, source: str) -> bytes:
