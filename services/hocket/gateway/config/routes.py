@@ -58,8 +58,9 @@ class Routes:
 
 async def read_routes(path: Path | None, before: Routes | None = None) -> Routes:
     """Return the routes of a configuration file, or the built-in ones; raise RoutingInvalid."""
-    content = config.load(path)
-    table = await with_list_prices(parse(_section(content), os.environ, content.get("pools")))
+    content = await asyncio.to_thread(config.load, path)  # a large file takes seconds
+    models, pools = _section(content), content.get("pools")
+    table = await with_list_prices(await asyncio.to_thread(parse, models, os.environ, pools))
     budgets = budget_rules.read(content.get("budgets"), os.environ)
     access = parse_access(content.get("access"), os.environ)
     tried = experiments.read(content.get("experiments"), os.environ, table)

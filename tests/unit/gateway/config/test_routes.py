@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,8 @@ import yaml
 
 from hocket.gateway.config.backend_pool import retire_missing
 from hocket.gateway.config.routes import Reload, Routes, read_routes
+from hocket.gateway.core.errors import RoutingInvalid
+from hocket.kit.process import config
 from hocket.kit.process.lifecycle import Health
 
 
@@ -75,3 +78,46 @@ async def test_a_file_that_stays_as_it_is_is_not_read_again(watched: Watched) ->
             reload.look()
             await all_read()
         assert len(watched.used) == 1
+
+
+LARGE = 40_000
+
+
+async def test_calls_go_on_while_a_large_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "hocket.yaml"
+    path.write_text(models("writer") + "other: [" + "1, " * LARGE + "1]\n")
+    began_s = time.perf_counter()
+    config.load(path)
+    taken_s = time.perf_counter() - began_s
+    longest_s = 0.0
+
+    async def others() -> None:
+        nonlocal longest_s
+        while True:
+            began_s = time.perf_counter()
+            await asyncio.sleep(0.001)
+            longest_s = max(longest_s, time.perf_counter() - began_s)
+
+    beside = asyncio.create_task(others())
+    await asyncio.sleep(0)  # it begins
+    routes = await read_routes(path)
+    await asyncio.sleep(0.01)
+    beside.cancel()
+    await retire_missing(routes.served, {})
+    assert longest_s < 0.7 * taken_s
+
+
+@pytest.mark.parametrize("key", ["k\n", "k\r\nX-Other: y"])
+async def test_a_key_that_no_header_may_have_is_refused_with_its_field(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    path = tmp_path / "hocket.yaml"
+    params = {"model": "openai/x", "api_base": "http://127.0.0.1:9/v1", "api_key": key}
+    path.write_text(yaml.safe_dump({"model_list": [{"model_name": "w", "litellm_params": params}]}))
+    with pytest.raises(RoutingInvalid, match=r"litellm_params\.api_key"):
+        await read_routes(path)
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    entry = {"model_name": "w", "litellm_params": {"model": "openai/x"}}
+    path.write_text(yaml.safe_dump({"model_list": [entry]}))
+    with pytest.raises(RoutingInvalid, match="OPENAI_API_KEY"):
+        await read_routes(path)

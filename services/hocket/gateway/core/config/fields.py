@@ -132,7 +132,7 @@ class Fields(Section):
 
     def secret(self, name: str) -> SecretStr | None:
         """Return a text that is never printed, or None."""
-        return SecretStr(self.text(name)) if name in self else None
+        return self._kept_secret(self.text(name), self.at(name)) if name in self else None
 
     def variable(self, name: str) -> str | None:
         """Return a variable of the environment, or None where it is not set."""
@@ -140,8 +140,16 @@ class Fields(Section):
 
     def secret_variable(self, names: Iterable[str]) -> SecretStr | None:
         """Return the first of some variables of the environment that is set, never printed, or None."""
-        found = next((value for name in names if (value := self.variable(name))), None)
-        return None if found is None else SecretStr(found)
+        for name in names:
+            if (value := self.variable(name)) is not None:
+                return self._kept_secret(value, f"{ENVIRONMENT_PREFIX}{name}")
+        return None
+
+    def _kept_secret(self, value: str, where: str) -> SecretStr:
+        if not value.isprintable():
+            cure = "Write it without line breaks, also at its end."
+            raise wrong(where, "it holds a character that no header may have", cure)
+        return SecretStr(value)
 
     def url(self, name: str, schemes: tuple[str, ...] = HTTP_SCHEMES) -> str:
         """Return a URL of one of some schemes without a slash at its end."""
