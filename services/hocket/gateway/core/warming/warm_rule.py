@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from string import Formatter
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
@@ -25,6 +26,7 @@ DEFAULT_LOAD_S = 30.0
 MAX_S = 86_400.0
 MAX_SCHEDULES = 32
 MAX_ARGUMENTS = 64
+_PLACEHOLDERS = frozenset({"url", "model", "backend", "replica"})
 
 _FIELDS = frozenset(
     "tier webhook exec provision_s load_s idle_s min_warm_s timeout_s schedules forecast "
@@ -135,10 +137,15 @@ def _command(way: Fields, name: str) -> tuple[str, ...]:
 
 def _filled(way: Fields, name: str, value: str) -> str:
     try:
-        value.format(url="", model="", backend="", replica="")
-    except (KeyError, ValueError, IndexError, AttributeError):
+        plain = all(
+            field is None or (field in _PLACEHOLDERS and not form and not conversion)
+            for _, field, form, conversion in Formatter().parse(value)
+        )
+    except ValueError:
+        plain = False
+    if not plain:  # a width, for example, would make a text of any length
         cure = "Use {url}, {model}, {backend} and {replica}; double other braces."
-        raise wrong(way.at(name), "it holds an unknown placeholder", cure) from None
+        raise wrong(way.at(name), "it holds an unknown placeholder", cure)
     return value
 
 
