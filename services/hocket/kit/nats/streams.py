@@ -12,6 +12,7 @@ streams are then made smaller in the same proportion. What a stream may grow to 
 is there: an operator may have set it.
 """
 
+import asyncio
 from typing import Any
 
 import structlog
@@ -34,6 +35,11 @@ GIB = 1024**3
 API_TIMEOUT_MS = 10_000.0
 MIN_SHARE = 1 / 256
 """The smallest part of the bounds below that Hocket still starts with: 76 MiB over all streams."""
+STORE_TRIES = 30
+STORE_RETRY_S = 0.1
+_NO_STORE = "error creating store for stream"
+"""What a server says while it removes the files of a stream of the same name, and when its disk does not
+let it make new ones."""
 _SECOND_NS = 1_000_000_000
 _NOT_FOUND = 404
 _EXISTS = 10_058
@@ -138,13 +144,24 @@ def _smaller(config: dict[str, Any], share: float) -> dict[str, Any]:
 
 async def _ask(bus: Bus, verb: str, config: dict[str, Any]) -> None:
     name = config["name"]
-    answer = await bus.api(f"STREAM.{verb}.{name}", config, timeout_ms=API_TIMEOUT_MS)
-    error = answer.get("error", {})
+    error = await _error_of(bus, verb, config)
+    for _ in range(STORE_TRIES):
+        if not (verb == "CREATE" and _NO_STORE in error.get("description", "")):
+            break
+        await asyncio.sleep(STORE_RETRY_S)  # a stream of this name was deleted a moment ago
+        error = await _error_of(bus, verb, config)
     code = error.get("err_code", 0)
     if code in _NO_ROOM:
         raise _NoRoom(stream=name, reason=error.get("description", ""))
     if error and not (verb == "CREATE" and code == _EXISTS):  # another process was quicker
         raise StreamRefused(stream=name, reason=error.get("description", ""))
+
+
+async def _error_of(bus: Bus, verb: str, config: dict[str, Any]) -> dict[str, Any]:
+    subject = f"STREAM.{verb}.{config['name']}"
+    answer = await bus.api(subject, config, timeout_ms=API_TIMEOUT_MS)
+    error: dict[str, Any] = answer.get("error", {})
+    return error
 
 
 def _updatable(config: dict[str, Any]) -> dict[str, Any]:
