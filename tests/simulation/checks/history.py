@@ -183,6 +183,8 @@ class Replay:
         """When the tasks of rejected runs were stored."""
         self.bare: set[str] = set()
         """Runs that were set aside for their rows: those may be without values."""
+        self.without_origin: set[str] = set()
+        """Runs whose bare row does not tell whether they took anything over."""
         self._orphans: dict[str, list[PendingEvent]] = {}
 
     def another_owner(self) -> None:
@@ -253,6 +255,8 @@ class Replay:
         known = self._known(event)
         # a sub-run whose origin had no end when it was accepted has none
         has_origin = bool(row["facts"]) and "origin" in from_json(row["facts"])
+        if event.origin is not None and event.run_id in self._database.refused:
+            self.without_origin.add(event.run_id)
         reuse = self._reuse(event, known["plan"]) if has_origin else None
         self._carry_out(
             accept(event, partition=self._number, now_ms=at_ms, epoch=0, reuse=reuse, **known)
@@ -317,6 +321,8 @@ def differences(
         if run_id not in replay.runs or run_id not in stored:
             where = "Postgres" if run_id in stored else "the log"
             found.append(f"run {run_id} is in {where} only")
+        elif run_id in replay.without_origin:
+            continue
         elif run_id in replay.bare and run_id not in torn:
             found += _bare_differences(database, replay.runs[run_id])
         elif run_id not in torn:
