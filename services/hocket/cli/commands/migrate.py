@@ -39,9 +39,9 @@ def migrate(context: typer.Context) -> None:
 async def _or_unavailable(work: Coroutine[Any, Any, T]) -> T:
     import asyncpg
 
-    from hocket.kit.postgres.database import DatabaseUnavailable
+    from hocket.kit.postgres.database import DatabaseUnavailable, said
 
     try:
         return await work
     except (OSError, TimeoutError, asyncpg.PostgresError) as error:
-        raise DatabaseUnavailable(reason=str(error) or type(error).__name__) from error
+        raise DatabaseUnavailable(reason=said(error)) from error

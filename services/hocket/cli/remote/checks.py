@@ -25,6 +25,7 @@ from hocket.kit.embedded.nats import nats_program
 from hocket.kit.embedded.ports import port_is_free
 from hocket.kit.embedded.postgres import postgres_install
 from hocket.kit.nats.server_urls import server_urls
+from hocket.kit.postgres.database import said
 from hocket.kit.postgres.requirements import OLDEST_VERSION
 from hocket.kit.process.disk_space import MIB, MIN_FREE_MIB
 from hocket.schemas import subjects
@@ -148,7 +149,7 @@ async def _nats(target: Target) -> list[Finding]:
         connection = await _connect_nats(target.known_nats)
     except (OSError, TimeoutError, NatsError, ValueError) as error:
         cure = "Start the server, or correct NATS_URL."
-        return [Finding("nats", Verdict.FAILED, _said(error), cure)]
+        return [Finding("nats", Verdict.FAILED, said(error), cure)]
     try:
         findings = [_nats_version(connection), *await _jetstream(connection)]
         if not (target.facts and target.facts.nats_url == target.known_nats):
@@ -174,7 +175,7 @@ async def _jetstream(connection: Client) -> list[Finding]:
         names = {info.config.name for info in await jetstream.streams_info()}
     except (NatsError, TimeoutError) as error:
         cure = "Start the server with `-js`, and allow JetStream for this account."
-        return [Finding("jetstream", Verdict.FAILED, _said(error), cure)]
+        return [Finding("jetstream", Verdict.FAILED, said(error), cure)]
     missing = [name for name in STREAMS if name not in names]
     if missing:
         found, cure = f"missing: {', '.join(missing)}", "`hocket up` or any process makes them."
@@ -211,7 +212,7 @@ async def _workers(connection: Client) -> Finding:
     try:
         consumers = await connection.jetstream(timeout=TIMEOUT_S).consumers_info(subjects.STEPS)
     except (NatsError, TimeoutError) as error:
-        return Finding("workers", Verdict.FAILED, _said(error), cure)
+        return Finding("workers", Verdict.FAILED, said(error), cure)
     pulling = sorted(info.name for info in consumers if info.num_waiting)
     if not pulling:
         return Finding("workers", Verdict.FAILED, "none asks for steps", cure)
@@ -227,7 +228,7 @@ async def _database(target: Target) -> list[Finding]:
         )
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         cure = "Start the server, or correct DATABASE_URL."
-        return [Finding("postgres", Verdict.FAILED, _said(error), cure)]
+        return [Finding("postgres", Verdict.FAILED, said(error), cure)]
     try:
         return [
             _postgres_version(connection),
@@ -380,7 +381,3 @@ def _nearest(folder: Path) -> Path:
     while not folder.exists():
         folder = folder.parent
     return folder
-
-
-def _said(error: BaseException) -> str:
-    return str(error) or type(error).__name__

@@ -84,9 +84,9 @@ async def connect_pool(url: str, *, size: int, name: str) -> asyncpg.Pool:
             silent.cancel()
             if loop.time() > reported + REPORT_S:
                 reported = loop.time()
-                log.warning("database_unreachable", pool=name, error=_said(error))
+                log.warning("database_unreachable", pool=name, error=said(error))
             if loop.time() > deadline:
-                raise DatabaseUnavailable(reason=_said(error)) from error
+                raise DatabaseUnavailable(reason=said(error)) from error
             await asyncio.sleep(RETRY_WAIT_S)
 
 
@@ -126,7 +126,8 @@ def _say_waiting(name: str) -> None:
     log.warning("database_unreachable", pool=name, error=f"no answer within {SAY_AFTER_S:g} s")
 
 
-def _said(error: BaseException) -> str:
+def said(error: BaseException) -> str:
+    """Return what an error says, or its name where it says nothing."""
     return str(error) or type(error).__name__
 
 

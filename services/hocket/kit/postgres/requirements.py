@@ -6,7 +6,7 @@ from typing import Any
 
 import asyncpg
 
-from hocket.kit.postgres.database import DatabaseUnavailable
+from hocket.kit.postgres.database import DatabaseUnavailable, said
 from hocket.schemas.errors import HocketError
 
 OLDEST_VERSION = 150_000
@@ -57,9 +57,9 @@ async def check(database_url: str) -> None:
         asyncpg.ClientConfigurationError,
         ValueError,
     ) as error:
-        raise DatabaseRefused(reason=_said(error)) from error
+        raise DatabaseRefused(reason=said(error)) from error
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        raise DatabaseUnavailable(reason=_said(error)) from error
+        raise DatabaseUnavailable(reason=said(error)) from error
     try:
         found = await connection.fetchrow(_ASKED, REPORT_ROLE, timeout=CONNECT_TIMEOUT_S)
     finally:
@@ -122,7 +122,3 @@ def _missing(found: Any) -> tuple[list[str], list[str]]:
 
 def _quoted(name: str) -> str:
     return name if name.isidentifier() and name.islower() else '"' + name.replace('"', '""') + '"'
-
-
-def _said(error: BaseException) -> str:
-    return str(error) or type(error).__name__
