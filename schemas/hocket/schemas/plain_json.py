@@ -116,11 +116,7 @@ def _refuse(value: Any, field: str, depth: int) -> None:
     elif isinstance(value, Mapping):
         _check_depth(depth, field)
         for key, item in value.items():
-            if not isinstance(key, str):
-                raise InvalidInput(
-                    field=field, reason=f"the key {key!r} is not text", cure="Put it in quotes."
-                )
-            _check_text(key, field)
+            _check_key(key, field)
             _refuse(item, shown_place(field, key), depth + 1)
     elif isinstance(value, list | tuple):
         _check_depth(depth, field)
@@ -132,6 +128,14 @@ def _refuse(value: Any, field: str, depth: int) -> None:
             reason=f"a {type(value).__name__} is not JSON",
             cure="Use text, numbers, booleans, null, lists and objects.",
         )
+
+
+def _check_key(key: Any, field: str) -> None:
+    if not isinstance(key, str):
+        raise InvalidInput(
+            field=field, reason=f"the key {key!r} is not text", cure="Put it in quotes."
+        )
+    _check_text(key, field)
 
 
 def _parts(item: Any) -> list[Any]:

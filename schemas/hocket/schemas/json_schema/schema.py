@@ -6,7 +6,7 @@ names the place in the schema and the cure.
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote
 
 from hocket.schemas.errors import InvalidInput
@@ -32,6 +32,7 @@ _CURE = "Write a JSON Schema (2020-12)."
 _SIMPLER = (
     "Send a smaller value, or simplify the schema: fewer `anyOf`, `oneOf`, `$ref` and patterns."
 )
+_NOTHING: Final = object()
 _LOCAL = "Refer to a place in the same schema: `#/$defs/NAME`."
 
 
@@ -183,7 +184,16 @@ class _Reader:
             if pointer not in self._anchors:
                 raise self._wrong(f"`{text[:200]}` is not in the schema", _LOCAL)
             return self._node(self._anchors[pointer], (pointer,))
-        found = self._raw
+        found = self._pointed(pointer)
+        if found is _NOTHING:
+            raise self._wrong(f"`{text[:200]}` is not in the schema", _LOCAL)
+        if not isinstance(found, Mapping | bool):
+            raise self._wrong(f"`{text[:200]}` is not a schema", _LOCAL)
+        return self._node(found, tuple(pointer.split("/")[1:]))
+
+    def _pointed(self, pointer: str) -> Any:
+        """Return the part of the schema that a JSON pointer names, or _NOTHING."""
+        found: Any = self._raw
         for part in pointer.split("/")[1:]:
             name = part.replace("~1", "/").replace("~0", "~")
             if isinstance(found, Mapping) and name in found:
@@ -191,10 +201,8 @@ class _Reader:
             elif isinstance(found, list) and name.isdecimal() and int(name[:9]) < len(found):
                 found = found[int(name[:9])]
             else:
-                raise self._wrong(f"`{text[:200]}` is not in the schema", _LOCAL)
-        if not isinstance(found, Mapping | bool):
-            raise self._wrong(f"`{text[:200]}` is not a schema", _LOCAL)
-        return self._node(found, tuple(pointer.split("/")[1:]))
+                return _NOTHING
+        return found
 
     def _wrong(self, reason: str, cure: str) -> InvalidInput:
         place = ".".join(str(part)[:100] for part in (self._field, *self._place))

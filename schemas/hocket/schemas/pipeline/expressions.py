@@ -16,7 +16,7 @@ from jinja2 import TemplateSyntaxError, nodes
 
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
 from hocket.schemas.templates.budget import Account, Meter, Refused, account_of
-from hocket.schemas.templates.expressions import FUNCTIONS
+from hocket.schemas.templates.calls import FUNCTIONS
 from hocket.schemas.templates.frames import Frame
 from hocket.schemas.templates.parsing import parse_expression, parse_template, walk
 from hocket.schemas.templates.results import check_size, plain

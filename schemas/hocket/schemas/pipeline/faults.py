@@ -87,6 +87,10 @@ def _told(kind: str, context: Mapping[str, Any], given: Any, parts: list[str]) -
         least = "at least" if kind == "too_short" else "at most"
         bound = context["min_length" if kind == "too_short" else "max_length"]
         return f"it has {context['actual_length']}", f"Give {least} {bound}."
+    return _told_of_type(kind, given)
+
+
+def _told_of_type(kind: str, given: Any) -> tuple[str, str]:
     if kind == "tuple_type":
         return f"it is {_kind(given)}, not a list", "Write a list: `[...]`."
     if kind in ("dict_type", "model_type", "model_attributes_type"):
@@ -94,8 +98,7 @@ def _told(kind: str, context: Mapping[str, Any], given: Any, parts: list[str]) -
     if kind.startswith("bool"):
         return f"{_shown(given)} is neither true nor false", "Write `true` or `false`."
     if kind.startswith(("int", "float", "decimal", "finite")):
-        whole = kind.startswith("int")
-        noun = "whole number" if whole else "number"
+        noun = "whole number" if kind.startswith("int") else "number"
         return f"{_shown(given)} is not a {noun}", f"Give a {noun}."
     return kind.replace("_", " "), "Change its value."
 

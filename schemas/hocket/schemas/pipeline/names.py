@@ -123,16 +123,7 @@ def _check_node(
     given = _input_keys(node, field, own, owner)
     for reading in _worker_readings(node, field):
         _check_worker(reading, given)
-    if isinstance(node, RaceNode):
-        cure = "Read `output`, the output of a branch."
-        for text, place in ((node.valid, "valid"), (node.score, "score")):
-            if text is not None:
-                _check_expression(name, text, f"{field}.{place}", own.also("output"), cure)
-        for branch, inner in node.branches.items():
-            _check_node(name, inner, f"{field}.branches.{branch}", own, owner=given)
-    if isinstance(node, GraphNode):
-        outer = known.outer | set(known.nodes) | (own.names - _EVERYWHERE)
-        _check_scope(node.nodes, node.output, f"{field}.nodes", f"{field}.output", outer, given)
+    _check_inner(name, node, field, own, given)
     for i, fallback in enumerate(node.fallback):
         place, cure = f"{field}.fallback.{i}.node", "Read `error`: the node has no output."
         inside = known.also("error")
@@ -140,6 +131,20 @@ def _check_node(
     if node.fast is not None:
         cure = "Read another node: this one has no output yet."
         _check_node(name, node.fast, f"{field}.fast", known, owner=given, itself=cure)
+
+
+def _check_inner(name: str, node: Node, field: str, known: Known, given: Keys | None) -> None:
+    """Check the nodes that a race or graph contains; `given` are the keys of its input."""
+    if isinstance(node, RaceNode):
+        cure = "Read `output`, the output of a branch."
+        for text, place in ((node.valid, "valid"), (node.score, "score")):
+            if text is not None:
+                _check_expression(name, text, f"{field}.{place}", known.also("output"), cure)
+        for branch, inner in node.branches.items():
+            _check_node(name, inner, f"{field}.branches.{branch}", known, owner=given)
+    if isinstance(node, GraphNode):
+        outer = known.outer | set(known.nodes) | (known.names - _EVERYWHERE)
+        _check_scope(node.nodes, node.output, f"{field}.nodes", f"{field}.output", outer, given)
 
 
 def _check_expression(name: str, text: str, field: str, known: Known, itself: str) -> None:
@@ -180,14 +185,7 @@ def _check(reading: Reading, known: Known) -> None:
 def _check_path(reading: Reading, path: tuple[str, ...], known: Known) -> None:
     root, name = path[:2]
     if root == "nodes":
-        if name not in known.nodes:
-            _no_such_node(reading.field, name, known)
-        if len(path) > 2 and path[2] not in NODE_FIELDS:
-            raise InvalidInput(
-                field=reading.field,
-                reason=f"it reads `nodes.{name}.{path[2]}`; a node has `output`, `error` and `state`",
-                cure=f"Read `nodes.{name}.output.{path[2]}`, if it is in the output.",
-            )
+        _check_node_path(reading, path, known)
     elif root == "run" and name not in RUN_FIELDS:
         _no_such_field(reading.field, root, name, RUN_FIELDS)
     elif root == "error" and name not in ERROR_FIELDS:
@@ -199,6 +197,18 @@ def _check_path(reading: Reading, path: tuple[str, ...], known: Known) -> None:
             field=reading.field,
             reason=f"it reads `input.{name}`, and the input has no `{name}`",
             cure=known.input.cure.format(name=name),
+        )
+
+
+def _check_node_path(reading: Reading, path: tuple[str, ...], known: Known) -> None:
+    name = path[1]
+    if name not in known.nodes:
+        _no_such_node(reading.field, name, known)
+    if len(path) > 2 and path[2] not in NODE_FIELDS:
+        raise InvalidInput(
+            field=reading.field,
+            reason=f"it reads `nodes.{name}.{path[2]}`; a node has `output`, `error` and `state`",
+            cure=f"Read `nodes.{name}.output.{path[2]}`, if it is in the output.",
         )
 
 

@@ -4,20 +4,27 @@ effect, that contradict each other, or that can only fail. Each is refused with 
 Nothing is refused that could be of use: a bound may be tight, a list empty, a node never wanted.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hocket.schemas.errors import ErrorClass, InvalidInput
 from hocket.schemas.json_schema.schema import compile_schema
-from hocket.schemas.pipeline.expressions import NOT_CONSTANT, Reading, constant, readings
+from hocket.schemas.pipeline.contradictions import (
+    check_infeasible,
+    check_optional,
+    check_self_calls,
+    check_signals,
+)
+from hocket.schemas.pipeline.expressions import NOT_CONSTANT, constant
 from hocket.schemas.pipeline.names import read_by
-from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS
+from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS, PlanPolicy
 from hocket.schemas.pipeline.spec import (
     NODE_TYPES,
     WAIT_TYPES,
     WORKER_TYPES,
     ApprovalNode,
+    Fallback,
     GraphNode,
     LlmNode,
     Node,
@@ -89,9 +96,9 @@ def check_pipeline(pipeline: Pipeline) -> None:
     _check_templates(pipeline)
     limit = Limit(pipeline.slo_ms, "`slo_ms`")
     check_scope(pipeline.nodes, pipeline.output, field="nodes", limit=limit)
-    _check_infeasible(pipeline)
-    _check_signals(pipeline)
-    _check_self_calls(pipeline)
+    check_infeasible(pipeline)
+    check_signals(pipeline)
+    check_self_calls(pipeline)
 
 
 def _check_templates(pipeline: Pipeline) -> None:
@@ -122,7 +129,7 @@ def check_scope(
     for name, node in nodes.items():
         _check_needs(name, node, nodes, f"{field}.{name}")
         _check_node(node, f"{field}.{name}", limit)
-    _check_optional(nodes, output, field)
+    check_optional(nodes, output, field)
 
 
 def _check_node(node: Node, field: str, limit: Limit | None) -> None:
@@ -143,17 +150,20 @@ def _check_node(node: Node, field: str, limit: Limit | None) -> None:
         for branch, inner in node.branches.items():
             _check_node(inner, f"{field}.branches.{branch}", inner_limit)
     for i, fallback in enumerate(node.fallback):
-        place = f"{field}.fallback.{i}"
-        _check_errors(fallback.on, f"{place}.on")
-        if (node.map or node.loop) and fallback.node.with_ is None:
-            raise InvalidInput(
-                field=f"{place}.node.with",
-                reason="the fallback of a node with `map` or `loop` cannot take over its input",
-                cure="Give the fallback its own `with`.",
-            )
-        _check_node(fallback.node, f"{place}.node", limit)
+        _check_fallback(node, fallback, f"{field}.fallback.{i}", limit)
     if node.fast is not None:
         _check_fast(node, node.fast, f"{field}.fast", limit)
+
+
+def _check_fallback(node: Node, fallback: Fallback, field: str, limit: Limit | None) -> None:
+    _check_errors(fallback.on, f"{field}.on")
+    if (node.map or node.loop) and fallback.node.with_ is None:
+        raise InvalidInput(
+            field=f"{field}.node.with",
+            reason="the fallback of a node with `map` or `loop` cannot take over its input",
+            cure="Give the fallback its own `with`.",
+        )
+    _check_node(fallback.node, f"{field}.node", limit)
 
 
 def _check_fast(node: Node, fast: Node, field: str, limit: Limit | None) -> None:
@@ -312,22 +322,27 @@ def _check_times(node: Node, field: str, limit: Limit | None) -> None:
                     reason="no step takes so long",
                     cure=f"Say at most {MAX_WAIT_MS} ms, what a run may take.",
                 )
-    if node.timeout_ms is not None:
-        if node.type in WAIT_TYPES:
-            raise InvalidInput(
-                field=f"{field}.timeout_ms",
-                reason=f"{_a(node.type)} node waits and makes no attempts",
-                cure="Say how long with `wait_ms`.",
-            )
-        if limit is not None and node.timeout_ms > limit.ms:
-            raise InvalidInput(
-                field=f"{field}.timeout_ms",
-                reason=f"it is longer than {limit.whose}, {limit.ms:.0f} ms, and has no effect",
-                cure=f"Lower it, or raise {limit.whose}.",
-            )
+    if node.timeout_ms is not None and node.type in WAIT_TYPES:
+        raise InvalidInput(
+            field=f"{field}.timeout_ms",
+            reason=f"{_a(node.type)} node waits and makes no attempts",
+            cure="Say how long with `wait_ms`.",
+        )
+    if limit is not None:
+        _check_within(node, field, limit)
+
+
+def _check_within(node: Node, field: str, limit: Limit) -> None:
+    """Refuse times that what is around the node cuts off."""
+    if node.timeout_ms is not None and node.timeout_ms > limit.ms:
+        raise InvalidInput(
+            field=f"{field}.timeout_ms",
+            reason=f"it is longer than {limit.whose}, {limit.ms:.0f} ms, and has no effect",
+            cure=f"Lower it, or raise {limit.whose}.",
+        )
     if isinstance(node, ApprovalNode | SignalNode):
         waits = "wait_ms" in node.model_fields_set and not node.pause_deadline
-        if waits and limit is not None and node.wait_ms > limit.ms:
+        if waits and node.wait_ms > limit.ms:
             raise InvalidInput(
                 field=f"{field}.wait_ms",
                 reason=f"it is longer than {limit.whose}, {limit.ms:.0f} ms, and has no effect",
@@ -377,35 +392,10 @@ def _check_race(node: RaceNode, field: str) -> None:
 
 def _check_planning(node: PlanningNode, field: str) -> None:
     if node.emit is None:
-        for i, query in enumerate(node.catalog):
-            for name, param in query.params.items():
-                if param.values is not None and node.database is None:
-                    raise InvalidInput(
-                        field=f"{field}.catalog.{i}.params.{name}.values",
-                        reason="they are read from a database, and none is named",
-                        cure="Name it in the node's `database`.",
-                    )
+        _check_catalog(node, field)
         return
     for kind in node.emit.types:
-        if kind not in NODE_TYPES:
-            raise InvalidInput(
-                field=f"{field}.emit.types",
-                reason=f"`{kind}` is not a node type",
-                cure=f"Use one of: {', '.join(NODE_TYPES)}.",
-            )
-        if kind in NESTING_TYPES and node.emit.max_depth == 1:
-            raise InvalidInput(
-                field=f"{field}.emit.max_depth",
-                reason=f"{_a(kind)} node holds others, and with depth 1 none may",
-                cure=f"Set `max_depth: 2` or more, or remove `{kind}` from `types`.",
-            )
-        named = NAMED_BY_TYPE.get(kind)
-        if named is not None and not getattr(node.emit, named):
-            raise InvalidInput(
-                field=f"{field}.emit.{named}",
-                reason=f"it is missing, so no `{kind}` node may be emitted",
-                cure=f"List the {named} that emitted nodes may use, or remove `{kind}` from `types`.",
-            )
+        _check_emitted_type(kind, node.emit, f"{field}.emit")
     if node.catalog:
         raise InvalidInput(
             field=f"{field}.catalog",
@@ -414,144 +404,39 @@ def _check_planning(node: PlanningNode, field: str) -> None:
         )
 
 
+def _check_catalog(node: PlanningNode, field: str) -> None:
+    if node.database is not None:
+        return
+    for i, query in enumerate(node.catalog):
+        for name, param in query.params.items():
+            if param.values is not None:
+                raise InvalidInput(
+                    field=f"{field}.catalog.{i}.params.{name}.values",
+                    reason="they are read from a database, and none is named",
+                    cure="Name it in the node's `database`.",
+                )
+
+
+def _check_emitted_type(kind: str, emit: PlanPolicy, field: str) -> None:
+    if kind not in NODE_TYPES:
+        raise InvalidInput(
+            field=f"{field}.types",
+            reason=f"`{kind}` is not a node type",
+            cure=f"Use one of: {', '.join(NODE_TYPES)}.",
+        )
+    if kind in NESTING_TYPES and emit.max_depth == 1:
+        raise InvalidInput(
+            field=f"{field}.max_depth",
+            reason=f"{_a(kind)} node holds others, and with depth 1 none may",
+            cure=f"Set `max_depth: 2` or more, or remove `{kind}` from `types`.",
+        )
+    named = NAMED_BY_TYPE.get(kind)
+    if named is not None and not getattr(emit, named):
+        raise InvalidInput(
+            field=f"{field}.{named}",
+            reason=f"it is missing, so no `{kind}` node may be emitted",
+            cure=f"List the {named} that emitted nodes may use, or remove `{kind}` from `types`.",
+        )
+
+
 # ---- several nodes --------------------------------------------------------------------------
-
-
-def _check_optional(nodes: Mapping[str, Node], output: Any, field: str) -> None:
-    """Refuse an optional node whose failure would fail those that it must not fail."""
-    needed = {need for name, node in nodes.items() for need in _needs(node, f"{field}.{name}")}
-    finals = [name for name in nodes if name not in needed]
-    if output is None and len(finals) == 1 and nodes[finals[0]].optional:
-        raise InvalidInput(
-            field=f"{field}.{finals[0]}.optional",
-            reason="its output is the output of the whole, which would be null where it fails",
-            cure="Remove `optional`, give it a `fallback`, or say what the `output` is.",
-        )
-    for name, node in nodes.items():
-        if node.optional or node.when is not None:
-            continue
-        for reading in readings(node.with_, f"{field}.{name}.with"):
-            _check_not_optional(reading, 4, "none", nodes)
-        if node.map is not None:
-            for reading in readings(node.map.over, f"{field}.{name}.map.over", expression=True):
-                _check_not_optional(reading, 3, "[]", nodes)
-
-
-def _check_not_optional(
-    reading: Reading, least: int, instead: str, nodes: Mapping[str, Node]
-) -> None:
-    """Refuse a bare path of at least so many words that leads through an optional node's output."""
-    path = reading.only
-    if path is None or len(path) < least or path[0] != "nodes" or path[2] != "output":
-        return
-    source = nodes.get(path[1])
-    if source is not None and source.optional:
-        text = ".".join(path)
-        raise InvalidInput(
-            field=reading.field,
-            reason=f"`{text}` fails where `{path[1]}` did, which is optional: its output is null then",
-            cure=f"Say what serves instead, e.g. "
-            f"`{text} if nodes.{path[1]}.output else {instead}`, "
-            f"or remove `optional`.",
-        )
-
-
-def _needs(node: Node, field: str) -> set[str]:
-    return {*node.needs, *read_by(node, field)}
-
-
-def _check_infeasible(pipeline: Pipeline) -> None:
-    """Refuse fast variants that are never taken, and a pipeline that has nothing to degrade."""
-    every = list(_all(pipeline.nodes, "nodes"))
-    if pipeline.on_infeasible == "degrade":
-        if not any(_may_be_spared(node) for _, node, _ in every):
-            raise InvalidInput(
-                field="on_infeasible",
-                reason="no node is `optional` or has a `fast` variant, so that nothing can be spared",
-                cure="Give a node one of the two, or set `on_infeasible: fail`.",
-            )
-        return
-    for _, node, field in every:
-        if node.fast is not None:
-            raise InvalidInput(
-                field=f"{field}.fast",
-                reason=f"with `on_infeasible: {pipeline.on_infeasible}` it is never taken",
-                cure="Set `on_infeasible: degrade` on the pipeline, or remove it.",
-            )
-
-
-def _may_be_spared(node: Node) -> bool:
-    """Tell whether a node can be left out or replaced for want of time; what a planner emits may be."""
-    emits = isinstance(node, PlanningNode) and node.emit is not None
-    return node.optional or node.fast is not None or emits
-
-
-def _check_signals(pipeline: Pipeline) -> None:
-    """Refuse a signal that an approval hears to as well: an answer could go to either."""
-    every = list(_all(pipeline.nodes, "nodes"))
-    approvals = {name: field for name, node, field in every if isinstance(node, ApprovalNode)}
-    for _, node, field in every:
-        if isinstance(node, SignalNode) and node.signal in approvals:
-            raise InvalidInput(
-                field=f"{field}.signal",
-                reason=f"the approval `{approvals[node.signal]}` hears to `{node.signal}` too",
-                cure="Give the signal another name.",
-            )
-
-
-def _all(nodes: Mapping[str, Node], field: str) -> Iterator[tuple[str, Node, str]]:
-    for name, node in nodes.items():
-        yield from _with_inner(name, node, f"{field}.{name}")
-
-
-def _with_inner(name: str, node: Node, field: str) -> Iterator[tuple[str, Node, str]]:
-    yield name, node, field
-    if isinstance(node, GraphNode):
-        yield from _all(node.nodes, f"{field}.nodes")
-    elif isinstance(node, RaceNode):
-        yield from _all(node.branches, f"{field}.branches")
-    for i, fallback in enumerate(node.fallback):
-        yield from _with_inner(name, fallback.node, f"{field}.fallback.{i}.node")
-    if node.fast is not None:
-        yield from _with_inner(name, node.fast, f"{field}.fast")
-
-
-def _check_self_calls(pipeline: Pipeline) -> None:
-    """Refuse a pipeline that calls itself whenever it runs, and so without an end."""
-    for field, node in _always(pipeline.nodes, "nodes"):
-        if isinstance(node, PipelineNode) and node.pipeline == pipeline.pipeline:
-            raise InvalidInput(
-                field=f"{field}.pipeline",
-                reason="the pipeline calls itself in every run, without an end",
-                cure="Give the node a `when` that ends it, or call another pipeline.",
-            )
-
-
-def _always(nodes: Mapping[str, Node], field: str) -> Iterator[tuple[str, Node]]:
-    """Yield the nodes that run whenever their scope does: nothing can skip them."""
-    dependents: dict[str, list[str]] = {}
-    ready: list[str] = []
-    for name, node in nodes.items():
-        needs = _needs(node, f"{field}.{name}")
-        ready += [] if needs else [name]
-        for need in needs:
-            dependents.setdefault(need, []).append(name)
-    seen = set(ready)
-    while ready:
-        name = ready.pop()
-        node = nodes[name]
-        if node.when is None and node.map is None:
-            yield from _always_inside(node, f"{field}.{name}")
-            fresh = [other for other in dependents.get(name, ()) if other not in seen]
-            seen.update(fresh)
-            ready += fresh
-
-
-def _always_inside(node: Node, field: str) -> Iterator[tuple[str, Node]]:
-    yield field, node
-    if isinstance(node, GraphNode):
-        yield from _always(node.nodes, f"{field}.nodes")
-    elif isinstance(node, RaceNode):
-        for name, branch in node.branches.items():
-            if branch.map is None:
-                yield from _always_inside(branch, f"{field}.branches.{name}")

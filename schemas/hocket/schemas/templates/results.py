@@ -50,35 +50,11 @@ def _is_json(value: Any, meter: Meter | None) -> bool:
             raise too_deep()
         below: list[Any] = []
         for container in level:
-            size = 4 * len(container) + 2
             parts_left -= len(container) + 1
             if parts_left < 0:
                 raise Refused(f"it gives more than {MAX_VALUE_PARTS:,} values", SMALLER_CURE)
-            parts: Any = container
-            if isinstance(container, Mapping):
-                is_json = is_json and type(container) is dict
-                for key in container:
-                    if type(key) is str:
-                        size += len(key)
-                    else:
-                        is_json = False
-                parts = container.values()
-            else:
-                is_json = is_json and type(container) is list
-            for part in parts:
-                kind = type(part)
-                if kind is str:
-                    size += len(part)
-                elif kind is dict or kind is list:
-                    below.append(part)
-                elif kind is int:
-                    size += part.bit_length() >> 2
-                elif part is not None and kind is not float and kind is not bool:
-                    is_json = False
-                    if isinstance(part, list | Mapping | tuple | range):
-                        below.append(part)
-                    elif isinstance(part, str):
-                        size += len(part)
+            size, is_plain = _measured(container, below)
+            is_json = is_json and is_plain
             bytes_left -= size
             if bytes_left < 0:
                 raise Refused(f"it gives more than {MAX_VALUE_BYTES:,} bytes", SMALLER_CURE)
@@ -86,6 +62,37 @@ def _is_json(value: Any, meter: Meter | None) -> bool:
                 meter.spend((len(container) >> 1) + 4)
         level = below
     return is_json
+
+
+def _measured(container: Any, below: list[Any]) -> tuple[int, bool]:
+    """Return the bytes of a container and its scalars, and whether all are of JSON's own types; what
+    it contains is added to `below`."""
+    size = 4 * len(container) + 2
+    parts: Any = container
+    if isinstance(container, Mapping):
+        is_plain = type(container) is dict and all(type(key) is str for key in container)
+        size += sum([len(key) for key in container if type(key) is str])
+        parts = container.values()
+    else:
+        is_plain = type(container) is list
+    for part in parts:
+        kind = type(part)
+        if kind is str:
+            size += len(part)
+        elif kind is dict or kind is list:
+            below.append(part)
+        elif kind is int:
+            size += part.bit_length() >> 2
+        elif part is not None and kind is not float and kind is not bool:
+            is_plain = False
+            size += _measured_other(part, below)
+    return size, is_plain
+
+
+def _measured_other(part: Any, below: list[Any]) -> int:
+    if isinstance(part, list | Mapping | tuple | range):
+        below.append(part)
+    return len(part) if isinstance(part, str) else 0
 
 
 def _copied(value: Any, meter: Meter) -> Any:

@@ -6,11 +6,14 @@ A loop pays for its body, node by node, before its first round, and a macro when
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jinja2 import StrictUndefined, nodes
+from jinja2 import nodes
 
 from hocket.schemas.templates.budget import Meter
-from hocket.schemas.templates.expressions import Expressions, constant_of, not_available
-from hocket.schemas.templates.frames import UNSET, Frame, Loop, Macro, Run, Value
+from hocket.schemas.templates.calls import arguments_of, filtered
+from hocket.schemas.templates.compiling import constant_of, not_available
+from hocket.schemas.templates.expressions import Expressions
+from hocket.schemas.templates.frames import Frame, Loop, Macro, Run, Value
+from hocket.schemas.templates.signatures import Signature
 from hocket.schemas.templates.values import Namespace, sequence, text_of
 
 ROUND_PRICE = 4
@@ -197,7 +200,7 @@ class _Statements(Expressions):
         inner = node.node
         if isinstance(inner, nodes.Filter):
             value = self._filtered(inner, value)
-        return self.filtered(node, value)
+        return filtered(self, node, value)
 
     def _with(self, node: nodes.With) -> Run:
         values = [self.value(value) for value in node.values]
@@ -225,7 +228,7 @@ class _Statements(Expressions):
 
     def _call_block(self, node: nodes.CallBlock) -> Run:
         caller = self._callable(node, "caller")
-        given = self._arguments(node.call)
+        given = arguments_of(self, node.call)
         find = self.value(node.call.node)
 
         def run(frame: Frame) -> None:
@@ -251,45 +254,16 @@ class _Statements(Expressions):
         }
         body = self.block(node.body)
         self.scopes.close()
-        read = _names_read(node)
+        signature = Signature(name, params, defaults, extra, frozenset(_names_read(node)))
         size = self.size - size_before + 2
         levels = _CALL_LEVELS + _levels(node)
 
         def call(
-            defined_in: Frame, frame: Frame, args: Sequence[Any], named: dict[str, Any]
+            defined_in: Frame, frame: Frame, args: Sequence[Any], named: Mapping[str, Any]
         ) -> str:
             frame.meter.spend(size)
             inner = frame.call(levels, defined_in.local)
-            named = dict(named)
-            if len(args) > len(params) and "varargs" not in read:
-                raise TypeError(f"macro `{name}` takes not more than {len(params)} argument(s)")
-            for place, (param, slot) in enumerate(params):
-                if place < len(args):
-                    if param in named:
-                        raise TypeError(f"macro `{name}` got two values for `{param}`")
-                    inner.local[slot] = args[place]
-                elif param in named:
-                    inner.local[slot] = named.pop(param)
-                else:
-                    default = defaults[place]
-                    inner.local[slot] = (
-                        StrictUndefined(f"parameter {param!r} was not provided", name=param)
-                        if default is None
-                        else default(inner)
-                    )
-            caller = named.pop("caller", UNSET) if "caller" in extra else UNSET
-            if "caller" in extra:
-                inner.local[extra["caller"]] = (
-                    StrictUndefined("No caller defined", name="caller")
-                    if caller is UNSET
-                    else caller
-                )
-            if named and "kwargs" not in read:
-                raise TypeError(f"macro `{name}` takes no argument `{next(iter(named))}`")
-            if "varargs" in extra:
-                inner.local[extra["varargs"]] = tuple(args[len(params) :])
-            if "kwargs" in extra:
-                inner.local[extra["kwargs"]] = named
+            signature.bind(inner, args, named)
             body(inner)
             return inner.written()
 

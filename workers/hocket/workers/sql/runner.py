@@ -213,21 +213,24 @@ def failure_of(
     stopped = state == QUERY_CANCELED or code == sqlite3.SQLITE_INTERRUPT
     if stopped and elapsed_ms >= timeout_ms * OWN_TIMEOUT_SHARE:
         return _timeout(target, timeout_ms)
-    kind: type[SqlFailed] = SqlFailed
-    unreachable = state.startswith(UNREACHABLE) or code == sqlite3.SQLITE_CANTOPEN
-    if isinstance(error, OSError | PoolTimeout) or unreachable:
-        kind = SqlUnavailable
-    elif state.startswith(FOR_NOW) or code in SQLITE_FOR_NOW:
-        kind = SqlFailedForNow
-    elif state.startswith(INVALID) or (isinstance(error, StatementError) and not state):
-        kind = SqlInvalid
     cause = error.orig if isinstance(error, DBAPIError) else error
-    return kind(
+    return _kind_of(error, state, code)(
         database=target.name,
         sqlstate=state or "none",
         reason=str(cause).splitlines()[0][:500] if str(cause) else type(cause).__name__,
         component=_component(target),
     )
+
+
+def _kind_of(error: Exception, state: str, code: int) -> type[SqlFailed]:
+    unreachable = state.startswith(UNREACHABLE) or code == sqlite3.SQLITE_CANTOPEN
+    if unreachable or isinstance(error, OSError | PoolTimeout):
+        return SqlUnavailable
+    if state.startswith(FOR_NOW) or code in SQLITE_FOR_NOW:
+        return SqlFailedForNow
+    if state.startswith(INVALID) or (isinstance(error, StatementError) and not state):
+        return SqlInvalid
+    return SqlFailed
 
 
 def _sqlite_code(error: BaseException) -> int:
@@ -305,24 +308,29 @@ def _parsed(value: Any, column: str) -> Any:
 def _json(value: Any, column: str) -> Any:
     if value is None or isinstance(value, bool | str):
         return value
-    if isinstance(value, int):
-        return value if abs(value) <= MAX_EXACT_INTEGER else str(value)
-    if isinstance(value, Decimal):
-        whole = value.is_finite() and value == value.to_integral_value()
-        return int(value) if whole and abs(value) <= MAX_EXACT_INTEGER else str(value)
-    if isinstance(value, float):
-        return value if isfinite(value) else None
+    if isinstance(value, int | float | Decimal):
+        return _number(value)
+    if isinstance(value, list | tuple):
+        return [_json(item, column) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _json(item, column) for key, item in value.items()}
     if isinstance(value, dt.datetime | dt.date | dt.time):
         return value.isoformat()
     if isinstance(value, dt.timedelta):
         return value.total_seconds()
     if isinstance(value, _SHOWN_AS_TEXT):
         return str(value)
-    if isinstance(value, list | tuple):
-        return [_json(item, column) for item in value]
-    if isinstance(value, dict):
-        return {str(key): _json(item, column) for key, item in value.items()}
     raise SqlConstructRefused(
         construct=f"the column `{column}` of type {type(value).__name__}",
         cure="Leave it out, or convert it to text in the query.",
     )
+
+
+def _number(value: float | Decimal) -> int | float | str | None:
+    """Return a number as JSON can hold it: text where a double would round it, None for NaN."""
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, Decimal):
+        whole = value.is_finite() and value == value.to_integral_value()
+        return int(value) if whole and abs(value) <= MAX_EXACT_INTEGER else str(value)
+    return value if abs(value) <= MAX_EXACT_INTEGER else str(value)

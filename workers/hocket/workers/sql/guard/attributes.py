@@ -123,19 +123,29 @@ class _Sources:
         name = _fold(alias.this) if alias.this else ""
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
             self._rows.add(name or _fold(node.this))
-        elif isinstance(node, exp.Subquery | exp.CTE | exp.Values) or (
-            isinstance(node, exp.Lateral) and isinstance(node.this, exp.Subquery)
-        ):
+        elif _gives_rows(node):
             self._rows.add(name)
-        elif isinstance(node.parent, exp.Lateral) or node.arg_key == "rows_from":
-            pass  # its alias is one level up
-        elif not name and isinstance(node, exp.Func) and not _is_in_from(node):
-            pass  # it is called for its value
+        elif _is_named_elsewhere(node, name):
+            return
         elif not name:
             self._all = True  # Postgres names it, by rules of its own
         else:
             listed = {_fold(column) for column in _listed(alias)}
             self._columns[name] = self._columns.get(name, listed) & listed
+
+
+def _gives_rows(node: exp.Expr) -> bool:
+    if isinstance(node, exp.Lateral):
+        return isinstance(node.this, exp.Subquery)
+    return isinstance(node, exp.Subquery | exp.CTE | exp.Values)
+
+
+def _is_named_elsewhere(node: exp.Expr, name: str) -> bool:
+    """Tell whether a function's alias is one level up, or it has none because it is called for its
+    value."""
+    if isinstance(node.parent, exp.Lateral) or node.arg_key == "rows_from":
+        return True
+    return not name and isinstance(node, exp.Func) and not _is_in_from(node)
 
 
 def _is_in_from(node: exp.Expr) -> bool:

@@ -54,21 +54,9 @@ _SELECT_ARGS = frozenset(
 
 def check_construct(node: exp.Expr, dialect: str, types_allowed: Collection[str]) -> None:
     """Refuse a node that no reading query needs."""
-    if isinstance(node, exp.Into):
-        raise SqlNotOneSelect(found="SELECT INTO, which writes a table")
-    if isinstance(node, exp.Lock):
-        raise SqlConstructRefused(
-            construct="a locking clause (FOR UPDATE, FOR SHARE)", cure="Leave it out."
-        )
-    if isinstance(node, exp.DML | exp.DDL | exp.Command) and not isinstance(node, exp.Query):
-        raise SqlNotOneSelect(found=f"{article(name_of(node))} inside")
-    if isinstance(node, exp.ObjectIdentifier) and node.this not in _OBJECTS_ALLOWED:
-        raise SqlConstructRefused(
-            construct=f"a cast to {node.this}, which reads the system catalog",
-            cure="Name the object in the text instead.",
-        )
-    if isinstance(node, exp.DataType) and dialect == "postgres":
-        casts.check_type(node, types_allowed)
+    _check_reads_only(node)
+    if dialect == "postgres":
+        _check_in_postgres(node, types_allowed)
     if isinstance(node, exp.In) and node.args.get("field") and dialect != "duckdb":
         raise SqlConstructRefused(  # SQLite reads a name there as a table
             construct=f"a name after IN (`{excerpt(node, dialect)}`)",
@@ -83,12 +71,34 @@ def check_construct(node: exp.Expr, dialect: str, types_allowed: Collection[str]
         )
     if isinstance(node, exp.Select):
         _check_args(node, _SELECT_ARGS, dialect)
-    if isinstance(node, exp.Table):
+    elif isinstance(node, exp.Table):
         _check_args(node, _TABLE_ARGS, dialect)
-    if isinstance(node, exp.TableSample) and dialect == "postgres":
-        _check_sample(node)
+
+
+def _check_reads_only(node: exp.Expr) -> None:
+    """Refuse what writes, locks, or looks into the catalog."""
+    if isinstance(node, exp.Into):
+        raise SqlNotOneSelect(found="SELECT INTO, which writes a table")
+    if isinstance(node, exp.Lock):
+        raise SqlConstructRefused(
+            construct="a locking clause (FOR UPDATE, FOR SHARE)", cure="Leave it out."
+        )
+    if isinstance(node, exp.DML | exp.DDL | exp.Command) and not isinstance(node, exp.Query):
+        raise SqlNotOneSelect(found=f"{article(name_of(node))} inside")
     if isinstance(node, exp.CTE) and not isinstance(node.this, exp.Query | exp.Values):
         raise SqlNotOneSelect(found=f"{article(name_of(node.this))} in WITH")
+    if isinstance(node, exp.ObjectIdentifier) and node.this not in _OBJECTS_ALLOWED:
+        raise SqlConstructRefused(
+            construct=f"a cast to {node.this}, which reads the system catalog",
+            cure="Name the object in the text instead.",
+        )
+
+
+def _check_in_postgres(node: exp.Expr, types_allowed: Collection[str]) -> None:
+    if isinstance(node, exp.DataType):
+        casts.check_type(node, types_allowed)
+    elif isinstance(node, exp.TableSample):
+        _check_sample(node)
 
 
 def _is_allowed_class(node: exp.Expr) -> bool:

@@ -14,7 +14,7 @@ from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.generators.postgres import PostgresGenerator
 from sqlglot.parsers.postgres import PostgresParser
-from sqlglot.tokenizer_core import TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from hocket.workers.sql.parse_steps import COUNTED, CountedParser
 
@@ -216,29 +216,8 @@ def respelled(sql: str) -> str:
     for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
         if token.start < end:
             continue
-        text, stop = sql[token.start : token.end + 1], token.end + 1
-        touches = after is not None and after.start == stop
-        changed: str | None = None
-        if text == "!" and not (touches and after is not None and after.text.startswith("~")):
-            raise ValueError("`!` is no operator of its own")
-        if _NUMBER.match(text):
-            if touches and after is not None and _WORD.match(sql[after.start]):
-                stop = after.end + 1
-                text = sql[token.start : stop]
-            changed = _number(text)
-        elif token.token_type is TokenType.BIT and after is not None:
-            is_type = before is not None and before.text.upper() in ("::", "AS")
-            if is_type and after.text.upper() == "VARYING":
-                changed, stop = "varbit", after.end + 1
-        elif (
-            text.lower() in _NAMED_LITERALS
-            and after is not None
-            and after.token_type is TokenType.STRING
-            and not touches
-        ):
-            literal = sql[after.start : after.end + 1]
-            changed, stop = f"CAST({literal} AS {text})", after.end + 1
-        if changed is not None and changed != text:
+        changed, stop = _respelling(sql, before, token, after)
+        if changed is not None and changed != sql[token.start : stop]:
             parts += [sql[end : token.start], changed]
             end = stop
     return "".join([*parts, sql[end:]])
@@ -250,6 +229,34 @@ _GROUPED: Final = re.compile(
     r"[0-9]+(_[0-9]+)*(\.([0-9]+(_[0-9]+)*)?)?([eE][+-]?[0-9]+)?|\.[0-9]+.*"
 )
 _NAMED_LITERALS: Final = frozenset("box circle line lseg polygon tsquery tsvector cidr".split())
+
+
+def _respelling(
+    sql: str, before: Token | None, token: Token, after: Token | None
+) -> tuple[str | None, int]:
+    """Return how a token is to be spelled, None for as it is, and where what it replaces ends."""
+    text, stop = sql[token.start : token.end + 1], token.end + 1
+    adjoining = after if after is not None and after.start == stop else None
+    if text == "!" and not (adjoining and adjoining.text.startswith("~")):
+        raise ValueError("`!` is no operator of its own")
+    if _NUMBER.match(text):
+        if adjoining and _WORD.match(sql[adjoining.start]):
+            stop = adjoining.end + 1
+        return _number(sql[token.start : stop]), stop
+    if after is not None and token.token_type is TokenType.BIT:
+        if _is_type(before) and after.text.upper() == "VARYING":
+            return "varbit", after.end + 1
+    elif after is not None and not adjoining and _is_named_literal(text, after):
+        return f"CAST({sql[after.start : after.end + 1]} AS {text})", after.end + 1
+    return None, stop
+
+
+def _is_type(before: Token | None) -> bool:
+    return before is not None and before.text.upper() in ("::", "AS")
+
+
+def _is_named_literal(text: str, after: Token) -> bool:
+    return text.lower() in _NAMED_LITERALS and after.token_type is TokenType.STRING
 
 
 def _number(text: str) -> str:

@@ -79,21 +79,25 @@ class Tables:
                 cure="Name tables as `schema.table`.",
             )
         name, schema = fold_identifier(table.this, self.dialect), table.args.get("db")
-        if schema is None and name in names.ctes:
-            set_name(table.this, name, self.dialect)
-            return
-        if schema is None and name in names.later:
-            raise SqlConstructRefused(
-                construct=f"`{name}` before WITH defines it, which databases read differently",
-                cure="Define it first, or name the table with its schema.",
-            )
-        if schema is None and self.dialect == "mysql" and name.lower() == "dual":
+        if schema is None and self._is_no_table(table, name, names):
             return
         home = fold_identifier(schema, self.dialect) if schema else self._home_of(name)
         self._check_allowed(home, name)
         set_name(table.this, name, self.dialect)
         table.set("db", identifier(home, self.dialect))
         found.add(f"{home}.{name}")
+
+    def _is_no_table(self, table: exp.Table, name: str, names: "_Names") -> bool:
+        """Tell whether a name without a schema is that of a CTE, or MySQL's `dual`."""
+        if name in names.ctes:
+            set_name(table.this, name, self.dialect)
+            return True
+        if name in names.later:
+            raise SqlConstructRefused(
+                construct=f"`{name}` before WITH defines it, which databases read differently",
+                cure="Define it first, or name the table with its schema.",
+            )
+        return self.dialect == "mysql" and name.lower() == "dual"
 
     def _home_of(self, name: str) -> str:
         if self.dialect == "postgres" and name.startswith("pg_"):

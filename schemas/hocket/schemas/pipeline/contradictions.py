@@ -1,0 +1,162 @@
+"""What contradicts itself over a whole pipeline: times that cannot be met, signals nobody can tell
+apart, a pipeline that always starts itself."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.pipeline.expressions import Reading, readings
+from hocket.schemas.pipeline.names import read_by
+from hocket.schemas.pipeline.spec import (
+    ApprovalNode,
+    GraphNode,
+    Node,
+    Pipeline,
+    PipelineNode,
+    PlanningNode,
+    RaceNode,
+    SignalNode,
+)
+
+
+def check_infeasible(pipeline: Pipeline) -> None:
+    """Refuse fast variants that are never taken, and a pipeline that has nothing to degrade."""
+    every = list(all_nodes(pipeline.nodes, "nodes"))
+    if pipeline.on_infeasible == "degrade":
+        if not any(_may_be_spared(node) for _, node, _ in every):
+            raise InvalidInput(
+                field="on_infeasible",
+                reason="no node is `optional` or has a `fast` variant, so that nothing can be spared",
+                cure="Give a node one of the two, or set `on_infeasible: fail`.",
+            )
+        return
+    for _, node, field in every:
+        if node.fast is not None:
+            raise InvalidInput(
+                field=f"{field}.fast",
+                reason=f"with `on_infeasible: {pipeline.on_infeasible}` it is never taken",
+                cure="Set `on_infeasible: degrade` on the pipeline, or remove it.",
+            )
+
+
+def _may_be_spared(node: Node) -> bool:
+    """Tell whether a node can be left out or replaced for want of time; what a planner emits may be."""
+    emits = isinstance(node, PlanningNode) and node.emit is not None
+    return node.optional or node.fast is not None or emits
+
+
+def check_signals(pipeline: Pipeline) -> None:
+    """Refuse a signal that an approval hears to as well: an answer could go to either."""
+    every = list(all_nodes(pipeline.nodes, "nodes"))
+    approvals = {name: field for name, node, field in every if isinstance(node, ApprovalNode)}
+    for _, node, field in every:
+        if isinstance(node, SignalNode) and node.signal in approvals:
+            raise InvalidInput(
+                field=f"{field}.signal",
+                reason=f"the approval `{approvals[node.signal]}` hears to `{node.signal}` too",
+                cure="Give the signal another name.",
+            )
+
+
+def all_nodes(nodes: Mapping[str, Node], field: str) -> Iterator[tuple[str, Node, str]]:
+    for name, node in nodes.items():
+        yield from _with_inner(name, node, f"{field}.{name}")
+
+
+def _with_inner(name: str, node: Node, field: str) -> Iterator[tuple[str, Node, str]]:
+    yield name, node, field
+    if isinstance(node, GraphNode):
+        yield from all_nodes(node.nodes, f"{field}.nodes")
+    elif isinstance(node, RaceNode):
+        yield from all_nodes(node.branches, f"{field}.branches")
+    for i, fallback in enumerate(node.fallback):
+        yield from _with_inner(name, fallback.node, f"{field}.fallback.{i}.node")
+    if node.fast is not None:
+        yield from _with_inner(name, node.fast, f"{field}.fast")
+
+
+def check_self_calls(pipeline: Pipeline) -> None:
+    """Refuse a pipeline that calls itself whenever it runs, and so without an end."""
+    for field, node in _always(pipeline.nodes, "nodes"):
+        if isinstance(node, PipelineNode) and node.pipeline == pipeline.pipeline:
+            raise InvalidInput(
+                field=f"{field}.pipeline",
+                reason="the pipeline calls itself in every run, without an end",
+                cure="Give the node a `when` that ends it, or call another pipeline.",
+            )
+
+
+def _always(nodes: Mapping[str, Node], field: str) -> Iterator[tuple[str, Node]]:
+    """Yield the nodes that run whenever their scope does: nothing can skip them."""
+    dependents: dict[str, list[str]] = {}
+    ready: list[str] = []
+    for name, node in nodes.items():
+        needs = needs_of(node, f"{field}.{name}")
+        ready += [] if needs else [name]
+        for need in needs:
+            dependents.setdefault(need, []).append(name)
+    seen = set(ready)
+    while ready:
+        name = ready.pop()
+        node = nodes[name]
+        if node.when is None and node.map is None:
+            yield from _always_inside(node, f"{field}.{name}")
+            fresh = [other for other in dependents.get(name, ()) if other not in seen]
+            seen.update(fresh)
+            ready += fresh
+
+
+def _always_inside(node: Node, field: str) -> Iterator[tuple[str, Node]]:
+    yield field, node
+    if isinstance(node, GraphNode):
+        yield from _always(node.nodes, f"{field}.nodes")
+    elif isinstance(node, RaceNode):
+        for name, branch in node.branches.items():
+            if branch.map is None:
+                yield from _always_inside(branch, f"{field}.branches.{name}")
+
+
+def needs_of(node: Node, field: str) -> set[str]:
+    return {*node.needs, *read_by(node, field)}
+
+
+def check_optional(nodes: Mapping[str, Node], output: Any, field: str) -> None:
+    """Refuse an optional node whose failure would fail those that it must not fail."""
+    needed = {need for name, node in nodes.items() for need in needs_of(node, f"{field}.{name}")}
+    finals = [name for name in nodes if name not in needed]
+    if output is None and len(finals) == 1 and nodes[finals[0]].optional:
+        raise InvalidInput(
+            field=f"{field}.{finals[0]}.optional",
+            reason="its output is the output of the whole, which would be null where it fails",
+            cure="Remove `optional`, give it a `fallback`, or say what the `output` is.",
+        )
+    for name, node in nodes.items():
+        if not node.optional and node.when is None:
+            _check_reads_no_optional(node, f"{field}.{name}", nodes)
+
+
+def _check_reads_no_optional(node: Node, field: str, nodes: Mapping[str, Node]) -> None:
+    for reading in readings(node.with_, f"{field}.with"):
+        _check_not_optional(reading, 4, "none", nodes)
+    if node.map is not None:
+        for reading in readings(node.map.over, f"{field}.map.over", expression=True):
+            _check_not_optional(reading, 3, "[]", nodes)
+
+
+def _check_not_optional(
+    reading: Reading, least: int, instead: str, nodes: Mapping[str, Node]
+) -> None:
+    """Refuse a bare path of at least so many words that leads through an optional node's output."""
+    path = reading.only
+    if path is None or len(path) < least or path[0] != "nodes" or path[2] != "output":
+        return
+    source = nodes.get(path[1])
+    if source is not None and source.optional:
+        text = ".".join(path)
+        raise InvalidInput(
+            field=reading.field,
+            reason=f"`{text}` fails where `{path[1]}` did, which is optional: its output is null then",
+            cure=f"Say what serves instead, e.g. "
+            f"`{text} if nodes.{path[1]}.output else {instead}`, "
+            f"or remove `optional`.",
+        )

@@ -1,0 +1,49 @@
+"""What the parts of the compiler share: the compiler as they see it, and constants.
+
+A node costs one operation, paid by the template, loop or macro that it stands in. What an operator,
+filter, test, method or function does beyond that it pays itself.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from jinja2 import nodes
+
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.plain_json import check_plain
+from hocket.schemas.templates.budget import MAX_INTEGER, Refused, stopped
+from hocket.schemas.templates.frames import Value
+from hocket.schemas.templates.scopes import Scopes
+
+PAGE = "docs/reference/constructs/expressions.md"
+
+
+class Compiler(Protocol):
+    """`scopes` knows the names that the template itself sets, `size` counts the nodes compiled."""
+
+    scopes: Scopes
+    size: int
+
+    def value(self, node: nodes.Node) -> Value:
+        """Return the function of an expression; raise Refused for what templates may not have."""
+
+
+def values_of(compiler: Compiler, parts: Sequence[nodes.Expr]) -> list[Value]:
+    return [compiler.value(part) for part in parts]
+
+
+def constant_of(value: Any) -> Any:
+    """Return a constant of a template, or raise Refused for one that JSON or Postgres does not take."""
+    if isinstance(value, int) and abs(value) > MAX_INTEGER:
+        raise Refused("it has an integer beyond 64 bits", "Write it as text.")
+    if isinstance(value, str) and not value.isascii():
+        value = value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+    try:
+        check_plain(value, "constant")
+    except InvalidInput as error:
+        raise stopped(error) from None
+    return value
+
+
+def not_available(what: str) -> Refused:
+    return Refused(f"{what} is not available in expressions", f"See {PAGE}.")
