@@ -83,7 +83,7 @@ class Coordinator:
         run_id = b"run-%020d" % self._number
         self._runs[run_id] = [frame, 0, 0]
         body = b"A" + run_id + frame.data.ljust(ACCEPTED_BYTES)
-        self._bus.post(LOG_SUBJECT, body, msg_id=f"{run_id.decode()}:accepted")
+        self._bus.publish_durable(LOG_SUBJECT, body, msg_id=f"{run_id.decode()}:accepted")
 
     def event(self, frame: RawMessage) -> None:
         """Apply a message of the log."""
@@ -110,7 +110,7 @@ class Coordinator:
         run[2] = len(STAGES[run[1]])
         for name in STAGES[run[1]]:
             body = (b"S" + run_id + TEXT.encode()).ljust(STEP_BYTES)
-            self._bus.post(STEP_SUBJECT, body, msg_id=f"{run_id.decode()}:{name}:1")
+            self._bus.publish_durable(STEP_SUBJECT, body, msg_id=f"{run_id.decode()}:{name}:1")
 
     async def commit(self) -> None:
         """Commit what has ended, all that is there at a time, and tell it."""
@@ -132,9 +132,9 @@ class Coordinator:
             for run_id, (_, frame) in zip(runs, ended, strict=True):
                 end = {"run_id": run_id, "status": "succeeded", "output": BODY, "error": None}
                 told = json.dumps(end).ljust(END_BYTES).encode()
-                self._bus.tell(header_of(frame.head, b"Hocket-Reply-To"), told)
+                self._bus.publish_nowait(header_of(frame.head, b"Hocket-Reply-To"), told)
                 event = subjects.event(TENANT, PIPELINE, "run-finished")
-                self._bus.post(event, told, msg_id=f"{run_id}:finished")
+                self._bus.publish_durable(event, told, msg_id=f"{run_id}:finished")
                 self._bus.ack(frame.reply)
 
 
@@ -193,7 +193,7 @@ async def coordinate(nats_url: str, database_url: str) -> None:
     offset = await store.own(0, "floor")
     coordinator = Coordinator(bus, store, offset.epoch)
     inbox = bus.nc.new_inbox()
-    await bus.take(inbox, coordinator.event)
+    await bus.subscribe_raw(inbox, coordinator.event)
     config = {
         "deliver_subject": inbox,
         "deliver_policy": "all",
@@ -224,13 +224,13 @@ class Worker:
         self._loop = asyncio.get_running_loop()
 
     async def start(self) -> None:
-        await self._bus.take(self._inbox, self._step)
+        await self._bus.subscribe_raw(self._inbox, self._step)
         self._ask()
 
     def _ask(self) -> None:
         request = {"batch": ASKED - self._asked, "expires": 600 * _NS}
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{subjects.STEPS}.{DURABLE}"
-        self._bus.tell(subject, json.dumps(request).encode(), reply=self._inbox)
+        self._bus.publish_nowait(subject, json.dumps(request).encode(), reply=self._inbox)
         self._asked = ASKED
 
     def _step(self, frame: RawMessage) -> None:
@@ -247,7 +247,7 @@ class Worker:
         frames, self._done = self._done, []
         self._number += 1
         body = b"\n".join([frame.data[:RESULT_BYTES] for frame in frames])
-        stored = self._bus.post(LOG_SUBJECT, body, msg_id=f"floor-{self._number}")
+        stored = self._bus.publish_durable(LOG_SUBJECT, body, msg_id=f"floor-{self._number}")
         stored.add_done_callback(lambda _: [self._bus.ack(frame.reply) for frame in frames])
 
 

@@ -70,8 +70,8 @@ async def measured(
     await pool.execute("TRUNCATE hocket.usage")
     waiting = []
     for number in range(records):
-        await bus.room()
-        waiting.append(bus.post(subjects.USAGE_SUBJECT, payload(f"{prefix}-{number}")))
+        await bus.wait_for_capacity()
+        waiting.append(bus.publish_durable(subjects.USAGE_SUBJECT, payload(f"{prefix}-{number}")))
     await asyncio.gather(*waiting)
     started_s, cpu_s = time.perf_counter(), cpu_time_s()
     async with reading(reader, bus, pool, nats_url):

@@ -205,7 +205,7 @@ class Load:
         )
         attempt_id = ids.attempt_id(step.run_id, step.step, step.attempt)
         self._sent_at_s[step.run_id] = time.perf_counter()
-        self._bus.post(
+        self._bus.publish_durable(
             subjects.step(node, "normal"),
             encoded(step),
             msg_id=attempt_id,
@@ -231,7 +231,7 @@ class Load:
             input_tokens=12,
             output_tokens=3,
         )
-        self._bus.answer(msg.reply, encoded(reply))
+        self._bus.respond(msg.reply, encoded(reply))
 
     def _cpu_s(self) -> float:
         """Return user and system time of the worker (Linux: /proc/PID/schedstat, in nanoseconds, of

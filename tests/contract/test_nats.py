@@ -143,7 +143,7 @@ def test_what_is_not_acknowledged_comes_again(play: Play) -> None:
         first = await inbox.next()
         again = await inbox.next()
         assert (ack_tokens(first)[0], ack_tokens(again)[0]) == (1, 2)
-        bus.tell(again.reply, b"-NAK")
+        bus.publish_nowait(again.reply, b"-NAK")
         third = await inbox.next()
         assert ack_tokens(third)[0] == 3
         bus.ack(first.reply)  # of a former delivery: it counts all the same
@@ -163,7 +163,7 @@ def test_what_is_in_work_does_not_come_again(play: Play) -> None:
         for _ in range(8):  # longer than the ack wait, told by the heartbeats of what is asked for
             beat = await inbox.next()
             assert beat.headers["Status"] == "100"
-            bus.tell(first.reply, b"+WPI")
+            bus.publish_nowait(first.reply, b"+WPI")
         while (again := await inbox.next()).data == b"":  # once nothing is said any more
             assert again.headers["Status"] == "100"
         assert ack_tokens(again)[0] == 2
@@ -178,7 +178,7 @@ def test_a_step_that_is_given_up_for_good_leaves(play: Play) -> None:
         inbox, ask = await pulling(bus)
         await bus.publish(STEP, b"one")
         await ask()
-        bus.tell((await inbox.next()).reply, b"+TERM")
+        bus.publish_nowait((await inbox.next()).reply, b"+TERM")
         await emptied(bus)
         await bus.close()
 
@@ -397,7 +397,7 @@ def test_one_of_a_group_answers_and_all_others_hear(play: Play) -> None:
         def answering(name: str) -> Any:
             async def answer(message: Any) -> None:
                 asked.append(name)
-                bus.tell(message.reply, name.encode())
+                bus.publish_nowait(message.reply, name.encode())
 
             return answer
 

@@ -186,7 +186,7 @@ async def _hear(nats_url: str, corpus: Corpus) -> Bus:
         corpus.hear(frame.subject, frame.head, frame.data)
 
     for subject in ("hocket.>", "$KV.>"):
-        await bus.take(subject, heard)
+        await bus.subscribe_raw(subject, heard)
     return bus
 
 

@@ -49,8 +49,8 @@ async def publish(
     """Publish without message ids, so that the broker's dedup does no work for the ledger."""
     posted = []
     for payload in payloads:
-        await bus.room()
-        posted.append(bus.post(subject, payload))
+        await bus.wait_for_capacity()
+        posted.append(bus.publish_durable(subject, payload))
     await asyncio.gather(*posted)
 
 

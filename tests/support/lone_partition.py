@@ -16,7 +16,8 @@ def lone_partition(
     nothing: Any = SimpleNamespace
     services: dict[str, Any] = dict.fromkeys(("store", "catalog", "durations", "load", "metrics"))
     services["committer"] = nothing(
-        open=lambda *arguments, **named: tenure, wait_for_capacity=getattr(tenure, "room", None)
+        open=lambda *arguments, **named: tenure,
+        wait_for_capacity=getattr(tenure, "wait_for_capacity", None),
     )
     services["dispatcher"] = nothing(dispatch=None, cancel=None, release=lambda: None)
     services["step_cache"] = nothing(look_up=None, fill=None, release=None)

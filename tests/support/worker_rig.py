@@ -159,7 +159,7 @@ class Rig:
         cancelled = StepCancelled(
             run_id=step.run_id, step=step.step, attempt=step.attempt, reason=reason
         )
-        self.bus.tell(subjects.CANCEL_FILTER, cancelled.model_dump_json().encode())
+        self.bus.publish_nowait(subjects.CANCEL_FILTER, cancelled.model_dump_json().encode())
 
     async def result(self, step: StepRequested, *, within_s: float = WAIT_S) -> AttemptFinished:
         name = attempt_id(step)

@@ -52,7 +52,7 @@ async def test_an_entry_that_is_not_sealed_or_sealed_for_before_leaves_the_one_i
     foreign = Bucket(bus, "sealed", capabilities=OTHER)
     plain = Bucket(bus, "sealed")
     heard: list[tuple[bytes, bytes]] = []
-    await bus.take("$KV.sealed.>", lambda frame: heard.append((frame.head, frame.data)))
+    await bus.subscribe_raw("$KV.sealed.>", lambda frame: heard.append((frame.head, frame.data)))
     async with bucket.watching(), asyncio.timeout(BOUND_S):
         while bucket.current_since_s < 0:  # noqa: ASYNC110 - tells by `changed` only later
             await asyncio.sleep(0.01)

@@ -191,7 +191,7 @@ async def test_a_worker_announces_its_slots_when_it_starts_is_asked_and_stops(
     await listener.subscribe(subjects.WORKER_ANNOUNCED, hear)
     async with asyncio.timeout(BOUND_S), rig.worker(slots=3):
         assert await heard.get() == {"python": 3}
-        listener.tell(subjects.WORKER_ASKED, b"")
+        listener.publish_nowait(subjects.WORKER_ASKED, b"")
         assert await heard.get() == {"python": 3}
     async with asyncio.timeout(BOUND_S):
         while await heard.get() != {}:

@@ -138,7 +138,9 @@ async def test_a_cancelled_call_closes_its_connection_and_is_booked(
     async with running_gateway(nats_url, tmp_path, models(upstream)):
         waiting = asyncio.create_task(call(bus, request("c1")))
         await asyncio.wait_for(upstream.called.wait(), BOUND_S)
-        bus.tell(subjects.GATEWAY_CANCEL, CallCancelled(call_id="c1").model_dump_json().encode())
+        bus.publish_nowait(
+            subjects.GATEWAY_CANCEL, CallCancelled(call_id="c1").model_dump_json().encode()
+        )
         await asyncio.wait_for(upstream.cancelled.wait(), BOUND_S)
         reply = await waiting
         (booked,) = await records(bus)
@@ -160,7 +162,7 @@ async def test_the_calls_of_a_cancelled_attempt_are_stopped_and_no_others(
                 upstream.called.clear()
                 await upstream.called.wait()
         cancelled = StepCancelled(run_id="r1", step="find~slow", attempt=1, reason="race_lost")
-        bus.tell(subjects.CANCEL_FILTER, cancelled.model_dump_json().encode())
+        bus.publish_nowait(subjects.CANCEL_FILTER, cancelled.model_dump_json().encode())
         reply = await asyncio.wait_for(stopped, BOUND_S)
         assert reply.error is not None
         assert reply.error.code == "call_cancelled"

@@ -56,7 +56,7 @@ async def test_a_foretold_prompt_is_read_once_by_the_replica_that_answers(
             deadline_at_ms=clock.now_ms() + BOUND_S * 1000,
         )
         for _ in range(2):  # the second finds it read already
-            bus.tell(subjects.PROMPT_EXPECTED, expected.model_dump_json().encode())
+            bus.publish_nowait(subjects.PROMPT_EXPECTED, expected.model_dump_json().encode())
         called = [asyncio.create_task(server.called.wait()) for server in servers]
         await asyncio.wait(called, timeout=BOUND_S, return_when=asyncio.FIRST_COMPLETED)
         (reader,) = [server for server in servers if server.called.is_set()]

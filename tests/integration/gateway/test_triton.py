@@ -184,7 +184,7 @@ async def test_a_call_cancelled_over_grpc_is_cancelled_on_the_server(
     waiting = asyncio.create_task(call(bus, asked))
     await until((tmp_path / "began").exists)
     cancelled = CallCancelled(call_id=asked.call_id)
-    bus.tell(subjects.GATEWAY_CANCEL, cancelled.model_dump_json().encode())
+    bus.publish_nowait(subjects.GATEWAY_CANCEL, cancelled.model_dump_json().encode())
     assert code(await waiting) == "call_cancelled"
     await until((tmp_path / "cancelled").exists)
 

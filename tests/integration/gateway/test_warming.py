@@ -150,7 +150,7 @@ async def test_an_accepted_run_starts_the_models_of_all_its_nodes(
         runs = RunsExpected(
             tenant="t", pipeline="p", version=1, accepted_at_ms=clock.now_ms(), nodes=nodes
         )
-        bus.tell(subjects.RUNS_EXPECTED, runs.model_dump_json().encode())
+        bus.publish_nowait(subjects.RUNS_EXPECTED, runs.model_dump_json().encode())
         await until(gateway, "replica_started", "embedder", "load")
         await until(gateway, "replica_started", "writer", "load")
         assert {engines.state("embedder"), engines.state("writer")} == {"ready"}

@@ -35,10 +35,10 @@ async def test_every_post_is_stored_once_though_the_server_is_killed(
     posts = []
     for n in range(POSTS):
         if n % 500 == 0:
-            await bus.room()
+            await bus.wait_for_capacity()
             await asyncio.sleep(0)
         # fsynced, so that what was acknowledged before the kill is still there
-        posts.append(bus.post(subjects.USAGE_SUBJECT, b"x" * 200, msg_id=f"m{n}"))
+        posts.append(bus.publish_durable(subjects.USAGE_SUBJECT, b"x" * 200, msg_id=f"m{n}"))
         if n == POSTS // 2:
             await servers.nats.kill()
     await asyncio.wait_for(asyncio.gather(*posts), 60)
@@ -104,12 +104,12 @@ async def test_a_store_that_is_far_too_small_is_refused_with_the_reason() -> Non
 
 async def test_a_header_with_a_line_break_is_refused(bus: Bus) -> None:
     with pytest.raises(PublishRefused, match="line break"):
-        bus.post("hocket.usage", b"", headers={"a": "b\r\nNats-Rollup: all"})
+        bus.publish_durable("hocket.usage", b"", headers={"a": "b\r\nNats-Rollup: all"})
 
 
 async def test_a_payload_over_the_servers_limit_is_refused_before_it_is_sent(bus: Bus) -> None:
     with pytest.raises(PayloadTooLarge):
-        bus.post("hocket.usage", b"x" * 2_000_000)
+        bus.publish_durable("hocket.usage", b"x" * 2_000_000)
 
 
 async def test_a_dead_letter_keeps_the_message_byte_for_byte_and_goes_back(bus: Bus) -> None:
@@ -137,8 +137,8 @@ async def test_no_answer_goes_to_the_platforms_own_subjects(nats_url: str, reply
         heard.append(message.subject)
 
     await bus.subscribe(">", hear)
-    bus.answer(reply, b"x")
-    bus.answer("_INBOX.mine", b"x")
+    bus.respond(reply, b"x")
+    bus.respond("_INBOX.mine", b"x")
     async with asyncio.timeout(BOUND_S):
         while "_INBOX.mine" not in heard:  # noqa: ASYNC110 - a task of the client's empties its queue
             await asyncio.sleep(0.01)

@@ -52,7 +52,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def answering(bus: Bus) -> Callable[[Msg], Awaitable[None]]:
     async def answer(message: Msg) -> None:
-        bus.tell(message.reply, b"yes")
+        bus.publish_nowait(message.reply, b"yes")
 
     return answer
 
@@ -124,7 +124,7 @@ async def test_connecting_to_nobody_ends_and_says_where_without_the_password(
 async def test_a_complaint_of_the_server_does_not_end_the_connection(bus: Bus, stream: str) -> None:
     bus._send(b"THIS IS NO COMMAND\r\n")
     await until(lambda: not bus.connected)
-    assert (await asyncio.wait_for(bus.post(stream, b"x"), BOUND_S)).seq == 1
+    assert (await asyncio.wait_for(bus.publish_durable(stream, b"x"), BOUND_S)).seq == 1
 
 
 async def test_a_server_that_hangs_counts_as_away_and_gets_the_post_when_it_goes_on(
@@ -136,8 +136,8 @@ async def test_a_server_that_hangs_counts_as_away_and_gets_the_post_when_it_goes
     try:
         # more than the sockets' buffers hold: an orderly close would wait for ever
         for _ in range(40):
-            bus.tell("nobody", b"x" * 1_000_000)
-        post = bus.post(stream, b"x")
+            bus.publish_nowait("nobody", b"x" * 1_000_000)
+        post = bus.publish_durable(stream, b"x")
         with capture_logs() as logs:
             await until(lambda: "bus_away" in [entry["event"] for entry in logs])
     finally:
@@ -152,7 +152,7 @@ async def test_a_post_made_while_the_server_is_away_is_stored_when_it_is_back(
     monkeypatch.setattr(bus_module, "ACK_TIMEOUT_S", 3_600)
     os.kill(servers.nats.pid, signal.SIGKILL)
     await until(lambda: not bus.connected)
-    stored = await asyncio.wait_for(bus.post(stream, b"x"), BOUND_S)
+    stored = await asyncio.wait_for(bus.publish_durable(stream, b"x"), BOUND_S)
     assert (stored.seq, stored.repeated) == (1, False)
     await servers.nats.wait_ready()
 
@@ -174,9 +174,9 @@ async def test_what_is_no_subject_is_refused_and_others_go_on(
     bus: Bus, stream: str, subject: str
 ) -> None:
     with pytest.raises(PublishRefused, match="not a subject"):
-        bus.tell(subject, b"x")
+        bus.publish_nowait(subject, b"x")
     with pytest.raises(PublishRefused, match="not a subject"):
-        bus.post(subject, b"x")
+        bus.publish_durable(subject, b"x")
     assert bus.unacknowledged == 0
     await bus.publish(stream, b"x", timeout_ms=5_000)
 
@@ -184,9 +184,9 @@ async def test_what_is_no_subject_is_refused_and_others_go_on(
 async def test_headers_count_towards_the_servers_limit(bus: Bus, stream: str) -> None:
     room = bus.nc.max_payload - bus_module.RESERVE_BYTES
     with pytest.raises(PayloadTooLarge):
-        bus.post(stream, b"x" * (room - 100), headers={"a": "b" * 100})
+        bus.publish_durable(stream, b"x" * (room - 100), headers={"a": "b" * 100})
     with pytest.raises(PayloadTooLarge):
-        bus.tell("nobody", b"x" * bus.nc.max_payload, headers={"a": "b"})
+        bus.publish_nowait("nobody", b"x" * bus.nc.max_payload, headers={"a": "b"})
     await bus.publish(stream, b"x" * (room - 200), headers={"a": "b" * 10}, timeout_ms=5_000)
 
 
@@ -197,13 +197,13 @@ async def test_a_post_to_a_full_queue_waits_for_room_and_its_publisher_is_told_w
     with capture_logs() as logs, pytest.raises(BusUnavailable, match="maximum messages exceeded"):
         await bus.publish(stream, b"2", timeout_ms=300)
     assert "bus_post_refused_for_now" in [entry["event"] for entry in logs]
-    waiting = bus.post(stream, b"3")
+    waiting = bus.publish_durable(stream, b"3")
     await bus.js.purge_stream(STREAM)
     assert not (await asyncio.wait_for(waiting, BOUND_S)).duplicate
 
 
 async def test_a_post_is_kept_until_its_stream_is_there(bus: Bus) -> None:
-    post = bus.post("later.place", b"x")
+    post = bus.publish_durable("later.place", b"x")
     await bus.nc.flush()
     answer = await bus.api(
         "STREAM.CREATE.LATER", {"name": "LATER", "subjects": ["later.*"]}, timeout_ms=5_000
@@ -224,7 +224,9 @@ async def test_the_same_message_id_is_stored_once(bus: Bus) -> None:
     await bus.api("STREAM.CREATE.IDS", {"name": "IDS", "subjects": ["ids"]}, timeout_ms=5_000)
     first = await bus.publish("ids", b"x", msg_id="m")
     again = await bus.publish("ids", b"y", msg_id="m")
-    other, another = await asyncio.gather(bus.post("ids", b"x"), bus.post("ids", b"x"))
+    other, another = await asyncio.gather(
+        bus.publish_durable("ids", b"x"), bus.publish_durable("ids", b"x")
+    )
     assert (again.seq, again.duplicate, again.repeated) == (first.seq, True, False)
     assert not other.duplicate
     assert not another.duplicate
@@ -232,8 +234,8 @@ async def test_the_same_message_id_is_stored_once(bus: Bus) -> None:
 
 async def test_room_waits_for_acknowledgements(nats_url: str, bus: Bus, stream: str) -> None:
     small = await Bus.connect(nats_url, name="small", window=1)
-    post = small.post(stream, b"x")
-    await asyncio.wait_for(small.room(), BOUND_S)
+    post = small.publish_durable(stream, b"x")
+    await asyncio.wait_for(small.wait_for_capacity(), BOUND_S)
     assert post.done()
     await small.close()
 
@@ -248,8 +250,8 @@ async def test_what_a_callback_raises_is_logged_and_the_next_message_handled(bus
 
     with capture_logs() as logs:
         await bus.subscribe("here", callback)
-        bus.tell("here", b"bad")
-        bus.tell("here", b"good")
+        bus.publish_nowait("here", b"bad")
+        bus.publish_nowait("here", b"good")
         await asyncio.wait_for(handled.wait(), BOUND_S)
     assert [entry["event"] for entry in logs] == ["bus_callback_failed"]
 
@@ -279,7 +281,7 @@ async def test_an_answer_to_a_flush_that_was_given_up_does_not_end_the_connectio
         flushing.cancel()
         await asyncio.wait({flushing})
         wire.release()
-        assert (await asyncio.wait_for(bus.post(stream, b"x"), BOUND_S)).seq == 1
+        assert (await asyncio.wait_for(bus.publish_durable(stream, b"x"), BOUND_S)).seq == 1
         await bus.close()
 
 
@@ -301,7 +303,7 @@ async def test_closing_waits_for_acknowledgements(nats_url: str, bus: Bus) -> No
     in_memory = {"name": "IDS", "subjects": ["ids"], "storage": "memory"}  # 500 flushes take long
     await bus.api("STREAM.CREATE.IDS", in_memory, timeout_ms=5_000)
     ending = await Bus.connect(nats_url, name="ending")
-    posts = [ending.post("ids", b"x") for _ in range(500)]
+    posts = [ending.publish_durable("ids", b"x") for _ in range(500)]
     await ending.close()
     assert sorted(post.result().seq for post in posts) == list(range(1, 501))
 
@@ -312,9 +314,9 @@ async def test_who_waits_for_a_post_hears_that_the_bus_was_closed(
     monkeypatch.setattr(bus_module, "CLOSE_TIMEOUT_S", 0.2)
     await bus.publish(stream, b"the only place")
     ending = await Bus.connect(nats_url, name="ending")
-    post = ending.post(stream, b"x")
+    post = ending.publish_durable(stream, b"x")
     await ending.close()
     with pytest.raises(BusUnavailable, match="closed"):
         await post
     with pytest.raises(BusUnavailable, match="closed"):
-        ending.post(stream, b"x")
+        ending.publish_durable(stream, b"x")

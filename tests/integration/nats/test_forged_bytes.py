@@ -49,7 +49,7 @@ async def test_no_subject_and_no_header_ends_the_reading(bus: Bus, nats_url: str
             end.set()
 
     await bus.subscribe("a.>", hear)
-    await bus.take("a.>", take)
+    await bus.subscribe_raw("a.>", take)
     async with Forger(nats_url) as forger:
         for subject in SUBJECTS:
             for head in HEADS:

@@ -51,7 +51,7 @@ async def test_a_post_that_no_stream_takes_says_so_until_there_is_room(
 ) -> None:
     monkeypatch.setattr(bus_module, "STALLED_S", 0.2)
     assert bus.stalled == ""
-    stored = bus.post(SUBJECT, b"y" * 1_000)
+    stored = bus.publish_durable(SUBJECT, b"y" * 1_000)
     while not bus.stalled:  # noqa: ASYNC110 - time has to pass
         await asyncio.sleep(0.05)
     assert f"`{SUBJECT}` is not acknowledged" in bus.stalled

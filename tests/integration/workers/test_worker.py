@@ -333,7 +333,7 @@ async def test_a_cancelled_run_stops_all_its_steps_and_no_others(
         other = await rig.send(run_id="run-b", step="x")
         await journal.until(lambda: journal.running == 3)
         cancelled = StepCancelled(run_id="run-a").model_dump_json().encode()
-        rig.bus.tell(subjects.CANCEL_FILTER, cancelled)
+        rig.bus.publish_nowait(subjects.CANCEL_FILTER, cancelled)
         for step in (first, second):
             error = (await rig.result(step)).error
             assert error is not None
@@ -353,7 +353,7 @@ async def test_a_step_delivered_again_while_it_runs_is_not_run_twice(
         await journal.until(lambda: journal.running == 1)
         attempt = worker._pools[0].attempts[attempt_id(step)]
         first = attempt.ack_subject
-        rig.bus.tell(first, b"-NAK")
+        rig.bus.publish_nowait(first, b"-NAK")
 
         async def came_again() -> bool:
             return attempt.ack_subject != first
@@ -646,7 +646,7 @@ class Gateway:
         self.changed.set()
         if not self.silent:
             reply = CallReply(call_id=request.call_id, text="yes", input_tokens=3)
-            self._rig.bus.tell(msg.reply, reply.model_dump_json().encode())
+            self._rig.bus.publish_nowait(msg.reply, reply.model_dump_json().encode())
 
     async def _on_cancel(self, msg: Msg) -> None:
         self.cancelled.append(CallCancelled.model_validate_json(msg.data).call_id)

@@ -115,7 +115,7 @@ async def test_a_planning_step_tells_the_model_the_values_that_the_database_has(
             "queries": [{"name": "rain", "params": {"city": "bergen"}}],
         }
         reply = CallReply(call_id=request.call_id, data=plan, model=request.model)
-        rig.bus.tell(msg.reply, reply.model_dump_json().encode())
+        rig.bus.publish_nowait(msg.reply, reply.model_dump_json().encode())
 
     await rig.bus.subscribe(subjects.GATEWAY_CALL, on_call)
     await rig.bus.nc.flush()

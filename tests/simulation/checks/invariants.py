@@ -136,14 +136,14 @@ class Checks:
     @contextmanager
     def watching(self, bus: Any) -> Iterator[None]:
         """Watch what processes do while they do it."""
-        post = bus.post
+        post = bus.publish_durable
 
         def posted(self_: Any, subject: str, payload: bytes, **more: Any) -> Any:
             if subject.startswith("hocket.step."):
                 self._dispatched(_Request.read(payload))
             return post(self_, subject, payload, **more)
 
-        with swapped((bus, "post", posted)), self.history.recording():
+        with swapped((bus, "publish_durable", posted)), self.history.recording():
             yield
 
     # ---- as it happens ----------------------------------------------------------------------

@@ -173,7 +173,7 @@ async def serve_calls(process: Process, journal: Journal, bus: Bus) -> None:
         if task is None:
             task = asked[request.call_id] = asyncio.create_task(answer(request))
         inbox = message.reply
-        task.add_done_callback(lambda done: bus.tell(inbox, done.result()))
+        task.add_done_callback(lambda done: bus.publish_nowait(inbox, done.result()))
 
     await bus.subscribe(subjects.GATEWAY_CALL, called, queue="gateway")
     await asyncio.Event().wait()

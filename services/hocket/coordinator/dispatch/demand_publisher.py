@@ -60,12 +60,12 @@ class DemandPublisher:
             accepted_at_ms=run.accepted_at_ms,
             nodes=known.nodes,
         )
-        self._bus.tell(subjects.RUNS_EXPECTED, told.model_dump_json().encode())
+        self._bus.publish_nowait(subjects.RUNS_EXPECTED, told.model_dump_json().encode())
         known.told_ms, known.runs = run.accepted_at_ms, 0
 
     def prompt(self, expected: PromptExpected) -> None:
         """Tell how a prompt will begin; one that is too long for the bus is not told of."""
         try:
-            self._bus.tell(subjects.PROMPT_EXPECTED, expected.model_dump_json().encode())
+            self._bus.publish_nowait(subjects.PROMPT_EXPECTED, expected.model_dump_json().encode())
         except PayloadTooLarge:
             log.info("prompt_demand_not_published", run_id=expected.run_id, node=expected.node)

@@ -137,7 +137,7 @@ class Dispatcher:
                 reason=command.reason,
                 capability=self._capability(command),
             )
-            self._bus.tell(subjects.CANCEL_FILTER, encoded(cancelled))
+            self._bus.publish_nowait(subjects.CANCEL_FILTER, encoded(cancelled))
 
     def _capability(self, command: CancelAttempt) -> str | None:
         if self._capabilities is None or command.dispatched is None:
@@ -187,7 +187,7 @@ class Dispatcher:
             return
         self._subscription = await self._bus.subscribe(subjects.WORKER_ANNOUNCED, self._announced)
         self._bus.on_reconnect.append(self._came_back)
-        self._bus.tell(subjects.WORKER_ASKED, b"")
+        self._bus.publish_nowait(subjects.WORKER_ASKED, b"")
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_ANSWER_S):
                 await self._answered.wait()
@@ -208,7 +208,7 @@ class Dispatcher:
 
     def _came_back(self) -> None:
         self._gate.hears_again(monotonic_ms())
-        self._bus.tell(subjects.WORKER_ASKED, b"")
+        self._bus.publish_nowait(subjects.WORKER_ASKED, b"")
 
     async def _announced(self, message: Msg) -> None:
         try:
@@ -234,7 +234,7 @@ class Dispatcher:
         try:
             msg_id = ids.dispatch_id(attempt_id, request.dispatched_at_ms)
             msg_id = ids.capable(msg_id, request.capability)
-            self._bus.post(subject, encoded(request), msg_id=msg_id, headers=headers)
+            self._bus.publish_durable(subject, encoded(request), msg_id=msg_id, headers=headers)
         except BusUnavailable:
             raise
         except (HocketError, ValueError) as error:  # it fails, like one that its worker refuses
@@ -252,7 +252,7 @@ class Dispatcher:
             dispatched_at_ms=request.dispatched_at_ms,
             capability=request.capability,
         )
-        self._bus.post(
+        self._bus.publish_durable(
             subjects.log(request.partition, AttemptFinished.kind),
             encoded(result),
             msg_id=msg_id,

@@ -115,7 +115,7 @@ class Overload:
         try:
             while True:
                 await asyncio.sleep(TICK_S)
-                await self._bus.room()
+                await self._bus.wait_for_capacity()
                 ticks += 1
                 try:
                     self.look_again()
@@ -245,7 +245,7 @@ class Overload:
     def _tell_all(self, word: bytes) -> None:
         for candidate in self._waiting.by_run.values():
             if candidate.accepted.task_ack is not None:
-                self._bus.tell(candidate.accepted.task_ack, word)
+                self._bus.publish_nowait(candidate.accepted.task_ack, word)
 
 
 def _group(accepted: RunAccepted) -> Group:

@@ -16,7 +16,7 @@ from nats.aio.subscription import Subscription
 from pydantic_core import to_json
 
 from hocket.kit.nats.bus import Bus, BusUnavailable
-from hocket.kit.nats.protocol import RawMessage, Take
+from hocket.kit.nats.protocol import RawCallback, RawMessage
 from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
 
@@ -50,7 +50,7 @@ class ConsumerRefused(HocketError):
 class TaskPull:
     """See the module. `deliver` gets each task; `room` says how many more may come now."""
 
-    def __init__(self, bus: Bus, *, deliver: Take, room: Callable[[], int]) -> None:
+    def __init__(self, bus: Bus, *, deliver: RawCallback, room: Callable[[], int]) -> None:
         self._bus = bus
         self._deliver = deliver
         self._room = room
@@ -94,7 +94,7 @@ class TaskPull:
             if inbox == self._inbox:
                 self._received(frame)
 
-        self._subscription = await self._bus.take(inbox, received, confirmed=False)
+        self._subscription = await self._bus.subscribe_raw(inbox, received, confirmed=False)
         self._asked = 0
         self._heard_at_s = asyncio.get_running_loop().time()
 
@@ -136,7 +136,7 @@ class TaskPull:
             "idle_heartbeat": HEARTBEAT_S * _NS,
         }
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{subjects.TASKS}.{DURABLE}"
-        self._bus.tell(subject, to_json(request), reply=self._inbox)
+        self._bus.publish_nowait(subject, to_json(request), reply=self._inbox)
 
     def _received(self, message: RawMessage) -> None:
         self._heard_at_s = asyncio.get_running_loop().time()

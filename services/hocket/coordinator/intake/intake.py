@@ -205,11 +205,11 @@ class Intake:
             await asyncio.sleep(KEEP_ALIVE_S)
             before, in_hand = in_hand, {a.message.reply for a in (*self._batch, *self._arrivals)}
             for reply in before & in_hand:
-                self._bus.tell(reply, b"+WPI")
+                self._bus.publish_nowait(reply, b"+WPI")
 
     def _tell_in_hand(self, word: bytes) -> None:
         for arrival in (*self._batch, *self._arrivals):
-            self._bus.tell(arrival.message.reply, word)
+            self._bus.publish_nowait(arrival.message.reply, word)
 
     def _deliver(self, message: RawMessage) -> None:
         tokens = message.reply.split(".")
@@ -258,7 +258,7 @@ class Intake:
             return
         entry = self._catalog.ready(accepted.tenant, accepted.pipeline, accepted.version)
         assert entry is not None, "it was admitted by it"
-        await self._bus.room()
+        await self._bus.wait_for_capacity()
         # the delivery is part of the id: a redelivered task brings a new ack subject, which the
         # coordinator must see even while the stream remembers the first one
         place = f"{arrival.delivered}:{message.reply.rsplit('.', 4)[-3]}"
@@ -314,7 +314,7 @@ class Intake:
         if inbox is None or run.finished_at_ms is None:
             return
         end = rejected_of(run) if run.status is RunStatus.REJECTED else finished_of(run)
-        self._bus.tell(inbox, end.model_dump_json().encode())
+        self._bus.publish_nowait(inbox, end.model_dump_json().encode())
 
     async def _reject(self, message: RawMessage, error: ErrorInfo, *, run_id: str | None) -> None:
         """Keep a task that is not taken as a dead letter, and tell its caller and EVENTS. What of this
@@ -373,9 +373,9 @@ class Intake:
         except HocketError:
             inbox = None
         if inbox is not None:
-            self._bus.tell(inbox, payload)
+            self._bus.publish_nowait(inbox, payload)
         identity = message.reply.rsplit(".", 4)[-4]
-        self._bus.post(
+        self._bus.publish_durable(
             subjects.event(tenant, pipeline, TaskRejected.kind),
             payload,
             headers=event_headers("hocket.task.rejected", "hocket/intake", identity),

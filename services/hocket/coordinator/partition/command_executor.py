@@ -88,7 +88,7 @@ class CommandExecutor:
     def _announce(self, command: Announce) -> None:
         """Tell a caller of its run's progress; what cannot be said of it is left out."""
         try:
-            self._bus.tell(command.reply_to, encoded(command.change))
+            self._bus.publish_nowait(command.reply_to, encoded(command.change))
         except (HocketError, ValueError) as error:
             log.warning("progress_not_told", run_id=command.change.run_id, reason=reason_of(error))
 

@@ -147,7 +147,7 @@ class StepCache:
 
     async def _post(self, event: CacheAnswered) -> None:
         partition = ids.partition_of(event.run_id, self._partitions)
-        await self._bus.room()
+        await self._bus.wait_for_capacity()
         try:
             self._posting.post(partition, event.kind, event.model_dump_json().encode())
         except PayloadTooLarge:

@@ -85,7 +85,7 @@ class Announcement:
         return "message" in found and b64decode(found["message"]["data"]) == self._payload
 
     def _tell(self) -> asyncio.Future[PubAck]:
-        return self._bus.post(
+        return self._bus.publish_durable(
             subjects.CALL_OPENED, self._payload, msg_id=self._msg_id, headers=self._headers
         )
 
@@ -139,7 +139,7 @@ class Booking:
 
     async def open(self, opened: CallOpened) -> Announcement:
         """Announce a call; when this returns the announcement is on its way."""
-        await self._bus.room()
+        await self._bus.wait_for_capacity()
         announcement = Announcement(self._bus, opened, self._seals)
         self._announced.add(announcement)
         await announcement.sent()
@@ -167,7 +167,7 @@ class Booking:
         if self._bus.connected:
             body = refused.model_dump_json().encode()
             headers = sealed(self._seals, subjects.CALL_REFUSED, body)
-            self._bus.tell(subjects.CALL_REFUSED, body, headers)
+            self._bus.publish_nowait(subjects.CALL_REFUSED, body, headers)
 
     async def close(self, timeout_ms: float) -> None:
         """Give what is under way some time to be stored; what the journal still has then is left to the
@@ -216,7 +216,7 @@ class Booking:
         payload = b"\n".join([entry.line for entry in taken])
         try:
             headers = sealed(self._seals, subjects.USAGE_SUBJECT, payload)
-            told = self._bus.post(subjects.USAGE_SUBJECT, payload, headers=headers)
+            told = self._bus.publish_durable(subjects.USAGE_SUBJECT, payload, headers=headers)
         except Exception as error:  # the connection was closed, or the record is too large
             self._failed(error)
         else:

@@ -101,7 +101,7 @@ class ControlDoor:
 
     def _answer(self, message: Msg, done: BackendControlled) -> None:
         if message.reply:
-            self._bus.answer(message.reply, done.model_dump_json().encode())
+            self._bus.respond(message.reply, done.model_dump_json().encode())
 
 
 def _refused(backend: str, error: HocketError) -> BackendControlled:

@@ -66,7 +66,7 @@ class NatsDoor:
         """Subscribe; when it returns, the server sends calls here."""
         subscribe = self._bus.subscribe
         self._subscriptions = [
-            await self._bus.take(subjects.GATEWAY_CALL, self._on_call, queue=QUEUE),
+            await self._bus.subscribe_raw(subjects.GATEWAY_CALL, self._on_call, queue=QUEUE),
             await subscribe(subjects.GATEWAY_MODELS, self._on_models, queue=QUEUE),
         ]
         self._cancels = [
@@ -146,7 +146,7 @@ class NatsDoor:
 
     def _tell(self, reply_to: str, reply: CallReply) -> None:
         if reply_to:
-            self._bus.answer(reply_to, encoded_reply(reply, self._bus.nc.max_payload))
+            self._bus.respond(reply_to, encoded_reply(reply, self._bus.nc.max_payload))
 
     def _refuse(self, message: RawMessage, call_id: str, model: str, error: HocketError) -> None:
         self._registry.refused(error.code)
@@ -156,7 +156,7 @@ class NatsDoor:
 
     def _answer(self, message: Msg | RawMessage, reply: bytes) -> None:
         if message.reply:
-            self._bus.answer(message.reply, reply)
+            self._bus.respond(message.reply, reply)
 
     async def _on_cancel(self, message: Msg) -> None:
         try:

@@ -76,5 +76,5 @@ class Peers:
             return
         reply = self._registry.find(asked.tenant, asked.call_id)
         if reply is not None:
-            self._bus.answer(message.reply, b"")
+            self._bus.respond(message.reply, b"")
             reply.add_done_callback(lambda made: self._answer(asked.reply_to, made.result()))

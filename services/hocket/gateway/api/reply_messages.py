@@ -45,6 +45,6 @@ def chunk_publisher(bus: Bus, request: CallRequest) -> Chunks | None:
     async def publish(chunk: Chunk) -> None:
         if chunk.text:
             piece = CallChunk(call_id=request.call_id, number=next(numbers), text=chunk.text)
-            bus.tell(subject, piece.model_dump_json().encode())
+            bus.publish_nowait(subject, piece.model_dump_json().encode())
 
     return publish

@@ -136,14 +136,16 @@ class ExperimentsDoor:
 
     def _answer(self, message: Msg, told: ExperimentsTold) -> None:
         if message.reply:
-            self._bus.answer(message.reply, told.model_dump_json().encode())
+            self._bus.respond(message.reply, told.model_dump_json().encode())
 
 
 def publish_fact(bus: Bus, seals: Capabilities | None, fact: ArmRolledBack, msg_id: str) -> None:
     """Publish a fact of the gateways on EVENTS, under an id that nobody can use before; nobody waits
     for it."""
     subject = subjects.event(subjects.GATEWAY_TENANT, fact.experiment, fact.kind)
-    posted = bus.post(subject, fact.model_dump_json().encode(), msg_id=id_of(seals, msg_id))
+    posted = bus.publish_durable(
+        subject, fact.model_dump_json().encode(), msg_id=id_of(seals, msg_id)
+    )
     posted.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 

@@ -215,7 +215,7 @@ class Warming:
             missed=tuple(self._missed),
         )
         if used.busy_ms or used.in_use or used.missed:
-            self._bus.tell(subjects.REPLICAS_USED, used.model_dump_json().encode())
+            self._bus.publish_nowait(subjects.REPLICAS_USED, used.model_dump_json().encode())
         self._missed.clear()
 
 

@@ -50,8 +50,8 @@ class WarmUsage:
         msg_id = id_of(self._seals, record.call_id)
         while True:
             try:
-                await self._bus.room()
-                await self._bus.post(
+                await self._bus.wait_for_capacity()
+                await self._bus.publish_durable(
                     subjects.USAGE_SUBJECT, payload, msg_id=msg_id, headers=headers
                 )
                 return

@@ -2,16 +2,17 @@
 
 A post is kept until the server acknowledges it; it is published again, with the same `Nats-Msg-Id`,
 after a reconnect and when no acknowledgement came in `ACK_TIMEOUT_S` (the stream drops the repeat).
-States: connected, or away; while away posts are kept (bounded by callers through `room`) and requests
-raise BusUnavailable. A post that a stream refuses for now (it is full, it has no leader, it is not there
-yet) is tried again every REFUSED_RETRY_S and the refusal is logged; one that can never succeed ends with
-PublishRefused. No error of the server and no server that hangs ends the connection for good.
+States: connected, or away; while away posts are kept (bounded by callers through `wait_for_capacity`)
+and requests raise BusUnavailable. A post that a stream refuses for now (it is full, it has no leader, it
+is not there yet) is tried again every REFUSED_RETRY_S and the refusal is logged; one that can never
+succeed ends with PublishRefused. No error of the server and no server that hangs ends the connection for
+good.
 
 The hot path writes the protocol line itself into the client's buffer: a post with its acknowledgement
 costs 9 us of CPU, `publish_async` of nats-py 21 us and no second try. What was written in one turn of
 the event loop goes to the socket at its end, without the client's flusher as long as the socket takes
 it; on a `prompt` bus, where little was written in the turn before, it goes there at once.
-Acknowledgements, and messages for `take`, are handed over where they arrive (`wire.py`).
+Acknowledgements, and messages for `subscribe_raw`, are handed over where they arrive (`protocol.py`).
 Of the client it uses `_ps`, `_pending`, `_pending_data_size`, `_flush_queue`, `_process_err`,
 `_process_op_err`, `_attempt_reconnect`, `_send_ping`, `_process_pong`, `_pongs`, `_remove_sub` and
 `_transport`, hence the pin on nats-py; `test_bus.py` and `test_bus_faults.py` in `tests/integration`
@@ -33,7 +34,7 @@ from nats.errors import NoRespondersError, SlowConsumerError
 from nats.js import JetStreamContext
 from pydantic_core import from_json
 
-from hocket.kit.nats.protocol import RawMessage, Take, Wire, headers_of, text_of
+from hocket.kit.nats.protocol import RawCallback, RawMessage, Wire, headers_of, text_of
 from hocket.kit.nats.server_urls import server_urls, without_passwords
 from hocket.schemas.errors import ErrorClass, HocketError, PayloadTooLarge
 
@@ -54,7 +55,8 @@ RECONNECT_WAIT_S = 0.1
 CLOSE_TIMEOUT_S = 5.0
 SUBSCRIBE_TIMEOUT_S = 5.0
 PENDING_BYTES = 256 * 1024 * 1024
-"""Bytes that may wait for the socket; what is told beyond is dropped, `room` keeps posts far below."""
+"""Bytes that may wait for the socket: beyond them `publish_nowait` drops its message; posts stay far
+below, because their callers wait for capacity."""
 RESERVE_BYTES = 16 * 1024
 """What a message leaves free of the server's limit, so that it can become a dead letter."""
 SUBSCRIPTION_MESSAGES = 1_000_000
@@ -321,7 +323,7 @@ class Bus:
         )
         return f"`{oldest.subject}` is not acknowledged for {waits_s:.0f} s: {why}"
 
-    def post(
+    def publish_durable(
         self,
         subject: str,
         payload: bytes,
@@ -353,7 +355,7 @@ class Bus:
             self._send(command)
         return future
 
-    async def room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """Wait while too many posts are unacknowledged."""
         while len(self._posts) >= self._window:
             await self._has_room.wait()
@@ -372,8 +374,8 @@ class Bus:
         token = None
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await self.room()
-                future = self.post(
+                await self.wait_for_capacity()
+                future = self.publish_durable(
                     subject, payload, msg_id=msg_id, headers=headers, reserve_bytes=reserve_bytes
                 )
                 token = str(self._count)
@@ -384,7 +386,7 @@ class Bus:
             reason = f"no acknowledgement for {subject} in {timeout_ms:.0f} ms{why}"
             raise BusUnavailable(reason=reason) from None
 
-    def tell(
+    def publish_nowait(
         self,
         subject: str,
         payload: bytes,
@@ -400,15 +402,15 @@ class Bus:
         elif self._reports.due("stuck"):
             log.warning("bus_does_not_drain", pending_bytes=self.nc.pending_data_size)
 
-    def answer(self, reply_to: str, payload: bytes) -> None:
+    def respond(self, reply_to: str, payload: bytes) -> None:
         """Answer a request on core NATS, where it wants an answer. Whoever asks chooses where that goes:
         not to the platform's own subjects, on which others would take it for ours."""
         if reply_to and not reply_to.startswith(OWN_SUBJECTS) and reply_to.split() == [reply_to]:
-            self.tell(reply_to, payload)
+            self.publish_nowait(reply_to, payload)
 
     def ack(self, ack_subject: str) -> None:
         """Acknowledge a JetStream message by its ack subject."""
-        self.tell(ack_subject, b"+ACK")
+        self.publish_nowait(ack_subject, b"+ACK")
 
     async def request(
         self,
@@ -448,13 +450,13 @@ class Bus:
             await self._until_read(subject)
         return subscription
 
-    async def take(
-        self, subject: str, take: Take, *, queue: str = "", confirmed: bool = True
+    async def subscribe_raw(
+        self, subject: str, callback: RawCallback, *, queue: str = "", confirmed: bool = True
     ) -> Subscription:
         """Subscribe like `subscribe`, with a function that gets each message where it is read, in
         order: it must not wait, and what it raises is logged."""
         subscription = await self.nc.subscribe(subject, queue=queue)
-        self.nc.wire.direct[subscription._id] = take
+        self.nc.wire.direct[subscription._id] = callback
         if confirmed:
             await self._until_read(subject)
         return subscription

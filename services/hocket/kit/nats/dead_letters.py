@@ -143,7 +143,7 @@ def post_run(
     payload = to_json(
         {name: stored_text(value, limit=MAX_NAME_CHARS) for name, value in named.items()}
     )
-    bus.post(
+    bus.publish_durable(
         subjects.dead_letter("run", _tenant_of("run", "", payload)),
         payload,
         msg_id=id_of(capabilities, f"{run_id}:set-aside:{error.code}"),

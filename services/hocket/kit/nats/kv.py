@@ -269,7 +269,7 @@ class Bucket:
             if generation == self._generation:
                 self._received(message)
 
-        subscription = await self._bus.take(inbox, received, confirmed=False)
+        subscription = await self._bus.subscribe_raw(inbox, received, confirmed=False)
         try:
             answer = await self._consume(inbox)
         except BaseException:
@@ -437,12 +437,12 @@ class Bucket:
     def _control(self, message: RawMessage) -> None:
         """Answer the server's flow control; a heartbeat says that nothing was missed."""
         if message.reply:
-            self._bus.tell(message.reply, b"")
+            self._bus.publish_nowait(message.reply, b"")
             return
         headers: dict[str, Any] = message.headers or {}
         stalled = headers.get("Nats-Consumer-Stalled")
         if stalled:
-            self._bus.tell(stalled, b"")
+            self._bus.publish_nowait(stalled, b"")
         last = headers.get("Nats-Last-Consumer")
         if last is not None and int(last) > self._consumer_seq:
             self._broken.set()

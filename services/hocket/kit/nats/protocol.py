@@ -52,15 +52,15 @@ class RawMessage:
         return headers_of(self.head) if self.head else None
 
 
-Take = Callable[[RawMessage], None]
+RawCallback = Callable[[RawMessage], None]
 
 
 class Wire:
     """See the module. `client` is nats-py's; it calls `parse` and `reset`."""
 
     def __init__(self, client: Any) -> None:
-        self.direct: dict[int, Take] = {}
-        """Who takes the messages of which subscription, by its number."""
+        self.direct: dict[int, RawCallback] = {}
+        """By the number of a subscription: the function that gets its messages."""
         self._client = client
         self._parts: list[bytes] = []
         self._missing = 0
@@ -150,16 +150,16 @@ class Wire:
                 sid, headed, size = _numbers(words)
             except ProtocolError:
                 break
-            take = direct.get(sid)
+            callback = direct.get(sid)
             body = line_end + 2
             after = body + size + 2
-            if take is None or after > end:
+            if callback is None or after > end:
                 break
             at = after
             reply = words[3] if len(words) == with_reply else b""
             head, data = chunk[body : body + headed], chunk[body + headed : body + size]
             try:
-                take(RawMessage(text_of(words[1]), text_of(reply), data, head))
+                callback(RawMessage(text_of(words[1]), text_of(reply), data, head))
             except Exception:  # it would end the client's reading
                 self._unreadable(words[1], data)
         return at

@@ -45,7 +45,9 @@ class Rig:
         gate.announced("w", {"python": 1}, 0.0)
         for _ in range(ENOUGH_FINISHED):
             self.backlog.finished("nobody", "python", 1_000.0, 1_000.0, tenant="t")
-        bus: Any = SimpleNamespace(tell=lambda *said: self.told.append(said), room=self._room)
+        bus: Any = SimpleNamespace(
+            publish_nowait=lambda *said: self.told.append(said), wait_for_capacity=self._room
+        )
         store: Any = None
         self.durations = Durations(store)
         self.load = Load(self.backlog, gate)

@@ -23,7 +23,7 @@ class Notes:
         self.applied_seqs: list[int] = []
         self.applying = False
 
-    async def room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         return
 
     write_watermark = None

@@ -46,10 +46,10 @@ class Parts:
     async def sweep(self, limit: int) -> int:
         return 0
 
-    async def room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         return
 
-    def post(self, subject: str, payload: bytes, *, msg_id: None, headers: None) -> None:
+    def publish_durable(self, subject: str, payload: bytes, *, msg_id: None, headers: None) -> None:
         if len(payload) > self.limit_bytes:
             raise PayloadTooLarge(size_bytes=len(payload), limit_bytes=self.limit_bytes)
         self.posted.put_nowait({"subject": subject, **json.loads(payload)})

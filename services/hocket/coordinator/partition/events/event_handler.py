@@ -69,7 +69,7 @@ class EventHandler:
     async def handle(self, message: LogMessage) -> None:
         """Apply one message of the log."""
         await self._services.committer.wait_for_capacity()
-        await self._services.bus.room()
+        await self._services.bus.wait_for_capacity()
         self._tenure.begin_event()
         try:
             events = await self._reader.events_of(message)

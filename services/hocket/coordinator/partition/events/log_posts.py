@@ -36,7 +36,9 @@ class LogPosts:
         if self._capabilities is not None:
             headers = {SEAL: self._capabilities.seal(kind, body)}
             msg_id = None if msg_id is None else self._capabilities.id_of(msg_id)
-        return self._bus.post(subjects.log(partition, kind), body, msg_id=msg_id, headers=headers)
+        return self._bus.publish_durable(
+            subjects.log(partition, kind), body, msg_id=msg_id, headers=headers
+        )
 
     def post_to_run(self, event: RunEvent, msg_id: str | None = None) -> "Future[PubAck]":
         """Post an event to the log of its run's partition."""

@@ -149,7 +149,7 @@ class LogReader:
             arrived.append(frame)
             arrival.set()
 
-        self._subscription = await self._bus.take(inbox, received, confirmed=False)
+        self._subscription = await self._bus.subscribe_raw(inbox, received, confirmed=False)
         applying = self._apply(arrived, arrival, generation)
         self._applying = asyncio.create_task(applying, name=f"log-{self._partition}")
         self._consumer = f"log-{self._partition}-{inbox.rsplit('.', 1)[1]}"
@@ -254,12 +254,12 @@ class LogReader:
     def _control(self, message: RawMessage) -> None:
         """Answer the server's flow control; a heartbeat says that nothing was missed."""
         if message.reply:
-            self._bus.tell(message.reply, b"")
+            self._bus.publish_nowait(message.reply, b"")
             return
         headers: dict[str, Any] = message.headers or {}
         stalled = headers.get("Nats-Consumer-Stalled")
         if stalled:
-            self._bus.tell(stalled, b"")
+            self._bus.publish_nowait(stalled, b"")
         last = headers.get("Nats-Last-Consumer")
         if last is None:
             return

@@ -110,10 +110,10 @@ class RunNotifier:
         msg_id = ids.capable(msg_id, parent.capability)
         subject = subjects.log(parent.partition, AttemptFinished.kind)
         try:
-            return self._bus.post(subject, encoded(result), msg_id=msg_id)
+            return self._bus.publish_durable(subject, encoded(result), msg_id=msg_id)
         except PayloadTooLarge as error:
             refused = result.model_copy(update={"output": None, "error": error.info()})
-            return self._bus.post(subject, encoded(refused), msg_id=msg_id)
+            return self._bus.publish_durable(subject, encoded(refused), msg_id=msg_id)
 
     def retell(self) -> None:
         """Tell the ends of the last seconds again: the server came back and may have lost them."""
@@ -156,7 +156,7 @@ class RunNotifier:
         for run in ended:
             finished = finished_of(run)
             if not self._tracker.has_told(run.run_id, finished.finished_at_ms):
-                await self._bus.room()
+                await self._bus.wait_for_capacity()
                 try:
                     self.tell(run, finished)
                 except Exception:  # the others' are told all the same
@@ -175,15 +175,15 @@ class RunNotifier:
         subject = subjects.event(run.tenant, run.pipeline, RunFinished.kind)
         msg_id = id_of(self._capabilities, f"{run.run_id}:end")
         try:
-            told = [self._bus.post(subject, payload, msg_id=msg_id, headers=headers)]
+            told = [self._bus.publish_durable(subject, payload, msg_id=msg_id, headers=headers)]
         except PayloadTooLarge:
             payload = encoded(finished.model_copy(update={"output": None}))
-            told = [self._bus.post(subject, payload, msg_id=msg_id, headers=headers)]
+            told = [self._bus.publish_durable(subject, payload, msg_id=msg_id, headers=headers)]
         return told + self._answer(run, payload)
 
     def _answer(self, run: Run, payload: bytes) -> "list[asyncio.Future[PubAck]]":
         if run.reply_to is not None:
-            self._bus.tell(run.reply_to, payload)
+            self._bus.publish_nowait(run.reply_to, payload)
         if run.parent is None:
             return []
         result = result_for(
@@ -206,9 +206,9 @@ class RunNotifier:
         )
         subject = subjects.event(run.tenant, run.pipeline, TaskRejected.kind)
         if run.reply_to is not None:
-            self._bus.tell(run.reply_to, payload)
+            self._bus.publish_nowait(run.reply_to, payload)
         msg_id = id_of(self._capabilities, identity)
-        return self._bus.post(subject, payload, msg_id=msg_id, headers=headers)
+        return self._bus.publish_durable(subject, payload, msg_id=msg_id, headers=headers)
 
     def _post_ended(self, run_id: str, told: "asyncio.Future[PubAck]") -> None:
         lasting = False

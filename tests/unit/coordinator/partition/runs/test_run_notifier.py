@@ -47,10 +47,10 @@ class Notes:
         self.answered: list[str] = []
         self.posted: list[str] = []
 
-    def tell(self, subject: str, payload: bytes) -> None:
+    def publish_nowait(self, subject: str, payload: bytes) -> None:
         self.answered.append(subject)
 
-    def post(self, subject: str, payload: bytes, **rest: Any) -> Any:
+    def publish_durable(self, subject: str, payload: bytes, **rest: Any) -> Any:
         self.posted.append(subject)
         return SimpleNamespace(add_done_callback=lambda callback: None)
 
@@ -109,16 +109,18 @@ class Server:
         self.written = asyncio.Event()
         self.written.set()
 
-    def tell(self, subject: str, payload: bytes) -> None:
+    def publish_nowait(self, subject: str, payload: bytes) -> None:
         return
 
-    def post(self, subject: str, payload: bytes, **rest: Any) -> "asyncio.Future[PubAck]":
+    def publish_durable(
+        self, subject: str, payload: bytes, **rest: Any
+    ) -> "asyncio.Future[PubAck]":
         self.asked.append("post")
         self.msg_ids.append(rest["msg_id"])
         self.posts.append(asyncio.get_running_loop().create_future())
         return self.posts[-1]
 
-    async def room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         return
 
     async def ended_since(self, partition: int, since_ms: float) -> list[Any]:

@@ -30,7 +30,7 @@ class SilentBus:
         self._sleep(timeout_ms)
         raise BusUnavailable(reason=subject) from self._cause
 
-    def tell(self, subject: str, payload: bytes) -> None: ...
+    def publish_nowait(self, subject: str, payload: bytes) -> None: ...
 
 
 async def called(cause: BaseException | None) -> None:

@@ -21,7 +21,7 @@ class Bus:
         self.posts: list[tuple[str, bytes, str | None, asyncio.Future[PubAck]]] = []
         self.refuses: Exception | None = None
 
-    def post(self, subject: str, payload: bytes, *, msg_id: str | None = None) -> Any:
+    def publish_durable(self, subject: str, payload: bytes, *, msg_id: str | None = None) -> Any:
         if self.refuses is not None:
             raise self.refuses
         future: asyncio.Future[PubAck] = asyncio.get_running_loop().create_future()

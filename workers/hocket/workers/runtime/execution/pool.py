@@ -196,7 +196,7 @@ class Pool:
         for attempt in self.attempts.values():
             if now_s - attempt.touched_s >= older_than_s and self._acks.known(attempt):
                 attempt.touched_s = now_s
-                self._bus.tell(attempt.ack_subject, b"+WPI")
+                self._bus.publish_nowait(attempt.ack_subject, b"+WPI")
         if self._fetching:
             for lane in self._lanes.values():
                 lane.check()
@@ -286,7 +286,7 @@ class Pool:
                 self._bus, msg, attempt.delivery, deaths, self._worker
             )
             if self._acks.known(attempt):
-                self._bus.tell(attempt.ack_subject, undeliverable.TERM)
+                self._bus.publish_nowait(attempt.ack_subject, undeliverable.TERM)
         finally:
             self.attempts.pop(attempt.key, None)
 
@@ -451,7 +451,7 @@ class Pool:
         self._meters.finished(info, finished.finished_at_ms - finished.started_at_ms)
         if info is not None:
             _log_failure(attempt, context, info)
-        await self._bus.room()
+        await self._bus.wait_for_capacity()
         msg_id = ids.result_id(attempt.id, step.dispatched_at_ms)
         msg_id = ids.capable(msg_id, step.capability)
         posted = self._outbox.post(step.partition, payload, msg_id)
@@ -507,7 +507,7 @@ class Pool:
 
     def _nak(self, attempt: Attempt) -> None:
         if self._acks.known(attempt):
-            self._bus.tell(attempt.ack_subject, b"-NAK")
+            self._bus.publish_nowait(attempt.ack_subject, b"-NAK")
 
     def _spawn(self, coroutine: Any) -> asyncio.Task[None]:
         """Start a task without what a handler, in whose turn that may be, put into its context."""

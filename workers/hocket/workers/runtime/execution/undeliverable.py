@@ -84,7 +84,7 @@ async def _bury_and_end(
     losses = bus.losses
     await _bury(bus, msg.subject, msg.data, msg.headers, info, worker, kept=kept)
     if losses == bus.losses:  # else another message may have its place by now
-        bus.tell(msg.reply, TERM)
+        bus.publish_nowait(msg.reply, TERM)
 
 
 async def _bury(

@@ -42,7 +42,7 @@ class ModelCalls:
                 call_id=request.call_id,
                 capability=request.capability,
             )
-            self._bus.tell(subjects.GATEWAY_CANCEL, cancelled.model_dump_json().encode())
+            self._bus.publish_nowait(subjects.GATEWAY_CANCEL, cancelled.model_dump_json().encode())
             raise
 
     async def _until_answered(

@@ -58,4 +58,4 @@ class Announcements:
 
     def _tell(self, slots: Mapping[str, int]) -> None:
         announced = WorkerAnnounced(worker=self._worker, slots=dict(slots))
-        self._bus.tell(subjects.WORKER_ANNOUNCED, announced.model_dump_json().encode())
+        self._bus.publish_nowait(subjects.WORKER_ANNOUNCED, announced.model_dump_json().encode())

@@ -52,7 +52,7 @@ class Outbox:
         self._loop = asyncio.get_running_loop()
 
     def post(self, partition: int, payload: bytes, msg_id: str) -> "asyncio.Future[PubAck]":
-        """Post an encoded AttemptFinished soon; the future ends like that of `Bus.post`."""
+        """Post an encoded AttemptFinished soon; the future ends like that of `Bus.publish_durable`."""
         lane = self._lanes.get(partition)
         if lane is None:
             lane = self._lanes[partition] = _Lane(partition)
@@ -84,10 +84,12 @@ class Outbox:
         try:
             if len(payloads) == 1:
                 subject = subjects.log(lane.partition, AttemptFinished.kind)
-                posted = self._bus.post(subject, payloads[0], msg_id=ids[0])
+                posted = self._bus.publish_durable(subject, payloads[0], msg_id=ids[0])
             else:
                 subject = subjects.log(lane.partition, AttemptsFinished.kind)
-                posted = self._bus.post(subject, b'{"results":[%b]}' % b",".join(payloads))
+                posted = self._bus.publish_durable(
+                    subject, b'{"results":[%b]}' % b",".join(payloads)
+                )
         except (
             HocketError
         ) as error:  # the connection was closed, or the server takes less than said

@@ -85,7 +85,7 @@ class LanePull:
             if inbox == self._inbox and losses == self._bus.losses:
                 self._receive(msg)
 
-        self._subscription = await self._bus.take(inbox, receive)
+        self._subscription = await self._bus.subscribe_raw(inbox, receive)
         self.demand.asked = 0
         self._heard_at_s = asyncio.get_running_loop().time()
 
@@ -100,7 +100,7 @@ class LanePull:
             request["idle_heartbeat"] = HEARTBEAT_S * _NS
         else:
             request["expires"] = EXTRA_EXPIRES_S * _NS
-        self._bus.tell(self._subject, to_json(request), reply=self._inbox)
+        self._bus.publish_nowait(self._subject, to_json(request), reply=self._inbox)
 
     def reopen(self, *, pause_s: float = 0.0) -> None:
         """Withdraw what was asked and begin anew, after a pause; does nothing while that goes on."""
