@@ -147,7 +147,8 @@ class NoBackendSuits(HocketError):
 
 class BudgetExceeded(HocketError):
     """The {level} budget of `{name}` has {budget_left_usd} of {limit_usd} USD left; the call is expected
-    to cost {expected_usd} USD. Raise the budget, wait for its next period, or take a cheaper model."""
+    to cost {expected_usd} USD. Raise the budget, wait for its next period, set a smaller `max_tokens`,
+    or take a cheaper model."""
 
     code = "budget_exceeded"
     error_class = ErrorClass.BUDGET

@@ -65,8 +65,10 @@ class Attempts:
             if reservation is not None:
                 cost_usd = records[0 if lane is first else 1].cost_usd
             learning = (call, kind, lane, records[0].cost_usd)
-            # the answer goes first
-            asyncio.get_running_loop().call_soon(self._records.learn, *learning)
+            if reservation is not None:  # those who wait for money are looked at next
+                self._records.learn(*learning)
+            else:  # the answer goes first
+                asyncio.get_running_loop().call_soon(self._records.learn, *learning)
         finally:
             spending.settle(reservation, cost_usd)
         _add_up(call, slot.queue_ms, records)

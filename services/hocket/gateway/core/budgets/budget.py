@@ -11,8 +11,7 @@ reservation is released. Three answers to a call that asks:
 So calls in parallel overrun a budget by hardly more than the error of the estimate of one, and a
 reservation keeps nobody out for good: near the end of a budget calls go one after the other. What calls
 under way are taken to cost is looked up again each time, so that a wrong guess is mended as soon as the
-first of them have ended. A call of whose kind nothing is known is let through alone while anything at
-all is left.
+first of them have ended. A call of whose kind nothing is known is taken to cost its worst case.
 """
 
 from collections import OrderedDict
@@ -183,8 +182,6 @@ class Budgets:
     def _fits_alone(self, estimate: Estimate, free_usd: float) -> bool:
         if not estimate.usd:
             return True
-        if estimate.blind:
-            return free_usd > 0
         return estimate.usd <= free_usd + _EPSILON_USD
 
     def _of_period(

@@ -1,12 +1,13 @@
 """What a call is expected to cost, before it is made.
 
-The estimate starts from what can be seen: the call's size in tokens (4 characters each) and a modest
-length of answer, at the replica's prices. History corrects it: per kind of call (model, pipeline, node)
-the ratio of what calls cost to what was seen beforehand is kept, and its 90th percentile is expected of
-a call by itself. What many calls cost together follows from mean and variance of that ratio, to which
-one call is added that was never seen: that of the worst case (`max_tokens`), believed the less the more
-calls were seen to stay far below it. So the first calls of a kind are reserved for with care, and later
-ones are not kept out by a bound that nobody reaches.
+Without history it is the worst case: the call's size in tokens (4 characters each) and all the answers
+that it allows (`n` times `max_tokens`), at the replica's prices, so that a model that nobody has called
+yet passes no budget. History corrects it: per kind of call (model, pipeline, node) the ratio of what
+calls cost to what was seen beforehand (the size, and a modest length of answer) is kept, and its 90th
+percentile is expected of a call by itself. What many calls cost together follows from mean and variance
+of that ratio, to which one call is added that was never seen: that of the worst case (`max_tokens`),
+believed the less the more calls were seen to stay far below it. So the first calls of a kind are
+reserved for with care, and later ones are not kept out by a bound that nobody reaches.
 """
 
 from collections.abc import Iterable
@@ -20,7 +21,7 @@ from hocket.gateway.core.routing.history import History, Kind
 from hocket.schemas.messages import CallRequest
 
 USUAL_OUTPUT_TOKENS = 256
-"""How long an answer is taken to be where nothing is known of its kind."""
+"""The length of answer that ratios are counted from."""
 WORST_OUTPUT_TOKENS = 16_384
 """How long it may become where `max_tokens` does not say."""
 EXPECTED_QUANTILE = 0.9
@@ -33,17 +34,16 @@ UNSEEN_DOUBT = 64.0
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a call is expected to cost: `seen_usd` before history, `usd` after it; `worst_usd` is the
-    worst case. `blind` where nothing is known of calls of its kind, or of its model."""
+    """What a call is expected to cost: `seen_usd` is what ratios are counted from, `worst_usd` the worst
+    case, `usd` what is expected: the worst case where nothing is known of its kind or its model."""
 
     kind: Kind
     seen_usd: float
     worst_usd: float
     usd: float
-    blind: bool
 
 
-FREE = Estimate(("", "", ""), 0.0, 0.0, 0.0, False)
+FREE = Estimate(("", "", ""), 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,8 @@ class Estimator:
     def now(self, kind: Kind, seen_usd: float, worst_usd: float) -> Estimate:
         """Return the estimate for what was seen, as history tells at this moment."""
         ratio = self._ratios.quantile(self._known(kind), EXPECTED_QUANTILE)
-        return Estimate(kind, seen_usd, worst_usd, seen_usd * (ratio or 1.0), ratio is None)
+        usd = worst_usd if ratio is None else seen_usd * ratio
+        return Estimate(kind, seen_usd, worst_usd, usd)
 
     def together_usd(self, loads: Iterable[tuple[Kind, CostSums]]) -> float:
         """Return what calls side by side will hardly exceed in sum."""

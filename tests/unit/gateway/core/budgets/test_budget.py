@@ -167,8 +167,8 @@ def test_calls_go_side_by_side_as_soon_as_their_cost_is_known() -> None:
 # ---- one account ------------------------------------------------------------------------------
 
 
-def estimate(usd: float, *, worst: float | None = None, blind: bool = False) -> Estimate:
-    return Estimate(KIND, usd, worst or usd, usd, blind)
+def estimate(usd: float, *, worst: float | None = None) -> Estimate:
+    return Estimate(KIND, usd, worst or usd, usd)
 
 
 def account(budgets: Budgets, usd: str, level: str = "run") -> Account:
@@ -183,15 +183,28 @@ def test_a_call_that_does_not_fit_into_what_was_spent_is_refused_and_told_where(
     assert (verdict.answer, verdict.account) == (Answer.REFUSED, tenant)
 
 
-def test_a_call_of_which_nothing_is_known_goes_alone_while_anything_is_left() -> None:
-    budgets = Budgets(Estimator())
-    one = account(budgets, "1")
-    unknown = estimate(5.0, blind=True)
-    assert budgets.ask([one], unknown).answer is Answer.GRANTED
-    held = budgets.reserve([one], unknown)
-    assert budgets.ask([one], unknown).answer is Answer.WAIT
-    budgets.settle(held, Decimal(1))
-    assert budgets.ask([one], unknown).answer is Answer.REFUSED
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"max_tokens": 100},
+        {"openai": {"path": "chat/completions", "body": {"max_tokens": 25, "n": 4}}},
+        {"openai": {"path": "embeddings", "body": {"input": "word " * 400}}},
+    ],
+)
+def test_a_call_of_which_nothing_is_known_passes_no_budget_below_its_own_bound(fields: Any) -> None:
+    estimator = Estimator()
+    budgets = Budgets(estimator)
+    messages = () if "openai" in fields else request().messages
+    unknown = estimator.estimate(request(messages=messages, **fields), KIND, [PRICES])
+    assert unknown.usd == unknown.worst_usd > 0
+    below, above = (
+        budgets.account(Budget("run", name, Decimal(unknown.usd) * share), NOW_MS)
+        for name, share in (("below", Decimal("0.99")), ("above", Decimal("1.01")))
+    )
+    assert budgets.ask([below], unknown).answer is Answer.REFUSED
+    assert budgets.ask([above], unknown).answer is Answer.GRANTED
+    budgets.reserve([above], unknown)
+    assert budgets.ask([above], unknown).answer is Answer.WAIT
 
 
 def test_a_free_call_fits_into_an_empty_budget() -> None:
@@ -306,13 +319,9 @@ def test_an_estimate_grows_with_the_size_of_the_call() -> None:
     assert twice.usd == pytest.approx(0.008, rel=0.01)
 
 
-def test_without_history_a_modest_answer_is_expected_and_the_worst_case_kept_in_mind() -> None:
-    blind = Estimator().estimate(request(max_tokens=8_192), KIND, [PRICES])
-    assert (blind.usd, blind.worst_usd) == (
-        pytest.approx((1_001 * 2 + 256 * 8) / 1e6),
-        pytest.approx((1_001 * 2 + 8_192 * 8) / 1e6),
-    )
-    assert blind.blind
+def test_without_history_a_call_is_expected_to_use_all_that_it_allows() -> None:
+    unknown = Estimator().estimate(request(max_tokens=8_192), KIND, [PRICES])
+    assert unknown.usd == unknown.worst_usd == pytest.approx((1_001 * 2 + 8_192 * 8) / 1e6)
 
 
 def test_a_node_that_was_never_seen_is_expected_to_be_like_its_model() -> None:
@@ -320,7 +329,7 @@ def test_a_node_that_was_never_seen_is_expected_to_be_like_its_model() -> None:
     for _ in range(9):
         estimator.learn(request(), KIND, PRICES, Decimal("0.02"))
     other = estimator.estimate(request(), ("writer", "report", "title"), [PRICES])
-    assert (other.usd, other.blind) == (pytest.approx(0.02), False)
+    assert other.usd == pytest.approx(0.02)
 
 
 def test_the_dearest_of_the_prices_is_expected_and_an_unpriced_one_costs_nothing() -> None:

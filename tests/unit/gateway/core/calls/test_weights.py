@@ -177,7 +177,7 @@ def test_a_body_counts_with_what_it_takes_once_it_is_read() -> None:
 
 def test_names_of_pipelines_of_one_tenant_leave_room_for_the_others() -> None:
     budgets = Budgets(Estimator(), max_period_accounts=50, max_pipeline_accounts=5)
-    spent = Estimate(("m", "", ""), 1.0, 1.0, 1.0, False)
+    spent = Estimate(("m", "", ""), 1.0, 1.0, 1.0)
 
     def spend(tenant: str, pipeline: str, now_ms: float = 0.0) -> None:
         budget = Budget("pipeline", f"{tenant}/{pipeline}", Decimal(9), "hour", tenant=tenant)
