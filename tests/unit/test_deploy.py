@@ -10,7 +10,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from hocket.coordinator.core.scheduling.gate import Load
+from hocket.coordinator.core.scheduling.type_queue import Load
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.kit.process.lifecycle import STOP_TIMEOUT_S
 from hocket.kit.process.settings import Settings

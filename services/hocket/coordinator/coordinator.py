@@ -11,7 +11,8 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from hocket.coordinator.core.scheduling.backlog import Backlog
-from hocket.coordinator.core.scheduling.gate import INTERACTIVE_SHARE, Gate, Order
+from hocket.coordinator.core.scheduling.gate import Gate, Order
+from hocket.coordinator.core.scheduling.type_queue import INTERACTIVE_SHARE
 from hocket.coordinator.dispatch.dispatcher import Dispatcher
 from hocket.coordinator.dispatch.workload import Load
 from hocket.coordinator.intake.capacity import MAX_RUNS, CapacityLimit

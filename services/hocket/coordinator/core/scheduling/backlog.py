@@ -16,8 +16,8 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hocket.coordinator.core.scheduling.gate import Capacity
 from hocket.coordinator.core.scheduling.priority_queue import CLASSES, TURN_AFTER
+from hocket.coordinator.core.scheduling.type_queue import Capacity
 from hocket.coordinator.core.time.deadlines import DurationForecast, skippable
 from hocket.schemas.messages import Priority
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan

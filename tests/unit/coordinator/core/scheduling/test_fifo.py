@@ -1,6 +1,7 @@
 """The order of arrival, with which slack order is compared."""
 
-from hocket.coordinator.core.scheduling.gate import SPARE_STEPS, Gate
+from hocket.coordinator.core.scheduling.gate import Gate
+from hocket.coordinator.core.scheduling.type_queue import SPARE_STEPS
 from hocket.schemas.messages import Priority
 from support.runs.ready_steps import FAR, NOW, order, ready
 

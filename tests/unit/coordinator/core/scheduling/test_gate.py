@@ -9,23 +9,22 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hocket.coordinator.core.scheduling.gate import (
-    KEPT_FOR_MS,
-    LEAD_MS,
-    LEAST_TO_KEEP,
-    LEAVING_MS,
-    LINGER_MS,
-    RATE_MEMORY,
-    SILENT_MS,
-    SPARE_STEPS,
-    Gate,
-)
+from hocket.coordinator.core.scheduling.gate import LEAVING_MS, Gate
 from hocket.coordinator.core.scheduling.priority_queue import (
     CLASSES,
     LATE_TURN_AFTER,
     TURN_AFTER,
     Ready,
 )
+from hocket.coordinator.core.scheduling.type_queue import (
+    KEPT_FOR_MS,
+    LEAD_MS,
+    LEAST_TO_KEEP,
+    LINGER_MS,
+    RATE_MEMORY,
+    SPARE_STEPS,
+)
+from hocket.coordinator.core.scheduling.worker_slots import SILENT_MS
 from hocket.schemas.messages import Priority
 from support.runs.ready_steps import FAR, NOW, order, ready
 

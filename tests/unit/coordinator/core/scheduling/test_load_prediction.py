@@ -11,7 +11,6 @@ from hocket.coordinator.core.scheduling.backlog import (
     Work,
     work_of,
 )
-from hocket.coordinator.core.scheduling.gate import Capacity
 from hocket.coordinator.core.scheduling.load_prediction import (
     LEAST_RETRY_MS,
     UNLOADED,
@@ -23,6 +22,7 @@ from hocket.coordinator.core.scheduling.load_prediction import (
     retry_after_ms,
     unreachable,
 )
+from hocket.coordinator.core.scheduling.type_queue import Capacity
 from hocket.coordinator.core.time.deadlines import TAIL_SD, Estimate, outlook
 from hocket.schemas.messages import Priority
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline

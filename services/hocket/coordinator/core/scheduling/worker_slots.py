@@ -1,0 +1,55 @@
+"""The slots that workers announce, added up by node type; who is silent is not counted any more."""
+
+from collections.abc import Mapping
+
+SILENT_MS = 7_000.0
+"""A worker that has not announced itself for so long is not counted any more."""
+MAX_WORKERS = 10_000
+"""Workers that are counted; of more, those that came first."""
+
+
+class WorkerSlots:
+    """What each worker can do, and since when it is silent."""
+
+    def __init__(self) -> None:
+        self._workers: dict[str, tuple[float, Mapping[str, int]]] = {}
+        self._slots: dict[str, int] = {}
+
+    def slots(self, node_type: str) -> int:
+        """Return what all of them announced for a type."""
+        return self._slots.get(node_type, 0)
+
+    def announced(self, worker: str, slots: Mapping[str, int], now_ms: float) -> set[str]:
+        """Note what a worker can do; nothing, where it leaves. Returns the types that it changes."""
+        known = self._workers.get(worker)
+        if known is None and len(self._workers) >= MAX_WORKERS:
+            return set()
+        if slots:
+            self._workers[worker] = (now_ms, dict(slots))
+        else:
+            self._workers.pop(worker, None)
+        before = known[1] if known is not None else {}
+        return self._recount(before, slots) if before != slots else set()
+
+    def forget_silent(self, now_ms: float) -> set[str]:
+        """Count who has been silent no more; return the types that it changes."""
+        silent = [w for w, (at_ms, _) in self._workers.items() if now_ms - at_ms > SILENT_MS]
+        changed: set[str] = set()
+        for worker in silent:
+            _, slots = self._workers.pop(worker)
+            changed |= self._recount(slots, {})
+        return changed
+
+    def hears_again(self, now_ms: float) -> None:
+        """Count no silence before this moment: nobody could be heard."""
+        self._workers = {w: (now_ms, slots) for w, (_, slots) in self._workers.items()}
+
+    def _recount(self, before: Mapping[str, int], slots: Mapping[str, int]) -> set[str]:
+        """Count what changed with one worker, whatever number of others there are."""
+        changed = {*before, *slots}
+        for node_type in changed:
+            change = slots.get(node_type, 0) - before.get(node_type, 0)
+            total = self._slots[node_type] = self._slots.get(node_type, 0) + change
+            if not total:
+                del self._slots[node_type]
+        return changed
