@@ -73,8 +73,8 @@ class Gate:
         kind = self._types.get(step.type)
         if kind is None:
             kind = self._types[step.type] = self._new_type()
-        held = len(kind.waiting)
-        if (held or kind.out >= kind.window_of(step.priority)) and held < MAX_HELD:
+        held, window = len(kind.waiting), kind.window_for(step)
+        if (held or kind.out >= window) and held < MAX_HELD:
             kind.waiting.push(step)
             self._held[step.attempt_id] = kind
             self._to_release.add(step.type)
@@ -150,7 +150,8 @@ class Gate:
         """Measure rates, forget who is silent; call it a few times a second."""
         since_ms = now_ms - (self._ticked_at_ms if self._ticked_at_ms is not None else now_ms)
         self._ticked_at_ms = now_ms
-        self._count_slots(self._workers.forget_silent(now_ms), now_ms)
+        for worker in self._workers.silent(now_ms):
+            self.announced(worker, {}, now_ms)
         for node_type, kind in self._types.items():
             kind.take_slots(self._workers.slots(node_type), now_ms)
             kind.measure(since_ms, now_ms)

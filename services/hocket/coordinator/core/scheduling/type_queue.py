@@ -92,9 +92,9 @@ class TypeQueue:
         self._finished = 0  # since the last tick
         self._rate_per_ms = 0.0
 
-    def window_of(self, priority: Priority) -> float:
-        """Return how many steps may be out when one of a class is ready."""
-        if priority is not Priority.INTERACTIVE:
+    def window_for(self, step: Ready) -> float:
+        """Note that a step is ready, and return how many may be out for it to go out now."""
+        if step.priority is not Priority.INTERACTIVE:
             return self.others
         self._interactive = True
         if not self._keeps:

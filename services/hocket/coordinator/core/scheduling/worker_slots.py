@@ -31,14 +31,9 @@ class WorkerSlots:
         before = known[1] if known is not None else {}
         return self._recount(before, slots) if before != slots else set()
 
-    def forget_silent(self, now_ms: float) -> set[str]:
-        """Count who has been silent no more; return the types that it changes."""
-        silent = [w for w, (at_ms, _) in self._workers.items() if now_ms - at_ms > SILENT_MS]
-        changed: set[str] = set()
-        for worker in silent:
-            _, slots = self._workers.pop(worker)
-            changed |= self._recount(slots, {})
-        return changed
+    def silent(self, now_ms: float) -> list[str]:
+        """Return the workers that have not announced themselves for SILENT_MS."""
+        return [w for w, (at_ms, _) in self._workers.items() if now_ms - at_ms > SILENT_MS]
 
     def hears_again(self, now_ms: float) -> None:
         """Count no silence before this moment: nobody could be heard."""
