@@ -159,8 +159,9 @@ class ProcessLimit:
 
     async def give(self) -> None:
         for pid, limits in self._before.items():
-            with suppress(ProcessLookupError, FileNotFoundError):
-                await _limit(pid, self._kind, *limits)
+            for one in (pid, *_children(pid)):  # Postgres' new sessions have them, too
+                with suppress(ProcessLookupError, FileNotFoundError):
+                    await _limit(one, self._kind, *limits)
 
 
 async def _limit(pid: int, kind: str, soft: int, hard: int) -> None:
@@ -182,6 +183,11 @@ async def _limit(pid: int, kind: str, soft: int, hard: int) -> None:
 def _processes(platform: Platform) -> list[int]:
     servers = [platform.servers.nats.pid, platform.servers.postgres.pid]
     return [*servers, *(process.pid for process in platform.processes.values())]
+
+
+def _children(pid: int) -> list[int]:
+    found = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for each in found for child in each.read_text("ascii").split()]
 
 
 def _handles(pid: int) -> int:

@@ -320,3 +320,44 @@ async def test_who_waits_for_a_post_hears_that_the_bus_was_closed(
         await post
     with pytest.raises(BusUnavailable, match="closed"):
         ending.publish_durable(stream, b"x")
+
+
+@pytest.mark.parametrize(
+    ("lost", "ping_s"),
+    [("_transport.read", 3_600), ("_process_connect_init", 3_600), ("_send_ping", 0.1)],
+)
+async def test_a_client_without_memory_for_a_moment_comes_back_by_itself(
+    servers: EmbeddedServers,
+    nats_url: str,
+    stream: str,
+    lost: str,
+    ping_s: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What nats-py does not foresee ends its reading, its pings and its reconnects for good."""
+    monkeypatch.setattr(bus_module, "PING_S", ping_s)
+    bus = await Bus.connect(nats_url, name="short")
+    came_back, failed = asyncio.Event(), asyncio.Event()
+    bus.on_reconnect.append(came_back.set)
+    owner, _, name = lost.rpartition(".")
+    place = getattr(bus.nc, owner) if owner else bus.nc
+    whole = getattr(place, name)
+
+    async def without_memory(*arguments: object) -> object:
+        if failed.is_set():
+            return await whole(*arguments)
+        failed.set()
+        raise MemoryError
+
+    monkeypatch.setattr(place, name, without_memory)
+    if lost == "_process_connect_init":
+        await servers.nats.kill()
+    else:
+        bus.publish_nowait(bus._inbox, b"")
+    try:
+        await asyncio.wait_for(came_back.wait(), BOUND_S)
+        assert failed.is_set()
+        await bus.publish(stream, b"x", timeout_ms=5_000)
+        assert (await bus.request("$JS.API.INFO", b"", timeout_ms=5_000)).data
+    finally:
+        await bus.close()

@@ -13,20 +13,18 @@ costs 9 us of CPU, `publish_async` of nats-py 21 us and no second try. What was 
 the event loop goes to the socket at its end, without the client's flusher as long as the socket takes
 it; on a `prompt` bus, where little was written in the turn before, it goes there at once.
 Acknowledgements, and messages for `subscribe_raw`, are handed over where they arrive (`protocol.py`).
-Of the client it uses `_ps`, `_pending`, `_pending_data_size`, `_flush_queue`, `_process_err`,
-`_process_op_err`, `_attempt_reconnect`, `_send_ping`, `_process_pong`, `_pongs`, `_remove_sub` and
-`_transport`, hence the pin on nats-py; `test_bus.py` and `test_bus_faults.py` in `tests/integration`
-would notice a change.
+Of the client it uses `_pending`, `_pending_data_size`, `_flush_queue`, `_transport` and what `client.py`
+overrides, hence the pin on nats-py; `test_bus.py` and `test_bus_faults.py` in `tests/integration` would
+notice a change.
 """
 
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import structlog
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
@@ -34,7 +32,8 @@ from nats.errors import NoRespondersError, SlowConsumerError
 from nats.js import JetStreamContext
 from pydantic_core import from_json
 
-from hocket.kit.nats.protocol import RawCallback, RawMessage, Wire, headers_of, text_of
+from hocket.kit.nats.client import RECONNECT_WAIT_S, ReconnectingClient
+from hocket.kit.nats.protocol import RawCallback, RawMessage
 from hocket.kit.nats.server_urls import server_urls, without_passwords
 from hocket.schemas.errors import ErrorClass, HocketError, PayloadTooLarge
 
@@ -51,7 +50,6 @@ PING_S = 10.0
 MAX_PINGS = 2
 """Pings without an answer after which a server counts as away, though its connection stands."""
 CONNECT_TIMEOUT_S = 30.0
-RECONNECT_WAIT_S = 0.1
 CLOSE_TIMEOUT_S = 5.0
 SUBSCRIBE_TIMEOUT_S = 5.0
 PENDING_BYTES = 256 * 1024 * 1024
@@ -59,8 +57,6 @@ PENDING_BYTES = 256 * 1024 * 1024
 below, because their callers wait for capacity."""
 RESERVE_BYTES = 16 * 1024
 """What a message leaves free of the server's limit, so that it can become a dead letter."""
-SUBSCRIPTION_MESSAGES = 1_000_000
-SUBSCRIPTION_BYTES = 512 * 1024 * 1024
 QUIET = 3
 """Where no more messages than this were sent in a turn of the loop, those of the next one go to the
 socket at once, up to MAX_AT_ONCE."""
@@ -68,13 +64,10 @@ MAX_AT_ONCE = 64
 MAX_REPORTS = 64
 OWN_SUBJECTS = ("hocket.", "$")
 """How the subjects begin on which an answer could be taken for a message of the platform's."""
-ACK_PREFIX = b"PUB $JS.ACK."
-ACK_PREFIX_END = len(ACK_PREFIX)
 TEMPORARY = frozenset({503})
 """API error codes after which the same post may succeed: no leader, no space yet, restarting."""
 
 log = structlog.get_logger(__name__)
-T = TypeVar("T")
 
 
 class BusUnavailable(HocketError):
@@ -115,101 +108,10 @@ class _Post:
     refusal: str = ""
 
 
-class _Client(Client):
-    """nats-py's client, with our reading of the wire, without its ways of never coming back, and with
-    callbacks whose exceptions are logged."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.wire = Wire(self)
-        self._ps = self.wire  # type: ignore[assignment]
-
-    def _remove_sub(self, sid: int, max_msgs: int = 0) -> None:
-        self.wire.direct.pop(sid, None)
-        super()._remove_sub(sid, max_msgs)
-
-    async def _read_loop(self) -> None:
-        self.wire.reset()  # what was half read came from the connection before
-        reader = getattr(self._transport, "_io_reader", None)
-        if reader is not None:
-            self.wire.listen(reader)
-        await super()._read_loop()
-
-    async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
-        # the client's own raises on bytes that are no UTF-8, and would read no more
-        return headers_of(headers) or None if headers else None
-
-    def _build_message(
-        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
-    ) -> Msg:
-        return self.msg_class(
-            subject=text_of(subject),
-            reply=text_of(reply),
-            data=data,
-            headers=headers,
-            _client=self,
-            _sid=sid,
-        )
-
-    async def _process_err(self, err_msg: str) -> None:
-        # the client's own would close for good; the server closes the connection, so come back
-        error = NatsError(f"the server said {err_msg}")
-        log.warning("bus_error", bus=self.options["name"], error=str(error))
-        if "permissions violation" not in err_msg.lower():
-            await self._process_op_err(error)
-
-    async def _attempt_reconnect(self) -> None:
-        # an orderly close waits until everything is sent, for ever where the server hangs
-        writer = getattr(self._transport, "_io_writer", None)
-        if writer is not None:
-            writer.transport.abort()
-        # an acknowledgement names a message by its place; the server may come back without that
-        # message, and with another one there
-        kept = [command for command in self._pending if ACK_PREFIX not in command[:ACK_PREFIX_END]]
-        self._pending, self._pending_data_size = kept, sum(map(len, kept))
-        await super()._attempt_reconnect()
-
-    async def request(self, *arguments: Any, **named: Any) -> Msg:
-        return await _heeding_cancellation(super().request, *arguments, **named)
-
-    async def flush(self, *arguments: Any, **named: Any) -> None:
-        await _heeding_cancellation(super().flush, *arguments, **named)
-
-    async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
-        # the client's own ping overtakes what waits to be written, so that `flush` would end before
-        # the server has read a subscription
-        if self._pending and self._transport is not None and self.is_connected:
-            self._transport.writelines(self._pending)
-            self._pending = []
-            self._pending_data_size = 0
-        await super()._send_ping(future)
-
-    async def _process_pong(self) -> None:
-        # the answer to a flush that nobody waits for any more would end the client's reading
-        if self._pongs and self._pongs[0].done():
-            self._pongs[0] = asyncio.get_running_loop().create_future()
-        await super()._process_pong()
-
-    async def subscribe(
-        self,
-        subject: str,
-        queue: str = "",
-        cb: Callable[[Msg], Awaitable[None]] | None = None,
-        future: asyncio.Future[Any] | None = None,
-        max_msgs: int = 0,
-        pending_msgs_limit: int = SUBSCRIPTION_MESSAGES,
-        pending_bytes_limit: int = SUBSCRIPTION_BYTES,
-    ) -> Subscription:
-        logged = None if cb is None else _logged(cb, subject)
-        return await super().subscribe(
-            subject, queue, logged, future, max_msgs, pending_msgs_limit, pending_bytes_limit
-        )
-
-
 class Bus:
     """See the module. Made by `connect`."""
 
-    def __init__(self, client: _Client, *, window: int, prompt: bool) -> None:
+    def __init__(self, client: ReconnectingClient, *, window: int, prompt: bool) -> None:
         self.nc = client
         self.js: JetStreamContext = client.jetstream(timeout=10)
         self.on_reconnect: list[Callable[[], None]] = []
@@ -238,7 +140,7 @@ class Bus:
         """Connect within CONNECT_TIMEOUT_S, or raise BusUnavailable; later losses heal themselves. A
         `prompt` bus does not wait for the end of a turn of the loop where little is sent."""
         servers = server_urls(url)
-        client = _Client()
+        client = ReconnectingClient()
         holder: list[Self] = []
         last: list[str] = ["no answer"]
         reports = _Reports()
@@ -510,8 +412,8 @@ class Bus:
         of this turn of the loop. What is sent side by side arrives side by side either way."""
         client: Any = self.nc
         if not self._flushing:
-            self._flushing = True
             self._loop.call_soon(self._flush)
+            self._flushing = True
             self._writing = None if client._pending or not self._quiet else self._ready_writer()
             self._sent = 0
         self._sent += 1
@@ -534,9 +436,16 @@ class Bus:
         writer = self._ready_writer()
         if writer is not None:
             waiting, client._pending, client._pending_data_size = client._pending, [], 0
-            writer.writelines(waiting)
+            self._write(writer, waiting)
         elif client._flush_queue is not None and client._flush_queue.empty():
             client._flush_queue.put_nowait(self._loop.create_future())
+
+    def _write(self, writer: Any, commands: list[bytes]) -> None:
+        try:
+            writer.writelines(commands)
+        except Exception as error:  # what is asked and told would wait for an answer for ever
+            log.warning("bus_not_written", error=repr(error))
+            writer.transport.abort()  # with a new connection all of it is asked anew
 
     def _ready_writer(self) -> Any:
         """Return where to write, None while the socket is behind or gone."""
@@ -595,13 +504,15 @@ class Bus:
 
     def _sweep(self) -> None:
         self._sweeping = None
-        for token in [t for t, post in self._posts.items() if post.future.cancelled()]:
-            self._forget(token)
-        now = self._loop.time()
-        if self.nc.is_connected and not self._is_stuck():
-            self._publish_again([post for post in self._posts.values() if post.due_at <= now])
-        if self._posts and not self.nc.is_closed:
-            self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
+        try:
+            for token in [t for t, post in self._posts.items() if post.future.cancelled()]:
+                self._forget(token)
+            now = self._loop.time()
+            if self.nc.is_connected and not self._is_stuck():
+                self._publish_again([post for post in self._posts.values() if post.due_at <= now])
+        finally:  # though there was no memory for it now
+            if self._posts and not self.nc.is_closed:
+                self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
 
     def _is_stuck(self) -> bool:
         """Whether what was sent before has not even left: sending it again would only pile up."""
@@ -629,34 +540,6 @@ class _Reports:
             self._at.clear()
         self._at[trouble] = now
         return True
-
-
-def _logged(
-    callback: Callable[[Msg], Awaitable[None]], subject: str
-) -> Callable[[Msg], Awaitable[None]]:
-    """Log what a callback raises: the client would go on with the next message without a word."""
-
-    async def call(message: Msg) -> None:
-        try:
-            await callback(message)
-        except Exception:
-            log.exception("bus_callback_failed", subscribed=subject, subject=message.subject)
-
-    return call
-
-
-async def _heeding_cancellation(
-    ask: Callable[..., Awaitable[T]], *arguments: Any, **named: Any
-) -> T:
-    """Ask the client, which waits with `asyncio.wait_for`: until Python 3.12 that forgets a
-    cancellation that comes together with the answer, and who was cancelled would go on."""
-    task = asyncio.current_task()
-    assert task is not None, "only tasks await"
-    before = task.cancelling()
-    result = await ask(*arguments, **named)
-    if task.cancelling() > before:
-        raise asyncio.CancelledError
-    return result
 
 
 def _command(

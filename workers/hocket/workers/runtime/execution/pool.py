@@ -250,8 +250,8 @@ class Pool:
     def schedule(self) -> None:
         """Start what is ready and ask for more, once per turn of the event loop."""
         if not self._scheduled:
-            self._scheduled = True
             self._loop.call_soon(self._turn)
+            self._scheduled = True
 
     def _turn(self) -> None:
         self._scheduled = False

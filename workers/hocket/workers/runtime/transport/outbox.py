@@ -66,8 +66,8 @@ class Outbox:
         if len(lane.payloads) >= MAX_RESULTS:
             self._send(lane)
         elif not lane.scheduled and lane.unacknowledged < MAX_UNACKNOWLEDGED:
-            lane.scheduled = True
             self._loop.call_soon(self._turn_ended, lane)
+            lane.scheduled = True
         return future
 
     def _turn_ended(self, lane: _Lane) -> None:

@@ -1,0 +1,203 @@
+"""nats-py's client with our reading of the wire, made to come back from everything.
+
+States are the client's: connected, reconnecting, closed by `close` alone. No error of the server, no
+server that hangs, and no shortage of memory in this process ends the connection for good: what stops the
+client's reading, its pings or a reconnect begins a reconnect, until one succeeds.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
+
+from hocket.kit.nats.protocol import Wire, headers_of, text_of
+
+RECONNECT_WAIT_S = 0.1
+SUBSCRIPTION_MESSAGES = 1_000_000
+SUBSCRIPTION_BYTES = 512 * 1024 * 1024
+ACK_PREFIX = b"PUB $JS.ACK."
+ACK_PREFIX_END = len(ACK_PREFIX)
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+
+class ReconnectingClient(Client):
+    """See the module. Callbacks of subscriptions may raise: that is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wire = Wire(self)
+        self._ps = self.wire  # type: ignore[assignment]
+
+    def _remove_sub(self, sid: int, max_msgs: int = 0) -> None:
+        self.wire.direct.pop(sid, None)
+        super()._remove_sub(sid, max_msgs)
+
+    async def _read_loop(self) -> None:
+        self.wire.reset()  # what was half read came from the connection before
+        reader = getattr(self._transport, "_io_reader", None)
+        if reader is not None:
+            self.wire.listen(reader)
+        await super()._read_loop()
+        await self._come_back(self._reading_task, "what the server sends could not be read")
+
+    async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
+        # the client's own raises on bytes that are no UTF-8, and would read no more
+        return headers_of(headers) or None if headers else None
+
+    def _build_message(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
+    ) -> Msg:
+        return self.msg_class(
+            subject=text_of(subject),
+            reply=text_of(reply),
+            data=data,
+            headers=headers,
+            _client=self,
+            _sid=sid,
+        )
+
+    async def _process_err(self, err_msg: str) -> None:
+        # the client's own would close for good; the server closes the connection, so come back
+        error = NatsError(f"the server said {err_msg}")
+        log.warning("bus_error", bus=self.options["name"], error=str(error))
+        if "permissions violation" not in err_msg.lower():
+            await self._process_op_err(error)
+
+    async def _process_op_err(self, e: Exception) -> None:
+        status = self._status
+        try:
+            await super()._process_op_err(e)
+        except Exception:  # nobody reconnects; the next ping begins it again
+            self._status = status
+            raise
+
+    async def _attempt_reconnect(self) -> None:
+        while not self.is_closed:
+            try:
+                self._drop_connection()
+                await super()._attempt_reconnect()
+                return
+            except (
+                Exception
+            ) as error:  # the client's own gives up where the network is not at fault
+                log.warning("bus_reconnect_failed", error=repr(error))
+                self._status = Client.RECONNECTING
+                await asyncio.sleep(RECONNECT_WAIT_S)
+
+    def _drop_connection(self) -> None:
+        # an orderly close waits until everything is sent, for ever where the server hangs
+        writer = getattr(self._transport, "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
+        # an acknowledgement names a message by its place; the server may come back without that
+        # message, and with another one there
+        kept = [command for command in self._pending if ACK_PREFIX not in command[:ACK_PREFIX_END]]
+        self._pending, self._pending_data_size = kept, sum(map(len, kept))
+
+    async def request(self, *arguments: Any, **named: Any) -> Msg:
+        return await _heeding_cancellation(super().request, *arguments, **named)
+
+    async def flush(self, *arguments: Any, **named: Any) -> None:
+        await _heeding_cancellation(super().flush, *arguments, **named)
+
+    async def _flusher(self) -> None:
+        try:
+            await super()._flusher()
+        except Exception as error:
+            log.warning("bus_not_flushed", error=repr(error))
+        await self._come_back(self._flusher_task, "nothing could be written")
+
+    async def _come_back(self, ended: asyncio.Task[None] | None, reason: str) -> None:
+        """Reconnect where a task of the connection ends: the client's own do so without a word where it
+        is not the connection that failed."""
+        task = asyncio.current_task()
+        if self.is_connected and task is ended and task is not None and not task.cancelling():
+            await self._process_op_err(NatsError(reason))
+
+    async def _ping_interval(self) -> None:
+        # the client's own ends for good when a ping cannot be written, and nobody would notice then
+        # that the server is away
+        while True:
+            await asyncio.sleep(self.options["ping_interval"])
+            try:
+                await self._ping()
+            except Exception as error:
+                log.warning("bus_not_pinged", error=repr(error))
+
+    async def _ping(self) -> None:
+        """Ask whether the server is there; reconnect where it did not answer, or cannot be asked."""
+        if not self.is_connected:
+            return
+        self._pings_outstanding += 1
+        if self._pings_outstanding > self.options["max_outstanding_pings"]:
+            await self._process_op_err(NatsError("the server answers no ping"))
+            return
+        try:
+            await self._send_ping()
+        except Exception as error:
+            await self._process_op_err(NatsError(repr(error)))
+
+    async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
+        # the client's own ping overtakes what waits to be written, so that `flush` would end before
+        # the server has read a subscription
+        if self._pending and self._transport is not None and self.is_connected:
+            self._transport.writelines(self._pending)
+            self._pending = []
+            self._pending_data_size = 0
+        await super()._send_ping(future)
+
+    async def _process_pong(self) -> None:
+        # the answer to a flush that nobody waits for any more would end the client's reading
+        if self._pongs and self._pongs[0].done():
+            self._pongs[0] = asyncio.get_running_loop().create_future()
+        await super()._process_pong()
+
+    async def subscribe(
+        self,
+        subject: str,
+        queue: str = "",
+        cb: Callable[[Msg], Awaitable[None]] | None = None,
+        future: asyncio.Future[Any] | None = None,
+        max_msgs: int = 0,
+        pending_msgs_limit: int = SUBSCRIPTION_MESSAGES,
+        pending_bytes_limit: int = SUBSCRIPTION_BYTES,
+    ) -> Subscription:
+        logged = None if cb is None else _logged(cb, subject)
+        return await super().subscribe(
+            subject, queue, logged, future, max_msgs, pending_msgs_limit, pending_bytes_limit
+        )
+
+
+def _logged(
+    callback: Callable[[Msg], Awaitable[None]], subject: str
+) -> Callable[[Msg], Awaitable[None]]:
+    """Log what a callback raises: the client would go on with the next message without a word."""
+
+    async def call(message: Msg) -> None:
+        try:
+            await callback(message)
+        except Exception:
+            log.exception("bus_callback_failed", subscribed=subject, subject=message.subject)
+
+    return call
+
+
+async def _heeding_cancellation(
+    ask: Callable[..., Awaitable[T]], *arguments: Any, **named: Any
+) -> T:
+    """Ask the client, which waits with `asyncio.wait_for`: until Python 3.12 that forgets a
+    cancellation that comes together with the answer, and who was cancelled would go on."""
+    task = asyncio.current_task()
+    assert task is not None, "only tasks await"
+    before = task.cancelling()
+    result = await ask(*arguments, **named)
+    if task.cancelling() > before:
+        raise asyncio.CancelledError
+    return result
