@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from hocket.schemas.errors import ErrorClass, ErrorInfo, InvalidInput
-from hocket.schemas.messages import CallReply, CallRequest, Document, Priority, Spend, StepRequested
+from hocket.schemas.messages import CallReply, CallRequest, Document, Priority, Spend
 from hocket.schemas.pipeline.expressions import ExpressionFailed
+from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.errors import ModelReplyInvalid
 from hocket.workers.nodes.evidence import MAX_DOCUMENTS, documents_of
 from hocket.workers.nodes.llm import run_llm
@@ -40,7 +41,7 @@ class Answers:
 
 
 def context_of(calls: Answers, step_input: Any, **config: Any) -> Context:
-    step = StepRequested(
+    step = RequestedStep(
         run_id="r1",
         tenant="acme",
         pipeline="p",

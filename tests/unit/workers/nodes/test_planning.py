@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.messages import CallReply, CallRequest, Priority, StepRequested
+from hocket.schemas.messages import CallReply, CallRequest, Priority
 from hocket.schemas.pipeline.policy import PlanRefused
+from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.errors import ModelReplyInvalid
 from hocket.workers.nodes.planning import PlanningNode
 from hocket.workers.nodes.retrieval import queries_of
@@ -54,7 +55,7 @@ class Cities:
 
 async def plan(calls: Answers, step_input: Any = None, **config: Any) -> dict[str, Any]:
     step_input = {"question": "How wet is Oslo?"} if step_input is None else step_input
-    step = StepRequested(
+    step = RequestedStep(
         run_id="r1",
         tenant="t",
         pipeline="p",

@@ -12,8 +12,9 @@ import pytest
 from pydantic import BaseModel, Field
 
 from hocket.schemas.errors import HocketError, InvalidInput
-from hocket.schemas.messages import CallReply, CallRequest, Priority, StepRequested
+from hocket.schemas.messages import CallReply, CallRequest, Priority
 from hocket.schemas.pipeline.handlers import AllowedHandlers, HandlerNotAllowed
+from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.errors import HandlerUnknown
 from hocket.workers.nodes.python import PythonNode, resolve
 from hocket.workers.runtime.execution.context import Context
@@ -95,8 +96,11 @@ def node() -> Iterator[PythonNode]:
         yield PythonNode(threads, ALLOWED)
 
 
-def context_of(function: str, step_input: Any) -> Context:
-    step = StepRequested(
+OF_THIS_MODULE = object()
+
+
+def context_of(function: str, step_input: Any, handler: Any = OF_THIS_MODULE) -> Context:
+    step = RequestedStep(
         run_id="r1",
         tenant="t",
         pipeline="p",
@@ -106,7 +110,7 @@ def context_of(function: str, step_input: Any) -> Context:
         type="python",
         attempt=1,
         input=step_input,
-        config={"handler": f"{__name__}:{function}"},
+        config={"handler": f"{__name__}:{function}" if handler is OF_THIS_MODULE else handler},
         deadline_at_ms=0,
         slack_ms=0,
         timeout_ms=1,
@@ -250,12 +254,9 @@ def test_what_a_module_defines_or_exports_may_run(borrowing: AllowedHandlers, na
 async def test_what_is_not_a_modules_own_does_not_run(
     borrowing: AllowedHandlers, handler: Any
 ) -> None:
-    context = context_of("echo", ["touch /tmp/never"])
-    step = context.step.model_copy(update={"config": {"handler": handler}})
-    with closing(StepThreads(1)) as threads:
-        context.step = step
-        with pytest.raises((HandlerNotAllowed, HandlerUnknown)):
-            await PythonNode(threads, borrowing)(context)
+    context = context_of("echo", ["touch /tmp/never"], handler)
+    with closing(StepThreads(1)) as threads, pytest.raises((HandlerNotAllowed, HandlerUnknown)):
+        await PythonNode(threads, borrowing)(context)
 
 
 async def test_a_handler_that_is_not_on_the_list_is_told_so_with_the_list_and_the_cure() -> None:
@@ -273,9 +274,7 @@ async def test_the_built_in_functions_run_in_every_worker() -> None:
         node = PythonNode(threads, allowed)
 
         async def run(name: str, given: Any) -> Any:
-            context = context_of("echo", given)
-            config = {"handler": f"hocket.workers.builtin:{name}"}
-            context.step = context.step.model_copy(update={"config": config})
+            context = context_of("echo", given, f"hocket.workers.builtin:{name}")
             return await node(context)
 
         assert await run("echo", [1, {"a": 2}]) == [1, {"a": 2}]

@@ -93,7 +93,7 @@ class PlanningNode:
             for name, param in query.params.items():
                 if param.values is not None:
                     loaded = await self._values.load(
-                        context.step.tenant,
+                        context.tenant,
                         _database(context.config, query.name, name),
                         param.values,
                         timeout_ms=context.deadline_at_ms - now_ms(),

@@ -69,13 +69,13 @@ class RetrievalNode:
         left_ms = max(context.deadline_at_ms - now_ms(), 1.0)
         with _typed_errors(left_ms):
             model = await self._pool.fetchval(
-                _MODEL, context.step.tenant, collection, timeout=left_ms / 1000
+                _MODEL, context.tenant, collection, timeout=left_ms / 1000
             )
             passages = await search(
                 self._pool,
                 collection,
                 queries,
-                tenant=context.step.tenant,
+                tenant=context.tenant,
                 top_k=context.config.get("top_k") or RetrievalSpec.model_fields["top_k"].default,
                 timeout_ms=left_ms,
                 embedder=ContextEmbedder(context, model) if model else None,

@@ -21,7 +21,7 @@ class SqlNode:
     async def __call__(self, context: Context) -> dict[str, Any]:
         """Return `{name?, sql, columns, types, rows, row_count, truncated, elapsed_ms}`."""
         config = context.config
-        target = self._targets.get(config["database"], context.step.tenant)
+        target = self._targets.get(config["database"], context.tenant)
         sql = sql_of(config.get("query"), context.input)
         result = await run_query(
             target,

@@ -5,7 +5,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from hocket.schemas import ids
-from hocket.schemas.messages import CallReply, CallRequest, Priority, StepRequested
+from hocket.schemas.messages import CallReply, CallRequest, Priority
+from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.execution.attempt import Attempt
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.spans import Spans
@@ -25,7 +26,7 @@ class Headers:
 
 
 def attempt_of(calls: Headers, headers: dict[str, str]) -> tuple[Attempt, Context]:
-    step = StepRequested(
+    step = RequestedStep(
         run_id="r1",
         tenant="t",
         pipeline="p",

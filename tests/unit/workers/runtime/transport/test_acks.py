@@ -5,7 +5,8 @@ from typing import Any
 
 from nats.js.errors import NotFoundError
 
-from hocket.schemas.messages import Priority, StepRequested
+from hocket.schemas.messages import Priority
+from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.execution.attempt import Attempt
 from hocket.workers.runtime.transport.acks import Acks
 from hocket.workers.runtime.transport.delivery import Delivery
@@ -32,7 +33,7 @@ class Bus:
 
 
 def attempt(**given: Any) -> Attempt:
-    step = StepRequested(
+    step = RequestedStep(
         run_id="r",
         tenant="t",
         pipeline="p",

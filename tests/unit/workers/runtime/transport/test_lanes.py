@@ -2,7 +2,8 @@
 
 import pytest
 
-from hocket.schemas.messages import Priority, StepRequested
+from hocket.schemas.messages import Priority
+from hocket.schemas.structs.steps import RequestedStep
 from hocket.schemas.subjects import LANES
 from hocket.workers.runtime.transport.lanes import (
     Demand,
@@ -106,8 +107,8 @@ def test_steps_on_their_way_are_not_asked_for_again() -> None:
     assert allot(64, 30, lanes) == {}
 
 
-def step(slack_ms: float) -> StepRequested:
-    return StepRequested(
+def step(slack_ms: float) -> RequestedStep:
+    return RequestedStep(
         run_id="r1",
         tenant="t",
         pipeline="p",

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from hocket.schemas import ids
 from hocket.schemas.errors import HocketError
-from hocket.schemas.messages import StepRequested
+from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.transport.delivery import Delivery
 
 
@@ -30,7 +30,7 @@ class Attempt:
     """A delivered step; `ack_subject` is that of its latest delivery, `touched_s` when the server
     last knew that it is in work (event loop time)."""
 
-    step: StepRequested
+    step: RequestedStep
     ack_subject: str
     delivery: Delivery
     headers: Mapping[str, str]

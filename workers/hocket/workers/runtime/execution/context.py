@@ -22,6 +22,7 @@ from hocket.schemas.messages import (
     StepRequested,
     Timing,
 )
+from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.models.model_time import ModelTime
 
 
@@ -55,7 +56,7 @@ class Context:
 
     def __init__(
         self,
-        step: StepRequested,
+        step: RequestedStep,
         step_input: Any,
         *,
         attempt_id: str,
@@ -64,7 +65,7 @@ class Context:
         calls: Calls,
         traceparent: str | None = None,
     ) -> None:
-        self.step = step
+        self._step = step
         self.input = step_input
         self.attempt_id = attempt_id
         self.delivery = delivery
@@ -77,20 +78,30 @@ class Context:
         self._spent = NOTHING_SPENT
         self._model_time = ModelTime()
 
+    @cached_property
+    def step(self) -> StepRequested:
+        """The step's request, as it came."""
+        return self._step.contract()
+
+    @property
+    def tenant(self) -> str:
+        """The tenant whose run this is."""
+        return self._step.tenant
+
     @property
     def config(self) -> Mapping[str, Any]:
         """The node's own fields."""
-        return self.step.config
+        return self._step.config
 
     @cached_property
     def log(self) -> structlog.typing.FilteringBoundLogger:
         """A logger whose lines carry run, trace, step and attempt."""
         logger: structlog.typing.FilteringBoundLogger = structlog.get_logger()
         return logger.bind(
-            run_id=self.step.run_id,
+            run_id=self._step.run_id,
             trace_id=self.trace_id,
-            step=self.step.step,
-            attempt=self.step.attempt,
+            step=self._step.step,
+            attempt=self._step.attempt,
         )
 
     @property
@@ -98,12 +109,12 @@ class Context:
         """The W3C trace id of the run."""
         if self.traceparent:
             return self.traceparent.split("-")[1]
-        return ids.trace_id(self.step.run_id)
+        return ids.trace_id(self._step.run_id)
 
     @cached_property
     def attribution(self) -> Attribution:
         """Who this attempt's calls are for."""
-        step = self.step
+        step = self._step
         return Attribution(
             tenant=step.tenant,
             pipeline=step.pipeline,
@@ -154,14 +165,14 @@ class Context:
             temperature=temperature,
             response_schema=response_schema,
             deadline_at_ms=self.deadline_at_ms,
-            useful_until_ms=min(self.deadline_at_ms, self.step.deadline_at_ms),
-            priority=self.step.priority,
+            useful_until_ms=min(self.deadline_at_ms, self._step.deadline_at_ms),
+            priority=self._step.priority,
             requires=Requirements.model_validate(requires) if requires else NO_REQUIREMENTS,
-            budget_usd=self.step.budget_usd,
-            budget_left_usd=self.step.budget_left_usd,
+            budget_usd=self._step.budget_usd,
+            budget_left_usd=self._step.budget_left_usd,
             attribution=self.attribution,
-            capability=self.step.capability,
-            dispatched_at_ms=self.step.dispatched_at_ms,
+            capability=self._step.capability,
+            dispatched_at_ms=self._step.dispatched_at_ms,
         )
         headers = {"traceparent": self.traceparent} if self.traceparent else None
         reply = await self._timed(request, headers)

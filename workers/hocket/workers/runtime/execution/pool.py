@@ -22,7 +22,8 @@ from hocket.kit.nats.protocol import RawMessage, header_of
 from hocket.kit.process.clock import now_ms
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HeldTooLong, HocketError
-from hocket.schemas.messages import AttemptFinished, StepCancelled, StepRequested
+from hocket.schemas.messages import AttemptFinished, StepCancelled
+from hocket.schemas.structs.steps import RequestedStep, read_step
 from hocket.workers.errors import (
     AttemptCancelled,
     AttemptTimeout,
@@ -207,7 +208,7 @@ class Pool:
         delivery = parse_ack_subject(msg.reply)
         lane.demand.pending = delivery.pending
         try:
-            step = StepRequested.model_validate_json(msg.data)
+            step = read_step(msg.data)
         except ValidationError as error:
             self._spawn(undeliverable.bury_malformed(self._bus, msg, error, self._worker))
             return
@@ -529,12 +530,12 @@ def _trace_headers(head: bytes) -> Mapping[str, str]:
     return {"traceparent": traceparent} if W3C.fullmatch(traceparent) else NO_HEADERS
 
 
-def _limit_ms(step: StepRequested) -> float:
+def _limit_ms(step: RequestedStep) -> float:
     """Return until when an attempt may run at the latest (epoch ms)."""
     return step.deadline_at_ms if step.run_deadline_at_ms is None else step.run_deadline_at_ms
 
 
-def _concerns(cancelled: StepCancelled, step: StepRequested) -> bool:
+def _concerns(cancelled: StepCancelled, step: RequestedStep) -> bool:
     return (
         cancelled.run_id == step.run_id
         and step.capability in (None, cancelled.capability)

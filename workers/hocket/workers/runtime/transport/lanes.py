@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from hocket.schemas.messages import StepRequested
+from hocket.schemas.structs.steps import RequestedStep
 
 WEIGHTS: Mapping[str, int] = {"urgent": 8, "normal": 4, "batch": 1}
 """How the slots are shared out while every lane has more steps than there are slots."""
@@ -100,7 +100,7 @@ def _next_turn(waiting: list[str], demands: Mapping[str, Demand]) -> str:
     return chosen
 
 
-def latest_start_ms(step: StepRequested, sent_at_ms: float) -> float:
+def latest_start_ms(step: RequestedStep, sent_at_ms: float) -> float:
     """Return when the step must start so that its run keeps its deadline: least slack comes first."""
     return sent_at_ms + step.slack_ms
 

@@ -14,7 +14,7 @@ import structlog
 from hocket.kit.nats.bus import Bus
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import HocketError
-from hocket.schemas.messages import StepRequested
+from hocket.schemas.structs.steps import RequestedStep
 
 MAX_AGE_S = 24 * 3_600
 MAX_BYTES = 8 * 1024 * 1024
@@ -50,7 +50,7 @@ class ProbationRecords:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
-    async def read(self, step: StepRequested) -> Record:
+    async def read(self, step: RequestedStep) -> Record:
         """Return what is known of a step."""
         try:
             answer = await self._api("STREAM.MSG.GET", {"last_by_subj": _subject(step)})
@@ -63,7 +63,7 @@ class ProbationRecords:
             )
             return NOTHING
 
-    async def write(self, step: StepRequested, record: Record) -> None:
+    async def write(self, step: RequestedStep, record: Record) -> None:
         """Replace what is known of a step."""
         try:
             if record == NOTHING:
@@ -106,7 +106,7 @@ def _record_in(answer: Any) -> Record:
     return Record(begun, deaths_alone)
 
 
-def _subject(step: StepRequested) -> str:
+def _subject(step: RequestedStep) -> str:
     """Return where the record of a step's message is kept; a step that is sent anew begins anew."""
     attempt_id = ids.attempt_id(step.run_id, step.step, step.attempt)
     sent = ids.capable(ids.dispatch_id(attempt_id, step.dispatched_at_ms), step.capability)

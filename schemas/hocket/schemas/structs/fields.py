@@ -1,0 +1,46 @@
+"""Field types of structs, with the bounds of `hocket.schemas.bounded`, as msgspec checks them.
+
+A struct is a second, faster reader of a message of the contract (`hocket.schemas.messages`). It takes
+only what the contract takes and gives the same values. What it does not take is read again by the
+contract, which decides, and whose errors are told. So a struct may be stricter than the contract: it
+refuses fields that it does not know, text in the place of numbers, amounts that are not plain digits.
+"""
+
+import re
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from hocket.schemas import bounded
+
+Name = Annotated[str, Meta(max_length=bounded.MAX_NAME_CHARS)]
+StepKey = Annotated[str, Meta(max_length=bounded.MAX_STEP_CHARS)]
+Int32 = Annotated[int, Meta(ge=0, le=bounded.MAX_INT32)]
+Count = Annotated[int, Meta(ge=0, le=bounded.MAX_COUNT)]
+Milliseconds = Annotated[float, Meta(ge=-bounded.MAX_MILLISECONDS, le=bounded.MAX_MILLISECONDS)]
+Moment = Annotated[float, Meta(ge=bounded.MIN_MOMENT_MS, le=bounded.MAX_MOMENT_MS)]
+Amount = Annotated[str, Meta(max_length=bounded.MAX_USD_PLACES)]
+"""US dollars as they stand in the message; see `is_amount`."""
+
+NOT_READ = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What a decoder raises where it does not take a message."""
+MAX_BRACKETS = 200
+"""The contract reads 201 levels; what has no more brackets than this is not deeper."""
+
+_AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]+)?")
+
+
+def is_shallow(body: bytes) -> bool:
+    """Tell whether the contract would read a message that is well formed, however deep it nests."""
+    return body.count(b"{") + body.count(b"[") <= MAX_BRACKETS
+
+
+def are_names(*texts: str) -> bool:
+    """Tell whether texts are surely free of control characters, as names and keys have to be."""
+    return "".join(texts).isprintable()
+
+
+def is_amount(text: str | None) -> bool:
+    """Tell whether a text is surely an amount that the contract takes."""
+    return text is None or _AMOUNT.fullmatch(text) is not None

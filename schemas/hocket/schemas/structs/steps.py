@@ -1,0 +1,93 @@
+"""A step as a worker reads it."""
+
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from hocket.schemas.messages import Priority, StepRequested
+from hocket.schemas.structs.fields import (
+    NOT_READ,
+    Amount,
+    Count,
+    Int32,
+    Milliseconds,
+    Moment,
+    Name,
+    StepKey,
+    are_names,
+    is_amount,
+    is_shallow,
+)
+
+AMOUNTS = ("budget_usd", "budget_left_usd")
+
+
+class RequestedStep(msgspec.Struct, forbid_unknown_fields=True):
+    """The fields of StepRequested, with amounts as text."""
+
+    run_id: Name
+    tenant: Name
+    pipeline: Name
+    version: Int32
+    step: StepKey
+    node: StepKey
+    type: Name
+    attempt: Int32
+    input: Any
+    config: dict[str, Any]
+    deadline_at_ms: Moment
+    slack_ms: Milliseconds
+    timeout_ms: Milliseconds
+    priority: Priority
+    partition: Int32
+    epoch: Count
+    run_deadline_at_ms: Moment | None = None
+    budget_usd: Amount | None = None
+    budget_left_usd: Amount | None = None
+    effects_external: bool = False
+    held_ms: Milliseconds = 0.0
+    start_by_at_ms: Moment | None = None
+    dispatched_at_ms: Moment | None = None
+    capability: Name | None = None
+
+    def contract(self) -> StepRequested:
+        """Return the message as the contract has it."""
+        fields = {name: getattr(self, name) for name in self.__struct_fields__}
+        for amount in AMOUNTS:
+            if fields[amount] is not None:
+                fields[amount] = Decimal(fields[amount])
+        return StepRequested.model_construct(**fields)
+
+
+def read_step(body: bytes) -> RequestedStep:
+    """Return the step of a message; raise pydantic's ValidationError where it is no StepRequested."""
+    if is_shallow(body):
+        try:
+            step = _decode(body)
+        except NOT_READ:
+            return _read_by_contract(body)
+        names = (step.run_id, step.tenant, step.pipeline, step.step, step.node, step.type)
+        if are_names(*names, step.capability or "") and _has_amounts(step):
+            return step
+    return _read_by_contract(body)
+
+
+def of_contract(step: StepRequested) -> RequestedStep:
+    """Return the struct of a message."""
+    fields = {name: getattr(step, name) for name in RequestedStep.__struct_fields__}
+    for amount in AMOUNTS:
+        if fields[amount] is not None:
+            fields[amount] = str(fields[amount])
+    return RequestedStep(**fields)
+
+
+def _read_by_contract(body: bytes) -> RequestedStep:
+    return of_contract(StepRequested.model_validate_json(body))
+
+
+def _has_amounts(step: RequestedStep) -> bool:
+    return is_amount(step.budget_usd) and is_amount(step.budget_left_usd)
+
+
+_decode = msgspec.json.Decoder(RequestedStep).decode
