@@ -10,7 +10,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from hocket.emulator.core.engine import Engine, Event, Job, Prefilled
+from hocket.emulator.core.engine import Engine
+from hocket.emulator.core.job import Event, Job, Prefilled
 from hocket.emulator.core.profile import EngineProfile
 from hocket.emulator.core.warmth import State, Warmth
 from hocket.schemas.errors import ErrorClass, HocketError

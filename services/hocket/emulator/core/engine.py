@@ -3,19 +3,15 @@
 States of a job: waiting -> prefilling -> decoding -> finished; from each it may be cancelled. A job
 without output (embeddings) is finished with its prefill. A closed engine (cold) keeps jobs waiting.
 
-Decoding jobs share one clock that counts the tokens each of them has been given: it runs at the rate of
-one sequence, slowed down where the batch is at its limit. So a job ends when the clock has advanced by
-its length, and an event costs the logarithm of the batch.
-
 Time is handed in and never goes back. Nothing here fails but a full waiting room.
 """
 
-import heapq
-import math
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from hocket.emulator.core.batch import Batch
+from hocket.emulator.core.job import Event, Finished, Job, Prefilled
 from hocket.emulator.core.prefix_cache import PrefixCache
 from hocket.emulator.core.profile import EngineProfile
 from hocket.schemas.errors import ErrorClass, HocketError
@@ -29,36 +25,6 @@ class EngineFull(HocketError):
     retryable = True
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One sequence: its prompt as a count of tokens and as full blocks, and the tokens to make."""
-
-    job_id: str
-    prompt_tokens: int
-    output_tokens: int
-    chain: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Prefilled:
-    """A job's prompt is read, and its first token there."""
-
-    job_id: str
-    at_ms: float
-    cached_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """A job's last token is there."""
-
-    job_id: str
-    at_ms: float
-
-
-Event = Prefilled | Finished
-
-
 @dataclass(slots=True)
 class _Prefill:
     job: Job
@@ -66,15 +32,8 @@ class _Prefill:
     ends_ms: float
 
 
-@dataclass(slots=True)
-class _Decode:
-    job: Job
-    began: float
-    """What the token clock showed at its first token."""
-
-
 class Engine:
-    """See the module. Call `advance` with the time of `next_event_ms`, and before every question."""
+    """One engine. Call `advance` with the time of `next_event_ms`, and before every question."""
 
     def __init__(self, profile: EngineProfile, *, now_ms: float, is_open: bool = True) -> None:
         self.cache = PrefixCache(profile.cache_blocks)
@@ -84,9 +43,7 @@ class Engine:
         self._waiting: OrderedDict[str, Job] = OrderedDict()
         self._admitted: OrderedDict[str, Job] = OrderedDict()
         self._prefill: _Prefill | None = None
-        self._decoding: dict[str, _Decode] = {}
-        self._ends: list[tuple[float, str]] = []
-        self._tokens_given = 0.0
+        self._batch = Batch(profile)
 
     @property
     def waiting(self) -> int:
@@ -96,12 +53,12 @@ class Engine:
     @property
     def running(self) -> int:
         """Jobs that prefill, decode, or have their place to."""
-        return len(self._admitted) + (self._prefill is not None) + len(self._decoding)
+        return len(self._admitted) + (self._prefill is not None) + len(self._batch)
 
     @property
     def tokens_held(self) -> int:
         """Tokens of the running jobs, the ones they will make included."""
-        jobs = [*self._admitted.values(), *(decode.job for decode in self._decoding.values())]
+        jobs = [*self._admitted.values(), *self._batch.jobs()]
         if self._prefill is not None:
             jobs.append(self._prefill.job)
         return sum(job.prompt_tokens + job.output_tokens for job in jobs)
@@ -123,7 +80,7 @@ class Engine:
         self._admitted.pop(job_id, None)
         if self._prefill is not None and self._prefill.job.job_id == job_id:
             self._prefill = None
-        self._decoding.pop(job_id, None)  # its entry in _ends is passed over
+        self._batch.drop(job_id)
         return emitted, [*events, *self.advance(now_ms)]
 
     def open(self, now_ms: float) -> list[Event]:
@@ -154,27 +111,19 @@ class Engine:
     def next_event_ms(self) -> float | None:
         """Return when a prompt or a job will be done next; None while nothing runs."""
         times = [] if self._prefill is None else [self._prefill.ends_ms]
-        if (end := self._next_end()) is not None:
-            left = max(end[0] - self._tokens_given, 0.0)
-            times.append(self._now_ms + left / self._token_rate_per_ms())
+        if (left_ms := self._batch.ends_in_ms()) is not None:
+            times.append(self._now_ms + left_ms)
         return max(min(times), self._now_ms) if times else None
 
     def emitted(self, job_id: str) -> int:
         """Return the tokens that a decoding job has been given, as of the last `advance`."""
-        decode = self._decoding.get(job_id)
-        if decode is None:
-            return 0
-        given = math.floor(self._tokens_given - decode.began + _ROUNDING)
-        return min(1 + given, decode.job.output_tokens)
+        return self._batch.emitted(job_id)
 
     def next_token_ms(self, job_id: str) -> float | None:
         """Return when a decoding job gets its next token at the present rate; None where it has all
         or is not decoding."""
-        decode = self._decoding.get(job_id)
-        if decode is None or (emitted := self.emitted(job_id)) >= decode.job.output_tokens:
-            return None
-        left = decode.began + emitted - self._tokens_given
-        return self._now_ms + max(left, 0.0) / self._token_rate_per_ms()
+        in_ms = self._batch.next_token_in_ms(job_id)
+        return None if in_ms is None else self._now_ms + in_ms
 
     def _admit(self, now_ms: float) -> None:
         while self._open and self._waiting and self.running < self._profile.max_running:
@@ -198,11 +147,7 @@ class Engine:
             self._prefill = None
             yield from self._prefilled(prefill, at_ms)
             return
-        end = self._next_end()
-        assert end is not None, "an event has a cause"
-        heapq.heappop(self._ends)
-        del self._decoding[end[1]]
-        yield Finished(end[1], at_ms)
+        yield Finished(self._batch.pop_ended(), at_ms)
 
     def _prefilled(self, prefill: _Prefill, at_ms: float) -> Iterator[Event]:
         job = prefill.job
@@ -211,26 +156,8 @@ class Engine:
         if job.output_tokens <= 1:
             yield Finished(job.job_id, at_ms)
             return
-        self._decoding[job.job_id] = _Decode(job, self._tokens_given)
-        heapq.heappush(self._ends, (self._tokens_given + job.output_tokens - 1, job.job_id))
-
-    def _next_end(self) -> tuple[float, str] | None:
-        while self._ends and self._ends[0][1] not in self._decoding:
-            heapq.heappop(self._ends)
-        return self._ends[0] if self._ends else None
-
-    def _token_rate_per_ms(self) -> float:
-        share = self._profile.batch_tokens_per_s / len(self._decoding)
-        return min(self._profile.decode_tokens_per_s, share) / 1000
+        self._batch.add(job)
 
     def _pass(self, now_ms: float) -> None:
-        if self._decoding:
-            end = self._next_end()
-            assert end is not None
-            given = self._tokens_given + (now_ms - self._now_ms) * self._token_rate_per_ms()
-            self._tokens_given = min(given, end[0])  # an end is an event: none is passed over
+        self._batch.let_pass(now_ms - self._now_ms)
         self._now_ms = now_ms
-
-
-_ROUNDING = 1e-6
-"""A token that is due at a time is there at that time, whatever floats say."""

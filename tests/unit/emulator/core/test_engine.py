@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.emulator.core.engine import Engine, EngineFull, Event, Finished, Job, Prefilled
+from hocket.emulator.core.engine import Engine, EngineFull
+from hocket.emulator.core.job import Event, Finished, Job, Prefilled
 from hocket.emulator.core.prefix_cache import PrefixCache
 from hocket.emulator.core.profile import EngineProfile
 

@@ -1,0 +1,52 @@
+"""What became of every request of an engine, with what was metered, so that a ledger can be compared."""
+
+from collections import deque
+from typing import Any
+
+from aiohttp import web
+
+from hocket.emulator.metrics import EngineMetrics
+from hocket.emulator.serving import RunningJob
+
+MAX_JOURNAL = 10_000
+"""Requests that are remembered; of more, the last ones."""
+
+
+class Journal:
+    """The last requests of an engine; `name` stands in the ids of those that bring none."""
+
+    def __init__(self, metrics: EngineMetrics, name: str) -> None:
+        self._metrics = metrics
+        self._name = name
+        self._entries: deque[dict[str, Any]] = deque(maxlen=MAX_JOURNAL)
+        self.requests = 0
+        """All that ever came."""
+
+    def entries(self) -> list[dict[str, Any]]:
+        return list(self._entries)
+
+    def open(self, request: web.Request) -> dict[str, Any]:
+        """Open a request's entry."""
+        self.requests += 1
+        entry: dict[str, Any] = {
+            "request_id": request.headers.get("X-Request-Id")
+            or f"emu-{self._name}-{self.requests}",
+            "path": request.path,
+            "status": "cancelled",
+            "prompt_tokens": 0,
+            "completion_tokens": 0,
+            "cached_tokens": 0,
+        }
+        self._entries.append(entry)
+        return entry
+
+    def note(self, entry: dict[str, Any], job: RunningJob, reason: str) -> None:
+        """Note what a job used, however it ended."""
+        entry["completion_tokens"] = job.emitted
+        if job.prefilled_ms is not None:
+            entry["prompt_tokens"] = job.job.prompt_tokens
+            entry["cached_tokens"] = job.cached_tokens
+        if job.finished_ms is None:
+            self._metrics.aborted(job)
+        else:
+            self._metrics.finished(job, reason)
