@@ -10,7 +10,8 @@ from hocket.gateway.accounting.booking import MAX_RECORDS, Booking
 from hocket.gateway.accounting.journal_recovery import JournalRecovery
 from hocket.gateway.accounting.usage_journal import UsageJournal
 from hocket.gateway.metrics import GatewayMetrics
-from hocket.kit.nats.bus import Bus, BusUnavailable
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.streams import ensure_streams
 from hocket.schemas import subjects
 from hocket.schemas.messages import Attribution, CallOpened, UsageRecord
@@ -109,12 +110,12 @@ async def test_an_announcement_that_was_repeated_is_the_first_unless_somebody_el
         other = opening("c1").model_copy(update={"gateway": "another"})
         assert await (await booking(bus).open(other)).first()
     direct, lost = bus.nc.wire.direct, asyncio.Event()
-    (inbox,) = (sid for sid, take in direct.items() if take == bus._acknowledged)
+    (inbox,) = (sid for sid, take in direct.items() if take == bus.publisher.acknowledged)
     direct[inbox] = lambda frame: lost.set()
     announced = await booking(bus).open(opening("c1"))
     await asyncio.wait_for(lost.wait(), BOUND_S)
-    direct[inbox] = bus._acknowledged
-    bus._publish_again(list(bus._posts.values()))
+    direct[inbox] = bus.publisher.acknowledged
+    bus.publisher.publish_again()
     assert await asyncio.wait_for(announced.first(), BOUND_S) is ours
     assert await opened(bus) == ["c1"]
     await bus.close()

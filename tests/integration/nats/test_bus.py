@@ -11,7 +11,8 @@ from nats.aio.msg import Msg
 
 from hocket.kit.embedded import EmbeddedServers, NatsServer
 from hocket.kit.nats import dead_letters
-from hocket.kit.nats.bus import Bus, PublishRefused
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import PublishRefused
 from hocket.kit.nats.streams import StreamRefused, ensure_streams, stream_configs
 from hocket.schemas import subjects
 from hocket.schemas.errors import ErrorInfo, PayloadTooLarge
@@ -44,7 +45,7 @@ async def test_every_post_is_stored_once_though_the_server_is_killed(
     await asyncio.wait_for(asyncio.gather(*posts), 60)
     state = (await bus.js.stream_info(subjects.USAGE)).state
     assert state.messages == POSTS
-    assert bus.unacknowledged == 0
+    assert bus.publisher.unacknowledged == 0
 
 
 async def test_streams_are_as_declared_and_made_once(bus: Bus) -> None:

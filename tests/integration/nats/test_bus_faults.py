@@ -14,7 +14,9 @@ from structlog.testing import capture_logs
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.embedded.ports import LOOPBACK
 from hocket.kit.nats import bus as bus_module
-from hocket.kit.nats.bus import Bus, BusUnavailable, PublishRefused
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.connection import connection, durable_publisher
+from hocket.kit.nats.errors import BusUnavailable, PublishRefused
 from hocket.schemas.errors import PayloadTooLarge
 
 BOUND_S = 20
@@ -111,7 +113,7 @@ class Wire:
 async def test_connecting_to_nobody_ends_and_says_where_without_the_password(
     monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
 ) -> None:
-    monkeypatch.setattr(bus_module, "CONNECT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(connection, "CONNECT_TIMEOUT_S", 0.3)
     with pytest.raises(
         BusUnavailable, match=f"{LOOPBACK}:{unused_tcp_port}: .*refused|failed"
     ) as e:
@@ -122,7 +124,7 @@ async def test_connecting_to_nobody_ends_and_says_where_without_the_password(
 
 
 async def test_a_complaint_of_the_server_does_not_end_the_connection(bus: Bus, stream: str) -> None:
-    bus._send(b"THIS IS NO COMMAND\r\n")
+    bus._writer.write(b"THIS IS NO COMMAND\r\n")
     await until(lambda: not bus.connected)
     assert (await asyncio.wait_for(bus.publish_durable(stream, b"x"), BOUND_S)).seq == 1
 
@@ -130,7 +132,7 @@ async def test_a_complaint_of_the_server_does_not_end_the_connection(bus: Bus, s
 async def test_a_server_that_hangs_counts_as_away_and_gets_the_post_when_it_goes_on(
     servers: EmbeddedServers, nats_url: str, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bus_module, "PING_S", 0.1)
+    monkeypatch.setattr(connection, "PING_S", 0.1)
     bus = await Bus.connect(nats_url, name="hang")
     os.kill(servers.nats.pid, signal.SIGSTOP)
     try:
@@ -149,7 +151,7 @@ async def test_a_server_that_hangs_counts_as_away_and_gets_the_post_when_it_goes
 async def test_a_post_made_while_the_server_is_away_is_stored_when_it_is_back(
     bus: Bus, stream: str, servers: EmbeddedServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bus_module, "ACK_TIMEOUT_S", 3_600)
+    monkeypatch.setattr(durable_publisher, "ACK_TIMEOUT_S", 3_600)
     os.kill(servers.nats.pid, signal.SIGKILL)
     await until(lambda: not bus.connected)
     stored = await asyncio.wait_for(bus.publish_durable(stream, b"x"), BOUND_S)
@@ -177,7 +179,7 @@ async def test_what_is_no_subject_is_refused_and_others_go_on(
         bus.publish_nowait(subject, b"x")
     with pytest.raises(PublishRefused, match="not a subject"):
         bus.publish_durable(subject, b"x")
-    assert bus.unacknowledged == 0
+    assert bus.publisher.unacknowledged == 0
     await bus.publish(stream, b"x", timeout_ms=5_000)
 
 
@@ -335,7 +337,7 @@ async def test_a_client_without_memory_for_a_moment_comes_back_by_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What nats-py does not foresee ends its reading, its pings and its reconnects for good."""
-    monkeypatch.setattr(bus_module, "PING_S", ping_s)
+    monkeypatch.setattr(connection, "PING_S", ping_s)
     bus = await Bus.connect(nats_url, name="short")
     came_back, failed = asyncio.Event(), asyncio.Event()
     bus.on_reconnect.append(came_back.set)
@@ -353,7 +355,7 @@ async def test_a_client_without_memory_for_a_moment_comes_back_by_itself(
     if lost == "_process_connect_init":
         await servers.nats.kill()
     else:
-        bus.publish_nowait(bus._inbox, b"")
+        bus.publish_nowait(bus.publisher.inbox, b"")
     try:
         await asyncio.wait_for(came_back.wait(), BOUND_S)
         assert failed.is_set()

@@ -10,8 +10,8 @@ from nats.js.errors import APIError
 from hocket.coordinator.partition.events import log_trimmer
 from hocket.coordinator.partition.events.log_reader import identity_at
 from hocket.coordinator.partition.events.log_trimmer import LogTrimmer
-from hocket.kit.nats import bus as bus_module
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.connection import durable_publisher
 from hocket.kit.nats.streams import stream_configs
 from hocket.schemas import subjects
 
@@ -49,16 +49,16 @@ async def test_a_full_stream_of_tasks_refuses_and_loses_nothing_it_took(
 async def test_a_post_that_no_stream_takes_says_so_until_there_is_room(
     bus: Bus, full: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bus_module, "STALLED_S", 0.2)
-    assert bus.stalled == ""
+    monkeypatch.setattr(durable_publisher, "STALLED_S", 0.2)
+    assert bus.publisher.stalled == ""
     stored = bus.publish_durable(SUBJECT, b"y" * 1_000)
-    while not bus.stalled:  # noqa: ASYNC110 - time has to pass
+    while not bus.publisher.stalled:  # noqa: ASYNC110 - time has to pass
         await asyncio.sleep(0.05)
-    assert f"`{SUBJECT}` is not acknowledged" in bus.stalled
-    assert "maximum bytes exceeded" in bus.stalled
+    assert f"`{SUBJECT}` is not acknowledged" in bus.publisher.stalled
+    assert "maximum bytes exceeded" in bus.publisher.stalled
     await bus.js.purge_stream(subjects.TASKS)
     assert (await stored).seq == full + 1
-    assert bus.stalled == ""
+    assert bus.publisher.stalled == ""
 
 
 def test_every_stream_has_a_bound_in_bytes_and_all_but_work_queues_one_in_time() -> None:

@@ -15,7 +15,8 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from hocket.kit.embedded import EmbeddedServers
-from hocket.kit.nats.bus import Bus, BusUnavailable
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
 
 TIMEOUT_S = 20.0
 FORGED = (
@@ -75,7 +76,7 @@ async def test_a_client_without_the_right_password_is_refused(account: str, nats
 async def test_our_own_connection_says_that_the_password_is_wrong(
     nats_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hocket.kit.nats.bus.CONNECT_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("hocket.kit.nats.connection.connection.CONNECT_TIMEOUT_S", 1.0)
     with pytest.raises(BusUnavailable, match=r"(?i)authorization violation") as refused:
         await Bus.connect(stranger(nats_url, "hocket:guessed@"), name="test")
     assert "guessed" not in str(refused.value)

@@ -24,7 +24,8 @@ from hocket.coordinator.storage import committer, pending_changes
 from hocket.coordinator.storage.batch import groups_of
 from hocket.coordinator.storage.pending_changes import Kept
 from hocket.coordinator.storage.tenure import Tenure
-from hocket.kit.nats import bus, kv
+from hocket.kit.nats import kv
+from hocket.kit.nats.connection import durable_publisher
 from hocket.schemas import ids, messages
 from hocket.schemas.messages import AttemptFinished
 from hocket.workers.runtime.execution import pool, worker
@@ -542,7 +543,7 @@ BUGS: dict[str, Bug] = {
     ),
     "posts-not-repeated": Bug(
         "posts without acknowledgement are not published again",
-        _replaced(bus.Bus, "_publish_again", _nothing),
+        _replaced(durable_publisher.DurablePublisher, "_repeat", _nothing),
     ),
     "end-told-before-commit": Bug(
         "a run's end is told before it is committed",

@@ -18,7 +18,8 @@ from hocket.coordinator.core.rows.records import RUN_COLUMNS, STEP_COLUMNS
 from hocket.coordinator.partition.events.log_reader import stored_at_ms
 from hocket.coordinator.storage.store import Batch
 from hocket.kit.nats import cloudevents
-from hocket.kit.nats.bus import ACK_TIMEOUT_S, BusUnavailable
+from hocket.kit.nats.connection.durable_publisher import ACK_TIMEOUT_S
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.postgres.errors import AWAY
 from hocket.schemas import ids
 from hocket.schemas.messages import (

@@ -15,8 +15,8 @@ from hocket.coordinator.core.scheduling import lease_records
 from hocket.coordinator.dispatch import dispatcher
 from hocket.coordinator.intake import admission_queue
 from hocket.coordinator.ownership import leases
-from hocket.kit.nats import bus
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.connection import durable_publisher
 from hocket.kit.nats.kv import Bucket
 from hocket.kit.nats.streams import ensure_streams, stream_configs
 from hocket.kit.process.lifecycle import Health
@@ -71,7 +71,7 @@ def idling_slowly() -> AbstractContextManager[None]:
         (dispatcher, "TICK_S", 0.5),
         (leases, "TICK_S", 0.5),
         (leases, "BEAT_S", 0.65),
-        (bus, "SWEEP_S", 1.0),
+        (durable_publisher, "SWEEP_S", 1.0),
     )
 
 

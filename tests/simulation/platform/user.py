@@ -13,7 +13,8 @@ from typing import Any
 from pydantic_core import from_json
 
 from hocket.kit.nats import cloudevents
-from hocket.kit.nats.bus import Bus, BusUnavailable
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas import ids, subjects
 from hocket.schemas.capabilities import SEAL
 from hocket.schemas.errors import HocketError

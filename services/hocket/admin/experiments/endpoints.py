@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path
 
 from hocket.admin.context import Context, Ctx
 from hocket.admin.requests.identity import Caller, CallerDep
-from hocket.kit.nats.bus import BusUnavailable
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas import subjects
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import ExperimentControl, ExperimentsTold

@@ -6,7 +6,8 @@ import asyncpg
 
 from hocket.admin.context import Context
 from hocket.admin.queries import Pool
-from hocket.kit.nats.bus import Bus, BusUnavailable
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas import subjects
 from hocket.schemas.rest import Part, SystemHealth
 
@@ -60,4 +61,6 @@ async def _gateway(context: Context) -> Part:
 def _nats(bus: Bus) -> Part:
     if not bus.connected:
         return Part(name="nats", ok=False, detail="not connected; it connects again by itself")
-    return Part(name="nats", ok=not bus.stalled, detail=bus.stalled or "connected")
+    return Part(
+        name="nats", ok=not bus.publisher.stalled, detail=bus.publisher.stalled or "connected"
+    )

@@ -5,7 +5,8 @@ from typing import Any
 
 import structlog
 
-from hocket.kit.nats.bus import Bus, BusUnavailable
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas import subjects
 
 GATEWAY_TIMEOUT_MS = 1_000

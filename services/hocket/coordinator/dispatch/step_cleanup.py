@@ -13,7 +13,8 @@ from typing import Any
 
 import structlog
 
-from hocket.kit.nats.bus import Bus, BusUnavailable
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas import subjects
 
 LOOK_S = 20.0

@@ -15,7 +15,8 @@ import structlog
 from nats.aio.subscription import Subscription
 from pydantic_core import to_json
 
-from hocket.kit.nats.bus import Bus, BusUnavailable
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import RawCallback, RawMessage
 from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError

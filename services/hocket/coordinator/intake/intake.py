@@ -36,8 +36,9 @@ from hocket.coordinator.storage.pipeline_catalog import Catalog
 from hocket.coordinator.storage.source_runs import Origins
 from hocket.coordinator.storage.store import MAX_KEYS, Store
 from hocket.kit.nats import cloudevents, dead_letters
-from hocket.kit.nats.bus import Bus, BusUnavailable
+from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.cloudevents import event_headers
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.letter_budget import LetterBudget
 from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.postgres.errors import AWAY

@@ -14,7 +14,8 @@ from typing import Any
 import structlog
 
 from hocket.coordinator.intake.capacity import CapacityLimit
-from hocket.kit.nats.bus import Bus, BusUnavailable
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
 

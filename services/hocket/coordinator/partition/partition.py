@@ -31,7 +31,7 @@ from hocket.coordinator.partition.wake_ups import WakeUps
 from hocket.coordinator.storage.pending_changes import Ended
 from hocket.coordinator.storage.source_runs import Origins
 from hocket.coordinator.storage.store import Offset
-from hocket.kit.nats.bus import BusUnavailable
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.process.clock import monotonic_ms
 
 log = structlog.get_logger(__name__)

@@ -27,7 +27,9 @@ import structlog
 
 from hocket.gateway.accounting.usage_journal import UsageJournal
 from hocket.gateway.metrics import GatewayMetrics
-from hocket.kit.nats.bus import Bus, BusUnavailable, PubAck, PublishRefused
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.connection.durable_publisher import PubAck
+from hocket.kit.nats.errors import BusUnavailable, PublishRefused
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities, id_of, sealed
 from hocket.schemas.messages import CallOpened, CallRefused, UsageRecord

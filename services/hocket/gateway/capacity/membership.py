@@ -21,7 +21,7 @@ from typing import Any
 import structlog
 
 from hocket.gateway.core.routing.membership_records import MEMBER, parsed
-from hocket.kit.nats.bus import BusUnavailable
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.kv import Bucket, Entry, RevisionPassed, until_changed
 from hocket.kit.process.lifecycle import Health
 

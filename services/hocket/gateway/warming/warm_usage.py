@@ -8,7 +8,8 @@ import asyncio
 
 import structlog
 
-from hocket.kit.nats.bus import Bus, BusUnavailable, PublishRefused
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable, PublishRefused
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities, id_of, sealed
 from hocket.schemas.messages import WarmRecord

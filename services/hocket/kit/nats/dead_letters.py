@@ -17,8 +17,9 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from hocket.kit.nats.bus import Bus, BusUnavailable
+from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.cloudevents import IDEMPOTENCY_KEY
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import headers_of
 from hocket.schemas import subjects
 from hocket.schemas.bounded import stored_text

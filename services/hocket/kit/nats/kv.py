@@ -23,7 +23,8 @@ from typing import Any, NamedTuple, Protocol
 import structlog
 from nats.aio.subscription import Subscription
 
-from hocket.kit.nats.bus import Bus, BusUnavailable, PublishRefused
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable, PublishRefused
 from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.nats.streams import StreamRefused
 from hocket.schemas.capabilities import SEAL, Capabilities

@@ -120,7 +120,7 @@ class Service:
         """Report what is known without asking anybody: whether the connections stand."""
         if self._buses:
             connected = all(bus.connected for bus in self._buses)
-            stalled = next((bus.stalled for bus in self._buses if bus.stalled), "")
+            stalled = next(filter(None, (bus.publisher.stalled for bus in self._buses)), "")
             detail = stalled if connected else "away"
             self.health.report("nats", connected and not stalled, detail)
         if self.settings.min_free_disk_mib:

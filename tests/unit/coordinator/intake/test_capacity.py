@@ -9,7 +9,7 @@ import pytest
 from hocket.coordinator.core.scheduling.lease_records import encoded, expected, named, sign_of
 from hocket.coordinator.intake.capacity import MAX_RUN_BYTES, CapacityLimit
 from hocket.coordinator.intake.waiting_tenants import WaitingTenants
-from hocket.kit.nats.bus import BusUnavailable
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.process.disk_space import DiskSpace
 
 MAX_RUNS = 100

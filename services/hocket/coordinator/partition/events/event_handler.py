@@ -23,7 +23,7 @@ from hocket.coordinator.partition.runs.run_cache import Runs
 from hocket.coordinator.partition.runs.run_loader import RunLoader
 from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.storage.tenure import Tenure
-from hocket.kit.nats.bus import BusUnavailable
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.postgres.errors import AWAY, fails_alone
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import (

@@ -9,7 +9,8 @@ is replaced.
 from asyncio import Future
 
 from hocket.coordinator.partition.events.log_reader import LogMessage
-from hocket.kit.nats.bus import Bus, PubAck
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.connection.durable_publisher import PubAck
 from hocket.schemas import ids, subjects
 from hocket.schemas.capabilities import SEAL, Capabilities
 from hocket.schemas.messages import AttemptFinished, AttemptsFinished, RunEvent, encoded

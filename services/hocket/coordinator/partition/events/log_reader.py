@@ -20,7 +20,8 @@ import structlog
 from nats.aio.subscription import Subscription
 from nats.js.errors import Error as JetStreamError
 
-from hocket.kit.nats.bus import Bus, BusUnavailable
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import RawMessage, header_of
 from hocket.kit.process.clock import now_ms
 from hocket.schemas import subjects

@@ -17,7 +17,8 @@ import structlog
 
 from hocket.coordinator.partition.events.log_reader import NOT_FOUND, identity_at
 from hocket.coordinator.storage.store import Store
-from hocket.kit.nats.bus import Bus, BusUnavailable
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.postgres.errors import AWAY
 from hocket.schemas import subjects
 

@@ -18,7 +18,7 @@ from hocket.coordinator.partition.runs.run_cache import Runs
 from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.storage.pipeline_catalog import Entry
 from hocket.coordinator.storage.source_runs import Origins
-from hocket.kit.nats.bus import BusUnavailable
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.postgres.errors import AWAY, fails_alone
 from hocket.kit.process.clock import now_ms
 

@@ -22,8 +22,9 @@ from hocket.coordinator.core.run.notification_watermark import (
 from hocket.coordinator.core.run.state import Run, RunStatus
 from hocket.coordinator.core.time.critical_path import timing_of
 from hocket.coordinator.storage.store import Store
-from hocket.kit.nats.bus import Bus, PubAck
+from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.cloudevents import event_headers
+from hocket.kit.nats.connection.durable_publisher import PubAck
 from hocket.kit.process.clock import monotonic_ms, now_ms
 from hocket.schemas import ids, subjects
 from hocket.schemas.capabilities import Capabilities, id_of

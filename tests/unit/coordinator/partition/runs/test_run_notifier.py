@@ -15,7 +15,7 @@ from hocket.coordinator.core.run.notification_watermark import (
 )
 from hocket.coordinator.core.run.state import RunStatus
 from hocket.coordinator.partition.runs.run_notifier import RunNotifier
-from hocket.kit.nats.bus import PubAck
+from hocket.kit.nats.connection.durable_publisher import PubAck
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import ErrorInfo

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hocket.kit.nats.bus import BusUnavailable
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.process import clock
 from hocket.schemas.messages import CallRequest
 from hocket.workers.errors import GatewayUnavailable, ModelTooSlow

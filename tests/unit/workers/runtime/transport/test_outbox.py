@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from hocket.kit.nats.bus import BusUnavailable, PubAck
+from hocket.kit.nats.connection.durable_publisher import PubAck
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas.errors import PayloadTooLarge
 from hocket.schemas.messages import AttemptFinished, read_log
 from hocket.workers.runtime.transport.outbox import MAX_RESULTS, MAX_UNACKNOWLEDGED, Outbox

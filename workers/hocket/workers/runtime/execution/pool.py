@@ -48,7 +48,7 @@ from hocket.workers.runtime.transport.pull import LanePull
 from hocket.workers.runtime.values.large_values import LargeValues
 
 if TYPE_CHECKING:
-    from hocket.kit.nats.bus import PubAck
+    from hocket.kit.nats.connection.durable_publisher import PubAck
 
 STOP_GRACE_S = 1.0
 PASS_ON_S = 0.02

@@ -11,7 +11,8 @@ from contextlib import suppress
 
 from pydantic import ValidationError
 
-from hocket.kit.nats.bus import Bus, BusUnavailable
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.process.clock import now_ms
 from hocket.schemas import subjects
 from hocket.schemas.messages import CallCancelled, CallReply, CallRequest

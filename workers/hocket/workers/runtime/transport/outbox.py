@@ -20,7 +20,7 @@ from hocket.schemas.messages import AttemptFinished, AttemptsFinished
 from hocket.workers.runtime.transport.acks import Acks
 
 if TYPE_CHECKING:
-    from hocket.kit.nats.bus import PubAck
+    from hocket.kit.nats.connection.durable_publisher import PubAck
 
 MAX_UNACKNOWLEDGED = 2
 """With one, the last of a few parallel steps would often wait for the first one's acknowledgement."""

@@ -3,6 +3,9 @@
 States are the client's: connected, reconnecting, closed by `close` alone. No error of the server, no
 server that hangs, and no shortage of memory in this process ends the connection for good: what stops the
 client's reading, its pings or a reconnect begins a reconnect, until one succeeds.
+
+It overrides what nats-py does not document, hence the pin on nats-py; `test_bus.py` and
+`test_bus_faults.py` in `tests/integration` would notice a change.
 """
 
 import asyncio

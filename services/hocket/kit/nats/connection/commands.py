@@ -1,0 +1,32 @@
+"""The lines of the NATS protocol that publish a message. Pure."""
+
+from collections.abc import Mapping
+
+from hocket.kit.nats.errors import PublishRefused
+from hocket.schemas.errors import PayloadTooLarge
+
+
+def publish_command(
+    subject: str, payload: bytes, reply: str, headers: Mapping[str, str] | None, limit_bytes: int
+) -> bytes:
+    """Return the PUB line of a message with its payload (HPUB where it has headers). What the server
+    could not read, or would close the connection because of, is refused here."""
+    if subject.split() != [subject]:
+        raise PublishRefused(subject=subject, reason="that is not a subject")
+    if not headers:
+        size = len(payload)
+        if size > limit_bytes:
+            raise PayloadTooLarge(size_bytes=size, limit_bytes=limit_bytes)
+        return b"%b%b\r\n" % (f"PUB {subject} {reply} {size}\r\n".encode(), payload)
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    if lines.count("\n") != len(headers) or lines.count("\r") != len(headers):
+        raise PublishRefused(subject=subject, reason="a header has a line break")
+    head = f"NATS/1.0\r\n{lines}\r\n".encode()
+    size = len(head) + len(payload)
+    if size > limit_bytes:
+        raise PayloadTooLarge(size_bytes=size, limit_bytes=limit_bytes)
+    return b"%b%b%b\r\n" % (
+        f"HPUB {subject} {reply} {len(head)} {size}\r\n".encode(),
+        head,
+        payload,
+    )

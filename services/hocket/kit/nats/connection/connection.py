@@ -1,0 +1,103 @@
+"""Opens a connection to NATS, and logs what becomes of it.
+
+States: opening (within CONNECT_TIMEOUT_S), connected, or away, from which it comes back by itself. No
+error of the server and no server that hangs ends the connection for good.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+from nats.errors import Error as NatsError
+from nats.errors import SlowConsumerError
+
+from hocket.kit.nats.connection.client import RECONNECT_WAIT_S, ReconnectingClient
+from hocket.kit.nats.connection.report_limit import ReportLimit
+from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.nats.server_urls import server_urls, without_passwords
+
+PING_S = 10.0
+MAX_PINGS = 2
+"""Pings without an answer after which a server counts as away, though its connection stands."""
+CONNECT_TIMEOUT_S = 30.0
+PENDING_BYTES = 256 * 1024 * 1024
+"""Bytes that may wait for the socket: beyond them `publish_nowait` drops its message; posts stay far
+below, because their callers wait for capacity."""
+
+log = structlog.get_logger(__name__)
+
+
+class Connection:
+    """A client and the state of its connection. `url` may name several servers."""
+
+    def __init__(self, url: str, *, name: str) -> None:
+        self.client = ReconnectingClient()
+        self.reports = ReportLimit()
+        self.losses = 0
+        """How often the connection was lost after it was opened."""
+        self.on_reconnect: list[Callable[[], None]] = []
+        """Functions that are called after each reconnect, in order."""
+        self._url = url
+        self._name = name
+        self._opened = False
+        self._closing = False
+        self._error = "no answer"
+
+    async def open(self) -> None:
+        """Connect within CONNECT_TIMEOUT_S, or raise BusUnavailable; later losses heal themselves."""
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                await self.client.connect(
+                    server_urls(self._url),
+                    name=self._name,
+                    max_reconnect_attempts=-1,
+                    allow_reconnect=True,
+                    reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]  # it takes fractions
+                    connect_timeout=2,
+                    ping_interval=PING_S,  # type: ignore[arg-type]  # likewise
+                    max_outstanding_pings=MAX_PINGS,
+                    pending_size=PENDING_BYTES,
+                    reconnected_cb=self._reconnected,
+                    disconnected_cb=self._disconnected,
+                    error_cb=self._failed,
+                    closed_cb=self._closed,
+                )
+        except (NatsError, TimeoutError, ValueError, OSError) as error:
+            await self.client.close()
+            reason = self._error if isinstance(error, TimeoutError) else str(error)
+            raise BusUnavailable(reason=f"{without_passwords(self._url)}: {reason}") from error
+        self._opened = True
+
+    def expect_close(self) -> None:
+        """Say that the connection is about to be closed: its end is no trouble then."""
+        self._closing = True
+
+    async def _reconnected(self) -> None:
+        log.info("bus_reconnected", bus=self._name)
+        for callback in self.on_reconnect:
+            try:
+                callback()
+            except Exception:  # the others want to hear of it too
+                log.exception("bus_reconnect_callback_failed")
+
+    async def _disconnected(self) -> None:
+        self.losses += self._opened
+        if not self._closing:
+            log.warning("bus_away", bus=self._name)
+
+    async def _failed(self, error: Exception) -> None:
+        self._error = str(error) or type(error).__name__
+        if isinstance(error, SlowConsumerError):  # messages are lost
+            if self.reports.due("dropped"):
+                log.error("bus_messages_dropped", bus=self._name, subject=error.subject)
+        elif not self._opened and self.reports.due("unreachable"):  # opening may take long
+            url = without_passwords(self._url)
+            log.warning("bus_unreachable", bus=self._name, url=url, error=self._error)
+        elif isinstance(error, NatsError | OSError | TimeoutError):
+            log.debug("bus_error", bus=self._name, error=self._error)
+        else:
+            log.error("bus_error", bus=self._name, exc_info=error)
+
+    async def _closed(self) -> None:
+        if self._opened and not self._closing:
+            log.error("bus_lost", bus=self._name, error=self._error)
