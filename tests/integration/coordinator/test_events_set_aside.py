@@ -5,6 +5,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import ModuleType
 from typing import Any
 
 import asyncpg
@@ -14,15 +15,18 @@ from prometheus_client import CollectorRegistry
 
 from hocket.coordinator.coordinator import Coordinator
 from hocket.coordinator.core.run.commands import Dispatch
+from hocket.coordinator.intake import intake
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.events import event_handler
 from hocket.coordinator.partition.runs import run_acceptance, run_loader
+from hocket.coordinator.storage import pending_changes
 from hocket.coordinator.storage.cache_store import CacheStore
 from hocket.coordinator.storage.store import Store
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.kv import Bucket
+from hocket.kit.process import memory
 from hocket.kit.process.clock import now_ms
 from hocket.kit.process.lifecycle import Health
 from hocket.schemas import ids, subjects
@@ -133,6 +137,31 @@ def raising(original: Raising, error: Exception, is_meant: Callable[..., bool]) 
 
 def is_result_of_default(run: Any, event: Any) -> bool:
     return run.tenant == "default" and isinstance(event, AttemptFinished)
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [(event_handler, "decide"), (intake, "admit"), (pending_changes, "run_row")]
+)
+async def test_what_a_process_without_memory_was_doing_is_done_again_and_is_nobodys_fault(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str
+) -> None:
+    """The process would end, and another one do it again; here it is this one, once it has memory."""
+    ended: list[str] = []
+    monkeypatch.setattr(memory, "is_short", lambda: not ended)
+
+    def end() -> None:
+        ended.append(name)
+        raise InterruptedError("the process ends here")
+
+    monkeypatch.setattr(memory, "_end", end)
+    original = getattr(module, name)
+    failing = raising(original, MemoryError(), lambda *_: not ended)
+    monkeypatch.setattr(module, name, failing)
+    async with rig.coordinator("one"):
+        run = await rig.ends("default", "first")
+    assert ended == [name]
+    assert run["status"] == "succeeded"
+    assert await dead_letters.list_(rig.bus) == []
 
 
 @pytest.mark.parametrize(

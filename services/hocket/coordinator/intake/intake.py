@@ -45,6 +45,7 @@ from hocket.kit.postgres.errors import AWAY
 from hocket.kit.process.clock import now_ms
 from hocket.kit.process.lifecycle import Health
 from hocket.kit.process.log_limits import Reporting
+from hocket.kit.process.memory import end_if_short
 from hocket.schemas import ids, subjects
 from hocket.schemas.bounded import MAX_NAME_CHARS, stored_text
 from hocket.schemas.capabilities import Capabilities
@@ -195,6 +196,7 @@ class Intake:
         except (*AWAY, BusUnavailable):
             raise
         except Exception as error:
+            end_if_short(error)
             log.exception("task_not_taken", subject=arrival.message.subject)
             reason = f"{type(error).__name__}: {error}"
             await self._reject(arrival.message, TaskNotTaken(reason=reason).info(), run_id=None)
@@ -233,6 +235,7 @@ class Intake:
         except HocketError as error:
             task = error
         except Exception as error:
+            end_if_short(error)
             log.exception("task_unreadable", subject=message.subject)
             task = TaskNotTaken(reason=f"{type(error).__name__}: {error}")
         self._arrivals.append(_Arrival(message, delivered, task))

@@ -18,6 +18,7 @@ from hocket.coordinator.core.run.notification_watermark import NotificationWater
 from hocket.coordinator.core.run.state import Run
 from hocket.coordinator.core.time.deadlines import Estimate
 from hocket.coordinator.storage.batch import Batch, batch_chars
+from hocket.kit.process.memory import end_if_short
 
 log = structlog.get_logger(__name__)
 
@@ -120,6 +121,7 @@ def batch_of(
             try:
                 runs, steps, tried = _rows_of(dirty, attempts.get(run_id, ()))
             except Exception as error:
+                end_if_short(error)
                 unmade.append((tenure, run_id, error))
                 continue
             batch.runs += runs
@@ -158,6 +160,7 @@ def _add_remains(
             try:
                 runs, steps, tried = _remains_of(dirty, less, attempts)
             except Exception as error:
+                end_if_short(error)
                 log.error("run_not_kept", run_id=dirty.run.run_id, reason=reason_of(error))
                 continue
             batch.runs += runs

@@ -26,6 +26,7 @@ from hocket.gateway.core.errors import GatewayBroken, GatewayFull, TenantFull
 from hocket.gateway.core.protocols.json_size import held_bytes
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.kit.process import clock
+from hocket.kit.process.memory import end_if_short
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import Attribution, CallReply, CallRequest, StepCancelled
 
@@ -228,6 +229,7 @@ class CallRegistry:
             else:
                 reply = await self._calls.make(request, cancellation, chunks)
         except Exception as error:
+            end_if_short(error)
             log.exception("call_crashed", call_id=request.call_id)
             broken = GatewayBroken(reason=type(error).__name__, component="gateway")
             reply = CallReply(call_id=request.call_id, model=request.model, error=broken.info())

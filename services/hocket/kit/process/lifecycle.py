@@ -3,6 +3,7 @@
 `run(name, main)` is the body of every `__main__`. States: starting, serving (`main` runs), stopping
 (SIGTERM or SIGINT set `stopping`; `main` has STOP_TIMEOUT_S to return). An exception out of `main` is
 logged and makes the exit code 1; a HocketError is logged without its trace, for its text says enough.
+Without memory it ends at once (`memory.py`).
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from prometheus_client import Gauge
 
 from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.database import connect_pool, monitor_database
-from hocket.kit.process import disk_space, gc_tuning, process_secrets, telemetry
+from hocket.kit.process import disk_space, gc_tuning, memory, process_secrets, telemetry
 from hocket.kit.process.disk_space import MIB, DiskSpace
 from hocket.kit.process.settings import Settings
 from hocket.schemas.errors import HocketError
@@ -144,6 +145,7 @@ def run(
     telemetry.hide(value for key, value in secrets.items() if key not in process_secrets.URLS)
     for key in secrets if "*" in hide_secrets else hide_secrets:
         os.environ.pop(key, None)
+    memory.watch()
     code = uvloop.run(_serve(name, settings, main))
     sys.exit(code)
 

@@ -25,6 +25,7 @@ from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.storage.tenure import Tenure
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.postgres.errors import AWAY, fails_alone
+from hocket.kit.process.memory import end_if_short
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import (
     AttemptFinished,
@@ -96,6 +97,7 @@ class EventHandler:
             except AWAY as error:
                 log.warning("log_waits", **place, reason=str(error))
             except Exception as error:
+                end_if_short(error)
                 log.exception("log_event_failed", **place)
                 if await fails_alone(error, self._services.store.ping):
                     await self._set_aside(event, message, error)

@@ -24,6 +24,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import RawMessage, header_of
 from hocket.kit.process.clock import now_ms
+from hocket.kit.process.memory import end_if_short
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import SEAL
 
@@ -189,7 +190,8 @@ class LogReader:
                 while arrived and generation == self._generation:
                     try:
                         await self._received(arrived.popleft())
-                    except Exception:  # nothing may be handed over past this one
+                    except Exception as error:  # nothing may be handed over past this one
+                        end_if_short(error)
                         log.exception("log_message_failed", partition=self._partition)
                         await asyncio.sleep(RETRY_S)
                         self._generation += 1

@@ -21,6 +21,7 @@ from hocket.coordinator.storage.source_runs import Origins
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.postgres.errors import AWAY, fails_alone
 from hocket.kit.process.clock import now_ms
+from hocket.kit.process.memory import end_if_short
 
 PAUSE_S = 0.2
 
@@ -78,6 +79,7 @@ class RunLoader:
         except (*AWAY, BusUnavailable):
             raise
         except Exception as error:
+            end_if_short(error)
             if not await fails_alone(error, self._services.store.ping):
                 raise
             log.exception("run_not_restored", run_id=run.run_id)
@@ -108,6 +110,7 @@ class RunLoader:
                 try:
                     entry = await catalog.entry(run.tenant, run.pipeline, run.version)
                 except Exception as error:
+                    end_if_short(error)
                     log.warning("plan_not_read", run_id=run_id, reason=reason_of(error))
                     if await fails_alone(error, self._services.store.ping):
                         self._failed.not_restored(run, list(run.steps.values()), error)
@@ -138,6 +141,7 @@ class RunLoader:
                 capabilities=self._services.capabilities,
             )
         except Exception as error:
+            end_if_short(error)
             log.exception("run_not_resumed", run_id=run.run_id)
             self._failed.not_restored(run, list(run.steps.values()), error)
             return

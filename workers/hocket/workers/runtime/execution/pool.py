@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.protocol import RawMessage, header_of
 from hocket.kit.process.clock import now_ms
+from hocket.kit.process.memory import end_if_short
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HeldTooLong, HocketError
 from hocket.schemas.messages import AttemptFinished, StepCancelled
@@ -307,6 +308,7 @@ class Pool:
                 with self._spans.attempt(attempt, context):
                     output = await self._handler(context)
             except BaseException as raised:
+                end_if_short(raised)  # its step comes again
                 error = raised
         if attempt.stopped is not None or attempt.let_go:
             _forget_cancellation()

@@ -1,0 +1,76 @@
+"""A process that has no memory ends; one allocation that was too large ends nothing. In processes of
+their own, with a limit of their own."""
+
+import subprocess
+import sys
+
+import pytest
+
+from hocket.kit.process import memory
+
+BOUND_S = 60
+LIMITED = """
+import resource, sys, time
+from pathlib import Path
+from hocket.kit.process import memory
+
+MIB = 1024 * 1024
+memory.WATCH_S = 0.01
+
+def hog():
+    held = []
+    while True:
+        held.append(bytearray(MIB))
+
+def limit(spare_mib):
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + spare_mib * MIB
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+"""
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sets a limit as Linux has it")
+
+
+def played(code: str) -> tuple[int, str, str]:
+    """Run code in a process that can limit its memory; return its exit code and what it said."""
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED + code],
+        capture_output=True,
+        text=True,
+        timeout=BOUND_S,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_process_whose_memory_stays_short_ends_and_says_so() -> None:
+    code, _, said = played("memory.watch(); limit(1); time.sleep(60)")
+    assert code == memory.EXIT_CODE
+    assert '"event":"out_of_memory"' in said
+
+
+def test_it_ends_at_once_where_something_failed_for_it() -> None:
+    code, said, _ = played(
+        "limit(1)\n"
+        "try: bytearray(64 * MIB)\n"
+        "except MemoryError as error: memory.end_if_short(error)\n"
+        "print('went on')"
+    )
+    assert (code, said) == (memory.EXIT_CODE, "")
+
+
+@pytest.mark.parametrize("cause", ["hog()", "bytearray(2**62)"])
+def test_what_took_too_much_alone_ends_nothing(cause: str) -> None:
+    code, said, _ = played(
+        "limit(64)\n"
+        f"try: {cause}\n"
+        "except MemoryError as error: memory.end_if_short(error)\n"
+        "print('went on')"
+    )
+    assert (code, said) == (0, "went on\n")
+
+
+def test_other_errors_and_a_process_with_memory_go_on() -> None:
+    memory.end_if_short(ValueError("x"))
+    memory.end_if_short(MemoryError())
+    assert not memory.is_short()
