@@ -160,6 +160,7 @@ async def _serve(name: str, settings: Settings, main: Callable[[Service], Awaita
         log=structlog.get_logger(f"hocket.{name}"),
     )
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(memory.note)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, service.stopping.set)
     server = await _HealthServer.start(service)

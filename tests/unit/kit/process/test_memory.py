@@ -15,7 +15,7 @@ from pathlib import Path
 from hocket.kit.process import memory
 
 MIB = 1024 * 1024
-memory.WATCH_S = 0.01
+memory.WATCH_S = memory.MAX_SHORT_S = 0.01
 
 def hog():
     held = []
@@ -56,6 +56,21 @@ def test_it_ends_at_once_where_something_failed_for_it() -> None:
         "except MemoryError as error: memory.end_if_short(error)\n"
         "print('went on')"
     )
+    assert (code, said) == (memory.EXIT_CODE, "")
+
+
+def test_it_ends_where_a_callback_failed_for_it() -> None:
+    code, said, _ = played("""
+import asyncio
+async def main():
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(memory.note)
+    loop.call_soon(bytearray, 64 * MIB)
+    await asyncio.sleep(1)
+limit(1)
+asyncio.run(main())
+print('went on')
+""")
     assert (code, said) == (memory.EXIT_CODE, "")
 
 
