@@ -6,7 +6,7 @@ from typing import Any
 
 from hocket.schemas.json_schema.faults import Fault, shown
 from hocket.schemas.json_schema.nodes import Check, Keyword, Reader
-from hocket.schemas.json_schema.patterns import Pattern, compile_pattern
+from hocket.schemas.json_schema.patterns import Pattern
 from hocket.schemas.templates.budget import Meter
 
 
@@ -90,7 +90,7 @@ def _properties(reader: Reader, given: Any, schema: Mapping[str, Any]) -> Check:
 
 
 def _pattern_properties(reader: Reader, given: Any, schema: Mapping[str, Any]) -> Check:
-    nodes = [(compile_pattern(text), reader.node(one, text)) for text, one in given.items()]
+    nodes = [(reader.patterns.pattern(text), reader.node(one, text)) for text, one in given.items()]
 
     def check(meter: Meter, value: Any) -> Fault | None:
         if isinstance(value, Mapping):
@@ -120,7 +120,7 @@ def additional(
 def _additional_properties(reader: Reader, given: Any, schema: Mapping[str, Any]) -> Check:
     node = reader.node(given)
     known = frozenset(schema.get("properties", ()))
-    patterns = [compile_pattern(text) for text in schema.get("patternProperties", ())]
+    patterns = [reader.patterns.pattern(text) for text in schema.get("patternProperties", ())]
 
     def check(meter: Meter, value: Any) -> Fault | None:
         if not isinstance(value, Mapping):

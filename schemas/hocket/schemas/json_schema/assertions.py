@@ -8,7 +8,6 @@ from typing import Any
 
 from hocket.schemas.json_schema.faults import Fault, shown
 from hocket.schemas.json_schema.nodes import Check, Keyword, Reader
-from hocket.schemas.json_schema.patterns import compile_pattern
 from hocket.schemas.templates.budget import Meter
 
 
@@ -148,7 +147,7 @@ def _sized(kind: Any, breaks: Callable[[int, Any], bool], says: Callable[[Any], 
 
 
 def _pattern(reader: Reader, given: Any, schema: Mapping[str, Any]) -> Check:
-    pattern = compile_pattern(given)
+    pattern = reader.patterns.pattern(given)
 
     def check(meter: Meter, value: Any) -> Fault | None:
         if isinstance(value, str) and not pattern.found_in(meter, value):

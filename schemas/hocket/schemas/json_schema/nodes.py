@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from hocket.schemas.json_schema.faults import Fault, shown
+from hocket.schemas.json_schema.patterns import Patterns
 from hocket.schemas.templates.budget import Meter, Refused
 
 MAX_CHECK_DEPTH = 150
@@ -44,6 +45,9 @@ class Node:
 
 class Reader(Protocol):
     """What reads the schemas below a keyword."""
+
+    @property
+    def patterns(self) -> Patterns: ...
 
     def node(self, raw: Any, *place: str | int) -> Node: ...
 

@@ -14,6 +14,8 @@ from hocket.schemas.templates.budget import Meter, Refused
 
 MAX_PATTERN_CHARS = 1_000
 MAX_PROGRAM_BYTES = 1 << 17
+MAX_PATTERNS_SIZE = 100_000
+"""Instructions that all patterns of a schema are compiled to: 0.1 s."""
 
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|.)", re.DOTALL)
 
@@ -21,12 +23,12 @@ _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|.)", re.DOTALL)
 class Pattern:
     """A pattern that is ready to search."""
 
-    __slots__ = ("_compiled", "_price", "text")
+    __slots__ = ("_compiled", "_price", "size", "text")
 
     def __init__(self, text: str, compiled: Any) -> None:
         self.text = text
         self._compiled = compiled
-        self._price = compiled.programsize
+        self._price = self.size = compiled.programsize
 
     def found_in(self, meter: Meter, text: str) -> bool:
         """Tell whether it matches anywhere in a text."""
@@ -54,6 +56,29 @@ def compile_pattern(text: str) -> Pattern:
             f"{text[:100]!r} is not a pattern that runs in linear time ({_said(error)})",
             "Write it without look-around and back-references: github.com/google/re2/wiki/Syntax.",
         ) from None
+
+
+class Patterns:
+    """The patterns of one schema: each is compiled once, and together they have a bound."""
+
+    def __init__(self, most: int = MAX_PATTERNS_SIZE) -> None:
+        self.size = 0
+        """Instructions of all of them."""
+        self._most = most
+        self._known: dict[str, Pattern] = {}
+
+    def pattern(self, text: str) -> Pattern:
+        """Return a pattern; raise Refused for one that RE2 does not take, or that is one too many."""
+        known = self._known.get(text)
+        if known is None:
+            known = self._known[text] = compile_pattern(text)
+            self.size += known.size
+        if self.size > self._most:
+            raise Refused(
+                f"the patterns come to more than {self._most:,} instructions",
+                "Use fewer ones, or shorter repetitions than `{1,900}`.",
+            )
+        return known
 
 
 def _as_re2(found: "re.Match[str]") -> str:

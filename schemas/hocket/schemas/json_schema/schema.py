@@ -14,6 +14,7 @@ from hocket.schemas.json_schema.faults import Fault
 from hocket.schemas.json_schema.keywords import KEYWORDS
 from hocket.schemas.json_schema.metaschema import METASCHEMA
 from hocket.schemas.json_schema.nodes import NODE_PRICE, Check, Node
+from hocket.schemas.json_schema.patterns import Patterns
 from hocket.schemas.json_schema.unevaluated import unevaluated_items, unevaluated_properties
 from hocket.schemas.templates.budget import (
     CHECK_OPERATIONS_PER_PART,
@@ -78,12 +79,12 @@ def _operations_for(value: Any, least: int) -> int:
     return min(operations, MAX_CHECK_OPERATIONS)
 
 
-def compile_schema(raw: Any, field: str) -> Schema:
+def compile_schema(raw: Any, field: str, patterns: Patterns | None = None) -> Schema:
     """Return a schema; raise InvalidInput where it is none, is too large, refers to what is not in it,
-    or has a pattern that does not run in linear time."""
+    has a pattern that does not run in linear time, or more of them than `patterns` has room for."""
     _check_size(raw, field)
     _metaschema().check(raw, field, _CURE)
-    return _Reader(raw, field).read()
+    return _Reader(raw, field, patterns=patterns).read()
 
 
 @cache
@@ -117,7 +118,15 @@ def _check_size(raw: Any, field: str) -> None:
 class _Reader:
     """Reads a schema: each node once, its references to nodes of the same schema."""
 
-    def __init__(self, raw: Any, field: str, *, least: int = MIN_CHECK_OPERATIONS) -> None:
+    def __init__(
+        self,
+        raw: Any,
+        field: str,
+        *,
+        least: int = MIN_CHECK_OPERATIONS,
+        patterns: Patterns | None = None,
+    ) -> None:
+        self.patterns = patterns or Patterns()
         self._raw = raw
         self._field = field
         self._least = least

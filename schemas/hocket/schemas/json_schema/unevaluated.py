@@ -6,7 +6,6 @@ from typing import Any
 from hocket.schemas.json_schema.applicators import additional
 from hocket.schemas.json_schema.faults import Fault, shown
 from hocket.schemas.json_schema.nodes import Check, Node, Reader
-from hocket.schemas.json_schema.patterns import compile_pattern
 from hocket.schemas.templates.budget import Meter
 
 
@@ -60,7 +59,7 @@ def _properties(reader: Reader, meter: Meter, node: Node, value: Mapping[str, An
     if "additionalProperties" in schema:
         return set(value)
     seen = {key for key in schema.get("properties", ()) if key in value}
-    patterns = [compile_pattern(text) for text in schema.get("patternProperties", ())]
+    patterns = [reader.patterns.pattern(text) for text in schema.get("patternProperties", ())]
     if patterns:
         seen |= set(value) - set(additional(meter, value, (), patterns))
     for inner in _valid_in_place(reader, meter, node, value):

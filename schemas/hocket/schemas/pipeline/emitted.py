@@ -17,8 +17,7 @@ _PATH = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
 _REFERENCE = re.compile(rf"\s*\{{\{{\s*{_PATH}\s*\}}\}}\s*", re.ASCII)
 _CONDITION = re.compile(rf"\s*(?:not\s+)?{_PATH}\s*", re.ASCII)
 _MARK = re.compile(r"\{[{%#]")
-_SPECIAL = re.compile(r"\{(?=[{%#])|\r|\n\Z")
-_ESCAPED = {"{": "{{ '{' }}", "\r": "{{ '\\r' }}", "\n": "{{ '\\n' }}"}
+_SPECIAL = str.maketrans({"\\": r"\\", '"': r"\"", "\r": r"\r", "\n": r"\n"})
 
 TEMPLATES = {
     "graph": ("output",),
@@ -31,10 +30,11 @@ TEMPLATES = {
 
 
 def literal(text: str) -> str:
-    """Return a template that gives just this text."""
+    """Return a template that gives just this text: one string, however many marks are in it, for each
+    part of a template takes its time to read."""
     if not _MARK.search(text):
         return text
-    return _SPECIAL.sub(lambda found: _ESCAPED[found[0]], text)
+    return f'{{{{ "{text.translate(_SPECIAL)}" }}}}'
 
 
 def as_data(value: Any) -> Any:

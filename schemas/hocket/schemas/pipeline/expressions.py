@@ -26,6 +26,8 @@ from hocket.schemas.templates.statements import compile_expression as compile_tr
 _MAX_CACHED_CHARS = 2_000
 
 NOT_CONSTANT = object()
+MAX_CONSTANT_OPERATIONS = 2_000
+"""Operations of an expression that is evaluated to see whether it makes sense: 0.1 ms."""
 
 Scope = Mapping[str, Any]
 Evaluate = Callable[[Scope], Any]
@@ -160,15 +162,15 @@ def known_head(text: str, scope: Scope) -> tuple[str, bool]:
 
 
 def constant(text: str) -> Any:
-    """Return the value of an expression that reads nothing, NOT_CONSTANT for every other."""
+    """Return the value of an expression that reads nothing and is soon told, NOT_CONSTANT for others."""
     whole = _WHOLE.fullmatch(text)
     try:
         expression = _expression(whole[1] if whole else text)
         if expression.names:
             return NOT_CONSTANT
-        meter = Meter()
+        meter = Meter(MAX_CONSTANT_OPERATIONS)
         return plain(expression.evaluate({}, meter), meter)
-    except Exception:  # its step will fail with it
+    except Exception:  # its step will fail with it, or it is much to compute
         return NOT_CONSTANT
 
 

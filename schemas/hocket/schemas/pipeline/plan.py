@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.ids import content_hash
+from hocket.schemas.json_schema.patterns import MAX_PATTERNS_SIZE
 from hocket.schemas.json_schema.schema import Schema, compile_schema
 from hocket.schemas.pipeline.emitted import disarmed
 from hocket.schemas.pipeline.expressions import (
@@ -27,7 +28,12 @@ from hocket.schemas.pipeline.input_defaults import check_defaults, with_defaults
 from hocket.schemas.pipeline.names import check_names, read_by
 from hocket.schemas.pipeline.node_parts import PlanPolicy
 from hocket.schemas.pipeline.policy import PlanRefused, check_policy
-from hocket.schemas.pipeline.refusals import check_pipeline, check_scope
+from hocket.schemas.pipeline.refusals import (
+    check_pipeline,
+    check_schemas,
+    check_scope,
+    check_templates,
+)
 from hocket.schemas.pipeline.spec import (
     MAX_NESTING,
     GraphNode,
@@ -159,6 +165,8 @@ def compile_emitted(
             check_policy(spec.nodes, policy)
         spec = disarmed(spec, applied=applied)
         if not applied:
+            check_templates(spec)
+            check_schemas(spec.nodes, "nodes", MAX_PATTERNS_SIZE)
             check_scope(spec.nodes, spec.output, field="nodes")
             check_names(spec.nodes, spec.output, schema={})
         by_path: dict[str, NodePlan] = {}

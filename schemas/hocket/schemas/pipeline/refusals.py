@@ -4,18 +4,21 @@ effect, that contradict each other, or that can only fail. Each is refused with 
 Nothing is refused that could be of use: a bound may be tight, a list empty, a node never wanted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hocket.schemas.errors import ErrorClass, InvalidInput
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.json_schema.patterns import MAX_PATTERNS_SIZE, Patterns
 from hocket.schemas.json_schema.schema import compile_schema
 from hocket.schemas.pipeline.contradictions import (
+    all_nodes,
     check_infeasible,
     check_optional,
     check_self_calls,
     check_signals,
 )
+from hocket.schemas.pipeline.error_names import check_errors
 from hocket.schemas.pipeline.expressions import NOT_CONSTANT, constant
 from hocket.schemas.pipeline.names import read_by
 from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS, PlanPolicy
@@ -36,8 +39,8 @@ from hocket.schemas.pipeline.spec import (
 )
 from hocket.schemas.templates.parsing import MAX_PIPELINE_TOKENS, count_tokens
 
-CLASSES = tuple(str(name) for name in ErrorClass)
-EVERY_ERROR = frozenset({"*", "all", "any", "error", "errors"})
+MAX_ALL_PATTERNS_SIZE = 10 * MAX_PATTERNS_SIZE
+"""Instructions that the patterns of all answers' schemas of a pipeline are compiled to."""
 NESTING_TYPES = ("graph", "race")
 NAMED_BY_TYPE = {
     "python": "handlers",
@@ -93,7 +96,8 @@ def check_pipeline(pipeline: Pipeline) -> None:
             reason=f"`{name}` is no name for a pipeline: /v1/pipelines/{name} is an address of the API",
             cure=f"Choose another name, for example `{name}-orders`.",
         )
-    _check_templates(pipeline)
+    check_templates(pipeline)
+    check_schemas(pipeline.nodes, "nodes", MAX_ALL_PATTERNS_SIZE)
     limit = Limit(pipeline.slo_ms, "`slo_ms`")
     check_scope(pipeline.nodes, pipeline.output, field="nodes", limit=limit)
     check_infeasible(pipeline)
@@ -101,10 +105,21 @@ def check_pipeline(pipeline: Pipeline) -> None:
     check_self_calls(pipeline)
 
 
-def _check_templates(pipeline: Pipeline) -> None:
-    """Refuse a pipeline whose templates would take long to read."""
+def check_schemas(nodes: Mapping[str, Node], field: str, most: int) -> None:
+    """Raise InvalidInput for the first schema of an answer that is none, or whose patterns come, with
+    those of the schemas before it, to more than `most` instructions."""
+    left = most
+    for _, node, place in all_nodes(nodes, field):
+        if isinstance(node, LlmNode) and node.response_schema is not None:
+            patterns = Patterns(min(left, MAX_PATTERNS_SIZE))
+            compile_schema(node.response_schema, f"{place}.response_schema", patterns)
+            left -= patterns.size
+
+
+def check_templates(spec: Pipeline | GraphNode) -> None:
+    """Refuse a pipeline, or emitted steps, whose templates would take long to read."""
     left = MAX_PIPELINE_TOKENS
-    document = pipeline.model_dump(include={"nodes", "output"}, exclude_unset=True, by_alias=True)
+    document = spec.model_dump(include={"nodes", "output"}, exclude_unset=True, by_alias=True)
     waiting: list[tuple[str, Any]] = [("", document)]
     while waiting:
         key, value = waiting.pop()
@@ -138,8 +153,6 @@ def _check_node(node: Node, field: str, limit: Limit | None) -> None:
     _check_layers(node, field)
     if isinstance(node, PlanningNode):
         _check_planning(node, field)
-    if isinstance(node, LlmNode) and node.response_schema is not None:
-        compile_schema(node.response_schema, f"{field}.response_schema")
     inner_limit = limit
     if node.timeout_ms is not None:
         inner_limit = Limit(node.timeout_ms, f"`{field}.timeout_ms`")
@@ -156,7 +169,7 @@ def _check_node(node: Node, field: str, limit: Limit | None) -> None:
 
 
 def _check_fallback(node: Node, fallback: Fallback, field: str, limit: Limit | None) -> None:
-    _check_errors(fallback.on, f"{field}.on")
+    check_errors(fallback.on, f"{field}.on")
     if (node.map or node.loop) and fallback.node.with_ is None:
         raise InvalidInput(
             field=f"{field}.node.with",
@@ -226,7 +239,7 @@ def _check_attempts(node: Node, field: str) -> None:
                 reason="it names no error, so that nothing is tried again",
                 cure="Name error classes, or remove `on`.",
             )
-        _check_errors(node.retry.on, f"{place}.on")
+        check_errors(node.retry.on, f"{place}.on")
         if node.retry.backoff_ms > node.retry.max_backoff_ms:
             raise InvalidInput(
                 field=f"{place}.backoff_ms",
@@ -271,46 +284,6 @@ def _check_cache(node: Node, field: str, *, runs: bool) -> None:
 
 def _a(kind: str) -> str:
     return f"{'an' if kind[0] in 'aeiou' else 'a'} `{kind}`"
-
-
-def _check_errors(patterns: Sequence[str], field: str) -> None:
-    """Refuse what is no error class and can only be meant as one."""
-    for pattern in patterns:
-        if pattern in CLASSES:
-            continue
-        if pattern.lower() in EVERY_ERROR:
-            raise InvalidInput(
-                field=field,
-                reason=f"`{pattern}` is not an error class",
-                cure=f"Name classes ({', '.join(CLASSES)}) or codes, or remove `on`.",
-            )
-        meant = next((name for name in CLASSES if _is_misspelt(pattern.lower(), name)), None)
-        if meant is not None or not pattern.strip():
-            raise InvalidInput(
-                field=field,
-                reason=f"`{pattern}` is not an error class",
-                cure=f"Write `{meant}`." if meant else f"Use one of: {', '.join(CLASSES)}.",
-            )
-
-
-def _is_misspelt(word: str, name: str) -> bool:
-    """Tell whether a word is a name but for one slip of the pen, two in a long name."""
-    return _slips(word, name) <= (2 if len(name) > 7 else 1)
-
-
-def _slips(one: str, other: str) -> int:
-    """Count the letters added, left out, mistaken or swapped between two words (optimal string
-    alignment distance)."""
-    rows = [list(range(len(other) + 1))]
-    for i, a in enumerate(one, start=1):
-        row = [i]
-        for j, b in enumerate(other, start=1):
-            least = min(rows[-1][j] + 1, row[j - 1] + 1, rows[-1][j - 1] + (a != b))
-            if i > 1 and j > 1 and a == other[j - 2] and b == one[i - 2]:
-                least = min(least, rows[-2][j - 2] + 1)
-            row.append(least)
-        rows.append(row)
-    return rows[-1][-1]
 
 
 def _check_times(node: Node, field: str, limit: Limit | None) -> None:

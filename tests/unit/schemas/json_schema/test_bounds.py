@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from hocket.schemas.errors import InvalidInput
+from hocket.schemas.json_schema.patterns import compile_pattern
 from hocket.schemas.json_schema.schema import compile_schema
 from hocket.schemas.messages import CallReply
 from hocket.schemas.pipeline.plan import check_input, compile_pipeline
@@ -124,3 +125,36 @@ def test_a_large_honest_value_may_take_more_than_a_small_one() -> None:
     """40,000 numbers are checked; a small value gets no such budget, whatever its schema asks."""
     schema = compile_schema({"items": {"type": "integer", "minimum": 0}}, "input")
     schema.check(list(range(40_000)), "input", "")
+
+
+MANY_PATTERNS = {f"[a-z]{{1,900}}x{n}": True for n in range(1_000)}
+
+
+def test_patterns_that_take_long_to_compile_are_refused() -> None:
+    """2 ms each, on the event loop of the coordinator that checks the first task."""
+    values = {f"k{n}": {"pattern": pattern} for n, pattern in enumerate(MANY_PATTERNS)}
+    for schema in ({"patternProperties": MANY_PATTERNS}, {"properties": values}):
+        fields = refused(schema)
+        assert "instructions" in fields["reason"]
+        assert fields["cure"]
+    usual = {f"^[a-z0-9_-]{{1,64}}-{n}$": True for n in range(300)}
+    compile_schema({"patternProperties": usual}, "input")
+
+
+def test_all_answers_of_a_pipeline_together_have_a_bound_for_their_patterns() -> None:
+    some = dict(list(MANY_PATTERNS.items())[:40])
+    step = {"type": "llm", "model": "m", "prompt": "x"}
+    nodes = {f"a{n}": step | {"response_schema": {"patternProperties": some}} for n in range(40)}
+    compile_pipeline({"pipeline": "p", "nodes": dict(list(nodes.items())[:5])})
+    with pytest.raises(InvalidInput, match="instructions"):
+        compile_pipeline({"pipeline": "p", "nodes": nodes})
+
+
+def test_unevaluated_properties_do_not_compile_patterns_with_each_value() -> None:
+    patterns = {f"^k{n}$": True for n in range(1_000)}
+    schema = compile_schema(
+        {"patternProperties": patterns, "unevaluatedProperties": False}, "input"
+    )
+    compile_pattern.cache_clear()
+    schema.check({"k1": 1}, "input", "")
+    assert compile_pattern.cache_info().misses == 0

@@ -8,6 +8,7 @@ import pytest
 
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.pipeline.document import parse_document
+from hocket.schemas.pipeline.expressions import NOT_CONSTANT, constant
 from hocket.schemas.pipeline.node_parts import PlanPolicy
 from hocket.schemas.pipeline.plan import compile_emitted, compile_pipeline
 from hocket.schemas.pipeline.policy import PlanRefused
@@ -144,3 +145,18 @@ def test_a_version_that_was_applied_before_a_rule_was_made_runs_on() -> None:
     with pytest.raises(InvalidInput, match="it never holds"):
         compile_pipeline({"pipeline": "p", "nodes": never})
     assert compile_pipeline({"pipeline": "p", "nodes": never}, applied=True)
+
+
+def test_an_expression_that_is_much_to_compute_is_not_computed_to_see_whether_it_makes_sense() -> (
+    None
+):
+    assert constant("[1, 2, 3]") == [1, 2, 3]
+    assert constant("range(90000)|list") is NOT_CONSTANT
+
+
+@pytest.mark.parametrize("names", [["x" * 201], ["some_code"] * 51])
+def test_an_error_list_has_bounds(names: list[str]) -> None:
+    step = {"type": "python", "handler": "m:f", "retry": {"on": names}}
+    with pytest.raises(InvalidInput, match=r"nodes\.a\.retry\.on"):
+        compile_pipeline({"pipeline": "p", "nodes": {"a": step}})
+    compile_pipeline({"pipeline": "p", "nodes": {"a": step}}, applied=True)

@@ -11,6 +11,7 @@ from hocket.schemas.pipeline.expressions import compile_value
 from hocket.schemas.pipeline.node_parts import PlanPolicy
 from hocket.schemas.pipeline.plan import compile_emitted
 from hocket.schemas.pipeline.policy import PlanRefused
+from hocket.schemas.templates.parsing import count_tokens
 
 ALL: dict[str, Any] = {
     "types": ["python", "llm", "sql", "retrieval", "pipeline", "planning", "graph", "race"],
@@ -179,3 +180,28 @@ def test_a_race_s_tests_are_references() -> None:
 def test_conditions_may_be_paths() -> None:
     emit(PYTHON | {"when": "not input.x"})
     emit(PYTHON | {"map": {"over": "{{ input.xs }}"}, "loop": {"until": "output.done"}})
+
+
+def test_a_text_of_nothing_but_marks_is_read_at_once() -> None:
+    """A coordinator reads it while it does nothing else: 240,000 marks took it 40 s."""
+    for mark in ("{%", "{{", "{#", "\r\n{{"):
+        text = mark * 100_000
+        assert count_tokens(literal(text), 100) <= 3
+        assert compile_value(literal(text), "f")({}) == text
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        PYTHON | {"retry": {"on": ["x" * 400_000]}},
+        PYTHON | {"retry": {"on": [f"transien{n}" for n in range(40_000)]}},
+        PYTHON | {"fallback": [{"on": ["x" * 400_000], "node": PYTHON}]},
+        PYTHON | {"with": {f"k{n}": "{{ input.x }}" for n in range(20_000)}},
+        {"type": "llm", "model": "small", "prompt": "x", "response_schema": {
+            "patternProperties": {f"[a-z]{{1,900}}x{n}": True for n in range(1_000)}
+        }},
+    ],
+)  # fmt: skip
+def test_steps_that_take_long_to_read_are_refused(node: dict[str, Any]) -> None:
+    with pytest.raises(PlanRefused, match=r"more than|characters"):
+        emit(node)
