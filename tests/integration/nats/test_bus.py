@@ -48,15 +48,6 @@ async def test_every_post_is_stored_once_though_the_server_is_killed(
     assert bus.publisher.unacknowledged == 0
 
 
-async def test_streams_are_as_declared_and_made_once(bus: Bus) -> None:
-    await ensure_streams(bus)
-    for wanted in stream_configs():
-        answer = await bus.api(f"STREAM.INFO.{wanted['name']}", {}, timeout_ms=5_000)
-        found = answer["config"]
-        assert {key: found.get(key) for key in wanted} == wanted
-        assert found["max_bytes"] > 0
-
-
 @asynccontextmanager
 async def bus_with_store(max_bytes: int) -> AsyncIterator[Bus]:
     """A bus on a server of its own with a store of a given size."""
@@ -69,6 +60,17 @@ async def bus_with_store(max_bytes: int) -> AsyncIterator[Bus]:
             bus = await Bus.connect(servers.nats_url, name="small")
             yield bus
             await bus.close()
+
+
+async def test_streams_are_as_declared_and_made_once() -> None:
+    async with bus_with_store(max_bytes=64 * 1024 * MIB) as bus:  # whatever the disk has
+        await ensure_streams(bus)
+        await ensure_streams(bus)
+        for wanted in stream_configs():
+            answer = await bus.api(f"STREAM.INFO.{wanted['name']}", {}, timeout_ms=5_000)
+            found = answer["config"]
+            assert {key: found.get(key) for key in wanted} == wanted
+            assert found["max_bytes"] > 0
 
 
 async def bounds(bus: Bus) -> dict[str, int]:
