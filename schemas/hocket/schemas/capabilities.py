@@ -101,6 +101,11 @@ def sealed(seals: Capabilities | None, subject: str, body: bytes) -> dict[str, s
     return None if seals is None else {SEAL: seals.seal(subject, body)}
 
 
+def answer_to(subject: str, asked: bytes) -> str:
+    """Return what the answer to a question on a subject is sealed under: it answers no other one."""
+    return f"{subject}\x1f{asked.decode('utf-8', 'replace')}"
+
+
 def id_of(seals: Capabilities | None, base: str) -> str:
     """Return `Capabilities.id_of`, or the base itself where there is no key."""
     return base if seals is None else seals.id_of(base)

@@ -658,6 +658,26 @@ class CallOpened(Message):
     deadline_at_ms: Moment
 
 
+class SpentAsked(Message):
+    """What have the calls of a tenant cost since a moment: those of one run, those of one pipeline, or
+    all of them?"""
+
+    tenant: Name
+    run_id: Name | None = None
+    pipeline: Name | None = None
+    since_ms: Moment = 0.0
+    nonce: Name = ""
+    """Of this question alone, so that an old answer is none to it."""
+
+
+class SpentTold(Message):
+    """What the ledger has of it by now; whether Hocket runs the run, and its budget if there is one."""
+
+    spent_usd: Money
+    run_known: bool = False
+    budget_usd: Money | None = None
+
+
 class ExperimentControl(Message):
     """Look at the experiments, or switch an arm off (`rollback`) or on again (`restore`) by hand. With a
     `tenant` other tenants' experiments are as if they were not there; those of all tenants are."""

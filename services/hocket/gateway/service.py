@@ -17,7 +17,10 @@ from functools import partial
 import structlog
 
 from hocket.gateway.accounting.booking import Booking
+from hocket.gateway.accounting.budget_store import BudgetStore
 from hocket.gateway.accounting.journal_recovery import JournalRecovery
+from hocket.gateway.accounting.shared_budgets import SharedBudgets
+from hocket.gateway.accounting.spent_before import SpentBefore
 from hocket.gateway.accounting.usage_journal import UsageJournal
 from hocket.gateway.api.control import ControlDoor
 from hocket.gateway.api.http.door import HttpDoor
@@ -38,8 +41,9 @@ from hocket.gateway.warming.prefill import Prefilling
 from hocket.gateway.warming.replica_usage import ReplicaUsage
 from hocket.gateway.warming.warm_usage import WarmUsage
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.kv import Bucket
-from hocket.kit.nats.streams import ensure_streams
+from hocket.kit.nats.streams import StreamRefused, ensure_streams
 from hocket.kit.process import clock
 from hocket.kit.process.capability_key import capabilities_of, usage_seals_of
 from hocket.kit.process.lifecycle import Service
@@ -54,6 +58,8 @@ FLUSH_MS = 5_000.0
 WARM_FLUSH_S = 2.0
 BOOKING_MS = 2_000.0
 """How long records that the journal has may still be stored."""
+BUDGETS_S = 1.0
+"""How long what was claimed of budgets may be given back."""
 JOURNALS = "usage"
 """The folder of usage journals in the data folder."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -99,7 +105,9 @@ async def serve(
             metrics=metrics,
             usage=usage,
             experiments=experiments,
+            budgets=await _shared_budgets(bus, membership, seals, settings),
         )
+        stack.push_async_callback(calls.spending.close, BUDGETS_S)
         stack.push_async_callback(_retire_backends, calls)
         stack.push_async_callback(books.close, BOOKING_MS)
         experiments.use(routes.experiments, routes.table)
@@ -170,6 +178,18 @@ async def serve(
         service.started()
         log.info("gateway_serving", models=calls.routes.table.names(), url=url)
         await _watched(service, reload)
+
+
+async def _shared_budgets(
+    bus: Bus, membership: Membership, seals: Capabilities | None, settings: Settings
+) -> SharedBudgets:
+    """Return how budgets are shared, with their bucket made."""
+    store = BudgetStore(bus, seals, replicas=settings.stream_replicas)
+    try:
+        await store.open()
+    except (BusUnavailable, StreamRefused) as error:
+        log.warning("budget_bucket_not_made", reason=str(error))
+    return SharedBudgets(store, SpentBefore(bus, seals), membership)
 
 
 def _seals(settings: Settings) -> Capabilities | None:

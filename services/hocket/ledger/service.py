@@ -18,6 +18,7 @@ from hocket.ledger.intake import ANNOUNCED, BOOKED, Intake
 from hocket.ledger.janitor import Janitor, JanitorMetrics
 from hocket.ledger.metrics import LedgerMetrics
 from hocket.ledger.retention import Periods
+from hocket.ledger.spent import SpentDoor
 from hocket.ledger.store import sweep
 
 POOL_SIZE = 3
@@ -56,7 +57,7 @@ async def main(service: Service) -> None:
         Intake(bus, pool, service.health, metrics, source, writing=writing, seals=seals)
         for source in (BOOKED, ANNOUNCED)
     )
-    async with asyncio.TaskGroup() as tasks:
+    async with SpentDoor(bus, pool, seals).open(), asyncio.TaskGroup() as tasks:
         for intake in intakes:
             tasks.create_task(intake.run(service.stopping))
         tasks.create_task(_swept(service, pool))

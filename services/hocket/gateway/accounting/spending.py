@@ -3,8 +3,9 @@
 A call that does not fit waits until a call under way has settled (the least time left goes first), and
 gets a typed error where waiting is in vain. Every reservation is ended by its call, whatever becomes of
 it, so that those who wait are always looked at again. States of a waiting call: waiting, granted,
-refused, out of time. What was spent is remembered by this gateway; of a run it also learns what the
-coordinator knew to be spent.
+refused, out of time. Accounts are shared with the other gateways (`account_sync.py`): a call also waits
+until this gateway's claim is enough for it. A call of the HTTP door that names a run of Hocket's spends
+from that run's budget.
 """
 
 import asyncio
@@ -14,6 +15,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 
+from hocket.gateway.accounting.account_sync import POLL_S, AccountSync
+from hocket.gateway.accounting.cost_history import CostHistory
+from hocket.gateway.accounting.run_budgets import RunBudgets
+from hocket.gateway.accounting.shared_budgets import SharedBudgets
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.core.budgets.budget import Account, Answer, BudgetDecision, Budgets, Reservation
 from hocket.gateway.core.budgets.budget_rules import BudgetRules
@@ -42,10 +47,18 @@ class _Waiter:
 class Spending:
     """Reserves and settles, by the rules of the moment."""
 
-    def __init__(self, rules: BudgetRules, now_ms: Callable[[], float]) -> None:
+    def __init__(
+        self, rules: BudgetRules, now_ms: Callable[[], float], shared: SharedBudgets | None = None
+    ) -> None:
         self._now_ms = now_ms
         self._estimator = Estimator()
         self._budgets = Budgets(self._estimator)
+        self._runs = RunBudgets(None if shared is None else shared.ledger, now_ms)
+        self._sync: AccountSync | None = None
+        self._history: CostHistory | None = None
+        if shared is not None:
+            self._sync = AccountSync(shared, self._budgets, now_ms, self._wishes, self._changed)
+            self._history = CostHistory(shared.store, self._estimator)
         self._waiting: list[_Waiter] = []
         self._arrivals = itertools.count()
         self.use(rules)
@@ -69,7 +82,7 @@ class Spending:
     ) -> Reservation | None:
         """Reserve what a call is expected to cost at the dearest of some prices; None where no budget
         holds. Raises BudgetExceeded, ModelUnpriced and CallStopped."""
-        budgets = self.rules.budgets_of(request)
+        budgets = self.rules.budgets_of(request, await self._runs.of(request))
         if not budgets:
             return None
         prices = tuple(prices)
@@ -82,9 +95,15 @@ class Spending:
             )
             for budget in budgets
         )
+        if self._sync is not None:
+            for account in accounts:
+                metered = account.budget.level == "run" and request.openai is not None
+                await self._sync.adopt(account, metered=metered)
+        if self._history is not None:
+            await self._history.known(kind)
         estimate = self._estimator.estimate(request, kind, prices)
         verdict = self._budgets.ask(accounts, estimate)
-        if verdict.answer is Answer.GRANTED:
+        if verdict.answer is Answer.GRANTED and self._is_covered(accounts, estimate):
             return self._budgets.reserve(accounts, estimate)
         if verdict.answer is Answer.REFUSED:
             raise _exceeded(verdict, estimate)
@@ -93,6 +112,8 @@ class Spending:
     def learn(self, request: CallRequest, kind: Kind, prices: Prices, cost_usd: Decimal) -> None:
         """Take in what a successful call cost."""
         self._estimator.learn(request, kind, prices, cost_usd)
+        if self._history is not None:
+            self._history.learned(kind)
 
     def settle(self, reservation: Reservation | None, cost_usd: Decimal) -> None:
         """End a reservation with what the call cost, and look at those who wait."""
@@ -101,13 +122,24 @@ class Spending:
         self._budgets.settle(reservation, cost_usd)
         if self._waiting:
             self._look_again(set(map(id, reservation.accounts)))
+        if self._sync is not None:
+            for account in reservation.accounts:
+                self._sync.later(account)
+
+    async def close(self, timeout_s: float) -> None:
+        """Let the other gateways have what this one does not need any more, within a bound."""
+        if self._history is not None:
+            await self._history.close(timeout_s)
+        if self._sync is not None:
+            await self._sync.close(timeout_s)
 
     def left_usd(self, request: CallRequest) -> Decimal | None:
         """Return what is left of the tightest budget of a call, None where none holds."""
         now_ms = self._now_ms()
         try:
             accounts = [
-                self._budgets.account(budget, now_ms) for budget in self.rules.budgets_of(request)
+                self._budgets.account(budget, now_ms)
+                for budget in self.rules.budgets_of(request, self._runs.known(request))
             ]
         except BudgetsFull:
             return None
@@ -129,6 +161,8 @@ class Spending:
             loop.create_future(),
         )
         bisect.insort(self._waiting, waiter)
+        if self._sync is not None:
+            self._ask_for_more(waiter)
         left_ms = request.deadline_at_ms - self._now_ms()
         timer = loop.call_later(max(left_ms, 0.0) / 1000, self._late, waiter)
         try:
@@ -160,15 +194,45 @@ class Spending:
             before = waiter.estimate
             waiter.estimate = self._estimator.now(before.kind, before.seen_usd, before.worst_usd)
             verdict = self._budgets.ask(waiter.accounts, waiter.estimate)
-            if verdict.answer is Answer.GRANTED:
+            if verdict.answer is Answer.REFUSED:
+                self._end(waiter, _exceeded(verdict, waiter.estimate))
+                continue
+            short = [
+                one for one in waiter.accounts if not self._budgets.covers(one, waiter.estimate)
+            ]
+            if verdict.answer is Answer.GRANTED and not short:
                 self._waiting.remove(waiter)
                 waiter.granted.set_result(self._budgets.reserve(waiter.accounts, waiter.estimate))
-            elif verdict.answer is Answer.REFUSED:
-                self._end(waiter, _exceeded(verdict, waiter.estimate))
-            else:
-                blocked.add(id(verdict.account))
-                if touched <= blocked:
-                    return
+                continue
+            blocked |= {id(one) for one in (verdict.account, *short) if one is not None}
+            self._ask_for_more(waiter)
+            if touched <= blocked:
+                return
+
+    def _is_covered(self, accounts: tuple[Account, ...], estimate: Estimate) -> bool:
+        return all(self._budgets.covers(account, estimate) for account in accounts)
+
+    def _ask_for_more(self, waiter: _Waiter) -> None:
+        """Claim what a waiting call needs, or look what others still claim."""
+        if self._sync is None:
+            return
+        for account in waiter.accounts:
+            if account.others.claim_usd > account.others.spent_usd:
+                self._sync.later(account, POLL_S, read=True)
+            if not self._budgets.covers(account, waiter.estimate):
+                self._sync.need(account)
+
+    def _wishes(self, account: Account) -> Iterable[Estimate]:
+        """Return what those who wait for an account are expected to cost, in their order."""
+        return [
+            waiter.estimate
+            for waiter in self._waiting
+            if any(one is account for one in waiter.accounts)
+        ]
+
+    def _changed(self, account: Account) -> None:
+        """Look at those who wait for an account that was written or read."""
+        self._look_again({id(account)})
 
     def _end(self, waiter: _Waiter, error: HocketError) -> None:
         self._waiting.remove(waiter)

@@ -9,6 +9,7 @@ here.
 from collections.abc import Callable
 from typing import Any
 
+from hocket.gateway.accounting.shared_budgets import SharedBudgets
 from hocket.gateway.accounting.spending import Spending
 from hocket.gateway.backends.protocol import Chunks
 from hocket.gateway.calls.call import Call, UsageRecorder
@@ -39,9 +40,10 @@ class Calls:
         metrics: GatewayMetrics | None = None,
         usage: UsageTracker | None = None,
         experiments: Experiments | None = None,
+        budgets: SharedBudgets | None = None,
     ) -> None:
         self.scheduler = CallScheduler(routes.table, now_ms, metrics, usage)
-        self.spending = Spending(routes.budgets, now_ms)
+        self.spending = Spending(routes.budgets, now_ms, budgets)
         self._experiments = experiments
         self._routes = routes
         self._now_ms = now_ms

@@ -138,11 +138,13 @@ class Bus:
         elif self._connection.reports.due("stuck"):
             log.warning("bus_does_not_drain", pending_bytes=self.nc.pending_data_size)
 
-    def respond(self, reply_to: str, payload: bytes) -> None:
+    def respond(
+        self, reply_to: str, payload: bytes, headers: Mapping[str, str] | None = None
+    ) -> None:
         """Answer a request on core NATS, where it wants an answer. Whoever asks chooses where that goes:
         not to the platform's own subjects, on which others would take it for ours."""
         if reply_to and not reply_to.startswith(OWN_SUBJECTS) and reply_to.split() == [reply_to]:
-            self.publish_nowait(reply_to, payload)
+            self.publish_nowait(reply_to, payload, headers)
 
     def ack(self, ack_subject: str) -> None:
         """Acknowledge a JetStream message by its ack subject."""

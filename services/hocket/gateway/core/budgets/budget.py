@@ -8,6 +8,9 @@ reservation is released. Three answers to a call that asks:
 - *wait*: it does not fit now, and may when calls under way turn out cheaper than reserved;
 - *refused*: it does not fit into what was spent alone, so that waiting is in vain.
 
+Where several gateways spend from one account (`shared_account.py`), what the others have spent counts as
+spent, and what they claim beyond that as under way; this one spends within its own claim.
+
 So calls in parallel overrun a budget by hardly more than the error of the estimate of one, and a
 reservation keeps nobody out for good: near the end of a budget calls go one after the other. What calls
 under way are taken to cost is looked up again each time, so that a wrong guess is mended as soon as the
@@ -15,7 +18,7 @@ first of them have ended. A call of whose kind nothing is known is taken to cost
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -24,6 +27,7 @@ from typing import Any, Literal
 
 from hocket.gateway.core.budgets.estimate import CostSums, Estimate, Estimator
 from hocket.gateway.core.budgets.run_accounts import MAX_RUN_ACCOUNTS, RunAccounts
+from hocket.gateway.core.budgets.shared_account import Line, SharedAccount
 from hocket.gateway.core.errors import BudgetsFull
 from hocket.gateway.core.routing.history import Kind
 
@@ -41,6 +45,7 @@ _Key = tuple[Level, str, float]
 _EPSILON_USD = 1e-12
 _NOTHING = Decimal(0)
 _NO_LOAD = CostSums()
+_NO_LINE = Line(_NOTHING, _NOTHING)
 
 
 class Answer(StrEnum):
@@ -62,24 +67,54 @@ class Budget:
     tenant: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What the gateways' bucket has of an account, and our line there."""
+
+    revision: int
+    shared: SharedAccount
+    line: Line | None = None
+
+
 @dataclass(slots=True)
 class Account:
-    """What was spent from a budget in a period, and what is under way, by kind of call."""
+    """What was spent from a budget in a period, and what is under way, by kind of call: by this
+    gateway, and by the others, where it is shared."""
 
     budget: Budget
     until_ms: float | None = None
+    since_ms: float = 0.0
     spent_usd: Decimal = _NOTHING
+    known_usd: Decimal = _NOTHING
+    """What callers know to be spent in all."""
     under_way: dict[Kind, CostSums] = field(default_factory=dict)
+    claim_usd: Decimal | None = None
+    """What this gateway may spend in all; None where it alone has the account."""
+    published: Published | None = None
+    others: Line = _NO_LINE
+    metered_usd: Decimal | None = None
+    """What the ledger had of it at `metered_at_ms`, where that was asked."""
+    metered_at_ms: float | None = None
 
     def counts(self, now_ms: float) -> bool:
         """Whether forgetting it would let somebody spend again."""
         over = self.until_ms is not None and self.until_ms <= now_ms
-        return bool(self.under_way) or (self.spent_usd > 0 and not over)
+        return bool(self.under_way) or (self.spent_in_all_usd > 0 and not over)
+
+    @property
+    def spent_in_all_usd(self) -> Decimal:
+        """What all have spent."""
+        return max(self.spent_usd + self.others.spent_usd, self.known_usd)
 
     @property
     def left_usd(self) -> Decimal:
         """What is not spent, reservations aside."""
-        return max(self.budget.usd - self.spent_usd, _NOTHING)
+        return max(self.budget.usd - self.spent_in_all_usd, _NOTHING)
+
+    @property
+    def unclaimed_usd(self) -> Decimal:
+        """What is left beside the claims of others."""
+        return self.budget.usd - max(self.spent_usd + self.others.claim_usd, self.known_usd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,19 +172,40 @@ class Budgets:
         else:
             account = self._of_period(budget, since_ms, until_ms, now_ms)
         account.budget = budget
-        account.spent_usd = max(account.spent_usd, known_spent_usd)
+        account.known_usd = max(account.known_usd, known_spent_usd)
         return account
 
     def ask(self, accounts: Sequence[Account], estimate: Estimate) -> BudgetDecision:
         """Answer a call that wants its expected cost reserved; nothing is reserved by asking."""
         waiting: Account | None = None
         for account in accounts:
-            free_usd = float(account.budget.usd - account.spent_usd)
-            if not self._fits_alone(estimate, free_usd):
+            spent_in_all_usd = account.spent_in_all_usd
+            if not _fits(estimate.usd, account.budget.usd - spent_in_all_usd):
                 return BudgetDecision(Answer.REFUSED, account)
-            if waiting is None and not self._fits_beside(account, estimate, free_usd):
+            if waiting is None and not self._fits_beside(account, estimate):
                 waiting = account
         return BudgetDecision(Answer.WAIT, waiting) if waiting else BudgetDecision(Answer.GRANTED)
+
+    def covers(self, account: Account, estimate: Estimate) -> bool:
+        """Tell whether what this gateway claims of an account is enough for one more call."""
+        if account.claim_usd is None or not estimate.usd:
+            return True
+        needed_usd = self._together_usd(account.under_way, estimate)
+        return _fits(needed_usd, account.claim_usd - account.spent_usd)
+
+    def claimable_usd(self, account: Account, wishes: Iterable[Estimate]) -> Decimal:
+        """Return what this gateway should claim of an account: what it has spent, what is under way, and
+        what those of the wishes need, in their order, that fit in beside the claims of others."""
+        loads = dict(account.under_way)
+        free_usd = account.unclaimed_usd
+        usd = self._sum_usd(loads)
+        for wish in wishes:
+            more_usd = self._together_usd(loads, wish)
+            if not _fits(more_usd, free_usd):
+                break
+            loads[wish.kind] = loads.get(wish.kind, _NO_LOAD).plus(wish)
+            usd = max(usd, more_usd)
+        return account.spent_usd + Decimal(f"{usd + _EPSILON_USD:.13f}")
 
     def reserve(self, accounts: Sequence[Account], estimate: Estimate) -> Reservation:
         """Reserve what was granted."""
@@ -168,21 +224,28 @@ class Budgets:
                 account.under_way[kind] = load.plus(reservation.estimate, -1)
             account.spent_usd += cost_usd
 
-    def _fits_beside(self, account: Account, estimate: Estimate, free_usd: float) -> bool:
-        if not account.under_way or not estimate.usd:
-            return True
-        return self._together_usd(account, estimate) <= free_usd + _EPSILON_USD
+    def _fits_beside(self, account: Account, estimate: Estimate) -> bool:
+        return not estimate.usd or _fits(
+            self._together_usd(account.under_way, estimate), account.unclaimed_usd
+        )
 
-    def _together_usd(self, account: Account, estimate: Estimate) -> float:
+    def _together_usd(self, loads: Mapping[Kind, CostSums], estimate: Estimate) -> float:
+        """Return what a call costs beside those under way; alone, what is expected of it."""
+        if not loads:
+            return estimate.usd
         if self.strict:
-            return sum(load.worst_usd for load in account.under_way.values()) + estimate.usd
-        loads = {**account.under_way, estimate.kind: _one_more(account, estimate)}
-        return self._estimator.together_usd(loads.items())
+            return sum(load.worst_usd for load in loads.values()) + estimate.usd
+        load = loads.get(estimate.kind, _NO_LOAD).plus(estimate)
+        return self._estimator.together_usd({**loads, estimate.kind: load}.items())
 
-    def _fits_alone(self, estimate: Estimate, free_usd: float) -> bool:
-        if not estimate.usd:
-            return True
-        return estimate.usd <= free_usd + _EPSILON_USD
+    def _sum_usd(self, loads: Mapping[Kind, CostSums]) -> float:
+        """Return what calls are taken to cost together; one, what is expected of it."""
+        if sum(load.count for load in loads.values()) == 1:
+            ((kind, load),) = loads.items()
+            return self._estimator.now(kind, load.seen_usd, load.worst_usd).usd
+        if self.strict:
+            return sum(load.worst_usd for load in loads.values())
+        return self._estimator.together_usd(loads.items())
 
     def _of_period(
         self, budget: Budget, since_ms: float, until_ms: float | None, now_ms: float
@@ -195,7 +258,7 @@ class Budgets:
                 self._forget(pipelines, now_ms, self._max_pipeline_accounts)
             if len(self._periods) >= self._max_period_accounts:
                 self._forget(self._periods, now_ms, self._max_period_accounts)
-            account = self._periods[key] = Account(budget, until_ms)
+            account = self._periods[key] = Account(budget, until_ms, since_ms)
             if budget.level == "pipeline":
                 self._pipelines.setdefault(budget.tenant, OrderedDict())[key] = None
         self._periods.move_to_end(key)
@@ -218,6 +281,10 @@ class Budgets:
                 return
             among.move_to_end(key)
         raise BudgetsFull(limit=limit, component="gateway")
+
+
+def _fits(usd: float, free_usd: Decimal) -> bool:
+    return not usd or usd <= float(free_usd) + _EPSILON_USD
 
 
 def _one_more(account: Account, estimate: Estimate) -> CostSums:

@@ -41,15 +41,14 @@ class BudgetRules:
     tenants: Mapping[str, Allowance] = field(default_factory=dict)
     pipelines: Mapping[str, Allowance] = field(default_factory=dict)
 
-    def budgets_of(self, request: CallRequest) -> tuple[Budget, ...]:
-        """Return the budgets that a call spends from, the narrowest first."""
+    def budgets_of(self, request: CallRequest, run_usd: Decimal | None) -> tuple[Budget, ...]:
+        """Return the budgets that a call spends from, the narrowest first. `run_usd` is that of its
+        run."""
         who = request.attribution
         found: list[Budget] = []
-        if request.budget_usd is not None:
+        if run_usd is not None:
             run = who.run_id or request.call_id
-            found.append(
-                Budget("run", f"{who.tenant}/{run}", request.budget_usd, tenant=who.tenant)
-            )
+            found.append(Budget("run", f"{who.tenant}/{run}", run_usd, tenant=who.tenant))
         if who.pipeline is not None and self.pipelines:
             name = f"{who.tenant}/{who.pipeline}"
             allowance = (

@@ -109,6 +109,19 @@ class Estimator:
             if kind != _model_of(kind):
                 self._ratios.add(_model_of(kind), ratio)
 
+    def count(self, kind: Kind) -> int:
+        """Return how many calls of a kind were learned from."""
+        return self._ratios.count(kind)
+
+    def ratios(self, kind: Kind) -> list[float]:
+        """Return what is known of a kind, to be restored."""
+        return self._ratios.values(kind)
+
+    def restore(self, kind: Kind, ratios: Iterable[float]) -> None:
+        """Take in what was known of a kind."""
+        for ratio in ratios:
+            self._ratios.add(kind, ratio)
+
     def _ratio(self, kind: Kind, worst: float) -> tuple[float, float]:
         """Return mean and mean square of the ratio, one call of the worst case among those seen."""
         known = self._known(kind)

@@ -47,6 +47,10 @@ class Samples:
         rank = int(q * len(self._sorted) + 0.999999)
         return self._sorted[min(max(rank - 1, 0), len(self._sorted) - 1)]
 
+    def values(self) -> list[float]:
+        """Return the values, the oldest first."""
+        return list(self._recent)
+
     def spread(self) -> tuple[float, float]:
         """Return the mean and the mean of the squares."""
         if self._spread is None:
@@ -86,6 +90,11 @@ class History(Generic[Key]):
         """Return the mean of a key's values and that of their squares, None where there are none."""
         samples = self._samples.get(key)
         return None if samples is None else samples.spread()
+
+    def values(self, key: Key) -> list[float]:
+        """Return a key's values, the oldest first."""
+        samples = self._samples.get(key)
+        return [] if samples is None else samples.values()
 
     def count(self, key: Key) -> int:
         """Return how many values of a key are known."""

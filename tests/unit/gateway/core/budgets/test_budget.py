@@ -390,7 +390,8 @@ def test_a_call_spends_from_its_runs_its_pipelines_and_its_tenants_budget(
     tenant: str, pipeline: str, run_usd: str | None, expected: list[tuple[str, Any]]
 ) -> None:
     who = Attribution(tenant=tenant, pipeline=pipeline, run_id="r1")
-    found = RULES.budgets_of(request(attribution=who, budget_usd=run_usd))
+    given = None if run_usd is None else Decimal(run_usd)
+    found = RULES.budgets_of(request(attribution=who), given)
     assert [(budget.level, budget.usd) for budget in found] == expected
 
 
@@ -399,7 +400,7 @@ def test_budgets_of_different_tenants_are_not_one() -> None:
         budget.name
         for tenant in ("a", "b")
         for budget in RULES.budgets_of(
-            request(attribution=Attribution(tenant=tenant, pipeline="report", run_id="r"))
+            request(attribution=Attribution(tenant=tenant, pipeline="report", run_id="r")), None
         )
     }
     assert names == {"a", "b", "a/report", "b/report"}

@@ -1,0 +1,263 @@
+"""Accounts that gateways share: this one's line in each, written before it spends more than it says.
+
+An account is read when its first call comes; where no gateway has it in the bucket, the ledger is asked
+what was spent of it before. While calls go on a gateway claims a little more than they need, so that
+most of them wait for nothing; what it does not need it gives back FLUSH_S after a call has ended. Calls
+that do not fit in beside the claims of others have these read again every POLL_S. At most one write of
+an account is under way. Fails never: while NATS is away it tries again, and an account for which the
+bucket has no room is this gateway's own.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from decimal import ROUND_UP, Decimal
+
+import structlog
+
+from hocket.gateway.accounting.budget_store import key_of
+from hocket.gateway.accounting.shared_budgets import SharedBudgets
+from hocket.gateway.core.budgets.budget import Account, Budgets, Published
+from hocket.gateway.core.budgets.estimate import Estimate
+from hocket.gateway.core.budgets.shared_account import Line, SharedAccount
+from hocket.kit.nats.errors import BusUnavailable, PublishRefused
+from hocket.kit.nats.kv import RevisionPassed
+from hocket.kit.nats.streams import StreamRefused
+from hocket.kit.process.log_limits import Reporting
+from hocket.schemas.messages import SpentAsked
+
+FLUSH_S = 0.1
+POLL_S = 0.1
+RETRY_S = 0.5
+RUN_KEPT_S = 3_600.0
+"""How long a run's account stays in the bucket without a call; then the ledger knows what it spent."""
+LATE_S = 3_600.0
+"""How long an account stays there after its period."""
+MAX_TRIES = 100
+METERED_MS = 5_000.0
+"""How old the ledger's word on a run may be that calls come for without its coordinator's."""
+SPARE_CALLS = 32
+SPARE_SHARE = Decimal("0.02")
+"""What is claimed beyond what calls need: for so many more calls, at most this share of the budget, and
+an eighth of this gateway's part of what is left."""
+SPARE_PART = 8
+_NOTHING = Decimal(0)
+_DIGITS = Decimal("1e-13")
+
+log = structlog.get_logger()
+_reporting = Reporting()
+
+
+class AccountSync:
+    """Keeps the claims of this gateway. `wishes` gives the estimates of the calls that wait for an
+    account, in their order; `changed` is told that an account was written or read."""
+
+    def __init__(
+        self,
+        shared: SharedBudgets,
+        budgets: Budgets,
+        now_ms: Callable[[], float],
+        wishes: Callable[[Account], Iterable[Estimate]],
+        changed: Callable[[Account], None],
+    ) -> None:
+        self._store = shared.store
+        self._ledger = shared.ledger
+        self._peers = shared.peers
+        self._budgets = budgets
+        self._now_ms = now_ms
+        self._wishes = wishes
+        self._changed = changed
+        self._running: dict[int, tuple[Account, asyncio.Task[None]]] = {}
+        self._again: set[int] = set()
+        self._reading: set[int] = set()
+        self._later: dict[int, tuple[Account, asyncio.TimerHandle]] = {}
+
+    async def adopt(self, account: Account, *, metered: bool) -> None:
+        """Make sure that an account is read; `metered`: with what the ledger has of it lately."""
+        now_ms = self._now_ms()
+        at_ms = account.metered_at_ms
+        if metered and (at_ms is None or now_ms - at_ms > METERED_MS):
+            account.metered_at_ms = now_ms
+            told = await self._ledger.ask(_asked(account))
+            if told is not None:
+                account.metered_usd = told.spent_usd
+                self.need(account)
+        if account.published is None and account.claim_usd is None:
+            account.claim_usd = _NOTHING
+            self.need(account)
+
+    def need(self, account: Account) -> None:
+        """Write the line of an account now."""
+        mark = id(account)
+        if mark in self._running:
+            self._again.add(mark)
+            return
+        self._forget_later(mark)
+        task = asyncio.create_task(self._run(account), name="budget claim")
+        self._running[mark] = (account, task)
+        task.add_done_callback(lambda _: self._ended(mark))
+
+    def later(self, account: Account, after_s: float = FLUSH_S, *, read: bool = False) -> None:
+        """Write the line of an account soon, after it is read again where `read`."""
+        mark = id(account)
+        if read:
+            self._reading.add(mark)
+        if account.claim_usd is None or mark in self._later:
+            return
+        timer = asyncio.get_running_loop().call_later(after_s, self._due, account)
+        self._later[mark] = (account, timer)
+
+    async def close(self, timeout_s: float) -> None:
+        """Give back what is not spent, within a bound."""
+        for account, _ in list(self._later.values()):
+            self.need(account)
+        tasks = {task for _, task in self._running.values()}
+        if tasks:
+            await asyncio.wait(tasks, timeout=timeout_s)
+        for _, timer in self._later.values():
+            timer.cancel()
+        self._later.clear()
+        for _, task in self._running.values():
+            task.cancel()
+
+    def _due(self, account: Account) -> None:
+        self._forget_later(id(account))
+        self.need(account)
+
+    def _forget_later(self, mark: int) -> None:
+        known = self._later.pop(mark, None)
+        if known is not None:
+            known[1].cancel()
+
+    def _ended(self, mark: int) -> None:
+        account, task = self._running.pop(mark)
+        if mark in self._again and not task.cancelled():
+            self._again.discard(mark)
+            self.need(account)
+
+    async def _run(self, account: Account) -> None:
+        try:
+            if not await self._write(account) and id(account) in self._again:
+                self._again.discard(id(account))  # there is no more to claim now
+                self.later(account, POLL_S, read=True)
+        except PublishRefused as error:
+            log.warning("budget_not_shared", budget=account.budget.name, reason=str(error))
+            account.claim_usd, account.published = None, None
+        except (BusUnavailable, StreamRefused) as error:
+            if count := _reporting.due("budget_not_written"):
+                log.warning("budget_not_written", reason=str(error), count=count)
+            self.later(account, RETRY_S, read=True)
+            return
+        self._changed(account)
+
+    async def _write(self, account: Account) -> bool:
+        """Bring our line into the bucket, over what others wrote meanwhile; tell whether it changed."""
+        mark, me = id(account), self._peers.name
+        if account.published is None or mark in self._reading:
+            await self._read(account)
+        for _ in range(MAX_TRIES):
+            known = account.published
+            assert known is not None, "it was read"
+            shared = self._folded(account, known)
+            line = self._line(account)
+            if line == known.line and shared is known.shared:
+                account.metered_usd = None
+                return False
+            before_usd = account.claim_usd or _NOTHING
+            account.claim_usd = min(before_usd, line.claim_usd)  # until it is known which one holds
+            try:
+                written = shared.with_line(me, line)
+                revision = await self._store.put(
+                    _key(account), written.encoded(), known.revision, self._ttl_s(account)
+                )
+            except RevisionPassed:
+                account.claim_usd = before_usd
+                await self._read(account)
+                continue
+            except BaseException:
+                self._reading.add(mark)
+                raise
+            account.published = Published(revision, written, line)
+            account.claim_usd = line.claim_usd
+            account.others = written.others(me)
+            account.metered_usd = None
+            return True
+        raise BusUnavailable(reason=f"{account.budget.name} changes all the time")
+
+    async def _read(self, account: Account) -> None:
+        me, known = self._peers.name, account.published
+        value, revision = await self._store.get(
+            _key(account), 0 if known is None else known.revision
+        )
+        self._reading.discard(id(account))
+        shared = None if value is None else SharedAccount.decoded(value)
+        if (
+            shared is None and known is not None
+        ):  # it was kept long enough, or something foreign is there
+            shared = known.shared
+        if shared is None:
+            shared = SharedAccount(await self._before_usd(account))
+        mine = shared.lines.get(me)
+        if known is None and mine is not None:  # we knew the account once, and forgot it
+            shared, mine = shared.without({me}), None
+        if known is not None and known.line is not None and mine is None:  # we were taken for dead
+            account.spent_usd = _NOTHING
+        account.claim_usd = _NOTHING if mine is None else mine.claim_usd
+        account.published = Published(revision, shared, mine)
+        account.others = shared.others(me)
+
+    async def _before_usd(self, account: Account) -> Decimal:
+        """Return what was spent of an account that is not in the bucket."""
+        if account.metered_usd is None and not account.known_usd:
+            told = await self._ledger.ask(_asked(account))
+            account.metered_at_ms = self._now_ms()
+            account.metered_usd = None if told is None else told.spent_usd
+        return max(account.metered_usd or _NOTHING, account.known_usd)
+
+    def _folded(self, account: Account, known: Published) -> SharedAccount:
+        """Return what stands in the bucket, with the lines of the dead put together."""
+        peers, shared = self._peers, known.shared
+        if peers.is_leased:
+            live = peers.live
+            dead = [name for name in shared.lines if name not in live and name != peers.name]
+            shared = shared.without(dead)
+        if account.metered_usd is not None:
+            mine_usd = max(account.claim_usd or _NOTHING, account.spent_usd)
+            shared = shared.at_least(account.metered_usd, mine_usd, peers.name)
+        account.others = shared.others(peers.name)
+        return shared
+
+    def _line(self, account: Account) -> Line:
+        """Return our line as it should be."""
+        wishes = list(self._wishes(account))
+        claim_usd = self._budgets.claimable_usd(account, wishes)
+        calls = len(wishes) + sum(load.count for load in account.under_way.values())
+        if calls:
+            needed_usd = claim_usd - account.spent_usd
+            one_usd = needed_usd / calls
+            spare_usd = min(
+                one_usd * SPARE_CALLS,
+                account.budget.usd * SPARE_SHARE,
+                (account.unclaimed_usd - needed_usd) / (SPARE_PART * max(len(self._peers.live), 1)),
+            )
+            claim_usd += spare_usd if spare_usd >= one_usd else _NOTHING
+        return Line(claim_usd.quantize(_DIGITS, ROUND_UP), account.spent_usd)
+
+    def _ttl_s(self, account: Account) -> float:
+        if account.until_ms is None:
+            return RUN_KEPT_S
+        return max(account.until_ms - self._now_ms(), 0.0) / 1000 + LATE_S
+
+
+def _key(account: Account) -> str:
+    budget = account.budget
+    return key_of("claims", budget.level, budget.name, f"{account.since_ms:.0f}")
+
+
+def _asked(account: Account) -> SpentAsked:
+    budget = account.budget
+    tenant, _, name = budget.name.partition("/")
+    if budget.level == "run":
+        return SpentAsked(tenant=tenant, run_id=name)
+    if budget.level == "pipeline":
+        return SpentAsked(tenant=tenant, pipeline=name, since_ms=account.since_ms)
+    return SpentAsked(tenant=tenant, since_ms=account.since_ms)

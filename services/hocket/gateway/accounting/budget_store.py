@@ -1,0 +1,135 @@
+"""The gateways' bucket of budgets: what they share of each account, and what calls of each kind cost.
+
+A key is read when it is needed and written on the condition that nobody wrote meanwhile; nobody watches.
+What is not written for its time (`ttl_s`) goes by itself. With seals a value that no gateway wrote over
+the one before is as if it were not there, and is written over.
+"""
+
+import hashlib
+from base64 import b64decode
+from binascii import Error as NotBase64
+from collections.abc import Mapping
+from typing import Any
+
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable, PublishRefused
+from hocket.kit.nats.kv import RevisionPassed
+from hocket.kit.nats.streams import StreamRefused
+from hocket.schemas import subjects
+from hocket.schemas.capabilities import Capabilities
+
+MAX_KEYS = 100_000
+"""Accounts and kinds of calls in the bucket; beyond it an account is its gateway's own."""
+MAX_VALUE_BYTES = 16 * 1024
+TIMEOUT_MS = 2_000.0
+DEDUP_WINDOW_S = 30
+HASH_BYTES = 12
+MAX_DIGITS = 19
+_NS = 1_000_000_000
+_NOT_FOUND = 404
+_EXISTS = 10_058
+_WRONG_REVISION = 10_071
+_STREAM = f"KV_{subjects.BUDGETS}"
+
+
+class BudgetStore:
+    """Reads and writes keys; the bucket is made where it is missing."""
+
+    def __init__(self, bus: Bus, seals: Capabilities | None = None, *, replicas: int = 1) -> None:
+        self._bus = bus
+        self._seals = seals
+        self._replicas = replicas
+
+    async def open(self) -> None:
+        """Make the bucket where it is missing; raise BusUnavailable or StreamRefused."""
+        config: Mapping[str, Any] = {
+            "name": _STREAM,
+            "subjects": [f"$KV.{subjects.BUDGETS}.>"],
+            "max_msgs_per_subject": 1,
+            "max_msgs": MAX_KEYS,
+            "max_msg_size": MAX_VALUE_BYTES,
+            "storage": "file",
+            "num_replicas": self._replicas,
+            "discard": "new",
+            "allow_msg_ttl": True,
+            "allow_direct": True,
+            "duplicate_window": DEDUP_WINDOW_S * _NS,
+            **({"persist_mode": "async"} if self._replicas == 1 else {}),
+        }
+        answer = await self._bus.api(f"STREAM.CREATE.{_STREAM}", config, timeout_ms=TIMEOUT_MS)
+        error = answer.get("error", {})
+        if error and error.get("err_code") != _EXISTS:
+            raise StreamRefused(stream=_STREAM, reason=error.get("description", ""))
+
+    async def get(self, key: str, after: int = 0) -> tuple[bytes | None, int]:
+        """Return the value of a key, None where there is none of ours, and its revision, 0 where there
+        is none at all. What was written over a revision before `after` is not ours any more."""
+        subject = _subject(key)
+        answer = await self._bus.api(
+            f"STREAM.MSG.GET.{_STREAM}", {"last_by_subj": subject}, timeout_ms=TIMEOUT_MS
+        )
+        message = answer.get("message")
+        if message is None:
+            if answer.get("error", {}).get("code") != _NOT_FOUND:
+                raise BusUnavailable(reason=f"{_STREAM}: {answer.get('error')}")
+            return None, 0
+        revision = int(message["seq"])
+        try:
+            value = b64decode(message.get("data", ""))
+        except NotBase64:
+            return None, revision
+        return self._opened(subject, value, revision, after), revision
+
+    async def put(self, key: str, content: bytes, revision: int, ttl_s: float) -> int:
+        """Write a key over a revision of it (0: it is not there) and return the new one. Raises
+        RevisionPassed, BusUnavailable, and PublishRefused where there is no room."""
+        subject = _subject(key)
+        seal = self._seals.seal(_sealed(subject, revision), content) if self._seals else ""
+        headers = {
+            "Nats-Expected-Last-Subject-Sequence": str(revision),
+            "Nats-TTL": f"{max(int(ttl_s), 1)}s",
+        }
+        value = b"%d %s\n%s" % (revision, seal.encode(), content)
+        try:
+            return await self._put(subject, value, headers)
+        except BusUnavailable:
+            if not self._bus.connected:
+                raise
+        await self.open()  # somebody removed it
+        return await self._put(subject, value, headers)
+
+    async def _put(self, subject: str, value: bytes, headers: Mapping[str, str]) -> int:
+        try:
+            ack = await self._bus.publish(subject, value, headers=headers, timeout_ms=TIMEOUT_MS)
+        except PublishRefused as error:
+            if error.fields.get("err_code") == _WRONG_REVISION:
+                raise RevisionPassed(key=subject) from None
+            raise
+        return ack.seq
+
+    def _opened(self, subject: str, value: bytes, revision: int, after: int) -> bytes | None:
+        """Return the content of a value, None where no gateway wrote it over what was there last."""
+        head, _, content = value.partition(b"\n")
+        before, _, seal = head.decode("ascii", "replace").partition(" ")
+        if not (before.isascii() and before.isdecimal() and len(before) <= MAX_DIGITS):
+            return None
+        over = int(before)
+        if over >= revision or over < after < revision:
+            return None
+        if self._seals is None or self._seals.is_sealed(seal, _sealed(subject, over), content):
+            return content
+        return None
+
+
+def key_of(kind: str, *names: str) -> str:
+    """Return the key of something that is called by names."""
+    told = "\0".join(names).encode("utf-8", "surrogatepass")
+    return f"{kind}.{hashlib.blake2b(told, digest_size=HASH_BYTES).hexdigest()}"
+
+
+def _subject(key: str) -> str:
+    return f"$KV.{subjects.BUDGETS}.{key}"
+
+
+def _sealed(subject: str, before: int) -> str:
+    return f"{subject}\x1f{before}"

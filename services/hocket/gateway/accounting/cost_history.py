@@ -1,0 +1,125 @@
+"""What calls of each kind cost lately, kept in the gateways' bucket of budgets: a gateway that starts
+expects of a call what the ones before it learned, and gateways learn from each other.
+
+The history of a kind is read when the first call under a budget needs it, and again now and then while
+there is none. It is written a moment after a call was learned from: each of the first calls of a kind,
+later every KEEP_S. The last one to write wins. While NATS is away nothing is kept.
+"""
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import Any
+
+import structlog
+
+from hocket.gateway.accounting.budget_store import BudgetStore, key_of
+from hocket.gateway.core.budgets.estimate import Estimator
+from hocket.gateway.core.routing.history import ENOUGH, MAX_KINDS, MAX_SAMPLES, Kind
+from hocket.kit.nats.errors import BusUnavailable, PublishRefused
+from hocket.kit.nats.kv import RevisionPassed
+from hocket.kit.nats.streams import StreamRefused
+
+WRITE_S = 0.25
+KEEP_S = 30.0
+"""How often the history of a kind that is known well is kept."""
+READ_AGAIN_S = 10.0
+KEPT_S = 30 * 86_400.0
+DIGITS = 6
+MAX_RATIO = 1e12
+
+log = structlog.get_logger()
+
+
+class CostHistory:
+    """Keeps what an estimator learns, and restores it."""
+
+    def __init__(self, store: BudgetStore, estimator: Estimator) -> None:
+        self._store = store
+        self._estimator = estimator
+        self._read_at_s: dict[Kind, float] = {}
+        self._kept_at_s: dict[Kind, float] = {}
+        self._learned: set[Kind] = set()
+        self._writing: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def known(self, kind: Kind) -> None:
+        """Restore what was kept of a kind and its model, where nothing is known of them here."""
+        for one in (kind, (kind[0], "", "")):
+            if self._estimator.count(one) or not self._is_due(one):
+                continue
+            with suppress(BusUnavailable):
+                value, _ = await self._store.get(_key(one))
+                if not self._estimator.count(one):  # meanwhile one may have been learned
+                    self._estimator.restore(one, _ratios(value, one))
+
+    def learned(self, kind: Kind) -> None:
+        """Keep what was learned of a kind and its model, a moment later."""
+        loop = asyncio.get_running_loop()
+        for one in (kind, (kind[0], "", "")):
+            kept_at_s = self._kept_at_s.get(one, float("-inf"))
+            if self._estimator.count(one) <= ENOUGH or loop.time() - kept_at_s > KEEP_S:
+                self._learned.add(one)
+        if self._learned and self._timer is None and self._writing is None:
+            self._timer = loop.call_later(WRITE_S, self._write_soon)
+
+    async def close(self, timeout_s: float) -> None:
+        """Keep what was learned last, within a bound."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._write_soon()
+        if (writing := self._writing) is not None:
+            await asyncio.wait({writing}, timeout=timeout_s)
+            writing.cancel()
+
+    def _is_due(self, kind: Kind) -> bool:
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._read_at_s.get(kind, float("-inf")) < READ_AGAIN_S:
+            return False
+        if len(self._read_at_s) >= MAX_KINDS:
+            self._read_at_s.clear()
+        self._read_at_s[kind] = now_s
+        return True
+
+    def _write_soon(self) -> None:
+        self._timer = None
+        self._writing = asyncio.create_task(self._write(), name="cost history")
+        self._writing.add_done_callback(self._written)
+
+    def _written(self, task: "asyncio.Task[None]") -> None:
+        self._writing = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("cost_history_not_kept", reason=repr(error))
+
+    async def _write(self) -> None:
+        while self._learned:
+            kind = self._learned.pop()
+            if len(self._kept_at_s) >= MAX_KINDS:
+                self._kept_at_s.clear()
+            self._kept_at_s[kind] = asyncio.get_running_loop().time()
+            content = {"kind": kind, "ratios": self._estimator.ratios(kind)}
+            encoded = json.dumps(content, default=str, separators=(",", ":")).encode()
+            try:
+                _, revision = await self._store.get(_key(kind))
+                await self._store.put(_key(kind), encoded, revision, KEPT_S)
+            except RevisionPassed:
+                continue  # another gateway knows better
+            except (BusUnavailable, PublishRefused, StreamRefused) as error:
+                log.debug("cost_history_not_kept", reason=str(error))
+                return
+
+
+def _key(kind: Kind) -> str:
+    return key_of("ratios", *kind)
+
+
+def _ratios(value: bytes | None, kind: Kind) -> list[float]:
+    """Return the ratios of a kind that were kept; none where that cannot be read."""
+    try:
+        content: Any = json.loads(value or b"null")
+        if content is None or content["kind"] != list(kind):
+            return []
+        found = [float(one) for one in content["ratios"]]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return []
+    return [one for one in found if 0 < one <= MAX_RATIO][-MAX_SAMPLES:]

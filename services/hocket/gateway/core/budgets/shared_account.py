@@ -1,0 +1,109 @@
+"""An account that several gateways spend from, as it stands in their bucket.
+
+Each gateway has a line: how much of the budget it *claims*, and how much of that it has spent. It never
+spends more than its claim, and writes a larger one only on the condition that nobody wrote meanwhile, so
+that claims never add up to more than the budget. The line of a gateway that is dead is put with what is
+`gone`: what it claimed counts as spent, for its calls may have cost so much.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal, InvalidOperation
+from typing import Any, Self
+
+MAX_LINES = 64
+MAX_NAME_CHARS = 200
+MAX_DIGITS = 80
+MAX_USD = Decimal(10) ** 12
+_NOTHING = Decimal(0)
+_PAIR = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What one gateway claims of an account, and what of it is spent."""
+
+    claim_usd: Decimal
+    spent_usd: Decimal
+
+    @property
+    def most_usd(self) -> Decimal:
+        """What it may have spent by now."""
+        return max(self.claim_usd, self.spent_usd)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedAccount:
+    """The lines of all gateways by their names, and what others spent before."""
+
+    gone_usd: Decimal = _NOTHING
+    lines: Mapping[str, Line] = field(default_factory=dict)
+
+    def others(self, name: str) -> Line:
+        """Return the claims and the spending of all but one gateway."""
+        others = [line for gateway, line in self.lines.items() if gateway != name]
+        claimed = sum((one.most_usd for one in others), self.gone_usd)
+        return Line(claimed, sum((one.spent_usd for one in others), self.gone_usd))
+
+    def without(self, dead: Collection[str]) -> Self:
+        """Return the account after the death of some gateways."""
+        gone = {name: line for name, line in self.lines.items() if name in dead}
+        if not gone:
+            return self
+        lines = {name: line for name, line in self.lines.items() if name not in gone}
+        spent = sum((line.most_usd for line in gone.values()), self.gone_usd)
+        return replace(self, gone_usd=spent, lines=lines)
+
+    def at_least(self, metered_usd: Decimal, mine_usd: Decimal, name: str) -> Self:
+        """Return the account with at least what the ledger has of it, `mine_usd` of which may be one
+        gateway's: what is more was spent without it."""
+        others = sum((one.most_usd for one in self.lines.values()), _NOTHING)
+        others -= self.lines[name].most_usd if name in self.lines else _NOTHING
+        more = metered_usd - mine_usd - others
+        return replace(self, gone_usd=more) if more > self.gone_usd else self
+
+    def with_line(self, name: str, line: Line) -> Self:
+        """Return the account with another line of one gateway."""
+        return replace(self, lines={**self.lines, name: line})
+
+    def encoded(self) -> bytes:
+        """Return the account as JSON."""
+        lines = {
+            name: [str(line.claim_usd), str(line.spent_usd)] for name, line in self.lines.items()
+        }
+        content = {"gone": str(self.gone_usd), "lines": lines}
+        return json.dumps(content, separators=(",", ":")).encode()
+
+    @classmethod
+    def decoded(cls, value: bytes) -> Self | None:
+        """Return the account that JSON says; None where it is none."""
+        try:
+            content = json.loads(value)
+            gone, lines = content["gone"], content["lines"]
+            if len(lines) > MAX_LINES:
+                return None
+            return cls(_money(gone), {_name(name): _line(line) for name, line in lines.items()})
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, InvalidOperation):
+            return None
+
+
+def _name(name: Any) -> str:
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARS:
+        raise ValueError(name)
+    return name
+
+
+def _line(line: Any) -> Line:
+    if not isinstance(line, list) or len(line) != _PAIR:
+        raise ValueError(line)
+    return Line(_money(line[0]), _money(line[1]))
+
+
+def _money(value: Any) -> Decimal:
+    if not isinstance(value, str) or len(value) > MAX_DIGITS:
+        raise ValueError(value)
+    amount = Decimal(value)
+    if not amount.is_finite() or not 0 <= amount <= MAX_USD:
+        raise ValueError(value)
+    return amount

@@ -1,0 +1,113 @@
+"""Tells gateways what was spent: by a run, or by a pipeline or a tenant since a moment.
+
+One ledger of several answers. With a key, only what a gateway sealed is answered, and the answer is
+sealed. What cannot be told now (Postgres is away) is not answered: gateways go on with what they know.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+import structlog
+from nats.aio.msg import Msg
+from pydantic import ValidationError
+
+from hocket.kit.nats.bus import Bus
+from hocket.kit.postgres.errors import STATEMENT_ERRORS
+from hocket.kit.process.log_limits import Reporting
+from hocket.ledger.record import moment
+from hocket.schemas import subjects
+from hocket.schemas.capabilities import SEAL, Capabilities, answer_to
+from hocket.schemas.messages import SpentAsked, SpentTold
+
+QUEUE = "ledger"
+TIMEOUT_S = 5.0
+MAX_ANSWERING = 64
+"""Questions that are looked up at once; further ones are not answered."""
+
+OF_RUN = """
+SELECT coalesce(sum(u.cost_usd), 0) AS spent_usd,
+       (SELECT r.budget_usd FROM hocket.run r WHERE r.run_id = $2 AND r.tenant = $1) AS budget_usd,
+       EXISTS (SELECT FROM hocket.run r WHERE r.run_id = $2 AND r.tenant = $1) AS run_known
+FROM hocket.usage u
+WHERE u.tenant = $1 AND u.run_id = $2
+"""
+"""What the calls of a run cost, and its budget."""
+
+SINCE = """
+SELECT coalesce(sum(u.cost_usd), 0) AS spent_usd
+FROM hocket.usage u
+WHERE u.tenant = $1 AND ($2::text IS NULL OR u.pipeline = $2) AND u.started_at >= $3
+"""
+"""What the calls of a tenant, or of one of its pipelines, cost since a moment."""
+
+log = structlog.get_logger()
+_reporting = Reporting()
+
+
+class SpentDoor:
+    """Answers inside `open`."""
+
+    def __init__(self, bus: Bus, pool: asyncpg.Pool, seals: Capabilities | None) -> None:
+        self._bus = bus
+        self._pool = pool
+        self._seals = seals
+        self._answering: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Answer until the block ends."""
+        asked = await self._bus.subscribe(subjects.LEDGER_SPENT, self._on_asked, queue=QUEUE)
+        try:
+            yield
+        finally:
+            await asked.unsubscribe()
+            for task in self._answering:
+                task.cancel()
+            await asyncio.gather(*self._answering, return_exceptions=True)
+
+    async def _on_asked(self, message: Msg) -> None:
+        if not message.reply or len(self._answering) >= MAX_ANSWERING:
+            return
+        if self._seals is not None:
+            seal = (message.headers or {}).get(SEAL, "")
+            if not self._seals.is_sealed(seal, subjects.LEDGER_SPENT, message.data):
+                if count := _reporting.due("spent_asked_unsealed"):
+                    log.warning("spent_asked_unsealed", count=count)
+                return
+        try:
+            asked = SpentAsked.model_validate_json(message.data)
+        except ValidationError as error:
+            if count := _reporting.due("spent_asked_malformed"):
+                log.warning("spent_asked_malformed", faults=error.error_count(), count=count)
+            return
+        task = asyncio.create_task(self._answer(message, asked), name="spent asked")
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
+    async def _answer(self, message: Msg, asked: SpentAsked) -> None:
+        try:
+            told = await spent(self._pool, asked)
+        except STATEMENT_ERRORS as error:
+            if count := _reporting.due("spent_not_told"):
+                log.warning("spent_not_told", reason=repr(error), count=count)
+            return
+        body = told.model_dump_json().encode()
+        headers = None
+        if self._seals is not None:
+            seal = self._seals.seal(answer_to(subjects.LEDGER_SPENT, message.data), body)
+            headers = {SEAL: seal}
+        self._bus.respond(message.reply, body, headers)
+
+
+async def spent(pool: asyncpg.Pool, asked: SpentAsked) -> SpentTold:
+    """Return what the ledger has of something; raise one of STATEMENT_ERRORS."""
+    if asked.run_id is not None:
+        row = await pool.fetchrow(OF_RUN, asked.tenant, asked.run_id, timeout=TIMEOUT_S)
+        return SpentTold(
+            spent_usd=row["spent_usd"], run_known=row["run_known"], budget_usd=row["budget_usd"]
+        )
+    since = moment(asked.since_ms)
+    row = await pool.fetchrow(SINCE, asked.tenant, asked.pipeline, since, timeout=TIMEOUT_S)
+    return SpentTold(spent_usd=row["spent_usd"])

@@ -1,0 +1,247 @@
+"""Budgets that several gateways share, over real NATS: together they spend one budget and not more."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from hocket.gateway.accounting.budget_store import BudgetStore
+from hocket.gateway.accounting.shared_budgets import SharedBudgets
+from hocket.gateway.accounting.spending import Spending
+from hocket.gateway.accounting.spent_before import SpentBefore
+from hocket.gateway.calls.cancellation import Cancellation
+from hocket.gateway.core.budgets.budget_rules import Allowance, BudgetRules
+from hocket.gateway.core.budgets.price import Prices
+from hocket.gateway.core.errors import BudgetExceeded
+from hocket.kit.nats.bus import Bus
+from hocket.kit.process import clock
+from hocket.schemas import subjects
+from hocket.schemas.capabilities import Capabilities
+from hocket.schemas.messages import Attribution, CallRequest, ChatMessage, SpentAsked, SpentTold
+
+BOUND_S = 60.0
+KIND = ("writer", "report", "draft")
+PRICES = Prices(Decimal(1), Decimal(1_000))
+"""A token of output costs 0.001 USD."""
+MOST_TOKENS = 20
+NO_RULES = BudgetRules()
+
+
+@dataclass
+class Neighbours:
+    """The gateways that live."""
+
+    name: str
+    live: frozenset[str] = frozenset()
+    is_leased: bool = True
+
+
+class Ledger(SpentBefore):
+    """A ledger that says what the test says."""
+
+    def __init__(self, bus: Bus, told: dict[str, SpentTold]) -> None:
+        super().__init__(bus)
+        self.told = told
+        self.asked = 0
+
+    async def ask(self, asked: SpentAsked) -> SpentTold | None:
+        self.asked += 1
+        return self.told.get(asked.run_id or asked.pipeline or asked.tenant)
+
+
+@dataclass
+class House:
+    """Gateways that share one bucket."""
+
+    bus: Bus
+    rules: BudgetRules = NO_RULES
+    seals: Capabilities | None = None
+    told: dict[str, SpentTold] = field(default_factory=dict)
+    gateways: dict[str, Spending] = field(default_factory=dict)
+    peers: dict[str, Neighbours] = field(default_factory=dict)
+
+    def starts(self, name: str) -> Spending:
+        peers = self.peers[name] = Neighbours(name)
+        store = BudgetStore(self.bus, self.seals)
+        shared = SharedBudgets(store, Ledger(self.bus, self.told), peers)
+        self.gateways[name] = Spending(self.rules, clock.now_ms, shared)
+        self._tell()
+        return self.gateways[name]
+
+    async def stops(self, name: str) -> None:
+        await self.gateways[name].close(BOUND_S)
+        self.dies(name)
+
+    def dies(self, name: str) -> None:
+        del self.gateways[name], self.peers[name]
+        self._tell()
+
+    def _tell(self) -> None:
+        for one in self.peers.values():
+            one.live = frozenset(self.peers)
+
+
+@asynccontextmanager
+async def house(bus: Bus, **fields: Any) -> AsyncIterator[House]:
+    await BudgetStore(bus).open()
+    running = House(bus, **fields)
+    yield running
+    for name in list(running.gateways):
+        await running.stops(name)
+
+
+def request(**fields: Any) -> CallRequest:
+    return CallRequest.model_validate(
+        {
+            "call_id": "c",
+            "model": "writer",
+            "messages": (ChatMessage(role="user", content="How often?"),),
+            "max_tokens": MOST_TOKENS,
+            "deadline_at_ms": clock.now_ms() + 1_000 * BOUND_S,
+            "attribution": Attribution(tenant="acme", run_id="r1", pipeline="report"),
+            **fields,
+        }
+    )
+
+
+async def spends(gateway: Spending, tokens: int, **fields: Any) -> Decimal:
+    """Make a call of so many tokens and return what it cost; 0 where no budget has room for it."""
+    call = request(**fields)
+    try:
+        held = await gateway.reserve(call, KIND, [PRICES], Cancellation())
+    except BudgetExceeded:
+        return Decimal(0)
+    await asyncio.sleep(0)
+    cost_usd = Decimal(tokens) / 1_000
+    gateway.learn(call, KIND, PRICES, cost_usd)
+    gateway.settle(held, cost_usd)
+    return cost_usd
+
+
+@pytest.mark.parametrize("level", ["run", "tenant"])
+async def test_a_thousand_calls_at_four_gateways_spend_one_budget_and_not_more(
+    bus: Bus, level: str
+) -> None:
+    dice = random.Random(17)
+    rules = BudgetRules(tenants={"acme": Allowance(Decimal(4), "month")})
+    given: dict[str, Any] = {"budget_usd": "4"} if level == "run" else {}
+    async with house(bus, rules=rules if level == "tenant" else NO_RULES) as running:
+        for number in range(4):
+            running.starts(f"g{number}")
+        async with asyncio.timeout(BOUND_S):
+            costs = await asyncio.gather(
+                *(
+                    spends(
+                        running.gateways[f"g{number % 4}"], dice.randint(1, MOST_TOKENS), **given
+                    )
+                    for number in range(1_000)
+                )
+            )
+        spent_usd = sum(costs)
+    assert Decimal("3.8") <= spent_usd <= 4 + Decimal(MOST_TOKENS) / 1_000
+    assert sum(cost > 0 for cost in costs) > 300
+
+
+async def test_a_gateway_that_starts_again_knows_what_was_spent_and_what_calls_cost(
+    bus: Bus,
+) -> None:
+    async with house(bus) as running:
+        first = running.starts("before")
+        for _ in range(4):
+            assert await spends(first, 10, budget_usd="0.05")
+        assert not await spends(first, 10, budget_usd="0.045")
+        await running.stops("before")
+        again = running.starts("after")
+        # the worst case of 20 tokens does not fit into what is left: it is known that calls cost 10
+        assert await spends(again, 10, budget_usd="0.05")
+        assert not await spends(again, 10, budget_usd="0.05")
+
+
+async def test_what_a_killed_gateway_had_claimed_counts_as_spent(bus: Bus) -> None:
+    async with house(bus) as running:
+        killed = running.starts("killed")
+        held = await killed.reserve(request(budget_usd="0.05"), KIND, [PRICES], Cancellation())
+        assert held is not None
+        running.dies("killed")
+        alive = running.starts("alive")
+        costs = [await spends(alive, MOST_TOKENS, budget_usd="0.05") for _ in range(3)]
+    assert sum(costs) == Decimal(MOST_TOKENS) / 1_000
+
+
+async def test_a_gateway_waits_for_what_others_claim_and_gets_what_they_do_not_spend(
+    bus: Bus,
+) -> None:
+    async with house(bus) as running:
+        first, second = running.starts("first"), running.starts("second")
+        held = await first.reserve(request(budget_usd="0.03"), KIND, [PRICES], Cancellation())
+        waits = asyncio.create_task(spends(second, 1, budget_usd="0.03"))
+        async with asyncio.timeout(BOUND_S):
+            while not second.waiting:  # noqa: ASYNC110 - a list tells nobody
+                await asyncio.sleep(0)
+        assert not waits.done()
+        first.settle(held, Decimal("0.001"))
+        assert await asyncio.wait_for(waits, BOUND_S) == Decimal("0.001")
+
+
+async def test_what_the_ledger_has_of_a_run_counts_where_no_gateway_knows_it(bus: Bus) -> None:
+    told = {"mine": SpentTold(spent_usd=Decimal("0.9"))}
+    who = Attribution(tenant="acme", run_id="mine")
+    body = {"path": "chat/completions", "body": {"max_tokens": MOST_TOKENS}}
+    call: dict[str, Any] = {"attribution": who, "openai": body, "messages": ()}
+    async with house(bus, told=told) as running:
+        gateway = running.starts("one")
+        assert not await spends(gateway, 10, budget_usd="0.91", **call)
+        assert await spends(gateway, 10, budget_usd="1", **call)
+
+
+async def test_a_call_of_the_http_door_spends_from_the_budget_of_the_run_that_it_names(
+    bus: Bus,
+) -> None:
+    run_id = "r" + 24 * "a"
+    told = {
+        run_id: SpentTold(spent_usd=Decimal("0.06"), run_known=True, budget_usd=Decimal("0.101"))
+    }
+    who = Attribution(tenant="acme", run_id=run_id)
+    body = {"path": "chat/completions", "body": {"max_tokens": MOST_TOKENS}}
+    async with house(bus, told=told) as running:
+        gateway = running.starts("one")
+        door: dict[str, Any] = {"attribution": who, "openai": body, "messages": ()}
+        assert await spends(gateway, 20, **door)
+        # a worker's call of the same run, whose coordinator does not know of the others
+        assert await spends(gateway, 20, attribution=who, budget_usd="0.101")
+        assert not await spends(gateway, 20, **door)
+        assert not await spends(gateway, 20, budget_usd="5", **door)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        b"0 \n{}",
+        b'0 \n{"gone":"0","lines":{}}',
+        b"\xff\xff",
+        b'0 0123\n{"gone":"-5","lines":{"x":["0","0"]}}',
+    ],
+)
+async def test_what_no_gateway_wrote_into_the_bucket_gives_nobody_money(
+    bus: Bus, written: bytes
+) -> None:
+    seals = Capabilities([b"k" * 32])
+    async with house(bus, seals=seals) as running:
+        gateway = running.starts("one")
+        for _ in range(2):
+            assert await spends(gateway, 20, budget_usd="0.05")
+        name = f"KV_{subjects.BUDGETS}"
+        async with asyncio.timeout(BOUND_S):
+            info = await bus.api(f"STREAM.INFO.{name}", {"subjects_filter": ">"}, timeout_ms=5_000)
+            keys = [key for key in info["state"]["subjects"] if ".claims." in key]
+            for key in keys:
+                await bus.publish(key, written)
+        assert not await spends(gateway, 20, budget_usd="0.05")
+        await running.stops("one")
+        other = running.starts("two")
+        assert not await spends(other, 20, budget_usd="0.05")

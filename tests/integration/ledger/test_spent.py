@@ -1,0 +1,101 @@
+"""What gateways ask the ledger: what was spent, and what a run may spend."""
+
+import json
+from collections.abc import AsyncIterator
+from decimal import Decimal
+
+import asyncpg
+import pytest
+
+from hocket.gateway.accounting.spent_before import SpentBefore
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.postgres.database import connect_pool
+from hocket.ledger.spent import SpentDoor
+from hocket.schemas import subjects
+from hocket.schemas.capabilities import Capabilities
+from hocket.schemas.messages import Attribution, SpentAsked, SpentTold
+from support.ledger_rig import STARTED_MS, drained, encoded, publish, record, running_ledger
+
+SEALS = Capabilities([b"u" * 32])
+RUN = "r" + 24 * "a"
+
+
+@pytest.fixture
+async def pool(database_url: str) -> AsyncIterator[asyncpg.Pool]:
+    pool = await connect_pool(database_url, size=2, name="test")
+    yield pool
+    await pool.close()
+
+
+def told(usd: str, budget_usd: str | None = None, *, run_known: bool = False) -> SpentTold:
+    budget = None if budget_usd is None else Decimal(budget_usd)
+    return SpentTold(spent_usd=Decimal(usd), run_known=run_known, budget_usd=budget)
+
+
+async def test_the_ledger_tells_what_a_run_a_pipeline_and_a_tenant_spent(
+    bus: Bus, pool: asyncpg.Pool
+) -> None:
+    await pool.execute(
+        "INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority,"
+        " input, accepted_at, deadline_at, budget_usd) VALUES ($1, 0, 'acme', 'report', 1,"
+        " 'running', 'standard', '{}', now(), now(), 0.5)",
+        RUN,
+    )
+    mine = Attribution(tenant="acme", pipeline="report", run_id=RUN)
+    calls = [
+        record("c1", attribution=mine, cost_usd=Decimal("0.1")),
+        record("c2", attribution=mine, cost_usd=Decimal("0.02"), status="cancelled"),
+        record("c3", attribution=mine.model_copy(update={"tenant": "other"})),
+        record(
+            "c4",
+            attribution=Attribution(tenant="acme", run_id="agent-7"),
+            cost_usd=Decimal("0.003"),
+            started_at_ms=STARTED_MS - 1,
+        ),
+    ]
+    async with running_ledger(bus, pool):
+        await publish(bus, encoded(*calls))
+        await drained(bus)
+    ledger = SpentBefore(bus, SEALS)
+    acme = SpentAsked(tenant="acme")
+    async with SpentDoor(bus, pool, SEALS).open():
+        assert [
+            await ledger.ask(acme.model_copy(update=asked))
+            for asked in (
+                {"run_id": RUN},
+                {"run_id": "agent-7"},
+                {"run_id": "none"},
+                {},
+                {"since_ms": STARTED_MS},
+                {"pipeline": "report"},
+                {"pipeline": "other"},
+            )
+        ] == [
+            told("0.12", "0.5", run_known=True),
+            told("0.003"),
+            told("0"),
+            told("0.123"),
+            told("0.12"),
+            told("0.12"),
+            told("0"),
+        ]
+
+
+async def test_neither_a_question_nor_an_answer_without_a_seal_counts(
+    bus: Bus, pool: asyncpg.Pool
+) -> None:
+    question = SpentAsked(tenant="acme").model_dump_json().encode()
+    async with SpentDoor(bus, pool, SEALS).open():
+        assert await SpentBefore(bus, Capabilities([b"o" * 32])).ask(SpentAsked(tenant="a")) is None
+        with pytest.raises(BusUnavailable):
+            await bus.request(subjects.LEDGER_SPENT, question, timeout_ms=50)
+
+    async def forges(message: object) -> None:
+        body = json.dumps({"spent_usd": "0"}).encode()
+        bus.respond(message.reply, body)  # type: ignore[attr-defined]
+
+    forger = await bus.subscribe(subjects.LEDGER_SPENT, forges)
+    assert await SpentBefore(bus, SEALS).ask(SpentAsked(tenant="acme")) is None
+    assert await SpentBefore(bus).ask(SpentAsked(tenant="acme")) == told("0")
+    await forger.unsubscribe()
