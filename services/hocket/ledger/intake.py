@@ -27,6 +27,7 @@ from nats.js.errors import Error as JetStreamError
 
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.delivery import parse_ack_subject
 from hocket.kit.postgres.errors import STATEMENT_ERRORS, is_row_fault
 from hocket.kit.process.lifecycle import Health
 from hocket.ledger.amended import amended, shortened
@@ -263,8 +264,8 @@ class Intake:
                 entries.append(RecordDelivery(message, line, record_of(line)))
             except UsageMalformed as error:
                 await self._bury(message, line, error)
-                sent = message.metadata.timestamp  # the same if it comes again
-                sent_ms = sent.timestamp() * 1000
+                # the same if it comes again
+                sent_ms = parse_ack_subject(message.reply).stored_at_ms
                 if (found := amended(line, sent_ms)) is not None:
                     entries.append(RecordDelivery(message, line, booked(*found)))
         return entries

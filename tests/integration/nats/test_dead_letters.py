@@ -19,13 +19,13 @@ from hocket.coordinator.storage.pipeline_catalog import PipelineUnknown
 from hocket.kit.nats import dead_letters, letter_budget
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.dead_letters import DeadLetterForeign, DeadLetterSettled, DeadLetterUnknown
+from hocket.kit.nats.delivery import Delivery
 from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.process.lifecycle import Health
 from hocket.schemas import subjects
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import StepRequested
 from hocket.workers.runtime.execution import undeliverable
-from hocket.workers.runtime.transport.delivery import Delivery
 from support.forger import Forger, head_of
 
 BOUND_S = 60
@@ -228,7 +228,7 @@ async def test_a_flood_of_steps_makes_a_bounded_number_of_letters_and_every_run_
         body = STEP.replace(b"r1", b"r%d" % number)
         frame = RawMessage(subjects.step("python", "normal"), "_INBOX.none", body, b"")
         await undeliverable.bury_malformed(bus, frame, raised.value, "w")
-    known = Delivery(count=20, stream_seq=1, sent_at_ms=0.0, pending=0)
+    known = Delivery(deliveries=20, stream_seq=1, consumer_seq=20, stored_ns=0, pending=0)
     await undeliverable.bury_undeliverable(bus, frame, known, "w")
     codes = Counter(letter.error.code for letter in await dead_letters.list_(bus))
     assert codes == {"step_malformed": 5, "step_undeliverable": 1}

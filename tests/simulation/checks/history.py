@@ -36,11 +36,12 @@ from hocket.coordinator.core.run.event_checks import plausible
 from hocket.coordinator.core.run.state import Run, RunStatus
 from hocket.coordinator.core.time.forecasts import Outlooks
 from hocket.coordinator.partition.events.event_handler import EventHandler
-from hocket.coordinator.partition.events.log_reader import LogMessage, stored_at_ms
+from hocket.coordinator.partition.events.log_reader import LogMessage
 from hocket.coordinator.partition.events.pending_events import PendingEvent
 from hocket.coordinator.storage.committer import Committer
 from hocket.coordinator.storage.pending_changes import Ended, Refused
 from hocket.coordinator.storage.store import Batch, Offset
+from hocket.kit.nats.delivery import parse_ack_subject
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import (
     AttemptFinished,
@@ -296,7 +297,7 @@ class Replay:
 
 
 def _task_of(event: RunAccepted) -> float | None:
-    return None if event.task_ack is None else stored_at_ms(event.task_ack)
+    return None if event.task_ack is None else parse_ack_subject(event.task_ack).stored_at_ms
 
 
 def differences(

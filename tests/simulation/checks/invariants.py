@@ -15,10 +15,10 @@ from nats.errors import Error as NatsError
 from pydantic_core import from_json
 
 from hocket.coordinator.core.rows.records import RUN_COLUMNS, STEP_COLUMNS
-from hocket.coordinator.partition.events.log_reader import stored_at_ms
 from hocket.coordinator.storage.store import Batch
 from hocket.kit.nats import cloudevents
 from hocket.kit.nats.connection.durable_publisher import ACK_TIMEOUT_S
+from hocket.kit.nats.delivery import parse_ack_subject
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.postgres.errors import AWAY
 from hocket.schemas import ids
@@ -646,7 +646,7 @@ class Checks:
 def _task_of(accepted: dict[str, Any]) -> float | None:
     """Return when the task of an accepted run was stored."""
     ack = accepted["task_ack"]
-    return None if ack is None else stored_at_ms(ack)
+    return None if ack is None else parse_ack_subject(ack).stored_at_ms
 
 
 def _told_of(stored: Stored) -> str | None:

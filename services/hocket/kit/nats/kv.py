@@ -18,12 +18,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import structlog
 from nats.aio.subscription import Subscription
 
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.delivery import ACK_PREFIX, parse_ack_subject
 from hocket.kit.nats.errors import BusUnavailable, PublishRefused
 from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.nats.streams import StreamRefused
@@ -49,7 +50,6 @@ _NS = 1_000_000_000
 _NOT_FOUND = 404
 _EXISTS = 10_058
 _WRONG_REVISION = 10_071
-_ACK_TOKENS = 9
 _NEVER = float("-inf")
 MAX_DIGITS = 19
 """Of a revision."""
@@ -334,21 +334,24 @@ class Bucket:
 
     def _received(self, message: RawMessage) -> None:
         self._heard_at_s = asyncio.get_running_loop().time()
-        if not message.reply.startswith("$JS.ACK."):
+        if not message.reply.startswith(ACK_PREFIX):
             self._control(message)
             return
-        place = _place_of(message.reply)
+        try:
+            place = parse_ack_subject(message.reply)
+        except ValueError:  # none of the server's
+            place = None
         if place is None or place.consumer_seq != self._consumer_seq + 1:
             self._broken.set()
             self._fall_behind()
             return
         self._consumer_seq = place.consumer_seq
         if self.current_since_s != _NEVER:
-            self._keep(self._entries, message, place.revision, self._heard_at_s)
+            self._keep(self._entries, message, place.stream_seq, self._heard_at_s)
             self.changed.set()
             return
         # the server's clock yet
-        self._keep(self._fresh, message, place.revision, place.time_ns / _NS)
+        self._keep(self._fresh, message, place.stream_seq, place.stored_ns / _NS)
         if place.pending == 0:
             self._all_told = True
             if self._server_ahead_s is not None:
@@ -447,24 +450,6 @@ class Bucket:
         last = headers.get("Nats-Last-Consumer")
         if last is not None and int(last) > self._consumer_seq:
             self._broken.set()
-
-
-class _Place(NamedTuple):
-    """Where a message stands in the bucket's stream and in what the watch was told."""
-
-    revision: int
-    consumer_seq: int
-    time_ns: int
-    pending: int
-
-
-def _place_of(ack_subject: str) -> _Place | None:
-    tokens = ack_subject.split(".")
-    shift = 0 if len(tokens) == _ACK_TOKENS else 2
-    try:
-        return _Place(*map(int, tokens[5 + shift : 9 + shift]))
-    except (ValueError, TypeError):  # none of the server's
-        return None
 
 
 async def _unsubscribe(subscription: Subscription | None) -> None:

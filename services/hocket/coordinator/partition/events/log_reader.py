@@ -21,6 +21,7 @@ from nats.aio.subscription import Subscription
 from nats.js.errors import Error as JetStreamError
 
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.delivery import ACK_PREFIX, parse_ack_subject
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import RawMessage, header_of
 from hocket.kit.process.clock import now_ms
@@ -41,8 +42,6 @@ _NS = 1_000_000_000
 _MSG_ID = b"Nats-Msg-Id"
 _SEAL = SEAL.encode()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-ACK_PREFIX = "$JS.ACK."
-_ACK_TOKENS = 9
 
 log = structlog.get_logger(__name__)
 
@@ -227,23 +226,17 @@ class LogReader:
         if not message.reply.startswith(ACK_PREFIX):
             self._control(message)
             return
-        tokens = message.reply.split(".")
-        seq, consumer_seq, time_ns = (
-            (tokens[5], tokens[6], tokens[7])
-            if len(tokens) == _ACK_TOKENS
-            else (tokens[7], tokens[8], tokens[9])
-        )
-        if int(consumer_seq) != self._consumer_seq + 1:
-            log.warning("log_gap", partition=self._partition, seq=seq)
+        delivery = parse_ack_subject(message.reply)
+        if delivery.consumer_seq != self._consumer_seq + 1:
+            log.warning("log_gap", partition=self._partition, seq=delivery.stream_seq)
             self._broken.set()
             self._generation += 1
             return
         self._consumer_seq += 1
-        at_us = int(time_ns) // 1_000
         event = LogMessage(
-            seq=int(seq),
-            msg_id=_identity(header_of(message.head, _MSG_ID), at_us),
-            at_ms=at_us / 1_000,
+            seq=delivery.stream_seq,
+            msg_id=_identity(header_of(message.head, _MSG_ID), delivery.stored_ns // 1_000),
+            at_ms=delivery.stored_at_ms,
             kind=message.subject.rsplit(".", 1)[1][:MAX_KIND_CHARS],
             body=message.data,
             seal=header_of(message.head, _SEAL),
@@ -320,13 +313,6 @@ async def identity_at(bus: Bus, seq: int) -> str | None:
     msg_id = header_of(b64decode(message.get("hdrs", "")), _MSG_ID)
     stored = datetime.fromisoformat(message["time"]) - _EPOCH
     return _identity(msg_id, stored // timedelta(microseconds=1))
-
-
-def stored_at_ms(ack_subject: str) -> float:
-    """Return when the server stored the message of an ack subject (epoch ms, the server's clock)."""
-    tokens = ack_subject.split(".")
-    time_ns = tokens[7] if len(tokens) == _ACK_TOKENS else tokens[9]
-    return int(time_ns) // 1_000 / 1_000
 
 
 def _identity(msg_id: str, at_us: int) -> str:

@@ -15,7 +15,7 @@ from hocket.coordinator.core.run.state import Run, RunStatus
 from hocket.coordinator.core.structures.frozen import replace
 from hocket.coordinator.dispatch.demand_publisher import DemandPublisher
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
-from hocket.coordinator.partition.events.log_reader import LogPosition, stored_at_ms
+from hocket.coordinator.partition.events.log_reader import LogPosition
 from hocket.coordinator.partition.measurements import Measurements
 from hocket.coordinator.partition.runs.run_cache import Runs
 from hocket.coordinator.partition.runs.run_notifier import RunNotifier, result_for
@@ -25,6 +25,7 @@ from hocket.coordinator.storage.source_runs import Origins
 from hocket.coordinator.storage.tenure import Tenure
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.cloudevents import IDEMPOTENCY_KEY
+from hocket.kit.nats.delivery import parse_ack_subject
 from hocket.schemas import subjects
 from hocket.schemas.errors import ErrorInfo, HocketError
 from hocket.schemas.messages import RunAccepted
@@ -130,7 +131,11 @@ class RunAcceptance:
     def _is_new(self, event: RunAccepted) -> bool:
         """Tell whether a task whose run was rejected is not that very task, delivered again."""
         before = self._rejected.get(event.run_id)
-        return before is None or event.task_ack is None or before != stored_at_ms(event.task_ack)
+        return (
+            before is None
+            or event.task_ack is None
+            or before != parse_ack_subject(event.task_ack).stored_at_ms
+        )
 
     def _may_be_old(self, event: RunAccepted) -> bool:
         """Tell whether a run that is not in memory may stand in Postgres: its task was stored before we
@@ -142,12 +147,12 @@ class RunAcceptance:
         checked_at_ms = event.checked_at_ms
         if checked_at_ms is not None and checked_at_ms < self._runs.forgotten_ms + FORGOTTEN_MS:
             return True
-        return stored_at_ms(event.task_ack) <= self._position.attached_at_ms
+        return parse_ack_subject(event.task_ack).stored_at_ms <= self._position.attached_at_ms
 
     def _reject(self, event: RunAccepted, at_ms: float) -> None:
         """End a run that was rejected: recorded, told and acknowledged like any other end."""
         if event.task_ack is not None:
-            self._rejected[event.run_id] = stored_at_ms(event.task_ack)
+            self._rejected[event.run_id] = parse_ack_subject(event.task_ack).stored_at_ms
             if len(self._rejected) > MAX_REJECTED:
                 self._rejected.popitem(last=False)
         decision = reject(event, partition=self._tenure.partition, now_ms=at_ms)

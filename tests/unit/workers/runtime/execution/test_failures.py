@@ -11,7 +11,7 @@ from hocket.workers.errors import Retryable, StepUndeliverable
 from hocket.workers.runtime.execution.failures import MAX_FRAMES, error_info
 from hocket.workers.runtime.execution.results import encode
 from hocket.workers.runtime.execution.undeliverable import Name, name_of
-from hocket.workers.runtime.transport.delivery import Delivery, parse_ack_subject, unfilled
+from hocket.workers.runtime.transport.delivery import unfilled
 
 
 def raised(error: BaseException) -> ErrorInfo:
@@ -68,23 +68,6 @@ def test_an_error_names_its_cure() -> None:
         "look for a handler that kills its process"
         in StepUndeliverable(deliveries=20).info().message
     )
-
-
-@pytest.mark.parametrize(
-    "subject",
-    [
-        "$JS.ACK.STEPS.step-python-normal.3.1201.77.1700000000123000000.42",
-        "$JS.ACK.hub.ACCHASH.STEPS.step-python-normal.3.1201.77.1700000000123000000.42.rnd",
-    ],
-)
-def test_the_ack_subject_tells_the_delivery(subject: str) -> None:
-    assert parse_ack_subject(subject) == Delivery(3, 1201, 1700000000123.0, 42)
-
-
-@pytest.mark.parametrize("subject", ["", "_INBOX.abc", "$JS.ACK.STEPS"])
-def test_another_subject_is_no_ack_subject(subject: str) -> None:
-    with pytest.raises(ValueError, match="not an ack subject"):
-        parse_ack_subject(subject)
 
 
 def test_the_end_of_a_request_tells_what_did_not_come() -> None:

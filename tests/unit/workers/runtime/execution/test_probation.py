@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from hocket.kit.nats.delivery import Delivery
 from hocket.workers.errors import AttemptCancelled
 from hocket.workers.runtime.execution import probation
 from hocket.workers.runtime.execution.attempt import Attempt, State
@@ -18,7 +19,6 @@ from hocket.workers.runtime.execution.probation import (
     is_due,
     next_of,
 )
-from hocket.workers.runtime.transport.delivery import Delivery
 from hocket.workers.runtime.transport.probation_records import NOTHING, Record
 from support.worker_rig import Rig
 
@@ -110,7 +110,7 @@ class Parts(NamedTuple):
 
 
 def attempt(rig: Rig, sent_at_ms: float = 1.0, deliveries: int = FREE_DELIVERIES + 1) -> Attempt:
-    delivery = Delivery(deliveries, int(sent_at_ms), sent_at_ms, 0)
+    delivery = Delivery(deliveries, int(sent_at_ms), 1, int(sent_at_ms * 1e6), 0)
     return Attempt(rig.step(), "$JS.ACK.x", delivery, {}, 0.0, 0)
 
 
@@ -141,7 +141,7 @@ def test_a_step_that_full_workers_passed_on_is_not_on_probation() -> None:
 
 
 def suspect(rig: Rig, sent_at_ms: float, begun: int, tenant: str = "t", **step: Any) -> Suspect:
-    delivery = Delivery(FREE_DELIVERIES + 1, int(sent_at_ms), sent_at_ms, 0)
+    delivery = Delivery(FREE_DELIVERIES + 1, int(sent_at_ms), 1, int(sent_at_ms * 1e6), 0)
     given = Attempt(rig.step(tenant=tenant, **step), "$JS.ACK.x", delivery, {}, 0.0, 0)
     return Suspect(None, None, given, Record(begun, 0))  # type: ignore[arg-type]
 

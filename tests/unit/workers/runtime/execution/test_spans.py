@@ -4,13 +4,13 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from hocket.kit.nats.delivery import Delivery
 from hocket.schemas import ids
 from hocket.schemas.messages import CallReply, CallRequest, Priority
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.execution.attempt import Attempt
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.spans import Spans
-from hocket.workers.runtime.transport.delivery import Delivery
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 TRACEPARENT = f"00-{TRACE}-b7ad6b7169203331-01"
@@ -44,7 +44,7 @@ def attempt_of(calls: Headers, headers: dict[str, str]) -> tuple[Attempt, Contex
         partition=0,
         epoch=0,
     )
-    attempt = Attempt(step, "", Delivery(1, 1, 0.0, 0), headers, 0.0, 0)
+    attempt = Attempt(step, "", Delivery(1, 1, 1, 0, 0), headers, 0.0, 0)
     context = Context(
         step,
         {},

@@ -5,11 +5,11 @@ from typing import Any
 
 from nats.js.errors import NotFoundError
 
+from hocket.kit.nats.delivery import Delivery
 from hocket.schemas.messages import Priority
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.execution.attempt import Attempt
 from hocket.workers.runtime.transport.acks import Acks
-from hocket.workers.runtime.transport.delivery import Delivery
 
 ACK = "$JS.ACK.STEPS.c.1.7.1.0.0"
 
@@ -52,7 +52,7 @@ def attempt(**given: Any) -> Attempt:
         epoch=1,
         **given,
     )
-    return Attempt(step, ACK, Delivery(1, 7, 0.0, 0), {}, 0.0, 0)
+    return Attempt(step, ACK, Delivery(1, 7, 1, 0, 0), {}, 0.0, 0)
 
 
 async def test_what_waits_is_not_sent_over_another_connection() -> None:

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from hocket.kit.nats.delivery import Delivery
 from hocket.schemas import ids
 from hocket.schemas.errors import HocketError
 from hocket.schemas.structs.steps import RequestedStep
-from hocket.workers.runtime.transport.delivery import Delivery
 
 
 class State(StrEnum):

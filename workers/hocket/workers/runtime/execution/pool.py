@@ -18,6 +18,7 @@ import structlog
 from pydantic import ValidationError
 
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.delivery import parse_ack_subject
 from hocket.kit.nats.protocol import RawMessage, header_of
 from hocket.kit.process.clock import now_ms
 from hocket.kit.process.memory import end_if_short
@@ -42,7 +43,6 @@ from hocket.workers.runtime.execution.spans import Spans
 from hocket.workers.runtime.transport.acks import Acks
 from hocket.workers.runtime.transport.cancellations import Cancellations
 from hocket.workers.runtime.transport.consumers import MAX_DELIVERIES, ensure_consumers
-from hocket.workers.runtime.transport.delivery import parse_ack_subject
 from hocket.workers.runtime.transport.lanes import ReadyQueue, allot, latest_start_ms
 from hocket.workers.runtime.transport.outbox import Outbox
 from hocket.workers.runtime.transport.pull import LanePull
@@ -230,16 +230,16 @@ class Pool:
             held.ack_subject, held.touched_s = attempt.ack_subject, attempt.touched_s
             held.losses = attempt.losses
             return
-        if delivery.count >= MAX_DELIVERIES:
+        if delivery.deliveries >= MAX_DELIVERIES:
             self._spawn(undeliverable.bury_undeliverable(self._bus, msg, delivery, self._worker))
             return
         self.attempts[attempt.key] = attempt
-        if is_due(delivery.count):
+        if is_due(delivery.deliveries):
             self._probation.add(self, msg, attempt)
             return
-        self._ready.push(latest_start_ms(step, delivery.sent_at_ms), attempt)
+        self._ready.push(latest_start_ms(step, delivery.stored_at_ms), attempt)
         is_full = self._probation.is_closed or self._taken + len(self._ready) > self.slots
-        if is_full and delivery.count <= MAX_PASSED_ON:
+        if is_full and delivery.deliveries <= MAX_PASSED_ON:
             self._loop.call_later(PASS_ON_S, self._pass_on, attempt, lane)
 
     def _pass_on(self, attempt: Attempt, lane: LanePull) -> None:
@@ -347,7 +347,7 @@ class Pool:
             step.run_id,
             step.step,
             step.attempt,
-            sent_at_ms=attempt.delivery.sent_at_ms,
+            sent_at_ms=attempt.delivery.stored_at_ms,
             now_ms=at_ms,
             capability=step.capability,
         )
@@ -375,7 +375,7 @@ class Pool:
             step,
             step_input,
             attempt_id=attempt.id,
-            delivery=attempt.delivery.count,
+            delivery=attempt.delivery.deliveries,
             deadline_at_ms=min(attempt.started_at_ms + step.timeout_ms, _limit_ms(step)),
             calls=self._calls,
             traceparent=attempt.headers.get("traceparent"),
@@ -441,8 +441,8 @@ class Pool:
             error=info,
             started_at_ms=attempt.started_at_ms,
             finished_at_ms=now_ms(),
-            queued_at_ms=attempt.delivery.sent_at_ms - step.held_ms,
-            delivery=attempt.delivery.count,
+            queued_at_ms=attempt.delivery.stored_at_ms - step.held_ms,
+            delivery=attempt.delivery.deliveries,
             worker=self._worker,
             spend=context.spend if context else NOTHING_SPENT,
             timing=context.timing if context else None,

@@ -93,7 +93,7 @@ def next_of(waiting: Sequence[Suspect]) -> Suspect:
     def turn(suspect: Suspect) -> tuple[bool, int, int, int, float, int]:
         attempt, step = suspect.attempt, suspect.attempt.step
         begun = tenants[step.tenant], runs[step.run_id], suspect.begun
-        sent = attempt.delivery.sent_at_ms, attempt.delivery.stream_seq
+        sent = attempt.delivery.stored_at_ms, attempt.delivery.stream_seq
         return (attempt.stopped is None, *begun, *sent)
 
     return min(waiting, key=turn)
@@ -201,7 +201,7 @@ class Probation:
             "step_on_probation",
             run_id=attempt.step.run_id,
             step=attempt.step.step,
-            deliveries=attempt.delivery.count,
+            deliveries=attempt.delivery.deliveries,
             deaths_alone=record.deaths_alone,
             alone=alone,
         )

@@ -64,7 +64,7 @@ def _attributes(attempt: Attempt) -> dict[str, Any]:
         "hocket.step": step.step,
         "hocket.node": step.node,
         "hocket.attempt": step.attempt,
-        "hocket.delivery": attempt.delivery.count,
+        "hocket.delivery": attempt.delivery.deliveries,
         "hocket.slack_ms": step.slack_ms,
     }
     if operation == _TOOL:

@@ -16,6 +16,7 @@ from pydantic_core import from_json
 
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.delivery import Delivery
 from hocket.kit.nats.letter_budget import LetterBudget
 from hocket.kit.process.clock import now_ms
 from hocket.kit.process.log_limits import Reporting
@@ -24,7 +25,6 @@ from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import AttemptFinished
 from hocket.workers.errors import StepEndsWorker, StepMalformed, StepUndeliverable
 from hocket.workers.runtime.execution.failures import COMPONENT
-from hocket.workers.runtime.transport.delivery import Delivery
 
 if TYPE_CHECKING:
     from hocket.kit.nats.protocol import RawMessage
@@ -64,7 +64,7 @@ async def bury_malformed(bus: Bus, msg: "RawMessage", error: ValidationError, wo
 
 async def bury_undeliverable(bus: Bus, msg: "RawMessage", delivery: Delivery, worker: str) -> None:
     """Dead-letter a step that came too often."""
-    error = StepUndeliverable(deliveries=delivery.count, component=COMPONENT)
+    error = StepUndeliverable(deliveries=delivery.deliveries, component=COMPONENT)
     await _bury_and_end(bus, msg, _with_time_sent(error, delivery), worker)
 
 
@@ -73,7 +73,7 @@ async def bury_ending_worker(
 ) -> None:
     """Dead-letter a step under which its worker ended so often. It stays in the stream: the caller
     takes it out."""
-    error = StepEndsWorker(deliveries=delivery.count, deaths=deaths, component=COMPONENT)
+    error = StepEndsWorker(deliveries=delivery.deliveries, deaths=deaths, component=COMPONENT)
     info = _with_time_sent(error, delivery)
     await _bury(bus, msg.subject, msg.data, msg.headers, info, worker)
 
@@ -148,5 +148,5 @@ def name_of(payload: bytes) -> Name | None:
 
 def _with_time_sent(error: StepUndeliverable, delivery: Delivery) -> ErrorInfo:
     info = error.info()
-    sent_at_ms = round(delivery.sent_at_ms)
+    sent_at_ms = round(delivery.stored_at_ms)
     return info.model_copy(update={"details": {**info.details, "sent_at_ms": sent_at_ms}})

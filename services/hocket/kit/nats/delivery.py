@@ -1,0 +1,37 @@
+"""What JetStream says about a delivery, in the subject on which it is acknowledged. Pure.
+
+Source: NATS ADR-15.
+"""
+
+from typing import NamedTuple
+
+ACK_PREFIX = "$JS.ACK."
+_TOKENS_WITHOUT_DOMAIN = 9
+_FIRST, _FIRST_WITH_DOMAIN = 4, 6
+_NUMBERS = 5
+
+
+class Delivery(NamedTuple):
+    """One delivery of a message: how often it came, its place in the stream and among what its consumer
+    was sent, when the stream stored it (the server's clock), and how many messages are left."""
+
+    deliveries: int
+    stream_seq: int
+    consumer_seq: int
+    stored_ns: int
+    pending: int
+
+    @property
+    def stored_at_ms(self) -> float:
+        """When the stream stored the message: epoch ms, to the microsecond."""
+        return self.stored_ns // 1_000 / 1_000
+
+
+def parse_ack_subject(subject: str) -> Delivery:
+    """Return what the ack subject of a message says; raise ValueError where it is none."""
+    tokens = subject.split(".")
+    first = _FIRST if len(tokens) == _TOKENS_WITHOUT_DOMAIN else _FIRST_WITH_DOMAIN
+    numbers = tokens[first : first + _NUMBERS]
+    if len(numbers) < _NUMBERS or not subject.startswith(ACK_PREFIX):
+        raise ValueError(f"`{subject}` is not an ack subject")
+    return Delivery(*map(int, numbers))
