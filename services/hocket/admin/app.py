@@ -18,6 +18,7 @@ from hocket.admin.openapi import document
 from hocket.admin.pipelines.endpoints import router as pipelines
 from hocket.admin.requests.body_limit import BodyLimit
 from hocket.admin.requests.errors import add_error_handlers
+from hocket.admin.requests.in_turn import InTurn
 from hocket.admin.requests.request_limit import RequestLimit
 from hocket.admin.requests.request_rules import RequestRules
 from hocket.admin.runs.endpoints import router as runs
@@ -41,6 +42,7 @@ def make_app(
         version=version("hocket"),
         summary="Submit and read runs, apply pipelines, read costs.",
         docs_url=None,
+        openapi_url=None,
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
@@ -56,4 +58,5 @@ def make_app(
     app.add_middleware(RequestRules, routes=routes, web=web)
     app.add_middleware(RequestLimit)
     app.add_middleware(RequestMetrics, registry=registry)
+    app.add_middleware(InTurn)
     return app

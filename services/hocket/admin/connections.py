@@ -8,11 +8,13 @@ connections every LOOK_S, so that a request costs next to nothing for it.
 
 import asyncio
 import resource
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, cast
 
+import httptools
 import structlog
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 MAX_HEAD_BYTES = 65_536
 """What a request may take that is no body: its head, the frames of its chunks, its trailers. What comes
@@ -27,6 +29,13 @@ STALLED_READER_S = 30.0
 """How long a caller may leave its answer unread once nothing more fits between it and us."""
 MAX_UNREAD_BYTES = 256 * 1_048_576
 """What all answers together may hold that are not read yet."""
+HEAD_SLICE_BYTES = 512
+BODY_SLICE_BYTES = 4_096
+"""What is read at once of what came: what follows a whole request is read once that is answered."""
+MAX_PIPELINED = 16
+"""Requests read ahead of the one that is answered; a connection with more ends once they are."""
+GONE = "hocket.gone"
+"""Under which name the scope of a request has what tells whether its caller has gone."""
 LOOK_S = 1.0
 MAX_CONNECTIONS = 4_096
 """Connections of one API; less where the process may open few files."""
@@ -43,8 +52,11 @@ class WatchedConnection(HttpToolsProtocol):
     """Since when the present part of a request is on its way; None between two requests."""
     _part = "head"
     _framing_bytes = 0
+    _unparsed = b""
     _unread_bytes = 0
     _unread_since_s = 0.0
+    _ending = False
+    """Whether nothing more is read, and the connection ends with what was asked until now."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -54,23 +66,68 @@ class WatchedConnection(HttpToolsProtocol):
             transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        self._framing_bytes += len(data)
-        super().data_received(data)
-        if self._framing_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
-            log.info("api_connection_closed", reason="the head of a request is too large")
-            if self.cycle is None or self.cycle.response_complete:
-                self.send_400_response(f"The request's head has more than {MAX_HEAD_BYTES} bytes.")
-            else:
-                self.transport.abort()
+        self._unparsed += data
+        self._parse()
+
+    def _parse(self) -> None:
+        """Read what came, a slice at a time, until a request is whole that is not answered yet."""
+        came, place = self._unparsed, 0
+        while place < len(came) and not self._ending and not self.transport.is_closing():
+            if self._answering:
+                self.flow.pause_reading()
+                break
+            size = BODY_SLICE_BYTES if self._part == "body" else HEAD_SLICE_BYTES
+            part = came[place : place + size]
+            place += size
+            self._framing_bytes += len(part)
+            super().data_received(part)
+            if self._framing_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+                self._refuse_head()
+        self._unparsed = came[place:]
+
+    @property
+    def _answering(self) -> bool:
+        """Whether a request has come whole and is not answered."""
+        cycle = self.cycle
+        return cycle is not None and not cycle.more_body and not cycle.response_complete
+
+    def _refuse_head(self) -> None:
+        log.info("api_connection_closed", reason="the head of a request is too large")
+        if self.cycle is None or self.cycle.response_complete:
+            self.send_400_response(f"The request's head has more than {MAX_HEAD_BYTES} bytes.")
+        else:
+            self.transport.abort()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._unparsed and not self.pipeline:
+            self.loop.call_soon(self._parse)
 
     def on_message_begin(self) -> None:
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise httptools.HttpParserError("too many requests follow each other")
         super().on_message_begin()
         self._since_s, self._part = self.loop.time(), "head"
 
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what cannot be read; what was asked before it is answered first."""
+        if not self.pipeline:
+            super().send_400_response(msg)
+            return
+        log.info("api_connection_closed", reason="more requests follow than are answered")
+        self._ending, self._since_s = True, None
+        self.pipeline[0][0].keep_alive = False
+
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
+        cast(dict[str, Any], self.scope)[GONE] = partial(self._gone, self.cycle)
         self._since_s, self._part = self.loop.time(), "body"
         self._framing_bytes = 0
+
+    def _gone(self, cycle: RequestResponseCycle) -> bool:
+        """Tell whether nobody is there to hear the answer; uvicorn misses none then."""
+        cycle.disconnected |= self.transport.is_closing()
+        return cycle.disconnected
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
@@ -78,7 +135,7 @@ class WatchedConnection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self._since_s = None
+        self._since_s, self._part = None, "head"
         self._framing_bytes = 0
 
     def resume_writing(self) -> None:
@@ -109,6 +166,12 @@ class WatchedConnection(HttpToolsProtocol):
         """Close the connection at once; what answers it is cancelled."""
         log.info("api_connection_closed", reason=reason)
         self.transport.abort()
+
+
+def gone_of(scope: Mapping[str, Any]) -> bool:
+    """Tell whether the caller of a request has gone, as far as its server says it."""
+    gone = scope.get(GONE)
+    return gone is not None and bool(gone())
 
 
 async def watch(connections: Iterable[Any]) -> None:

@@ -1,37 +1,80 @@
-"""The page at /docs: Swagger UI over the OpenAPI document, with its scripts and styles from the package
-`fastapi-offline`, so that it works without the internet and tells no one else what is looked at."""
+"""The OpenAPI document, and the page at /docs: Swagger UI over it, with its scripts and styles from the
+package `fastapi-offline`, so that it works without the internet and tells no one else what is looked at.
 
+All of it is the same for everybody, so each is made once and sent from memory.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from functools import cache, partial
 from importlib.resources import files
-from pathlib import Path
+from mimetypes import guess_type
 
 from fastapi import FastAPI, Request
 from fastapi.openapi.docs import get_swagger_ui_html
-from starlette.responses import FileResponse, HTMLResponse
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
+DOCUMENT = "/openapi.json"
 PAGE = "/docs"
 ASSETS = ("swagger-ui-bundle.js", "swagger-ui.css", "favicon.png")
 MAX_AGE_S = 86_400
+PART_BYTES = 65_536
+"""What is sent at once: a caller that does not read holds no more of it than that."""
 
 
 def add_docs_page(app: FastAPI) -> None:
-    """Serve the page and its parts, each under an address of its own."""
-    folder = Path(str(files("fastapi_offline"))) / "static"
+    """Serve the document, the page and its parts, each under an address of its own."""
 
-    async def page(request: Request) -> HTMLResponse:
-        root = request.scope.get("root_path", "")
-        script, style, icon = (f"{root}{PAGE}/{name}" for name in ASSETS)
-        return get_swagger_ui_html(
-            openapi_url=f"{root}{app.openapi_url}",
-            title="Hocket's REST API",
-            swagger_js_url=script,
-            swagger_css_url=style,
-            swagger_favicon_url=icon,
-        )
+    @cache
+    def document() -> bytes:
+        return json.dumps(app.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
 
-    async def asset(request: Request) -> FileResponse:
-        path = folder / request.url.path.rpartition("/")[2]
-        return FileResponse(path, headers={"Cache-Control": f"max-age={MAX_AGE_S}"})
-
-    app.add_route(PAGE, page, include_in_schema=False)
+    _add(app, DOCUMENT, "application/json", document)
+    app.add_route(PAGE, _page, methods=["GET"], include_in_schema=False)
     for name in ASSETS:
-        app.add_route(f"{PAGE}/{name}", asset, include_in_schema=False)
+        kind = guess_type(name)[0] or "application/octet-stream"
+        _add(app, f"{PAGE}/{name}", kind, partial(_asset, name), max_age_s=MAX_AGE_S)
+
+
+def _add(
+    app: FastAPI, path: str, media_type: str, content: Callable[[], bytes], max_age_s: int = 0
+) -> None:
+    headers = {"Cache-Control": f"max-age={max_age_s}"} if max_age_s else None
+
+    async def answer(_request: Request) -> Response:
+        return _Prepared(content(), headers=headers, media_type=media_type)
+
+    app.add_route(path, answer, methods=["GET"], include_in_schema=False)
+
+
+async def _page(request: Request) -> Response:
+    root = request.scope.get("root_path", "")
+    script, style, icon = (f"{root}{PAGE}/{name}" for name in ASSETS)
+    return get_swagger_ui_html(
+        openapi_url=f"{root}{DOCUMENT}",
+        title="Hocket's REST API",
+        swagger_js_url=script,
+        swagger_css_url=style,
+        swagger_favicon_url=icon,
+    )
+
+
+@cache
+def _asset(name: str) -> bytes:
+    return (files("fastapi_offline") / "static" / name).read_bytes()
+
+
+class _Prepared(Response):
+    """An answer from memory, sent as fast as it is read."""
+
+    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        await send(
+            {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+        )
+        for place in range(0, len(self.body), PART_BYTES):
+            part = bytes(self.body[place : place + PART_BYTES])
+            more = place + PART_BYTES < len(self.body)
+            await send({"type": "http.response.body", "body": part, "more_body": more})
+            await asyncio.sleep(0)

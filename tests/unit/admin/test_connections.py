@@ -146,3 +146,36 @@ async def test_answers_that_nobody_reads_hold_so_much_together(
     monkeypatch.setattr(connections, "MAX_UNREAD_BYTES", LARGE // 2)
     async with _served(monkeypatch) as port:
         await _left_unread(port)
+
+
+GET = b"GET /small HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+async def test_what_is_asked_ahead_is_answered_in_order_and_read_when_its_turn_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ahead: list[int] = []
+    began = WatchedConnection.on_message_begin
+
+    def counted(connection: WatchedConnection) -> None:
+        ahead.append(len(connection.pipeline))
+        began(connection)
+
+    monkeypatch.setattr(WatchedConnection, "on_message_begin", counted)
+    last = GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    async with _served(monkeypatch) as port:
+        heard = await _heard(port, GET * 2_000 + last)
+
+    assert heard.count(b"HTTP/1.1 200") == 2_001
+    assert max(ahead) <= connections.MAX_PIPELINED
+
+
+async def test_a_connection_ends_with_what_it_may_ask_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "HEAD_SLICE_BYTES", 1_000_000)
+    async with _served(monkeypatch) as port:
+        heard = await _heard(port, GET * 2_000)
+
+    assert heard.count(b"HTTP/1.1 200") == connections.MAX_PIPELINED + 1
+    assert b"connection: close" in heard

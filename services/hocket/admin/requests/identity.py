@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Header
+from starlette.types import Scope
 
 from hocket.schemas.rest import Token
 
 DEFAULT_TENANT = "default"
 TENANT_HEADER = "X-Hocket-Tenant"
+_RAW_HEADER = TENANT_HEADER.lower().encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,14 @@ def resolve_caller(
 ) -> Caller:
     """Return the caller of a request."""
     return Caller(tenant=tenant, name=f"api:{tenant}")
+
+
+def tenant_of(scope: Scope) -> str:
+    """Return the tenant that a request names; whether there can be such a one is checked later."""
+    for name, value in scope["headers"]:
+        if name == _RAW_HEADER:
+            return str(value, "latin-1")
+    return DEFAULT_TENANT
 
 
 CallerDep = Annotated[Caller, Depends(resolve_caller)]

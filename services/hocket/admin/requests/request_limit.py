@@ -5,7 +5,7 @@ from collections import Counter
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hocket.admin.requests.errors import error_response
-from hocket.admin.requests.identity import DEFAULT_TENANT, TENANT_HEADER
+from hocket.admin.requests.identity import tenant_of
 from hocket.schemas.errors import ErrorClass, HocketError
 
 MAX_REQUESTS = 1_024
@@ -44,13 +44,13 @@ class RequestLimit:
         self._limit = limit
         self._tenant_limit = max(1, int(limit * TENANT_SHARE))
         self._answering = 0
-        self._by_tenant: Counter[bytes] = Counter()
+        self._by_tenant: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in ALWAYS:
             await self._app(scope, receive, send)
             return
-        tenant = _tenant_of(scope)
+        tenant = tenant_of(scope)
         if refused := self._refused(tenant):
             await error_response(refused.info())(scope, receive, send)
             return
@@ -64,15 +64,9 @@ class RequestLimit:
             if not self._by_tenant[tenant]:
                 del self._by_tenant[tenant]
 
-    def _refused(self, tenant: bytes) -> HocketError | None:
+    def _refused(self, tenant: str) -> HocketError | None:
         if self._answering >= self._limit:
             return ApiFull(limit=self._limit)
         if self._by_tenant[tenant] >= self._tenant_limit:
             return TenantApiFull(limit=self._tenant_limit)
         return None
-
-
-def _tenant_of(scope: Scope) -> bytes:
-    """Return the tenant that a request names; whether there can be such a one is checked later."""
-    name = TENANT_HEADER.lower().encode()
-    return next((value for key, value in scope["headers"] if key == name), DEFAULT_TENANT.encode())

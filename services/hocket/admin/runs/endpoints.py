@@ -15,6 +15,7 @@ from hocket.admin.requests.json_bodies import PlainJsonRoute
 from hocket.admin.requests.parameters import Moment, Switch
 from hocket.admin.runs import actions, events, reads, repeats
 from hocket.admin.runs.submission import merged_key, submit
+from hocket.kit.request_turns import give_way
 from hocket.schemas.errors import RunUnknown
 from hocket.schemas.rest import (
     CancelBody,
@@ -120,6 +121,7 @@ async def show_cost(run_id: RunId, context: Ctx, caller: CallerDep) -> RunCost:
 async def follow_run(run_id: RunId, context: Ctx, caller: CallerDep) -> StreamingResponse:
     """Follow a run as server-sent events: `step` whenever a step changes, `run` at its end."""
     await _run(context, caller.tenant, run_id)
+    give_way()
     stream = events.follow(context, caller.tenant, run_id)
     return StreamingResponse(
         stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"}

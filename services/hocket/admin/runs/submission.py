@@ -21,6 +21,7 @@ from hocket.admin.requests.errors import IdempotencyKeyReused
 from hocket.admin.requests.identity import Caller
 from hocket.admin.runs import reads
 from hocket.kit.nats import cloudevents
+from hocket.kit.request_turns import give_way
 from hocket.schemas import ids, subjects
 from hocket.schemas.capabilities import id_of
 from hocket.schemas.errors import ErrorInfo, HocketError, InvalidInput, PayloadTooLarge
@@ -213,6 +214,7 @@ async def _end_of(
 async def _within(
     context: Context, end: asyncio.Future[RunResult], wait_ms: float
 ) -> RunResult | None:
+    give_way()
     stopping = asyncio.ensure_future(context.stopping.wait())
     ends: set[asyncio.Future[Any]] = {end, stopping}
     try:

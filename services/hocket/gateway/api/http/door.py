@@ -23,7 +23,7 @@ from hocket.gateway.api.http.call_request import called
 from hocket.gateway.api.http.connections import WatchedServer
 from hocket.gateway.api.http.failures import failure
 from hocket.gateway.api.http.intake import MAX_BODY_BYTES, Bodies, Body, Release
-from hocket.gateway.api.http.openapi import document
+from hocket.gateway.api.http.openapi import document_json
 from hocket.gateway.backends.protocol import Chunk
 from hocket.gateway.calls.registry import CallRegistry
 from hocket.gateway.core.config.access import Access, Key
@@ -33,6 +33,7 @@ from hocket.gateway.core.protocols.responses.request import RESPONSES
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.kit.process import clock
 from hocket.kit.process.disk_space import UNWATCHED, DiskSpace
+from hocket.kit.request_turns import Turn, Turns, give_way
 from hocket.kit.web_requests import WebRules, check_media_type
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import CallReply, CallRequest
@@ -47,6 +48,7 @@ BACKLOG = 1_024
 CLOSE_TIMEOUT_S = 2.0
 PREFIX = "/v1"
 MAX_SHOWN_CHARS = 100
+POSTS = frozenset({CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES})
 JSON = {"Content-Type": "application/json"}
 
 log = structlog.get_logger()
@@ -88,9 +90,6 @@ class HttpPortTaken(HocketError):
     error_class = ErrorClass.UNAVAILABLE
 
 
-_Handler = Callable[[web.BaseRequest, Key | None], Awaitable[web.StreamResponse]]
-
-
 class HttpDoor:
     """Takes calls over HTTP: `open`, `stop_accepting`, and `close` when those in flight are answered."""
 
@@ -108,14 +107,12 @@ class HttpDoor:
         self._access = access
         self._metrics = metrics
         self._requests = 0
+        self._turns = Turns()
         self._closing = False
         self._listening: asyncio.Server | None = None
         self._server: WatchedServer | None = None
         self._watching: asyncio.Task[None] | None = None
         self._bodies = Bodies()
-        self._posts: dict[str, _Handler] = {
-            path: self._call_handler(path) for path in (CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES)
-        }
 
     async def open(self, host: str, port: int) -> str:
         """Listen, and return the URL; port 0 is any free one. Raises HttpPortTaken."""
@@ -152,8 +149,10 @@ class HttpDoor:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         self._requests += 1
         self._metrics.http_requests.inc()
+        turn = self._turns.turn(*_caller_of(request))
         try:
-            return await self._answered(request)
+            await turn.take()
+            return await self._answered(request, turn)
         except MethodNotAllowed as error:
             refused = self._failed(error.info())
             refused.headers["Allow"] = error.fields["allowed"]
@@ -167,9 +166,10 @@ class HttpDoor:
             broken = GatewayBroken(reason=type(error).__name__, component="gateway").info()
             return self._failed(broken)
         finally:
+            turn.give_back()
             self._requests -= 1
 
-    async def _answered(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _answered(self, request: web.BaseRequest, turn: Turn) -> web.StreamResponse:
         headers = request.headers
         self._rules.check(
             request.method,
@@ -186,17 +186,17 @@ class HttpDoor:
                 component="gateway",
                 retry_at_ms=clock.now_ms() + BUSY_RETRY_MS,
             )
-        if request.method == "POST" and path in self._posts:
+        if request.method == "POST" and path in POSTS:
             self._disk.check()
             _check_query(request)
             check_media_type(headers.getall("Content-Type", ()))
             key = self._access().key(request.headers.get("Authorization", ""))
-            return await self._posts[path](request, key)
+            return await self._call(path, request, key, turn)
         return self._read(request, path)
 
     def _read(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
         """Answer what is no call."""
-        if path in self._posts:
+        if path in POSTS:
             raise MethodNotAllowed(method=request.method, path=request.path, allowed="POST")
         first, _, rest = path.partition("/")
         if first not in ("models", "openapi.json") or (first == "openapi.json" and rest):
@@ -205,7 +205,7 @@ class HttpDoor:
             raise MethodNotAllowed(method=request.method, path=request.path, allowed="GET, HEAD")
         _check_query(request)
         if first == "openapi.json":
-            return _json(document())
+            return web.Response(body=document_json(), headers=JSON)
         key = self._access().key(request.headers.get("Authorization", ""))
         return _json(self._model(rest, key) if rest else self._models(key))
 
@@ -222,16 +222,16 @@ class HttpDoor:
 
     # ---- calls --------------------------------------------------------------------------------
 
-    def _call_handler(self, path: str) -> _Handler:
-        async def handle(request: web.BaseRequest, key: Key | None) -> web.StreamResponse:
-            return await self._call(path, request, key)
-
-        return handle
-
     async def _call(
-        self, path: str, request: web.BaseRequest, key: Key | None
+        self, path: str, request: web.BaseRequest, key: Key | None, turn: Turn
     ) -> web.StreamResponse:
+        turn.give_back()
         held = await self._bodies.read(request)
+        try:
+            await turn.take()
+        except BaseException:
+            held.release()
+            raise
         try:
             return await self._asked(path, request, key, held)
         except asyncio.CancelledError:
@@ -279,6 +279,7 @@ class HttpDoor:
     ) -> CallReply:
         """Make a call; a caller that goes away, which cancels this, cancels it too."""
         making = self._registry.begin(call, request.headers, chunks, ended=release)
+        give_way()
         left_ms = call.deadline_at_ms - clock.now_ms() + BOOKING_GRACE_MS
         try:
             done, _ = await asyncio.wait({making}, timeout=left_ms / 1000)
@@ -340,6 +341,13 @@ class _Sending:
             await self._response.write(content)
         except ConnectionError:
             log.debug("stream_caller_gone")  # its handler is being cancelled
+
+
+def _caller_of(request: web.BaseRequest) -> tuple[object, str, str]:
+    """Return connection, address and tenant of a request, as far as it says them."""
+    peer = request.transport.get_extra_info("peername") if request.transport is not None else None
+    connection = tuple(peer) if isinstance(peer, (list, tuple)) else ("", 0)
+    return connection, connection[0], request.headers.get(identity.TENANT, "")
 
 
 def _path_of(request: web.BaseRequest) -> str:

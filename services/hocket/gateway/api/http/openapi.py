@@ -5,6 +5,7 @@ from importlib.metadata import version
 from typing import Any
 
 from pydantic.json_schema import models_json_schema
+from pydantic_core import to_json
 
 from hocket.gateway.api.http import identity
 from hocket.gateway.api.http.bodies import BODIES
@@ -35,6 +36,12 @@ _REFUSALS = {
     "503": "No backend can take the call now; see `retry-after`.",
     "504": "The call took too long.",
 }
+
+
+@cache
+def document_json() -> bytes:
+    """Return the document as it is sent."""
+    return to_json(document())
 
 
 @cache
