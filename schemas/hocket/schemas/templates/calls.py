@@ -106,12 +106,7 @@ def arguments_of(compiler: Compiler, node: Any) -> "Given | None":
     more = None if node.dyn_args is None else compiler.value(node.dyn_args)
     more_named = None if node.dyn_kwargs is None else compiler.value(node.dyn_kwargs)
     if more is None and more_named is None:
-        if not positional and not named:
-            return None
-        return lambda frame: (
-            [part(frame) for part in positional],
-            {key: part(frame) for key, part in named},
-        )
+        return _plain_arguments(positional, named)
 
     def given(frame: Frame) -> tuple[list[Any], dict[str, Any]]:
         args = [part(frame) for part in positional]
@@ -123,6 +118,15 @@ def arguments_of(compiler: Compiler, node: Any) -> "Given | None":
         return args, found
 
     return given
+
+
+def _plain_arguments(positional: list[Value], named: list[tuple[str, Value]]) -> Given | None:
+    if not positional and not named:
+        return None
+    return lambda frame: (
+        [part(frame) for part in positional],
+        {key: part(frame) for key, part in named},
+    )
 
 
 def _spread(frame: Frame, given: Any) -> Any:

@@ -70,8 +70,9 @@ def _measured(container: Any, below: list[Any]) -> tuple[int, bool]:
     size = 4 * len(container) + 2
     parts: Any = container
     if isinstance(container, Mapping):
-        is_plain = type(container) is dict and all(type(key) is str for key in container)
-        size += sum([len(key) for key in container if type(key) is str])
+        keys = [len(key) for key in container if type(key) is str]
+        is_plain = type(container) is dict and len(keys) == len(container)
+        size += sum(keys)
         parts = container.values()
     else:
         is_plain = type(container) is list

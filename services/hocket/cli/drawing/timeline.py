@@ -209,29 +209,27 @@ def _bar(begun: str, step: Json, span_ms: float, cells: int, now: str | None) ->
         return None if at_ms is None else min(cells - 1, max(0, int(at_ms / span_ms * cells)))
 
     bar = [" "] * cells
+
+    def draw(mark: str, first: int | None, last: int | None) -> None:
+        for place in _span(first, last):
+            bar[place] = mark
+
     ready, started = cell(step.get("ready_at")), cell(step.get("started_at"))
     ended = cell(step.get("finished_at"))
-    if ended is None and step["state"] in (
-        "dispatched",
-        "open",
-        "waiting",
-        "backoff",
-        "looking_up",
-    ):
+    if ended is None and step["state"] in _UNDER_WAY:
         ended = cell(now)
     if started is not None or step.get("finished_at") is None:
-        for place in _span(ready, started if started is not None else ended):
-            bar[place] = WAIT
+        draw(WAIT, ready, started if started is not None else ended)
     elif step["state"] not in ("skipped", "cancelled"):
-        for place in _span(ready, ended):
-            bar[place] = WHOLE
+        draw(WHOLE, ready, ended)
     for attempt in step.get("attempts", ()):
-        first = cell(attempt.get("started_at") or attempt["finished_at"])
-        for place in _span(first, cell(attempt["finished_at"])):
-            bar[place] = EARLIER
-    for place in _span(started, ended):
-        bar[place] = WORK
+        finished = attempt["finished_at"]
+        draw(EARLIER, cell(attempt.get("started_at") or finished), cell(finished))
+    draw(WORK, started, ended)
     return Text("".join(bar), style(step["state"]))
+
+
+_UNDER_WAY = ("dispatched", "open", "waiting", "backoff", "looking_up")
 
 
 def _span(first: int | None, last: int | None) -> range:

@@ -25,7 +25,8 @@ from hocket.coordinator.core.run.commands import (
 )
 from hocket.coordinator.dispatch.demand_publisher import DemandPublisher
 from hocket.coordinator.partition.events.log_posts import LogPosts
-from hocket.coordinator.partition.runs.run_notifier import RunNotifier, result_for
+from hocket.coordinator.partition.runs.end_publisher import result_for
+from hocket.coordinator.partition.runs.run_notifier import RunNotifier
 from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.partition.wake_ups import WakeUps
 from hocket.coordinator.storage.tenure import Tenure

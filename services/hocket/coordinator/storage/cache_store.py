@@ -45,8 +45,37 @@ class Answer:
     cost_usd: Decimal = Decimal(0)
 
 
+class _Told:
+    """What became of a batch of questions: answers, claims to write, and those that wait."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+        self.claims: list[tuple[str, Claim]] = []
+        self.waiting: list[LookUpCache] = []
+
+    def add(self, row: asyncpg.Record, asks: Sequence[LookUpCache]) -> None:
+        """Decide about the questions for one entry, the first one first."""
+        entry = _entry(row)
+        before = entry.claim
+        for ask in asks:
+            told = verdict(
+                entry, run_id=ask.run_id, step=ask.step, ttl_ms=ask.ttl_ms, now_ms=row["now_ms"]
+            )
+            if told is Verdict.HIT:
+                self.answers.append(_hit(ask, row))
+            elif told is Verdict.COMPUTE:
+                entry = replace(entry, claim=Claim(ask.run_id, ask.step, ask.claim_until_ms))
+                self.answers.append(Answer(ask.key, ask.run_id, ask.step))
+            else:
+                assert entry.claim is not None, "somebody is waited for"
+                entry = replace(entry, claim=seen(entry.claim, row["now_ms"]))
+                self.waiting.append(ask)
+        if entry.claim is not None and entry.claim != before:
+            self.claims.append((row["key"], entry.claim))
+
+
 class CacheStore:
-    """See the module."""
+    """The tables of the step cache, in batches."""
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
@@ -94,52 +123,30 @@ class CacheStore:
         ]
 
     async def _claim(self, asks: Sequence[LookUpCache]) -> list[Answer]:
-        """Claim the entries nobody computes for the first who asked, and let the others wait."""
+        """Claim the entries that nobody computes for the first to ask, and let the others wait."""
         by_key: dict[str, list[LookUpCache]] = {}
         for ask in asks:
             by_key.setdefault(ask.key, []).append(ask)
         first = [by_key[key][0] for key in sorted(by_key)]
-        answers: list[Answer] = []
-        waiting: list[LookUpCache] = []
+        told = _Told()
         async with self._pool.acquire() as connection, connection.transaction():
             rows = await connection.fetch(
                 _ENTRIES,
                 *_columns(first, ("key", "tenant", "claim_until_ms")),
                 timeout=TIMEOUT_S,
             )
-            claims: list[tuple[str, Claim]] = []
             for row in rows:
-                entry = _entry(row)
-                before = entry.claim
-                for ask in by_key[row["key"]]:
-                    told = verdict(
-                        entry,
-                        run_id=ask.run_id,
-                        step=ask.step,
-                        ttl_ms=ask.ttl_ms,
-                        now_ms=row["now_ms"],
-                    )
-                    if told is Verdict.HIT:
-                        answers.append(_hit(ask, row))
-                    elif told is Verdict.COMPUTE:
-                        claim = Claim(ask.run_id, ask.step, ask.claim_until_ms)
-                        entry = replace(entry, claim=claim)
-                        answers.append(Answer(ask.key, ask.run_id, ask.step))
-                    else:
-                        assert entry.claim is not None, "somebody is waited for"
-                        entry = replace(entry, claim=seen(entry.claim, row["now_ms"]))
-                        waiting.append(ask)
-                if entry.claim is not None and entry.claim != before:
-                    claims.append((row["key"], entry.claim))
-            if claims:
+                told.add(row, by_key[row["key"]])
+            if told.claims:
                 arguments = [
-                    [key for key, _ in claims],
-                    *_columns([c for _, c in claims], _CLAIM_FIELDS),
+                    [key for key, _ in told.claims],
+                    *_columns([c for _, c in told.claims], _CLAIM_FIELDS),
                 ]
                 await connection.execute(_CLAIM, *arguments, timeout=TIMEOUT_S)
-            if waiting:
-                await connection.execute(_WAIT, *_columns(waiting, _WAIT_FIELDS), timeout=TIMEOUT_S)
-        return answers
+            if told.waiting:
+                columns = _columns(told.waiting, _WAIT_FIELDS)
+                await connection.execute(_WAIT, *columns, timeout=TIMEOUT_S)
+        return told.answers
 
 
 def _entry(row: Mapping[str, Any]) -> Entry:

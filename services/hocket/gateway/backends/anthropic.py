@@ -143,10 +143,7 @@ class AnthropicBackend:
     ) -> list[Chunk]:
         """Return the chunks for an event, taken up by `assembly`; usage goes on with the last one."""
         if event.get("type") == "error":
-            said = event.get("error")
-            message = said.get("message") if isinstance(said, dict) else said
-            reason = self._endpoint.redacted(str(message))[:MAX_REASON_CHARS]
-            raise BackendBroken(component=self._spec.name, status="stream", reason=reason)
+            raise self._broken(event.get("error"))
         try:
             made = stream.add(event)
             pieces = [assembly.add(one) for one in made]
@@ -164,6 +161,11 @@ class AnthropicBackend:
         if stream.ended and metered is not None and as_it_came:
             found.append(Chunk("", openai=metered, is_usage=True, output_tokens=written))
         return found
+
+    def _broken(self, said: Any) -> BackendBroken:
+        message = said.get("message") if isinstance(said, dict) else said
+        reason = self._endpoint.redacted(str(message))[:MAX_REASON_CHARS]
+        return BackendBroken(component=self._spec.name, status="stream", reason=reason)
 
     async def _at_once(
         self,

@@ -214,17 +214,22 @@ def _from_passages(asked: _Asked, evidence: _Evidence, *, answered: bool) -> lis
     wanted = asked.all - GENERIC or asked.all
     scored = []
     for unit in evidence.sentences:
-        present = unit.own | unit.context
-        if not any(covers(unit.own, one) for one in asked.own - GENERIC or asked.own):
-            continue  # it would only be its heading that fits
-        if not all(covers(present, one) for one in asked.names | asked.objects):
-            continue
-        score = _coverage(wanted, present, evidence) * _fit(asked.part, unit)
-        if score >= least:
-            scored.append((score, unit))
+        if _may_answer(asked, unit):
+            present = unit.own | unit.context
+            score = _coverage(wanted, present, evidence) * _fit(asked.part, unit)
+            if score >= least:
+                scored.append((score, unit))
     scored.sort(key=lambda pair: -pair[0])
     best = [unit for score, unit in scored if score >= scored[0][0] * NEXT_BEST]
     return _distinct(best)[: 1 if answered else MAX_SENTENCES]
+
+
+def _may_answer(asked: _Asked, unit: _Unit) -> bool:
+    """Tell whether a sentence has a word of the part itself, and its heading or it all that is named."""
+    if not any(covers(unit.own, one) for one in asked.own - GENERIC or asked.own):
+        return False  # it would only be its heading that fits
+    present = unit.own | unit.context
+    return all(covers(present, one) for one in asked.names | asked.objects)
 
 
 def _distinct(units: Sequence[_Unit]) -> list[_Unit]:

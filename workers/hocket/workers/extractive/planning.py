@@ -221,6 +221,33 @@ def _candidate(
     vocabulary: _Vocabulary,
 ) -> _Candidate | None:
     """Return how a query would answer a part; None where a parameter stays empty."""
+    bound = _bound(query, part, spans, inherited)
+    content = [(i, w) for i, w in enumerate(part.words) if w in part.content()]
+    if bound is None or not content:
+        return None
+    choices, used = bound
+    heaviest = math.log(1 + (len(vocabulary.texts) + 1) / 0.5)
+    in_values = frozenset().union(*(span.places for span in spans))
+    matched = total = 0.0
+    for place, word in content:
+        weight = heaviest if place in in_values else vocabulary.weight(word.stem)
+        total += weight
+        matched += weight * (1.0 if place in used else covers(text, word.stem))
+    if part.asks_count:
+        weight = vocabulary.weight(_COUNT)
+        total += weight
+        matched += weight * covers(text, _COUNT)
+    asked = frozenset(word.stem for _, word in content)
+    spare = len(text - asked) / len(text) if text else 1.0
+    bindings = tuple(dict(zip(choices, row, strict=True)) for row in product(*choices.values()))
+    return _Candidate(query, bindings[:MAX_BINDINGS], matched / total, spare)
+
+
+def _bound(
+    query: CatalogQuery, part: Part, spans: tuple[_Span, ...], inherited: tuple[_Span, ...]
+) -> tuple[dict[str, tuple[Any, ...]], set[int]] | None:
+    """Return the values that each parameter may have, and the places of the words that give them;
+    None where a parameter has none."""
     choices: dict[str, tuple[Any, ...]] = {}
     used: set[int] = set()
     for name, parameter in query.params.items():
@@ -234,25 +261,7 @@ def _candidate(
             choices[name] = (parameter.default,)
         else:
             return None
-    content = [(i, w) for i, w in enumerate(part.words) if w in part.content()]
-    if not content:
-        return None
-    weights = {place: vocabulary.weight(word.stem) for place, word in content}
-    heaviest = math.log(1 + (len(vocabulary.texts) + 1) / 0.5)
-    in_values = frozenset().union(*(span.places for span in spans))
-    matched = total = 0.0
-    for place, word in content:
-        weight = heaviest if place in in_values else weights[place]
-        total += weight
-        matched += weight * (1.0 if place in used else covers(text, word.stem))
-    if part.asks_count:
-        weight = vocabulary.weight(_COUNT)
-        total += weight
-        matched += weight * covers(text, _COUNT)
-    asked = frozenset(word.stem for _, word in content)
-    spare = len(text - asked) / len(text) if text else 1.0
-    bindings = tuple(dict(zip(choices, row, strict=True)) for row in product(*choices.values()))
-    return _Candidate(query, bindings[:MAX_BINDINGS], matched / total, spare)
+    return choices, used
 
 
 def _named(

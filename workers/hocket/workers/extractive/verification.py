@@ -125,18 +125,19 @@ class _Row:
         return not self.facts()
 
 
+def _citation_check(place: int, cited: str, known: _Known) -> Check:
+    is_there = cited in known.passages if cited.startswith("P") else bool(_rows([cited], known))
+    return Check("citation", place, cited, is_there, "" if is_there else _NOT_THERE)
+
+
+_NOT_THERE: Final = "there is no such passage or row"
+
+
 def _checks(place: int, sentence: Sentence, known: _Known) -> Iterator[Check]:
-    passages: list[Document] = []
     for one in sentence.citations:
-        if one.startswith("P"):
-            passage = known.passages.get(one)
-            there = passage is not None
-            if passage is not None:
-                passages.append(passage)
-        else:
-            there = bool(_rows([one], known))
-        reason = "" if there else "there is no such passage or row"
-        yield Check("citation", place, one, there, reason)
+        yield _citation_check(place, one, known)
+    cited = [one for one in sentence.citations if one.startswith("P")]
+    passages = [known.passages[one] for one in cited if one in known.passages]
     rows = _rows(sentence.citations, known)
     spans = quoted(sentence.text)
     for start, end in spans:

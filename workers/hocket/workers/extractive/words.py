@@ -136,17 +136,22 @@ def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
     offset = 0
     for line in text.splitlines(keepends=True):
         bare = line.strip()
-        heading = bare.startswith("#") or (bare != "" and not bare.strip("=-*_`~|: "))
+        is_text = bare != "" and not _is_heading(bare)
         marked = _LINE_MARK.match(line)
         mark = marked.end() if marked else 0
-        if begin is not None and (not bare or heading or mark > len(line) - len(line.lstrip())):
+        if begin is not None and (not is_text or mark > len(line) - len(line.lstrip())):
             yield begin, offset
             begin = None
-        if begin is None and bare and not heading:
+        if begin is None and is_text:
             begin = offset + mark
         offset += len(line)
     if begin is not None:
         yield begin, offset
+
+
+def _is_heading(line: str) -> bool:
+    """Tell whether a line is a heading of Markdown, or what underlines one."""
+    return line.startswith("#") or not line.strip("=-*_`~|: ")
 
 
 def _sentences_of(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:

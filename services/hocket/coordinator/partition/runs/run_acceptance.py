@@ -17,8 +17,9 @@ from hocket.coordinator.dispatch.demand_publisher import DemandPublisher
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
 from hocket.coordinator.partition.events.log_reader import LogPosition
 from hocket.coordinator.partition.measurements import Measurements
+from hocket.coordinator.partition.runs.end_publisher import result_for
 from hocket.coordinator.partition.runs.run_cache import Runs
-from hocket.coordinator.partition.runs.run_notifier import RunNotifier, result_for
+from hocket.coordinator.partition.runs.run_notifier import RunNotifier
 from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.storage.pipeline_catalog import Entry
 from hocket.coordinator.storage.source_runs import Origins

@@ -9,37 +9,29 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import structlog
 
 from hocket.coordinator.core.run.aborting import reason_of
-from hocket.coordinator.core.run.ending import finished_of, rejected_of
+from hocket.coordinator.core.run.ending import finished_of
 from hocket.coordinator.core.run.notification_watermark import (
     NotificationTracker,
     NotificationWatermark,
 )
 from hocket.coordinator.core.run.state import Run, RunStatus
-from hocket.coordinator.core.time.critical_path import timing_of
+from hocket.coordinator.partition.runs.end_publisher import EndPublisher
 from hocket.coordinator.storage.store import Store
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.cloudevents import event_headers
 from hocket.kit.nats.connection.durable_publisher import PubAck
 from hocket.kit.process.clock import monotonic_ms, now_ms
-from hocket.schemas import ids, subjects
-from hocket.schemas.capabilities import Capabilities, id_of
-from hocket.schemas.errors import PayloadTooLarge
+from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.messages import (
     AttemptFinished,
     RunFinished,
     RunParent,
-    Spend,
-    TaskRejected,
-    encoded,
 )
 
 PAUSE_S = 0.2
-EVENT_SOURCE = "hocket/coordinator"
 
 log = structlog.get_logger(__name__)
 
@@ -62,7 +54,7 @@ class RunNotifier:
         self._bus = bus
         self._store = store
         self._keep = keep
-        self._capabilities = capabilities
+        self._publisher = EndPublisher(bus, capabilities)
         self._tracker = NotificationTracker(_seen_here(told))
         self._all_told = asyncio.Event()
         self._retelling: asyncio.Task[None] | None = None
@@ -82,10 +74,7 @@ class RunNotifier:
 
     def tell(self, run: Run, finished: RunFinished) -> None:
         """Tell everybody of a run's end."""
-        if run.status is RunStatus.REJECTED:
-            told = [self._rejection(run)]
-        else:
-            told = self._finish(run, finished)
+        told = self._publisher.publish(run, finished)
         self._tracker.ended(run.run_id, finished.finished_at_ms, len(told))
         for post in told:
             post.add_done_callback(partial(self._post_ended, run.run_id))
@@ -98,23 +87,12 @@ class RunNotifier:
             run.run_id, finished.finished_at_ms
         ):
             self.tell(run, finished)
-            return
-        try:
-            self._answer(run, encoded(finished))
-        except PayloadTooLarge:
-            self._answer(run, encoded(finished.model_copy(update={"output": None})))
+        else:
+            self._publisher.answer(run, finished)
 
-    def tell_parent(self, parent: RunParent, result: AttemptFinished) -> "asyncio.Future[PubAck]":
+    def tell_parent(self, parent: RunParent, result: AttemptFinished) -> None:
         """Tell a step of another run how its sub-run ended."""
-        attempt_id = ids.attempt_id(parent.run_id, parent.step, parent.attempt)
-        msg_id = ids.result_id(attempt_id, parent.dispatched_at_ms)
-        msg_id = ids.capable(msg_id, parent.capability)
-        subject = subjects.log(parent.partition, AttemptFinished.kind)
-        try:
-            return self._bus.publish_durable(subject, encoded(result), msg_id=msg_id)
-        except PayloadTooLarge as error:
-            refused = result.model_copy(update={"output": None, "error": error.info()})
-            return self._bus.publish_durable(subject, encoded(refused), msg_id=msg_id)
+        self._publisher.tell_parent(parent, result)
 
     def retell(self) -> None:
         """Tell the ends of the last seconds again: the server came back and may have lost them."""
@@ -163,54 +141,6 @@ class RunNotifier:
                 except Exception:  # the others' are told all the same
                     log.exception("end_not_told", run_id=run.run_id)
 
-    def _finish(self, run: Run, finished: RunFinished) -> "list[asyncio.Future[PubAck]]":
-        payload = encoded(finished)
-        headers = event_headers(
-            "hocket.run.finished",
-            EVENT_SOURCE,
-            f"{run.run_id}:end",
-            subject=run.run_id,
-            time_ms=finished.finished_at_ms,
-            traceparent=run.traceparent,
-        )
-        subject = subjects.event(run.tenant, run.pipeline, RunFinished.kind)
-        msg_id = id_of(self._capabilities, f"{run.run_id}:end")
-        try:
-            told = [self._bus.publish_durable(subject, payload, msg_id=msg_id, headers=headers)]
-        except PayloadTooLarge:
-            payload = encoded(finished.model_copy(update={"output": None}))
-            told = [self._bus.publish_durable(subject, payload, msg_id=msg_id, headers=headers)]
-        return told + self._answer(run, payload)
-
-    def _answer(self, run: Run, payload: bytes) -> "list[asyncio.Future[PubAck]]":
-        if run.reply_to is not None:
-            self._bus.publish_nowait(run.reply_to, payload)
-        if run.parent is None:
-            return []
-        result = result_for(
-            run.parent,
-            output=run.output,
-            error=run.error,
-            spend=Spend(cost_usd=run.spent_usd),
-            timing=timing_of(run.critical_path),
-            degraded=run.status is RunStatus.DEGRADED,
-            dispatched_at_ms=run.parent.dispatched_at_ms,
-            input_digest=ids.input_digest(run.input),
-        )
-        return [self.tell_parent(run.parent, result)]
-
-    def _rejection(self, run: Run) -> "asyncio.Future[PubAck]":
-        payload = encoded(rejected_of(run))
-        identity = f"{run.run_id}:rejected:{run.finished_at_ms}"
-        headers = event_headers(
-            "hocket.task.rejected", EVENT_SOURCE, identity, traceparent=run.traceparent
-        )
-        subject = subjects.event(run.tenant, run.pipeline, TaskRejected.kind)
-        if run.reply_to is not None:
-            self._bus.publish_nowait(run.reply_to, payload)
-        msg_id = id_of(self._capabilities, identity)
-        return self._bus.publish_durable(subject, payload, msg_id=msg_id, headers=headers)
-
     def _post_ended(self, run_id: str, told: "asyncio.Future[PubAck]") -> None:
         lasting = False
         if not told.cancelled() and told.exception() is None:
@@ -234,15 +164,3 @@ def _by_the_clock(told: NotificationWatermark) -> NotificationWatermark:
 def _seen_here(told: NotificationWatermark) -> NotificationWatermark:
     """Return what a former owner kept, with the time of its mark by our own clock (monotonic)."""
     return replace(told, acked_at_ms=monotonic_ms() - (now_ms() - told.acked_at_ms))
-
-
-def result_for(parent: RunParent, **end: Any) -> AttemptFinished:
-    """Return what the end of a sub-run is to the step that began it."""
-    return AttemptFinished(
-        run_id=parent.run_id,
-        step=parent.step,
-        attempt=parent.attempt,
-        worker="sub-run",
-        capability=parent.capability,
-        **{"dispatched_at_ms": parent.dispatched_at_ms, **end},
-    )

@@ -243,10 +243,12 @@ def _respelling(
         if adjoining and _WORD.match(sql[adjoining.start]):
             stop = adjoining.end + 1
         return _number(sql[token.start : stop]), stop
-    if after is not None and token.token_type is TokenType.BIT:
-        if _is_type(before) and after.text.upper() == "VARYING":
-            return "varbit", after.end + 1
-    elif after is not None and not adjoining and _is_named_literal(text, after):
+    if after is None:
+        return None, stop
+    if token.token_type is TokenType.BIT:
+        is_varying = _is_type(before) and after.text.upper() == "VARYING"
+        return ("varbit", after.end + 1) if is_varying else (None, stop)
+    if _is_named_literal(text, after) and not adjoining:
         return f"CAST({sql[after.start : after.end + 1]} AS {text})", after.end + 1
     return None, stop
 

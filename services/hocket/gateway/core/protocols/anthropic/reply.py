@@ -74,17 +74,26 @@ def _message(blocks: list[dict[str, Any]], answer: AnswerTool | None) -> dict[st
         if kind == "text":
             texts.append(block.get("text") or "")
         elif kind == "tool_use" and answer is not None and block.get("name") == answer.name:
-            texts.append(json.dumps(unwrapped(answer, block.get("input")), ensure_ascii=False))
+            texts.append(_json(unwrapped(answer, block.get("input"))))
         elif kind == "tool_use":
-            calls.append(_call(block, json.dumps(block.get("input") or {}, ensure_ascii=False)))
+            calls.append(_call(block, _json(block.get("input") or {})))
         elif kind in ("thinking", "redacted_thinking"):
             thought.append(block)
-    if not all(isinstance(text, str) for text in texts):
-        raise ReplyUnreadable("a block of type `text` holds no text")
-    message: dict[str, Any] = {"role": "assistant", "content": "".join(texts)} | _thinking(thought)
+    message: dict[str, Any] = {"role": "assistant", "content": _joined(texts)}
+    message |= _thinking(thought)
     if calls:
         message |= {"content": message["content"] or None, "tool_calls": calls}
     return message
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _joined(texts: list[Any]) -> str:
+    if not all(isinstance(text, str) for text in texts):
+        raise ReplyUnreadable("a block of type `text` holds no text")
+    return "".join(texts)
 
 
 @dataclass(slots=True)

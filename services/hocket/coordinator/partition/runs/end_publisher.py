@@ -1,0 +1,117 @@
+"""The messages by which the end of a run is told: to EVENTS, to who asked, to the parent run's step."""
+
+import asyncio
+from typing import Any
+
+from hocket.coordinator.core.run.ending import rejected_of
+from hocket.coordinator.core.run.state import Run, RunStatus
+from hocket.coordinator.core.time.critical_path import timing_of
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.cloudevents import event_headers
+from hocket.kit.nats.connection.durable_publisher import PubAck
+from hocket.schemas import ids, subjects
+from hocket.schemas.capabilities import Capabilities, id_of
+from hocket.schemas.errors import PayloadTooLarge
+from hocket.schemas.messages import (
+    AttemptFinished,
+    RunFinished,
+    RunParent,
+    Spend,
+    TaskRejected,
+    encoded,
+)
+
+EVENT_SOURCE = "hocket/coordinator"
+
+
+class EndPublisher:
+    """Publishes the ends of runs. What is too large for a message is told without its output."""
+
+    def __init__(self, bus: Bus, capabilities: Capabilities | None) -> None:
+        self._bus = bus
+        self._capabilities = capabilities
+
+    def publish(self, run: Run, finished: RunFinished) -> "list[asyncio.Future[PubAck]]":
+        """Tell everybody of a run's end; return what the streams will acknowledge."""
+        if run.status is RunStatus.REJECTED:
+            return [self._rejection(run)]
+        return self._finish(run, finished)
+
+    def answer(self, run: Run, finished: RunFinished) -> None:
+        """Answer who asked, and the parent run, without the public event."""
+        try:
+            self._answer(run, encoded(finished))
+        except PayloadTooLarge:
+            self._answer(run, encoded(finished.model_copy(update={"output": None})))
+
+    def tell_parent(self, parent: RunParent, result: AttemptFinished) -> "asyncio.Future[PubAck]":
+        """Tell a step of another run how its sub-run ended."""
+        attempt_id = ids.attempt_id(parent.run_id, parent.step, parent.attempt)
+        msg_id = ids.result_id(attempt_id, parent.dispatched_at_ms)
+        msg_id = ids.capable(msg_id, parent.capability)
+        subject = subjects.log(parent.partition, AttemptFinished.kind)
+        try:
+            return self._bus.publish_durable(subject, encoded(result), msg_id=msg_id)
+        except PayloadTooLarge as error:
+            refused = result.model_copy(update={"output": None, "error": error.info()})
+            return self._bus.publish_durable(subject, encoded(refused), msg_id=msg_id)
+
+    def _finish(self, run: Run, finished: RunFinished) -> "list[asyncio.Future[PubAck]]":
+        payload = encoded(finished)
+        headers = event_headers(
+            "hocket.run.finished",
+            EVENT_SOURCE,
+            f"{run.run_id}:end",
+            subject=run.run_id,
+            time_ms=finished.finished_at_ms,
+            traceparent=run.traceparent,
+        )
+        subject = subjects.event(run.tenant, run.pipeline, RunFinished.kind)
+        msg_id = id_of(self._capabilities, f"{run.run_id}:end")
+        try:
+            told = [self._bus.publish_durable(subject, payload, msg_id=msg_id, headers=headers)]
+        except PayloadTooLarge:
+            payload = encoded(finished.model_copy(update={"output": None}))
+            told = [self._bus.publish_durable(subject, payload, msg_id=msg_id, headers=headers)]
+        return told + self._answer(run, payload)
+
+    def _answer(self, run: Run, payload: bytes) -> "list[asyncio.Future[PubAck]]":
+        if run.reply_to is not None:
+            self._bus.publish_nowait(run.reply_to, payload)
+        if run.parent is None:
+            return []
+        result = result_for(
+            run.parent,
+            output=run.output,
+            error=run.error,
+            spend=Spend(cost_usd=run.spent_usd),
+            timing=timing_of(run.critical_path),
+            degraded=run.status is RunStatus.DEGRADED,
+            dispatched_at_ms=run.parent.dispatched_at_ms,
+            input_digest=ids.input_digest(run.input),
+        )
+        return [self.tell_parent(run.parent, result)]
+
+    def _rejection(self, run: Run) -> "asyncio.Future[PubAck]":
+        payload = encoded(rejected_of(run))
+        identity = f"{run.run_id}:rejected:{run.finished_at_ms}"
+        headers = event_headers(
+            "hocket.task.rejected", EVENT_SOURCE, identity, traceparent=run.traceparent
+        )
+        subject = subjects.event(run.tenant, run.pipeline, TaskRejected.kind)
+        if run.reply_to is not None:
+            self._bus.publish_nowait(run.reply_to, payload)
+        msg_id = id_of(self._capabilities, identity)
+        return self._bus.publish_durable(subject, payload, msg_id=msg_id, headers=headers)
+
+
+def result_for(parent: RunParent, **end: Any) -> AttemptFinished:
+    """Return what the end of a sub-run is to the step that began it."""
+    return AttemptFinished(
+        run_id=parent.run_id,
+        step=parent.step,
+        attempt=parent.attempt,
+        worker="sub-run",
+        capability=parent.capability,
+        **{"dispatched_at_ms": parent.dispatched_at_ms, **end},
+    )
