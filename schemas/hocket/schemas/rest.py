@@ -223,6 +223,7 @@ class RunResult(Reply):
     deadline_at: datetime
     duration_ms: float
     met_deadline: bool
+    """Whether the run gave its result by its deadline: one that failed did not."""
 
 
 class RunSummary(Reply):
@@ -237,8 +238,10 @@ class RunSummary(Reply):
     finished_at: datetime | None = None
     duration_ms: float | None = None
     met_deadline: bool | None = None
+    """Whether an ended run gave its result by its deadline: one that failed did not."""
     degraded: bool = False
     spent_usd: Usd
+    """What its steps' calls and those of the HTTP door that name it cost."""
     budget_usd: Usd | None = None
 
 

@@ -892,6 +892,43 @@ async def _insert_call(rest: Rest, call_id: str, run_id: str, *, node: str, cost
     )
 
 
+async def test_only_a_run_that_gave_its_result_in_time_has_met_its_deadline(rest: Rest) -> None:
+    for run_id, status in zip(
+        "12345", "succeeded degraded failed expired rejected".split(), strict=True
+    ):
+        await _insert_run(rest, "r" + 24 * run_id, status=status)
+    await _insert_run(rest, "r" + 24 * "6", status="cancelled")
+    late = "r" + 24 * "7"
+    await _insert_run(rest, late)
+    await rest.pool.execute(
+        "UPDATE hocket.run SET finished_at = deadline_at + interval '1 ms' WHERE run_id = $1", late
+    )
+    listed = {
+        run["run_id"][1]: run["met_deadline"] for run in (await rest.get("/v1/runs")).body["runs"]
+    }
+    assert listed == {"1": True, "2": True} | dict.fromkeys("34567", False)
+    assert (await rest.get(f"/v1/runs/r{24 * '3'}")).body["met_deadline"] is False
+    of_report = await rest.pool.fetch("SELECT run_id, met_deadline FROM report.cost_by_run")
+    assert {row["run_id"][1]: row["met_deadline"] for row in of_report} == listed
+    attained = await rest.pool.fetchrow(
+        "SELECT runs, met, late, without_result, attainment FROM report.slo_attainment"
+    )
+    assert tuple(attained) == (6, 2, 1, 3, Decimal("0.333333"))
+
+
+async def test_a_run_has_spent_what_calls_of_the_http_door_that_name_it_cost(rest: Rest) -> None:
+    run_id = "r" + 24 * "a"
+    await _insert_run(rest, run_id)
+    await rest.pool.execute("UPDATE hocket.run SET spent_usd = 0.1, budget_usd = 1")
+    await _insert_call(rest, f"{run_id}:draft:1:1:0", run_id, node="draft", cost_usd="0.1")
+    await _insert_call(rest, "http:default:mine", run_id, node="draft", cost_usd="0.25")
+    await _insert_call(rest, "http:default:other", "r" + 24 * "b", node="draft", cost_usd="3")
+    (listed,) = (await rest.get("/v1/runs")).body["runs"]
+    shown = (await rest.get(f"/v1/runs/{run_id}")).body
+    cost = (await rest.get(f"/v1/runs/{run_id}/cost")).body
+    assert listed["spent_usd"] == shown["spent_usd"] == cost["cost_usd"] == "0.35"
+
+
 # ---- calls ----------------------------------------------------------------------------------
 
 

@@ -33,9 +33,16 @@ MAX_VALUE_BYTES = 4 * 1_048_576
 STEPS_AT_ONCE = 8
 """Steps with their values that are fetched together."""
 
-SUMMARY = """
+OUTSIDE_USD = """(
+           SELECT coalesce(sum(u.cost_usd), 0)
+           FROM hocket.usage u
+           WHERE u.tenant = run.tenant AND u.run_id = run.run_id AND u.call_id LIKE 'http:%'
+       )"""
+"""What calls of the HTTP door that name the run cost: its steps do not know of them."""
+
+SUMMARY = f"""
 SELECT run_id, tenant, pipeline, version, status, priority, accepted_at, deadline_at, finished_at,
-       degraded, spent_usd, budget_usd
+       degraded, spent_usd + {OUTSIDE_USD} AS spent_usd, budget_usd
 FROM hocket.run
 WHERE tenant = $1
 """
@@ -43,9 +50,10 @@ WHERE tenant = $1
 
 LATEST_FIRST = "ORDER BY accepted_at DESC, run_id DESC LIMIT"
 
-ONE_RUN = """
+ONE_RUN = f"""
 SELECT run_id, partition, tenant, pipeline, version, status, priority, accepted_at, deadline_at,
-       finished_at, degraded, spent_usd, budget_usd, idempotency_key, input, output, error, parent,
+       finished_at, degraded, spent_usd + {OUTSIDE_USD} AS spent_usd, budget_usd,
+       idempotency_key, input, output, error, parent,
        facts -> 'origin' AS origin, critical_path
 FROM hocket.run
 WHERE tenant = $1 AND run_id = $2
@@ -168,7 +176,7 @@ def result(row: asyncpg.Record) -> RunResult:
         finished_at=row["finished_at"],
         deadline_at=row["deadline_at"],
         duration_ms=milliseconds(row["accepted_at"], row["finished_at"]),
-        met_deadline=row["finished_at"] <= row["deadline_at"],
+        met_deadline=met_deadline(row["status"], row["finished_at"], row["deadline_at"]),
     )
 
 
@@ -231,6 +239,11 @@ async def run_cost(pool: Pool, tenant: str, run_id: str) -> RunCost:
     )
 
 
+def met_deadline(status: str, finished_at: datetime, deadline_at: datetime) -> bool:
+    """Tell whether a run that has ended gave its result by its deadline: one that failed did not."""
+    return status in ("succeeded", "degraded") and finished_at <= deadline_at
+
+
 def milliseconds(start: datetime | None, end: datetime | None) -> float | None:
     """Return the time between two moments in milliseconds, None where one is missing."""
     if start is None or end is None:
@@ -251,7 +264,9 @@ def _summary(row: asyncpg.Record) -> dict[str, Any]:
         "deadline_at": row["deadline_at"],
         "finished_at": ended,
         "duration_ms": milliseconds(row["accepted_at"], ended),
-        "met_deadline": None if ended is None else ended <= row["deadline_at"],
+        "met_deadline": None
+        if ended is None
+        else met_deadline(row["status"], ended, row["deadline_at"]),
         "degraded": row["degraded"],
         "spent_usd": row["spent_usd"],
         "budget_usd": row["budget_usd"],

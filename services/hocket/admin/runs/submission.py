@@ -246,7 +246,9 @@ def _result(finished: RunFinished) -> RunResult:
         finished_at=_moment(finished.finished_at_ms),
         deadline_at=_moment(finished.deadline_at_ms),
         duration_ms=round(finished.finished_at_ms - finished.accepted_at_ms, 3),
-        met_deadline=finished.finished_at_ms <= finished.deadline_at_ms,
+        met_deadline=reads.met_deadline(
+            finished.status, _moment(finished.finished_at_ms), _moment(finished.deadline_at_ms)
+        ),
     )
 
 
