@@ -25,7 +25,7 @@ from hocket.kit.process.lifecycle import Health
 from hocket.schemas import subjects
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import StepRequested
-from hocket.workers.runtime.execution import undeliverable
+from hocket.workers.runtime.intake import undeliverable
 from support.forger import Forger, head_of
 
 BOUND_S = 60

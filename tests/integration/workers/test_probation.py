@@ -11,7 +11,7 @@ import pytest
 
 from hocket.schemas import subjects
 from hocket.workers.runtime.execution.context import Context
-from hocket.workers.runtime.execution.probation import FREE_DELIVERIES, MAX_DEATHS_ALONE
+from hocket.workers.runtime.intake.probation import FREE_DELIVERIES, MAX_DEATHS_ALONE
 from hocket.workers.runtime.transport.consumers import consumer_name, ensure_consumers
 from hocket.workers.runtime.transport.probation_records import NOTHING, ProbationRecords, Record
 from support.places import HANDLERS

@@ -24,9 +24,10 @@ from hocket.schemas.messages import (
     StepCancelled,
 )
 from hocket.workers.errors import Retryable
-from hocket.workers.runtime.execution import pool
+from hocket.workers.runtime.execution import pool, runner
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.results import MAX_RESULT_BYTES
+from hocket.workers.runtime.intake import arrivals
 from hocket.workers.runtime.transport.consumers import MAX_DELIVERIES, consumer_name
 from hocket.workers.runtime.values import large_values
 from hocket.workers.runtime.values.blob_room import BlobRoom
@@ -167,7 +168,7 @@ async def test_a_step_that_comes_to_a_full_worker_is_run_by_one_that_is_free(
 async def test_of_steps_that_wait_in_a_worker_the_one_with_least_slack_starts_first(
     rig: Rig, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "PASS_ON_S", WAIT_S)
+    monkeypatch.setattr(arrivals, "PASS_ON_S", WAIT_S)
     async with rig.worker({"python": recorded(journal, waits_for(journal))}, slots=1):
         running = await rig.send(lane="normal", slack_ms=1)
         await journal.until(lambda: journal.running == 1)
@@ -311,11 +312,11 @@ async def test_an_attempt_that_is_cancelled_before_its_first_turn_is_answered_at
 
     def turn_and_cancel(python: pool.Pool) -> None:
         turn(python)
-        for attempt in list(python.attempts.values()):
+        for attempt in list(python.attempts):
             python.cancel(StepCancelled(run_id=attempt.step.run_id, reason="lost the race"))
 
     monkeypatch.setattr(pool.Pool, "_turn", turn_and_cancel)
-    monkeypatch.setattr(pool, "STOP_GRACE_S", 600.0)
+    monkeypatch.setattr(runner, "STOP_GRACE_S", 600.0)
     async with rig.worker({"python": recorded(journal, wait_for_ever)}):
         result = await rig.result(await rig.send())
     assert result.error is not None

@@ -28,7 +28,7 @@ from hocket.kit.nats import kv
 from hocket.kit.nats.connection import durable_publisher
 from hocket.schemas import ids, messages
 from hocket.schemas.messages import AttemptFinished
-from hocket.workers.runtime.execution import pool, worker
+from hocket.workers.runtime.execution import reporter, runner, worker
 from hocket.workers.runtime.transport import acks
 from simulation.engine.database import Database, SimulatedStore
 
@@ -448,11 +448,11 @@ BUGS: dict[str, Bug] = {
     ),
     "result-acked-before-posted": Bug(
         "a step is acknowledged before its result is posted",
-        _replaced(pool.Pool, "_report", _acks_first),
+        _replaced(reporter.Reporter, "report", _acks_first),
     ),
     "result-acked-unheard": Bug(
         "a step is acknowledged when its result was sent, not when the log has it",
-        _replaced(pool.Pool, "_report", _acks_what_is_posted),
+        _replaced(reporter.Reporter, "report", _acks_what_is_posted),
     ),
     "stale-ack": Bug(
         "a step is acknowledged by its place although the connection was lost since",
@@ -559,7 +559,7 @@ BUGS: dict[str, Bug] = {
     ),
     "timeout-not-armed": Bug(
         "a worker does not stop an attempt whose time is over",
-        _replaced(pool.Pool, "_arm", _nothing),
+        _replaced(runner.Runner, "_timed_out", _nothing),
     ),
     "slot-not-freed": Bug(
         "the gate does not hear that an attempt has ended",

@@ -9,7 +9,7 @@ from hocket.workers.nodes.python import PythonNode
 from hocket.workers.nodes.resources import Resources
 from hocket.workers.nodes.retrieval import RetrievalNode
 from hocket.workers.nodes.sql import SqlNode
-from hocket.workers.runtime.execution.pool import Handler
+from hocket.workers.runtime.execution.runner import Handler
 
 
 def handlers(types: Sequence[str], resources: Resources) -> dict[str, Handler]:

@@ -10,7 +10,7 @@ from hocket.schemas.messages import AttemptFinished
 from hocket.workers.errors import Retryable, StepUndeliverable
 from hocket.workers.runtime.execution.failures import MAX_FRAMES, error_info
 from hocket.workers.runtime.execution.results import encode
-from hocket.workers.runtime.execution.undeliverable import Name, name_of
+from hocket.workers.runtime.intake.undeliverable import Name, name_of
 from hocket.workers.runtime.transport.delivery import unfilled
 
 

@@ -14,6 +14,7 @@ from hocket.workers.runtime.execution.spans import Spans
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 TRACEPARENT = f"00-{TRACE}-b7ad6b7169203331-01"
+HEAD = f"NATS/1.0\r\nNats-Msg-Id: x\r\ntraceparent: {TRACEPARENT}\r\n\r\n".encode()
 
 
 class Headers:
@@ -25,7 +26,7 @@ class Headers:
         return CallReply(call_id=request.call_id, input_tokens=5)
 
 
-def attempt_of(calls: Headers, headers: dict[str, str]) -> tuple[Attempt, Context]:
+def attempt_of(calls: Headers, head: bytes) -> tuple[Attempt, Context]:
     step = RequestedStep(
         run_id="r1",
         tenant="t",
@@ -44,7 +45,7 @@ def attempt_of(calls: Headers, headers: dict[str, str]) -> tuple[Attempt, Contex
         partition=0,
         epoch=0,
     )
-    attempt = Attempt(step, "", Delivery(1, 1, 1, 0, 0), headers, 0.0, 0)
+    attempt = Attempt(step, "", Delivery(1, 1, 1, 0, 0), head, 0.0, 0)
     context = Context(
         step,
         {},
@@ -52,7 +53,7 @@ def attempt_of(calls: Headers, headers: dict[str, str]) -> tuple[Attempt, Contex
         delivery=1,
         deadline_at_ms=0,
         calls=calls,
-        traceparent=headers.get("traceparent"),
+        traceparent=attempt.traceparent,
     )
     return attempt, context
 
@@ -67,7 +68,7 @@ def exporting() -> tuple[Spans, InMemorySpanExporter]:
 async def test_an_attempt_is_a_span_in_the_trace_of_its_run() -> None:
     spans, exporter = exporting()
     calls = Headers()
-    attempt, context = attempt_of(calls, {"traceparent": TRACEPARENT})
+    attempt, context = attempt_of(calls, HEAD)
     with spans.attempt(attempt, context):
         await context.model("writer", "hello")
     (span,) = exporter.get_finished_spans()
@@ -83,12 +84,12 @@ async def test_an_attempt_is_a_span_in_the_trace_of_its_run() -> None:
 
 async def test_without_exporting_the_runs_trace_is_passed_on() -> None:
     calls = Headers()
-    attempt, context = attempt_of(calls, {"traceparent": TRACEPARENT})
+    attempt, context = attempt_of(calls, HEAD)
     with Spans(exporting=False).attempt(attempt, context):
         await context.model("writer", "hello")
     assert calls.seen == [{"traceparent": TRACEPARENT}]
 
 
 def test_lines_of_a_run_without_a_trace_carry_the_trace_id_that_it_has_anyway() -> None:
-    _, context = attempt_of(Headers(), {})
+    _, context = attempt_of(Headers(), b"")
     assert context.trace_id == ids.trace_id("r1")

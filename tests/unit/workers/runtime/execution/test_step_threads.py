@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hocket.workers.runtime.execution.held_slots import HeldSlots
+from hocket.workers.runtime.execution.slots import Slots
 from hocket.workers.runtime.execution.step_threads import (
     IDLE_KEPT,
     Outcome,
@@ -78,27 +78,32 @@ async def test_a_waiting_task_that_is_cancelled_leaves_the_thread_behind() -> No
 
 async def test_held_slots_say_when_they_are_more_than_half() -> None:
     changes: list[int] = []
+    ended: list[int] = []
     changed = asyncio.Event()
 
     def note() -> None:
-        changes.append(held.count)
+        changes.append(slots.held)
         changed.set()
 
-    held = HeldSlots("python", 2, note)
+    slots = Slots("python", 2, note)
     loop = asyncio.get_running_loop()
     left = [loop.create_task(asyncio.sleep(WAIT_S)) for _ in range(2)]
-    held.hold(left[0])
-    assert held.overrun_s() == 0.0
-    held.hold(left[1])
-    assert held.overrun_s() > 0.0
+    for number, task in enumerate(left):
+        assert slots.overrun_s() == 0.0
+        slots.begin()
+        slots.end(task, lambda number=number: ended.append(number))  # type: ignore[misc]
+        assert (slots.running, slots.taken) == (0, number + 1)
+    assert slots.overrun_s() > 0.0
+    assert not ended
     for task in left:
         task.cancel()
     async with asyncio.timeout(WAIT_S):
-        while held.count:
+        while slots.held:
             changed.clear()
             await changed.wait()
-    assert held.overrun_s() == 0.0
+    assert slots.overrun_s() == 0.0
     assert changes == [1, 2, 1, 0]
+    assert sorted(ended) == [0, 1]
 
 
 BUSY = """

@@ -52,7 +52,7 @@ def attempt(**given: Any) -> Attempt:
         epoch=1,
         **given,
     )
-    return Attempt(step, ACK, Delivery(1, 7, 1, 0, 0), {}, 0.0, 0)
+    return Attempt(step, ACK, Delivery(1, 7, 1, 0, 0), b"", 0.0, 0)
 
 
 async def test_what_waits_is_not_sent_over_another_connection() -> None:

@@ -2,9 +2,8 @@
 
 import asyncio
 import json
-from typing import Any
-
-import pytest
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 from hocket.kit.nats.connection.durable_publisher import PubAck
 from hocket.kit.nats.errors import BusUnavailable
@@ -37,13 +36,28 @@ class Acks:
         pass
 
 
-def outbox() -> tuple[Bus, Outbox]:
-    bus = Bus()
-    return bus, Outbox(bus, Acks())  # type: ignore[arg-type]
+class Attempt(NamedTuple):
+    """Stands for an attempt: what an outbox reads of it."""
+
+    step: SimpleNamespace
+    result_id: str
 
 
-def result(number: int) -> bytes:
-    return AttemptFinished(run_id="r", step=f"s{number}", attempt=1).model_dump_json().encode()
+class Box:
+    """An outbox, and how the results of its attempts ended (None: the log has them)."""
+
+    def __init__(self) -> None:
+        self.bus = Bus()
+        self.ends: dict[str, str | None] = {}
+        self._outbox = Outbox(self.bus, Acks())  # type: ignore[arg-type]
+
+    def post(self, partition: int, number: int) -> None:
+        attempt: Any = Attempt(SimpleNamespace(partition=partition), f"id{number}")
+        finished = AttemptFinished(run_id="r", step=f"s{number}", attempt=1)
+        self._outbox.post(finished.model_dump_json().encode(), attempt, self._posted)
+
+    def _posted(self, attempt: Any, failure: str | None) -> None:
+        self.ends[attempt.result_id] = failure
 
 
 def steps_in(post: tuple[str, bytes, str | None, Any]) -> list[str]:
@@ -51,72 +65,76 @@ def steps_in(post: tuple[str, bytes, str | None, Any]) -> list[str]:
     return [event.step for event in events if isinstance(event, AttemptFinished)]
 
 
-async def posted_alone(box: Outbox, number: int) -> asyncio.Future[PubAck]:
-    future = box.post(0, result(number), f"id{number}")
-    await turn()
-    return future
-
-
 async def turn() -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
 
 
+async def box_with_as_many_under_way_as_may_be() -> Box:
+    box = Box()
+    for number in range(MAX_UNACKNOWLEDGED):
+        box.post(0, number)
+        await turn()
+    return box
+
+
 async def test_a_result_alone_keeps_its_id_so_that_a_repeat_is_known() -> None:
-    bus, box = outbox()
-    box.post(3, result(1), "r:s1:1:f")
+    box = Box()
+    box.post(3, 1)
     await turn()
-    [(subject, payload, msg_id, _)] = bus.posts
+    [(subject, payload, msg_id, _)] = box.bus.posts
     assert (subject, json.loads(payload)["step"]) == ("hocket.log.3.finished", "s1")
-    assert msg_id == "r:s1:1:f"
+    assert msg_id == "id1"
 
 
 async def test_results_of_one_turn_go_together_by_partition_under_no_result_s_id() -> None:
-    bus, box = outbox()
+    box = Box()
     for number, partition in ((1, 0), (2, 1), (3, 0)):
-        box.post(partition, result(number), f"id{number}")
+        box.post(partition, number)
     await turn()
-    assert [(p[0], steps_in(p), p[2]) for p in bus.posts] == [
+    assert [(p[0], steps_in(p), p[2]) for p in box.bus.posts] == [
         ("hocket.log.0.results", ["s1", "s3"], None),
         ("hocket.log.1.finished", ["s2"], "id2"),
     ]
 
 
 async def test_what_ends_meanwhile_waits_for_the_acknowledgement_and_goes_together() -> None:
-    bus, box = outbox()
-    first = [await posted_alone(box, number) for number in range(MAX_UNACKNOWLEDGED)]
-    later = [box.post(0, result(number), f"id{number}") for number in (8, 9)]
+    box = await box_with_as_many_under_way_as_may_be()
+    for number in (8, 9):
+        box.post(0, number)
     await turn()
-    assert len(bus.posts) == MAX_UNACKNOWLEDGED
-    bus.posts[0][3].set_result(STORED)
+    assert len(box.bus.posts) == MAX_UNACKNOWLEDGED
+    assert box.ends == {}
+    box.bus.posts[0][3].set_result(STORED)
     await turn()
-    assert await first[0] == STORED
-    assert steps_in(bus.posts[-1]) == ["s8", "s9"]
-    bus.posts[-1][3].set_result(STORED)
-    assert await asyncio.gather(*later) == [STORED, STORED]
+    assert box.ends == {"id0": None}
+    assert steps_in(box.bus.posts[-1]) == ["s8", "s9"]
+    box.bus.posts[-1][3].set_result(STORED)
+    await turn()
+    assert box.ends == {"id0": None, "id8": None, "id9": None}
 
 
 async def test_as_many_as_fit_do_not_wait() -> None:
-    bus, box = outbox()
-    for number in range(MAX_UNACKNOWLEDGED):
-        await posted_alone(box, number)
+    box = await box_with_as_many_under_way_as_may_be()
     for number in range(MAX_RESULTS):
-        box.post(0, result(number), f"id{number}")
-    assert len(steps_in(bus.posts[-1])) == MAX_RESULTS
+        box.post(0, number)
+    assert len(steps_in(box.bus.posts[-1])) == MAX_RESULTS
 
 
 async def test_every_result_hears_that_its_message_failed() -> None:
-    bus, box = outbox()
-    futures = [box.post(0, result(number), f"id{number}") for number in (1, 2)]
+    box = Box()
+    box.post(0, 1)
+    box.post(0, 2)
     await turn()
-    bus.posts[0][3].set_exception(BusUnavailable(reason="closed"))
+    failure = BusUnavailable(reason="closed")
+    box.bus.posts[0][3].set_exception(failure)
     await turn()
-    assert [str(future.exception()) for future in futures] == [str(bus.posts[0][3].exception())] * 2
+    assert box.ends == {"id1": str(failure), "id2": str(failure)}
 
 
 async def test_a_message_that_the_bus_refuses_fails_its_results_and_not_the_loop() -> None:
-    bus, box = outbox()
-    bus.refuses = PayloadTooLarge(size_bytes=2, limit_bytes=1)
-    future = box.post(0, result(1), "id1")
-    with pytest.raises(PayloadTooLarge):
-        await future
+    box = Box()
+    box.bus.refuses = PayloadTooLarge(size_bytes=2, limit_bytes=1)
+    box.post(0, 1)
+    await turn()
+    assert box.ends == {"id1": str(box.bus.refuses)}

@@ -7,17 +7,22 @@ result; its message goes back to the stream.
 """
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
+import re
+from enum import Enum
 
 from hocket.kit.nats.delivery import Delivery
+from hocket.kit.nats.protocol import header_of
 from hocket.schemas import ids
 from hocket.schemas.errors import HocketError
+from hocket.schemas.messages import StepCancelled
 from hocket.schemas.structs.steps import RequestedStep
 
+TRACEPARENT = b"traceparent"
+W3C = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]{0,128})?")
+"""A trace's context, as https://www.w3.org/TR/trace-context/ has it."""
 
-class State(StrEnum):
+
+class State(Enum):
     """Where an attempt is."""
 
     READY = "ready"
@@ -25,36 +30,97 @@ class State(StrEnum):
     CONCLUDED = "concluded"
 
 
-@dataclass(slots=True, eq=False)
 class Attempt:
-    """A delivered step; `ack_subject` is that of its latest delivery, `touched_s` when the server
-    last knew that it is in work (event loop time)."""
+    """A delivered step. `ack_subject` is that of its latest delivery, `touched_s` when the server last
+    knew that it is in work (event loop time), `losses` how often the bus had been lost when the delivery
+    came, or was recognised. `head` are the headers of its message."""
 
-    step: RequestedStep
-    ack_subject: str
-    delivery: Delivery
-    headers: Mapping[str, str]
-    touched_s: float
-    losses: int
-    """How often the bus had been lost when the delivery came, or was recognised."""
-    has_references: bool = False
-    id: str = field(init=False)
-    key: str = field(init=False)
-    """Its id and its capability: a forged step of the same attempt is another one."""
-    state: State = State.READY
-    task: asyncio.Task[None] | None = None
-    stopped: HocketError | None = None
-    let_go: bool = False
-    started_at_ms: float = 0.0
-    input_digest: str = ""
-    held_bytes: int = 0
-    """What its blobs hold of the worker's room."""
-    timer: asyncio.TimerHandle | None = None
+    __slots__ = (
+        "__weakref__",
+        "ack_subject",
+        "alarm",
+        "delivery",
+        "has_references",
+        "head",
+        "held_bytes",
+        "id",
+        "input_digest",
+        "key",
+        "let_go",
+        "losses",
+        "started_at_ms",
+        "state",
+        "step",
+        "stopped",
+        "task",
+        "touched_s",
+    )
 
-    def __post_init__(self) -> None:
-        step = self.step
+    def __init__(
+        self,
+        step: RequestedStep,
+        ack_subject: str,
+        delivery: Delivery,
+        head: bytes,
+        touched_s: float,
+        losses: int,
+        *,
+        has_references: bool = False,
+    ) -> None:
+        self.step = step
+        self.ack_subject = ack_subject
+        self.delivery = delivery
+        self.head = head
+        self.touched_s = touched_s
+        self.losses = losses
+        self.has_references = has_references
         self.id = ids.attempt_id(step.run_id, step.step, step.attempt)
         self.key = ids.capable(self.id, step.capability)
+        """Its id and its capability: a forged step of the same attempt is another one."""
+        self.state = State.READY
+        self.task: asyncio.Task[None] | None = None
+        self.stopped: HocketError | None = None
+        self.let_go = False
+        self.started_at_ms = 0.0
+        self.input_digest = ""
+        self.held_bytes = 0
+        """What its blobs hold of the worker's room."""
+        self.alarm = 0
+        """The number of its alarm (`Alarms`), 0 for none."""
+
+    @property
+    def traceparent(self) -> str | None:
+        """The trace that its message names, where it is one: its publisher may have written anything."""
+        text = header_of(self.head, TRACEPARENT)
+        return text if W3C.fullmatch(text) else None
+
+    @property
+    def result_id(self) -> str:
+        """The `Nats-Msg-Id` of its result."""
+        msg_id = ids.result_id(self.id, self.step.dispatched_at_ms)
+        return ids.capable(msg_id, self.step.capability)
+
+    @property
+    def latest_end_ms(self) -> float:
+        """Until when it may run at the latest (epoch ms)."""
+        step = self.step
+        return step.deadline_at_ms if step.run_deadline_at_ms is None else step.run_deadline_at_ms
+
+    def delivered_again(self, delivered: "Attempt") -> None:
+        """Take note of another delivery of the same step: its calls have the first delivery's count in
+        their ids."""
+        self.ack_subject, self.touched_s = delivered.ack_subject, delivered.touched_s
+        self.losses = delivered.losses
+
+    def is_concerned(self, cancelled: StepCancelled) -> bool:
+        """Tell whether a cancellation means this attempt."""
+        step = self.step
+        return (
+            cancelled.run_id == step.run_id
+            and step.capability in (None, cancelled.capability)
+            and cancelled.step in (None, step.step)
+            and cancelled.attempt in (None, step.attempt)
+        )
 
     def stop(self, error: HocketError) -> bool:
         """End the attempt with an error; tell whether it was still to conclude."""
@@ -77,14 +143,7 @@ class Attempt:
         if self.state is State.CONCLUDED:
             return False
         self.state = State.CONCLUDED
-        self.disarm()
         return True
-
-    def disarm(self) -> None:
-        """Stop the clock of the attempt."""
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
 
     def _cancel(self) -> None:
         """Cancel the task, once it has begun: one that has not finds out itself, and one that is

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from hocket.schemas.errors import ErrorInfo
-from hocket.workers.runtime.execution.undeliverable import letters
+from hocket.workers.runtime.intake.undeliverable import letters
 
 DURATION_BUCKETS_S = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 300.0)
 

@@ -32,7 +32,7 @@ class Spans:
         step = attempt.step
         with self._tracer.start_as_current_span(
             f"{step.type} {step.node}",
-            context=telemetry.extract(dict(attempt.headers)),
+            context=telemetry.extract(_headers(attempt)),
             kind=SpanKind.CONSUMER,
             attributes=_attributes(attempt),
         ):
@@ -44,6 +44,11 @@ class Spans:
                 span = trace.get_current_span()
                 span.set_attribute("gen_ai.usage.input_tokens", spend.input_tokens)
                 span.set_attribute("gen_ai.usage.output_tokens", spend.output_tokens)
+
+
+def _headers(attempt: Attempt) -> dict[str, str]:
+    traceparent = attempt.traceparent
+    return {"traceparent": traceparent} if traceparent else {}
 
 
 def _attributes(attempt: Attempt) -> dict[str, Any]:

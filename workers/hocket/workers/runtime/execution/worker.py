@@ -19,17 +19,12 @@ from hocket.schemas import subjects
 from hocket.schemas.messages import StepCancelled
 from hocket.workers.runtime.execution.context import Calls
 from hocket.workers.runtime.execution.metrics import Meters
-from hocket.workers.runtime.execution.pool import Handler, Pool
-from hocket.workers.runtime.execution.probation import Probation
+from hocket.workers.runtime.execution.parts import parts
+from hocket.workers.runtime.execution.pool import Pool
+from hocket.workers.runtime.execution.runner import Handler
 from hocket.workers.runtime.execution.spans import Spans
-from hocket.workers.runtime.models.calls import ModelCalls
-from hocket.workers.runtime.transport.acks import Acks
 from hocket.workers.runtime.transport.announcements import Announcements
-from hocket.workers.runtime.transport.cancellations import Cancellations
 from hocket.workers.runtime.transport.consumers import ACK_WAIT_S
-from hocket.workers.runtime.transport.outbox import Outbox
-from hocket.workers.runtime.transport.probation_records import ProbationRecords
-from hocket.workers.runtime.values.large_values import LargeValues
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -77,28 +72,17 @@ class Worker:
         self._bus = bus
         self._name = name
         self._ack_wait_s = ack_wait_s
-        self._acks = Acks(bus)
-        self._over_nats = ModelCalls(bus)
-        self._cancellations = Cancellations()
-        self._probation = Probation(ProbationRecords(bus), self._acks, self._slots_changed)
-        large_values = LargeValues(blobs)
-        outbox = Outbox(bus, self._acks)
+        self._parts = parts(
+            bus, name, spans=spans, blobs=blobs, calls=calls, slots_changed=self._slots_changed
+        )
         self._pools = [
             Pool(
-                bus,
+                self._parts,
                 node_type,
                 handler,
                 slots=slots[node_type],
                 ack_wait_s=ack_wait_s,
-                worker=name,
-                acks=self._acks,
-                outbox=outbox,
-                calls=calls or self._over_nats,
-                cancellations=self._cancellations,
-                large_values=large_values,
-                spans=spans,
                 meters=meters.of_type(node_type, slots[node_type]),
-                probation=self._probation,
                 slots_changed=self._slots_changed,
             )
             for node_type, handler in handlers.items()
@@ -123,7 +107,7 @@ class Worker:
         log.info(
             "worker_started",
             worker=self._name,
-            slots={pool.node_type: pool.slots for pool in self._pools},
+            slots={pool.node_type: pool.slots.total for pool in self._pools},
         )
 
     async def drain(self, drain_s: float = DRAIN_S) -> None:
@@ -133,16 +117,16 @@ class Worker:
         await asyncio.gather(*(pool.stop_fetching() for pool in self._pools))
         given_back = 0
         in_time = await self._settled(drain_s)
-        await self._probation.close()  # before another worker reads what was noted
+        await self._parts.probation.close()  # before another worker reads what was noted
         if not in_time:
             given_back = sum(pool.give_all_back() for pool in self._pools)
             await self._settled(FLUSH_S)
-        self._acks.send()
+        self._parts.acks.send()
         if self._sweeping is not None:
             self._sweeping.cancel()
         for subscription in self._subscriptions:
             await subscription.unsubscribe()
-        self._over_nats.close()
+        self._parts.over_nats.close()
         log.info("worker_drained", worker=self._name, given_back=given_back)
 
     async def _settled(self, within_s: float) -> bool:
@@ -162,7 +146,7 @@ class Worker:
             if count := _reporting.due("cancellation_malformed"):
                 log.warning("cancellation_malformed", faults=error.error_count(), count=count)
             return
-        self._cancellations.remember(cancelled, now_ms())
+        self._parts.cancellations.remember(cancelled, now_ms())
         stopped = sum(pool.cancel(cancelled) for pool in self._pools)
         if stopped:
             log.info("attempts_cancelled", run_id=cancelled.run_id, count=stopped)
@@ -176,20 +160,22 @@ class Worker:
             await asyncio.sleep(self._ack_wait_s * SWEEP_SHARE)
             for pool in self._pools:
                 pool.keep_alive(self._ack_wait_s * KEEP_ALIVE_SHARE)
-                if pool.held.overrun_s() >= self._overrun_s and not self.overrun.is_set():
-                    log.error("worker_overrun", type=pool.node_type, held=pool.held.count)
+                if pool.slots.overrun_s() >= self._overrun_s and not self.overrun.is_set():
+                    log.error("worker_overrun", type=pool.node_type, held=pool.slots.held)
                     self.overrun.set()
 
     def _free_slots(self) -> dict[str, int]:
         """Return how many steps of each type run at once, without the slots that are held. While one on
         probation is alone, other types get one, too: none would say that nobody knows."""
-        if self._probation.is_closed:
-            return {pool.node_type: min(1, pool.slots - pool.held.count) for pool in self._pools}
-        return {pool.node_type: pool.slots - pool.held.count for pool in self._pools}
+        if self._parts.probation.is_closed:
+            return {
+                pool.node_type: min(1, pool.slots.total - pool.slots.held) for pool in self._pools
+            }
+        return {pool.node_type: pool.slots.total - pool.slots.held for pool in self._pools}
 
     def _slots_changed(self) -> None:
         self._announcements.changed()
         for pool in self._pools:
-            held, ok = pool.held.count, pool.held.overrun_s() == 0.0
-            detail = f"{held} of {pool.slots} slots are held by functions that did not end"
+            held, ok = pool.slots.held, pool.slots.overrun_s() == 0.0
+            detail = f"{held} of {pool.slots.total} slots are held by functions that did not end"
             self._report(f"{pool.node_type} slots", ok, detail if held else "")

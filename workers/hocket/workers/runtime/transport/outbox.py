@@ -10,6 +10,7 @@ an id of its own: it could else be taken for the repeat of one that held other r
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import AttemptFinished, AttemptsFinished
+from hocket.workers.runtime.execution.attempt import Attempt
 from hocket.workers.runtime.transport.acks import Acks
 
 if TYPE_CHECKING:
@@ -29,14 +31,17 @@ MAX_RESULTS = 32
 MAX_BYTES = 64 * 1024
 
 
+Posted = Callable[[Attempt, str | None], None]
+"""Told when the log has an attempt's result, or why it will not."""
+
+
 @dataclass(slots=True)
 class _Lane:
     """The results for one partition that are not posted yet."""
 
     partition: int
     payloads: list[bytes] = field(default_factory=list)
-    ids: list[str] = field(default_factory=list)
-    futures: "list[asyncio.Future[PubAck]]" = field(default_factory=list)
+    ends: list[tuple[Attempt, Posted]] = field(default_factory=list)
     size_bytes: int = 0
     unacknowledged: int = 0
     scheduled: bool = False
@@ -51,24 +56,22 @@ class Outbox:
         self._lanes: dict[int, _Lane] = {}
         self._loop = asyncio.get_running_loop()
 
-    def post(self, partition: int, payload: bytes, msg_id: str) -> "asyncio.Future[PubAck]":
-        """Post an encoded AttemptFinished soon; the future ends like that of `Bus.publish_durable`."""
+    def post(self, payload: bytes, attempt: Attempt, posted: Posted) -> None:
+        """Post the encoded AttemptFinished of an attempt soon."""
+        partition = attempt.step.partition
         lane = self._lanes.get(partition)
         if lane is None:
             lane = self._lanes[partition] = _Lane(partition)
         if lane.size_bytes + len(payload) > MAX_BYTES:
             self._send(lane)
-        future: asyncio.Future[PubAck] = self._loop.create_future()
         lane.payloads.append(payload)
-        lane.ids.append(msg_id)
-        lane.futures.append(future)
+        lane.ends.append((attempt, posted))
         lane.size_bytes += len(payload)
         if len(lane.payloads) >= MAX_RESULTS:
             self._send(lane)
         elif not lane.scheduled and lane.unacknowledged < MAX_UNACKNOWLEDGED:
             self._loop.call_soon(self._turn_ended, lane)
             lane.scheduled = True
-        return future
 
     def _turn_ended(self, lane: _Lane) -> None:
         lane.scheduled = False
@@ -78,13 +81,13 @@ class Outbox:
         if not lane.payloads:
             return
         payloads, lane.payloads = lane.payloads, []
-        ids, lane.ids = lane.ids, []
-        futures, lane.futures = lane.futures, []
+        ends, lane.ends = lane.ends, []
         lane.size_bytes = 0
         try:
             if len(payloads) == 1:
                 subject = subjects.log(lane.partition, AttemptFinished.kind)
-                posted = self._bus.publish_durable(subject, payloads[0], msg_id=ids[0])
+                msg_id = ends[0][0].result_id
+                posted = self._bus.publish_durable(subject, payloads[0], msg_id=msg_id)
             else:
                 subject = subjects.log(lane.partition, AttemptsFinished.kind)
                 posted = self._bus.publish_durable(
@@ -93,29 +96,25 @@ class Outbox:
         except (
             HocketError
         ) as error:  # the connection was closed, or the server takes less than said
-            for future in futures:
-                future.set_exception(error)
+            _tell(ends, str(error))
             return
         self._acks.send()
         lane.unacknowledged += 1
-        posted.add_done_callback(lambda ack: self._acknowledged(lane, futures, ack))
+        posted.add_done_callback(lambda ack: self._acknowledged(lane, ends, ack))
 
     def _acknowledged(
         self,
         lane: _Lane,
-        futures: "list[asyncio.Future[PubAck]]",
-        posted: "asyncio.Future[PubAck]",
+        ends: list[tuple[Attempt, Posted]],
+        ack: "asyncio.Future[PubAck]",
     ) -> None:
         lane.unacknowledged -= 1
-        error = None if posted.cancelled() else posted.exception()
-        for future in futures:
-            if future.done():
-                continue
-            if posted.cancelled():
-                future.cancel()
-            elif error is not None:
-                future.set_exception(error)
-            else:
-                future.set_result(posted.result())
+        error = None if ack.cancelled() else ack.exception()
+        _tell(ends, "it was cancelled" if ack.cancelled() else str(error) if error else None)
         if lane.unacknowledged < MAX_UNACKNOWLEDGED:
             self._send(lane)
+
+
+def _tell(ends: list[tuple[Attempt, Posted]], failure: str | None) -> None:
+    for attempt, posted in ends:
+        posted(attempt, failure)

@@ -8,9 +8,9 @@ import pytest
 
 from hocket.kit.nats.delivery import Delivery
 from hocket.workers.errors import AttemptCancelled
-from hocket.workers.runtime.execution import probation
 from hocket.workers.runtime.execution.attempt import Attempt, State
-from hocket.workers.runtime.execution.probation import (
+from hocket.workers.runtime.intake import probation
+from hocket.workers.runtime.intake.probation import (
     FREE_DELIVERIES,
     MAX_DEATHS_ALONE,
     MAX_PASSED_ON,

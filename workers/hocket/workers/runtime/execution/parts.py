@@ -1,0 +1,65 @@
+"""What all node types of one worker share."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hocket.kit.blobs import BlobStore
+from hocket.kit.nats.bus import Bus
+from hocket.workers.runtime.execution.alarms import Alarms
+from hocket.workers.runtime.execution.context import Calls
+from hocket.workers.runtime.execution.spans import Spans
+from hocket.workers.runtime.intake.probation import Probation
+from hocket.workers.runtime.models.calls import ModelCalls
+from hocket.workers.runtime.transport.acks import Acks
+from hocket.workers.runtime.transport.cancellations import Cancellations
+from hocket.workers.runtime.transport.outbox import Outbox
+from hocket.workers.runtime.transport.probation_records import ProbationRecords
+from hocket.workers.runtime.values.large_values import LargeValues
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """One of each. `worker` is the worker's name."""
+
+    worker: str
+    bus: Bus
+    spans: Spans
+    acks: Acks
+    outbox: Outbox
+    alarms: Alarms
+    calls: Calls
+    cancellations: Cancellations
+    probation: Probation
+    large_values: LargeValues
+    over_nats: ModelCalls
+
+
+def parts(
+    bus: Bus,
+    worker: str,
+    *,
+    spans: Spans,
+    blobs: BlobStore | None,
+    calls: Calls | None,
+    slots_changed: "Callable[[], None]",
+) -> Parts:
+    """Make the parts of a worker. Model calls go over NATS, or to `calls`; `slots_changed` is called
+    whenever other slots are to be announced."""
+    acks = Acks(bus)
+    over_nats = ModelCalls(bus)
+    return Parts(
+        worker,
+        bus,
+        spans,
+        acks,
+        Outbox(bus, acks),
+        Alarms(),
+        calls or over_nats,
+        Cancellations(),
+        Probation(ProbationRecords(bus), acks, slots_changed),
+        LargeValues(blobs),
+        over_nats,
+    )

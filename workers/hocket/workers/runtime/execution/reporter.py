@@ -1,0 +1,134 @@
+"""What an attempt came to leaves its worker: as a message that every later station can carry, posted to
+the log; after the log has it, the step is acknowledged."""
+
+import asyncio
+from typing import Any
+
+import structlog
+
+from hocket.kit.process.clock import now_ms
+from hocket.schemas.errors import ErrorClass, ErrorInfo
+from hocket.schemas.messages import AttemptFinished
+from hocket.workers.errors import OutputTooLarge
+from hocket.workers.runtime.execution import results
+from hocket.workers.runtime.execution.attempt import Attempt
+from hocket.workers.runtime.execution.attempts import Attempts
+from hocket.workers.runtime.execution.context import NOTHING_SPENT, Context
+from hocket.workers.runtime.execution.failures import error_info
+from hocket.workers.runtime.execution.metrics import TypeMeters
+from hocket.workers.runtime.execution.parts import Parts
+
+log = structlog.get_logger()
+
+
+class Reporter:
+    """The results of one node type."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        attempts: Attempts,
+        meters: TypeMeters,
+    ) -> None:
+        self.unacknowledged = 0
+        """Results that are posted, and not in the log as far as is known."""
+        self._bus = parts.bus
+        self._outbox = parts.outbox
+        self._attempts = attempts
+        self._large_values = parts.large_values
+        self._probation = parts.probation
+        self._meters = meters
+        self._worker = parts.worker
+        self._loop = asyncio.get_running_loop()
+        self._none_left = asyncio.Event()
+
+    async def report(
+        self, attempt: Attempt, context: Context | None, output: Any, error: BaseException | None
+    ) -> None:
+        """Post the result of an attempt: its output, or its error where it has one."""
+        step = attempt.step
+        info = None if error is None else error_info(error)
+        finished = AttemptFinished(
+            run_id=step.run_id,
+            step=step.step,
+            attempt=step.attempt,
+            output=None if info else output,
+            error=info,
+            started_at_ms=attempt.started_at_ms,
+            finished_at_ms=now_ms(),
+            queued_at_ms=attempt.delivery.stored_at_ms - step.held_ms,
+            delivery=attempt.delivery.deliveries,
+            worker=self._worker,
+            spend=context.spend if context else NOTHING_SPENT,
+            timing=context.timing if context else None,
+            dispatched_at_ms=step.dispatched_at_ms,
+            input_digest=attempt.input_digest,
+            capability=step.capability,
+        )
+        payload, info = await self._encoded(step.tenant, finished)
+        self._meters.finished(info, finished.finished_at_ms - finished.started_at_ms)
+        if info is not None:
+            _log_failure(attempt, context, info)
+        await self._bus.wait_for_capacity()
+        self.unacknowledged += 1
+        self._outbox.post(payload, attempt, self._posted)
+
+    async def all_acknowledged(self) -> None:
+        """Wait until every posted result is in the log, or failed."""
+        while self.unacknowledged:
+            self._none_left.clear()
+            await self._none_left.wait()
+
+    async def _encoded(
+        self, tenant: str, finished: AttemptFinished
+    ) -> tuple[bytes, ErrorInfo | None]:
+        """Return the result's message and its error, where it has one after all."""
+        try:
+            payload = results.encode(finished)
+            if len(payload) > results.MAX_RESULT_BYTES and finished.error is None:
+                payload = await self._large_values.spilled(tenant, finished, payload)
+            results.check_size(payload)
+        except OutputTooLarge as error:
+            info = results.shortened(finished.error) if finished.error else error.info()
+        except (
+            BaseException
+        ) as error:  # what a handler gives back may raise anything when it is read
+            if _is_stopping():
+                raise
+            info = error_info(error)
+        else:
+            return payload, finished.error
+        failed = finished.model_copy(update={"output": None, "error": info})
+        return results.encode(failed), info
+
+    def _posted(self, attempt: Attempt, failure: str | None) -> None:
+        self.unacknowledged -= 1
+        if not self.unacknowledged:
+            self._none_left.set()
+        self._attempts.drop(attempt)
+        if self._probation.is_serving:
+            self._loop.call_soon(self._probation.turned)
+        if failure is None:
+            self._attempts.acknowledge(attempt)
+        else:
+            log.warning("result_not_posted", attempt_id=attempt.id, reason=failure)
+
+
+def _is_stopping() -> bool:
+    """Tell whether the present task is being cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _log_failure(attempt: Attempt, context: Context | None, info: ErrorInfo) -> None:
+    step = attempt.step
+    logger = context.log if context else log.bind(run_id=step.run_id, step=step.step)
+    emit = logger.info if info.error_class is ErrorClass.CANCELLED else logger.warning
+    emit(
+        "step_failed",
+        type=step.type,
+        code=info.code,
+        error_class=info.error_class,
+        message=info.message,
+        latency_ms=round(now_ms() - attempt.started_at_ms, 1),
+    )

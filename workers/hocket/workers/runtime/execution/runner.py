@@ -1,0 +1,181 @@
+"""An attempt runs: within its time, in a task of its own, until its result is reported.
+
+Whatever goes wrong in a handler becomes a typed error in a result. A handler that ignores being
+cancelled, and a thread, are answered for after `STOP_GRACE_S`; their slot is held until they end.
+"""
+
+import asyncio
+import decimal
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+
+from hocket.kit.process.clock import now_ms
+from hocket.kit.process.memory import end_if_short
+from hocket.schemas import ids
+from hocket.schemas.errors import HeldTooLong, HocketError
+from hocket.workers.errors import AttemptCancelled, AttemptTimeout, DeadlinePassed
+from hocket.workers.runtime.execution.attempt import Attempt, State
+from hocket.workers.runtime.execution.background import Background
+from hocket.workers.runtime.execution.context import Context
+from hocket.workers.runtime.execution.parts import Parts
+from hocket.workers.runtime.execution.reporter import Reporter
+from hocket.workers.runtime.execution.slots import LeftBehind
+
+STOP_GRACE_S = 1.0
+_DECIMAL = decimal.Context(prec=28)
+
+log = structlog.get_logger()
+
+Handler = Callable[[Context], Awaitable[Any]]
+
+
+class Runner:
+    """Runs the attempts of one node type. `ended` is called when an attempt's time is over, whatever
+    came of it, with what of it goes on all the same."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        handler: Handler,
+        background: Background,
+        reporter: Reporter,
+        ended: Callable[[Attempt, LeftBehind | None], None],
+    ) -> None:
+        self._handler = handler
+        self._calls = parts.calls
+        self._cancellations = parts.cancellations
+        self._large_values = parts.large_values
+        self._spans = parts.spans
+        self._alarms = parts.alarms
+        self._background = background
+        self._reporter = reporter
+        self._ended = ended
+
+    def begin(self, attempt: Attempt) -> None:
+        """Run an attempt that is ready."""
+        attempt.state = State.RUNNING
+        attempt.task = self._background.start(self._run(attempt))
+
+    def stop(self, attempt: Attempt, error: HocketError) -> bool:
+        """End an attempt with an error; tell whether it was still to conclude."""
+        stopped = attempt.stop(error)
+        if stopped and attempt.state is State.RUNNING:
+            self._alarms.set(attempt, STOP_GRACE_S, self._answer_for)
+        return stopped
+
+    async def _run(self, attempt: Attempt) -> None:
+        attempt.started_at_ms = now_ms()
+        attempt.input_digest = ids.input_digest(attempt.step.input)  # its handler may change it
+        context: Context | None = None
+        output: Any = None
+        error: BaseException | None = self._refusal(attempt)
+        if error is None and not attempt.let_go:
+            try:
+                context = self._context(attempt, await self._input(attempt))
+                decimal.setcontext(_DECIMAL.copy())  # else a handler would change everybody's
+                timeout_ms = context.deadline_at_ms - attempt.started_at_ms
+                self._alarms.set(attempt, timeout_ms / 1000, self._timed_out)
+                with self._spans.attempt(attempt, context):
+                    output = await self._handler(context)
+            except BaseException as raised:
+                end_if_short(raised)  # its step comes again
+                error = raised
+        if attempt.stopped is not None or attempt.let_go:
+            _forget_cancellation()
+            error = attempt.stopped
+        self._alarms.void(attempt)
+        left_behind = None if context is None else context.left_behind
+        if attempt.let_go:
+            self._ended(attempt, left_behind)
+        elif attempt.conclude():
+            try:
+                await self._reporter.report(attempt, context, output, error)
+            except (
+                BaseException
+            ) as fault:  # of what the handler left: its task may be cancelled still
+                again = None if isinstance(fault, asyncio.CancelledError) else fault
+                self._background.start(self._report_again(attempt, context, output, again or error))
+            self._ended(attempt, left_behind)
+
+    async def _report_again(
+        self, attempt: Attempt, context: Context | None, output: Any, error: BaseException | None
+    ) -> None:
+        """Report in a task that no handler knows; an attempt is answered for, whatever it left."""
+        try:
+            await self._reporter.report(attempt, context, output, error)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as fault:
+            await self._reporter.report(attempt, None, None, fault)
+
+    def _refusal(self, attempt: Attempt) -> HocketError | None:
+        """Return why the attempt must not run at all."""
+        step, at_ms = attempt.step, attempt.started_at_ms
+        if attempt.stopped is not None:
+            return attempt.stopped
+        reason = self._cancellations.reason_for(
+            step.run_id,
+            step.step,
+            step.attempt,
+            sent_at_ms=attempt.delivery.stored_at_ms,
+            now_ms=at_ms,
+            capability=step.capability,
+        )
+        if reason is not None:
+            return AttemptCancelled(reason=reason)
+        if at_ms >= attempt.latest_end_ms:
+            return DeadlinePassed(late_ms=round(at_ms - attempt.latest_end_ms))
+        if step.start_by_at_ms is not None and at_ms > step.start_by_at_ms:
+            return HeldTooLong()
+        return None
+
+    async def _input(self, attempt: Attempt) -> Any:
+        """Return an attempt's input with what it refers to; its time begins when that is there."""
+        step = attempt.step
+        if not attempt.has_references:
+            return step.input
+        left_ms = max(attempt.latest_end_ms - attempt.started_at_ms, 0.0)
+        self._alarms.set(attempt, left_ms / 1000, self._waited_too_long)
+        value, attempt.held_bytes = await self._large_values.resolved(step.tenant, step.input)
+        self._alarms.void(attempt)
+        attempt.started_at_ms = now_ms()
+        return value
+
+    def _context(self, attempt: Attempt, step_input: Any) -> Context:
+        step = attempt.step
+        return Context(
+            step,
+            step_input,
+            attempt_id=attempt.id,
+            delivery=attempt.delivery.deliveries,
+            deadline_at_ms=min(attempt.started_at_ms + step.timeout_ms, attempt.latest_end_ms),
+            calls=self._calls,
+            traceparent=attempt.traceparent,
+        )
+
+    def _timed_out(self, attempt: Attempt) -> None:
+        left_ms = attempt.latest_end_ms - attempt.started_at_ms
+        timeout_ms = round(min(attempt.step.timeout_ms, left_ms))
+        self.stop(attempt, AttemptTimeout(timeout_ms=timeout_ms))
+
+    def _waited_too_long(self, attempt: Attempt) -> None:
+        self.stop(attempt, DeadlinePassed(late_ms=0))
+
+    def _answer_for(self, attempt: Attempt) -> None:
+        """Conclude an attempt whose handler did not end when it was cancelled."""
+        if attempt.conclude():
+            log.warning("handler_ignores_cancellation", attempt_id=attempt.id)
+            self._background.start(self._answer(attempt))
+
+    async def _answer(self, attempt: Attempt) -> None:
+        await self._reporter.report(attempt, None, None, attempt.stopped)
+        self._ended(attempt, attempt.task)
+
+
+def _forget_cancellation() -> None:
+    """Take back the cancel of a stopped handler, so that what follows in its task can wait."""
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
+        task.uncancel()

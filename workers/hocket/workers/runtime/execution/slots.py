@@ -1,0 +1,75 @@
+"""The slots of a node type: how many of them attempts have, and how many are held beyond their attempt's
+end, by a thread, which cannot be stopped, or by a handler that takes no notice of being cancelled. These
+are free again when that ends.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any
+
+import structlog
+
+log = structlog.get_logger()
+
+LeftBehind = Future[Any] | asyncio.Task[None]
+
+
+class Slots:
+    """Counts slots; `held_changed` is called whenever the number of those that are held changes."""
+
+    def __init__(self, node_type: str, total: int, held_changed: Callable[[], None]) -> None:
+        self.total = total
+        self.running = 0
+        """Slots of attempts that still have their time."""
+        self.held = 0
+        self._node_type = node_type
+        self._held_changed = held_changed
+        self._loop = asyncio.get_running_loop()
+        self._overrun_since_s: float | None = None
+
+    @property
+    def taken(self) -> int:
+        """Slots that nothing can start in."""
+        return self.running + self.held
+
+    def begin(self) -> None:
+        """Take a slot for an attempt."""
+        self.running += 1
+
+    def end(self, left_behind: LeftBehind | None, then: Callable[[], None]) -> None:
+        """Give an attempt's slot back; it is held until what the attempt left behind has ended. Call
+        `then` after that."""
+        self.running -= 1
+        if left_behind is None or left_behind.done():
+            then()
+        else:
+            self._hold(left_behind, then)
+
+    def overrun_s(self) -> float:
+        """Return for how long more than half of the slots have been held; 0 where they are not."""
+        since_s = self._overrun_since_s
+        return 0.0 if since_s is None else max(self._loop.time() - since_s, 1e-9)
+
+    def _hold(self, left_behind: LeftBehind, then: Callable[[], None]) -> None:
+        self._add(1)
+        log.warning("slot_held", type=self._node_type, held=self.held, slots=self.total)
+
+        def ended(_left: Any) -> None:
+            with suppress(RuntimeError):  # the loop ended before it
+                self._loop.call_soon_threadsafe(self._free, then)
+
+        left_behind.add_done_callback(ended)
+
+    def _free(self, then: Callable[[], None]) -> None:
+        then()
+        self._add(-1)
+
+    def _add(self, change: int) -> None:
+        self.held += change
+        if self.held * 2 <= self.total:
+            self._overrun_since_s = None
+        elif self._overrun_since_s is None:
+            self._overrun_since_s = self._loop.time()
+        self._held_changed()

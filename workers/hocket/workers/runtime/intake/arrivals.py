@@ -1,0 +1,124 @@
+"""Messages of STEPS become attempts that wait for a slot, or for their turn on probation; what cannot be
+read, and what was delivered too often, is given up."""
+
+import asyncio
+from collections.abc import Callable
+
+from pydantic import ValidationError
+
+from hocket.kit.nats.delivery import parse_ack_subject
+from hocket.kit.nats.protocol import RawMessage
+from hocket.schemas.structs.steps import read_step
+from hocket.workers.runtime.execution.attempt import Attempt, State
+from hocket.workers.runtime.execution.attempts import Attempts
+from hocket.workers.runtime.execution.background import Background
+from hocket.workers.runtime.execution.parts import Parts
+from hocket.workers.runtime.execution.slots import Slots
+from hocket.workers.runtime.intake import undeliverable
+from hocket.workers.runtime.intake.probation import MAX_PASSED_ON, is_due
+from hocket.workers.runtime.transport.consumers import MAX_DELIVERIES
+from hocket.workers.runtime.transport.lanes import ReadyQueue, latest_start_ms
+from hocket.workers.runtime.transport.pull import LanePull
+
+PASS_ON_S = 0.02
+"""How long a step that came to a full worker waits for a slot before another worker may have it."""
+REFERENCE_MARK = b'"$blob"'
+"""Inputs without it are not searched for references."""
+
+
+class Arrivals:
+    """The steps of one node type. `suspect` gets those that are on probation, with their messages."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        attempts: Attempts,
+        slots: Slots,
+        background: Background,
+        *,
+        suspect: Callable[[RawMessage, Attempt], None],
+    ) -> None:
+        self.is_open = False
+        """Whether what comes is taken; it goes back to the stream otherwise."""
+        self.ready: ReadyQueue[Attempt] = ReadyQueue()
+        self._bus = parts.bus
+        self._attempts = attempts
+        self._slots = slots
+        self._probation = parts.probation
+        self._background = background
+        self._suspect = suspect
+        self._worker = parts.worker
+        self._loop = asyncio.get_running_loop()
+
+    def open(self) -> None:
+        """Take what comes from now on."""
+        self.is_open = True
+
+    def close(self) -> None:
+        """Send back what comes from now on, and what has come and not begun."""
+        self.is_open = False
+        self._attempts.give_ready_back()
+
+    def take(self, msg: RawMessage, lane: LanePull) -> None:
+        """Take a message in, that came in a lane."""
+        delivery = parse_ack_subject(msg.reply)
+        lane.demand.pending = delivery.pending
+        try:
+            step = read_step(msg.data)
+        except ValidationError as error:
+            bury = undeliverable.bury_malformed(self._bus, msg, error, self._worker)
+            self._background.start(bury)
+            return
+        attempt = Attempt(
+            step,
+            msg.reply,
+            delivery,
+            msg.head,
+            self._loop.time(),
+            lane.losses,
+            has_references=REFERENCE_MARK in msg.data,
+        )
+        if not self.is_open:
+            self._attempts.send_back(attempt)
+        elif (held := self._attempts.find(attempt.key)) is not None:
+            held.delivered_again(attempt)
+        elif delivery.deliveries >= MAX_DELIVERIES:
+            bury = undeliverable.bury_undeliverable(self._bus, msg, delivery, self._worker)
+            self._background.start(bury)
+        elif is_due(delivery.deliveries):
+            self._attempts.add(attempt)
+            self._suspect(msg, attempt)
+        else:
+            self._attempts.add(attempt)
+            self.ready.push(latest_start_ms(step, delivery.stored_at_ms), attempt)
+            if delivery.deliveries <= MAX_PASSED_ON and self._is_full():
+                self._loop.call_later(PASS_ON_S, self._pass_on, attempt, lane)
+
+    def next(self) -> Attempt | None:
+        """Return the attempt that has to start first, if one waits."""
+        while len(self.ready):
+            attempt = self.ready.pop()
+            if attempt.state is State.READY and not attempt.let_go:
+                return attempt
+        return None
+
+    async def give_up(self, msg: RawMessage, attempt: Attempt, deaths: int) -> None:
+        """Dead-letter a step under which its worker ended so often; where that fails, it comes again."""
+        try:
+            await undeliverable.bury_ending_worker(
+                self._bus, msg, attempt.delivery, deaths, self._worker
+            )
+            self._attempts.end(attempt)
+        finally:
+            self._attempts.drop(attempt)
+
+    def _is_full(self) -> bool:
+        slots = self._slots
+        return self._probation.is_closed or slots.taken + len(self.ready) > slots.total
+
+    def _pass_on(self, attempt: Attempt, lane: LanePull) -> None:
+        """Give a step back that still waits for a slot: to a worker that asked before we do again."""
+        waits = attempt.state is State.READY and not attempt.let_go
+        if waits and self.is_open and self._bus.connected and lane.is_open:
+            self._attempts.give_back(attempt)
+            lane.ask(1)
