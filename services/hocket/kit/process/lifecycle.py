@@ -11,21 +11,21 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Collection
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import asyncpg
 import structlog
 import uvloop
-from prometheus_client import Gauge
+from prometheus_client import Gauge, generate_latest
 
 from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.database import connect_pool, monitor_database
 from hocket.kit.process import disk_space, gc_tuning, memory, process_secrets, telemetry
 from hocket.kit.process.disk_space import MIB, DiskSpace
+from hocket.kit.process.health_server import HealthServer, write_facts
 from hocket.kit.process.settings import Settings
 from hocket.schemas.errors import HocketError
 
@@ -163,9 +163,9 @@ async def _serve(name: str, settings: Settings, main: Callable[[Service], Awaita
     loop.set_exception_handler(memory.note)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, service.stopping.set)
-    server = await _HealthServer.start(service)
     try:
-        await _until_stopped(service, main)
+        with _health_served(service):
+            await _until_stopped(service, main)
     except HocketError as error:
         service.log.error("service_failed", code=error.code, reason=str(error))
         return 1
@@ -173,7 +173,6 @@ async def _serve(name: str, settings: Settings, main: Callable[[Service], Awaita
         service.log.exception("service_failed")
         return 1
     finally:
-        await server.close()
         await service.close()
         service.telemetry.flush()
     service.log.info("service_stopped")
@@ -197,71 +196,42 @@ async def _until_stopped(service: Service, main: Callable[[Service], Awaitable[N
     await task
 
 
-class _HealthServer:
-    """GET /healthz, /readyz and /metrics; where it listens stands in a file of the data folder."""
-
-    def __init__(self, runner: Any, fact: Path | None) -> None:
-        self._runner = runner
-        self._fact = fact
-
-    @classmethod
-    async def start(cls, service: Service) -> "_HealthServer":
-        settings = service.settings
-        if settings.health_port < 0:
-            return cls(None, None)
-        from aiohttp import web  # only processes that serve health pay for it
-
-        well = Gauge(
-            "hocket_component_ok",
-            "Whether a component of this process is well, as `/readyz` says: 1 or 0.",
-            ["component"],
-            registry=service.telemetry.registry,
-        )
-        application = web.Application()
-        application.router.add_get("/healthz", _healthz)
-        application.router.add_get("/readyz", lambda request: _readyz(service))
-        application.router.add_get("/metrics", lambda request: _metrics(service, well))
-        runner = web.AppRunner(application, access_log=None)
-        await runner.setup()
-        await web.TCPSite(runner, settings.health_host, settings.health_port).start()
-        host, port = runner.addresses[0][:2]
-        fact = settings.data_dir / "run" / f"{service.name}-{os.getpid()}.json"
-        content = {
-            "service": service.name,
-            "pid": os.getpid(),
-            "health_url": f"http://{host}:{port}",
-        }
-        fact.parent.mkdir(parents=True, exist_ok=True)
-        fact.write_text(json.dumps(content))
-        return cls(runner, fact)
-
-    async def close(self) -> None:
-        if self._fact is not None:
-            self._fact.unlink(missing_ok=True)
-        if self._runner is not None:
-            await self._runner.cleanup()
+@contextmanager
+def _health_served(service: Service) -> Iterator[None]:
+    """Serve health and metrics; where that is stands in a file of the data folder."""
+    settings = service.settings
+    if settings.health_port < 0:
+        yield
+        return
+    well = Gauge(
+        "hocket_component_ok",
+        "Whether a component of this process is well, as `/readyz` says: 1 or 0.",
+        ["component"],
+        registry=service.telemetry.registry,
+    )
+    pages = {
+        "/healthz": lambda: (200, "application/json", b'{"alive": true}'),
+        "/readyz": lambda: _readiness(service),
+        "/metrics": lambda: _metrics(service, well),
+    }
+    server = HealthServer(settings.health_host, settings.health_port, pages)
+    server.start()
+    fact = write_facts(settings.data_dir / "run", service.name, server.url)
+    try:
+        yield
+    finally:
+        fact.unlink(missing_ok=True)
+        server.close()
 
 
-async def _healthz(_request: Any) -> Any:
-    from aiohttp import web
-
-    return web.json_response({"alive": True})
-
-
-async def _readyz(service: Service) -> Any:
-    from aiohttp import web
-
+def _readiness(service: Service) -> tuple[int, str, bytes]:
     service.look()
     health = service.health
-    return web.json_response(health.as_json(), status=200 if health.ready else 503)
+    return 200 if health.ready else 503, "application/json", json.dumps(health.as_json()).encode()
 
 
-async def _metrics(service: Service, well: Gauge) -> Any:
-    from aiohttp import web
-    from prometheus_client import generate_latest
-
+def _metrics(service: Service, well: Gauge) -> tuple[int, str, bytes]:
     service.look()
     for component, (ok, _) in service.health.components.items():
         well.labels(component).set(ok)
-    body = generate_latest(service.telemetry.registry)
-    return web.Response(body=body, content_type="text/plain", charset="utf-8")
+    return 200, "text/plain", generate_latest(service.telemetry.registry)

@@ -1,0 +1,189 @@
+"""GET /healthz, /readyz and /metrics of a process, at a cost that no caller can raise.
+
+It shares the event loop with the process's work, so what it may take of that is bounded: connections are
+let in at a pace, each asks once and is closed, and what is answered is made once in KEPT_S. While all
+places are taken the newest connection has that of the oldest, so that callers who say nothing keep
+nobody out.
+"""
+
+import asyncio
+import json
+import os
+import socket
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from pathlib import Path
+from typing import cast
+
+from hocket.kit.web_requests import ANY, UNSPECIFIED, WebRules
+from hocket.schemas.errors import HocketError
+
+MAX_CONNECTIONS = 64
+MAX_HEAD_BYTES = 8_192
+LIFE_S = 5.0
+"""How long a connection may take from its first byte to the last that it reads."""
+ACCEPTED_AT_ONCE = 16
+ACCEPT_EVERY_S = 0.05
+"""So many connections are let in at once, and so long passes before others are."""
+KEPT_S = 0.5
+"""How long an answer is given again."""
+BACKLOG = 128
+
+Answer = Callable[[], tuple[int, str, bytes]]
+"""Makes status, media type and body of an answer."""
+
+
+class HealthServer:
+    """Answers the paths of `pages`, from `start` to `close`."""
+
+    def __init__(self, host: str, port: int, pages: dict[str, Answer]) -> None:
+        self._pages = {path: _Page(answer) for path, answer in pages.items()}
+        loopback = host not in UNSPECIFIED and host.startswith(("127.", "localhost", "::1"))
+        self._rules = WebRules.of(host, () if loopback else (ANY,))
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        self._listener.setblocking(False)
+        self._connections: dict[_Connection, None] = {}
+        self._opening: set[asyncio.Task[None]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+
+    @property
+    def url(self) -> str:
+        host, port = self._listener.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def start(self) -> None:
+        """Let callers in."""
+        self._pause = None
+        asyncio.get_running_loop().add_reader(self._listener, self._accept)
+
+    def close(self) -> None:
+        """Let nobody in, and close all connections."""
+        asyncio.get_running_loop().remove_reader(self._listener)
+        if self._pause is not None:
+            self._pause.cancel()
+        self._listener.close()
+        for task in self._opening:
+            task.cancel()
+        for connection in list(self._connections):
+            connection.abort()
+
+    def answer(self, head: bytes) -> bytes:
+        """Return the answer to a request's head."""
+        lines = head.decode("latin-1").split("\r\n")
+        method, path = (*lines[0].split(" "), "", "")[:2]
+        fields = [line.partition(":") for line in lines[1:]]
+        hosts = [value.strip() for name, _, value in fields if name.lower() == "host"]
+        if method not in ("GET", "HEAD"):
+            return _answer(405, "text/plain", b"Use GET.\n")
+        try:
+            if hosts or lines[0].endswith("HTTP/1.1"):
+                self._rules.check(method, host=hosts)
+        except HocketError as error:
+            return _answer(421, "text/plain", f"{error}\n".encode())
+        page = self._pages.get(path.partition("?")[0])
+        if page is None:
+            return _answer(404, "text/plain", b"There are /healthz, /readyz and /metrics.\n")
+        status, kind, body = page.content()
+        return _answer(status, kind, body, head_only=method == "HEAD")
+
+    def forget(self, connection: "_Connection") -> None:
+        self._connections.pop(connection, None)
+
+    def admit(self, connection: "_Connection") -> None:
+        """Give a connection a place: where there is none, the oldest one's."""
+        if len(self._connections) >= MAX_CONNECTIONS:
+            next(iter(self._connections)).abort()
+        self._connections[connection] = None
+
+    def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                accepted, _address = self._listener.accept()
+            except OSError:  # nobody is there any more, or no file is left for one
+                break
+            accepted.setblocking(False)
+            task = loop.create_task(self._open(accepted))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+        loop.remove_reader(self._listener)
+        self._pause = loop.call_later(ACCEPT_EVERY_S, self.start)
+
+    async def _open(self, accepted: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(lambda: _Connection(self), accepted)
+        except OSError:
+            accepted.close()
+
+
+class _Page:
+    """An answer that is made again when it is old."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self._made_s = float("-inf")
+        self._content = (503, "text/plain", b"")
+
+    def content(self) -> tuple[int, str, bytes]:
+        now_s = time.monotonic()
+        if now_s - self._made_s > KEPT_S:
+            self._made_s, self._content = now_s, self._answer()
+        return self._content
+
+
+class _Connection(asyncio.Protocol):
+    """One request and its answer."""
+
+    def __init__(self, server: HealthServer) -> None:
+        self._server = server
+        self._head = b""
+        self._transport: asyncio.Transport | None = None
+        self._end: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by name
+        self._end = asyncio.get_running_loop().call_later(LIFE_S, self.abort)
+        self._server.admit(self)
+
+    def data_received(self, data: bytes) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        self._head += data
+        head, end, _ = self._head.partition(b"\r\n\r\n")
+        if end:
+            transport.write(self._server.answer(head))
+        elif len(self._head) > MAX_HEAD_BYTES:
+            transport.write(_answer(431, "text/plain", b"The head is too large.\n"))
+        else:
+            return
+        transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self._server.forget(self)
+        if self._end is not None:
+            self._end.cancel()
+
+    def abort(self) -> None:
+        self._server.forget(self)
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def write_facts(folder: Path, service: str, url: str) -> Path:
+    """Write where a process's health is served, for `hocket`, and return the file."""
+    path = folder / f"{service}-{os.getpid()}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"service": service, "pid": os.getpid(), "health_url": url}))
+    return path
+
+
+def _answer(status: int, kind: str, body: bytes, *, head_only: bool = False) -> bytes:
+    head = (
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: {kind}; charset=utf-8\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + (b"" if head_only else body)
