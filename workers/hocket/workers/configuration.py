@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from hocket.kit.blob_limits import MAX_STORE_MIB
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.pipeline.spec import WORKER_TYPES
+from hocket.schemas.plain_json import shown_text
 from hocket.workers.runtime.execution.watchdog import BLOCKED_S
 from hocket.workers.runtime.execution.worker import DRAIN_S, OVERRUN_S
 from hocket.workers.runtime.transport.consumers import ACK_WAIT_S
@@ -96,7 +97,7 @@ def parse(sections: Mapping[str, Any]) -> Configuration:
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
         raise InvalidInput(
-            field=".".join(str(part) for part in fault["loc"]),
+            field=".".join(shown_text(str(part)) for part in fault["loc"]),
             reason=fault["msg"],
             cure="Correct it in the configuration file.",
         ) from None
@@ -117,7 +118,7 @@ def check_type(name: str, field: str) -> None:
     """Raise InvalidInput where workers have no such node type."""
     if name not in WORKER_TYPES:
         raise InvalidInput(
-            field=f"{field}.{name}",
+            field=f"{field}.{shown_text(name)}",
             reason="it is not a node type of workers",
             cure=f"Use one of: {', '.join(WORKER_TYPES)}.",
         )

@@ -28,7 +28,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.process.disk_space import MIN_FREE_MIB
 from hocket.kit.process.log_files import keep_short
-from hocket.kit.process.settings import Settings
+from hocket.kit.process.settings import read
 from hocket.schemas.capabilities import usage_key_of
 from hocket.schemas.pipeline.handlers import AllowedHandlers
 
@@ -138,7 +138,7 @@ class Platform:
         if self._given_nats is None:
             return 1
         named = self._extra_env.get(STREAM_REPLICAS)
-        return Settings().stream_replicas if named is None else int(named)
+        return read(**({} if named is None else {"stream_replicas": named})).stream_replicas
 
     @property
     def database_url(self) -> str:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import cast
 
 from hocket.kit.web_requests import ANY, UNSPECIFIED, WebRules
-from hocket.schemas.errors import HocketError
+from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.plain_json import shown_text
 
 MAX_CONNECTIONS = 64
 MAX_HEAD_BYTES = 8_192
@@ -29,6 +30,23 @@ ACCEPT_EVERY_S = 0.05
 KEPT_S = 0.5
 """How long an answer is given again."""
 BACKLOG = 128
+
+
+class HealthNotServed(HocketError):
+    """`/healthz` cannot be served on {host}:{port}: {reason}. Choose another place with
+    HOCKET_HEALTH_HOST and HOCKET_HEALTH_PORT."""
+
+    code = "health_not_served"
+    error_class = ErrorClass.INVALID
+
+
+class DataFolderUnusable(HocketError):
+    """The data folder {folder} cannot be written to: {reason}. Choose another one with
+    HOCKET_DATA_DIR."""
+
+    code = "data_folder_unusable"
+    error_class = ErrorClass.INVALID
+
 
 Answer = Callable[[], tuple[int, str, bytes]]
 """Makes status, media type and body of an answer."""
@@ -42,7 +60,10 @@ class HealthServer:
         loopback = host not in UNSPECIFIED and host.startswith(("127.", "localhost", "::1"))
         self._rules = WebRules.of(host, () if loopback else (ANY,))
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        try:
+            self._listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        except (OSError, UnicodeError) as error:
+            raise HealthNotServed(host=host, port=port, reason=str(error)) from error
         self._listener.setblocking(False)
         self._connections: dict[_Connection, None] = {}
         self._opening: set[asyncio.Task[None]] = set()
@@ -176,8 +197,12 @@ class _Connection(asyncio.Protocol):
 def write_facts(folder: Path, service: str, url: str) -> Path:
     """Write where a process's health is served, for `hocket`, and return the file."""
     path = folder / f"{service}-{os.getpid()}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"service": service, "pid": os.getpid(), "health_url": url}))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"service": service, "pid": os.getpid(), "health_url": url}))
+    except OSError as error:
+        shown = shown_text(str(folder.parent))
+        raise DataFolderUnusable(folder=shown, reason=error.strerror) from error
     return path
 
 

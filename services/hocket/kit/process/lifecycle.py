@@ -24,6 +24,7 @@ from prometheus_client import Gauge, generate_latest
 from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.database import connect_pool, monitor_database
 from hocket.kit.process import disk_space, gc_tuning, memory, process_secrets, telemetry
+from hocket.kit.process import settings as process_settings
 from hocket.kit.process.disk_space import MIB, DiskSpace
 from hocket.kit.process.health_server import HealthServer, write_facts
 from hocket.kit.process.settings import Settings
@@ -141,7 +142,10 @@ def run(
     its environment no longer when `main` runs; "*" is all that were handed over."""
     secrets = process_secrets.taken()
     os.environ.update(secrets)
-    settings = Settings()
+    try:
+        settings = process_settings.read()
+    except HocketError as error:
+        sys.exit(f"hocket {name}: {error}")  # nothing is set up by which it could be logged
     telemetry.hide(value for key, value in secrets.items() if key not in process_secrets.URLS)
     for key in secrets if "*" in hide_secrets else hide_secrets:
         os.environ.pop(key, None)

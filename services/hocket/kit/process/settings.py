@@ -3,22 +3,27 @@
 `NATS_URL` and `DATABASE_URL` are the names that every platform gives; the rest begins with `HOCKET_`.
 """
 
+import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BeforeValidator, Field, SecretStr
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import AliasChoices, Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
-
-def _listed(value: object) -> object:
-    """Return the parts of `a, b`."""
-    if not isinstance(value, str):
-        return value
-    return tuple(part.strip() for part in value.split(",") if part.strip())
-
-
-Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
-"""Several words in one variable, with commas between them."""
+from hocket.kit.process.setting_types import (
+    DatabaseUrl,
+    EmptyIsNone,
+    Folder,
+    Host,
+    HttpUrl,
+    Keys,
+    Listed,
+    Text,
+    Weights,
+    Words,
+)
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.plain_json import shown_text
 
 
 class Settings(BaseSettings):
@@ -28,20 +33,20 @@ class Settings(BaseSettings):
         env_prefix="HOCKET_", frozen=True, extra="ignore", use_attribute_docstrings=True
     )
 
-    nats_url: str = Field(
+    nats_url: Text = Field(
         "nats://127.0.0.1:4222", validation_alias=AliasChoices("HOCKET_NATS_URL", "NATS_URL")
     )
     """The NATS server; several of a cluster are separated by commas."""
-    database_url: str = Field(
+    database_url: DatabaseUrl = Field(
         "postgresql://hocket@127.0.0.1:5432/hocket",
         validation_alias=AliasChoices("HOCKET_DATABASE_URL", "DATABASE_URL"),
     )
     """The Postgres database; what it needs: docs/how-to/postgres.md."""
-    data_dir: Path = Path("~/.local/share/hocket").expanduser()
+    data_dir: Folder = Path("~/.local/share/hocket").expanduser()
     """The folder for data, logs, journals and blobs."""
-    config: Path | None = None
+    config: Annotated[Folder | None, EmptyIsNone] = None
     """One YAML file with the sections `models:` (routing) and `databases:` (SQL targets)."""
-    handlers: str | None = None
+    handlers: Words | None = None
     """What `python` nodes may run: modules (with what is below them) and single functions
     (`module:function`), with commas between them."""
     partitions: int = Field(4, ge=1, le=1_024)
@@ -55,11 +60,11 @@ class Settings(BaseSettings):
     """The least severe lines that are logged."""
     log_format: Literal["json", "console"] = "json"
     """One JSON object per line, or lines for people."""
-    health_host: str = "127.0.0.1"
+    health_host: Host = "127.0.0.1"
     """Where `/healthz`, `/readyz` and `/metrics` are served."""
     health_port: int = Field(0, ge=-1, le=65_535)
     """0: any free port; -1: none."""
-    otlp_endpoint: str | None = None
+    otlp_endpoint: Annotated[HttpUrl | None, EmptyIsNone] = None
     """Where spans go, such as `http://collector:4318/v1/traces`; without it none are made."""
     min_free_disk_mib: int = Field(0, ge=0)
     """Free space, in MiB, of the data folder's disk below which no new work is taken; 0: not watched.
@@ -78,7 +83,7 @@ class Settings(BaseSettings):
     longest wait and the longest `ttl_ms` of a cached step together."""
     max_task_bytes: int = Field(512 * 1024, ge=1_024)
     """The longest body of a task, in bytes."""
-    tenant_weights: dict[str, Annotated[float, Field(gt=0, le=1_000)]] = {}
+    tenant_weights: Weights = {}
     """How ready steps of tenants share the workers, as JSON: `{"acme": 3}`; 1 for all others."""
     max_runs: int = Field(20_000, ge=1)
     """Runs that a coordinator has in memory before no more tasks are taken in: about 10 KB each, for
@@ -91,26 +96,26 @@ class Settings(BaseSettings):
     what that would be like."""
     interactive_share: float = Field(0.125, ge=0, le=0.5)
     """The part of a node type's slots that other classes leave free while interactive steps come."""
-    gateway_host: str = "127.0.0.1"
+    gateway_host: Host = "127.0.0.1"
     """Where the gateway's HTTP door listens."""
     gateway_port: int = Field(0, ge=-1, le=65_535)
     """0: any free port; -1: no HTTP door."""
     gateway_answers_after: Literal["journal", "flush"] = "journal"
     """What an answer of the gateway waits for: its usage record in the gateway's journal, which outlives
     every process and not the loss of power, or flushed to the disk by NATS."""
-    capability_key: SecretStr | None = None
+    capability_key: Keys | None = None
     """The secret of the capabilities by which dispatched steps are answered
     (docs/explanation/forgery.md): at least 32 characters, several separated by commas, of which the
     first signs. The same for coordinators, the REST service, gateways and ledgers, and never for
     workers. Without it the first two use one that is kept in Postgres, and gateways and ledgers
     check nothing."""
-    usage_key: SecretStr | None = None
+    usage_key: Keys | None = None
     """The secret by which gateways seal usage records for the ledger, like the one above; without it one
     that follows from the one above. For workers with a gateway inside, which may not have the other."""
     asks_for_seals: bool = True
     """Whether a coordinator believes only log events that are sealed, and a ledger only usage records;
     off while coordinators and gateways of a release that knows no seals are replaced one by one."""
-    api_host: str = "127.0.0.1"
+    api_host: Host = "127.0.0.1"
     """Where the REST API listens."""
     api_port: int = Field(8_080, ge=0, le=65_535)
     """The port of the REST API; 0: any free one."""
@@ -120,3 +125,35 @@ class Settings(BaseSettings):
     docs/reference/http-security.md."""
     allowed_origins: Listed = ()
     """Origins whose web pages may use them, such as `https://console.example.com`; by default none."""
+
+
+def read(**given: Any) -> Settings:
+    """Return the settings of this process, those `given` before its environment's, or raise InvalidInput
+    naming the variable. What it holds is in no error: it may be a secret."""
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    place, *inner = fault["loc"]
+    reason = fault["msg"].removeprefix("Value error, ")
+    raise InvalidInput(
+        field=".".join([_variable_at(str(place)), *map(shown_text, map(str, inner))]),
+        reason=f"{reason[:1].lower()}{reason[1:]}",
+        cure="docs/reference/settings.md says what it may be.",
+    )
+
+
+def _variable_at(place: str) -> str:
+    """Return the variable that pydantic means: a setting with two names has that of the first."""
+    if place in Settings.model_fields:
+        return variable_of(place)
+    return place if place in os.environ else place.removeprefix("HOCKET_")
+
+
+def variable_of(field: str) -> str:
+    """Return the environment variable of a setting."""
+    known = Settings.model_fields.get(field)
+    alias = known.validation_alias if known is not None else None
+    if isinstance(alias, AliasChoices):
+        return str(alias.choices[-1])
+    return f"HOCKET_{field.upper()}"

@@ -1,0 +1,122 @@
+"""What a setting may be, checked where it is read: so that a process with a wrong one does not start,
+and says which it is."""
+
+import re
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from pydantic_settings import NoDecode
+
+from hocket.schemas.capabilities import keys_of
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.plain_json import parse_json
+
+MAX_TEXT_CHARS = 4_096
+MAX_PORT = 65_535
+_HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,253}")
+_POSTGRES = ("postgresql", "postgres")
+
+
+def _text(text: str) -> str:
+    """Refuse what is empty, no Unicode, or cannot be shown; the value is in no error, for it may be a
+    secret."""
+    if not text:
+        raise ValueError("it is empty")
+    if len(text) > MAX_TEXT_CHARS:
+        raise ValueError(f"it is longer than {MAX_TEXT_CHARS} characters")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("it is not UTF-8") from None
+    if not text.isprintable():
+        raise ValueError("it holds a character that cannot be printed")
+    return text
+
+
+def _words(text: str) -> str:
+    return _text(text) if text else text
+
+
+def _unset(value: object) -> object:
+    return None if value == "" else value
+
+
+def _host(text: str) -> str:
+    if not _HOST.fullmatch(text):
+        raise ValueError("it is neither a host's name nor an IP address")
+    return text
+
+
+def _database_url(text: str) -> str:
+    try:
+        parts = urlsplit(_text(text))
+        hosts = parts.netloc.rpartition("@")[2].split(",")
+        has_ports = all(_is_port(host.rpartition("]")[2].partition(":")[2]) for host in hosts)
+    except ValueError as error:
+        raise ValueError(f"{error}; write postgresql://USER:PASSWORD@HOST:PORT/DATABASE") from None
+    if parts.scheme not in _POSTGRES or not has_ports:
+        raise ValueError("write postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
+    return text
+
+
+def _is_port(text: str) -> bool:
+    return not text or (text.isascii() and text.isdigit() and 0 < int(text[:6]) <= MAX_PORT)
+
+
+def _http_url(text: str) -> str:
+    try:
+        parts = urlsplit(_text(text))
+        has_place = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        has_place = False
+    if not has_place or parts.scheme not in ("http", "https") or " " in text:
+        raise ValueError("write http://HOST:PORT/PATH")
+    return text
+
+
+def _json(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_json(value)
+    except InvalidInput as error:
+        raise ValueError(str(error.fields["reason"])) from None
+
+
+def _listed(value: object) -> object:
+    """Return the parts of `a, b`."""
+    if not isinstance(value, str):
+        return value
+    return tuple(_text(part.strip()) for part in value.split(",") if part.strip())
+
+
+def _keys(secret: SecretStr) -> SecretStr:
+    keys_of(_text(secret.get_secret_value()))
+    return secret
+
+
+def _folder(path: Path) -> Path:
+    """Refuse the name of a file or folder that no file system has."""
+    _text(str(path) if path.parts else "")
+    return path
+
+
+Text = Annotated[str, AfterValidator(_text)]
+Folder = Annotated[Path, AfterValidator(_folder)]
+Words = Annotated[str, AfterValidator(_words)]
+"""Text that may be empty."""
+Keys = Annotated[SecretStr, AfterValidator(_keys)]
+"""One secret key, or several."""
+Host = Annotated[str, AfterValidator(_host)]
+DatabaseUrl = Annotated[str, AfterValidator(_database_url)]
+HttpUrl = Annotated[str, AfterValidator(_http_url)]
+EmptyIsNone = BeforeValidator(_unset)
+"""Of a variable that is set to nothing, which is as good as one that is not set."""
+Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
+"""Several words in one variable, with commas between them."""
+Weights = Annotated[
+    dict[Text, Annotated[float, Field(gt=0, le=1_000)]], NoDecode, BeforeValidator(_json)
+]
+"""A JSON object of numbers."""
