@@ -11,6 +11,10 @@ TESTS ?= tests
 # pages for people, whose spelling and style are checked
 PROSE := README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md docs deploy
 JOBS ?= 2
+# tests wait for half of their time: on two cores three at a time keep both busy
+TEST_JOBS ?= 3
+# a file's tests run in one process, which starts what they share once; long files come first
+PYTEST := $(PY) -m pytest -q -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
 # processes by the hundred are started here: what they import is compiled once, not by each
 export PYTHONDONTWRITEBYTECODE :=
 LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
@@ -22,7 +26,7 @@ MINUTES ?= 5
 SECONDS ?= 20
 EXAMPLES ?= 100
 
-.PHONY: setup demo test lint types unit integration workflows sim chaos fuzz exhaustion contract docs lock clean
+.PHONY: setup demo test lint types tests unit integration workflows sim chaos fuzz exhaustion contract docs lock clean
 
 setup: $(DEV_STAMP)
 
@@ -54,8 +58,7 @@ demo: $(STAMP)
 	@.venv/bin/hocket demo
 
 test: setup
-	@$(MAKE) --no-print-directory -j2 --output-sync=target lint types
-	$(PY) -m pytest -q -n $(JOBS) $(TESTS)
+	@$(MAKE) --no-print-directory -j3 --output-sync=line lint types tests
 
 lint: setup
 	.venv/bin/ruff check .
@@ -67,11 +70,14 @@ lint: setup
 types: setup
 	.venv/bin/mypy
 
+tests: setup
+	$(PYTEST) $(TESTS)
+
 unit: setup
 	$(PY) -m pytest -q tests/unit
 
 integration: setup
-	$(PY) -m pytest -q -n $(JOBS) tests/contract tests/integration
+	$(PYTEST) tests/contract tests/integration
 
 # every real workflow of the shared data on the real stack, about 4 minutes; prints a table
 workflows: setup
