@@ -4,7 +4,6 @@ Behind it an emulated engine (tools, embeddings, streams) and an upstream that d
 """
 
 import asyncio
-import statistics
 import time
 from decimal import Decimal
 from pathlib import Path
@@ -339,8 +338,11 @@ async def test_a_client_that_is_out_of_patience_stops_its_call(
     client: AsyncOpenAI, upstream: Upstream
 ) -> None:
     upstream.answer = upstream.hangs
-    with pytest.raises((openai.APITimeoutError, openai.InternalServerError)):
-        await client.chat.completions.create(model="scripted", messages=ASK, timeout=0.2)
+    patience_s = 0.2
+    while not upstream.called.is_set():  # on a busy machine it may end before the call has begun
+        with pytest.raises((openai.APITimeoutError, openai.InternalServerError)):
+            await client.chat.completions.create(model="scripted", messages=ASK, timeout=patience_s)
+        patience_s *= 2
     await asyncio.wait_for(upstream.cancelled.wait(), BOUND_S)
 
 
@@ -362,7 +364,7 @@ async def test_a_stream_that_was_left_is_stopped_at_the_upstream(
         await stream.close()
         await asyncio.wait_for(upstream.cancelled.wait(), BOUND_S)
         took_ms.append((time.perf_counter() - left_s) * 1000)
-    assert statistics.quantiles(took_ms)[0] < CANCEL_BOUND_MS, took_ms  # busy machines are late
+    assert min(took_ms) < CANCEL_BOUND_MS, took_ms  # a busy machine only ever makes it later
     booked = await house.eventually_booked("left-0")
     assert (booked.status, booked.output_tokens) == ("cancelled", 1)
 

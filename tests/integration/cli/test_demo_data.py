@@ -27,6 +27,7 @@ from hocket.workers.sql.targets import Target, TargetSettings
 PASSWORD = "only for 'tests'"
 TIMEOUT_MS = 10_000
 MAX_LOAD_S = 2.0
+TRIALS = 3
 
 
 @pytest.fixture(scope="module")
@@ -95,10 +96,14 @@ async def test_loading_again_writes_nothing(pool: asyncpg.Pool) -> None:
     before = await pool.fetchval(
         "SELECT oid FROM pg_class WHERE oid = 'demo_data.element'::regclass"
     )
-    began = perf_counter()
-    async with pool.acquire() as connection:
-        assert not await load_tables(connection, reader_password=PASSWORD, timeout_ms=TIMEOUT_MS)
-    assert perf_counter() - began < MAX_LOAD_S
+    took_s = []
+    for _ in range(TRIALS):
+        began_s = perf_counter()
+        async with pool.acquire() as connection:
+            loaded = await load_tables(connection, reader_password=PASSWORD, timeout_ms=TIMEOUT_MS)
+        took_s.append(perf_counter() - began_s)
+        assert not loaded
+    assert min(took_s) < MAX_LOAD_S, took_s  # a busy machine only ever makes it later
     assert before == await pool.fetchval("SELECT 'demo_data.element'::regclass::oid")
 
 
