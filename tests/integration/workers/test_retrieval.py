@@ -261,6 +261,20 @@ async def test_two_runs_at_once_index_everything_once(pool: asyncpg.Pool, folder
     assert sorted([counts(one), counts(two)]) == [(0, 0, 3, 0), (3, 0, 0, 0)]
 
 
+async def test_a_collection_that_another_run_adds_meanwhile_is_used(
+    pool: asyncpg.Pool, folder: Path
+) -> None:
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+    async with pool.acquire() as connection, connection.transaction():
+        await connection.execute(
+            "INSERT INTO retrieval.collection (tenant, name) VALUES ($1, 'c')", TENANT
+        )
+        adding = asyncio.create_task(add_folder(pool, folder, "c", tenant=TENANT))
+        while not await connection.fetchval(waiting):
+            assert not adding.done(), adding
+    assert counts(await adding) == (3, 0, 0, 0)
+
+
 async def test_a_collection_that_stays_busy_is_refused(pool: asyncpg.Pool, folder: Path) -> None:
     await add_folder(pool, folder, "c", tenant=TENANT)
     async with pool.acquire() as connection:

@@ -426,14 +426,11 @@ def _index_name(collection_id: int) -> str:
     return f"chunk_embedding_{collection_id:d}"
 
 
+# An update that changes nothing gives the row back, also one that somebody added since this began.
 _ADD_COLLECTION = """
-WITH new AS (
-    INSERT INTO retrieval.collection (tenant, name) VALUES ($1, $2)
-    ON CONFLICT (tenant, name) DO NOTHING RETURNING collection_id
-)
-SELECT collection_id FROM new
-UNION ALL SELECT collection_id FROM retrieval.collection WHERE tenant = $1 AND name = $2
-LIMIT 1
+INSERT INTO retrieval.collection (tenant, name) VALUES ($1, $2)
+ON CONFLICT (tenant, name) DO UPDATE SET name = excluded.name
+RETURNING collection_id
 """
 
 _DROP_COLLECTION = """
