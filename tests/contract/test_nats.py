@@ -16,7 +16,8 @@ from hocket.coordinator.partition.events import log_reader
 from hocket.coordinator.partition.events.log_reader import LogMessage, LogPosition, LogReader
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
-from hocket.kit.nats.kv import Bucket, RevisionPassed
+from hocket.kit.nats.kv.bucket import Bucket
+from hocket.kit.nats.kv.entry import RevisionPassed
 from hocket.kit.nats.streams import ensure_streams
 from hocket.schemas import subjects
 

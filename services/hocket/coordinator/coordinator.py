@@ -30,7 +30,7 @@ from hocket.coordinator.storage.pipeline_catalog import Catalog
 from hocket.coordinator.storage.step_cache import StepCache
 from hocket.coordinator.storage.store import Store
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.kv import Leases
+from hocket.kit.nats.kv.entry import Leases
 from hocket.kit.process.disk_space import UNWATCHED, DiskSpace
 from hocket.kit.process.lifecycle import Health
 from hocket.schemas.capabilities import Capabilities

@@ -11,7 +11,7 @@ from hocket.coordinator.dispatch.step_cleanup import keep_removing
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.storage.cache_store import CacheStore
 from hocket.coordinator.storage.store import Store
-from hocket.kit.nats.kv import Bucket
+from hocket.kit.nats.kv.bucket import Bucket
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.postgres.migrations import wait_current
 from hocket.kit.process.capability_key import platform_capabilities

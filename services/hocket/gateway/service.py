@@ -42,7 +42,7 @@ from hocket.gateway.warming.replica_usage import ReplicaUsage
 from hocket.gateway.warming.warm_usage import WarmUsage
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
-from hocket.kit.nats.kv import Bucket
+from hocket.kit.nats.kv.bucket import Bucket
 from hocket.kit.nats.streams import StreamRefused, ensure_streams
 from hocket.kit.process import clock
 from hocket.kit.process.capability_key import capabilities_of, usage_seals_of

@@ -11,7 +11,7 @@ from hocket.cli.local.capability_key import kept_key
 from hocket.gateway.api.nats import NatsDoor
 from hocket.gateway.core.errors import CallNotAttributable
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.kv import Bucket
+from hocket.kit.nats.kv.bucket import Bucket
 from hocket.kit.process.capability_key import (
     CapabilityKeyInvalid,
     capabilities_of,

@@ -25,7 +25,7 @@ from hocket.coordinator.storage.cache_store import CacheStore
 from hocket.coordinator.storage.store import Store
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.kv import Bucket
+from hocket.kit.nats.kv.bucket import Bucket
 from hocket.kit.process import memory
 from hocket.kit.process.clock import now_ms
 from hocket.kit.process.lifecycle import Health

@@ -7,7 +7,8 @@ import pytest
 
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.kv import Bucket, RevisionPassed
+from hocket.kit.nats.kv.bucket import Bucket
+from hocket.kit.nats.kv.entry import RevisionPassed
 
 BOUND_S = 20
 NAME = "leases"

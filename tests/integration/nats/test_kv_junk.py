@@ -17,7 +17,7 @@ from hocket.coordinator.ownership.leases import Ownership
 from hocket.gateway.capacity.membership import Membership
 from hocket.gateway.core.routing import membership_records
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.kv import Bucket
+from hocket.kit.nats.kv.bucket import Bucket
 from hocket.kit.process.lifecycle import Health
 from hocket.schemas import subjects
 from support.forger import Forger, head_of

@@ -24,9 +24,10 @@ from hocket.coordinator.storage import committer, pending_changes
 from hocket.coordinator.storage.batch import groups_of
 from hocket.coordinator.storage.pending_changes import Kept
 from hocket.coordinator.storage.tenure import Tenure
-from hocket.kit.nats import kv
+from hocket.kit.nats import ordered_consumer
 from hocket.kit.nats.connection import durable_publisher
-from hocket.schemas import ids, messages
+from hocket.kit.nats.kv import seals
+from hocket.schemas import ids, messages, subjects
 from hocket.schemas.messages import AttemptFinished
 from hocket.workers.runtime.execution import reporter, runner, worker
 from hocket.workers.runtime.transport import acks
@@ -113,12 +114,12 @@ def _believes_the_log(_original: Any) -> Any:
 
 
 def _gap_is_fine(original: Any) -> Any:
-    async def received(self: Any, message: Any) -> None:
-        if message.reply.startswith("$JS.ACK."):
-            self._consumer_seq = int(message.reply.split(".")[6]) - 1
-        await original(self, message)
+    def delivery_of(self: Any, message: Any) -> Any:
+        if self._reading.stream == subjects.LOG and message.reply.startswith("$JS.ACK."):
+            self._seq = int(message.reply.split(".")[6]) - 1
+        return original(self, message)
 
-    return received
+    return delivery_of
 
 
 def _knows_nothing(original: Any) -> Any:
@@ -404,7 +405,7 @@ BUGS: dict[str, Bug] = {
     ),
     "entry-of-anybody": Bug(
         "a lease or a sign of life counts without a seal",
-        _replaced(kv.Bucket, "_is_ours", _true),
+        _replaced(seals.EntrySeals, "is_ours", _true),
     ),
     "id-that-can-be-known": Bug(
         "a result is posted under an id that others can know, and use before",
@@ -495,7 +496,7 @@ BUGS: dict[str, Bug] = {
     ),
     "gap-not-detected": Bug(
         "a message that the log's consumer missed is not noticed",
-        _replaced(log_reader.LogReader, "_received", _gap_is_fine),
+        _replaced(ordered_consumer.OrderedConsumer, "delivery_of", _gap_is_fine),
     ),
     "deadline-extended-on-retry": Bug(
         "every further attempt moves the run's deadline",

@@ -17,7 +17,7 @@ from hocket.coordinator.intake import admission_queue
 from hocket.coordinator.ownership import leases
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.connection import durable_publisher
-from hocket.kit.nats.kv import Bucket
+from hocket.kit.nats.kv.bucket import Bucket
 from hocket.kit.nats.streams import ensure_streams, stream_configs
 from hocket.kit.process.lifecycle import Health
 from hocket.schemas import subjects

@@ -9,15 +9,13 @@ consumer's ack wait.
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 import structlog
-from nats.aio.subscription import Subscription
-from pydantic_core import to_json
 
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import RawCallback, RawMessage
+from hocket.kit.nats.pull_consumer import PullConsumer
 from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
 
@@ -36,8 +34,6 @@ SILENCE_S = 3.0 * HEARTBEAT_S
 RETRY_S = 0.25
 API_TIMEOUT_MS = 5_000.0
 _NS = 1_000_000_000
-_NOT_FOUND = 404
-_ENDED = frozenset({"404", "408"})
 
 log = structlog.get_logger(__name__)
 
@@ -56,9 +52,14 @@ class TaskPull:
         self._deliver = deliver
         self._room = room
         self._asked = 0
-        self._inbox = ""
-        self._heard_at_s = 0.0
-        self._subscription: Subscription | None = None
+        self._pull = PullConsumer(
+            bus,
+            subjects.TASKS,
+            DURABLE,
+            deliver=self._delivered,
+            ended=self._ended,
+            refused=self._refused,
+        )
         self._changed = asyncio.Event()
         self._broken = asyncio.Event()
 
@@ -89,28 +90,16 @@ class TaskPull:
     async def _open(self) -> None:
         await self._close()
         await ensure_consumer(self._bus)
-        inbox = self._inbox = self._bus.nc.new_inbox()
-
-        def received(frame: RawMessage) -> None:
-            if inbox == self._inbox:
-                self._received(frame)
-
-        self._subscription = await self._bus.subscribe_raw(inbox, received, confirmed=False)
+        await self._pull.open(confirmed=False)
         self._asked = 0
-        self._heard_at_s = asyncio.get_running_loop().time()
 
     async def _close(self) -> None:
-        self._inbox = ""
-        if self._subscription is None:
-            return
-        subscription, self._subscription = self._subscription, None
         try:
-            await subscription.unsubscribe()
+            await self._pull.unsubscribe()
         except Exception as error:  # the connection is gone, and with it the subscription
             log.debug("tasks_not_unsubscribed", error=str(error))
 
     async def _ask_until_broken(self) -> None:
-        loop = asyncio.get_running_loop()
         while not self._broken.is_set():
             self._changed.clear()
             self._ask()
@@ -118,7 +107,7 @@ class TaskPull:
                 async with asyncio.timeout(SILENCE_S):
                     await self._changed.wait()
             except TimeoutError:
-                silent_s = loop.time() - self._heard_at_s
+                silent_s = self._pull.silent_s
                 if self._asked and silent_s > SILENCE_S and self._bus.connected:
                     log.warning("tasks_silent", silent_s=round(silent_s, 1))
                     return
@@ -128,34 +117,24 @@ class TaskPull:
         if wanted <= 0 or self._asked > TOP_UP_BELOW:
             return
         if not self._asked:
-            self._heard_at_s = asyncio.get_running_loop().time()
+            self._pull.count_silence_from_now()
         self._asked += wanted
-        request = {
-            "batch": wanted,
-            "max_bytes": MAX_ASKED_BYTES,
-            "expires": EXPIRES_S * _NS,
-            "idle_heartbeat": HEARTBEAT_S * _NS,
-        }
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{subjects.TASKS}.{DURABLE}"
-        self._bus.publish_nowait(subject, to_json(request), reply=self._inbox)
+        self._pull.ask(
+            wanted, expires_s=EXPIRES_S, heartbeat_s=HEARTBEAT_S, max_bytes=MAX_ASKED_BYTES
+        )
 
-    def _received(self, message: RawMessage) -> None:
-        self._heard_at_s = asyncio.get_running_loop().time()
-        if message.reply:
-            self._asked = max(self._asked - 1, 0)
-            if self._asked <= TOP_UP_BELOW:
-                self._changed.set()
-            self._deliver(message)
-            return
-        headers: dict[str, Any] = message.headers or {}
-        status, missing = headers.get("Status"), headers.get("Nats-Pending-Messages", "")
-        if status == "100":
-            return
-        if status in _ENDED or missing.isdigit():
-            self._asked = max(self._asked - int(missing or 0), 0)
+    def _delivered(self, message: RawMessage) -> None:
+        self._asked = max(self._asked - 1, 0)
+        if self._asked <= TOP_UP_BELOW:
             self._changed.set()
-            return
-        log.warning("tasks_refused", status=status, reason=headers.get("Description"))
+        self._deliver(message)
+
+    def _ended(self, missing: int) -> None:
+        self._asked = max(self._asked - missing, 0)
+        self._changed.set()
+
+    def _refused(self, status: str | None, reason: str | None) -> None:
+        log.warning("tasks_refused", status=status, reason=reason)
         self._break()
 
 

@@ -38,7 +38,7 @@ from hocket.coordinator.core.scheduling.lease_records import (
 from hocket.coordinator.core.scheduling.rebalance import View, plan
 from hocket.coordinator.intake.capacity import CapacityLimit
 from hocket.kit.nats.errors import BusUnavailable
-from hocket.kit.nats.kv import Entry, Leases, RevisionPassed, until_changed
+from hocket.kit.nats.kv.entry import Entry, Leases, RevisionPassed, until_changed
 from hocket.kit.process.lifecycle import Health
 from hocket.schemas.errors import HocketError
 

@@ -20,7 +20,7 @@ from hocket.gateway.core.budgets.budget import Account, Budgets, Published
 from hocket.gateway.core.budgets.estimate import Estimate
 from hocket.gateway.core.budgets.shared_account import Line, SharedAccount
 from hocket.kit.nats.errors import BusUnavailable, PublishRefused
-from hocket.kit.nats.kv import RevisionPassed
+from hocket.kit.nats.kv.entry import RevisionPassed
 from hocket.kit.nats.streams import StreamRefused
 from hocket.kit.process.log_limits import Reporting
 from hocket.schemas.messages import SpentAsked

@@ -13,7 +13,7 @@ from typing import Any
 
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable, PublishRefused
-from hocket.kit.nats.kv import RevisionPassed
+from hocket.kit.nats.kv.entry import RevisionPassed
 from hocket.kit.nats.streams import StreamRefused
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities

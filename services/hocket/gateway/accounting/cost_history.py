@@ -17,7 +17,7 @@ from hocket.gateway.accounting.budget_store import BudgetStore, key_of
 from hocket.gateway.core.budgets.estimate import Estimator
 from hocket.gateway.core.routing.history import ENOUGH, MAX_KINDS, MAX_SAMPLES, Kind
 from hocket.kit.nats.errors import BusUnavailable, PublishRefused
-from hocket.kit.nats.kv import RevisionPassed
+from hocket.kit.nats.kv.entry import RevisionPassed
 from hocket.kit.nats.streams import StreamRefused
 
 WRITE_S = 0.25

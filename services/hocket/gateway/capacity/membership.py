@@ -22,7 +22,8 @@ import structlog
 
 from hocket.gateway.core.routing.membership_records import MEMBER, parsed
 from hocket.kit.nats.errors import BusUnavailable
-from hocket.kit.nats.kv import Bucket, Entry, RevisionPassed, until_changed
+from hocket.kit.nats.kv.bucket import Bucket
+from hocket.kit.nats.kv.entry import Entry, RevisionPassed, until_changed
 from hocket.kit.process.lifecycle import Health
 
 BEAT_S = 0.5

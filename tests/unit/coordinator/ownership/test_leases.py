@@ -12,7 +12,7 @@ import pytest
 from hocket.coordinator.core.scheduling.lease_records import MEMBER, PARTITION
 from hocket.coordinator.ownership import leases
 from hocket.coordinator.ownership.leases import Ownership
-from hocket.kit.nats.kv import Entry, RevisionPassed
+from hocket.kit.nats.kv.entry import Entry, RevisionPassed
 from hocket.kit.process.lifecycle import Health
 
 BOUND_S = 30.0

@@ -1,10 +1,9 @@
 """Reads the log of one partition in order, from a sequence on, with no acknowledgements.
 
-An ephemeral push consumer of our own: the server sends, we check that consumer sequences have no gap.
-A gap, a silence, or a reconnect makes a new consumer behind the last message that was applied; first
-the continuity of the log is checked: the message at that place must be the one we applied. Where it
-is not, the server has lost the tail of its log and counts again (power loss, a restored copy):
-`rewound` is awaited and the retained log is read from its beginning, for the core is idempotent.
+A gap, a silence, or a reconnect makes a new ordered consumer behind the last message that was applied;
+first the continuity of the log is checked: the message at that place must be the one we applied. Where
+it is not, the server has lost the tail of its log and counts again (power loss, a restored copy):
+`rewound` is awaited and the retained log is read from its beginning, because the core is idempotent.
 """
 
 import asyncio
@@ -14,15 +13,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import structlog
-from nats.aio.subscription import Subscription
 from nats.js.errors import Error as JetStreamError
 
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.delivery import ACK_PREFIX, parse_ack_subject
 from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.nats.ordered_consumer import MessageMissed, OrderedConsumer, Reading
 from hocket.kit.nats.protocol import RawMessage, header_of
 from hocket.kit.process.clock import now_ms
 from hocket.kit.process.memory import end_if_short
@@ -33,12 +31,10 @@ HEARTBEAT_S = 2.0
 SILENCE_S = 5.0
 RETRY_S = 0.25
 API_TIMEOUT_MS = 5_000.0
-INACTIVE_S = 30
 NOT_FOUND = 404
 MAX_ID_CHARS = 1_000
 """Ids of ours have fewer; a longer one is kept as its hash."""
 MAX_KIND_CHARS = 64
-_NS = 1_000_000_000
 _MSG_ID = b"Nats-Msg-Id"
 _SEAL = SEAL.encode()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -91,13 +87,10 @@ class LogReader:
         self._rewound = rewound
         self._position = position
         self._quiet_since_ms = 0.0
-        self._subscription: Subscription | None = None
+        self._consumer: OrderedConsumer | None = None
         self._applying: asyncio.Task[None] | None = None
         self._arrived = deque[RawMessage]()
-        self._consumer = ""
         self._generation = 0
-        self._consumer_seq = 0
-        self._heard_at_s = 0.0
         self._broken = asyncio.Event()
         self._handling = asyncio.Lock()
         self._deleting: set[asyncio.Task[None]] = set()
@@ -109,40 +102,36 @@ class LogReader:
             while True:
                 self._broken.clear()
                 try:
-                    await self._attach()
+                    consumer = await self._attach()
                 except (BusUnavailable, JetStreamError, TimeoutError) as error:
                     log.warning("log_not_attached", partition=self._partition, error=str(error))
                     await asyncio.sleep(RETRY_S)
                     continue
-                await self._until_broken()
+                await self._until_broken(consumer)
         finally:
             self._bus.on_reconnect.remove(self._broken.set)
             await self._detach()
             async with self._handling:  # whoever stopped us finds no event half applied
                 pass
 
-    async def _until_broken(self) -> None:
+    async def _until_broken(self, consumer: OrderedConsumer) -> None:
         loop = asyncio.get_running_loop()
         while not self._broken.is_set():
             try:
                 async with asyncio.timeout(SILENCE_S):
                     await self._broken.wait()
             except TimeoutError:
-                if loop.time() - self._heard_at_s > SILENCE_S and not self._handling.locked():
+                if loop.time() - consumer.heard_at_s > SILENCE_S and not self._handling.locked():
                     log.warning("log_silent", partition=self._partition)
                     return
 
-    async def _attach(self) -> None:
+    async def _attach(self) -> OrderedConsumer:
         await self._detach()
         async with self._handling:  # a message that is being applied moves `applied_seq` yet
             start = await self._start_seq()
         self._generation += 1
         generation = self._generation
-        self._consumer_seq = 0
         self._quiet_since_ms = 0.0
-        self._heard_at_s = asyncio.get_running_loop().time()
-        inbox = self._bus.nc.new_inbox()
-
         arrived = self._arrived = deque[RawMessage]()
         arrival = asyncio.Event()
 
@@ -150,35 +139,27 @@ class LogReader:
             arrived.append(frame)
             arrival.set()
 
-        self._subscription = await self._bus.subscribe_raw(inbox, received, confirmed=False)
-        applying = self._apply(arrived, arrival, generation)
-        self._applying = asyncio.create_task(applying, name=f"log-{self._partition}")
-        self._consumer = f"log-{self._partition}-{inbox.rsplit('.', 1)[1]}"
-        config = {
-            "name": self._consumer,
-            "deliver_subject": inbox,
-            "deliver_policy": "by_start_sequence",
-            "opt_start_seq": start,
-            "ack_policy": "none",
-            "max_deliver": 1,
-            "filter_subject": subjects.log_of(self._partition),
-            "replay_policy": "instant",
-            "flow_control": True,
-            "idle_heartbeat": int(HEARTBEAT_S * _NS),
-            "mem_storage": True,
-            "num_replicas": 1,
-            "inactive_threshold": INACTIVE_S * _NS,
-        }
-        request = {"stream_name": subjects.LOG, "config": config, "action": "create"}
-        answer = await self._bus.api(
-            f"CONSUMER.CREATE.{subjects.LOG}.{self._consumer}", request, timeout_ms=API_TIMEOUT_MS
+        reading = Reading(
+            stream=subjects.LOG,
+            name=f"log-{self._partition}",
+            filter_subject=subjects.log_of(self._partition),
+            start={"deliver_policy": "by_start_sequence", "opt_start_seq": start},
+            heartbeat_s=HEARTBEAT_S,
         )
-        if "error" in answer:
-            raise BusUnavailable(reason=answer["error"].get("description", "no consumer"))
+        consumer = self._consumer = OrderedConsumer(self._bus, reading, received)
+        await consumer.subscribe()
+        applying = self._apply(consumer, arrived, arrival, generation)
+        self._applying = asyncio.create_task(applying, name=f"log-{self._partition}")
+        await consumer.create()
         log.info("log_attached", partition=self._partition, from_seq=start)
+        return consumer
 
     async def _apply(
-        self, arrived: deque[RawMessage], arrival: asyncio.Event, generation: int
+        self,
+        consumer: OrderedConsumer,
+        arrived: deque[RawMessage],
+        arrival: asyncio.Event,
+        generation: int,
     ) -> None:
         """Apply what arrives, until its consumer is given up. How much has arrived is bounded by the
         server's flow control, which is answered in its turn."""
@@ -188,7 +169,7 @@ class LogReader:
             async with self._handling:
                 while arrived and generation == self._generation:
                     try:
-                        await self._received(arrived.popleft())
+                        await self._received(consumer, arrived.popleft())
                     except Exception as error:  # nothing may be handed over past this one
                         end_if_short(error)
                         log.exception("log_message_failed", partition=self._partition)
@@ -221,18 +202,19 @@ class LogReader:
         await self._rewound()
         return max(1, first_seq)
 
-    async def _received(self, message: RawMessage) -> None:
-        self._heard_at_s = asyncio.get_running_loop().time()
-        if not message.reply.startswith(ACK_PREFIX):
-            self._control(message)
-            return
-        delivery = parse_ack_subject(message.reply)
-        if delivery.consumer_seq != self._consumer_seq + 1:
-            log.warning("log_gap", partition=self._partition, seq=delivery.stream_seq)
+    async def _received(self, consumer: OrderedConsumer, message: RawMessage) -> None:
+        try:
+            delivery = consumer.delivery_of(message)
+        except MessageMissed as missed:
             self._broken.set()
-            self._generation += 1
+            if missed.seq is not None:
+                log.warning("log_gap", partition=self._partition, seq=missed.seq)
+                self._generation += 1
             return
-        self._consumer_seq += 1
+        if delivery is None:
+            if consumer.is_idle:
+                self._is_quiet()
+            return
         event = LogMessage(
             seq=delivery.stream_seq,
             msg_id=_identity(header_of(message.head, _MSG_ID), delivery.stored_ns // 1_000),
@@ -247,23 +229,6 @@ class LogReader:
         self._position.applied_msg_id = event.msg_id
         self._position.applied_ms = max(self._position.applied_ms, event.at_ms)
 
-    def _control(self, message: RawMessage) -> None:
-        """Answer the server's flow control; a heartbeat says that nothing was missed."""
-        if message.reply:
-            self._bus.publish_nowait(message.reply, b"")
-            return
-        headers: dict[str, Any] = message.headers or {}
-        stalled = headers.get("Nats-Consumer-Stalled")
-        if stalled:
-            self._bus.publish_nowait(stalled, b"")
-        last = headers.get("Nats-Last-Consumer")
-        if last is None:
-            return
-        if int(last) > self._consumer_seq:
-            self._broken.set()
-        elif not stalled:
-            self._is_quiet()
-
     def _is_quiet(self) -> None:
         """The server had nothing more for us. What it had at the heartbeat before is applied for sure
         where the two did not come at once, after this process stood still."""
@@ -277,27 +242,25 @@ class LogReader:
         if self._applying is not None:
             self._applying.cancel()
             self._applying = None
-        if self._subscription is None:
+        if self._consumer is None:
             return
-        subscription, self._subscription = self._subscription, None
-        consumer, self._consumer = self._consumer, ""
+        consumer, self._consumer = self._consumer, None
         try:
-            await subscription.unsubscribe()
+            await consumer.unsubscribe()
         except Exception as error:  # the connection is gone, and with it the subscription
-            log.debug("log_not_unsubscribed", consumer=consumer, error=str(error))
+            log.debug("log_not_unsubscribed", consumer=consumer.name, error=str(error))
         loop = asyncio.get_running_loop()  # raises before there is a coroutine that nobody awaits
-        deleting = loop.create_task(self._delete(consumer))
+        deleting = loop.create_task(_delete(consumer))
         self._deleting.add(deleting)
         deleting.add_done_callback(self._deleting.discard)
 
-    async def _delete(self, consumer: str) -> None:
-        """Tell the server that nobody reads any more; nobody waits for that."""
-        try:
-            await self._bus.api(
-                f"CONSUMER.DELETE.{subjects.LOG}.{consumer}", {}, timeout_ms=API_TIMEOUT_MS
-            )
-        except Exception as error:  # it goes by itself after INACTIVE_S
-            log.debug("consumer_not_deleted", consumer=consumer, error=str(error))
+
+async def _delete(consumer: OrderedConsumer) -> None:
+    """Tell the server that nobody reads any more; nobody waits for that."""
+    try:
+        await consumer.delete()
+    except Exception as error:  # it goes by itself after a while
+        log.debug("consumer_not_deleted", consumer=consumer.name, error=str(error))
 
 
 async def identity_at(bus: Bus, seq: int) -> str | None:

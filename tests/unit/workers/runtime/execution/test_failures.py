@@ -11,7 +11,6 @@ from hocket.workers.errors import Retryable, StepUndeliverable
 from hocket.workers.runtime.execution.failures import MAX_FRAMES, error_info
 from hocket.workers.runtime.execution.results import encode
 from hocket.workers.runtime.intake.undeliverable import Name, name_of
-from hocket.workers.runtime.transport.delivery import unfilled
 
 
 def raised(error: BaseException) -> ErrorInfo:
@@ -68,11 +67,6 @@ def test_an_error_names_its_cure() -> None:
         "look for a handler that kills its process"
         in StepUndeliverable(deliveries=20).info().message
     )
-
-
-def test_the_end_of_a_request_tells_what_did_not_come() -> None:
-    assert unfilled({"Status": "408", "Nats-Pending-Messages": "7"}) == 7
-    assert unfilled({"Status": "409"}) is None
 
 
 def test_the_name_of_a_step_is_read_that_nests_deeper_than_messages_may() -> None:

@@ -1,27 +1,20 @@
 """Pulling one lane of a node type: a few long-lived requests at the server, topped up as steps come.
 
-Steps arrive as soon as they are published; nothing polls. Every ask goes to one inbox, so the server
-tells about all of them there: steps, requests that ended unfilled (408), heartbeats (100). After a
-reconnect, or when the server has been silent too long, the inbox is replaced, which also withdraws
-what was asked before; steps sent to the old inbox come again after their ack wait.
+Steps arrive as soon as they are published; nothing polls. After a reconnect, or when the server has been
+silent too long, the inbox of the requests is replaced.
 """
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import structlog
-from pydantic_core import to_json
 
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.protocol import RawMessage
+from hocket.kit.nats.pull_consumer import PullConsumer
 from hocket.schemas import subjects
 from hocket.workers.runtime.transport.consumers import consumer_name, ensure_consumers
-from hocket.workers.runtime.transport.delivery import EXPIRED, HEARTBEAT, status_of, unfilled
 from hocket.workers.runtime.transport.lanes import Demand, standing
-
-if TYPE_CHECKING:
-    from nats.aio.subscription import Subscription
 
 STANDING_EXPIRES_S = 120
 """How long a quiet lane's request stands; an idle worker sends one per lane in this time."""
@@ -32,8 +25,6 @@ SILENCE_S = 3 * HEARTBEAT_S
 """After so much silence the requests are taken for lost."""
 REOPEN_PAUSE_S = 1.0
 """Between two tries to ask again after the server refused or lost a consumer."""
-
-_NS = 1_000_000_000
 
 log = structlog.get_logger()
 
@@ -61,46 +52,38 @@ class LanePull:
         self._standing = standing(slots)
         self._deliver = deliver
         self._changed = changed
-        self._subject = (
-            f"$JS.API.CONSUMER.MSG.NEXT.{subjects.STEPS}.{consumer_name(node_type, lane)}"
+        self._pull = PullConsumer(
+            bus,
+            subjects.STEPS,
+            consumer_name(node_type, lane),
+            deliver=self._delivered,
+            ended=self._ended,
+            refused=self._refused,
         )
-        self._inbox = ""
         self.losses = 0
         """How often the bus had been lost when this inbox was opened."""
-        self._subscription: Subscription | None = None
-        self._heard_at_s = 0.0
         self._reopening: asyncio.Task[None] | None = None
 
     @property
     def is_open(self) -> bool:
         """Whether steps can be asked for."""
-        return self._subscription is not None and self._reopening is None
+        return self._pull.is_open and self._reopening is None
 
     async def open(self) -> None:
         """Listen on a fresh inbox; nothing is asked yet."""
-        inbox = self._inbox = self._bus.nc.new_inbox()
-        losses = self.losses = self._bus.losses
-
-        def receive(msg: RawMessage) -> None:
-            if inbox == self._inbox and losses == self._bus.losses:
-                self._receive(msg)
-
-        self._subscription = await self._bus.subscribe_raw(inbox, receive)
+        self.losses = self._bus.losses
+        await self._pull.open(confirmed=True, losses=self.losses)
         self.demand.asked = 0
-        self._heard_at_s = asyncio.get_running_loop().time()
 
     def ask(self, count: int) -> None:
         """Request `count` more steps."""
         stands = self.demand.asked + count <= self._standing
         self.demand.asked += count
         self.demand.batch = count
-        request: dict[str, int] = {"batch": count}
         if stands:
-            request["expires"] = STANDING_EXPIRES_S * _NS
-            request["idle_heartbeat"] = HEARTBEAT_S * _NS
+            self._pull.ask(count, expires_s=STANDING_EXPIRES_S, heartbeat_s=HEARTBEAT_S)
         else:
-            request["expires"] = EXTRA_EXPIRES_S * _NS
-        self._bus.publish_nowait(self._subject, to_json(request), reply=self._inbox)
+            self._pull.ask(count, expires_s=EXTRA_EXPIRES_S)
 
     def reopen(self, *, pause_s: float = 0.0) -> None:
         """Withdraw what was asked and begin anew, after a pause; does nothing while that goes on."""
@@ -109,7 +92,7 @@ class LanePull:
 
     def check(self) -> None:
         """Begin anew where requests stand but the server has been silent for too long."""
-        silent_s = asyncio.get_running_loop().time() - self._heard_at_s
+        silent_s = self._pull.silent_s
         if self.demand.asked and silent_s > SILENCE_S and self._bus.connected:
             log.warning("lane_silent", type=self._node_type, lane=self._lane, silent_s=silent_s)
             self.reopen()
@@ -119,40 +102,28 @@ class LanePull:
         if self._reopening is not None:
             self._reopening.cancel()
             await asyncio.wait({self._reopening})
-        if self._subscription is not None:
-            subscription, self._subscription = self._subscription, None
-            await subscription.drain()  # type: ignore[no-untyped-call]
+        await self._pull.drain()
 
-    def _receive(self, msg: RawMessage) -> None:
+    def _delivered(self, msg: RawMessage) -> None:
+        self.demand.asked = max(self.demand.asked - 1, 0)
+        self.demand.active = True
+        self._deliver(msg, self)
+        self._changed()
+
+    def _ended(self, missing: int) -> None:
         demand = self.demand
-        self._heard_at_s = asyncio.get_running_loop().time()
-        if msg.reply:
-            demand.asked = max(demand.asked - 1, 0)
-            demand.active = True
-            self._deliver(msg, self)
-            self._changed()
-            return
-        status = status_of(msg.headers)
-        if status == HEARTBEAT:
-            return
-        headers = msg.headers or {}
-        missing = unfilled(headers)
-        if status in EXPIRED or missing is not None:
-            demand.asked = max(demand.asked - (missing or 0), 0)
-            demand.active, demand.pending = False, 0
-            self._changed()
-            return
+        demand.asked = max(demand.asked - missing, 0)
+        demand.active, demand.pending = False, 0
+        self._changed()
+
+    def _refused(self, status: str | None, reason: str | None) -> None:
         log.warning(
-            "lane_refused",
-            type=self._node_type,
-            lane=self._lane,
-            status=status,
-            reason=headers.get("Description"),
+            "lane_refused", type=self._node_type, lane=self._lane, status=status, reason=reason
         )
         self.reopen(pause_s=REOPEN_PAUSE_S)
 
     async def _reopen(self, pause_s: float) -> None:
-        self._inbox = ""
+        self._pull.ignore()
         self.demand.asked = 0
         try:
             while True:
@@ -173,8 +144,6 @@ class LanePull:
         self._changed()
 
     async def _replace_inbox(self) -> None:
-        if self._subscription is not None:
-            subscription, self._subscription = self._subscription, None
-            await subscription.unsubscribe()
+        await self._pull.unsubscribe()
         await ensure_consumers(self._bus, self._node_type, self._ack_wait_s)
         await self.open()

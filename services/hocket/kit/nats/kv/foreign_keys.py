@@ -1,0 +1,72 @@
+"""Keys of a bucket that are not ours: they are removed one at a time, and a warning says so."""
+
+import asyncio
+import re
+
+import structlog
+
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
+
+API_TIMEOUT_MS = 5_000.0
+MAX_LITTER = 1_000
+"""Foreign keys that wait for their removal; what is beyond is removed after it is seen again."""
+SWEEP_S = 0.05
+"""Between two removals of foreign keys."""
+REPORT_S = 10.0
+"""At most this often is it said that there was something foreign."""
+_NEVER = float("-inf")
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_=/-]+(\.[A-Za-z0-9_=/-]+)*")
+"""A key that names itself only: a subject may have `*` and `>` in it, which a removal takes for many."""
+
+log = structlog.get_logger(__name__)
+
+
+class ForeignKeys:
+    """The foreign keys of one bucket."""
+
+    def __init__(self, bus: Bus, stream: str, prefix: str) -> None:
+        self._bus = bus
+        self._stream = stream
+        self._prefix = prefix
+        self._waiting: dict[str, None] = {}
+        self._found = asyncio.Event()
+        self._ignored = 0
+        self._reported_at_s = _NEVER
+
+    def ignore(self, key: str) -> None:
+        """Count an entry that is not ours, and say so now and then."""
+        self._ignored += 1
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._reported_at_s >= REPORT_S:
+            log.warning(
+                "bucket_entry_ignored", stream=self._stream, key=key[:200], count=self._ignored
+            )
+            self._reported_at_s, self._ignored = now_s, 0
+
+    def remove_later(self, key: str) -> None:
+        """Let a key be removed, where it can be without others."""
+        if _PLAIN_KEY.fullmatch(key) and len(self._waiting) < MAX_LITTER:
+            self._waiting[key] = None
+            self._found.set()
+
+    async def remove_forever(self) -> None:
+        """Remove foreign keys, one at a time; cancel to stop."""
+        while True:
+            await self._found.wait()
+            key = next(iter(self._waiting), None)
+            if key is None:
+                self._found.clear()
+                continue
+            try:
+                await self._bus.api(
+                    f"STREAM.PURGE.{self._stream}",
+                    {"filter": self._prefix + key},
+                    timeout_ms=API_TIMEOUT_MS,
+                )
+            except BusUnavailable as error:
+                log.debug("bucket_not_swept", stream=self._stream, reason=str(error))
+            except Exception:  # a server that answers otherwise than we know
+                log.exception("bucket_sweep_failed", stream=self._stream)
+            self._waiting.pop(key, None)
+            await asyncio.sleep(SWEEP_S)

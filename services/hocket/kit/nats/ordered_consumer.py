@@ -1,0 +1,144 @@
+"""Reading a stream in order, with no acknowledgements and nothing missed unnoticed.
+
+An ephemeral push consumer: the server sends, and its messages are numbered, so that a gap shows. It
+flows as the server's flow control is answered, and a heartbeat says how far it has sent. One object is
+one such consumer: after a gap, a silence or a reconnect its owner makes another one.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nats.aio.subscription import Subscription
+
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.delivery import ACK_PREFIX, Delivery, parse_ack_subject
+from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.nats.protocol import RawCallback, RawMessage
+
+API_TIMEOUT_MS = 5_000.0
+INACTIVE_S = 30
+"""The server forgets a consumer that nobody listens to after so long."""
+_NS = 1_000_000_000
+_NOT_FOUND = 404
+
+
+class StreamMissing(BusUnavailable):
+    """The stream to be read is not there: {reason}. Check that the streams exist: `hocket doctor`."""
+
+
+class MessageMissed(Exception):
+    """The server sent a message that did not come. `seq` is the place of the one that came instead; None
+    where a heartbeat tells of it."""
+
+    def __init__(self, seq: int | None) -> None:
+        super().__init__(seq)
+        self.seq = seq
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is read: the subjects `filter_subject` of a stream, from where `start` says (fields of the
+    server's consumer). Consumers are named `name` and a token."""
+
+    stream: str
+    name: str
+    filter_subject: str
+    start: Mapping[str, Any]
+    heartbeat_s: float
+
+
+class OrderedConsumer:
+    """One consumer. `received` gets everything that comes, where it is read; whoever looks at it asks
+    `delivery_of` in the order in which it came."""
+
+    def __init__(self, bus: Bus, reading: Reading, received: RawCallback) -> None:
+        self._bus = bus
+        self._reading = reading
+        self._received = received
+        self._inbox = bus.nc.new_inbox()
+        self.name = f"{reading.name}-{self._inbox.rsplit('.', 1)[1]}"
+        self.is_idle = False
+        """Whether the last that was looked at is a heartbeat that says that there is nothing more."""
+        self._seq = 0
+        self._subscription: Subscription | None = None
+        self._heard_at_s = asyncio.get_running_loop().time()
+
+    @property
+    def heard_at_s(self) -> float:
+        """When something was looked at last, on the loop's clock."""
+        return self._heard_at_s
+
+    async def subscribe(self) -> None:
+        """Listen; nothing is sent yet."""
+        self._subscription = await self._bus.subscribe_raw(
+            self._inbox, self._received, confirmed=False
+        )
+
+    async def create(self) -> Any:
+        """Make the consumer at the server, which begins to send; return its answer. Raises
+        StreamMissing, and BusUnavailable where it does not answer or refuses."""
+        reading = self._reading
+        config = {
+            "name": self.name,
+            "deliver_subject": self._inbox,
+            **reading.start,
+            "ack_policy": "none",
+            "max_deliver": 1,
+            "filter_subject": reading.filter_subject,
+            "replay_policy": "instant",
+            "flow_control": True,
+            "idle_heartbeat": int(reading.heartbeat_s * _NS),
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": INACTIVE_S * _NS,
+        }
+        request = {"stream_name": reading.stream, "config": config, "action": "create"}
+        subject = f"CONSUMER.CREATE.{reading.stream}.{self.name}"
+        answer = await self._bus.api(subject, request, timeout_ms=API_TIMEOUT_MS)
+        if "error" in answer:
+            missing = answer["error"].get("code") == _NOT_FOUND
+            reason = answer["error"].get("description", "no consumer")
+            raise StreamMissing(reason=reason) if missing else BusUnavailable(reason=reason)
+        return answer
+
+    def delivery_of(self, message: RawMessage) -> Delivery | None:
+        """Return what the server says about the next message; None where it is none: flow control,
+        which is answered, or a heartbeat. Raises MessageMissed, and ValueError where it is forged."""
+        self._heard_at_s = asyncio.get_running_loop().time()
+        self.is_idle = False
+        if not message.reply.startswith(ACK_PREFIX):
+            self._control(message)
+            return None
+        delivery = parse_ack_subject(message.reply)
+        if delivery.consumer_seq != self._seq + 1:
+            raise MessageMissed(delivery.stream_seq)
+        self._seq += 1
+        return delivery
+
+    async def unsubscribe(self) -> None:
+        """Listen no more. Raises where the connection is gone, and with it the subscription."""
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            await subscription.unsubscribe()
+
+    async def delete(self) -> None:
+        """Tell the server that nobody listens any more; otherwise it notices after INACTIVE_S."""
+        subject = f"CONSUMER.DELETE.{self._reading.stream}.{self.name}"
+        await self._bus.api(subject, {}, timeout_ms=API_TIMEOUT_MS)
+
+    def _control(self, message: RawMessage) -> None:
+        if message.reply:
+            self._bus.publish_nowait(message.reply, b"")
+            return
+        headers: Mapping[str, str] = message.headers or {}
+        stalled = headers.get("Nats-Consumer-Stalled")
+        if stalled:
+            self._bus.publish_nowait(stalled, b"")
+        last = headers.get("Nats-Last-Consumer")
+        if last is None:
+            return
+        if int(last) > self._seq:
+            raise MessageMissed(None)
+        self.is_idle = not stalled
