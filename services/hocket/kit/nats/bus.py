@@ -19,7 +19,7 @@ from nats.errors import NoRespondersError
 from nats.js import JetStreamContext
 
 from hocket.kit.nats.connection.client import ReconnectingClient
-from hocket.kit.nats.connection.commands import publish_command
+from hocket.kit.nats.connection.commands import ack_commands, publish_command
 from hocket.kit.nats.connection.connection import PENDING_BYTES, Connection
 from hocket.kit.nats.connection.durable_publisher import DurablePublisher, PubAck
 from hocket.kit.nats.connection.socket_writer import SocketWriter
@@ -146,9 +146,14 @@ class Bus:
         if reply_to and not reply_to.startswith(OWN_SUBJECTS) and reply_to.split() == [reply_to]:
             self.publish_nowait(reply_to, payload, headers)
 
-    def ack(self, ack_subject: str) -> None:
-        """Acknowledge a JetStream message by its ack subject."""
-        self.publish_nowait(ack_subject, b"+ACK")
+    def ack(self, *ack_subjects: str) -> None:
+        """Acknowledge JetStream messages by their ack subjects."""
+        if not ack_subjects or not self.nc.is_connected:
+            return
+        if self.nc.pending_data_size < PENDING_BYTES:
+            self._writer.write(ack_commands(ack_subjects))
+        elif self._connection.reports.due("stuck"):
+            log.warning("bus_does_not_drain", pending_bytes=self.nc.pending_data_size)
 
     async def request(
         self,

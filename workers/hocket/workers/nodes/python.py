@@ -49,16 +49,13 @@ class Function:
 
     def arguments(self, context: Context) -> tuple[Any, ...]:
         """Return the arguments of one call; raise InvalidInput where the input does not validate."""
-        given: list[Any] = []
-        if self.takes_input:
-            given.append(self._validated(context.input))
-        if self.takes_context:
-            given.append(context)
-        return tuple(given)
+        if not self.takes_input:
+            return (context,) if self.takes_context else ()
+        value = context.input if self.adapter is None else self._validated(context.input)
+        return (value, context) if self.takes_context else (value,)
 
     def _validated(self, value: Any) -> Any:
-        if self.adapter is None:
-            return value
+        assert self.adapter is not None, "only annotated inputs are validated"
         try:
             return self.adapter.validate_python(value)
         except ValidationError as error:

@@ -1,6 +1,6 @@
 """The lines of the NATS protocol that publish a message. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from hocket.kit.nats.errors import PublishRefused
 from hocket.schemas.errors import PayloadTooLarge
@@ -30,3 +30,10 @@ def publish_command(
         head,
         payload,
     )
+
+
+def ack_commands(ack_subjects: Sequence[str]) -> bytes:
+    """Return the PUB lines that acknowledge messages, each with its payload."""
+    if " ".join(ack_subjects).split() != list(ack_subjects):
+        raise PublishRefused(subject=ack_subjects[0], reason="that is not a subject")
+    return "".join([f"PUB {subject} 4\r\n+ACK\r\n" for subject in ack_subjects]).encode()

@@ -7,6 +7,7 @@ import pytest
 
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import AttemptFinished
+from hocket.schemas.structs.results import FinishedAttempt
 from hocket.workers.errors import Retryable, StepUndeliverable
 from hocket.workers.runtime.execution.failures import MAX_FRAMES, error_info
 from hocket.workers.runtime.execution.results import encode
@@ -167,10 +168,7 @@ def test_an_exception_that_is_hostile_is_one_small_error(
 ) -> None:
     info = error_info(make())
     assert type(info) is ErrorInfo
-    finished = AttemptFinished(
-        run_id="r", step="s", attempt=1, error=info, started_at_ms=0, finished_at_ms=0, worker="w"
-    )
-    payload = encode(finished)
+    payload = encode(FinishedAttempt("r", "s", 1, worker="w"), error=info)
     assert len(payload) < 64 * 1024
     for bad in (b"\\u0000", b"\xed\xa0"):
         assert bad not in payload

@@ -2,18 +2,23 @@
 
 import json
 import math
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from enum import Enum
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError
 
 from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.messages import AttemptFinished
+from hocket.schemas.messages import AttemptFinished, Spend, Timing
+from hocket.schemas.messages import encoded as encoded_by_contract
 from hocket.schemas.plain_json import MAX_DEPTH, check_plain
+from hocket.schemas.structs.results import FinishedAttempt, spend_json, timing_json
 from hocket.workers.errors import OutputNotJson, OutputTooLarge
 from hocket.workers.runtime.execution import results
 
@@ -24,8 +29,7 @@ class Answer(BaseModel):
 
 
 def encoded(output: Any) -> Any:
-    finished = AttemptFinished(run_id="r", step="s", attempt=1, output=output)
-    return json.loads(results.encode(finished))["output"]
+    return json.loads(results.encode(FinishedAttempt("r", "s", 1), output))["output"]
 
 
 def nested(depth: int) -> Any:
@@ -81,8 +85,7 @@ def test_an_output_may_nest_as_deep_as_inputs_may() -> None:
 
 def test_an_error_with_text_that_postgres_refuses_is_repaired() -> None:
     error = ErrorInfo(code="x", message="bad \x00 \ud800", details={"at": "\x00"})
-    finished = AttemptFinished(run_id="r", step="s", attempt=1, error=error)
-    carried = json.loads(results.encode(finished))["error"]
+    carried = json.loads(results.encode(FinishedAttempt("r", "s", 1), error=error))["error"]
     assert (carried["message"], carried["details"]) == ("bad \ufffd \ufffd", {"at": "\ufffd"})
 
 
@@ -106,3 +109,102 @@ JSON_LIKE = st.recursive(
 @given(JSON_LIKE)
 def test_whatever_is_encoded_passes_the_check_for_what_can_be_stored(output: Any) -> None:
     check_plain(encoded(output))
+
+
+@dataclass
+class Point:
+    x: int
+    tags: frozenset[str]
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+PLAIN_TEXT = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=8
+)
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | PLAIN_TEXT
+    | st.decimals(allow_nan=False)
+    | st.datetimes()
+    | st.timedeltas()
+    | st.uuids()
+    | st.sampled_from(
+        [Colour.RED, b"bytes", Point(1, frozenset("a")), Answer(text="x", price=Decimal(2))]
+    )
+)
+OUTPUTS = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(PLAIN_TEXT | st.integers(), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+MOMENTS = st.floats(0, 253_402_300_799_999)
+ERRORS = st.builds(
+    ErrorInfo,
+    code=PLAIN_TEXT,
+    message=PLAIN_TEXT,
+    slack_ms=st.none() | st.floats(-1e15, 1e15),
+    details=st.dictionaries(PLAIN_TEXT, st.none() | st.floats() | st.lists(PLAIN_TEXT), max_size=2),
+)
+SPENT = st.builds(
+    Spend,
+    calls=st.integers(0, 2**53),
+    cost_usd=st.decimals(0, 10**6, places=9),
+)
+
+
+@given(
+    st.none() | OUTPUTS,
+    st.none() | ERRORS,
+    st.none() | SPENT,
+    st.none() | st.builds(Timing, model_ms=st.floats(0, 1e15)),
+    st.tuples(PLAIN_TEXT, PLAIN_TEXT, PLAIN_TEXT, st.none() | PLAIN_TEXT),
+    st.tuples(MOMENTS, st.none() | MOMENTS, st.floats(-1e15, 1e15)),
+)
+def test_a_result_is_the_contracts_message_byte_for_byte(
+    output: Any,
+    error: ErrorInfo | None,
+    spend: Spend | None,
+    timing: Timing | None,
+    texts: tuple[str, str, str, str | None],
+    times: tuple[float, float | None, float],
+) -> None:
+    fields: dict[str, Any] = {
+        "run_id": texts[0],
+        "step": texts[1],
+        "attempt": 7,
+        "worker": texts[2],
+        "capability": texts[3],
+        "input_digest": "00ff",
+        "delivery": 2,
+        "started_at_ms": times[0],
+        "finished_at_ms": times[0],
+        "dispatched_at_ms": times[1],
+        "queued_at_ms": times[2],
+    }
+    parts = {"spend": spend_json(spend), "timing": timing_json(timing)}
+    given_parts = {"output": output, "error": error, "spend": spend or Spend(), "timing": timing}
+    contract = encoded_by_contract(AttemptFinished.model_construct(**fields, **given_parts))
+    assert results._written(FinishedAttempt(**fields, **parts), output, error) == contract
+
+
+@pytest.mark.parametrize(
+    "output", [object(), b"\xff", "\ud800", {"a": object()}, ["x", {1, object()}]]
+)
+def test_what_the_contract_cannot_write_a_result_cannot(output: Any) -> None:
+    finished = AttemptFinished.model_construct(run_id="r", step="s", attempt=1, output=output)
+    for write in (
+        lambda: encoded_by_contract(finished),
+        lambda: results._written(FinishedAttempt("r", "s", 1), output, None),
+    ):
+        with pytest.raises(PydanticSerializationError):
+            write()

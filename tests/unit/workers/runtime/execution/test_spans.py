@@ -53,7 +53,7 @@ def attempt_of(calls: Headers, head: bytes) -> tuple[Attempt, Context]:
         delivery=1,
         deadline_at_ms=0,
         calls=calls,
-        traceparent=attempt.traceparent,
+        head=head,
     )
     return attempt, context
 

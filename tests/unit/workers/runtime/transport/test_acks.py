@@ -23,8 +23,8 @@ class Bus:
         self.js = self
         self._stored = stored
 
-    def ack(self, ack_subject: str) -> None:
-        self.acked.append(ack_subject)
+    def ack(self, *ack_subjects: str) -> None:
+        self.acked.extend(ack_subjects)
 
     async def get_msg(self, stream: str, seq: int) -> Any:
         if seq not in self._stored:

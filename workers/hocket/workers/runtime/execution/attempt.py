@@ -7,19 +7,13 @@ result; its message goes back to the stream.
 """
 
 import asyncio
-import re
 from enum import Enum
 
 from hocket.kit.nats.delivery import Delivery
-from hocket.kit.nats.protocol import header_of
 from hocket.schemas import ids
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import StepCancelled
 from hocket.schemas.structs.steps import RequestedStep
-
-TRACEPARENT = b"traceparent"
-W3C = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]{0,128})?")
-"""A trace's context, as https://www.w3.org/TR/trace-context/ has it."""
 
 
 class State(Enum):
@@ -87,12 +81,6 @@ class Attempt:
         """What its blobs hold of the worker's room."""
         self.alarm = 0
         """The number of its alarm (`Alarms`), 0 for none."""
-
-    @property
-    def traceparent(self) -> str | None:
-        """The trace that its message names, where it is one: its publisher may have written anything."""
-        text = header_of(self.head, TRACEPARENT)
-        return text if W3C.fullmatch(text) else None
 
     @property
     def result_id(self) -> str:

@@ -23,6 +23,7 @@ from hocket.schemas.messages import (
     Timing,
 )
 from hocket.schemas.structs.steps import RequestedStep
+from hocket.workers.runtime.execution.traceparent import traceparent_in
 from hocket.workers.runtime.models.model_time import ModelTime
 
 
@@ -52,6 +53,7 @@ class Context:
     """One attempt, seen from its handler.
 
     `deadline_at_ms` is when this attempt is stopped; `delivery` counts how often it came to a worker.
+    `head` are the headers of its message.
     """
 
     def __init__(
@@ -63,20 +65,21 @@ class Context:
         delivery: int,
         deadline_at_ms: float,
         calls: Calls,
-        traceparent: str | None = None,
+        head: bytes = b"",
     ) -> None:
         self._step = step
         self.input = step_input
         self.attempt_id = attempt_id
         self.delivery = delivery
         self.deadline_at_ms = deadline_at_ms
-        self.traceparent = traceparent
+        self._head = head
         self.left_behind: Future[Any] | None = None
         """What runs for this attempt and cannot be stopped; its slot is taken until it ends."""
         self._calls = calls
         self._ordinal = 0
-        self._spent = NOTHING_SPENT
-        self._model_time = ModelTime()
+        self.spent: Spend | None = None
+        """What the calls used so far, in sum; None where there was none."""
+        self._model_time: ModelTime | None = None
 
     @cached_property
     def step(self) -> StepRequested:
@@ -103,6 +106,11 @@ class Context:
             step=self._step.step,
             attempt=self._step.attempt,
         )
+
+    @cached_property
+    def traceparent(self) -> str | None:
+        """The W3C context that this attempt's calls continue; None where the run came without one."""
+        return traceparent_in(self._head)
 
     @property
     def trace_id(self) -> str:
@@ -176,11 +184,12 @@ class Context:
         )
         headers = {"traceparent": self.traceparent} if self.traceparent else None
         reply = await self._timed(request, headers)
-        self._spent = Spend(
-            calls=self._spent.calls + 1,
-            input_tokens=self._spent.input_tokens + reply.input_tokens,
-            output_tokens=self._spent.output_tokens + reply.output_tokens,
-            cost_usd=self._spent.cost_usd + reply.cost_usd,
+        spent = self.spend
+        self.spent = Spend(
+            calls=spent.calls + 1,
+            input_tokens=spent.input_tokens + reply.input_tokens,
+            output_tokens=spent.output_tokens + reply.output_tokens,
+            cost_usd=spent.cost_usd + reply.cost_usd,
         )
         if reply.error is not None:
             raise ModelCallFailed(model, reply.error)
@@ -189,21 +198,22 @@ class Context:
     @property
     def spend(self) -> Spend:
         """What the calls used so far, in sum."""
-        return self._spent
+        return self.spent or NOTHING_SPENT
 
     @property
     def timing(self) -> Timing | None:
         """How long the attempt waited for models so far, None where it called none."""
-        return self._model_time.timing()
+        return None if self._model_time is None else self._model_time.timing()
 
     async def _timed(self, request: CallRequest, headers: dict[str, str] | None) -> CallReply:
         asked_at_ms, queue_ms = monotonic_ms(), 0.0
-        self._model_time.asked(asked_at_ms)
+        model_time = self._model_time = self._model_time or ModelTime()
+        model_time.asked(asked_at_ms)
         try:
             reply = await self._calls.make(request, headers)
             queue_ms = reply.queue_ms
         finally:
-            self._model_time.answered(monotonic_ms(), asked_at_ms=asked_at_ms, queue_ms=queue_ms)
+            model_time.answered(monotonic_ms(), asked_at_ms=asked_at_ms, queue_ms=queue_ms)
         return reply
 
 

@@ -1,32 +1,53 @@
-"""Prometheus metrics of a worker: steps by type and outcome, their durations, slots in use."""
+"""Prometheus metrics of a worker: steps by type and outcome, their durations, slots in use.
 
-from collections.abc import Callable
+They are counted in plain numbers, and become metrics when they are read: counters and histograms of the
+client library take a lock for each number, several times the cost of the rest.
+"""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
 
 from hocket.schemas.errors import ErrorInfo
 from hocket.workers.runtime.intake.undeliverable import letters
 
 DURATION_BUCKETS_S = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 300.0)
+_BOUNDS = (*map(str, DURATION_BUCKETS_S), "+Inf")
+SUCCEEDED = "succeeded"
 
 
-class Meters:
-    """The metrics of one process; `of_type` gives those of a node type with its label bound."""
+class TypeMeters:
+    """The metrics of one node type."""
+
+    def __init__(self, running: Gauge) -> None:
+        self.outcomes: Counter[str] = Counter({SUCCEEDED: 0})
+        self.durations = [0] * len(_BOUNDS)
+        """How many attempts took no longer than each bound, and longer than the one before."""
+        self.duration_s = 0.0
+        self._running = running
+
+    def finished(self, error: ErrorInfo | None, duration_ms: float) -> None:
+        """Count an attempt that ended."""
+        duration_s = duration_ms / 1000
+        self.outcomes[SUCCEEDED if error is None else str(error.error_class)] += 1
+        self.durations[bisect_left(DURATION_BUCKETS_S, duration_s)] += 1
+        self.duration_s += duration_s
+
+    def watch_running(self, running: Callable[[], float]) -> None:
+        """Read the number of slots in use when the metrics are read."""
+        self._running.set_function(running)
+
+
+class Meters(Collector):
+    """The metrics of one process; `of_type` gives those of a node type."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._finished = Counter(
-            "hocket_worker_steps",
-            "Attempts that ended, by node type and outcome (`succeeded` or the error class).",
-            ["type", "outcome"],
-            registry=registry,
-        )
-        self._duration_s = Histogram(
-            "hocket_worker_step_duration_seconds",
-            "From the start of an attempt to its result.",
-            ["type"],
-            buckets=DURATION_BUCKETS_S,
-            registry=registry,
-        )
+        self._of_types: dict[str, TypeMeters] = {}
         self._running = Gauge(
             "hocket_worker_running", "Attempts that hold a slot.", ["type"], registry=registry
         )
@@ -40,35 +61,30 @@ class Meters:
             registry=registry,
         )
         not_kept.set_function(lambda: letters.unkept)
+        registry.register(self)
 
-    def of_type(self, node_type: str, slots: int) -> "TypeMeters":
+    def of_type(self, node_type: str, slots: int) -> TypeMeters:
         """Return the metrics of a node type."""
         self._slots.labels(node_type).set(slots)
-        return TypeMeters(
-            self._finished, self._duration_s.labels(node_type), self._running, node_type
+        meters = self._of_types[node_type] = TypeMeters(self._running.labels(node_type))
+        return meters
+
+    def collect(self) -> Iterator[CounterMetricFamily | HistogramMetricFamily]:
+        """Yield what was counted."""
+        finished = CounterMetricFamily(
+            "hocket_worker_steps",
+            "Attempts that ended, by node type and outcome (`succeeded` or the error class).",
+            labels=["type", "outcome"],
         )
-
-
-class TypeMeters:
-    """The metrics of one node type."""
-
-    def __init__(
-        self, finished: Counter, duration_s: Histogram, running: Gauge, node_type: str
-    ) -> None:
-        self._finished = finished
-        self._succeeded = finished.labels(node_type, "succeeded")
-        self._duration_s = duration_s
-        self._running = running.labels(node_type)
-        self._type = node_type
-
-    def finished(self, error: ErrorInfo | None, duration_ms: float) -> None:
-        """Count an attempt that ended."""
-        if error is None:
-            self._succeeded.inc()
-        else:
-            self._finished.labels(self._type, str(error.error_class)).inc()
-        self._duration_s.observe(duration_ms / 1000)
-
-    def watch_running(self, running: Callable[[], float]) -> None:
-        """Read the number of slots in use when the metrics are read."""
-        self._running.set_function(running)
+        durations = HistogramMetricFamily(
+            "hocket_worker_step_duration_seconds",
+            "From the start of an attempt to its result.",
+            labels=["type"],
+        )
+        for node_type, meters in self._of_types.items():
+            for outcome, count in meters.outcomes.items():
+                finished.add_metric([node_type, outcome], count)
+            buckets = list(zip(_BOUNDS, accumulate(meters.durations), strict=True))
+            durations.add_metric([node_type], buckets, meters.duration_s)
+        yield finished
+        yield durations

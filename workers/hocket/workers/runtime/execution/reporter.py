@@ -8,12 +8,12 @@ import structlog
 
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.errors import ErrorClass, ErrorInfo
-from hocket.schemas.messages import AttemptFinished
+from hocket.schemas.structs.results import FinishedAttempt, spend_json, timing_json
 from hocket.workers.errors import OutputTooLarge
 from hocket.workers.runtime.execution import results
 from hocket.workers.runtime.execution.attempt import Attempt
 from hocket.workers.runtime.execution.attempts import Attempts
-from hocket.workers.runtime.execution.context import NOTHING_SPENT, Context
+from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.failures import error_info
 from hocket.workers.runtime.execution.metrics import TypeMeters
 from hocket.workers.runtime.execution.parts import Parts
@@ -46,26 +46,9 @@ class Reporter:
         self, attempt: Attempt, context: Context | None, output: Any, error: BaseException | None
     ) -> None:
         """Post the result of an attempt: its output, or its error where it has one."""
-        step = attempt.step
         info = None if error is None else error_info(error)
-        finished = AttemptFinished(
-            run_id=step.run_id,
-            step=step.step,
-            attempt=step.attempt,
-            output=None if info else output,
-            error=info,
-            started_at_ms=attempt.started_at_ms,
-            finished_at_ms=now_ms(),
-            queued_at_ms=attempt.delivery.stored_at_ms - step.held_ms,
-            delivery=attempt.delivery.deliveries,
-            worker=self._worker,
-            spend=context.spend if context else NOTHING_SPENT,
-            timing=context.timing if context else None,
-            dispatched_at_ms=step.dispatched_at_ms,
-            input_digest=attempt.input_digest,
-            capability=step.capability,
-        )
-        payload, info = await self._encoded(step.tenant, finished)
+        finished = self._finished(attempt, context)
+        payload, info = await self._encoded(attempt.step.tenant, finished, output, info)
         self._meters.finished(info, finished.finished_at_ms - finished.started_at_ms)
         if info is not None:
             _log_failure(attempt, context, info)
@@ -79,17 +62,37 @@ class Reporter:
             self._none_left.clear()
             await self._none_left.wait()
 
+    def _finished(self, attempt: Attempt, context: Context | None) -> FinishedAttempt:
+        step = attempt.step
+        return FinishedAttempt(
+            run_id=step.run_id,
+            step=step.step,
+            attempt=step.attempt,
+            started_at_ms=attempt.started_at_ms,
+            finished_at_ms=now_ms(),
+            queued_at_ms=attempt.delivery.stored_at_ms - step.held_ms,
+            delivery=attempt.delivery.deliveries,
+            worker=self._worker,
+            spend=spend_json(context.spent if context else None),
+            timing=timing_json(context.timing if context else None),
+            dispatched_at_ms=step.dispatched_at_ms,
+            input_digest=attempt.input_digest,
+            capability=step.capability,
+        )
+
     async def _encoded(
-        self, tenant: str, finished: AttemptFinished
+        self, tenant: str, finished: FinishedAttempt, output: Any, info: ErrorInfo | None
     ) -> tuple[bytes, ErrorInfo | None]:
         """Return the result's message and its error, where it has one after all."""
         try:
-            payload = results.encode(finished)
-            if len(payload) > results.MAX_RESULT_BYTES and finished.error is None:
-                payload = await self._large_values.spilled(tenant, finished, payload)
+            payload = results.encode(finished, None if info else output, info)
+            excess_bytes = len(payload) - results.MAX_RESULT_BYTES
+            if excess_bytes > 0 and info is None:
+                lighter = await self._large_values.spilled(tenant, output, excess_bytes)
+                payload = results.encode(finished, lighter)
             results.check_size(payload)
         except OutputTooLarge as error:
-            info = results.shortened(finished.error) if finished.error else error.info()
+            info = results.shortened(info) if info else error.info()
         except (
             BaseException
         ) as error:  # what a handler gives back may raise anything when it is read
@@ -97,9 +100,8 @@ class Reporter:
                 raise
             info = error_info(error)
         else:
-            return payload, finished.error
-        failed = finished.model_copy(update={"output": None, "error": info})
-        return results.encode(failed), info
+            return payload, info
+        return results.encode(finished, error=info), info
 
     def _posted(self, attempt: Attempt, failure: str | None) -> None:
         self.unacknowledged -= 1

@@ -12,12 +12,13 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
+from msgspec import Raw
 from pydantic import BaseModel
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.messages import AttemptFinished
 from hocket.schemas.plain_json import MAX_DEPTH, MAX_INTEGER_DIGITS
+from hocket.schemas.structs.results import NULL, FinishedAttempt, write
 from hocket.workers.errors import OutputNotJson, OutputTooLarge
 
 MAX_RESULT_BYTES = 512 * 1024
@@ -32,14 +33,15 @@ MAX_ITERATED = 100_000
 """Items in it that come from iterables other than lists, tuples, sets and dicts."""
 
 
-def encode(finished: AttemptFinished) -> bytes:
-    """Return the message of a result; raise OutputNotJson where its output cannot be one."""
+def encode(finished: FinishedAttempt, output: Any = None, error: ErrorInfo | None = None) -> bytes:
+    """Return the message of a result, whose output and error these are; raise OutputNotJson where the
+    output cannot be one."""
     try:
-        payload = _to_json(finished)
+        payload = _written(finished, output, error)
     except PydanticSerializationError:
-        return _to_json(_repaired(finished))
+        return _repaired(finished, output, error)
     if _is_suspicious(payload):
-        return _to_json(_repaired(finished))
+        return _repaired(finished, output, error)
     return payload
 
 
@@ -185,7 +187,6 @@ def _kind(value: Any) -> str:
 
 _SEQUENCES = frozenset({list, tuple, set, frozenset})
 _NUMBERS = frozenset({int, float, bool, type(None)})
-_to_json = AttemptFinished.__pydantic_serializer__.to_json
 _INTEGER_LIMIT = 10**MAX_INTEGER_DIGITS
 
 
@@ -201,11 +202,16 @@ def _is_suspicious(payload: bytes) -> bool:
     )
 
 
-def _repaired(finished: AttemptFinished) -> AttemptFinished:
-    changes: dict[str, Any] = {"output": plain(finished.output)}
-    if finished.error is not None:
-        changes["error"] = ErrorInfo.model_validate(plain(finished.error, "error"))
-    return finished.model_copy(update=changes)
+def _written(finished: FinishedAttempt, output: Any, error: ErrorInfo | None) -> bytes:
+    finished.output = NULL if output is None else Raw(to_json(output, inf_nan_mode="null"))
+    finished.error = NULL if error is None else Raw(to_json(error, inf_nan_mode="null"))
+    return write(finished)
+
+
+def _repaired(finished: FinishedAttempt, output: Any, error: ErrorInfo | None) -> bytes:
+    if error is not None:
+        error = ErrorInfo.model_validate(plain(error, "error"))
+    return _written(finished, plain(output), error)
 
 
 def _whole_text(text: str) -> str:

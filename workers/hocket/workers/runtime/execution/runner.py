@@ -152,7 +152,7 @@ class Runner:
             delivery=attempt.delivery.deliveries,
             deadline_at_ms=min(attempt.started_at_ms + step.timeout_ms, attempt.latest_end_ms),
             calls=self._calls,
-            traceparent=attempt.traceparent,
+            head=attempt.head,
         )
 
     def _timed_out(self, attempt: Attempt) -> None:

@@ -32,7 +32,7 @@ class Spans:
         step = attempt.step
         with self._tracer.start_as_current_span(
             f"{step.type} {step.node}",
-            context=telemetry.extract(_headers(attempt)),
+            context=telemetry.extract(_headers(context)),
             kind=SpanKind.CONSUMER,
             attributes=_attributes(attempt),
         ):
@@ -46,8 +46,8 @@ class Spans:
                 span.set_attribute("gen_ai.usage.output_tokens", spend.output_tokens)
 
 
-def _headers(attempt: Attempt) -> dict[str, str]:
-    traceparent = attempt.traceparent
+def _headers(context: Context) -> dict[str, str]:
+    traceparent = context.traceparent
     return {"traceparent": traceparent} if traceparent else {}
 
 

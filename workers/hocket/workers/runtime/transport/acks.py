@@ -47,9 +47,8 @@ class Acks:
             self._timer.cancel()
             self._timer = None
         waiting, self._waiting = self._waiting, []
-        for ack_subject, losses in waiting:
-            if losses == self._bus.losses:
-                self._bus.ack(ack_subject)
+        losses = self._bus.losses
+        self._bus.ack(*[ack_subject for ack_subject, known in waiting if known == losses])
 
     def known(self, attempt: Attempt) -> bool:
         """Tell whether the attempt's message is surely the one that its ack subject names."""

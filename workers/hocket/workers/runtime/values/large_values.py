@@ -6,8 +6,6 @@ from pydantic_core import to_jsonable_python
 
 from hocket.kit.blobs import BlobStore
 from hocket.schemas.errors import HocketError
-from hocket.schemas.messages import AttemptFinished
-from hocket.workers.runtime.execution import results
 from hocket.workers.runtime.values import references
 from hocket.workers.runtime.values.blob_room import BlobRoom
 
@@ -22,19 +20,18 @@ class LargeValues:
         self._store = store
         self.room = BlobRoom()
 
-    async def spilled(self, tenant: str, finished: AttemptFinished, payload: bytes) -> bytes:
-        """Return the message of a result that is too large, with its large parts in the tenant's blobs;
-        the message unchanged where there is no store."""
+    async def spilled(self, tenant: str, output: Any, excess_bytes: int) -> Any:
+        """Return an output whose message is too large by so much, with its large parts in the tenant's
+        blobs; the output unchanged where there is no store."""
         if self._store is None:
-            return payload
-        output = to_jsonable_python(finished.output, inf_nan_mode="null")
-        excess_bytes = len(payload) - results.MAX_RESULT_BYTES + ENVELOPE_BYTES
+            return output
+        output = to_jsonable_python(output, inf_nan_mode="null")
+        excess_bytes += ENVELOPE_BYTES
         replacements: dict[references.Path, Any] = {}
         for part in references.large_parts(output, excess_bytes):
             stored = await self._store.put(tenant, part.data)
             replacements[part.path] = references.reference(stored.hash, stored.size, part.kind)
-        lighter = references.replace(output, replacements)
-        return results.encode(finished.model_copy(update={"output": lighter}))
+        return references.replace(output, replacements)
 
     async def resolved(self, tenant: str, value: Any) -> tuple[Any, int]:
         """Return an input with the tenant's blobs that it refers to in their places, and the bytes of

@@ -1,0 +1,44 @@
+"""A worker's result as it is written: the message of AttemptFinished, byte for byte, put together from
+parts that are JSON already."""
+
+import msgspec
+from msgspec import Raw
+
+from hocket.schemas.messages import Spend, Timing, encoded
+
+NULL = Raw(b"null")
+NO_SPEND = Raw(encoded(Spend()))
+
+
+class FinishedAttempt(msgspec.Struct):
+    """The fields of AttemptFinished, in its order."""
+
+    run_id: str
+    step: str
+    attempt: int
+    output: Raw = NULL
+    error: Raw = NULL
+    started_at_ms: float = 0.0
+    finished_at_ms: float = 0.0
+    queued_at_ms: float = 0.0
+    delivery: int = 0
+    worker: str = ""
+    spend: Raw = NO_SPEND
+    timing: Raw = NULL
+    degraded: bool = False
+    dispatched_at_ms: float | None = None
+    input_digest: str = ""
+    capability: str | None = None
+
+
+def spend_json(spend: Spend | None) -> Raw:
+    """Return the JSON of what a result spent."""
+    return NO_SPEND if spend is None else Raw(encoded(spend))
+
+
+def timing_json(timing: Timing | None) -> Raw:
+    """Return the JSON of where a result's time went."""
+    return NULL if timing is None else Raw(encoded(timing))
+
+
+write = msgspec.json.Encoder().encode
