@@ -146,7 +146,6 @@ async def test_reports_sum_paths_up_and_agree_with_the_runs_times(
         await run(api, "reported", {"a": nap(0.02), "t": THINK | {"needs": ["a"]}})
     connection = await asyncpg.connect(platform.database_url, timeout=BOUND_S)
     try:
-        await connection.execute("SET ROLE hocket_report")
         rows = await connection.fetch(
             "SELECT * FROM report.critical_path WHERE pipeline = 'reported'"
         )

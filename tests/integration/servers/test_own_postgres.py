@@ -9,8 +9,9 @@ import pytest
 import structlog
 
 from hocket.kit.embedded import EmbeddedServers
-from hocket.kit.postgres import database, migrations
+from hocket.kit.postgres import database, migrations, report_logins
 from hocket.kit.postgres.database import DatabaseUnavailable
+from hocket.kit.postgres.report_logins import ReportLoginDenied
 from hocket.kit.postgres.requirements import DatabaseRefused, DatabaseUnfit
 
 ROLE = "platform_team"
@@ -61,6 +62,32 @@ async def test_all_that_is_missing_is_named_and_the_statements_mend_it(
     await migrations.migrate(url)
     assert await migrations.current(url) == migrations.head()
     await migrations.migrate(url)  # it has what it needs from now on
+
+
+async def test_an_owner_that_is_no_superuser_makes_logins_for_reports(
+    poor_url: tuple[str, asyncpg.Connection],
+) -> None:
+    url, admin = poor_url
+    await admin.execute(
+        f"CREATE ROLE hocket_report; GRANT hocket_report TO {ROLE} WITH ADMIN OPTION;"
+        f" GRANT CREATE ON DATABASE poor TO {ROLE}; GRANT CREATE ON SCHEMA public TO {ROLE};"
+        f" CREATE EXTENSION vector"
+    )
+    await migrations.migrate(url)
+    owner = await asyncpg.connect(url)
+    try:
+        with pytest.raises(ReportLoginDenied):
+            await report_logins.create(owner, "poor_bi", "acme", "a-secret")
+        await admin.execute(f"ALTER ROLE {ROLE} CREATEROLE")
+        await report_logins.create(owner, "poor_bi", "acme", "a-secret")
+        reader = await asyncpg.connect(url.replace(f"{ROLE}:right-secret", "poor_bi:a-secret"))
+        assert await reader.fetch("SELECT * FROM report.usage") == []
+        await report_logins.revoke(owner, "poor_bi")
+        with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
+            await reader.fetch("SELECT * FROM report.usage")
+        await reader.close()
+    finally:
+        await owner.close()
 
 
 @pytest.mark.parametrize(

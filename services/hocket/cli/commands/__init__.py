@@ -15,6 +15,7 @@ from hocket.cli.commands import (
     index,
     migrate,
     pipeline,
+    report_login,
     run,
     runs,
     schema,
@@ -43,5 +44,6 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(gateway.app, name="gateway")
     app.command("emulate")(emulate.emulate)
     app.command("migrate")(migrate.migrate)
+    app.add_typer(report_login.app, name="report-login")
     app.command("schema")(schema.schema)
     app.command("version")(version.version)

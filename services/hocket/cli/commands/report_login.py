@@ -1,0 +1,134 @@
+"""`hocket report-login`: logins of Postgres that read the reports."""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, TypeVar
+from urllib.parse import quote, urlsplit
+
+import typer
+
+from hocket.cli.remote.target import target_of
+
+T = TypeVar("T")
+PASSWORD_BYTES = 24
+PASSWORD_ENV = "HOCKET_REPORT_PASSWORD"
+
+app = typer.Typer(
+    help="SQL logins that read the reports: create, revoke, list.",
+    no_args_is_help=True,
+)
+
+Name = Annotated[str, typer.Argument(help="The login: small letters, digits and `_`.")]
+
+
+@app.command("create")
+def create(
+    context: typer.Context,
+    name: Name,
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", help="Whose rows it reads, and nobody else's.")
+    ] = None,
+    all_tenants: Annotated[
+        bool, typer.Option("--all-tenants", help="It reads the rows of all tenants.")
+    ] = False,
+) -> None:
+    """Make a login that reads the reports of one tenant, and print its password once.
+
+    It may read the views of the schema `report`, and nothing else. HOCKET_REPORT_PASSWORD may hold a
+    password of your choice.
+    """
+    import os
+    import secrets
+
+    from hocket.cli.terminal.console import notes
+    from hocket.kit.postgres import report_logins
+    from hocket.schemas.subjects import check_token
+
+    if (tenant is None) is not all_tenants:
+        raise typer.BadParameter("Give --tenant, or --all-tenants.")
+    if tenant is not None:
+        check_token("--tenant", tenant)
+    password = os.environ.get(PASSWORD_ENV) or secrets.token_urlsafe(PASSWORD_BYTES)
+    url = target_of(context).database_url
+    _run(url, lambda connection: report_logins.create(connection, name, tenant, password))
+    whose = "all tenants" if tenant is None else f"the tenant {tenant}"
+    notes.print(f"{name} reads the reports of {whose}. The password is shown only now:")
+    typer.echo(_url_of(url, name, password))
+
+
+@app.command("revoke")
+def revoke(context: typer.Context, name: Name) -> None:
+    """Remove a login, and end its connections."""
+    from hocket.cli.terminal.console import notes
+    from hocket.kit.postgres import report_logins
+
+    url = target_of(context).database_url
+    left = _run(url, lambda connection: report_logins.revoke(connection, name))
+    notes.print(f"{name} is revoked.")
+    if left:
+        notes.print(f"{left} of its connections could not be ended; they read nothing any more.")
+
+
+@app.command("list")
+def list_(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """List the logins."""
+    from hocket.cli.terminal.console import out, print_json, print_table
+    from hocket.kit.postgres import report_logins
+
+    found = _run(target_of(context).database_url, report_logins.logins)
+    if as_json:
+        print_json(
+            [
+                {
+                    "login": one.name,
+                    "tenant": one.tenant,
+                    "created_at": None if one.created_at is None else one.created_at.isoformat(),
+                    "connections": one.connections,
+                }
+                for one in found
+            ]
+        )
+        return
+    if not found:
+        out.print("There are no logins for reports. `hocket report-login create` makes one.")
+        return
+    rows = [
+        (
+            one.name,
+            one.tenant or "(all)",
+            "-" if one.created_at is None else f"{one.created_at:%Y-%m-%d}",
+            str(one.connections),
+        )
+        for one in found
+    ]
+    print_table(("LOGIN", "TENANT", "CREATED", "CONNECTIONS"), rows, numbers=("CONNECTIONS",))
+
+
+def _run(url: str, work: Callable[[Any], Awaitable[T]]) -> T:
+    """Do something with a connection to the database; raise DatabaseUnavailable."""
+    import asyncio
+
+    import asyncpg
+
+    from hocket.kit.postgres.database import DatabaseUnavailable, said
+
+    async def connected() -> T:
+        try:
+            connection = await asyncpg.connect(url, timeout=5)
+        except (OSError, TimeoutError, asyncpg.PostgresError) as error:
+            raise DatabaseUnavailable(reason=said(error)) from error
+        try:
+            return await work(connection)
+        finally:
+            await connection.close()
+
+    return asyncio.run(connected())
+
+
+def _url_of(url: str, name: str, password: str) -> str:
+    """Return the address of the database for another login."""
+    parts = urlsplit(url)
+    place = parts.netloc.rpartition("@")[2]
+    return f"postgresql://{name}:{quote(password, safe='')}@{place}{parts.path}"

@@ -1,0 +1,238 @@
+"""Logins of Postgres that read the reports, and nothing else: of one tenant, or of all.
+
+A login is a member of `hocket_report`, which may read the views of the schema `report`. They run with
+its rights, and the tables below them show the rows of its tenant: that which stands for it in
+`hocket.report_login`, which it can neither read nor write. One of all tenants has policies of its own.
+The password goes to the server as its SCRAM verifier, so that no log has it.
+"""
+
+import base64
+import hashlib
+import hmac
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import asyncpg
+
+from hocket.kit.postgres.requirements import REPORT_ROLE
+from hocket.schemas.errors import ErrorClass, HocketError
+
+MAX_CONNECTIONS = 10
+STATEMENT_TIMEOUT = "60s"
+TIMEOUT_S = 30.0
+ITERATIONS = 4_096
+SALT_BYTES = 16
+ALL_TENANTS = "report_all_"
+"""Begins the names of the policies of a login of all tenants; its own name follows."""
+TABLES = ("run", "usage", "open_call", "warm_time", "retention")
+"""Those that have policies; steps and attempts follow their run."""
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,51}")
+_WITHOUT_SET = 160_000
+_WRITING = (
+    "lo_creat(integer)",
+    "lo_create(oid)",
+    "lo_from_bytea(oid, bytea)",
+    "lo_open(oid, integer)",
+    "lo_put(oid, bigint, bytea)",
+    "lowrite(integer, bytea)",
+    "lo_unlink(oid)",
+)
+"""Functions by which every login may write, whatever its rights: large objects."""
+
+
+class ReportLoginInvalid(HocketError):
+    """`{name}` cannot be the name of a login: {reason}. Use 1 to 52 small letters, digits or `_`,
+    starting with a letter."""
+
+    code = "report_login_invalid"
+    error_class = ErrorClass.INVALID
+
+
+class ReportLoginExists(HocketError):
+    """There is a role `{name}` in this Postgres already. Choose another name, or revoke it first:
+    `hocket report-login revoke {name}`."""
+
+    code = "report_login_exists"
+    error_class = ErrorClass.INVALID
+
+
+class ReportLoginUnknown(HocketError):
+    """There is no login for reports `{name}` in this database. `hocket report-login list` shows those
+    that there are."""
+
+    code = "report_login_unknown"
+    error_class = ErrorClass.INVALID
+
+
+class ReportLoginDenied(HocketError):
+    """The login of DATABASE_URL may not do that: {reason}. It needs CREATEROLE, and ADMIN OPTION on
+    `hocket_report`; see docs/how-to/report-logins.md."""
+
+    code = "report_login_denied"
+    error_class = ErrorClass.PERMANENT
+
+
+@dataclass(frozen=True, slots=True)
+class ReportLogin:
+    """A login for reports; without a `tenant` it reads those of all."""
+
+    name: str
+    tenant: str | None
+    created_at: datetime | None
+    connections: int = 0
+
+
+def checked_name(name: str) -> str:
+    """Return the name of a login, or raise ReportLoginInvalid."""
+    if not _NAME.fullmatch(name):
+        raise ReportLoginInvalid(name=name[:80], reason="it has other characters, or too many")
+    if name.startswith("pg_") or name in (REPORT_ROLE, "public", "none"):
+        raise ReportLoginInvalid(name=name, reason="the name is taken")
+    return name
+
+
+async def create(
+    connection: asyncpg.Connection, name: str, tenant: str | None, password: str
+) -> None:
+    """Make a login for a tenant, or for all. Raises ReportLoginInvalid, ReportLoginExists and
+    ReportLoginDenied."""
+    login = f'"{checked_name(name)}"'
+    try:
+        async with connection.transaction():
+            await _create(connection, name, login, tenant, password)
+    except asyncpg.DuplicateObjectError:
+        raise ReportLoginExists(name=name) from None
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise ReportLoginDenied(reason=error.args[0]) from error
+    await _close_doors(connection)
+
+
+async def revoke(connection: asyncpg.Connection, name: str) -> int:
+    """Remove a login, and end its connections; return how many could not be ended. Raises
+    ReportLoginUnknown and ReportLoginDenied."""
+    if name not in {one.name for one in await logins(connection)}:
+        raise ReportLoginUnknown(name=name[:80])
+    login = f'"{name}"'
+    try:
+        await connection.execute(f"ALTER ROLE {login} NOLOGIN", timeout=TIMEOUT_S)
+        left = await _ended(connection, name)
+        async with connection.transaction():
+            for table in TABLES:
+                policy = f'"{ALL_TENANTS}{name}"'
+                await connection.execute(f"DROP POLICY IF EXISTS {policy} ON hocket.{table}")
+            await connection.execute("DELETE FROM hocket.report_login WHERE login = $1", name)
+            database = await connection.fetchval("SELECT quote_ident(current_database())")
+            await connection.execute(f"REVOKE ALL ON DATABASE {database} FROM {login}")
+            await connection.execute(f"DROP ROLE {login}")
+    except (
+        asyncpg.InsufficientPrivilegeError,
+        asyncpg.DependentObjectsStillExistError,
+    ) as error:
+        raise ReportLoginDenied(reason=error.args[0]) from error
+    return left
+
+
+async def logins(connection: asyncpg.Connection) -> Sequence[ReportLogin]:
+    """Return the logins of this database by name."""
+    rows = await connection.fetch(_LOGINS, ALL_TENANTS, len(ALL_TENANTS), timeout=TIMEOUT_S)
+    return [ReportLogin(**dict(row)) for row in rows]
+
+
+async def _create(
+    connection: asyncpg.Connection, name: str, login: str, tenant: str | None, password: str
+) -> None:
+    verifier = scram_verifier(password, os.urandom(SALT_BYTES))
+    await connection.execute(
+        f"CREATE ROLE {login} LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS"
+        f" INHERIT CONNECTION LIMIT {MAX_CONNECTIONS} PASSWORD '{verifier}'",
+        timeout=TIMEOUT_S,
+    )
+    version = await connection.fetchval("SELECT current_setting('server_version_num')::integer")
+    kind = " WITH INHERIT TRUE, SET FALSE" if version >= _WITHOUT_SET else ""
+    await connection.execute(f"GRANT {REPORT_ROLE} TO {login}{kind}")
+    for name_, value in (
+        ("statement_timeout", STATEMENT_TIMEOUT),
+        ("idle_in_transaction_session_timeout", STATEMENT_TIMEOUT),
+        ("default_transaction_read_only", "on"),
+        ("search_path", "report"),
+    ):
+        await connection.execute(f"ALTER ROLE {login} SET {name_} = '{value}'")
+    database = await connection.fetchval("SELECT quote_ident(current_database())")
+    await connection.execute(f"GRANT CONNECT ON DATABASE {database} TO {login}")
+    if tenant is not None:
+        await connection.execute(
+            "INSERT INTO hocket.report_login (login, tenant) VALUES ($1, $2)"
+            " ON CONFLICT (login) DO UPDATE SET tenant = excluded.tenant, created_at = now()",
+            name,
+            tenant,
+        )
+        return
+    for table in TABLES:
+        await connection.execute(
+            f'CREATE POLICY "{ALL_TENANTS}{name}" ON hocket.{table} FOR SELECT TO {login}'
+            " USING (true)"
+        )
+
+
+async def _close_doors(connection: asyncpg.Connection) -> None:
+    """Take from everybody what lets any login write: temporary tables, and large objects. Where that is
+    not ours to take it stays as it is."""
+    database = await connection.fetchval("SELECT quote_ident(current_database())")
+    statements = [
+        f"REVOKE TEMPORARY ON DATABASE {database} FROM PUBLIC",
+        "REVOKE CREATE ON SCHEMA public FROM PUBLIC",
+        *(f"REVOKE EXECUTE ON FUNCTION pg_catalog.{one} FROM PUBLIC" for one in _WRITING),
+    ]
+    for statement in statements:
+        try:
+            async with connection.transaction():
+                await connection.execute(statement, timeout=TIMEOUT_S)
+        except (asyncpg.InsufficientPrivilegeError, asyncpg.UndefinedFunctionError):
+            continue
+
+
+async def _ended(connection: asyncpg.Connection, name: str) -> int:
+    """End the connections of a login; return how many could not be."""
+    try:
+        async with connection.transaction():
+            return int(await connection.fetchval(_END, name, timeout=TIMEOUT_S))
+    except asyncpg.InsufficientPrivilegeError:
+        found: Any = await connection.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE usename = $1", name
+        )
+        return int(found)
+
+
+def scram_verifier(password: str, salt: bytes) -> str:
+    """Return what Postgres keeps of a password (RFC 5803): it proves it, and does not tell it."""
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, ITERATIONS)
+    stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
+    server = hmac.digest(salted, b"Server Key", "sha256")
+    encoded = [base64.b64encode(one).decode() for one in (salt, stored, server)]
+    return f"SCRAM-SHA-256${ITERATIONS}:{encoded[0]}${encoded[1]}:{encoded[2]}"
+
+
+_END = """
+SELECT count(*) FILTER (WHERE NOT pg_terminate_backend(pid))
+FROM pg_stat_activity
+WHERE usename = $1
+"""
+"""Ends the connections of a login."""
+
+_LOGINS = """
+SELECT found.name, found.tenant, found.created_at,
+       (SELECT count(*) FROM pg_stat_activity a WHERE a.usename = found.name)::integer AS connections
+FROM (SELECT l.login AS name, l.tenant, l.created_at
+      FROM hocket.report_login l
+      UNION ALL
+      SELECT substr(p.policyname, $2::integer + 1), NULL, NULL
+      FROM pg_policies p
+      WHERE p.schemaname = 'hocket' AND p.tablename = 'run' AND starts_with(p.policyname, $1)) found
+JOIN pg_roles r ON r.rolname = found.name
+ORDER BY found.name
+"""
+"""The logins for reports of this database that there are, and how many connections each has."""

@@ -1,0 +1,349 @@
+"""Logins for reports on a real Postgres: they read their tenant's rows, and nothing else."""
+
+import asyncio
+import base64
+import itertools
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from hocket.kit.postgres import report_logins
+from hocket.kit.postgres.report_logins import (
+    ReportLoginExists,
+    ReportLoginInvalid,
+    ReportLoginUnknown,
+)
+
+BOUND_S = 60.0
+VIEWS = (
+    "usage",
+    "cost_by_pipeline_day",
+    "cost_by_run",
+    "cost_by_node",
+    "cost_by_kind",
+    "cache_savings",
+    "critical_path",
+    "run_critical_path",
+    "experiments",
+    "lost_calls",
+    "slo_attainment",
+)
+OF_THE_HOUSE = ("warm_time", "warm_by_model_day", "retention")
+"""Views without tenants."""
+
+FILL = """
+INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority, input, output,
+                        accepted_at, deadline_at, finished_at, critical_path)
+VALUES ('run-TENANT', 0, 'TENANT', 'pipeline-TENANT', 1, 'succeeded', 'standard',
+        '{"prompt": "secret-TENANT"}', '"secret-TENANT"', now() - interval '1 h', now(), now(),
+        '[["draft", "draft", 1, "execution", 1000, 1]]');
+INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, input, ready_at, finished_at,
+                         facts)
+VALUES ('run-TENANT', 'draft', 'draft', 'llm', 'step', 'succeeded', 1, '"secret-TENANT"', now(), now(),
+        '{"source": {"kind": "cache", "saved_usd": "1"}}');
+INSERT INTO hocket.usage (call_id, tenant, pipeline, version, run_id, node, step, attempt, model,
+                          backend, status, cost_usd, started_at, latency_ms, experiment, arm)
+VALUES ('call-TENANT', 'TENANT', 'pipeline-TENANT', 1, 'run-TENANT', 'draft', 'draft', 1, 'm', 'b', 'ok',
+        0.5, now(), 1, 'trial', 'a');
+INSERT INTO hocket.open_call (call_id, tenant, pipeline, model, backend, started_at, deadline_at)
+VALUES ('open-TENANT', 'TENANT', 'pipeline-TENANT', 'm', 'b', now() - interval '1 h',
+        now() - interval '1 h');
+"""
+SHARED = """
+INSERT INTO hocket.warm_time (record_id, backend, model, from_at, to_at)
+VALUES ('w', 'b', 'm', now(), now());
+INSERT INTO hocket.retention (kind, days, last_pass_at) VALUES ('runs', 30, now());
+"""
+
+
+@pytest.fixture
+async def owner(database_url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(database_url, timeout=BOUND_S)
+    for tenant in ("acme", "rival"):
+        await connection.execute(FILL.replace("TENANT", tenant))
+    await connection.execute(SHARED)
+    yield connection
+    for one in await report_logins.logins(connection):
+        await report_logins.revoke(connection, one.name)
+    await connection.close()
+
+
+def url_of(database_url: str, login: str, password: str = "right-secret") -> str:
+    parts = urlsplit(database_url)
+    place = parts.netloc.rpartition("@")[2]
+    return f"postgresql://{login}:{password}@{place}{parts.path}" + (
+        f"?{parts.query}" if parts.query else ""
+    )
+
+
+@pytest.fixture
+async def reader(owner: asyncpg.Connection, database_url: str) -> AsyncIterator[asyncpg.Connection]:
+    """A connection of a login that reads the tenant `acme`."""
+    await report_logins.create(owner, "acme_bi", "acme", "right-secret")
+    url = url_of(database_url, "acme_bi")
+    connection = await asyncpg.connect(url, timeout=BOUND_S, statement_cache_size=0)
+    yield connection
+    await connection.close()
+
+
+async def test_every_view_shows_a_login_its_tenants_rows_and_no_others(
+    owner: asyncpg.Connection, reader: asyncpg.Connection
+) -> None:
+    there_are = await owner.fetch("SELECT viewname FROM pg_views WHERE schemaname = 'report'")
+    assert {row["viewname"] for row in there_are} == {*VIEWS, *OF_THE_HOUSE}
+    for view in VIEWS:
+        theirs = await reader.fetch(f"SELECT t::text AS row FROM report.{view} t")
+        assert theirs, view
+        all_of_it = await owner.fetch(f"SELECT t::text AS row FROM report.{view} t")
+        assert len(all_of_it) == 2 * len(theirs), view
+        assert not any("rival" in row["row"] for row in theirs), view
+
+
+async def test_a_login_of_all_tenants_reads_all_and_one_of_a_tenant_nothing_of_the_house(
+    owner: asyncpg.Connection, reader: asyncpg.Connection, database_url: str
+) -> None:
+    await report_logins.create(owner, "finance", None, "right-secret")
+    finance = await asyncpg.connect(url_of(database_url, "finance"), timeout=BOUND_S)
+    try:
+        for view in (*VIEWS, *OF_THE_HOUSE):
+            of_all = await finance.fetch(f"SELECT t::text FROM report.{view} t")
+            assert of_all == await owner.fetch(f"SELECT t::text FROM report.{view} t"), view
+    finally:
+        await finance.close()
+    for view in OF_THE_HOUSE:
+        assert not await reader.fetch(f"SELECT * FROM report.{view}")
+
+
+ATTEMPTS = """
+SELECT * FROM hocket.usage
+SELECT * FROM hocket.run
+SELECT input FROM hocket.run
+SELECT output FROM hocket.step
+SELECT * FROM hocket.report_login
+SELECT * FROM hocket.step_cache
+SELECT * FROM hocket.blob
+SELECT * FROM hocket.tenant_blob
+SELECT * FROM hocket.pipeline
+SELECT * FROM hocket.platform_key
+SELECT * FROM hocket.span
+SELECT * FROM hocket.refused_call
+SELECT * FROM retrieval.collection
+SELECT * FROM public.hocket_revision
+SELECT hocket.report_tenant()
+SELECT * FROM pg_authid
+SELECT * FROM pg_shadow
+SELECT rolpassword FROM pg_authid
+SELECT pg_read_file('/etc/passwd')
+SELECT pg_ls_dir('.')
+SELECT * FROM pg_hba_file_rules
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename <> session_user
+SELECT lo_from_bytea(0, 'x')
+SELECT lo_create(0)
+SELECT query_to_xml('SELECT * FROM hocket.run', true, true, '')
+SELECT table_to_xml('hocket.usage', true, true, '')
+SELECT schema_to_xml('hocket', true, true, '')
+SET ROLE hocket_report
+SET ROLE postgres
+SET SESSION AUTHORIZATION postgres
+SET session_replication_role = replica
+RESET SESSION AUTHORIZATION; SET SESSION AUTHORIZATION rival_bi
+INSERT INTO hocket.report_login (login, tenant) VALUES ('acme_bi', 'rival')
+UPDATE hocket.report_login SET tenant = 'rival'
+INSERT INTO report.usage (call_id) VALUES ('x')
+UPDATE report.usage SET cost_usd = 0
+DELETE FROM report.retention
+DELETE FROM hocket.usage
+TRUNCATE hocket.usage
+CREATE TABLE public.mine (a integer)
+CREATE TABLE report.mine (a integer)
+CREATE TEMP TABLE mine (a integer)
+CREATE SCHEMA mine
+CREATE VIEW report.mine AS SELECT 1
+CREATE FUNCTION report.f() RETURNS integer LANGUAGE sql AS 'SELECT 1'
+CREATE FUNCTION pg_temp.f() RETURNS integer LANGUAGE sql AS 'SELECT 1'
+CREATE OR REPLACE FUNCTION hocket.report_tenant() RETURNS text LANGUAGE sql AS 'SELECT ''rival'''
+ALTER FUNCTION hocket.report_tenant() SET search_path = report
+CREATE OPERATOR report.=== (LEFTARG = text, RIGHTARG = text, FUNCTION = texteq)
+CREATE EXTENSION dblink
+CREATE ROLE mine
+ALTER ROLE acme_bi SUPERUSER
+ALTER ROLE acme_bi BYPASSRLS
+GRANT hocket_report TO acme_bi WITH ADMIN OPTION
+ALTER TABLE hocket.usage DISABLE ROW LEVEL SECURITY
+DROP POLICY report_tenant ON hocket.usage
+CREATE POLICY mine ON hocket.usage USING (true)
+ALTER VIEW report.usage SET (security_invoker = false)
+DROP VIEW report.usage CASCADE
+GRANT SELECT ON hocket.usage TO PUBLIC
+COPY hocket.usage TO STDOUT
+COPY report.usage TO '/tmp/usage'
+COPY (SELECT 1) TO PROGRAM 'id'
+COMMENT ON VIEW report.usage IS 'mine'
+LOCK TABLE hocket.usage
+VACUUM hocket.usage
+ANALYZE hocket.usage
+CREATE DATABASE mine
+CREATE PUBLICATION mine FOR ALL TABLES
+CREATE SUBSCRIPTION mine CONNECTION 'host=x' PUBLICATION y
+ALTER SYSTEM SET log_statement = 'all'
+CHECKPOINT
+SET default_transaction_read_only = off; UPDATE report.cost_by_run SET cost_usd = 0
+""".strip().splitlines()
+
+
+async def test_a_login_can_read_and_write_nothing_else(reader: asyncpg.Connection) -> None:
+    succeeded = []
+    async with asyncio.timeout(BOUND_S):
+        for attempt in ATTEMPTS:
+            await reader.execute("SET default_transaction_read_only = off")
+            try:
+                await reader.execute(attempt)
+            except asyncpg.PostgresError:
+                continue
+            succeeded.append(attempt)
+    assert len(ATTEMPTS) >= 60
+    assert not succeeded
+
+
+WAYS = """
+SET app.tenant = 'rival'
+SET hocket.tenant = 'rival'
+SET search_path = hocket, report
+SET row_security = off
+SET ROLE none
+SELECT set_config('request.tenant', 'rival', false)
+SET session_authorization = default
+RESET ALL
+DISCARD ALL
+""".strip().splitlines()
+ASKS = (
+    "SELECT * FROM report.usage WHERE tenant = 'rival'",
+    "SELECT * FROM report.usage WHERE tenant <> 'acme' OR true OR call_id LIKE '%rival%'",
+    "SELECT * FROM report.cost_by_run WHERE 1 / (CASE WHEN tenant = 'rival' THEN 0 ELSE 1 END) = 1",
+    "SELECT * FROM report.critical_path UNION ALL SELECT * FROM report.critical_path",
+)
+
+
+async def test_nothing_that_a_login_can_set_shows_it_another_tenants_rows(
+    reader: asyncpg.Connection,
+) -> None:
+    for way, asked in itertools.product(WAYS, ASKS):
+        await reader.execute("RESET ALL")
+        await reader.execute(way)
+        try:
+            found = await reader.fetch(asked)
+        except asyncpg.InsufficientPrivilegeError:
+            continue
+        seen = [value for row in found for value in row.values()]
+        assert not any("rival" in str(value) for value in seen), (way, asked)
+
+
+async def test_what_was_granted_by_hand_to_a_role_without_a_tenant_shows_no_rows(
+    owner: asyncpg.Connection,
+) -> None:
+    await owner.execute("SET ROLE hocket_report")
+    assert not await owner.fetch("SELECT * FROM report.usage")
+    await owner.execute("RESET ROLE")
+
+
+async def test_a_revoked_login_is_gone_with_its_connections(
+    owner: asyncpg.Connection, reader: asyncpg.Connection, database_url: str
+) -> None:
+    assert [
+        (one.name, one.tenant, one.connections) for one in await report_logins.logins(owner)
+    ] == [("acme_bi", "acme", 1)]
+    assert await report_logins.revoke(owner, "acme_bi") == 0
+    with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
+        await reader.fetch("SELECT * FROM report.usage")
+    with pytest.raises(asyncpg.PostgresError):
+        await asyncpg.connect(url_of(database_url, "acme_bi"), timeout=BOUND_S)
+    assert not await report_logins.logins(owner)
+    with pytest.raises(ReportLoginUnknown):
+        await report_logins.revoke(owner, "acme_bi")
+
+
+@pytest.mark.parametrize(
+    "name", ['x"; DROP ROLE postgres; --', "Acme", "pg_mine", "", "hocket_report"]
+)
+async def test_a_name_that_is_none_is_refused(owner: asyncpg.Connection, name: str) -> None:
+    with pytest.raises(ReportLoginInvalid):
+        await report_logins.create(owner, name, "acme", "right-secret")
+
+
+async def test_a_login_is_made_once_and_no_other_role_is_taken(owner: asyncpg.Connection) -> None:
+    await report_logins.create(owner, "acme_bi", "acme", "right-secret")
+    for taken in ("acme_bi", await owner.fetchval("SELECT current_user")):
+        with pytest.raises(ReportLoginExists):
+            await report_logins.create(owner, taken, "rival", "right-secret")
+    for none in ('x"; DROP ROLE postgres; --', "Acme", "pg_mine", "", "hocket_report"):
+        with pytest.raises(ReportLoginInvalid):
+            await report_logins.create(owner, none, "acme", "right-secret")
+    assert [one.tenant for one in await report_logins.logins(owner)] == ["acme"]
+
+
+async def test_the_server_keeps_a_verifier_of_the_password_and_takes_it(
+    owner: asyncpg.Connection,
+) -> None:
+    """The same salt gives what the server itself makes of the password."""
+    await owner.execute("CREATE ROLE acme_probe PASSWORD 'right-secret'")
+    try:
+        kept = await owner.fetchval(
+            "SELECT rolpassword FROM pg_authid WHERE rolname = 'acme_probe'"
+        )
+    finally:
+        await owner.execute("DROP ROLE acme_probe")
+    salt = base64.b64decode(kept.split("$")[1].partition(":")[2])
+    assert report_logins.scram_verifier("right-secret", salt) == kept
+
+
+async def hocket(database_url: str, folder: Path, *arguments: str) -> tuple[int, str]:
+    environment = {**os.environ, "DATABASE_URL": database_url, "HOCKET_DATA_DIR": str(folder)}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "hocket.cli",
+        "report-login",
+        *arguments,
+        env=environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    told, _ = await asyncio.wait_for(process.communicate(), BOUND_S)
+    assert process.returncode is not None
+    return process.returncode, told.decode()
+
+
+async def test_the_page_does_what_it_says(
+    owner: asyncpg.Connection, database_url: str, tmp_path: Path
+) -> None:
+    page = (Path(__file__).parents[3] / "docs/how-to/report-logins.md").read_text()
+    commands = [line for line in page.splitlines() if line.startswith("hocket report-login")]
+    told: dict[str, Any] = {}
+    for command in commands:
+        code, text = await hocket(database_url, tmp_path, *command.split()[2:])
+        assert code == 0, text
+        told[command.split("#")[0].strip()] = text
+    made = told["hocket report-login create acme_bi --tenant acme"]
+    url = made.split()[-1]
+    assert url.startswith("postgresql://acme_bi:")
+    listed = json.loads(told["hocket report-login list --json"])
+    assert [(one["login"], one["tenant"]) for one in listed] == [
+        ("acme_bi", "acme"),
+        ("finance", None),
+    ]
+    assert [one.name for one in await report_logins.logins(owner)] == ["finance"]
+    statements = page.split("```sql\n")[1:]
+    await report_logins.create(owner, "acme_again", "acme", "right-secret")
+    reader = await asyncpg.connect(url_of(database_url, "acme_again"), timeout=BOUND_S)
+    try:
+        for block in statements:
+            assert await reader.fetch(block.partition("```")[0]), block
+    finally:
+        await reader.close()
