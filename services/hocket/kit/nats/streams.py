@@ -30,8 +30,11 @@ CALLS_MAX_AGE_S = 24 * 3_600
 """How long the ledger may be away and still hear of calls whose gateway was killed."""
 EVENTS_MAX_AGE_S = 7 * 24 * 3_600
 DLQ_MAX_AGE_S = 30 * 24 * 3_600
+PROBATION_MAX_AGE_S = 24 * 3_600
 MIB = 1024**2
 GIB = 1024**3
+PROBATION_BYTES = 8 * MIB
+"""What is known of steps that end their workers; an entry has about 100 bytes."""
 API_TIMEOUT_MS = 10_000.0
 MIN_SHARE = 1 / 256
 """The smallest part of the bounds below that Hocket still starts with: 76 MiB over all streams."""
@@ -98,6 +101,16 @@ def stream_configs(*, replicas: int = 1) -> list[dict[str, Any]]:
         _stream(
             subjects.DLQ, subjects.DLQ_FILTER, replicas, max_bytes=GIB, max_age_s=DLQ_MAX_AGE_S
         ),
+        {
+            **_stream(
+                subjects.PROBATION,
+                subjects.PROBATION_FILTER,
+                replicas,
+                max_bytes=PROBATION_BYTES,
+                max_age_s=PROBATION_MAX_AGE_S,
+            ),
+            "max_msgs_per_subject": 1,
+        },
     ]
 
 

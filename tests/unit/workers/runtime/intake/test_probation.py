@@ -30,6 +30,7 @@ class Records:
 
     def __init__(self) -> None:
         self.kept: dict[str, Record] = {}
+        self.kinds: set[str] = set()
 
     async def read(self, step: Any) -> Record:
         return self.kept.get(step.run_id, NOTHING)
@@ -37,6 +38,12 @@ class Records:
     async def write(self, step: Any, record: Record) -> None:
         await asyncio.sleep(0)
         self.kept[step.run_id] = record
+
+    async def killers(self) -> set[str]:
+        return set(self.kinds)
+
+    async def note_kind(self, kind: str, *, ends_worker: bool) -> None:
+        (self.kinds.add if ends_worker else self.kinds.discard)(kind)
 
 
 class Acknowledged:
@@ -247,3 +254,47 @@ async def test_a_record_that_cannot_be_written_does_not_stop_the_worker(
     await slots.until(lambda: slots.begun == [first])
     slots.release[first].set()
     await slots.until(lambda: slots.begun == [first, second])
+
+
+async def test_a_worker_that_was_begun_anew_lets_others_begin_first(
+    rig: Rig, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else steps that end their worker, one after the other, leave no time to those of others."""
+    tried, slots, _, _ = parts
+    monkeypatch.setattr(tried, "_open_until_s", asyncio.get_running_loop().time() + 1_000)
+    monkeypatch.setattr(probation, "SETTLE_S", 0.001)
+    slots.has_waiting = True
+    name = add(tried, slots, attempt(rig))
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+    assert not tried.is_closed
+    assert not slots.begun
+    slots.has_waiting = False
+    await slots.until(lambda: slots.begun == [name])
+
+
+async def test_steps_of_a_kind_that_ended_workers_are_tried_from_the_first_delivery(
+    rig: Rig, parts: Parts
+) -> None:
+    tried, slots, records, _ = parts
+    given = attempt(rig)
+    records.kept[given.step.run_id] = Record(5, MAX_DEATHS_ALONE)
+    assert not tried.has(given.step, 1)
+    add(tried, slots, given)
+    await slots.until(lambda: bool(slots.buried))
+    alike = attempt(rig)
+    assert tried.has(alike.step, 1)
+    assert not tried.has(rig.step(tenant="other"), 1)
+    assert not tried.has(rig.step(config={"handler": "m:other"}), 1)
+
+    later = Probation(records, Acknowledged(), lambda: None)  # type: ignore[arg-type]
+    await later.start()  # another worker knows it, too
+    assert later.has(alike.step, 1)
+
+    name = add(tried, slots, alike)
+    await slots.until(lambda: slots.begun == [name])
+    slots.release[name].set()  # it ends well
+    async with asyncio.timeout(WAIT_S):
+        while records.kinds:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    assert not tried.has(alike.step, 1)

@@ -100,6 +100,7 @@ class Worker:
         """Begin to fetch and run steps."""
         self._subscriptions = [await self._bus.subscribe(subjects.CANCEL_FILTER, self._on_cancel)]
         self._bus.on_reconnect.append(self._on_reconnect)  # the bus may go away while they start
+        await self._parts.probation.start()
         for pool in self._pools:
             await pool.start()
         await self._announcements.start()

@@ -15,7 +15,7 @@ from hocket.workers.runtime.execution.background import Background
 from hocket.workers.runtime.execution.parts import Parts
 from hocket.workers.runtime.execution.slots import Slots
 from hocket.workers.runtime.intake import undeliverable
-from hocket.workers.runtime.intake.probation import MAX_PASSED_ON, is_due
+from hocket.workers.runtime.intake.probation import MAX_PASSED_ON
 from hocket.workers.runtime.transport.consumers import MAX_DELIVERIES
 from hocket.workers.runtime.transport.lanes import ReadyQueue, latest_start_ms
 from hocket.workers.runtime.transport.pull import LanePull
@@ -85,7 +85,7 @@ class Arrivals:
         elif delivery.deliveries >= MAX_DELIVERIES:
             bury = undeliverable.bury_undeliverable(self._bus, msg, delivery, self._worker)
             self._background.start(bury)
-        elif is_due(delivery.deliveries):
+        elif self._probation.has(step, delivery.deliveries):
             self._attempts.add(attempt)
             self._suspect(msg, attempt)
         else:

@@ -4,8 +4,11 @@ worker is found, and costs the others nothing more.
 A step that was delivered more than FREE_DELIVERIES times is on probation. A worker runs one of these at
 a time, those of the tenant whose steps were begun least often first. It starts nothing else before,
 until what runs has ended (GATHER_S at most), nor beside it (ALONE_S at most). Afterwards it is open to
-other steps for as long as it was closed. A step under which the worker ended MAX_DEATHS_ALONE times
-while it was alone is undeliverable. A worker that stops takes back what it noted: that is no death.
+other steps for as long as it was closed; a worker that was begun anew, perhaps because such a step
+ended the last one, is open to them for OPEN_S first. A step under which the worker ended
+MAX_DEATHS_ALONE times while it was alone is undeliverable, and its *kind* (what runs, for which tenant)
+is known from then on: other steps of the kind are on probation from their first delivery, until one of
+them ends well. A worker that stops takes back what it noted: that is no death.
 """
 
 import asyncio
@@ -17,9 +20,15 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from hocket.schemas.errors import HocketError
+from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.execution.attempt import Attempt, State
 from hocket.workers.runtime.transport.acks import Acks
-from hocket.workers.runtime.transport.probation_records import NOTHING, ProbationRecords, Record
+from hocket.workers.runtime.transport.probation_records import (
+    NOTHING,
+    ProbationRecords,
+    Record,
+    kind_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +43,9 @@ ended."""
 MAX_DEATHS_ALONE = 2
 GATHER_S = 30.0
 ALONE_S = 60.0
+OPEN_S = 5.0
+SETTLE_S = 0.2
+"""After so long it is looked again whether other steps wait or run."""
 CLOSE_S = 5.0
 """How long a worker that stops waits for taking back what it noted."""
 
@@ -119,8 +131,18 @@ class Probation:
         self._serving: asyncio.Task[None] | None = None
         self._taking_back: asyncio.Task[None] | None = None
         self._closed_at_s = 0.0
-        self._open_until_s = 0.0
         self._loop = asyncio.get_running_loop()
+        self._open_until_s = self._loop.time() + OPEN_S
+        self._killers: set[str] = set()
+        """Kinds of steps that ended their workers."""
+
+    async def start(self) -> None:
+        """Find out which kinds of steps end their workers."""
+        self._killers = await self._records.killers()
+
+    def has(self, step: RequestedStep, deliveries: int) -> bool:
+        """Tell whether a step that was delivered so often is on probation."""
+        return is_due(deliveries) or (bool(self._killers) and kind_of(step) in self._killers)
 
     def join(self, pool: Slots) -> None:
         """Count a pool's steps among those that run beside others."""
@@ -166,6 +188,7 @@ class Probation:
     async def _serve_one(self, suspect: Suspect) -> None:
         attempt, record = suspect.attempt, suspect.record or NOTHING
         if record.deaths_alone >= MAX_DEATHS_ALONE:
+            await self._note_kind(attempt, ends_worker=True)
             try:
                 await suspect.pool.bury(suspect.msg, attempt, record.deaths_alone)
             except HocketError as error:  # it is delivered again, and then buried
@@ -173,6 +196,9 @@ class Probation:
             return
         if attempt.stopped is not None:  # it is answered for, and not run
             suspect.pool.begin(attempt)
+            return
+        await self._let_others_begin()
+        if not suspect.waits:
             return
         self._close()
         alone = await self._until(lambda: not any(pool.is_busy for pool in self._pools), GATHER_S)
@@ -186,8 +212,22 @@ class Probation:
             raise
         self._open()
         await self._take_back(attempt, record)
-        if any(pool.has_waiting for pool in self._pools):
-            await asyncio.sleep(max(0.0, self._open_until_s - self._loop.time()))
+        if attempt.state is State.CONCLUDED:
+            await self._note_kind(attempt, ends_worker=False)
+
+    async def _let_others_begin(self) -> None:
+        """Wait while others do, for as long as they may begin."""
+        while (left_s := self._open_until_s - self._loop.time()) > 0:
+            await asyncio.sleep(min(SETTLE_S, left_s))
+            if not any(pool.has_waiting or pool.is_busy for pool in self._pools):
+                return
+
+    async def _note_kind(self, attempt: Attempt, *, ends_worker: bool) -> None:
+        kind = kind_of(attempt.step)
+        if ends_worker == (kind in self._killers):
+            return
+        (self._killers.add if ends_worker else self._killers.discard)(kind)
+        await self._records.note_kind(kind, ends_worker=ends_worker)
 
     async def _take_back(self, attempt: Attempt, record: Record) -> None:
         """Note that the worker did not end under the step; forget a step that ended."""

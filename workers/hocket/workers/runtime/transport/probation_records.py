@@ -1,12 +1,17 @@
-"""What became of steps on probation, for the worker that has them next: a small stream.
+"""What became of steps on probation, for the worker that has them next: a small stream, which
+`kit/nats/streams.py` makes.
 
 Nothing is written of a step that ends in its first deliveries. An entry goes when its step ends, or
-after MAX_AGE_S. What cannot be read or written counts as nothing: MAX_DELIVERIES bounds such a step.
+after a day. What cannot be read or written counts as nothing: MAX_DELIVERIES bounds such a step. So does
+what was not written by who has the step: an entry is sealed with the step's capability.
 """
 
 import hashlib
+import hmac
+import json
 from base64 import b64decode
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import structlog
@@ -16,14 +21,12 @@ from hocket.schemas import ids, subjects
 from hocket.schemas.errors import HocketError
 from hocket.schemas.structs.steps import RequestedStep
 
-MAX_AGE_S = 24 * 3_600
-MAX_BYTES = 8 * 1024 * 1024
-"""The oldest entries go first. One takes about 100 bytes."""
 MAX_COUNT = 1_000
 API_TIMEOUT_MS = 5_000.0
-_NS = 1_000_000_000
-_NO_STREAM = 10_059
-_EXISTS = 10_058
+MAX_KINDS = 1_000
+"""Kinds of steps that end their workers, of which is known."""
+_KIND = "kind-"
+_SEAL_BYTES = 16
 
 log = structlog.get_logger()
 
@@ -54,9 +57,7 @@ class ProbationRecords:
         """Return what is known of a step."""
         try:
             answer = await self._api("STREAM.MSG.GET", {"last_by_subj": _subject(step)})
-            if answer.get("error", {}).get("err_code") == _NO_STREAM:
-                await self._make_stream()
-            return _record_in(answer)
+            return _record_in(answer, step)
         except Exception as error:  # also what others wrote there, or a server says otherwise
             log.warning(
                 "probation_not_read", step=step.step, run_id=step.run_id, reason=repr(error)
@@ -69,41 +70,65 @@ class ProbationRecords:
             if record == NOTHING:
                 await self._api("STREAM.PURGE", {"filter": _subject(step)})
                 return
-            body = f"{record.begun} {record.deaths_alone}".encode()
-            await self._bus.publish(_subject(step), body, timeout_ms=API_TIMEOUT_MS)
+            body = f"{record.begun} {record.deaths_alone}"
+            sealed = f"{body} {_seal(step, body)}".encode()
+            await self._bus.publish(_subject(step), sealed, timeout_ms=API_TIMEOUT_MS)
         except HocketError as error:
             log.warning(
                 "probation_not_written", step=step.step, run_id=step.run_id, reason=repr(error)
             )
 
-    async def _make_stream(self) -> None:
-        config = {
-            "name": subjects.PROBATION,
-            "subjects": [subjects.PROBATION_FILTER],
-            "max_msgs_per_subject": 1,
-            "max_bytes": MAX_BYTES,
-            "max_age": MAX_AGE_S * _NS,
-            "storage": "file",
-            "discard": "old",
-        }
-        error = (await self._api("STREAM.CREATE", config)).get("error", {})
-        if error and error.get("err_code") != _EXISTS:
-            log.warning("probation_stream_refused", reason=error.get("description"))
+    async def killers(self) -> set[str]:
+        """Return the kinds of steps that ended their workers."""
+        try:
+            request = {"subjects_filter": subjects.PROBATION_FILTER}
+            answer = await self._api("STREAM.INFO", request)
+            found = (answer.get("state") or {}).get("subjects") or {}
+            kinds = (subject.rpartition(".")[2] for subject in found)
+            return set(islice((kind for kind in kinds if kind.startswith(_KIND)), MAX_KINDS))
+        except Exception as error:  # also what a server says otherwise
+            log.warning("probation_kinds_not_read", reason=repr(error))
+            return set()
+
+    async def note_kind(self, kind: str, *, ends_worker: bool) -> None:
+        """Note that steps of a kind end their worker, or forget it."""
+        try:
+            if ends_worker:
+                await self._bus.publish(subjects.probation(kind), b"", timeout_ms=API_TIMEOUT_MS)
+            else:
+                await self._api("STREAM.PURGE", {"filter": subjects.probation(kind)})
+        except HocketError as error:
+            log.warning("probation_kind_not_noted", kind=kind, reason=repr(error))
 
     async def _api(self, call: str, request: dict[str, Any]) -> Any:
         subject = f"{call}.{subjects.PROBATION}"
         return await self._bus.api(subject, request, timeout_ms=API_TIMEOUT_MS)
 
 
-def _record_in(answer: Any) -> Record:
-    """Return the record in the server's answer; raise ValueError where it is none of ours."""
+def kind_of(step: RequestedStep) -> str:
+    """Return the name of what a step runs, and for which tenant."""
+    what = json.dumps([step.tenant, step.type, step.config], sort_keys=True, default=str)
+    return _KIND + hashlib.sha256(what.encode("utf-8", "replace")).hexdigest()[:32]
+
+
+def _record_in(answer: Any, step: RequestedStep) -> Record:
+    """Return the record of a step in the server's answer; raise ValueError where it is none of ours."""
     message = answer.get("message")
     if message is None:
         return NOTHING
-    begun, deaths_alone = map(int, b64decode(message.get("data", ""))[:100].split())
+    body, _, seal = b64decode(message.get("data", ""))[:100].decode().rpartition(" ")
+    if not hmac.compare_digest(seal.encode(), _seal(step, body).encode()):
+        raise ValueError("its seal is not that of who has the step")
+    begun, deaths_alone = map(int, body.split())
     if not 0 <= deaths_alone <= begun <= MAX_COUNT:
         raise ValueError("no record of a step")
     return Record(begun, deaths_alone)
+
+
+def _seal(step: RequestedStep, body: str) -> str:
+    key = hashlib.blake2b((step.capability or "").encode()).digest()
+    told = f"{_subject(step)} {body}".encode()
+    return hashlib.blake2b(told, key=key, digest_size=_SEAL_BYTES).hexdigest()
 
 
 def _subject(step: RequestedStep) -> str:
