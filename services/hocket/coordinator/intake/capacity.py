@@ -24,8 +24,8 @@ MAX_RUNS = 20_000
 MAX_RUN_BYTES = 256 * 1024 * 1024
 """Of the events that the runs were made of, in one coordinator."""
 ROOM_SHARE = 0.9
-LEAST_SHARE = 0.1
-"""Of a bound: a tenant that has no more than this is not named. So at most nine are."""
+LEAST_SHARE = 0.01
+"""Of a bound: a tenant that has no more than this is not named. So at most ninety-nine are."""
 OTHERS_SHARE = 0.5
 """Of both bounds: where some tenants are named, all others together have so much. So a coordinator that
 is full holds one and a half times its bounds at most, and what those tenants' runs grow by."""

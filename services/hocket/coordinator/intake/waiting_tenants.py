@@ -13,6 +13,7 @@ from typing import Any
 
 import structlog
 
+from hocket.coordinator.core.scheduling.lease_records import is_among
 from hocket.coordinator.intake.capacity import CapacityLimit
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
@@ -65,7 +66,7 @@ class WaitingTenants:
 
     def refusal(self, tenant: str) -> HocketError | None:
         """Return why a tenant's task is refused now, None where it is not."""
-        if not self._others_wait or tenant not in self._capacity.over_share():
+        if not self._others_wait or not is_among(tenant, self._capacity.over_share()):
             return None
         return self._capacity.refusal(tenant)
 
@@ -86,7 +87,7 @@ class WaitingTenants:
 
 def _of_others(answer: dict[str, Any], over: frozenset[str]) -> bool:
     found = (answer.get("state") or {}).get("subjects") or {}
-    if any(subject.split(".")[2] not in over for subject in found):
+    if any(not is_among(subject.split(".")[2], over) for subject in found):
         return True
     # of too many subjects only the first come: the rest is taken for others'
     return int(answer.get("total") or 0) > len(found) > 0

@@ -10,6 +10,7 @@ from hocket.coordinator.core.scheduling.lease_records import encoded, expected, 
 from hocket.coordinator.intake.capacity import MAX_RUN_BYTES, CapacityLimit
 from hocket.coordinator.intake.waiting_tenants import WaitingTenants
 from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.nats.kv.bucket import MAX_VALUE_BYTES
 from hocket.kit.process.disk_space import DiskSpace
 
 MAX_RUNS = 100
@@ -44,7 +45,8 @@ class Coordinator:
         pytest.param({"a": (130, 0), "b": (30, 0), "c": (20, 0)}, "ab", id="others have theirs"),
         pytest.param(dict.fromkeys("abcdefghi", (12, 0)), "efghi", id="nine"),
         pytest.param({f"t{n}": (1, 0) for n in range(MAX_RUNS)}, "", id="everybody"),
-        pytest.param(dict.fromkeys("abcdefghij", (10, 0)), "", id="ten"),
+        pytest.param(dict.fromkeys("abcdefghij", (10, 0)), "efghij", id="ten"),
+        pytest.param(dict.fromkeys("abcdefghijklmnopqrst", (5, 0)), "jklmnopqrst", id="twenty"),
         pytest.param({"a": (45, 0), **{f"t{n}": (1, 0) for n in range(55)}}, "", id="the small"),
     ],
 )
@@ -167,7 +169,7 @@ async def test_intake_goes_on_while_a_tenant_is_over_its_share_and_others_wait(
     if refused is not None:
         info = refused.info()
         assert (info.code, info.retryable) == ("tenant_over_share", True)
-        assert "10 % of one coordinator's 100 runs or 256 MiB" in info.message
+        assert "1 % of one coordinator's 100 runs or 256 MiB" in info.message
     coordinator.held = {"a": (10, 0)}
     assert not waiting.pauses()
     assert waiting.refusal("a") is None
@@ -193,3 +195,21 @@ async def looked(tasks: Any, coordinator: Coordinator) -> WaitingTenants:
     waiting = WaitingTenants(tasks, coordinator.fullness)
     await waiting.look()
     return waiting
+
+
+async def test_many_tenants_that_fill_a_coordinator_keep_no_other_out(tmp_path: Path) -> None:
+    """Sixty of them: their names would not fit into a sign of life, their marks do."""
+    flood = {f"a-tenant-of-a-flood-with-a-long-name-{n}": (2, 0) for n in range(60)}
+    full = Coordinator(tmp_path, **flood)
+    sign = encoded(incarnation="now", state="full", **named(full.fullness.look()))
+    assert len(sign) < MAX_VALUE_BYTES // 2
+    told = sign_of(sign)
+    assert told is not None
+    here = Coordinator(tmp_path)  # one that has room
+    here.fullness.heard((told.tenants,))
+    waiting = await looked(Tasks("hocket.task.quiet.p"), here)
+    assert not waiting.pauses()
+    refused = {tenant for tenant in flood if waiting.refusal(tenant) is not None}
+    assert refused == full.fullness.look()
+    assert len(refused) > len(flood) / 2
+    assert waiting.refusal("quiet") is None

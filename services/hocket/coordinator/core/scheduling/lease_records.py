@@ -8,6 +8,7 @@ too long.
 import json
 import re
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 from hocket.schemas import subjects
@@ -18,6 +19,10 @@ MAX_NAME_CHARS = 200
 _MEMBER_KEY = re.compile(rf"{re.escape(MEMBER)}[A-Za-z0-9_.-]{{1,{MAX_NAME_CHARS}}}")
 _PARTITION_KEY = re.compile(rf"{re.escape(PARTITION)}(0|[1-9][0-9]{{0,3}})", re.ASCII)
 _STATES = ("serving", "full", "leaving")
+MAX_NAMED_CHARS = 1_000
+"""Characters of the tenants' names in a sign of life; more of them are told by their marks."""
+_MARK_BYTES = 8
+_MARK = re.compile(rf"#[0-9a-f]{{{2 * _MARK_BYTES}}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +32,7 @@ class Sign:
     incarnation: str
     state: str
     tenants: frozenset[str] = frozenset()
-    """Of one that is full: whose runs make it so, where they are a few tenants'."""
+    """Of one that is full: whose runs make it so, where they are a few tenants': names or marks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,20 @@ def sign_of(value: bytes | None) -> Sign | None:
 
 def named(tenants: frozenset[str]) -> dict[str, str]:
     """Return what a sign of life says of the tenants whose runs make a coordinator full."""
-    return {"tenant": ",".join(sorted(tenants))} if tenants else {}
+    names = ",".join(sorted(tenants))
+    if len(names) > MAX_NAMED_CHARS:
+        names = ",".join(sorted(map(mark_of, tenants)))
+    return {"tenant": names} if tenants else {}
+
+
+def mark_of(tenant: str) -> str:
+    """Return what stands for a tenant's name where many are told: it is shorter, and no name."""
+    return "#" + blake2b(tenant.encode(), digest_size=_MARK_BYTES).hexdigest()
+
+
+def is_among(tenant: str, told: frozenset[str]) -> bool:
+    """Tell whether a tenant is one of those whose names or marks were told."""
+    return tenant in told or mark_of(tenant) in told
 
 
 def lease_of(value: bytes | None) -> Lease | None:
@@ -104,7 +122,8 @@ def _content(value: bytes | None) -> dict[str, Any]:
 
 def _tenants(names: Any) -> frozenset[str]:
     found = names.split(",") if isinstance(names, str) else []
-    return frozenset(found) if all(map(subjects.TOKEN.fullmatch, found)) else frozenset()
+    known = (subjects.TOKEN.fullmatch(one) or _MARK.fullmatch(one) for one in found)
+    return frozenset(found) if all(known) else frozenset()
 
 
 def _is_name(value: Any) -> bool:
