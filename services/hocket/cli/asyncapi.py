@@ -69,8 +69,10 @@ def _application() -> FastStream:
             RunFinished.kind,
             RunFinished,
             (
-                "A run ended, and Postgres holds it. Told at least once, always with the same `ce-id`: "
-                "keep the ids that you have acted on where acting twice does harm."
+                "A run ended, and Postgres holds it. Its end stands in the stream EVENTS once (but "
+                "where NATS was away for over five minutes before it acknowledged it), always with the "
+                "same `ce-id`. NATS delivers at least once: keep the ids that you have acted on where "
+                "acting twice does harm."
             ),
         ),
         (TaskRejected.kind, TaskRejected, "A task was refused at intake."),

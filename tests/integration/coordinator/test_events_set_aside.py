@@ -4,118 +4,35 @@ owner too. The coordinator runs in this process, so that its rules can be made t
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import Any
 
 import asyncpg
 import pytest
-from nats.aio.msg import Msg
-from prometheus_client import CollectorRegistry
 
-from hocket.coordinator.coordinator import Coordinator
 from hocket.coordinator.core.run.commands import Dispatch
 from hocket.coordinator.intake import intake
-from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.events import event_handler
 from hocket.coordinator.partition.runs import run_acceptance, run_loader
 from hocket.coordinator.storage import pending_changes
-from hocket.coordinator.storage.cache_store import CacheStore
 from hocket.coordinator.storage.store import Store
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.kv.bucket import Bucket
 from hocket.kit.process import memory
 from hocket.kit.process.clock import now_ms
-from hocket.kit.process.lifecycle import Health
 from hocket.schemas import ids, subjects
 from hocket.schemas.messages import (
     AttemptFinished,
     Priority,
     RunAccepted,
-    StepRequested,
     TaskRejected,
     encoded,
 )
+from support.coordinator_rig import Rig
 
 BOUND_S = 60
-NODE = {"type": "python", "handler": "hocket.workers.builtin:echo"}
-SPEC = {"pipeline": "p", "slo_ms": 600_000, "nodes": {"a": NODE, "b": {**NODE, "needs": ["a"]}}}
 Raising = Callable[..., Any]
-
-
-class Rig:
-    """A bus and a database for coordinators, and a worker that answers every step at once."""
-
-    def __init__(self, bus: Bus, pool: asyncpg.Pool) -> None:
-        self.bus = bus
-        self.pool = pool
-        self.registry = CollectorRegistry()
-        self.holding = asyncio.Event()
-        """While set, steps `b` are not answered."""
-
-    async def open(self) -> None:
-        for tenant in ("acme", "default"):
-            await self.pool.execute(
-                """INSERT INTO hocket.pipeline (tenant, name, version, spec, spec_hash)
-                VALUES ($1, 'p', 1, $2, 'x')""",
-                tenant,
-                json.dumps(SPEC),
-            )
-        await self.bus.subscribe("hocket.step.>", self._step)
-
-    async def _step(self, msg: Msg) -> None:
-        request = StepRequested.model_validate_json(msg.data)
-        if self.holding.is_set() and request.step == "b":
-            return
-        result = AttemptFinished(
-            run_id=request.run_id, step=request.step, attempt=request.attempt, output={"x": 1}
-        )
-        await self.bus.publish(subjects.log(request.partition, result.kind), encoded(result))
-
-    @asynccontextmanager
-    async def coordinator(self, name: str) -> AsyncIterator[Coordinator]:
-        self.registry = CollectorRegistry()
-        leases = Bucket(self.bus, subjects.COORDINATORS)
-        coordinator = Coordinator(
-            self.bus,
-            Store(self.pool),
-            CacheStore(self.pool),
-            Health(),
-            CoordinatorMetrics(self.registry),
-            leases,
-            name=name,
-            partitions=1,
-            max_task_bytes=100_000,
-            gated=False,
-        )
-        async with leases.watching():
-            running = asyncio.create_task(coordinator.run(asyncio.Event()))
-            await asyncio.wait_for(coordinator.settled(), BOUND_S)
-            yield coordinator
-            assert not running.done(), running.exception()
-            running.cancel()
-            await asyncio.wait({running})
-
-    async def publish(self, tenant: str, key: str) -> asyncio.Future[dict[str, Any]]:
-        inbox = self.bus.nc.new_inbox()
-        told: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-
-        async def heard(msg: Msg) -> None:
-            if not told.done():
-                told.set_result(json.loads(msg.data))
-
-        await self.bus.subscribe(inbox, heard)
-        await self.bus.publish(
-            subjects.task(tenant, "p"),
-            b"{}",
-            headers={"Hocket-Idempotency-Key": key, "Hocket-Reply-To": inbox},
-        )
-        return told
-
-    async def ends(self, tenant: str, key: str) -> dict[str, Any]:
-        return await asyncio.wait_for(await self.publish(tenant, key), BOUND_S)
 
 
 @pytest.fixture
