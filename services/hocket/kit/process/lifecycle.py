@@ -149,7 +149,6 @@ def run(
     telemetry.hide(value for key, value in secrets.items() if key not in process_secrets.URLS)
     for key in secrets if "*" in hide_secrets else hide_secrets:
         os.environ.pop(key, None)
-    memory.watch()
     code = uvloop.run(_serve(name, settings, main))
     sys.exit(code)
 

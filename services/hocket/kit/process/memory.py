@@ -2,10 +2,10 @@
 
 Where an allocation fails, anything may be half done: a callback that never ran, a task that ended, an
 event of which a part was applied. What a crash leaves is known and gone on from, so that is how such a
-process ends: at once where a MemoryError that came of the shortage is caught (`end_if_short`) or falls
-out of a callback or a task (`note`), and where there was no memory to be had for MAX_SHORT_S (`watch`,
-in a thread, whatever the event loop does). Ending frees what the process held. A single allocation that
-was too large is no shortage: it costs whoever asked for it.
+process ends, at once where a MemoryError that came of the shortage is caught (`end_if_short`), falls out
+of a callback or a task (`note`), or is logged (`end_where_logged`, `Ending`). Ending frees what the
+process held. A single allocation that was too large is no shortage: it costs whoever asked for it; and a
+process at its limit that finds room in what it has goes on.
 
 Whether there is memory is asked by taking PROBE_BYTES for a moment. That sees limits of the address
 space and of what the machine commits (`ulimit -v`, `vm.overcommit_memory=2`); a container's limit is
@@ -13,17 +13,16 @@ kept by the kernel, which kills the process, to the same effect.
 """
 
 import asyncio
+import logging
 import mmap
 import os
-import threading
-import time
+import sys
+from collections.abc import MutableMapping
 from traceback import clear_frames
 from typing import Any
 
 PROBE_BYTES = 8 * 1024 * 1024
 """What a process must be able to get; a thread's stack is as large."""
-WATCH_S = 0.5
-MAX_SHORT_S = 5.0
 EXIT_CODE = 1
 _SAID = (
     b'{"event":"out_of_memory","level":"error","reason":"This process has no memory left. It ends,'
@@ -57,21 +56,23 @@ def note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     loop.default_exception_handler(context)
 
 
-def watch() -> None:
-    """Look after the memory of this process from now on, in a thread of its own."""
-    threading.Thread(target=_watch, name="memory-watch", daemon=True).start()
+def end_where_logged(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Any:
+    """Look at the exception of a line of structlog."""
+    error = event.get("exc_info")
+    if error is True:
+        error = sys.exc_info()[1]
+    if isinstance(error, BaseException):
+        end_if_short(error)
+    return event
 
 
-def _watch() -> None:
-    short_since_s: float | None = None
-    while True:
-        time.sleep(WATCH_S)
-        if not is_short():
-            short_since_s = None
-        elif short_since_s is None:
-            short_since_s = time.monotonic()
-        elif time.monotonic() - short_since_s >= MAX_SHORT_S:
-            _end()
+class Ending(logging.Filter):
+    """Looks at the exception of a line of `logging`, and lets every line pass."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.exc_info and record.exc_info[1] is not None:
+            end_if_short(record.exc_info[1])
+        return True
 
 
 def _end() -> None:

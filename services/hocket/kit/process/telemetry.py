@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from pydantic_core import to_json
 
 from hocket.kit.nats.server_urls import passwords_of
+from hocket.kit.process import memory
 from hocket.kit.process.settings import Settings
 from hocket.schemas.redaction import Redactor
 
@@ -98,6 +99,7 @@ def _configure_logs(service: str, settings: Settings) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),
+            memory.end_where_logged,
             structlog.processors.format_exc_info,
             renderer,
             _redacting(redacted),
@@ -108,6 +110,7 @@ def _configure_logs(service: str, settings: Settings) -> None:
     )
     structlog.contextvars.bind_contextvars(service=service)
     handler = logging.StreamHandler(sys.stdout)
+    handler.addFilter(memory.Ending())
     handler.setFormatter(_RedactingFormatter(redacted))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from hocket.kit.process import memory
 
 MIB = 1024 * 1024
-memory.WATCH_S = memory.MAX_SHORT_S = 0.01
 
 def hog():
     held = []
@@ -43,8 +42,18 @@ def played(code: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def test_a_process_whose_memory_stays_short_ends_and_says_so() -> None:
-    code, _, said = played("memory.watch(); limit(1); time.sleep(60)")
+@pytest.mark.parametrize("line", ["structlog.get_logger().exception", "logging.exception"])
+def test_a_process_without_memory_ends_where_that_is_logged_and_says_so(line: str) -> None:
+    code, _, said = played(f"""
+import logging, structlog
+from hocket.kit.process.settings import Settings
+from hocket.kit.process.telemetry import setup
+setup("x", Settings())
+limit(1)
+try: bytearray(64 * MIB)
+except MemoryError: {line}("failed")
+print('went on')
+""")
     assert code == memory.EXIT_CODE
     assert '"event":"out_of_memory"' in said
 
