@@ -56,7 +56,15 @@ MIGRATIONS_MODULE = "hocket.kit.postgres.migrations"
 TEMPLATE = "test_template"
 SERVER_TIMEOUT_S = 10.0
 
+SIMULATION = Path(__file__).parent / "simulation"
+
 _database_numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest file comes first, so that the processes of a whole run end together: the others
+    stand in the order in which they take less and less (chaos, ..., integration, unit)."""
+    items.sort(key=lambda item: not item.path.is_relative_to(SIMULATION))
 
 
 @pytest.fixture(scope="session")
