@@ -1,8 +1,8 @@
 """Which gateways live, and what they tell each other: one bucket that all of them write and watch.
 
-Each gives a sign of life (`member.<name>`) every BEAT_S; who was not heard for LEASE_S is taken for
-dead. A name is a process': one that is started again is somebody else. States: alone with its thoughts
-(the watch is behind: nothing is decided), current. Our own lease holds while our last sign that was
+Each gives a sign of life (`member.<name>`) every BEAT_S; one that was not heard for LEASE_S is taken
+for dead. A name is a process': one that is started again is somebody else. States: behind (the bucket's
+watch is: nothing is decided), current. Our own lease holds while our last sign that was
 stored is young enough that nobody can have missed it; without it nothing may be begun that a dead one
 must not do. After the watch began anew, and after this process stood still, others get GRACE_S to be
 heard.
@@ -23,7 +23,14 @@ import structlog
 from hocket.gateway.core.routing.membership_records import MEMBER, parsed
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.kv.bucket import Bucket
-from hocket.kit.nats.kv.entry import Entry, RevisionPassed, until_changed
+from hocket.kit.nats.kv.entry import RevisionPassed, until_changed
+from hocket.kit.nats.membership import (
+    NEVER,
+    Contents,
+    Liveness,
+    beat_for_ever,
+    take_out_dead,
+)
 from hocket.kit.process.lifecycle import Health
 
 BEAT_S = 0.5
@@ -32,15 +39,10 @@ MARGIN_S = 0.5
 """How much earlier than all others a gateway takes itself for dead."""
 GRACE_S = 1.5
 TICK_S = 0.25
-STALL_S = LEASE_S / 2
-FIRST_BEAT_S = 0.02
 FORGET_S = 30.0
 PUT_TIMEOUT_MS = 2_000.0
 MAX_NAME = 24
-_MAX_STALE = 100
-"""Keys that are read and not there any more, before all are read again."""
 _NAME = re.compile("[^A-Za-z0-9_-]")
-_NEVER = float("-inf")
 
 log = structlog.get_logger()
 
@@ -61,13 +63,11 @@ class Membership:
         self._leases = leases
         self._health = health
         self._observers: list[Callable[[], None]] = []
-        self._contents: dict[str, tuple[bytes | None, Any]] = {}
+        self._contents = Contents(leases, lambda entry: parsed(entry.value))
+        self._liveness = Liveness(lease_s=LEASE_S, grace_s=GRACE_S)
         self._forgetting: set[asyncio.Task[int | None]] = set()
-        self._beaten_at_s = _NEVER
+        self._beaten_at_s = NEVER
         """When our last sign of life that was stored was sent."""
-        self._trusted_since_s = _NEVER
-        self._current_since_s = _NEVER
-        self._looked_at_s = _NEVER
         self._leaving = False
         self.joined = asyncio.Event()
         """Set once we were heard and have heard all there is."""
@@ -86,7 +86,7 @@ class Membership:
     @property
     def current_since_s(self) -> float:
         """Since when all that the others write was heard; what was known before may be gone."""
-        return self._current_since_s
+        return self._liveness.current_since_s
 
     def observe(self, look: Callable[[], None]) -> None:
         """Have `look` called after every change, and every TICK_S at the latest."""
@@ -98,7 +98,7 @@ class Membership:
         for key, entry in self._leases.entries.items():
             if not key.startswith(prefix):
                 continue
-            content = self._content(entry)
+            content = self._contents.of(entry)
             if content is not None or entry.overwritten:
                 yield key.removeprefix(prefix), entry.revision, content
 
@@ -135,7 +135,9 @@ class Membership:
                 running.result()
 
     async def _run(self) -> None:
-        beating = asyncio.create_task(self._beat_for_ever(), name="signs-of-life")
+        beating = asyncio.create_task(
+            beat_for_ever(self._beat, self._liveness, BEAT_S), name="signs-of-life"
+        )
         try:
             while True:
                 self._leases.changed.clear()
@@ -145,30 +147,19 @@ class Membership:
             beating.cancel()
             await asyncio.wait({beating})
 
-    async def _beat_for_ever(self) -> None:
-        loop = asyncio.get_running_loop()
-        while not self._leaving:
-            if self._current_since_s == _NEVER:  # the bucket may not be there yet
-                await asyncio.sleep(FIRST_BEAT_S)
-                continue
-            sent_s = loop.time()
-            if await self.put(MEMBER + self.name, {}) is not None:
-                self._beaten_at_s = sent_s
-                self._leases.changed.set()
-            await asyncio.sleep(BEAT_S)
+    async def _beat(self) -> None:
+        if self._leaving:  # nobody must hear of us after that
+            return
+        sent_s = asyncio.get_running_loop().time()
+        if await self.put(MEMBER + self.name, {}) is not None:
+            self._beaten_at_s = sent_s
+            self._leases.changed.set()
 
     def _look(self) -> None:
         now_s = asyncio.get_running_loop().time()
-        stalled = now_s - self._looked_at_s > STALL_S
-        self._looked_at_s = now_s
         current_since_s = self._leases.current_since_s
-        if current_since_s != _NEVER:
-            if current_since_s != self._current_since_s:
-                first = self._current_since_s == _NEVER
-                self._trusted_since_s = now_s + (GRACE_S - LEASE_S if first else 0.0)
-                self._current_since_s = current_since_s
-            elif stalled:  # what others wrote meanwhile is about to be heard
-                self._trusted_since_s = max(self._trusted_since_s, now_s + GRACE_S - LEASE_S)
+        self._liveness.look(now_s, current_since_s)
+        if current_since_s != NEVER:
             self._count(now_s)
         self._health.report("membership", True, f"{len(self.live)} gateways")
         for look in self._observers:
@@ -180,14 +171,10 @@ class Membership:
             for key, entry in self._leases.entries.items()
             if key.startswith(MEMBER) and entry.value is not None
         }
-        live = {
-            name
-            for name, at_s in heard_at_s.items()
-            if now_s - max(at_s, self._trusted_since_s) <= LEASE_S
-        }
+        live = {name for name, at_s in heard_at_s.items() if self._liveness.is_heard(at_s, now_s)}
         for name in self.live - live - {self.name}:
             log.info("gateway_gone", gateway=name)
-        if self._beaten_at_s != _NEVER and not self._leaving:
+        if self._beaten_at_s != NEVER and not self._leaving:
             live.add(self.name)
             self.joined.set()
         self.live = frozenset(live)
@@ -195,21 +182,11 @@ class Membership:
             self._forget_dead(heard_at_s, now_s)
 
     def _forget_dead(self, heard_at_s: dict[str, float], now_s: float) -> None:
-        for name, at_s in heard_at_s.items():
-            if name not in self.live and now_s - at_s > FORGET_S:
-                entry = self._leases.entries.pop(MEMBER + name)
-                forgotten = self.put(MEMBER + name, None, revision=entry.revision)
-                task = asyncio.create_task(forgotten)
-                self._forgetting.add(task)
-                task.add_done_callback(self._forgetting.discard)
-
-    def _content(self, entry: Entry) -> Any:
-        known = self._contents.get(entry.key)
-        if known is None or known[0] is not entry.value:
-            if len(self._contents) > 2 * len(self._leases.entries) + _MAX_STALE:
-                self._contents.clear()
-            known = self._contents[entry.key] = (entry.value, parsed(entry.value))
-        return known[1]
+        old_s = now_s - FORGET_S
+        for key, revision in take_out_dead(self._leases, MEMBER, heard_at_s, self.live, old_s):
+            task = asyncio.create_task(self.put(key, None, revision=revision))
+            self._forgetting.add(task)
+            task.add_done_callback(self._forgetting.discard)
 
 
 def _encoded(content: Any) -> bytes:

@@ -1,0 +1,42 @@
+"""Work of the ownership that goes on beside its looks: what fails of it fails the whole."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+
+class Background:
+    """Tasks that are cancelled together; `changed` is set when one fails."""
+
+    def __init__(self, changed: asyncio.Event) -> None:
+        self._changed = changed
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Begin a piece of work."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def raise_failure(self) -> None:
+        """Raise what the first failed work has raised; return where none failed."""
+        if self._failed.done():
+            self._failed.result()
+
+    async def cancel(self, *others: asyncio.Task[None]) -> None:
+        """Cancel all work, and other tasks, and wait for its end."""
+        tasks = {*others, *self._tasks}
+        for task in (*others, *self._tasks):
+            task.cancel()
+        await asyncio.wait(tasks)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or task.exception() is None or self._failed.done():
+            return
+        error = task.exception()
+        assert error is not None, "looked at just now"
+        self._failed.set_exception(error)
+        self._changed.set()
