@@ -85,8 +85,8 @@ class _Pool:
 
 
 class Simulation:
-    """See the module. `slots`: of the workers by node type. `enforced`: whether a run ends at its
-    deadline, as in the product, or goes on to its end."""
+    """Plays runs through the gate. `slots`: of the workers by node type. `enforced`: whether a run
+    ends at its deadline, as in the product, or goes on to its end."""
 
     def __init__(
         self, plan: Plan, slots: Mapping[str, int], *, order: Order, enforced: bool

@@ -45,7 +45,7 @@ LOOK_S = 0.1
 
 
 class Load:
-    """See the module."""
+    """Users of one platform, and what they were promised."""
 
     def __init__(self, platform: Platform, rate: float, prefix: str) -> None:
         self.accepted: dict[str, float] = {}

@@ -47,3 +47,9 @@ def test_a_core_imports_nothing_of_the_world() -> None:
     text = (ROOT / "pyproject.toml").read_text()
     for core in ("hocket.coordinator.core", "hocket.gateway.core", "hocket.schemas"):
         assert f'"{core}"' in text
+
+
+def test_no_docstring_sends_its_reader_to_the_module() -> None:
+    files = [p for f in (*FOLDERS, "tests", "bench") for p in (ROOT / f).rglob("*.py")]
+    opening = '"""' + "See the module"
+    assert not [p for p in files if ".venv" not in p.parts and opening in p.read_text()]

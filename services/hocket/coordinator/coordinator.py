@@ -41,7 +41,8 @@ TRIMS_LOG = 0
 
 
 class Coordinator:
-    """See the module. `name` is its own among the coordinators of an installation."""
+    """One coordinator process: its partitions, intake and dispatch. `name` is its own among the
+    coordinators of an installation."""
 
     def __init__(
         self,

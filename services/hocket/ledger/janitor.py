@@ -48,7 +48,7 @@ class JanitorMetrics:
 
 
 class Janitor:
-    """See the module."""
+    """Removes what its retention has ended, step by step."""
 
     def __init__(self, pool: asyncpg.Pool, periods: Periods, metrics: JanitorMetrics) -> None:
         self._pool = pool

@@ -65,7 +65,7 @@ UNDER = tuple("/[#~!")
 
 
 class Checks:
-    """See the module."""
+    """What must hold in every play."""
 
     def __init__(
         self, platform: Platform, user: User, faults: Faults, plan: "Plan", raised: list[str]

@@ -56,7 +56,7 @@ class SimulatedHandle:
 
 
 class ProcessLoop(asyncio.AbstractEventLoop):
-    """See the module."""
+    """An event loop on simulated time."""
 
     def __init__(self, process: "Process") -> None:
         self.process = process

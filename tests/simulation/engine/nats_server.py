@@ -52,7 +52,7 @@ class Message:
 
 
 class Server:
-    """See the module."""
+    """A NATS server of the simulation."""
 
     def __init__(self, world: World) -> None:
         self.world = world

@@ -41,7 +41,7 @@ class RunsInCircles(Exception):
 
 
 class World:
-    """See the module."""
+    """The time, the chance and the machines of one play."""
 
     def __init__(self, seed: str, *, verbose: bool = False) -> None:
         self.seed = seed

@@ -83,7 +83,7 @@ class Report:
 
 
 class Shadow:
-    """See the module."""
+    """Feeds the new core what the old one gets."""
 
     def __init__(self) -> None:
         self.report = Report()

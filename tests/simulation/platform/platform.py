@@ -76,7 +76,7 @@ def idling_slowly() -> AbstractContextManager[None]:
 
 
 class Platform:
-    """See the module."""
+    """All processes of a simulated platform."""
 
     def __init__(self, world: World, layout: Layout) -> None:
         self.world = world

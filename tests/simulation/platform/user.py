@@ -63,7 +63,7 @@ class Heard:
 
 
 class User:
-    """See the module. `calm` tells when answers must come until they help."""
+    """A user of the simulated platform. `calm` tells when answers must come until they help."""
 
     def __init__(self, process: Process, database: Database, tasks: list[Task], *, partitions: int):
         self.process = process

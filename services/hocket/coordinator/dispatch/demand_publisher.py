@@ -31,7 +31,7 @@ class _Pipeline:
 
 
 class DemandPublisher:
-    """See the module; one for each partition."""
+    """Tells the gateways which model calls its runs will make; one for each partition."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus

@@ -61,8 +61,9 @@ def _is_worker(announced: WorkerAnnounced) -> bool:
 
 
 class Dispatcher:
-    """See the module. `partitions`: of the installation, of which this process `took` some.
-    `by_slack`: whether short slack puts a step into the urgent lane."""
+    """Hands out steps through the gate, and hears what workers can do. `partitions`: of the
+    installation, of which this process `took` some. `by_slack`: whether short slack puts a step
+    into the urgent lane."""
 
     def __init__(
         self,

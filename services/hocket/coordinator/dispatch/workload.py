@@ -23,7 +23,7 @@ UNCONFIRMED_FOR_MS = 30_000.0
 
 
 class Load:
-    """See the module."""
+    """What the gate and the backlog of this coordinator hold, together."""
 
     def __init__(self, backlog: Backlog, gate: Gate) -> None:
         self._backlog = backlog

@@ -71,7 +71,8 @@ class _Waiting:
 
 
 class Overload:
-    """See the module. `post` gets each task that is begun, and each that is refused with its error."""
+    """Admits tasks by class and deadline while there is too much to do. `post` gets each task that
+    is begun, and each that is refused with its error."""
 
     def __init__(
         self,

@@ -46,8 +46,9 @@ class TenantOverShare(HocketError):
 
 
 class CapacityLimit:
-    """See the module. `held` tells how many runs are in memory here, and how many bytes they count;
-    `held_by` the same of each tenant, `crowded` why no task may come in for another reason."""
+    """Bounds the runs that a coordinator holds in memory. `held` tells how many runs are in memory
+    here, and how many bytes they count; `held_by` the same of each tenant, `crowded` why no task
+    may come in for another reason."""
 
     def __init__(
         self,

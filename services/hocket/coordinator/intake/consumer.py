@@ -45,7 +45,8 @@ class ConsumerRefused(HocketError):
 
 
 class TaskPull:
-    """See the module. `deliver` gets each task; `room` says how many more may come now."""
+    """Pulls tasks while there is room for them. `deliver` gets each task; `room` says how many more
+    may come now."""
 
     def __init__(self, bus: Bus, *, deliver: RawCallback, room: Callable[[], int]) -> None:
         self._bus = bus

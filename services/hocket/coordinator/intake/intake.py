@@ -84,7 +84,7 @@ class _Arrival:
 
 
 class Intake:
-    """See the module."""
+    """Takes tasks from NATS, and accepts or refuses each."""
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 
 class WaitingTenants:
-    """See the module."""
+    """Whose tasks intake takes while a few tenants keep the coordinators full."""
 
     def __init__(self, bus: Bus, capacity: CapacityLimit) -> None:
         self._bus = bus

@@ -38,8 +38,8 @@ log = structlog.get_logger(__name__)
 
 
 class Partition:
-    """See the module; made by `acquire`. `offset` is what its former owner left in Postgres; `lost` is
-    called when another coordinator takes the partition from us."""
+    """A partition that this coordinator owns; made by `acquire`. `offset` is what its former owner
+    left in Postgres; `lost` is called when another coordinator takes the partition from us."""
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ class _Owned:
 
 
 class PartitionSet:
-    """See the module. `owner`: the name of this coordinator."""
+    """The partitions that this coordinator owns now. `owner`: the name of this coordinator."""
 
     def __init__(self, services: SharedServices, owner: str) -> None:
         self._services = services

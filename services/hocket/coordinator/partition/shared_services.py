@@ -16,7 +16,8 @@ from hocket.schemas.capabilities import Capabilities
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedServices:
-    """See the module. `partitions`: how many there are in the installation."""
+    """What all partitions of a coordinator use together. `partitions`: how many there are in the
+    installation."""
 
     partitions: int
     bus: Bus

@@ -40,7 +40,7 @@ Parts = Mapping[Tenure, Pending]
 
 
 class Committer:
-    """See the module."""
+    """Writes what the partitions of this coordinator decide."""
 
     def __init__(self, store: Store, health: Health, metrics: CoordinatorMetrics) -> None:
         self._store = store

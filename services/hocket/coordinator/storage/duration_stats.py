@@ -39,7 +39,7 @@ class _Measured:
 
 
 class Durations:
-    """See the module."""
+    """How long the nodes of pipelines take, learned and kept."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

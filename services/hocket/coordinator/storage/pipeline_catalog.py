@@ -24,7 +24,7 @@ class Entry:
 
 
 class Catalog:
-    """See the module."""
+    """Compiled pipelines by tenant, name and version."""
 
     def __init__(self, store: Store, durations: Durations) -> None:
         self._store = store

@@ -39,7 +39,7 @@ _Who = tuple[str, str]
 
 
 class StepCache:
-    """See the module."""
+    """Looks up, fills and claims entries of the step cache."""
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ class Offset:
 
 
 class Store:
-    """See the module."""
+    """The statements that read and write partitions, runs and steps."""
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool

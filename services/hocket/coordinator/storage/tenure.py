@@ -18,8 +18,9 @@ from hocket.coordinator.storage.store import Offset
 
 
 class Tenure:
-    """See the module; made by `Committer.open`. `lost` is called when another coordinator has ended
-    it, `refused` for a run whose rows Postgres refuses, `ended` when it is over."""
+    """What is decided under one epoch and not written yet; made by `Committer.open`. `lost` is
+    called when another coordinator has ended it, `refused` for a run whose rows Postgres refuses,
+    `ended` when it is over."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ class Peers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SharedBudgets:
-    """See the module."""
+    """The bucket, the ledger and the peers of one gateway."""
 
     store: BudgetStore
     ledger: SpentBefore

@@ -54,7 +54,7 @@ def name_of(instance: str | None) -> str:
 
 
 class Membership:
-    """See the module; `observe` what changes, inside `active`."""
+    """The gateways that live, as this one sees them; `observe` what changes, inside `active`."""
 
     def __init__(self, leases: Bucket, health: Health, *, name: str) -> None:
         self.name = name

@@ -68,7 +68,7 @@ class _Limit:
 
 
 class SharedLimits:
-    """See the module."""
+    """The limits of backends, shared with the other gateways."""
 
     def __init__(
         self,

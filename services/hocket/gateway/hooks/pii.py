@@ -26,7 +26,7 @@ _OPTIONS = {"kinds", "patterns", "unmask"}
 
 
 class PiiHook:
-    """See the module; raise RoutingInvalid for options that it does not have."""
+    """Masks personal data that patterns find; raise RoutingInvalid for options that it does not have."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         check_options(options, _OPTIONS)

@@ -24,7 +24,7 @@ _NOTHING = re.compile(r"(?!)")
 
 
 class PresidioHook:
-    """See the module; raise RoutingInvalid where Presidio is not installed."""
+    """Masks personal data that Presidio finds; raise RoutingInvalid where Presidio is not installed."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         check_options(options, _OPTIONS)

@@ -38,7 +38,7 @@ class StartFailed(HocketError):
 
 
 class Driver(Protocol):
-    """See the module."""
+    """Starts and stops the replicas of one model."""
 
     async def do(self, action: Action, *, timeout_ms: float) -> None:
         """Carry an action out; raise StartFailed."""

@@ -43,7 +43,7 @@ _reporting = Reporting()
 
 
 class Prefilling:
-    """See the module; `open` and `close`."""
+    """Sends known prompt prefixes to replicas before calls need them; `open` and `close`."""
 
     def __init__(
         self,

@@ -56,7 +56,8 @@ RawCallback = Callable[[RawMessage], None]
 
 
 class Wire:
-    """See the module. `client` is nats-py's; it calls `parse` and `reset`."""
+    """Reads the server's messages for the client. `client` is nats-py's; it calls `parse` and
+    `reset`."""
 
     def __init__(self, client: Any) -> None:
         self.direct: dict[int, RawCallback] = {}

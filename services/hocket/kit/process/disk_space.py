@@ -32,7 +32,8 @@ class DiskLow(HocketError):
 
 
 class DiskSpace:
-    """See the module. `min_free_bytes` of 0: not watched, there is always room."""
+    """Watches the free space of a file system. `min_free_bytes` of 0: not watched, there is always
+    room."""
 
     def __init__(self, folder: Path, *, min_free_bytes: int) -> None:
         self._folder = folder

@@ -62,7 +62,7 @@ class Outcome:
 
 
 class Transition(Outcome):
-    """See the module."""
+    """The changes that one event makes to one run."""
 
     __slots__ = ("account", "forecast", "now_ms", "plan", "todo")
 

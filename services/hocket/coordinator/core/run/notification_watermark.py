@@ -40,8 +40,9 @@ NOTHING = NotificationWatermark()
 
 
 class NotificationTracker:
-    """See the module. `told` is what the former owner kept, its `acked_at_ms` as the times of
-    acknowledgements below (monotonic); other times are when runs finished (epoch ms)."""
+    """Tracks up to when the ends of runs are known to be told. `told` is what the former owner
+    kept, its `acked_at_ms` as the times of acknowledgements below (monotonic); other times are when
+    runs finished (epoch ms)."""
 
     def __init__(self, told: NotificationWatermark) -> None:
         self._kept = NotificationWatermark(

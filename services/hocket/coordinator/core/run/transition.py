@@ -94,7 +94,8 @@ new_start = maker(Start)
 
 @dataclass(slots=True)
 class RunTransition:
-    """See the module. `changed` are the keys of the steps whose rows must be written."""
+    """The changes that one event makes to one run, and the commands that follow. `changed` are the
+    keys of the steps whose rows must be written."""
 
     run: Run
     plan: Plan

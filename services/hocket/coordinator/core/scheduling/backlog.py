@@ -127,7 +127,8 @@ class _Type:
 
 
 class Backlog:
-    """See the module. `weights`: of tenants; 1 for those without."""
+    """The work that accepted runs still have before them, by node type and class. `weights`: of
+    tenants; 1 for those without."""
 
     def __init__(self, weights: Mapping[str, float] | None = None) -> None:
         self._weights = dict(weights or {})

@@ -37,7 +37,8 @@ class KeptEstimate:
 
 
 class Outlooks:
-    """See the module. `kept` is what a former owner of the partition left in Postgres."""
+    """What a partition expects of its pipelines. `kept` is what a former owner of the partition
+    left in Postgres."""
 
     def __init__(self, kept: Iterable[KeptEstimate] = ()) -> None:
         self._durations: dict[Pipeline, dict[str, Estimate]] = {}

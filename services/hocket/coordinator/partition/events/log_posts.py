@@ -19,7 +19,8 @@ _BY_WORKERS = (AttemptFinished.kind, AttemptsFinished.kind)
 
 
 class LogPosts:
-    """See the module. `partitions`: how many there are in the installation."""
+    """Seals what coordinators post to logs, and checks what is read there. `partitions`: how many
+    there are in the installation."""
 
     def __init__(
         self, bus: Bus, capabilities: Capabilities | None, *, partitions: int, asks: bool = True

@@ -69,8 +69,8 @@ class LogPosition:
 
 
 class LogReader:
-    """See the module. `handle` is awaited for each message, in order; it may wait (backpressure).
-    Reading begins behind `position`, and moves it."""
+    """Reads one partition's log from an offset on. `handle` is awaited for each message, in order;
+    it may wait (backpressure). Reading begins behind `position`, and moves it."""
 
     def __init__(
         self,

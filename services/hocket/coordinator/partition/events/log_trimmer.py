@@ -34,7 +34,8 @@ log = structlog.get_logger(__name__)
 
 
 class LogTrimmer:
-    """See the module. `is_mine` tells whether this coordinator is the one that looks."""
+    """Removes from the log what every partition has applied. `is_mine` tells whether this
+    coordinator is the one that looks."""
 
     def __init__(
         self, bus: Bus, store: Store, *, partitions: int, is_mine: Callable[[], bool]

@@ -45,7 +45,7 @@ class Held:
 
 
 class Runs:
-    """See the module."""
+    """The runs of a partition that are in memory."""
 
     def __init__(self) -> None:
         self.in_flight: dict[str, Run] = {}

@@ -31,7 +31,8 @@ T = TypeVar("T")
 
 
 class ReconnectingClient(Client):
-    """See the module. Callbacks of subscriptions may raise: that is logged."""
+    """nats-py's client, which goes on connecting whatever happens. Callbacks of subscriptions may
+    raise: that is logged."""
 
     def __init__(self) -> None:
         super().__init__()

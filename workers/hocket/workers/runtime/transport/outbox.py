@@ -48,7 +48,8 @@ class _Lane:
 
 
 class Outbox:
-    """See the module. `acks` are those of steps; what waits there goes along."""
+    """Sends results, and acknowledges their steps when these are stored. `acks` are those of steps;
+    what waits there goes along."""
 
     def __init__(self, bus: Bus, acks: Acks) -> None:
         self._bus = bus
