@@ -33,7 +33,7 @@ class EmulatedEngine:
         self.serving = Serving(profile, VirtualClock(speed))
         self.faults = Faults(rates or FaultRates(), seed=seed)
         self.metrics = EngineMetrics(self.serving, name)
-        self._journal = Journal(self.metrics, name)
+        self.journal = Journal(self.metrics, name)
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str, port: int) -> str:
@@ -57,7 +57,7 @@ class EmulatedEngine:
             await self._runner.cleanup()
 
     def _application(self) -> web.Application:
-        parts = (self.profile, self.serving, self.faults, self._journal)
+        parts = (self.profile, self.serving, self.faults, self.journal)
         application = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[errors])
         application.add_routes(ModelApi(*parts).routes())
         application.add_routes(ControlApi(*parts).routes())
