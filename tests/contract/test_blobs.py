@@ -118,3 +118,12 @@ async def test_what_the_blobs_of_before_take_counts(tmp_path: Path, pool: asyncp
     await pool.execute("INSERT INTO hocket.blob (hash, data) VALUES ($1, $2)", HASH, DATA)
     for store in (FileBlobs(tmp_path), PostgresBlobs(pool)):
         assert await store.sizes() == {"default": len(DATA)}
+
+
+async def test_a_blob_that_is_put_again_takes_room_once(store: MeasuredBlobs) -> None:
+    limited = LimitedBlobs(store, max_bytes=8 * len(DATA))
+    for tenant in ("acme", "globex"):
+        for _ in range(10):
+            await limited.put(tenant, DATA)
+
+    await limited.put("initech", DATA)

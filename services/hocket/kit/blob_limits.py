@@ -21,6 +21,8 @@ LOOK_AGAIN_S = 5.0
 """A full store is measured again after so long, for somebody may have made room."""
 MEASURING_FACTOR = 20
 """Measuring takes a twentieth of the time at most."""
+MAX_COUNTED = 100_000
+"""Blobs that are known to be counted already, since the last measurement."""
 MIB = 1024 * 1024
 
 
@@ -53,6 +55,7 @@ class LimitedBlobs:
         self._max_bytes = max_bytes
         self._limit = max_bytes
         self._sizes: dict[str, int] = {}
+        self._counted: set[tuple[str, str]] = set()
         self._measured_at_s = float("-inf")
         self._rest_s = 0.0
         self._measuring = asyncio.Lock()
@@ -67,13 +70,22 @@ class LimitedBlobs:
         if refusal is not None and not await self._has(tenant, ref):
             raise refusal
         await self._store.put(tenant, data)
-        if refusal is None:
+        if refusal is None and self._is_new(tenant, ref):
             self._sizes[tenant] = self._sizes.get(tenant, 0) + ref.size
         return ref
 
     async def get(self, tenant: str, hash: str) -> bytes:  # noqa: A002
         """Return the bytes of a tenant's blob, or raise BlobUnknown."""
         return await self._store.get(tenant, hash)
+
+    def _is_new(self, tenant: str, ref: BlobRef) -> bool:
+        """Tell whether a blob is not counted yet, and remember that it is now: what a tenant puts again
+        and again takes room once."""
+        if (tenant, ref.hash) in self._counted:
+            return False
+        if len(self._counted) < MAX_COUNTED:
+            self._counted.add((tenant, ref.hash))
+        return True
 
     def _refusal(self, tenant: str, size: int) -> BlobsFull | None:
         theirs, everybodys = self._sizes.get(tenant, 0) + size, sum(self._sizes.values()) + size
@@ -104,6 +116,7 @@ class LimitedBlobs:
             sizes = dict(await self._store.sizes())
             room = await self._store.room()
             self._sizes = sizes
+            self._counted.clear()
             held = sum(sizes.values())
             self._limit = min(
                 self._max_bytes, self._max_bytes if room is None else held + room // 2

@@ -28,6 +28,13 @@ class Answer(BaseModel):
     price: Decimal
 
 
+class Modest(int):
+    """An integer that says that it is small."""
+
+    def __abs__(self) -> int:
+        return 0
+
+
 def encoded(output: Any) -> Any:
     return json.loads(results.encode(FinishedAttempt("r", "s", 1), output))["output"]
 
@@ -69,6 +76,7 @@ def test_an_output_is_carried_as_json(output: Any, expected: Any) -> None:
         ({"a": {"b": object()}}, "output.a.b"),
         ([b"\xff\xfe"], "output.0"),
         (10**2_000, "output"),
+        ({"long": Modest(10**2_000)}, "output.long"),
         ({"deep": nested(MAX_DEPTH + 1)}, "output.deep"),
     ],
 )

@@ -84,7 +84,7 @@ def _plain(value: Any, field: str, depth: int, items: _Items) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
-        if abs(value) >= _INTEGER_LIMIT:
+        if int.__abs__(value) >= _INTEGER_LIMIT:  # a type of its own may say otherwise
             raise _not_json(field, f"an integer has more than {MAX_INTEGER_DIGITS} digits")
         return value
     if isinstance(value, float):
