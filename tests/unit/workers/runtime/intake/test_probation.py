@@ -298,3 +298,9 @@ async def test_steps_of_a_kind_that_ended_workers_are_tried_from_the_first_deliv
         while records.kinds:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
     assert not tried.has(alike.step, 1)
+
+
+def test_a_step_that_ends_its_worker_late_is_alone_for_longer_the_next_time() -> None:
+    longer = [probation.alone_s(Record(begun, 0)) / probation.ALONE_S for begun in range(6)]
+    assert longer == [1, 2, 3, 4, 4, 4]
+    assert probation.alone_s(Record(2, 2)) == probation.ALONE_S

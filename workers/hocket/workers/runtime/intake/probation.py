@@ -43,6 +43,9 @@ ended."""
 MAX_DEATHS_ALONE = 2
 GATHER_S = 30.0
 ALONE_S = 60.0
+MAX_TIMES_ALONE = 4
+"""A step under which the worker ended beside others is alone for longer the next time, up to so many
+times as long."""
 OPEN_S = 5.0
 SETTLE_S = 0.2
 """After so long it is looked again whether other steps wait or run."""
@@ -92,6 +95,13 @@ class Suspect:
 def is_due(deliveries: int) -> bool:
     """Tell whether a step that came so often is on probation."""
     return deliveries > FREE_DELIVERIES
+
+
+def alone_s(record: Record) -> float:
+    """Return for how long nothing is started beside a step; it grows with each time that the worker ended
+    after that, until what it takes to end its worker is found."""
+    not_alone = record.begun - record.deaths_alone
+    return ALONE_S * min(1 + not_alone, MAX_TIMES_ALONE)
 
 
 def next_of(waiting: Sequence[Suspect]) -> Suspect:
@@ -251,7 +261,7 @@ class Probation:
             gone = attempt.task is None or attempt.task.done()
             return gone or attempt.state is State.CONCLUDED
 
-        if not alone or not await self._until(ended, ALONE_S):
+        if not alone or not await self._until(ended, alone_s(record)):
             if alone:  # from here on another step may be what ends the worker
                 await self._records.write(attempt.step, record.after_death(alone=False))
             self._open()
