@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from hocket.kit.embedded import EmbeddedServers
-from hocket.kit.postgres import database, migrations, report_logins
+from hocket.kit.postgres import database, migrations, report_logins, requirements
 from hocket.kit.postgres.database import DatabaseUnavailable
 from hocket.kit.postgres.report_logins import ReportLoginDenied
 from hocket.kit.postgres.requirements import DatabaseRefused, DatabaseUnfit
@@ -88,6 +88,83 @@ async def test_an_owner_that_is_no_superuser_makes_logins_for_reports(
         await reader.close()
     finally:
         await owner.close()
+
+
+PREPARED = """
+CREATE ROLE hocket_report NOLOGIN; CREATE EXTENSION vector;
+GRANT CREATE ON DATABASE poor TO platform_team; GRANT CREATE ON SCHEMA public TO platform_team;
+"""
+
+
+@pytest.mark.parametrize(
+    ("hostile", "said"),
+    [
+        ("ALTER DATABASE poor SET default_transaction_read_only = on", "only read"),
+        ("ALTER DATABASE poor SET statement_timeout = '900ms'", "statement_timeout = 900 ms"),
+        ("ALTER DATABASE poor SET search_path = pg_catalog", "search_path"),
+        ("CREATE SCHEMA e; ALTER EXTENSION vector SET SCHEMA e", "search_path does not name"),
+        ("GRANT CREATE ON SCHEMA public TO PUBLIC", "everybody may create"),
+        ("DROP EXTENSION plpgsql", "plpgsql"),
+    ],
+)
+async def test_what_would_fail_later_is_told_and_the_statements_mend_it(
+    poor_url: tuple[str, asyncpg.Connection], hostile: str, said: str
+) -> None:
+    url, admin = poor_url
+    await admin.execute(PREPARED + hostile)
+    with pytest.raises(DatabaseUnfit, match=said) as caught:
+        await migrations.migrate(url)
+    admin_statements = str(caught.value).partition("run there: ")[2].partition(" See ")[0]
+    await admin.execute("SET transaction_read_only = off; SET search_path = public")
+    await admin.execute(admin_statements)
+    await requirements.check(url)
+
+
+async def test_what_others_made_under_our_names_is_not_used(
+    poor_url: tuple[str, asyncpg.Connection],
+) -> None:
+    """Their triggers and functions would run as Hocket's login, with all that it may read."""
+    url, admin = poor_url
+    await admin.execute(PREPARED + "CREATE ROLE stranger NOLOGIN")
+    await admin.execute("GRANT CREATE ON DATABASE poor TO stranger")
+    await admin.execute("GRANT CREATE ON SCHEMA public TO stranger")
+    try:
+        await admin.execute(
+            """
+            SET ROLE stranger;
+            CREATE TABLE public.hocket_revision (version_num varchar(32));
+            GRANT ALL ON public.hocket_revision TO PUBLIC;
+            CREATE SCHEMA report;
+            CREATE FUNCTION public.has_database_privilege(name, text) RETURNS boolean
+            LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'a stranger runs code'; END $$;
+            RESET ROLE;
+            """
+        )
+        with pytest.raises(DatabaseUnfit) as caught:
+            await migrations.migrate(url)
+        for part in ("public.hocket_revision", "schema report"):
+            assert part in str(caught.value)
+        await admin.execute("DROP SCHEMA report; DROP TABLE public.hocket_revision")
+        await admin.execute(
+            "CREATE VIEW public.hocket_revision AS SELECT '0001'::text AS version_num"
+        )
+        with pytest.raises(DatabaseUnfit, match=r"public\.hocket_revision"):
+            await migrations.migrate(url)
+    finally:
+        await admin.execute("DROP OWNED BY stranger; DROP ROLE stranger")
+
+
+async def test_a_revision_of_another_release_is_told(
+    poor_url: tuple[str, asyncpg.Connection],
+) -> None:
+    url, admin = poor_url
+    await admin.execute(PREPARED)
+    own = await asyncpg.connect(url)
+    await own.execute("CREATE TABLE public.hocket_revision (version_num varchar(32))")
+    await own.execute("INSERT INTO public.hocket_revision VALUES ('9999')")
+    await own.close()
+    with pytest.raises(migrations.MigrationFailed, match="9999"):
+        await migrations.migrate(url)
 
 
 @pytest.mark.parametrize(

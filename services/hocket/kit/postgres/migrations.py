@@ -29,11 +29,20 @@ class SchemaNotReady(HocketError):
     error_class = ErrorClass.UNAVAILABLE
 
 
+class MigrationFailed(HocketError):
+    """The schema cannot be brought to this release: {reason}. Nothing was changed. See
+    docs/how-to/postgres.md."""
+
+    code = "migration_failed"
+
+
 async def migrate(database_url: str, revision: str = "head") -> None:
     """Bring the database to a revision (the newest by default). Raises DatabaseUnfit where something is
-    missing there, DatabaseRefused and DatabaseUnavailable."""
+    missing there, DatabaseRefused, DatabaseUnavailable and MigrationFailed."""
     await requirements.check(database_url)
     # imported here: only the process that migrates pays for SQLAlchemy and Alembic (0.7 s)
+    from alembic.util import CommandError
+    from sqlalchemy.exc import DBAPIError
     from sqlalchemy.ext.asyncio import create_async_engine
     from sqlalchemy.pool import NullPool
 
@@ -42,6 +51,9 @@ async def migrate(database_url: str, revision: str = "head") -> None:
         async with engine.connect() as connection:
             await connection.run_sync(_upgrade, revision)
             await connection.commit()
+    except (DBAPIError, CommandError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
+        raise MigrationFailed(reason=str(cause).partition("\n")[0]) from error
     finally:
         await engine.dispose()
 

@@ -13,23 +13,54 @@ OLDEST_VERSION = 150_000
 CONNECT_TIMEOUT_S = 5.0
 REPORT_ROLE = "hocket_report"
 
+SCHEMAS = ("hocket", "report", "retrieval")
+"""What the migrations make."""
+LEAST_TIMEOUT_MS = 60_000
+"""A time limit of a session's that is shorter ends statements and transactions of ours."""
+TIMEOUTS = ("statement_timeout", "transaction_timeout", "idle_in_transaction_session_timeout")
+
 _ASKED = """
 SELECT current_user AS login,
-       current_database() AS database,
-       current_setting('server_version') AS version,
-       current_setting('server_version_num')::integer AS version_num,
-       current_setting('server_encoding') AS encoding,
+       pg_catalog.current_database() AS database,
+       pg_catalog.current_setting('server_version') AS version,
+       pg_catalog.current_setting('server_version_num')::integer AS version_num,
+       pg_catalog.current_setting('server_encoding') AS encoding,
        r.rolsuper AS is_super,
        r.rolsuper OR r.rolcreaterole AS makes_roles,
-       has_database_privilege(current_database(), 'CREATE') AS makes_schemas,
-       has_schema_privilege('public', 'CREATE') AS makes_in_public,
-       to_regclass('public.hocket_revision') IS NOT NULL AS has_revision,
-       EXISTS (SELECT FROM pg_roles WHERE rolname = $1) AS has_report_role,
-       EXISTS (SELECT FROM pg_extension WHERE extname = 'vector') AS has_vector,
-       EXISTS (SELECT FROM pg_available_extensions WHERE name = 'vector') AS offers_vector,
-       coalesce((SELECT bool_or(trusted) FROM pg_available_extension_versions
-                 WHERE name = 'vector'), false) AS trusts_vector
-FROM pg_roles r WHERE r.rolname = current_user
+       pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE') AS makes_schemas,
+       pg_catalog.has_schema_privilege('public', 'CREATE') AS makes_in_public,
+       pg_catalog.current_schema() IS NOT DISTINCT FROM 'public' AS makes_there,
+       'public' = ANY (pg_catalog.current_schemas(false)) AS sees_public,
+       pg_catalog.to_regclass('public.hocket_revision') IS NOT NULL AS has_revision,
+       EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = $1) AS has_report_role,
+       EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = 'vector') AS has_vector,
+       pg_catalog.to_regtype('vector') IS NOT NULL AS sees_vector,
+       EXISTS (SELECT FROM pg_catalog.pg_available_extensions WHERE name = 'vector')
+           AS offers_vector,
+       coalesce((SELECT pg_catalog.bool_or(trusted)
+                 FROM pg_catalog.pg_available_extension_versions WHERE name = 'vector'), false)
+           AS trusts_vector,
+       EXISTS (SELECT FROM pg_catalog.pg_language WHERE lanname = 'plpgsql') AS has_plpgsql,
+       pg_catalog.current_setting('default_transaction_read_only') = 'on'
+           OR pg_catalog.pg_is_in_recovery() AS is_read_only,
+       ARRAY(SELECT name || ' = ' || setting || ' ms' FROM pg_catalog.pg_settings
+             WHERE name = ANY ($2) AND setting::integer BETWEEN 1 AND $3 - 1) AS timeouts,
+       ARRAY(SELECT told FROM (
+                 SELECT 'the relation public.hocket_revision', c.relowner, c.relkind <> 'r'
+                 FROM pg_catalog.pg_class c
+                 WHERE c.oid = pg_catalog.to_regclass('public.hocket_revision')
+                 UNION ALL
+                 SELECT 'the schema ' || n.nspname, n.nspowner, false
+                 FROM pg_catalog.pg_namespace n WHERE n.nspname = ANY ($4)
+             ) AS found (told, owner, is_odd)
+             JOIN pg_catalog.pg_roles o ON o.oid = found.owner
+             WHERE is_odd OR NOT (o.rolname = current_user OR o.rolsuper OR
+                 (NOT r.rolsuper AND pg_catalog.pg_has_role(o.oid, 'USAGE')))) AS strange,
+       EXISTS (SELECT FROM pg_catalog.pg_namespace n,
+                      LATERAL pg_catalog.aclexplode(n.nspacl) AS may
+               WHERE n.nspname = 'public' AND may.grantee = 0 AND may.privilege_type = 'CREATE')
+           AS is_open
+FROM pg_catalog.pg_roles r WHERE r.rolname = current_user
 """
 
 
@@ -61,9 +92,12 @@ async def check(database_url: str) -> None:
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         raise DatabaseUnavailable(reason=said(error)) from error
     try:
-        found = await connection.fetchrow(_ASKED, REPORT_ROLE, timeout=CONNECT_TIMEOUT_S)
+        asked = (REPORT_ROLE, TIMEOUTS, LEAST_TIMEOUT_MS, SCHEMAS)
+        found = await connection.fetchrow(_ASKED, *asked, timeout=CONNECT_TIMEOUT_S)
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise DatabaseUnavailable(reason=said(error)) from error
     finally:
-        await connection.close()
+        connection.terminate()
     missing, statements = _missing(found)
     if missing:
         cure = f"Have a superuser run there: {' '.join(statements)}" if statements else ""
@@ -77,7 +111,7 @@ async def check(database_url: str) -> None:
 def _missing(found: Any) -> tuple[list[str], list[str]]:
     """Return what is missing, and the statements that mend what statements can."""
     login, database = _quoted(found["login"]), _quoted(found["database"])
-    rules = (
+    rules: tuple[tuple[bool, str, str | None], ...] = (
         (
             found["version_num"] < OLDEST_VERSION,
             f"Postgres is {found['version']}, and 15 is the oldest that works",
@@ -114,6 +148,49 @@ def _missing(found: Any) -> tuple[list[str], list[str]]:
             and not (found["is_super"] or (found["trusts_vector"] and found["makes_schemas"])),
             f"the extension pgvector is not in this database and {login} may not create it",
             "CREATE EXTENSION vector;",
+        ),
+    )
+    strange = (
+        f"others made {', '.join(found['strange'])}: what is in there would run with the rights of "
+        f"{login}; drop it, or make {login} its owner"
+    )
+    open_to_all = f"everybody may create functions in the schema public, which {login} could reach"
+    for_login = f"ALTER ROLE {login} IN DATABASE {database} SET"
+    rules += (
+        (
+            found["is_read_only"],
+            "its sessions may only read (default_transaction_read_only, or it is a standby)",
+            f"{for_login} default_transaction_read_only = off;",
+        ),
+        (
+            bool(found["timeouts"]),
+            f"it ends what takes longer than a moment ({', '.join(found['timeouts'])})",
+            " ".join(f"{for_login} {told.split()[0]} = 0;" for told in found["timeouts"]),
+        ),
+        (
+            not (found["sees_public"] and (found["makes_there"] or found["has_revision"])),
+            "the first schema of its search_path that there is is not public",
+            f"{for_login} search_path = public;",
+        ),
+        (
+            found["has_vector"] and found["sees_public"] and not found["sees_vector"],
+            "the extension pgvector is in a schema that search_path does not name",
+            "ALTER EXTENSION vector SET SCHEMA public;",
+        ),
+        (
+            not found["has_plpgsql"],
+            "the language plpgsql is missing",
+            "CREATE EXTENSION plpgsql;",
+        ),
+        (
+            bool(found["strange"]),
+            strange,
+            None,
+        ),
+        (
+            found["is_open"] and not found["has_revision"],
+            open_to_all,
+            "REVOKE CREATE ON SCHEMA public FROM PUBLIC;",
         ),
     )
     broken = [(what, statement) for is_broken, what, statement in rules if is_broken]

@@ -98,8 +98,8 @@ def is_due(deliveries: int) -> bool:
 
 
 def alone_s(record: Record) -> float:
-    """Return for how long nothing is started beside a step; it grows with each time that the worker ended
-    after that, until what it takes to end its worker is found."""
+    """Return for how long nothing is started beside a step: longer with each time that the worker ended
+    after that, for it may have been the step."""
     not_alone = record.begun - record.deaths_alone
     return ALONE_S * min(1 + not_alone, MAX_TIMES_ALONE)
 
