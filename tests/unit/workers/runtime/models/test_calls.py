@@ -1,60 +1,102 @@
 """What a worker makes of a gateway that does not answer in time."""
 
-from collections.abc import Callable
-from typing import Any
+import asyncio
+from collections.abc import Callable, Mapping
 
 import pytest
 
-from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.process import clock
-from hocket.schemas.messages import CallRequest
+from hocket.schemas import subjects
+from hocket.schemas.messages import CallReply, CallRequest
 from hocket.workers.errors import GatewayUnavailable, ModelTooSlow
 from hocket.workers.runtime.models.calls import ModelCalls
 
-NOW_S = 1_000.0
 LEFT_MS = 50.0
 
 
-class SilentBus:
-    """Asks nobody: each request takes the time that it may take, or finds that nobody listens."""
+class Bus:
+    """Hands requests over to nobody: the server says so, or a gateway that gives no answer has them."""
 
-    def __init__(self, cause: BaseException | None, sleep: Callable[[float], None]) -> None:
+    def __init__(self, *, listening: bool) -> None:
         self.on_reconnect: list[Callable[[], None]] = []
         self.connected = True
-        self._cause = cause
-        self._sleep = sleep
+        self.asked: list[Mapping[str, str] | None] = []
+        self.some = asyncio.Event()
+        self.nc = self
+        self._listening = listening
+        self._callback: Callable[[RawMessage], None] = lambda message: None
 
-    async def request(
-        self, subject: str, payload: bytes, *, timeout_ms: float, headers: Any
+    def new_inbox(self) -> str:
+        return "_INBOX.x"
+
+    async def subscribe_raw(self, subject: str, callback: Callable[[RawMessage], None]) -> None:
+        assert subject == "_INBOX.x.*"
+        self._callback = callback
+
+    def publish_nowait(
+        self,
+        subject: str,
+        payload: bytes,
+        headers: Mapping[str, str] | None = None,
+        reply: str = "",
     ) -> None:
-        self._sleep(timeout_ms)
-        raise BusUnavailable(reason=subject) from self._cause
+        self.asked.append(headers)
+        self.some.set()
+        if not self._listening:
+            message = RawMessage(reply, "", b"", b"NATS/1.0 503\r\n\r\n")
+            asyncio.get_running_loop().call_soon(self._callback, message)
 
-    def publish_nowait(self, subject: str, payload: bytes) -> None: ...
+    def answer(self, number: int, body: bytes) -> None:
+        self._callback(RawMessage(f"_INBOX.x.{number}", "", body, b""))
 
 
-async def called(cause: BaseException | None) -> None:
-    now_s = NOW_S
-
-    def sleep(ms: float) -> None:
-        nonlocal now_s
-        now_s += ms / 1_000
-
-    request = CallRequest.model_construct(
-        call_id="c", model="writer", deadline_at_ms=NOW_S * 1_000 + LEFT_MS
+def request(left_ms: float = LEFT_MS) -> CallRequest:
+    return CallRequest.model_construct(
+        call_id="c", model="writer", deadline_at_ms=clock.now_ms() + left_ms
     )
-    calls = ModelCalls(SilentBus(cause, sleep))  # type: ignore[arg-type]
-    with clock.source(lambda: now_s, lambda: now_s):
-        await calls.make(request)
+
+
+async def calls_over(bus: Bus) -> ModelCalls:
+    calls = ModelCalls(bus)  # type: ignore[arg-type]
+    await calls.open()
+    return calls
 
 
 async def test_a_gateway_that_works_on_a_call_until_the_end_is_there_and_the_model_too_slow() -> (
     None
 ):
+    calls = await calls_over(Bus(listening=True))
     with pytest.raises(ModelTooSlow, match="writer"):
-        await called(TimeoutError())
+        await calls.make(request())
 
 
 async def test_where_nobody_answers_until_the_end_the_gateway_is_missed() -> None:
+    calls = await calls_over(Bus(listening=False))
     with pytest.raises(GatewayUnavailable):
-        await called(None)
+        await calls.make(request())
+
+
+async def test_a_call_is_asked_again_after_a_reconnect_and_says_so() -> None:
+    bus = Bus(listening=True)
+    calls = await calls_over(bus)
+    call = asyncio.create_task(calls.make(request(60_000.0)))
+    await bus.some.wait()
+    bus.some.clear()
+    (reconnected,) = bus.on_reconnect
+    reconnected()
+    await bus.some.wait()
+    bus.answer(1, b"late, to a question that was asked anew")
+    bus.answer(2, CallReply(call_id="c", text="yes").model_dump_json().encode())
+    assert (await call).text == "yes"
+    assert bus.asked == [None, {subjects.ASKED_AGAIN: "1"}]
+
+
+async def test_a_reply_that_cannot_be_read_is_the_gateways_error() -> None:
+    bus = Bus(listening=True)
+    calls = await calls_over(bus)
+    call = asyncio.create_task(calls.make(request(60_000.0)))
+    await bus.some.wait()
+    bus.answer(1, b"{")
+    with pytest.raises(GatewayUnavailable, match="cannot be read"):
+        await call

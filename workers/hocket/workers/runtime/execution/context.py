@@ -73,6 +73,8 @@ class Context:
         self.delivery = delivery
         self.deadline_at_ms = deadline_at_ms
         self._head = head
+        """Empty once it was read."""
+        self._traceparent: str | None = None
         self.left_behind: Future[Any] | None = None
         """What runs for this attempt and cannot be stopped; its slot is taken until it ends."""
         self._calls = calls
@@ -107,10 +109,16 @@ class Context:
             attempt=self._step.attempt,
         )
 
-    @cached_property
+    @property
     def traceparent(self) -> str | None:
         """The W3C context that this attempt's calls continue; None where the run came without one."""
-        return traceparent_in(self._head)
+        if self._head:
+            self._traceparent, self._head = traceparent_in(self._head), b""
+        return self._traceparent
+
+    @traceparent.setter
+    def traceparent(self, traceparent: str | None) -> None:
+        self._traceparent, self._head = traceparent, b""
 
     @property
     def trace_id(self) -> str:
@@ -119,7 +127,7 @@ class Context:
             return self.traceparent.split("-")[1]
         return ids.trace_id(self._step.run_id)
 
-    @cached_property
+    @property
     def attribution(self) -> Attribution:
         """Who this attempt's calls are for."""
         step = self._step

@@ -101,6 +101,7 @@ class Worker:
         self._subscriptions = [await self._bus.subscribe(subjects.CANCEL_FILTER, self._on_cancel)]
         self._bus.on_reconnect.append(self._on_reconnect)  # the bus may go away while they start
         await self._parts.probation.start()
+        await self._parts.over_nats.open()
         for pool in self._pools:
             await pool.start()
         await self._announcements.start()
@@ -127,7 +128,7 @@ class Worker:
             self._sweeping.cancel()
         for subscription in self._subscriptions:
             await subscription.unsubscribe()
-        self._parts.over_nats.close()
+        await self._parts.over_nats.close()
         log.info("worker_drained", worker=self._name, given_back=given_back)
 
     async def _settled(self, within_s: float) -> bool:

@@ -12,10 +12,11 @@ from contextlib import suppress
 from pydantic import ValidationError
 
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.nats.protocol import RawMessage
+from hocket.kit.nats.requests import Requests
 from hocket.kit.process.clock import now_ms
 from hocket.schemas import subjects
-from hocket.schemas.messages import CallCancelled, CallReply, CallRequest
+from hocket.schemas.messages import CallCancelled, CallReply, CallRequest, encoded
 from hocket.workers.errors import GatewayUnavailable, ModelTooSlow
 
 ASK_AGAIN_MS = 15_000.0
@@ -24,26 +25,35 @@ NO_GATEWAY_PAUSE_MS = 100.0
 
 
 class ModelCalls:
-    """Makes calls over one bus."""
+    """Makes calls over one bus, from `open` to `close`."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._asked: set[asyncio.Task[CallReply]] = set()
-        bus.on_reconnect.append(self._ask_again)
+        self._requests = Requests(bus, subjects.GATEWAY_CALL)
+
+    async def open(self) -> None:
+        """Be ready for answers."""
+        await self._requests.open()
+        self._bus.on_reconnect.append(self._requests.cancel_all)  # they are asked again
+
+    async def close(self) -> None:
+        """Stop listening."""
+        with suppress(ValueError):
+            self._bus.on_reconnect.remove(self._requests.cancel_all)
+        await self._requests.close()
 
     async def make(self, request: CallRequest, headers: dict[str, str] | None = None) -> CallReply:
         """Return the gateway's reply, which may hold a typed error; before the request's deadline raise
         GatewayUnavailable where there is no gateway, at it ModelTooSlow where one works on the call."""
-        payload = request.model_dump_json().encode()
         try:
-            return await self._until_answered(request, payload, headers)
+            return await self._until_answered(request, encoded(request), headers)
         except asyncio.CancelledError:
             cancelled = CallCancelled(
                 tenant=request.attribution.tenant,
                 call_id=request.call_id,
                 capability=request.capability,
             )
-            self._bus.publish_nowait(subjects.GATEWAY_CANCEL, cancelled.model_dump_json().encode())
+            self._bus.publish_nowait(subjects.GATEWAY_CANCEL, encoded(cancelled))
             raise
 
     async def _until_answered(
@@ -56,52 +66,30 @@ class ModelCalls:
                 raise ModelTooSlow(model=request.model)
             if left_ms <= 0:
                 raise GatewayUnavailable(reason="nobody answered in time", component="gateway")
-            asking = asyncio.create_task(
-                self._ask(payload, min(left_ms, ASK_AGAIN_MS), headers), name="model-call"
-            )
-            self._asked.add(asking)
+            answer = self._requests.ask(payload, headers)
             try:
-                await asyncio.wait({asking})
-            except asyncio.CancelledError:
-                asking.cancel()
-                raise
+                await asyncio.wait({answer}, timeout=min(left_ms, ASK_AGAIN_MS) / 1000)
             finally:
-                self._asked.discard(asking)
+                in_time = answer.done()
+                answer.cancel()
             headers = {**(headers or {}), subjects.ASKED_AGAIN: "1"}
-            if asking.cancelled():
-                continue
-            failure = asking.exception()
-            if failure is None:
-                return asking.result()
-            if not isinstance(failure, BusUnavailable):
-                raise failure
-            if isinstance(failure.__cause__, TimeoutError):
+            if not in_time:
                 silent_since_ms = None
-                continue
-            silent_since_ms = silent_since_ms or now_ms()
-            if self._bus.connected and now_ms() - silent_since_ms >= NO_GATEWAY_MS:
-                raise GatewayUnavailable(reason=str(failure), component="gateway")
-            await asyncio.sleep(NO_GATEWAY_PAUSE_MS / 1000)
+            elif not answer.cancelled():
+                failure = answer.exception()
+                if failure is None:
+                    return _reply_in(answer.result())
+                silent_since_ms = silent_since_ms or now_ms()
+                if self._bus.connected and now_ms() - silent_since_ms >= NO_GATEWAY_MS:
+                    raise GatewayUnavailable(reason=str(failure), component="gateway")
+                await asyncio.sleep(NO_GATEWAY_PAUSE_MS / 1000)
 
-    async def _ask(
-        self, payload: bytes, timeout_ms: float, headers: dict[str, str] | None
-    ) -> CallReply:
-        message = await self._bus.request(
-            subjects.GATEWAY_CALL, payload, timeout_ms=timeout_ms, headers=headers
-        )
-        try:
-            return CallReply.model_validate_json(message.data)
-        except ValidationError as error:
-            raise GatewayUnavailable(
-                reason=f"its reply cannot be read ({error.error_count()} faults)",
-                component="gateway",
-            ) from None
 
-    def _ask_again(self) -> None:
-        for asking in self._asked:
-            asking.cancel()
-
-    def close(self) -> None:
-        """Stop listening for reconnects."""
-        with suppress(ValueError):
-            self._bus.on_reconnect.remove(self._ask_again)
+def _reply_in(message: RawMessage) -> CallReply:
+    try:
+        return CallReply.model_validate_json(message.data)
+    except ValidationError as error:
+        raise GatewayUnavailable(
+            reason=f"its reply cannot be read ({error.error_count()} faults)",
+            component="gateway",
+        ) from None
