@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from hocket.gateway.api.http import identity
+from support.gateway.mock_upstream import TIDAL, delta
 from support.values.comparison import same
 from support.values.hostile_values import CARRIED, REFUSED
 from support.values.value_doors import raw
-from support.values.values_rig import UNSAFE, House, house
+from support.values.values_rig import UNSAFE, House, by_model, house
 from support.worker_rig import eventually
 
 JSON = {"Content-Type": b"application/json"}
@@ -36,6 +37,7 @@ async def ask(hall: House, body: bytes, **headers: bytes) -> tuple[int, Any]:
 
 
 TURNS = b'{"model": "scripted", "messages": [{"role": "user", "content": "?"}%s]%s}'
+STREAMED = TURNS % (b"", b', "stream": true')
 TOOL = b'"tools": [{"type": "function", "function": {"name": "f", "parameters": %s}}]'
 PLACES: dict[str, tuple[bytes, Any]] = {
     "tool definition": (
@@ -99,6 +101,118 @@ async def test_what_a_model_calls_is_given_to_the_caller_as_it_came(hall: House)
         assert status == 200, (value.name, said)
         assert said["choices"][0]["message"]["tool_calls"] == [call], value.name
         hall.cell("model's tool call", "answer")
+    hall.upstream.answer = hall.upstream.completes
+    await hall.healthy()
+
+
+def called(**fields: Any) -> dict[str, Any]:
+    """A chunk with a piece of a tool call."""
+    return delta(tool_calls=[{"index": 0, **fields}])
+
+
+def events_of(said: bytes) -> list[Any]:
+    """Return the events of an answer that is a stream."""
+    lines = [line[6:] for line in said.split(b"\n") if line.startswith(b"data: ")]
+    return [json.loads(line) for line in lines if line != b"[DONE]"]
+
+
+@pytest.mark.timeout(300)
+async def test_a_tool_call_that_comes_in_pieces_is_given_to_the_caller_as_it_came(
+    hall: House,
+) -> None:
+    for value in CARRIED:
+        text = value.text.decode()
+        cut = len(text) // 2
+        name = value.expected if isinstance(value.expected, str) and value.expected else "f"
+        hall.upstream.answer = hall.upstream.streams(
+            called(id="1", type="function", function={"name": name, "arguments": text[:cut]}),
+            called(function={"arguments": text[cut:]}),
+            delta("tool_calls"),
+            TIDAL[-1],
+        )
+        status, said = await ask(hall, STREAMED)
+        assert status == 200, (value.name, said)
+        assert said.endswith(b"data: [DONE]\n\n"), (value.name, said[-300:])
+        choices = [one["choices"][0] for one in events_of(said) if one["choices"]]
+        functions = [
+            call["function"] for one in choices for call in one["delta"].get("tool_calls", ())
+        ]
+        assert "".join(one["arguments"] for one in functions) == text, value.name
+        assert functions[0]["name"] == name, value.name
+        assert choices[-1]["finish_reason"] == "tool_calls", value.name
+        hall.cell("model's streamed tool call", "answer")
+    hall.upstream.answer = hall.upstream.completes
+    await hall.healthy()
+
+
+PIECES: dict[str, Any] = {
+    "half of a pair": called(function={"name": "f", "arguments": '"\ud800'}),
+    "half of a pair in a name": called(function={"name": "\udfff", "arguments": ""}),
+    "half of a pair in a key": called(**{"\ud800": 1}),
+    "nul": called(id="a\x00b", function={"name": "a\x00", "arguments": "\x00"}),
+    "an index of text": called(index="x"),
+    "an index of 2^70": called(index=2**70),
+    "an index below nothing": called(index=-(2**70)),
+    "an index that is infinite": b'{"choices": [{"delta": {"tool_calls": [{"index": 1e400}]}}]}',
+    "arguments that are no text": called(function={"arguments": {"a": 1}}),
+    "a name that is no text": called(function={"name": [1], "arguments": ""}),
+    "an id that is no text": called(id={"a": 1}),
+    "calls that are no list": delta(tool_calls="x"),
+    "calls that are no objects": delta(tool_calls=[1, None, "x"]),
+    "a function that is none": delta(tool_calls=[{"index": 0, "function": 1}]),
+    "a delta that is none": {"choices": [{"index": 0, "delta": "x"}]},
+    "choices that are none": {"choices": 1},
+    "a chunk that is none": 1,
+    "NaN": b'{"choices": [{"delta": {"tool_calls": [{"index": NaN}]}}]}',
+    "NaN beside": b'{"choices": [{"index": 0, "delta": {"x": [NaN, Infinity, 1e400]}}]}',
+    "not UTF-8": b'{"choices": [{"index": 0, "delta": {"content": "\xff\xed\xa0\x80"}}]}',
+    "depth 100,000": b"[" * 100_000 + b"]" * 100_000,
+    "depth 100,000 beside": b'{"choices": [], "x": %s}' % (b"[" * 100_000 + b"]" * 100_000),
+    "100,000 digits": b'{"choices": [{"index": %s, "delta": {}}]}' % (b"1" * 100_000),
+    "a key twice": b'{"choices": [], "choices": [{"index": 0, "delta": {"content": "x"}}]}',
+    "not JSON": b"{",
+    "nothing": b"",
+}
+"""What a model may send in the middle of a stream."""
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_a_hostile_piece_of_a_stream_ends_its_own_answer_and_nothing_else(
+    hall: House, api: str
+) -> None:
+    for name, piece in PIECES.items():
+        first = called(id="1", type="function", function={"name": "f", "arguments": "{"})
+        hall.upstream.answer = hall.upstream.streams(first, piece, delta("tool_calls"), TIDAL[-1])
+        if api == "chat":
+            status, said = await ask(hall, STREAMED)
+        else:
+            body = b'{"model": "scripted", "input": "?", "stream": true}'
+            status, said = await raw(
+                hall.platform.gateway_url, "POST", "/v1/responses", dict(JSON), body
+            )
+        assert status == 200, (name, said)
+        events = events_of(said)
+        assert events, name
+        told = [one for one in events if one.get("error")]
+        ended = said.endswith(b"data: [DONE]\n\n") or b"response.completed" in said
+        assert ended or told or b"response.failed" in said, (name, said[-300:])
+        said.decode()  # whatever came is text
+        hall.cell(f"hostile piece of a stream ({api})", "answer")
+    hall.upstream.answer = hall.upstream.completes
+    await hall.healthy()
+
+
+@pytest.mark.timeout(300)
+async def test_a_node_whose_model_calls_tools_ends_with_text_or_an_error(hall: House) -> None:
+    for name, piece in PIECES.items():
+        calls = piece.get("choices") if isinstance(piece, dict) else None
+        message = calls[0].get("delta") if isinstance(calls, list) else {"tool_calls": name}
+        if not isinstance(message, dict):
+            continue
+        outcome = await by_model(hall, {"content": None, **message})
+        assert outcome.status in ("succeeded", "failed"), (name, outcome)
+        hall.cell("model's tool call", "node")
     hall.upstream.answer = hall.upstream.completes
     await hall.healthy()
 

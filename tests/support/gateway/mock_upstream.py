@@ -94,14 +94,15 @@ class Upstream:
         return await self.completes(request, body)
 
     def streams(self, *events: Any, then: str = "[DONE]") -> Answer:
-        """Return an answer of server-sent events: objects as JSON; `then` ends it, or `cut` breaks the
-        connection, or `hang` waits for the caller to go away."""
+        """Return an answer of server-sent events: objects as JSON, bytes as they are; `then` ends it, or
+        `cut` breaks the connection, or `hang` waits for the caller to go away."""
 
         async def answer(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
             response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
             await response.prepare(request)
             for event in events:
-                await response.write(f"data: {json.dumps(event)}\n\n".encode())
+                data = event if isinstance(event, bytes) else json.dumps(event).encode()
+                await response.write(b"data: " + data + b"\n\n")
             if then == "hang":
                 try:
                     await self.release.wait()

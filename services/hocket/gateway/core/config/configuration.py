@@ -381,6 +381,8 @@ def _prices(entry: Fields) -> Prices:
 
 
 def _breaker(entry: Fields, default: BreakerRule) -> BreakerRule:
+    if "breaker" not in entry:
+        return default
     if entry.raw("breaker") is False:
         return NEVER
     found = entry.under("breaker")

@@ -10,7 +10,7 @@ from hocket.gateway.core.budgets.price import Prices
 from hocket.gateway.core.config.configuration import EXTRACTIVE, built_in_table, parse
 from hocket.gateway.core.config.table import PoolSpec
 from hocket.gateway.core.errors import RoutingInvalid
-from hocket.gateway.core.routing.breaker import NEVER
+from hocket.gateway.core.routing.breaker import NEVER, BreakerRule
 from hocket.gateway.core.routing.locality import PrefixCache
 
 LITELLM = """
@@ -224,6 +224,15 @@ def test_litellms_router_settings_decide_retries_strategy_fallbacks_and_cooldown
     assert (backend.timeout_ms, backend.residency) == (20_000.0, {"eu"})
     assert (backend.breaker.failures_in_a_row, backend.breaker.max_open_ms) == (5, 30_000.0)
     assert table.without_effect == ()
+
+
+def test_a_models_breaker_is_that_of_its_backends_unless_they_have_one() -> None:
+    backends = [{"base_url": "http://a/v1"}, {"base_url": "http://b/v1", "breaker": {"open_ms": 7}}]
+    for rule, expected in ((False, NEVER), ({"open_ms": 5}, BreakerRule(open_ms=5.0))):
+        table = parse({"m": {"backends": backends, "breaker": rule}}, {})
+        first, second = table.models["m"].backends
+        assert first.breaker == expected
+        assert second.breaker == BreakerRule(open_ms=7.0)
 
 
 def test_without_configuration_the_extractive_model_serves_planner_and_writer() -> None:
