@@ -227,7 +227,8 @@ def test_litellms_router_settings_decide_retries_strategy_fallbacks_and_cooldown
 
 
 def test_a_models_breaker_is_that_of_its_backends_unless_they_have_one() -> None:
-    backends = [{"base_url": "http://a/v1"}, {"base_url": "http://b/v1", "breaker": {"open_ms": 7}}]
+    first_entry = {"base_url": "http://a/v1", "model": "x"}
+    backends = [first_entry, {**first_entry, "breaker": {"open_ms": 7}}]
     for rule, expected in ((False, NEVER), ({"open_ms": 5}, BreakerRule(open_ms=5.0))):
         table = parse({"m": {"backends": backends, "breaker": rule}}, {})
         first, second = table.models["m"].backends
