@@ -83,6 +83,24 @@ print('went on')
     assert (code, said) == (memory.EXIT_CODE, "")
 
 
+def test_a_connection_that_broke_for_it_ends_nothing_for_its_client_makes_it_anew() -> None:
+    code, said, _ = played("""
+import asyncio, logging
+async def main():
+    context = {"message": "Fatal error on transport", "transport": None}
+    memory.note(asyncio.get_running_loop(), {**context, "exception": MemoryError()})
+handler = logging.StreamHandler()
+handler.addFilter(memory.Ending())
+logging.basicConfig(handlers=[handler])
+limit(1)
+asyncio.run(main())
+try: bytearray(64 * MIB)
+except MemoryError as error: logging.getLogger("nats.aio.client").error("x", exc_info=error)
+print('went on')
+""")
+    assert (code, said) == (0, "went on\n")
+
+
 @pytest.mark.parametrize("cause", ["hog()", "bytearray(2**62)"])
 def test_what_took_too_much_alone_ends_nothing(cause: str) -> None:
     code, said, _ = played(
