@@ -26,8 +26,8 @@ from hocket.schemas.messages import (
 from hocket.workers.errors import Retryable
 from hocket.workers.runtime.execution import pool, runner
 from hocket.workers.runtime.execution.context import Context
-from hocket.workers.runtime.execution.results import MAX_RESULT_BYTES
 from hocket.workers.runtime.intake import arrivals
+from hocket.workers.runtime.results.encoding import MAX_RESULT_BYTES
 from hocket.workers.runtime.transport.consumers import MAX_DELIVERIES, consumer_name
 from hocket.workers.runtime.values import large_values
 from hocket.workers.runtime.values.blob_room import BlobRoom
@@ -352,7 +352,8 @@ async def test_a_step_delivered_again_while_it_runs_is_not_run_twice(
     async with rig.worker({"python": recorded(journal, waits_for(journal))}) as worker:
         step = await rig.send()
         await journal.until(lambda: journal.running == 1)
-        attempt = worker._pools[0].attempts[attempt_id(step)]
+        attempt = worker._pools[0].attempts.find(attempt_id(step))
+        assert attempt is not None
         first = attempt.ack_subject
         rig.bus.publish_nowait(first, b"-NAK")
 

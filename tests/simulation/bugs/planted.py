@@ -29,7 +29,8 @@ from hocket.kit.nats.connection import durable_publisher
 from hocket.kit.nats.kv import seals
 from hocket.schemas import ids, messages, subjects
 from hocket.schemas.messages import AttemptFinished
-from hocket.workers.runtime.execution import reporter, runner, worker
+from hocket.workers.runtime.execution import runner, worker
+from hocket.workers.runtime.results import reporter
 from hocket.workers.runtime.transport import acks
 from simulation.engine.database import Database, SimulatedStore
 

@@ -15,7 +15,7 @@ from hocket.workers.errors import ModelReplyInvalid
 from hocket.workers.nodes.evidence import MAX_DOCUMENTS, documents_of
 from hocket.workers.nodes.llm import run_llm
 from hocket.workers.runtime.execution.context import Context, ModelCallFailed
-from hocket.workers.runtime.execution.failures import error_info
+from hocket.workers.runtime.results.failures import error_info
 
 PASSAGE = {
     "id": "doc:3",

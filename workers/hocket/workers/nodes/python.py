@@ -28,8 +28,8 @@ from hocket.schemas.errors import InvalidInput
 from hocket.schemas.pipeline.handlers import AllowedHandlers, HandlerNotAllowed
 from hocket.workers.errors import HandlerUnknown
 from hocket.workers.runtime.execution.context import Context
-from hocket.workers.runtime.execution.results import check_ends
 from hocket.workers.runtime.execution.step_threads import Outcome, StepThreads
+from hocket.workers.runtime.results.encoding import check_ends
 
 MAX_PARAMETERS = 2
 NEVER = sys.stdlib_module_names | {"builtins", "hocket"}

@@ -26,9 +26,6 @@ class Attempts:
     def __iter__(self) -> Iterator[Attempt]:
         return iter(list(self._by_key.values()))
 
-    def __getitem__(self, key: str) -> Attempt:
-        return self._by_key[key]
-
     def find(self, key: str) -> Attempt | None:
         """Return the attempt with this key, if it is held."""
         return self._by_key.get(key)
@@ -86,10 +83,7 @@ class Attempts:
     def recognise_all(self) -> None:
         """Look all messages up, after the connection was lost."""
         for attempt in self:
-            self._background.start(self._recognise(attempt))
-
-    async def _recognise(self, attempt: Attempt) -> None:
-        await self._acks.recognise(attempt)
+            self._background.start(_recognise(self._acks, attempt))
 
     async def _acknowledge_recognised(self, attempt: Attempt) -> None:
         if await self._acks.recognise(attempt):
@@ -98,3 +92,7 @@ class Attempts:
     def _say(self, attempt: Attempt, what: bytes) -> None:
         if self._acks.known(attempt):
             self._bus.publish_nowait(attempt.ack_subject, what)
+
+
+async def _recognise(acks: Acks, attempt: Attempt) -> None:
+    await acks.recognise(attempt)

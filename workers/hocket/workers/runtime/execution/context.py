@@ -23,8 +23,8 @@ from hocket.schemas.messages import (
     Timing,
 )
 from hocket.schemas.structs.steps import RequestedStep
-from hocket.workers.runtime.execution.traceparent import traceparent_in
 from hocket.workers.runtime.models.model_time import ModelTime
+from hocket.workers.runtime.transport.traceparent import traceparent_in
 
 
 class Calls(Protocol):

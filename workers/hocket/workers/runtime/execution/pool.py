@@ -16,10 +16,10 @@ from hocket.workers.runtime.execution.attempts import Attempts
 from hocket.workers.runtime.execution.background import Background
 from hocket.workers.runtime.execution.metrics import TypeMeters
 from hocket.workers.runtime.execution.parts import Parts
-from hocket.workers.runtime.execution.reporter import Reporter
 from hocket.workers.runtime.execution.runner import Handler, Runner
 from hocket.workers.runtime.execution.slots import LeftBehind, Slots
 from hocket.workers.runtime.intake.arrivals import Arrivals
+from hocket.workers.runtime.results.reporter import Reporter
 from hocket.workers.runtime.transport.fetching import Fetching
 
 

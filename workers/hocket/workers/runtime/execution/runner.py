@@ -20,8 +20,8 @@ from hocket.workers.runtime.execution.attempt import Attempt, State
 from hocket.workers.runtime.execution.background import Background
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.parts import Parts
-from hocket.workers.runtime.execution.reporter import Reporter
 from hocket.workers.runtime.execution.slots import LeftBehind
+from hocket.workers.runtime.results.reporter import Reporter
 
 STOP_GRACE_S = 1.0
 _DECIMAL = decimal.Context(prec=28)

@@ -24,7 +24,7 @@ from hocket.schemas import bounded, ids, subjects
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import AttemptFinished
 from hocket.workers.errors import StepEndsWorker, StepMalformed, StepUndeliverable
-from hocket.workers.runtime.execution.failures import COMPONENT
+from hocket.workers.runtime.results.failures import COMPONENT
 
 if TYPE_CHECKING:
     from hocket.kit.nats.protocol import RawMessage

@@ -20,7 +20,7 @@ from hocket.schemas.messages import encoded as encoded_by_contract
 from hocket.schemas.plain_json import MAX_DEPTH, check_plain
 from hocket.schemas.structs.results import FinishedAttempt, spend_json, timing_json
 from hocket.workers.errors import OutputNotJson, OutputTooLarge
-from hocket.workers.runtime.execution import results
+from hocket.workers.runtime.results import encoding
 
 
 class Answer(BaseModel):
@@ -36,7 +36,7 @@ class Modest(int):
 
 
 def encoded(output: Any) -> Any:
-    return json.loads(results.encode(FinishedAttempt("r", "s", 1), output))["output"]
+    return json.loads(encoding.encode(FinishedAttempt("r", "s", 1), output))["output"]
 
 
 def nested(depth: int) -> Any:
@@ -93,13 +93,13 @@ def test_an_output_may_nest_as_deep_as_inputs_may() -> None:
 
 def test_an_error_with_text_that_postgres_refuses_is_repaired() -> None:
     error = ErrorInfo(code="x", message="bad \x00 \ud800", details={"at": "\x00"})
-    carried = json.loads(results.encode(FinishedAttempt("r", "s", 1), error=error))["error"]
+    carried = json.loads(encoding.encode(FinishedAttempt("r", "s", 1), error=error))["error"]
     assert (carried["message"], carried["details"]) == ("bad \ufffd \ufffd", {"at": "\ufffd"})
 
 
 def test_a_message_over_the_limit_is_refused_with_its_size() -> None:
     with pytest.raises(OutputTooLarge, match="1001 bytes; the limit is 1000"):
-        results.check_size(b"x" * 1_001, 1_000)
+        encoding.check_size(b"x" * 1_001, 1_000)
 
 
 JSON_LIKE = st.recursive(
@@ -202,7 +202,7 @@ def test_a_result_is_the_contracts_message_byte_for_byte(
     parts = {"spend": spend_json(spend), "timing": timing_json(timing)}
     given_parts = {"output": output, "error": error, "spend": spend or Spend(), "timing": timing}
     contract = encoded_by_contract(AttemptFinished.model_construct(**fields, **given_parts))
-    assert results._written(FinishedAttempt(**fields, **parts), output, error) == contract
+    assert encoding._written(FinishedAttempt(**fields, **parts), output, error) == contract
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_what_the_contract_cannot_write_a_result_cannot(output: Any) -> None:
     finished = AttemptFinished.model_construct(run_id="r", step="s", attempt=1, output=output)
     for write in (
         lambda: encoded_by_contract(finished),
-        lambda: results._written(FinishedAttempt("r", "s", 1), output, None),
+        lambda: encoding._written(FinishedAttempt("r", "s", 1), output, None),
     ):
         with pytest.raises(PydanticSerializationError):
             write()

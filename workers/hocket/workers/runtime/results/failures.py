@@ -7,7 +7,7 @@ from typing import Any
 
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.redaction import without_url_passwords
-from hocket.workers.runtime.execution.results import MAX_ERROR_TEXT_CHARS, plain
+from hocket.workers.runtime.results.encoding import MAX_ERROR_TEXT_CHARS, plain
 
 MAX_FRAMES = 5
 MAX_NAME_CHARS = 200

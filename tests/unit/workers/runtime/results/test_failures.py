@@ -9,9 +9,9 @@ from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import AttemptFinished
 from hocket.schemas.structs.results import FinishedAttempt
 from hocket.workers.errors import Retryable, StepUndeliverable
-from hocket.workers.runtime.execution.failures import MAX_FRAMES, error_info
-from hocket.workers.runtime.execution.results import encode
 from hocket.workers.runtime.intake.undeliverable import Name, name_of
+from hocket.workers.runtime.results.encoding import encode
+from hocket.workers.runtime.results.failures import MAX_FRAMES, error_info
 
 
 def raised(error: BaseException) -> ErrorInfo:

@@ -10,13 +10,13 @@ from hocket.kit.process.clock import now_ms
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.structs.results import FinishedAttempt, spend_json, timing_json
 from hocket.workers.errors import OutputTooLarge
-from hocket.workers.runtime.execution import results
 from hocket.workers.runtime.execution.attempt import Attempt
 from hocket.workers.runtime.execution.attempts import Attempts
 from hocket.workers.runtime.execution.context import Context
-from hocket.workers.runtime.execution.failures import error_info
 from hocket.workers.runtime.execution.metrics import TypeMeters
 from hocket.workers.runtime.execution.parts import Parts
+from hocket.workers.runtime.results import encoding
+from hocket.workers.runtime.results.failures import error_info
 
 log = structlog.get_logger()
 
@@ -85,14 +85,14 @@ class Reporter:
     ) -> tuple[bytes, ErrorInfo | None]:
         """Return the result's message and its error, where it has one after all."""
         try:
-            payload = results.encode(finished, None if info else output, info)
-            excess_bytes = len(payload) - results.MAX_RESULT_BYTES
+            payload = encoding.encode(finished, None if info else output, info)
+            excess_bytes = len(payload) - encoding.MAX_RESULT_BYTES
             if excess_bytes > 0 and info is None:
                 lighter = await self._large_values.spilled(tenant, output, excess_bytes)
-                payload = results.encode(finished, lighter)
-            results.check_size(payload)
+                payload = encoding.encode(finished, lighter)
+            encoding.check_size(payload)
         except OutputTooLarge as error:
-            info = results.shortened(info) if info else error.info()
+            info = encoding.shortened(info) if info else error.info()
         except (
             BaseException
         ) as error:  # what a handler gives back may raise anything when it is read
@@ -101,7 +101,7 @@ class Reporter:
             info = error_info(error)
         else:
             return payload, info
-        return results.encode(finished, error=info), info
+        return encoding.encode(finished, error=info), info
 
     def _posted(self, attempt: Attempt, failure: str | None) -> None:
         self.unacknowledged -= 1
