@@ -109,8 +109,14 @@ async def test_a_query_that_gets_no_memory_beside_others_may_be_tried_again(lite
         begun.set()
         may_end.wait(BOUND_S)
 
-    def grow() -> None:
-        raise MemoryError
+    tries = 0
+
+    def grow() -> int:
+        nonlocal tries
+        tries += 1
+        if tries < succeeds_at:
+            raise MemoryError
+        return tries
 
     def known(connection: sqlite3.Connection, _record: object) -> None:
         connection.create_function("hold", 0, hold)
@@ -119,13 +125,18 @@ async def test_a_query_that_gets_no_memory_beside_others_may_be_tried_again(lite
     assert lite._sync is not None
     event.listen(lite._sync, "connect", known)
     growing = text("SELECT grow() AS n")
+    succeeds_at = BOUND_S
     with pytest.raises(SqlOutOfMemory) as alone:
         await lite.fetch(growing, {}, timeout_ms=TIMEOUT_MS, max_rows=1)
+    assert tries == 1
     other = lite.fetch(text("SELECT hold() AS n"), {}, timeout_ms=TIMEOUT_MS, max_rows=1)
     task = asyncio.create_task(other)
     assert await asyncio.to_thread(begun.wait, BOUND_S)
     with pytest.raises(SqlMemoryTaken) as beside:
         await lite.fetch(growing, {}, timeout_ms=TIMEOUT_MS, max_rows=1)
+    succeeds_at = tries + 3
+    rows = await lite.fetch(growing, {}, timeout_ms=TIMEOUT_MS, max_rows=1)
+    assert [list(row) for row in rows.rows] == [[succeeds_at]]
     may_end.set()
     await task
     assert (alone.value.retryable, beside.value.retryable) == (False, True)

@@ -49,6 +49,8 @@ ROWS_AT_ONCE = 100
 """How many rows a driver that is neither asyncpg nor sqlite3 reads ahead."""
 CONNECT_TIMEOUT_S = 10
 THREADS = 8
+PAUSES_S = (0.05, 0.1, 0.2, 0.4)
+"""Before a query of SQLite that got no memory beside others is tried again, within its time."""
 _DIALECTS = {
     "postgresql": "postgres",
     "sqlite": "sqlite",
@@ -198,6 +200,14 @@ class Target:
         engine, given_up = self._sync, Event()
 
         def run() -> T:
+            for pause_s in PAUSES_S:
+                try:
+                    return tried()
+                except SqlMemoryTaken:  # what took it fails for it, too, and gives it back
+                    given_up.wait(min(pause_s, max(0.0, deadline_s - monotonic())))
+            return tried()
+
+        def tried() -> T:
             if given_up.is_set():
                 raise CancelledError
             with engine.connect() as connection:
