@@ -12,7 +12,7 @@ import pytest
 
 from hocket.cli.local.processes import PlatformProcess
 from hocket.cli.terminal.errors import ProcessNotReady
-from hocket.kit.embedded.launcher import identity
+from hocket.kit.child_processes.launcher import identity
 
 WAIT_S = 20.0
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from nats.aio.msg import Msg
 
-from hocket.kit.embedded import EmbeddedServers, NatsServer
+from hocket.kit.embedded import EmbeddedServers, nats_config
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import PublishRefused
@@ -55,7 +55,7 @@ async def bus_with_store(max_bytes: int) -> AsyncIterator[Bus]:
         tempfile.TemporaryDirectory(prefix="hocket-") as folder,
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr(NatsServer, "_file_store_max_bytes", lambda _: max_bytes)
+        patch.setattr(nats_config, "_file_store_max_bytes", lambda _: max_bytes)
         async with EmbeddedServers(Path(folder), postgres=False) as servers:
             bus = await Bus.connect(servers.nats_url, name="small")
             yield bus
@@ -94,6 +94,7 @@ async def test_streams_fit_into_a_small_store_in_the_same_proportion() -> None:
             "USAGE": 128 * MIB,
             "EVENTS": 32 * MIB,
             "DLQ": 32 * MIB,
+            "PROBATION": MIB // 4,
         }
         await ensure_streams(bus)
         assert await bounds(bus) == made

@@ -19,7 +19,7 @@ import nats
 import pytest
 from nats.js import JetStreamContext
 
-from hocket.kit.embedded import EmbeddedServers, default_data_dir, supervisor
+from hocket.kit.embedded import EmbeddedServers, default_data_dir, server_process
 from hocket.kit.embedded.errors import (
     DataFolderInUse,
     DataFolderUnusable,
@@ -275,7 +275,7 @@ async def test_data_is_there_after_the_parent_was_killed(folder: Path) -> None:
 async def test_a_leftover_that_hangs_is_ended_at_the_next_start(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "STOP_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(server_process, "STOP_TIMEOUT_S", 0.2)
     parent, pids = await parent_process(folder)
     watched = [os.pidfd_open(pid) for pid in pids]
     for pid in pids:

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import aiohttp
 
+from hocket.kit.child_processes.supervisor import launched
 from hocket.kit.embedded.ports import new_port
-from hocket.kit.embedded.supervisor import launched
 
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 PACKAGES = {"nvidia-pytriton": "0.7.0", "numpy": "1.26.4"}

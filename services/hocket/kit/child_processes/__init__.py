@@ -1,0 +1,1 @@
+"""Child processes: how they are launched, kept alive, and ended."""

@@ -1,0 +1,208 @@
+"""Keeps one child process alive.
+
+States: idle -> supervising -> (the process ended -> waiting -> started again) ... -> idle. A process
+that ends is started again after a delay that doubles from RESTART_DELAY_FIRST_S to RESTART_DELAY_MAX_S,
+and falls back once the process has been up for `stable_after_s`. It never gives up, unless `died` says
+so.
+
+If the parent is killed, the kernel sends the process its stop signal (see launcher.py). That is tied to
+the thread that started the process, so the event loop's thread must outlive it.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from asyncio.subprocess import Process
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from hocket.kit.child_processes import launcher
+
+RESTART_DELAY_FIRST_S = 0.05
+RESTART_DELAY_MAX_S = 5.0
+_LOOK_S = 0.01
+
+log = structlog.get_logger(__name__)
+
+
+class Supervisor:
+    """One child process. `died` is told of each end, with the exit code, and says whether the process is
+    to be started again; `restart` tries that, hands the new process to `adopt`, and says whether it
+    worked."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        stop_signal: signal.Signals,
+        stable_after_s: float,
+        died: Callable[[Process, int], Awaitable[bool]],
+        restart: Callable[[], Awaitable[bool]],
+    ) -> None:
+        self.process: Process | None = None
+        """The process that runs, or that ran last; None while it is stopped."""
+        self._name = name
+        self._stop_signal = stop_signal
+        self._stable_after_s = stable_after_s
+        self._died = died
+        self._restart = restart
+        self._supervision: asyncio.Task[None] | None = None
+
+    @property
+    def is_supervising(self) -> bool:
+        """Whether the process is kept alive."""
+        return self._supervision is not None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process lives, even before its death was noticed here."""
+        return self.process is not None and launcher.identity(self.process.pid) is not None
+
+    def adopt(self, process: Process) -> None:
+        """Take over a process that was just started."""
+        self.process = process
+
+    def begin(self) -> None:
+        """Keep the adopted process alive from now on."""
+        name = f"supervise-{self._name}"
+        self._supervision = asyncio.create_task(self._supervise(), name=name)
+
+    async def kill(self) -> None:
+        """Kill the process as a crash would."""
+        assert self.process is not None, "the caller knows that it runs"
+        process = self.process
+        _signal(process, signal.SIGKILL)
+        await process.wait()
+
+    async def end(self, timeout_s: float) -> None:
+        """Ask the process to end, and force it after `timeout_s`."""
+        if self.process is not None:
+            await end_process(self.process, self._name, self._stop_signal, timeout_s)
+
+    def forget(self) -> None:
+        """Say that the process has ended and stays away."""
+        self.process = None
+
+    async def let_go(self) -> "asyncio.Task[None] | None":
+        """Keep the process alive no longer; return the task that did, for `raise_fault`."""
+        supervision, self._supervision = self._supervision, None
+        if supervision is not None:
+            supervision.cancel()
+            await asyncio.wait({supervision})
+        return supervision
+
+    async def _supervise(self) -> None:
+        delay_s = RESTART_DELAY_FIRST_S
+        while True:
+            assert self.process is not None, "only a started process is supervised"
+            began_s = time.monotonic()
+            exit_code = await self.process.wait()
+            if not await self._died(self.process, exit_code):
+                return
+            if time.monotonic() - began_s >= self._stable_after_s:
+                delay_s = RESTART_DELAY_FIRST_S
+            await asyncio.sleep(delay_s)
+            while not await self._restart():
+                delay_s = min(delay_s * 2, RESTART_DELAY_MAX_S)
+                await asyncio.sleep(delay_s)
+            delay_s = min(delay_s * 2, RESTART_DELAY_MAX_S)
+
+
+async def end_process(
+    process: Process, name: str, stop_signal: signal.Signals, timeout_s: float
+) -> None:
+    """Ask a process to end, and force it after `timeout_s`."""
+    _signal(process, stop_signal)
+    try:
+        async with asyncio.timeout(timeout_s):
+            await process.wait()
+    except TimeoutError:
+        log.warning("process_stop_forced", process=name, pid=process.pid)
+        _signal(process, signal.SIGKILL)
+        await process.wait()
+
+
+def raise_fault(supervision: "asyncio.Task[None] | None") -> None:
+    """Raise what has ended a supervision: it ends by itself only through a fault of ours."""
+    if supervision is not None and not supervision.cancelled():
+        supervision.result()
+
+
+class Owner(Protocol):
+    """The account that a process runs under."""
+
+    @property
+    def uid(self) -> int: ...
+
+    @property
+    def gid(self) -> int: ...
+
+
+def launched(
+    command: Sequence[str],
+    death_signal: signal.Signals,
+    pid_file: Path | None,
+    account: Owner | None,
+) -> list[str]:
+    """Return the command line that runs `command` through launcher.py, tied to this process."""
+    return [
+        sys.executable,
+        "-I",
+        "-S",
+        launcher.__file__,
+        str(os.getpid()),
+        str(int(death_signal)),
+        str(pid_file or "-"),
+        str(account.uid) if account else "-",
+        str(account.gid) if account else "-",
+        *command,
+    ]
+
+
+async def end_leftover(
+    pid_file: Path, name: str, stop_signal: signal.Signals, timeout_s: float
+) -> None:
+    """End the process of a pid file that a killed parent has left, if that very process still runs."""
+    recorded, pid = _recorded(pid_file)
+    if not recorded:
+        return
+    for number in (stop_signal, signal.SIGKILL):
+        if launcher.identity(pid) != recorded:
+            break
+        log.warning("process_leftover_stopped", process=name, pid=pid, signal=number.name)
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+        await _until_gone(pid, recorded, timeout_s)
+    _remove(pid_file)
+
+
+def _recorded(pid_file: Path) -> tuple[str, int]:
+    """Return what a pid file says, and the process id in it; empty and 0 where it says none."""
+    try:
+        recorded = pid_file.read_text("ascii")
+        return recorded, int(recorded.split()[0])
+    except (FileNotFoundError, ValueError, IndexError):
+        return "", 0
+
+
+def _remove(pid_file: Path) -> None:
+    pid_file.unlink(missing_ok=True)
+
+
+async def _until_gone(pid: int, recorded: str, timeout_s: float) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while time.monotonic() < deadline_s:  # not our child, so there is nothing to wait on
+        if launcher.identity(pid) != recorded:
+            return
+        await asyncio.sleep(_LOOK_S)
+
+
+def _signal(process: Process, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        process.send_signal(number)

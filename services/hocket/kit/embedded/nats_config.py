@@ -1,0 +1,55 @@
+"""The configuration of the embedded NATS server."""
+
+import json
+import shutil
+from pathlib import Path
+
+from hocket.kit.embedded.ports import LOOPBACK
+
+USER = "hocket"
+SYSTEM_USER = "system"
+SYSTEM_ACCOUNT = "SYS"
+MAX_PAYLOAD_BYTES = 1024 * 1024
+MAX_CONNECTIONS = 1_024
+WRITE_DEADLINE_S = 10
+MEMORY_STORE_MAX_BYTES = 256 * 1024 * 1024
+FILE_STORE_MIN_BYTES = 1024 * 1024 * 1024
+FILE_STORE_DISK_SHARE = 0.5
+FILE_STORE_MAX_SHARE = 0.8
+"""On a disk so small that half of it is less than FILE_STORE_MIN_BYTES; never more than there is."""
+
+
+def config_text(
+    store_dir: Path, *, server_name: str, port: int, password: str, system_password: str
+) -> str:
+    """Return the configuration file of a server."""
+    return (
+        "# Written anew on every start.\n"
+        f"server_name: {json.dumps(server_name)}\n"
+        f"host: {json.dumps(LOOPBACK)}\n"
+        f"port: {port}\n"
+        f"authorization {{ users: [ {_user(USER, password)} ] }}\n"
+        f"accounts {{ {SYSTEM_ACCOUNT} {{"
+        f" users: [ {_user(SYSTEM_USER, system_password)} ] }} }}\n"
+        f"system_account: {SYSTEM_ACCOUNT}\n"
+        f"max_payload: {MAX_PAYLOAD_BYTES}\n"
+        f"max_connections: {MAX_CONNECTIONS}\n"
+        f'write_deadline: "{WRITE_DEADLINE_S}s"\n'
+        "jetstream {\n"
+        f"  store_dir: {json.dumps(str(store_dir), ensure_ascii=False)}\n"
+        "  sync_interval: always\n"
+        f"  max_memory_store: {MEMORY_STORE_MAX_BYTES}\n"
+        f"  max_file_store: {_file_store_max_bytes(store_dir)}\n"
+        "}\n"
+    )
+
+
+def _file_store_max_bytes(store_dir: Path) -> int:
+    stored = sum(f.stat().st_size for f in store_dir.rglob("*") if f.is_file())
+    room = stored + shutil.disk_usage(store_dir).free
+    least = min(FILE_STORE_MIN_BYTES, int(room * FILE_STORE_MAX_SHARE))
+    return max(least, stored, int(room * FILE_STORE_DISK_SHARE))
+
+
+def _user(name: str, password: str) -> str:
+    return f"{{user: {json.dumps(name)}, password: {json.dumps(password)}}}"

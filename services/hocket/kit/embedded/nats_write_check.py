@@ -1,0 +1,115 @@
+"""Looks whether a NATS server can write its streams, and starts it again when it could.
+
+A stream that met a full disk (or a disk in error) keeps its write error until the server is started
+again, however much room there is by then: it takes no message and answers no publisher. So the
+server is asked every CHECK_EVERY_S for its streams' health, over its system account, which has a
+password of its own that no file but its configuration holds; where a stream reports a write error and
+the folder can be written, the server is stopped in order, and supervision starts it again. What was
+acknowledged is on the disk; what was not is published again by its publisher.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import structlog
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+
+CHECK_EVERY_S = 1.0
+CHECK_TIMEOUT_S = 2.0
+RESTART_AT_MOST_EVERY_S = 5.0
+"""Where a stream still has a write error after a restart."""
+WRITE_ERROR = "write error"
+"""What the server says of a stream that refuses to write since it could not."""
+ROOM_BYTES = 4 * 1024 * 1024
+"""What must fit on the disk before the server is started again for a write error."""
+
+log = structlog.get_logger(__name__)
+
+
+class WriteCheck:
+    """The check of one server. `url` is that of its system account; `restart` starts it again."""
+
+    def __init__(
+        self,
+        name: str,
+        store_dir: Path,
+        *,
+        url: Callable[[], str],
+        restart: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._name = name
+        self._store_dir = store_dir
+        self._url = url
+        self._restart = restart
+        self._checking: asyncio.Task[None] | None = None
+        self.error = ""
+        """What a stream says that could not be written; empty while all is well."""
+
+    def start(self) -> None:
+        """Look from now on."""
+        if self._checking is None:
+            self._checking = asyncio.create_task(self._check(), name=f"check-{self._name}")
+
+    async def stop(self) -> None:
+        """Look no longer."""
+        checking, self._checking = self._checking, None
+        if checking is not None:
+            checking.cancel()
+            await asyncio.wait({checking})
+
+    async def _check(self) -> None:
+        """Look for write errors for ever, and start the server again when it could write."""
+        while True:
+            await asyncio.sleep(CHECK_EVERY_S)
+            found = await self._found_write_error()
+            if found is None:
+                continue
+            if found and not self.error:
+                log.error("server_cannot_write", server=self._name, reason=found)
+            self.error = found
+            has_room = bool(found) and await asyncio.to_thread(_can_write, self._store_dir)
+            if has_room:
+                log.warning("server_restarts_to_write", server=self._name, reason=found)
+                await self._restart()
+                await asyncio.sleep(RESTART_AT_MOST_EVERY_S)
+
+    async def _found_write_error(self) -> str | None:
+        """Return a write error that a stream reports, "" where none does, None without an answer."""
+        client = Client()
+        try:
+            async with asyncio.timeout(CHECK_TIMEOUT_S):
+                await client.connect(
+                    self._url(),
+                    name="hocket-up health",
+                    allow_reconnect=False,
+                    error_cb=_ignore,
+                )
+                answer = await client.request("$SYS.REQ.SERVER.PING.HEALTHZ", b"")
+        except (OSError, TimeoutError, NatsError):
+            return None  # it is away or very busy; supervision sees to that
+        finally:
+            await client.close()
+        reason = str(json.loads(answer.data).get("data", {}).get("error", ""))
+        return reason if WRITE_ERROR in reason else ""
+
+
+async def _ignore(_error: Exception) -> None:
+    """Errors of a connection for one question are told by its missing answer."""
+
+
+def _can_write(folder: Path) -> bool:
+    """Tell whether ROOM_BYTES fit into the folder."""
+    trial = folder.with_name("write.trial")
+    try:
+        with trial.open("wb", buffering=0) as file:
+            os.posix_fallocate(file.fileno(), 0, ROOM_BYTES)
+            os.fsync(file.fileno())
+    except OSError:
+        return False
+    finally:
+        trial.unlink(missing_ok=True)
+    return True
