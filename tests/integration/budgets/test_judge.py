@@ -73,7 +73,14 @@ class House:
                 answer = await session.post(f"{one.url}/emulator/script", json=list(faults))
                 answer.raise_for_status()
 
-    async def streamed(self, gateway: Gateway, call_id: str, *, pieces: int | None) -> None:
+    async def streamed(
+        self,
+        gateway: Gateway,
+        call_id: str,
+        *,
+        pieces: int | None,
+        budget_usd: Decimal | None = None,
+    ) -> None:
         """Ask for a stream at a gateway's door, and go away after so many pieces."""
         body = {
             "model": "writer",
@@ -81,16 +88,32 @@ class House:
             "messages": [{"role": "user", "content": "How often, at this door?"}],
             "max_tokens": 40,
         }
-        headers = {"X-Hocket-Call-Id": call_id, "X-Hocket-Run-Id": "agent-7"}
+        headers = _headers(call_id, budget_usd)
+        url = f"{gateway.url}/chat/completions"
         async with (
             aiohttp.ClientSession() as session,
-            session.post(f"{gateway.url}/chat/completions", json=body, headers=headers) as response,
+            session.post(url, json=body, headers=headers) as response,
         ):
             seen = 0
             async for _ in response.content:
                 seen += 1
                 if pieces is not None and seen > pieces:
                     return
+
+    async def embedded(self, gateway: Gateway, call_id: str, *, budget_usd: Decimal) -> None:
+        """Ask for vectors at a gateway's door."""
+        body = {"model": "writer", "input": ["word " * 40, "another word"]}
+        headers = _headers(call_id, budget_usd)
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{gateway.url}/embeddings", json=body, headers=headers) as response,
+        ):
+            await response.read()
+
+
+def _headers(call_id: str, budget_usd: Decimal | None) -> dict[str, str]:
+    budget = {} if budget_usd is None else {"X-Hocket-Budget-Usd": str(budget_usd)}
+    return {"X-Hocket-Call-Id": call_id, "X-Hocket-Run-Id": "agent-7", **budget}
 
 
 def _base(call_id: str) -> str:
@@ -213,6 +236,39 @@ async def test_what_a_killed_gateway_had_answered_is_booked_and_the_rest_is_know
     opened = await house.pool.fetch("SELECT call_id FROM hocket.open_call")
     assert lost == {_base(row["call_id"]) for row in opened}
     assert 0 < len(lost) < len(wanted)
+
+
+@pytest.mark.parametrize("house", [("one", "two", "three", "four")], indirect=True)
+async def test_four_gateways_spend_a_runs_budget_by_both_doors_and_not_more(house: House) -> None:
+    budget_usd = Decimal("0.008")
+    one_call_usd = 48 * OUTPUT_USD / 1_000_000
+    who = Attribution(run_id="agent-7", pipeline="report", node="draft")
+
+    async def works(number: int) -> None:
+        gateway = house.gateways[number % len(house.gateways)]
+        if number % 4 == 0:
+            await house.streamed(gateway, f"s{number}", pieces=None, budget_usd=budget_usd)
+        elif number % 4 == 1:
+            await house.embedded(gateway, f"e{number}", budget_usd=budget_usd)
+        else:
+            fields = {"attribution": who, "budget_usd": budget_usd}
+            await call(house.bus, asks(number, **fields))
+
+    async with asyncio.timeout(BOUND_S):
+        first = asyncio.gather(*map(works, range(250)))
+        await until(lambda: _spent(house, budget_usd / 4))
+        stopped = house.gateways.pop()
+        stopped.process.terminate()
+        await asyncio.gather(first, return_exceptions=True)
+        await asyncio.gather(*map(works, range(1_000, 1_250)))
+        await until(lambda: _equal(house))
+    spent_usd = await house.pool.fetchval("SELECT sum(cost_usd) FROM hocket.usage")
+    assert budget_usd * Decimal("0.95") <= spent_usd <= budget_usd + one_call_usd
+
+
+async def _spent(house: House, usd: Decimal) -> bool:
+    spent_usd = await house.pool.fetchval("SELECT sum(cost_usd) FROM hocket.usage")
+    return (spent_usd or Decimal(0)) >= usd
 
 
 async def _answered(house: House, wanted: CallRequest, asked: "asyncio.Task[Any]") -> Any:

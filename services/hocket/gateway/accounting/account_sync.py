@@ -240,7 +240,8 @@ class AccountSync:
                 (account.unclaimed_usd - needed_usd) / (SPARE_PART * max(len(self._peers.live), 1)),
             )
             claim_usd += spare_usd if spare_usd >= one_usd else _NOTHING
-        return Line(claim_usd.quantize(_DIGITS, ROUND_UP), account.spent_usd)
+            claim_usd = claim_usd.quantize(_DIGITS, ROUND_UP)
+        return Line(claim_usd, account.spent_usd)
 
     def _ttl_s(self, account: Account) -> float:
         if account.until_ms is None:

@@ -205,7 +205,7 @@ class Budgets:
                 break
             loads[wish.kind] = loads.get(wish.kind, _NO_LOAD).plus(wish)
             usd = max(usd, more_usd)
-        return account.spent_usd + Decimal(f"{usd + _EPSILON_USD:.13f}")
+        return account.spent_usd + (Decimal(f"{usd + _EPSILON_USD:.13f}") if usd else _NOTHING)
 
     def reserve(self, accounts: Sequence[Account], estimate: Estimate) -> Reservation:
         """Reserve what was granted."""
