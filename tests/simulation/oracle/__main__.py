@@ -10,8 +10,10 @@ import gc
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 from simulation.oracle.constructs import SUPPORTED
+from simulation.oracle.drive import driven
 from simulation.oracle.play import compared
 from simulation.oracle.shadow import Report
 
@@ -23,6 +25,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--drive", action="store_true", help="random events without a platform")
     parser.add_argument("--stop", action="store_true", help="stop at the first difference")
     options = parser.parse_args()
     begun_s = time.monotonic()
@@ -30,7 +33,7 @@ def main() -> int:
     last = options.seed + options.seeds
     chunks = [range(at, min(at + CHUNK, last)) for at in range(options.seed, last, CHUNK)]
     with ProcessPoolExecutor(options.jobs) as workers:
-        for reports in workers.map(compared_chunk, chunks):
+        for reports in workers.map(partial(compared_chunk, drive=options.drive), chunks):
             for seed, report in reports:
                 whole.add(report)
                 for one in report.found[:1]:
@@ -48,9 +51,10 @@ def main() -> int:
     return 1 if whole.counts["differences"] else 0
 
 
-def compared_chunk(seeds: range) -> list[tuple[int, Report]]:
+def compared_chunk(seeds: range, *, drive: bool) -> list[tuple[int, Report]]:
     """Compare some seeds in a worker process."""
-    found = [(seed, compared(str(seed))) for seed in seeds]
+    play = driven if drive else compared
+    found = [(seed, play(str(seed))) for seed in seeds]
     gc.collect()
     return found
 

@@ -4,7 +4,7 @@ from hocket.coordinator.core.machine.plan.nodes import Node, PipelinePlan
 
 SUPPORTED = frozenset(
     """plain needs when map loop race graph fallback fast optional retry timeout cache pipeline approval
-    signal planning external expect prefill budget on_infeasible with output origin parent""".split()
+    signal planning external expect prefill budget on_infeasible with output""".split()
 )
 """What the new core does. A run with anything else is told of, and not compared."""
 

@@ -3,6 +3,7 @@
 Each view is made from the old core's objects by one function and from the new core's by another.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -130,15 +131,20 @@ def _plain(value: Any) -> Any:
 def run_view(run: Run | Machine) -> View:
     """Return a run's own row by column."""
     values = run_row(run) if isinstance(run, Run) else rows.run_row(run)
-    return _columns(RUN_COLUMNS, values)
+    view = _columns(RUN_COLUMNS, values)
+    if view["facts"] and "early" in view["facts"]:  # a set, whatever its order
+        view["facts"]["early"].sort(key=lambda event: (event["step"], event["attempt"]))
+    return view
 
 
-def step_views(run: Run | Machine) -> dict[str, View]:
-    """Return the rows of all steps, by key."""
-    if isinstance(run, Run):
-        found = {key: step_row(run.run_id, step) for key, step in run.steps.items()}
-    else:
-        found = {key: rows.step_row(run.run_id, step) for key, step in run.steps.items()}
+def step_views(run: Run | Machine, keys: Collection[str] | None = None) -> dict[str, View]:
+    """Return the rows of steps by key: of all, or of some."""
+    found = {}
+    for key in run.steps if keys is None else keys:
+        step = run.steps.get(key)
+        if step is not None:
+            row = step_row if isinstance(run, Run) else rows.step_row
+            found[key] = row(run.run_id, step)
     return {key: _columns(STEP_COLUMNS, values) for key, values in sorted(found.items())}
 
 
@@ -204,6 +210,8 @@ def stored_machine(run: Machine) -> tuple[View, list[View]]:
 
 def first_difference(old: Any, new: Any, place: str = "") -> tuple[str, Any, Any] | None:
     """Return where two views differ first, and what each has there."""
+    if old == new and isinstance(old, bool) == isinstance(new, bool):
+        return None
     if isinstance(old, dict) and isinstance(new, dict):
         for name in sorted({*old, *new}, key=str):
             if name not in old or name not in new:
@@ -225,9 +233,7 @@ def first_difference(old: Any, new: Any, place: str = "") -> tuple[str, Any, Any
                 return f"{place}[{number}]", extra, "(nothing)"
             return f"{place}[{number}]", "(nothing)", extra
         return None
-    return (
-        None if old == new and isinstance(old, bool) == isinstance(new, bool) else (place, old, new)
-    )
+    return place, old, new
 
 
 def told(value: Any, limit: int = 300) -> str:

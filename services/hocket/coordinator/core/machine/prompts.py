@@ -7,7 +7,6 @@ until it reads something that is not. A node is told of once: when the last of w
 Nodes with `map` or `loop`, and those that wait for another node to begin, are not.
 """
 
-from decimal import Decimal
 from typing import Any
 
 from hocket.coordinator.core.machine.plan.nodes import Node
@@ -50,7 +49,7 @@ def _tell(t: Transition, within: ScopeProgress, node: Node) -> None:
         return
     run, requires = t.run, spec.requires
     budget_usd = run.budget_usd
-    left_usd = None if budget_usd is None else max(budget_usd - run.spent_usd, Decimal(0))
+    left_usd = None if budget_usd is None else max(budget_usd - run.spent_usd, budget_usd * 0)
     t.orders.append(
         ExpectPrompt(
             PromptExpected(

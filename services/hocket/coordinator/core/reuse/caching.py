@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from hocket.coordinator.core.run.commands import FillCache, LookUpCache, ReleaseCache
+from hocket.coordinator.core.run.run_size import size_of
 from hocket.coordinator.core.run.state import Step, StepState
 from hocket.coordinator.core.run.transition import RunTransition
 from hocket.coordinator.core.structures.frozen import replace
@@ -61,9 +62,11 @@ def ask_of(u: RunTransition, step: Step) -> LookUpCache:
 
 
 def filled(u: RunTransition, step: Step, output: Any, cost_usd: Decimal) -> Step:
-    """Hand what a step computed to the cache, where it computes for it."""
+    """Hand what a step computed to the cache, where it computes for it; raise ValueTooDeep for what its
+    step cannot keep either."""
     if step.cache_key is None:
         return step
+    size_of(output)
     u.commands.append(
         FillCache(
             key=step.cache_key,

@@ -100,6 +100,19 @@ def test_a_step_that_fails_for_good_releases_the_entry_once_its_retries_are_used
     assert fills(play) == []
 
 
+def test_an_output_that_no_step_can_keep_is_not_kept_for_others_either() -> None:
+    play = Play({"a": cached()})
+    compute(play, "a")
+    deep: Any = 1
+    for _ in range(250):
+        deep = [deep]
+    play.finish("a", deep)
+    assert play.run.error is not None
+    assert play.run.error.code == "value_too_deep"
+    assert fills(play) == []
+    assert len(releases(play)) == 1
+
+
 def test_a_fallback_serves_its_own_step_and_not_the_cache() -> None:
     play = Play({"a": cached(fallback=[{"node": python()}])})
     compute(play, "a")

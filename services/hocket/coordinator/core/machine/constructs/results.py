@@ -177,12 +177,13 @@ def _succeeded(t: Transition, step: Step, output: Json, cost_usd: Decimal) -> No
     """End a step with the output of its attempt; a planner's steps are spliced in instead. Raises
     PlanRefused or ValueTooDeep, having done nothing."""
     policy = step.node.emit
-    _ = output.size
     if policy is None:
+        _ = output.size
         fill(t, step, output, cost_usd)
         t.settle(step, SUCCEEDED, output=output)
         return
     emitted = emitted_by(step, output, policy, degrades=t.plan.degrades)
+    _ = output.size
     fill(t, step, output, cost_usd)
     step.state = OPEN
     step.emitted = emitted

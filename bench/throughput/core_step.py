@@ -1,0 +1,195 @@
+"""What a step costs in the core alone: the coordinator's present core and the new one, by turns.
+
+Each round drives so many runs of a workload (`chain10`, `agent6`, `fan8`) through one core and then
+through the other: the acceptance, each result, and what the shell needs of them, that is the
+message of each step and of the end as bytes, and the rows of what changed. The events are made
+before, and the same for both; so is every identifier. Nothing else of a coordinator runs: no NATS,
+no Postgres, no gate.
+
+Printed are the microseconds of CPU a step, the best and the median of all rounds, as one line of
+JSON for each workload; the machine is shown on stderr.
+
+    .venv/bin/python -m bench.throughput.core_step --rounds 9 --runs 300
+"""
+
+import argparse
+import gc
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bench.support.load import BODY, TENANT, WORKLOADS
+from bench.support.machine import machine_text
+from hocket.coordinator.core.machine import beginning, machine
+from hocket.coordinator.core.machine.plan.forecasts import PlanForecast
+from hocket.coordinator.core.machine.plan.nodes import PipelinePlan
+from hocket.coordinator.core.machine.state import messages, rows
+from hocket.coordinator.core.machine.state.run import Owner
+from hocket.coordinator.core.machine.transition import Outcome
+from hocket.coordinator.core.rows.records import run_row, step_row
+from hocket.coordinator.core.run import commands, decide
+from hocket.coordinator.core.time.deadlines import outlook
+from hocket.schemas.messages import AttemptFinished, Priority, RunAccepted, encoded
+from hocket.schemas.pipeline.plan import Plan, compile_pipeline
+
+AT_MS = 1_700_000_000_000.0
+SLO_MS = 60_000.0
+
+
+@dataclass(frozen=True)
+class Play:
+    """The events of one run, and the moments at which the log has them."""
+
+    accepted: RunAccepted
+    results: list[tuple[AttemptFinished, float]]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--runs", type=int, default=300)
+    parser.add_argument("--workload", choices=list(WORKLOADS), default=None)
+    options = parser.parse_args()
+    print(machine_text(), file=sys.stderr)
+    for name in [options.workload] if options.workload else WORKLOADS:
+        print(json.dumps(_measured(name, options.rounds, options.runs)), flush=True)
+    return 0
+
+
+def _measured(name: str, rounds: int, runs: int) -> dict[str, object]:
+    plan = compile_pipeline(WORKLOADS[name].pipeline(name))
+    plays = [_play(plan, number) for number in range(runs)]
+    steps = runs * WORKLOADS[name].steps
+    old: list[float] = []
+    new: list[float] = []
+    for _ in range(rounds):
+        old.append(_timed(lambda: _old(plan, plays)) / steps)
+        new.append(_timed(lambda: _new(plan, plays)) / steps)
+    return {
+        "workload": name,
+        "steps": steps,
+        "old_us": {"best": round(min(old), 1), "median": round(statistics.median(old), 1)},
+        "new_us": {"best": round(min(new), 1), "median": round(statistics.median(new), 1)},
+        "times": round(
+            statistics.median(one / other for one, other in zip(old, new, strict=True)), 2
+        ),
+    }
+
+
+def _timed(work: Callable[[], int]) -> float:
+    """Return the CPU time of some work, in microseconds."""
+    gc.collect()
+    begin_ns = time.process_time_ns()
+    work()
+    return (time.process_time_ns() - begin_ns) / 1_000
+
+
+def _play(plan: Plan, number: int) -> Play:
+    """Drive a run through the present core, and write down what came."""
+    accepted = RunAccepted(
+        run_id=f"r{number:024x}",
+        tenant=TENANT,
+        pipeline=plan.pipeline.pipeline,
+        version=1,
+        input=dict(BODY),
+        priority=Priority.STANDARD,
+        deadline_at_ms=AT_MS + SLO_MS,
+        reply_to="_INBOX.bench",
+    )
+    forecast = outlook(plan, {})
+    now_ms = AT_MS
+    decision = decide.accept(
+        accepted, partition=0, now_ms=now_ms, plan=plan, outlook=forecast, epoch=1
+    )
+    todo = [one.request for one in decision.commands if isinstance(one, commands.Dispatch)]
+    results = []
+    for request in todo:  # it grows
+        now_ms += 1.0
+        result = AttemptFinished(
+            run_id=accepted.run_id,
+            step=request.step,
+            attempt=1,
+            output=dict(BODY),
+            started_at_ms=now_ms - 0.5,
+            finished_at_ms=now_ms - 0.2,
+            queued_at_ms=now_ms - 0.7,
+            delivery=1,
+            worker="w1",
+            dispatched_at_ms=request.dispatched_at_ms,
+        )
+        results.append((result, now_ms))
+        decision = decide.decide(
+            decision.run, result, now_ms=now_ms, plan=plan, outlook=forecast, epoch=1
+        )
+        todo += [one.request for one in decision.commands if isinstance(one, commands.Dispatch)]
+    assert decision.run.status == "succeeded", decision.run.status
+    return Play(accepted, results)
+
+
+def _old(plan: Plan, plays: list[Play]) -> int:
+    forecast = outlook(plan, {})
+    size = 0
+    for play in plays:
+        decision = decide.accept(
+            play.accepted, partition=0, now_ms=AT_MS, plan=plan, outlook=forecast, epoch=1
+        )
+        size += _old_shell(decision)
+        for event, at_ms in play.results:
+            decision = decide.decide(
+                decision.run, event, now_ms=at_ms, plan=plan, outlook=forecast, epoch=1
+            )
+            size += _old_shell(decision)
+    return size
+
+
+def _old_shell(decision: decide.Decision) -> int:
+    run = decision.run
+    size = 0
+    for one in decision.commands:
+        if isinstance(one, commands.Dispatch):
+            size += len(encoded(one.request))
+        elif isinstance(one, commands.EndRun):
+            size += len(encoded(one.finished))
+    for key in decision.changed:
+        size += len(step_row(run.run_id, run.steps[key]))
+    if decision.run_changed:
+        size += len(run_row(run))
+    return size
+
+
+def _new(plan: Plan, plays: list[Play]) -> int:
+    compiled = PipelinePlan(plan)
+    forecast = PlanForecast(compiled, outlook(plan, {}))
+    owner = Owner(0, 1, None)
+    size = 0
+    for play in plays:
+        outcome = beginning.accept(play.accepted, compiled, owner, now_ms=AT_MS, forecast=forecast)
+        size += _new_shell(outcome)
+        run = outcome.run
+        for event, at_ms in play.results:
+            size += _new_shell(machine.apply(run, event, at_ms, forecast))
+        assert run.status == "succeeded", run.status
+    return size
+
+
+def _new_shell(outcome: Outcome) -> int:
+    run = outcome.run
+    size = 0
+    for one in outcome.orders:
+        if isinstance(one, messages.Dispatch):
+            size += len(one.body(one.slack_ms, 0.0))
+        elif isinstance(one, messages.EndRun):
+            size += len(one.body())
+    for step in outcome.changed:
+        step.is_changed = False
+        size += len(rows.step_row(run.run_id, step))
+    if outcome.run_changed:
+        size += len(rows.run_row(run))
+    return size
+
+
+if __name__ == "__main__":
+    sys.exit(main())
