@@ -16,6 +16,7 @@ from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.events import event_handler
 from hocket.coordinator.partition.runs import run_acceptance, run_loader
 from hocket.coordinator.storage import pending_changes
+from hocket.coordinator.storage.batch import Batch
 from hocket.coordinator.storage.store import Store
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
@@ -77,6 +78,36 @@ async def test_what_a_process_without_memory_was_doing_is_done_again_and_is_nobo
     async with rig.coordinator("one"):
         run = await rig.ends("default", "first")
     assert ended == [name]
+    assert run["status"] == "succeeded"
+    assert await dead_letters.list_(rig.bus) == []
+
+
+async def test_a_database_without_memory_is_waited_for_and_blames_no_run(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes a statement without rows, and none with them."""
+    refused: list[str] = []
+    short = asyncpg.OutOfMemoryError("out of memory")
+    for name in ("commit", "rehearse"):
+        original = getattr(Store, name)
+
+        async def tried(
+            store: Store,
+            batch: Batch,
+            *more: Any,
+            name: str = name,
+            original: Raising = original,
+            **named: Any,
+        ) -> None:
+            if batch.runs and "rehearse" not in refused[2:]:
+                refused.append(name)
+                raise short
+            await original(store, batch, *more, **named)
+
+        monkeypatch.setattr(Store, name, tried)
+    async with rig.coordinator("one"):
+        run = await rig.ends("default", "first")
+    assert "rehearse" in refused
     assert run["status"] == "succeeded"
     assert await dead_letters.list_(rig.bus) == []
 

@@ -72,3 +72,24 @@ async def test_health_says_that_postgres_does_not_answer_and_that_it_does_again(
     finally:
         pulse.cancel()
         await asyncio.wait({pulse})
+
+
+async def test_health_goes_on_asking_whatever_became_of_a_question(
+    pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "PULSE_EVERY_S", 0.0)
+    ask, failed = database._ask, asyncio.Event()
+
+    async def short(pool: asyncpg.Pool) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise MemoryError
+        await ask(pool)
+
+    monkeypatch.setattr(database, "_ask", short)
+    said: asyncio.Queue[bool] = asyncio.Queue()
+    pulse = asyncio.create_task(monitor_database(pool, lambda _, ok, __: said.put_nowait(ok)))
+    async with asyncio.timeout(BOUND_S):
+        assert [await said.get(), await said.get()] == [False, True]
+    pulse.cancel()
+    await asyncio.wait({pulse})

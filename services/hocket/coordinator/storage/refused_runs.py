@@ -6,7 +6,15 @@ a fault of the database from one of a row; then it is halved until the rows of s
 
 from dataclasses import dataclass, field
 
-from hocket.coordinator.storage.batch import Batch, Key, groups_of, joined
+import asyncpg
+
+from hocket.coordinator.storage.batch import (
+    MAX_STATEMENT_CHARS,
+    Batch,
+    Key,
+    groups_of,
+    joined,
+)
 from hocket.coordinator.storage.store import PartitionLost, Store
 from hocket.kit.postgres.errors import may_be_row_fault
 
@@ -32,11 +40,18 @@ async def find_refusals(store: Store, batch: Batch) -> Refusals:
         if error is None:
             continue
         if len(keys) == 1:
+            if _is_short_of_memory(error, groups[keys[0]]):
+                raise error
             found.by_key[keys[0]] = error
         else:
             half = len(keys) // 2
             pending += [keys[half:], keys[:half]]
     return found
+
+
+def _is_short_of_memory(error: Exception, rows: Batch) -> bool:
+    """Tell whether Postgres had no memory for rows of which it takes as many in any statement."""
+    return isinstance(error, asyncpg.OutOfMemoryError) and rows.size_chars <= MAX_STATEMENT_CHARS
 
 
 async def _refusal(store: Store, batch: Batch) -> Exception | None:

@@ -95,13 +95,7 @@ async def monitor_database(pool: asyncpg.Pool, report: Callable[[str, bool, str]
     while True:
         try:
             await _ask(pool)
-        except (
-            OSError,
-            TimeoutError,
-            asyncpg.PostgresError,
-            asyncpg.InterfaceError,
-            asyncpg.InternalClientError,
-        ) as error:
+        except Exception as error:  # whatever it is, it is asked again
             report(PULSE, False, str(error) or f"no answer in {PULSE_TIMEOUT_S:g} s")
         else:
             report(PULSE, True, "")
