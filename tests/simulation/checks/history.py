@@ -52,7 +52,7 @@ from hocket.schemas.messages import (
     read_log,
 )
 from hocket.schemas.pipeline.plan import Plan
-from simulation.engine.database import Database, as_jsonb
+from simulation.engine.database import Database
 from simulation.engine.swaps import swapped
 from simulation.platform import hostile
 from simulation.platform.compiled import plan_of
@@ -386,6 +386,8 @@ def _unequal(name: str, columns: Any, values: tuple[Any, ...], row: dict[str, An
 
 
 def _is_same(kind: str, value: Any, kept: Any) -> bool:
+    if value == kept:
+        return True
     if kind == "jsonb" and value is not None and kept is not None:
-        return bool(as_jsonb(from_json(value)) == as_jsonb(from_json(kept)))
-    return bool(value == kept)
+        return bool(from_json(value) == from_json(kept))  # `jsonb` orders keys
+    return False

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 import asyncpg
@@ -399,10 +400,15 @@ def _read(columns: Mapping[str, str], row: Row) -> Row:
         if value is None:
             continue
         if kind == "jsonb":
-            read[name] = to_json(as_jsonb(from_json(value))).decode()
+            read[name] = _jsonb_text(value)
         elif kind == "numeric":
             read[name] = Decimal(value)
     return read
+
+
+@lru_cache(maxsize=1_024)
+def _jsonb_text(text: str | bytes) -> str:
+    return to_json(as_jsonb(from_json(text))).decode()
 
 
 def as_jsonb(value: Any) -> Any:
