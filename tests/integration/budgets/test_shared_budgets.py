@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hocket.gateway.accounting import budget_store
 from hocket.gateway.accounting.budget_store import BudgetStore
 from hocket.gateway.accounting.shared_budgets import SharedBudgets
 from hocket.gateway.accounting.spending import Spending
@@ -245,3 +246,39 @@ async def test_what_no_gateway_wrote_into_the_bucket_gives_nobody_money(
         await running.stops("one")
         other = running.starts("two")
         assert not await spends(other, 20, budget_usd="0.05")
+
+
+async def test_a_bucket_that_is_removed_is_made_again_and_nothing_is_forgotten(bus: Bus) -> None:
+    async with house(bus) as running:
+        gateway = running.starts("one")
+        for _ in range(2):
+            assert await spends(gateway, 20, budget_usd="0.05")
+        await bus.js.delete_stream(f"KV_{subjects.BUDGETS}")
+        assert not await spends(gateway, 20, budget_usd="0.05")
+        assert await spends(gateway, 5, budget_usd="0.07")
+
+
+async def test_where_the_bucket_has_no_room_a_gateway_keeps_its_account_to_itself(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget_store, "MAX_KEYS", 1)
+    monkeypatch.setattr(budget_store, "TIMEOUT_MS", 200.0)
+    async with house(bus) as running:
+        gateway = running.starts("one")
+        await bus.publish(f"$KV.{subjects.BUDGETS}.claims.other", b"0 ")
+        assert await spends(gateway, 20, budget_usd="0.05")
+        assert await spends(gateway, 20, budget_usd="0.05")
+        assert not await spends(gateway, 20, budget_usd="0.05")
+
+
+async def test_a_strict_budget_holds_over_gateways_that_know_nothing(bus: Bus) -> None:
+    async with house(bus, rules=BudgetRules(reserve="worst")) as running:
+        gateways = [running.starts(name) for name in "abcd"]
+        async with asyncio.timeout(BOUND_S):
+            costs = await asyncio.gather(
+                *(
+                    spends(gateways[number % 4], 1 + number % MOST_TOKENS, budget_usd="1")
+                    for number in range(400)
+                )
+            )
+    assert Decimal("0.95") <= sum(costs) <= 1

@@ -32,6 +32,8 @@ RUN_KEPT_S = 3_600.0
 """How long a run's account stays in the bucket without a call; then the ledger knows what it spent."""
 LATE_S = 3_600.0
 """How long an account stays there after its period."""
+ALONE_MS = 60_000.0
+"""How long an account for which the bucket has no room is its gateway's own."""
 MAX_TRIES = 100
 METERED_MS = 5_000.0
 """How old the ledger's word on a run may be that calls come for without its coordinator's."""
@@ -74,14 +76,17 @@ class AccountSync:
     async def adopt(self, account: Account, *, metered: bool) -> None:
         """Make sure that an account is read; `metered`: with what the ledger has of it lately."""
         now_ms = self._now_ms()
+        alone = account.alone_until_ms > now_ms
         at_ms = account.metered_at_ms
         if metered and (at_ms is None or now_ms - at_ms > METERED_MS):
             account.metered_at_ms = now_ms
             told = await self._ledger.ask(_asked(account))
-            if told is not None:
+            if told is not None and alone:
+                account.known_usd = max(account.known_usd, told.spent_usd)
+            elif told is not None:
                 account.metered_usd = told.spent_usd
                 self.need(account)
-        if account.published is None and account.claim_usd is None:
+        if account.published is None and account.claim_usd is None and not alone:
             account.claim_usd = _NOTHING
             self.need(account)
 
@@ -142,6 +147,7 @@ class AccountSync:
         except PublishRefused as error:
             log.warning("budget_not_shared", budget=account.budget.name, reason=str(error))
             account.claim_usd, account.published = None, None
+            account.alone_until_ms = self._now_ms() + ALONE_MS
         except (BusUnavailable, StreamRefused) as error:
             if count := _reporting.due("budget_not_written"):
                 log.warning("budget_not_written", reason=str(error), count=count)

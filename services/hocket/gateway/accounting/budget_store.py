@@ -29,6 +29,8 @@ _NS = 1_000_000_000
 _NOT_FOUND = 404
 _EXISTS = 10_058
 _WRONG_REVISION = 10_071
+_FULL = "maximum messages exceeded"
+"""What a server says of a bucket that has all the keys that it may have."""
 _STREAM = f"KV_{subjects.BUDGETS}"
 
 
@@ -92,7 +94,9 @@ class BudgetStore:
         value = b"%d %s\n%s" % (revision, seal.encode(), content)
         try:
             return await self._put(subject, value, headers)
-        except BusUnavailable:
+        except BusUnavailable as error:
+            if _FULL in str(error):
+                raise PublishRefused(subject=subject, reason=_FULL) from None
             if not self._bus.connected:
                 raise
         await self.open()  # somebody removed it

@@ -90,6 +90,8 @@ class Account:
     under_way: dict[Kind, CostSums] = field(default_factory=dict)
     claim_usd: Decimal | None = None
     """What this gateway may spend in all; None where it alone has the account."""
+    alone_until_ms: float = 0.0
+    """Until when it is not tried to share it, because the bucket has no room."""
     published: Published | None = None
     others: Line = _NO_LINE
     metered_usd: Decimal | None = None
