@@ -60,6 +60,8 @@ def load_yaml(text: str | bytes, loader: "type[UniqueKeyLoader]", max_values: in
         raise ValueError(TOO_DEEP) from None
     except (yaml.YAMLError, UnicodeError, ValueError) as error:
         raise ValueError(_reason(error)) from None
+    except (AttributeError, LookupError, TypeError):  # PyYAML's way to say so
+        raise ValueError("a value is not what its tag (`!!...`) says; leave tags out") from None
     return value
 
 

@@ -192,6 +192,7 @@ def _repeat(
     as_json: bool,
 ) -> None:
     from hocket.cli.terminal.console import print_json
+    from hocket.cli.terminal.safe_text import visible
 
     api = target_of(context).api()
     said = {name: value for name, value in body.items() if value is not None}
@@ -201,9 +202,9 @@ def _repeat(
     if as_json:
         print_json(receipt)
     elif not wait:
-        typer.echo(receipt["run_id"])
+        typer.echo(visible(receipt["run_id"]))
     elif receipt["finished_at"] is None:
-        typer.echo(f"run {receipt['run_id']} goes on", err=True)
+        typer.echo(f"run {visible(receipt['run_id'])} goes on", err=True)
     else:
         print_run(settled_run(api, receipt["run_id"]))
     if wait and receipt["status"] not in ("succeeded", "degraded"):
@@ -231,7 +232,7 @@ def read_run(api: Api, run_id: str, *, values: bool = False) -> dict[str, Any]:
         )
         steps += page["steps"]
         after = page["next"]
-        if after is None:
+        if after is None or not page["steps"]:
             break
     return {"run": run, "steps": steps, "cost": api.get(path("runs", run_id, "cost"))}
 

@@ -41,6 +41,12 @@ def test_json_with_tabs_is_read_too() -> None:
         ("[" * 3_000, "it nests too deep"),
         ('a: "\\0"\n', "U+0000"),
         ("1: 2\n", "the key 1 is not text"),
+        ("a: !!timestamp 99999-01-01\n", "a value is not what its tag"),
+        ("a: !!int ''\n", "a value is not what its tag"),
+        ("a: !!float '_'\n", "a value is not what its tag"),
+        ("a: !!bool maybe\n", "a value is not what its tag"),
+        ("a: !!set [x]\n", "a value is not what its tag"),
+        ("a: !!map [x]\n", "a value is not what its tag"),
     ],
 )
 def test_what_is_not_a_document_is_refused_with_its_place(text: str, reason: str) -> None:
