@@ -660,6 +660,21 @@ async def test_a_dead_letter_is_seen_and_published_again_where_it_came_from(rest
     assert (await rest.get("/v1/dead-letters")).body["dead_letters"] == []
 
 
+async def test_a_dead_letter_that_many_redrive_and_drop_at_once_is_published_once(
+    rest: Rest,
+) -> None:
+    seq = await _buried(rest, b"not json")
+    tasks = await rest.stored(subjects.TASKS)
+
+    asked = [rest.post(f"/v1/dead-letters/{seq}/redrive") for _ in range(8)]
+    dropped = [rest.ask("DELETE", f"/v1/dead-letters/{seq}") for _ in range(4)]
+    answers = await asyncio.gather(*asked, *dropped)
+
+    assert {answer.status for answer in answers} <= {200, 204, 404}
+    assert await rest.stored(subjects.TASKS) <= tasks + 1
+    assert await rest.stored(subjects.DLQ) == 0
+
+
 async def test_a_dropped_dead_letter_is_gone(rest: Rest) -> None:
     seq = await _buried(rest, b"x")
 

@@ -12,6 +12,7 @@ never reads was not written by us, and is not redriven either.
 import re
 from base64 import b64decode
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -270,13 +271,22 @@ async def redrive(
         headers.update(sealed(usage_seals, letter.subject, letter.payload) or {})
     msg_id = id_of(capabilities, f"redrive:{seq}")
     await bus.publish(letter.subject, letter.payload, headers=headers, msg_id=msg_id)
-    await drop(bus, seq)
+    with suppress(
+        DeadLetterUnknown
+    ):  # somebody else redrove it as well: it is one message all the same
+        await drop(bus, seq)
 
 
 async def drop(bus: Bus, seq: int, *, tenant: str | None = None) -> None:
     """Delete a dead letter (of that tenant), or raise DeadLetterUnknown."""
     await show(bus, seq, tenant=tenant)
-    await bus.js.delete_msg(subjects.DLQ, seq)
+    named = f"STREAM.MSG.DELETE.{subjects.DLQ}"
+    answer = await bus.api(named, {"seq": seq}, timeout_ms=API_TIMEOUT_MS)
+    if "error" in answer:
+        await show(
+            bus, seq
+        )  # raises DeadLetterUnknown where somebody else has dropped it meanwhile
+        raise BusUnavailable(reason=answer["error"].get("description", "it was not deleted"))
 
 
 def _tenant_of(source: str, subject: str, payload: bytes) -> str:
