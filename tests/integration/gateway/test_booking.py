@@ -2,10 +2,12 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from hocket.gateway.accounting import booking as accounting_booking
 from hocket.gateway.accounting.booking import MAX_RECORDS, Booking
 from hocket.gateway.accounting.journal_recovery import JournalRecovery
 from hocket.gateway.accounting.usage_journal import UsageJournal
@@ -156,6 +158,28 @@ async def test_what_could_not_be_stored_before_the_end_is_left_and_recovered_onc
     assert (await recovery.look(), await recovery.look()) == (3, 0)
     assert sorted(set(await booked(bus))) == ["c000", "c001", "c002"]
     assert not any(tmp_path.iterdir())  # noqa: ASYNC240 - a temporary folder
+
+
+async def test_what_there_was_no_memory_to_send_is_sent_a_moment_later(
+    bus: Bus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish, failed = bus.publish_durable, asyncio.Event()
+
+    def short(*arguments: Any, **named: Any) -> Any:
+        if not failed.is_set():
+            failed.set()
+            raise MemoryError
+        return publish(*arguments, **named)
+
+    monkeypatch.setattr(bus, "publish_durable", short)
+    monkeypatch.setattr(accounting_booking, "REFUSED_PAUSE_MS", 1.0)
+    journal = UsageJournal.create(tmp_path)
+    books = booking(bus, journal)
+    for number in range(3):
+        await books.book(record(number))
+    await asyncio.wait_for(failed.wait(), BOUND_S)
+    await books.close(BOUND_S * 1000)
+    assert (journal.unsettled, sorted(await booked(bus))) == (0, ["c000", "c001", "c002"])
 
 
 async def test_only_the_journal_of_a_dead_gateway_is_recovered(bus: Bus, tmp_path: Path) -> None:

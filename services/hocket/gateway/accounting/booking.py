@@ -219,6 +219,9 @@ class Booking:
         try:
             headers = sealed(self._seals, subjects.USAGE_SUBJECT, payload)
             told = self._bus.publish_durable(subjects.USAGE_SUBJECT, payload, headers=headers)
+        except MemoryError as error:
+            log.warning("usage_waits", records=len(taken), reason=repr(error))
+            self._send_again()
         except Exception as error:  # the connection was closed, or the record is too large
             self._failed(error)
         else:
@@ -238,8 +241,7 @@ class Booking:
         error = None if told.cancelled() else told.exception()
         if isinstance(error, PublishRefused):
             log.error("usage_refused", records=len(self._under_way), reason=str(error))
-            self._waiting.extendleft(reversed(self._under_way))
-            self._sending = self._loop.call_later(REFUSED_PAUSE_MS / 1000, self._send)
+            self._send_again()
             return
         if error is not None:
             self._failed(error)
@@ -250,6 +252,11 @@ class Booking:
             if entry.stored is not None and not entry.stored.done():
                 entry.stored.set_result(None)
         self._go_on()
+
+    def _send_again(self) -> None:
+        """Send what is under way once more, a moment later."""
+        self._waiting.extendleft(reversed(self._under_way))
+        self._sending = self._loop.call_later(REFUSED_PAUSE_MS / 1000, self._send)
 
     def _failed(self, error: BaseException) -> None:
         """Tell who waits; what the journal has stays there for the next gateway."""

@@ -83,6 +83,6 @@ class JournalRecovery:
         while True:
             try:
                 await self.look()
-            except OSError as error:
+            except Exception as error:  # it is looked at again
                 log.error("journal_recovery_failed", folder=str(self._folder), reason=repr(error))
             await asyncio.sleep(LOOK_S)
