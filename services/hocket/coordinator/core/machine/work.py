@@ -41,6 +41,8 @@ def work_off(t: Transition) -> None:
         _work_on(t, *todo.popleft())
         if account.operations > FREE_EVENT_OPERATIONS or run.size_bytes > MAX_RUN_STATE_BYTES:
             _check_bounds(t)
+    if run.size_bytes > MAX_RUN_STATE_BYTES:  # also what an event only keeps
+        _check_bounds(t)
     operations = t.operations
     if operations != run.operations:
         run.operations = operations

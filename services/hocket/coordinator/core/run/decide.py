@@ -260,19 +260,25 @@ def _settle_all(u: RunTransition) -> Decision:
             _start_if_wanted(u, work)
         else:
             _fail_if_live(u, work)
-        if u.account.is_used_up and not u.run.ended:
-            fail_run(u, RunComputesTooMuch(limit=MAX_TOGETHER_OPERATIONS).info())
-        if u.operations > MAX_RUN_OPERATIONS and not u.run.ended:
-            fail_run(u, ExpressionsUsedUp(limit=MAX_RUN_OPERATIONS).info())
-        if u.size_bytes > MAX_RUN_STATE_BYTES and not u.run.ended:
-            error = RunTooLarge(size_bytes=u.size_bytes, limit_bytes=MAX_RUN_STATE_BYTES)
-            fail_run(u, error.info())
+        _check_bounds(u)
+    _check_bounds(u)  # also what an event only keeps, as results that came early
     if u.operations != u.run.operations:
         u.change(operations=u.operations)
     if resume_deadline(u) and is_watched(u):
         watch_again(u)
     commands = u.commands if u.run.reuse is None else _without_withdrawn(u.commands)
     return Decision(u.close(), tuple(commands), tuple(u.changed), u.run_changed)
+
+
+def _check_bounds(u: RunTransition) -> None:
+    """End a run that computes or holds too much."""
+    if u.account.is_used_up and not u.run.ended:
+        fail_run(u, RunComputesTooMuch(limit=MAX_TOGETHER_OPERATIONS).info())
+    if u.operations > MAX_RUN_OPERATIONS and not u.run.ended:
+        fail_run(u, ExpressionsUsedUp(limit=MAX_RUN_OPERATIONS).info())
+    if u.size_bytes > MAX_RUN_STATE_BYTES and not u.run.ended:
+        error = RunTooLarge(size_bytes=u.size_bytes, limit_bytes=MAX_RUN_STATE_BYTES)
+        fail_run(u, error.info())
 
 
 def _without_withdrawn(commands: list[Command]) -> list[Command]:

@@ -1,27 +1,40 @@
 """Steps that wait for the outside: approvals and signals. They hold no worker, and may make the
 run's deadline stand still."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from hocket.coordinator.core.reuse.repeats import Kept, kept_for, source_of
+from hocket.coordinator.core.run.ending import fail_run
 from hocket.coordinator.core.run.run_size import size_of
 from hocket.coordinator.core.run.state import Signal, Step, StepState
 from hocket.coordinator.core.run.transition import Failing, RunTransition
 from hocket.coordinator.core.structures.frozen import replace
 from hocket.coordinator.core.time.timestamps import nearest
 from hocket.coordinator.core.waiting.signal_waiters import answers_to, pauses
-from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import SignalReceived
 from hocket.schemas.pipeline.spec import ApprovalNode, SignalNode
 
 MAX_SIGNALS = 1_000
 """Signals of one run that are remembered (unread, or to know a repeat)."""
+MAX_SIGNALS_BYTES = 1024 * 1024
+"""What unread signals of one run come to as JSON: they are in the run's row, which many events write."""
 
 
 class ApprovalRefused(HocketError):
     """`{step}` was refused by {by}: {note}."""
 
     code = "approval_refused"
+
+
+class SignalsTooLarge(HocketError):
+    """The signals that no step of the run has read yet come to {size_bytes} bytes; {limit_bytes} are
+    allowed. Send a signal when its step waits for it, and large values by reference
+    (`PUT /v1/blobs`)."""
+
+    code = "signals_too_large"
+    error_class = ErrorClass.INVALID
 
 
 class WaitTimedOut(HocketError):
@@ -64,6 +77,17 @@ def signal_received(u: RunTransition, event: SignalReceived) -> None:
     dropped = u.run.signals[: max(0, len(u.run.signals) + 1 - MAX_SIGNALS)]
     u.change(signals=(*u.run.signals, signal)[-MAX_SIGNALS:])
     u.size_bytes += size_of(signal.payload) - sum(size_of(one.payload) for one in dropped)
+    fault = signals_fault(u.run.signals)
+    if fault is not None:
+        fail_run(u, fault)
+
+
+def signals_fault(unread: Iterable[Signal]) -> ErrorInfo | None:
+    """Return the error of a run whose unread signals are too large."""
+    size_bytes = sum(size_of(signal.payload) for signal in unread)
+    if size_bytes <= MAX_SIGNALS_BYTES:
+        return None
+    return SignalsTooLarge(size_bytes=size_bytes, limit_bytes=MAX_SIGNALS_BYTES).info()
 
 
 def wait_timed_out(u: RunTransition, step: Step) -> None:

@@ -5,6 +5,7 @@ import heapq
 from typing import Any
 
 from hocket.coordinator.core.machine.constructs.reuse import kept_for, source_of
+from hocket.coordinator.core.machine.ending import fail_run
 from hocket.coordinator.core.machine.state.run import SUCCEEDED, WAITING, Run, Step
 from hocket.coordinator.core.machine.state.values import json_of
 from hocket.coordinator.core.machine.transition import Transition
@@ -12,7 +13,12 @@ from hocket.coordinator.core.run.run_size import size_of
 from hocket.coordinator.core.run.state import Signal
 from hocket.coordinator.core.time.timestamps import nearest
 from hocket.coordinator.core.waiting.signal_waiters import answers_to
-from hocket.coordinator.core.waiting.waits import MAX_SIGNALS, ApprovalRefused, WaitTimedOut
+from hocket.coordinator.core.waiting.waits import (
+    MAX_SIGNALS,
+    ApprovalRefused,
+    WaitTimedOut,
+    signals_fault,
+)
 from hocket.schemas.messages import SignalReceived
 from hocket.schemas.pipeline.spec import ApprovalNode, SignalNode
 
@@ -60,6 +66,9 @@ def signal_received(t: Transition, event: SignalReceived) -> None:
     dropped = run.signals[: max(0, len(run.signals) + 1 - MAX_SIGNALS)]
     run.signals = (*run.signals, signal)[-MAX_SIGNALS:]
     run.size_bytes += size_of(signal.payload) - sum(size_of(one.payload) for one in dropped)
+    fault = signals_fault(run.signals)
+    if fault is not None:
+        fail_run(t, fault)
 
 
 def wait_timed_out(t: Transition, step: Step) -> None:
