@@ -111,7 +111,8 @@ def _join_left(step: Step) -> int:
         return min([within.pending[place] for place in dependents])
     if step.link == ITEM:
         parent = step.parent
-        assert parent is not None and parent.children is not None, step.key  # noqa: PT018
+        assert parent is not None, step.key
+        assert parent.children is not None, step.key
         children = parent.children
         return len(parent.input.value) - children.started + children.running
     return 1

@@ -179,13 +179,13 @@ def _forced(origin: Run, plan: PipelinePlan, from_step: str | None) -> Iterator[
     while True:
         parent = step.parent
         if step.link == ROUND:
-            assert parent is not None and parent.children is not None, step.key  # noqa: PT018
-            yield from (later.key for later in parent.children.steps[step.index :])
+            assert parent is not None, step.key
+            assert parent.children is not None, step.key
+            yield from [later.key for later in parent.children.steps[step.index :]]
         elif step.link == NODE:
             for scope in _scopes(origin, plan, step):
-                yield from (
-                    step.within.prefix + name for name in _downstream(scope, step.node.name)
-                )
+                below = _downstream(scope, step.node.name)
+                yield from [step.within.prefix + name for name in below]
         if parent is None:
             return
         step = parent

@@ -1,7 +1,7 @@
 """A plan compiled for runs: nodes with integer places, edges as places, what each message repeats
 as text.
 
-`compiled` is made once for a pipeline's version, and once for what a planner emits.
+`PipelinePlan` is made once for a pipeline's version, `CompiledPlan` once for what a planner emits.
 """
 
 from collections.abc import Mapping
