@@ -132,7 +132,7 @@ def _print_summary(platform: "Platform", took_s: float) -> None:
     from hocket.cli.terminal.console import out
     from hocket.kit.nats.server_urls import without_passwords
 
-    url_file = platform.nats_url_file
+    url_file = platform.backing.nats_url_file
     any_client = "or publish a JSON object on hocket.task.default.NAME with any NATS client"
     rows = [
         ("REST API", f"{platform.api_url}  (docs: {platform.api_url}/docs)"),

@@ -1,0 +1,107 @@
+"""NATS and Postgres of a platform: the user's own, or embedded ones."""
+
+import asyncio
+from importlib import import_module
+from pathlib import Path
+
+from hocket.kit.embedded import EmbeddedServers
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.streams import ensure_streams
+from hocket.kit.process.settings import read
+
+
+class BackingServers:
+    """The servers behind a platform. Those that are not named by their URL are embedded in `data_dir`.
+    `replicas` is how many servers of a NATS cluster keep a stream, as the environment names it."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        nats_url: str | None,
+        database_url: str | None,
+        nats_port: int,
+        replicas: str | None,
+    ) -> None:
+        self._data_dir = data_dir
+        self._given_nats, self._given_database = nats_url, database_url
+        self._nats_port = nats_port
+        self._replicas = replicas
+        self._embedded: EmbeddedServers | None = None
+
+    @property
+    def are_embedded(self) -> bool:
+        """Whether at least one of them is embedded, and runs."""
+        return self._embedded is not None
+
+    @property
+    def embedded(self) -> EmbeddedServers:
+        """The embedded servers; only where at least one is embedded."""
+        assert self._embedded is not None, "both servers are the user's own, or nothing runs yet"
+        return self._embedded
+
+    @property
+    def nats_url(self) -> str:
+        """The URL for NATS clients."""
+        return self._given_nats or self.embedded.nats_url
+
+    @property
+    def nats_url_file(self) -> Path | None:
+        """The file with the embedded server's URL and password; None where NATS is the user's own."""
+        return None if self._given_nats else self.embedded.nats.url_file
+
+    @property
+    def database_url(self) -> str:
+        """The URL of the platform's database."""
+        return self._given_database or self.embedded.database_url
+
+    @property
+    def stream_replicas(self) -> int:
+        """On how many servers streams and buckets are kept; the embedded server is one."""
+        if self._given_nats is None:
+            return 1
+        named = self._replicas
+        return read(**({} if named is None else {"stream_replicas": named})).stream_replicas
+
+    async def start(self) -> None:
+        """Start those that are embedded."""
+        if self._given_nats and self._given_database:
+            self._data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return
+        servers = EmbeddedServers(
+            self._data_dir,
+            nats=not self._given_nats,
+            postgres=not self._given_database,
+            nats_port=self._nats_port,
+        )
+        await servers.__aenter__()
+        self._embedded = servers
+
+    async def migrate(self) -> None:
+        """Bring the database to the present schema."""
+        await import_module("hocket.kit.postgres.migrations").migrate(self.database_url)
+
+    async def make_streams(self) -> None:
+        """Make the streams that are missing."""
+        bus = await Bus.connect(self.nats_url, name="hocket-up")
+        try:
+            await ensure_streams(bus, replicas=self.stream_replicas)
+        finally:
+            await bus.close()
+
+    async def stop(self) -> None:
+        """Stop those that are embedded."""
+        if self._embedded is not None:
+            servers, self._embedded = self._embedded, None
+            await servers.__aexit__(None, None, None)
+
+
+async def import_migrations() -> None:
+    """Import what takes a second to import, in a thread, while the servers start."""
+    await asyncio.to_thread(_import_migrations)
+
+
+def _import_migrations() -> None:
+    import_module("hocket.kit.postgres.migrations")
+    import_module("alembic.command")
+    import_module("sqlalchemy.dialects.postgresql")

@@ -1,0 +1,117 @@
+"""Which processes a platform runs, and with what arguments and environment."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hocket.cli.local.backing_servers import BackingServers
+from hocket.cli.local.capability_key import CAPABILITY_KEY, USAGE_KEY, kept_key
+from hocket.kit.process.disk_space import MIN_FREE_MIB
+from hocket.schemas.capabilities import usage_key_of
+
+MODULES = {
+    "coordinator": "hocket.coordinator",
+    "worker": "hocket.workers",
+    "gateway": "hocket.gateway",
+    "ledger": "hocket.ledger",
+    "admin": "hocket.admin",
+}
+INLINE_GATEWAY = "hocket.cli.local.inline_gateway"
+"""What a worker process runs that has a gateway in it."""
+KEYED = ("coordinator", "gateway", "admin", "ledger")
+"""Who gets the key of the capabilities. A worker with a gateway inside gets the one of usage records."""
+STREAM_REPLICAS = "HOCKET_STREAM_REPLICAS"
+NO_PORT = "-1"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedProcess:
+    """One process: `python -m <module> <arguments>`."""
+
+    name: str
+    module: str
+    arguments: tuple[str, ...]
+    env: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ProcessPlan:
+    """What was asked of a platform, as far as its processes are concerned. `numbers`: how many processes
+    of a kind there are, one of those that it does not name. See `Platform` for the rest."""
+
+    services: Sequence[str]
+    numbers: Mapping[str, int]
+    worker_types: Sequence[str]
+    handlers: Sequence[str]
+    extra_env: Mapping[str, str]
+    inline_gateway: bool
+    config: Path | None
+    log_level: str
+
+    def processes(
+        self,
+        data_dir: Path,
+        servers: BackingServers,
+        *,
+        host: str,
+        api_port: int,
+        gateway_port: int,
+    ) -> Iterator[PlannedProcess]:
+        """Give all processes, the servers being up."""
+        env: dict[str, str] = {
+            **os.environ,
+            "NATS_URL": servers.nats_url,
+            "DATABASE_URL": servers.database_url,
+            "HOCKET_NATS_URL": servers.nats_url,
+            "HOCKET_DATABASE_URL": servers.database_url,
+            "HOCKET_DATA_DIR": str(data_dir),
+            "HOCKET_API_HOST": host,
+            "HOCKET_API_PORT": str(api_port),
+            "HOCKET_GATEWAY_HOST": host,
+            "HOCKET_GATEWAY_PORT": str(gateway_port),
+            "HOCKET_HEALTH_PORT": "0",
+            STREAM_REPLICAS: str(servers.stream_replicas),
+            "HOCKET_HANDLERS": ",".join(self.handlers),
+            "HOCKET_LOG_FORMAT": "json",
+            "HOCKET_LOG_LEVEL": self.log_level,
+            "PYTHONUNBUFFERED": "1",
+        }
+        key = env.pop(CAPABILITY_KEY, "") or kept_key(data_dir)
+        usage_key = env.pop(USAGE_KEY, "")
+        if servers.are_embedded:
+            env.setdefault("HOCKET_MIN_FREE_DISK_MIB", str(MIN_FREE_MIB))
+        if self.config is not None:
+            env["HOCKET_CONFIG"] = str(self.config.absolute())
+        env |= self.extra_env
+        for name, service in self._names():
+            own = self._own_environment(name, key, usage_key)
+            yield PlannedProcess(
+                name, self._module(service), self._arguments(service), {**env, **own}
+            )
+
+    def _names(self) -> Iterator[tuple[str, str]]:
+        for service in self.services:
+            yield service, service
+            for number in range(2, self.numbers.get(service, 1) + 1):
+                yield f"{service}-{number}", service
+
+    def _module(self, service: str) -> str:
+        return INLINE_GATEWAY if service == "worker" and self.inline_gateway else MODULES[service]
+
+    def _arguments(self, service: str) -> tuple[str, ...]:
+        if service == "worker" and self.worker_types:
+            return ("--types", ",".join(self.worker_types))
+        return ()
+
+    def _own_environment(self, name: str, key: str, usage_key: str) -> dict[str, str]:
+        own = {"HOCKET_INSTANCE": name}
+        if name.partition("-")[0] in KEYED:
+            own[CAPABILITY_KEY] = key
+            if usage_key:
+                own[USAGE_KEY] = usage_key
+        elif self.inline_gateway:
+            own[USAGE_KEY] = usage_key or usage_key_of(key)
+        if name.startswith("worker-"):  # only the first has the HTTP door, if any has one
+            own["HOCKET_GATEWAY_PORT"] = NO_PORT
+        return own
