@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from hocket.emulator.core.faults import FaultRates
 from hocket.emulator.core.profile import EngineProfile
 from hocket.schemas.errors import InvalidInput
+from hocket.schemas.first_fault import first_fault
 
 MAX_ENGINES = 256
 MAX_SPEED = 100_000.0
@@ -49,9 +50,9 @@ def parse(document: Mapping[str, Any]) -> EmulatorConfig:
     try:
         return EmulatorConfig.model_validate(document)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        fault = first_fault(error)
         raise InvalidInput(
-            field=".".join(map(str, first["loc"])) or "emulator",
-            reason=first["msg"],
+            field=fault.field("emulator"),
+            reason=fault.reason,
             cure="See docs/how-to/emulator.md for the fields.",
         ) from error

@@ -12,6 +12,7 @@ from hocket.emulator.core.profile import EngineProfile
 from hocket.emulator.core.warmth import State
 from hocket.emulator.journal import Journal
 from hocket.emulator.serving import Serving
+from hocket.schemas.first_fault import first_fault
 
 T = TypeVar("T")
 _SCRIPT = TypeAdapter(list[Fault])
@@ -106,6 +107,5 @@ def _read(read: Callable[[bytes], T], content: bytes) -> T:
     try:
         return read(content)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        field = ".".join(map(str, first["loc"])) or "body"
-        raise requests.RequestInvalid(field=field, reason=first["msg"]) from error
+        fault = first_fault(error)
+        raise requests.RequestInvalid(field=fault.field("body"), reason=fault.reason) from error

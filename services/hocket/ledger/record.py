@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.first_fault import first_fault
 from hocket.schemas.messages import CallDecision, CallOpened, CallRefused, UsageRecord, WarmRecord
 
 Row = tuple[Any, ...]
@@ -184,9 +185,8 @@ def record_of(payload: bytes) -> Record:
         else:
             model = UsageRecord.model_validate_json(payload)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"])) or "body"
-        raise UsageMalformed(field=where, reason=first["msg"]) from error
+        fault = first_fault(error)
+        raise UsageMalformed(field=fault.field("body"), reason=fault.reason) from error
     columns = OPENED_COLUMNS if opened else REFUSED_COLUMNS
     try:
         if isinstance(model, UsageRecord):
@@ -202,9 +202,8 @@ def _warm(payload: bytes) -> Record:
         model = WarmRecord.model_validate_json(payload)
         row = tuple(one.value(model) for one in WARM_COLUMNS)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"])) or "body"
-        raise UsageMalformed(field=where, reason=first["msg"]) from error
+        fault = first_fault(error)
+        raise UsageMalformed(field=fault.field("body"), reason=fault.reason) from error
     except (ValueError, OverflowError, OSError) as error:
         raise UsageMalformed(field="from_at_ms", reason=str(error)) from error
     return Record(model.call_id, row, warm=True)

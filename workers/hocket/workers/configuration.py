@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hocket.kit.blob_limits import MAX_STORE_MIB
 from hocket.schemas.errors import InvalidInput
+from hocket.schemas.first_fault import first_fault
 from hocket.schemas.pipeline.spec import WORKER_TYPES
 from hocket.schemas.plain_json import shown_text
 from hocket.workers.runtime.execution.watchdog import BLOCKED_S
@@ -95,10 +96,10 @@ def parse(sections: Mapping[str, Any]) -> Configuration:
             {name: value for name, value in sections.items() if value is not None}
         )
     except ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False)[0]
+        fault = first_fault(error)
         raise InvalidInput(
-            field=".".join(shown_text(str(part)) for part in fault["loc"]),
-            reason=fault["msg"],
+            field=".".join(shown_text(str(part)) for part in fault.place),
+            reason=fault.reason,
             cure="Correct it in the configuration file.",
         ) from None
     for name in configuration.node_types:

@@ -23,6 +23,7 @@ from hocket.gateway.core.errors import (
 from hocket.kit.nats.bus import Bus
 from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
+from hocket.schemas.first_fault import first_fault
 from hocket.schemas.messages import BackendControl, BackendControlled
 
 QUEUE = "gateway"
@@ -109,5 +110,5 @@ def _refused(backend: str, error: HocketError) -> BackendControlled:
 
 
 def _malformed(error: ValidationError) -> CallMalformed:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return CallMalformed(field=".".join(map(str, first["loc"])) or "body", reason=first["msg"])
+    fault = first_fault(error)
+    return CallMalformed(field=fault.field("body"), reason=fault.reason)

@@ -31,6 +31,7 @@ from hocket.kit.process.log_limits import Reporting
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import HocketError
+from hocket.schemas.first_fault import first_fault
 from hocket.schemas.messages import (
     CallCancelled,
     CallReply,
@@ -212,5 +213,5 @@ def _checked(payload: bytes) -> CallRequest:
 
 
 def _malformed(error: ValidationError) -> CallMalformed:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return CallMalformed(field=".".join(map(str, first["loc"])) or "body", reason=first["msg"])
+    fault = first_fault(error)
+    return CallMalformed(field=fault.field("body"), reason=fault.reason)

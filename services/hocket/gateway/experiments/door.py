@@ -21,6 +21,7 @@ from hocket.kit.process.log_limits import Reporting
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities, id_of
 from hocket.schemas.errors import HocketError
+from hocket.schemas.first_fault import first_fault
 from hocket.schemas.messages import (
     ArmRolledBack,
     ExperimentControl,
@@ -86,8 +87,7 @@ class ExperimentsDoor:
         try:
             wanted = ExperimentControl.model_validate_json(message.data)
         except ValidationError as error:
-            reason = error.errors(include_url=False)[0]["msg"]
-            malformed = CallMalformed(field="body", reason=reason)
+            malformed = CallMalformed(field="body", reason=first_fault(error).reason)
             self._answer(message, ExperimentsTold(error=malformed.info()))
             return
         task = asyncio.create_task(self._control(message, wanted), name="experiment control")

@@ -23,6 +23,7 @@ from hocket.kit.process.setting_types import (
     Words,
 )
 from hocket.schemas.errors import InvalidInput
+from hocket.schemas.first_fault import first_fault
 from hocket.schemas.plain_json import shown_text
 
 
@@ -133,9 +134,9 @@ def read(**given: Any) -> Settings:
     try:
         return Settings(**given)
     except ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    place, *inner = fault["loc"]
-    reason = fault["msg"].removeprefix("Value error, ")
+        fault = first_fault(error)
+    place, *inner = fault.place
+    reason = fault.reason.removeprefix("Value error, ")
     raise InvalidInput(
         field=".".join([_variable_at(str(place)), *map(shown_text, map(str, inner))]),
         reason=f"{reason[:1].lower()}{reason[1:]}",

@@ -25,6 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
 
 from hocket.schemas.errors import InvalidInput
+from hocket.schemas.first_fault import first_fault
 from hocket.schemas.pipeline.handlers import AllowedHandlers, HandlerNotAllowed
 from hocket.workers.errors import HandlerUnknown
 from hocket.workers.runtime.execution.context import Context
@@ -59,10 +60,10 @@ class Function:
         try:
             return self.adapter.validate_python(value)
         except ValidationError as error:
-            fault = error.errors(include_url=False, include_input=False)[0]
+            fault = first_fault(error)
             raise InvalidInput(
-                field=".".join(("input", *(str(part) for part in fault["loc"]))),
-                reason=fault["msg"],
+                field=".".join(("input", *map(str, fault.place))),
+                reason=fault.reason,
                 cure=f"Give the node the input that `{self.name}` takes.",
             ) from None
 

@@ -29,6 +29,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import QueuePool
 
+from hocket.schemas.first_fault import first_fault
 from hocket.workers.sql import postgres, sqlite
 from hocket.workers.sql.answers import Answer, read_answer
 from hocket.workers.sql.errors import (
@@ -295,11 +296,10 @@ def _settings(name: str, value: Any) -> TargetSettings:
     try:
         return TargetSettings.model_validate({"url": value} if isinstance(value, str) else value)
     except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        field = ".".join(str(part) for part in fault["loc"]) or "entry"
+        fault = first_fault(error)
         raise TargetInvalid(
             database=name,
-            reason=f"`{field}`: {fault['msg']}",
+            reason=f"`{fault.field('entry')}`: {fault.reason}",
             cure="Give `url`, and optionally `tables`, `role`, `functions`, `types`, `search_path`, "
             "`default_schema`, `max_rows`.",
         ) from None

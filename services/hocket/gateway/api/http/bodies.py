@@ -26,6 +26,7 @@ from hocket.gateway.core.protocols.json_size import MAX_VALUES, few_values
 from hocket.gateway.core.protocols.openai_api import CHAT, COMPLETIONS, EMBEDDINGS
 from hocket.gateway.core.protocols.responses.request import RESPONSES
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
+from hocket.schemas.first_fault import first_fault
 from hocket.schemas.plain_json import parse_json
 
 
@@ -116,7 +117,6 @@ def read(path: str, content: bytes) -> dict[str, Any]:
     try:
         BODIES[path].model_validate(body)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        field = ".".join(map(str, first["loc"])) or "body"
-        raise BodyInvalid(field=field, reason=first["msg"]) from error
+        fault = first_fault(error)
+        raise BodyInvalid(field=fault.field("body"), reason=fault.reason) from error
     return body

@@ -22,6 +22,7 @@ from hocket.kit.process.clock import now_ms
 from hocket.kit.process.log_limits import Reporting
 from hocket.schemas import bounded, ids, subjects
 from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.first_fault import first_fault
 from hocket.schemas.messages import AttemptFinished
 from hocket.workers.errors import StepEndsWorker, StepMalformed, StepUndeliverable
 from hocket.workers.runtime.results.failures import COMPONENT
@@ -55,9 +56,9 @@ class Name(BaseModel):
 
 async def bury_malformed(bus: Bus, msg: "RawMessage", error: ValidationError, worker: str) -> None:
     """Dead-letter a message that is no StepRequested."""
-    fault = error.errors(include_url=False, include_input=False)[0]
-    place = ".".join(str(part) for part in fault["loc"]) or "the body"
-    info = StepMalformed(reason=f"{place}: {fault['msg']}", component=COMPONENT).info()
+    fault = first_fault(error)
+    reason = f"{fault.field('the body')}: {fault.reason}"
+    info = StepMalformed(reason=reason, component=COMPONENT).info()
     kept = letters.takes(len(msg.data) + len(msg.head))
     await _bury_and_end(bus, msg, info, worker, kept=kept)
 
