@@ -41,6 +41,9 @@ class Connection:
         self._name = name
         self._opened = False
         self._closing = False
+        self._refused = False
+        """Whether the server has said something against us: that it closes the connection then is no
+        news."""
         self._error = "no answer"
 
     async def open(self) -> None:
@@ -86,7 +89,9 @@ class Connection:
             log.warning("bus_away", bus=self._name)
 
     async def _failed(self, error: Exception) -> None:
-        self._error = str(error) or type(error).__name__
+        if self._opened or not isinstance(error, OSError) or not self._refused:
+            self._error = str(error) or type(error).__name__
+        self._refused |= isinstance(error, NatsError)
         if isinstance(error, SlowConsumerError):  # messages are lost
             if self.reports.due("dropped"):
                 log.error("bus_messages_dropped", bus=self._name, subject=error.subject)
