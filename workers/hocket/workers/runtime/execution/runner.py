@@ -2,6 +2,10 @@
 
 Whatever goes wrong in a handler becomes a typed error in a result. A handler that ignores being
 cancelled, and a thread, are answered for after `STOP_GRACE_S`; their slot is held until they end.
+
+Each attempt has a task, and a context, of its own. Tasks that last, one a slot, were tried: they saved
+nothing that could be measured, and what a handler leaves behind (a context variable, a cancellation that
+comes later) would reach the next attempt in its slot.
 """
 
 import asyncio

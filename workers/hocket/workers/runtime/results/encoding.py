@@ -81,33 +81,43 @@ class _Items:
 def _plain(value: Any, field: str, depth: int, items: _Items) -> Any:
     if isinstance(value, str):
         return _whole_text(str(value))
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, int):
-        if int.__abs__(value) >= _INTEGER_LIMIT:  # a type of its own may say otherwise
-            raise _not_json(field, f"an integer has more than {MAX_INTEGER_DIGITS} digits")
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int | float):
+        return _number(value, field)
     if isinstance(value, BaseModel):
         return _plain(value.model_dump(), field, depth, items)
     if depth >= MAX_DEPTH:
         raise _not_json(field, f"it nests deeper than {MAX_DEPTH} levels")
     if isinstance(value, Mapping):
-        pairs = dict.items(value) if isinstance(value, dict) else items.of(value.items(), field)
-        return {
-            _whole_text(str(key)): _plain(item, f"{field}.{key}"[:200], depth + 1, items)
-            for key, item in pairs
-        }
+        return _object(value, field, depth, items)
     if isinstance(value, Iterator):
         raise _not_json(field, f"a {_kind(value)} gives its items once, and may never end")
     if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray):
-        own = type(value) in _SEQUENCES
-        return [
-            _plain(item, f"{field}.{index}"[:200], depth + 1, items)
-            for index, item in enumerate(value if own else items.of(value, field))
-        ]
+        return _array(value, field, depth, items)
     return _converted(value, field, depth, items)
+
+
+def _number(value: float | None, field: str) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is not None and int.__abs__(value) >= _INTEGER_LIMIT:  # its type may say otherwise
+        raise _not_json(field, f"an integer has more than {MAX_INTEGER_DIGITS} digits")
+    return value
+
+
+def _object(value: Mapping[Any, Any], field: str, depth: int, items: _Items) -> dict[str, Any]:
+    pairs = dict.items(value) if isinstance(value, dict) else items.of(value.items(), field)
+    return {
+        _whole_text(str(key)): _plain(item, f"{field}.{key}"[:200], depth + 1, items)
+        for key, item in pairs
+    }
+
+
+def _array(value: Iterable[Any], field: str, depth: int, items: _Items) -> list[Any]:
+    own = type(value) in _SEQUENCES
+    return [
+        _plain(item, f"{field}.{index}"[:200], depth + 1, items)
+        for index, item in enumerate(value if own else items.of(value, field))
+    ]
 
 
 def check_ends(value: Any) -> None:
