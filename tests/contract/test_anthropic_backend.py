@@ -34,7 +34,7 @@ from support.gateway.mock_anthropic import (
 )
 
 NOW_MS = 1_800_000_000_000.0
-LONG_MS = 20_000.0
+LONG_MS = 60_000.0
 MARK = {"type": "ephemeral"}
 TIDE = {
     "name": "tide",

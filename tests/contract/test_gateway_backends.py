@@ -33,8 +33,8 @@ from support.gateway.mock_triton import Failure, Triton, running_triton
 from support.gateway.mock_upstream import TIDAL, Upstream, delta, running_upstream
 
 NOW_MS = 1_800_000_000_000.0
-LONG_MS = 20_000.0
-BOUND_S = 10.0
+LONG_MS = 60_000.0
+BOUND_S = 60.0
 
 
 class World(Protocol):

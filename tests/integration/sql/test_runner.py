@@ -32,7 +32,7 @@ async def test_numbers_stay_exact_and_more_rows_than_allowed_are_marked(target: 
         target,
         "SELECT n, price, at, price::text AS shown FROM a.t WHERE n >= :least ORDER BY n",
         {"least": 2},
-        timeout_ms=5_000,
+        timeout_ms=20_000,
         max_rows=2,
     )
     assert result.columns == ("n", "price", "at", "shown")
@@ -55,7 +55,7 @@ async def test_cancelling_the_caller_cancels_the_statement_in_the_server(
     )
 
     async def until(wanted: int) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(25):
             while await watcher.fetchval(running) != wanted:  # noqa: ASYNC110 (the server tells nobody)
                 await asyncio.sleep(0.01)
 
@@ -72,7 +72,7 @@ async def test_the_transaction_itself_is_read_only(target: Target) -> None:
     from sqlalchemy.exc import DBAPIError
 
     with pytest.raises(DBAPIError, match="read-only"):
-        await target.fetch(text("DELETE FROM a.t"), {}, timeout_ms=1_000, max_rows=1)
+        await target.fetch(text("DELETE FROM a.t"), {}, timeout_ms=20_000, max_rows=1)
 
 
 async def test_a_wrong_parameter_is_the_callers_fault(target: Target) -> None:
@@ -81,7 +81,7 @@ async def test_a_wrong_parameter_is_the_callers_fault(target: Target) -> None:
             target,
             "SELECT n FROM a.t WHERE n = CAST(:n AS integer)",
             {"n": "many"},
-            timeout_ms=1_000,
+            timeout_ms=20_000,
             max_rows=1,
         )
 
@@ -91,7 +91,7 @@ async def test_text_that_is_cast_to_a_date_is_a_date(target: Target) -> None:
         target,
         "SELECT count(*) AS days FROM a.t WHERE at >= CAST(:day AS date)",
         {"day": "2019-12-31"},
-        timeout_ms=1_000,
+        timeout_ms=20_000,
         max_rows=1,
     )
     assert result.rows == ((300,),)
@@ -99,7 +99,7 @@ async def test_text_that_is_cast_to_a_date_is_a_date(target: Target) -> None:
 
 async def test_a_table_beyond_the_allowed_ones_is_refused(target: Target) -> None:
     with pytest.raises(SqlTableRefused, match=r"hocket\.run"):
-        await run_query(target, "SELECT * FROM hocket.run", {}, timeout_ms=1_000, max_rows=1)
+        await run_query(target, "SELECT * FROM hocket.run", {}, timeout_ms=20_000, max_rows=1)
 
 
 async def test_a_database_nobody_configured_is_named_with_those_that_are() -> None:
@@ -128,7 +128,11 @@ async def test_sqlite_is_read_only_and_stopped_at_its_time(tmp_path: Path) -> No
     connection.close()
     target = Target("lite", TargetSettings(url=f"sqlite:///{file}", tables=("main.*",)))
     result = await run_query(
-        target, "SELECT sum(n) AS total FROM t WHERE n < :n", {"n": 4}, timeout_ms=1_000, max_rows=5
+        target,
+        "SELECT sum(n) AS total FROM t WHERE n < :n",
+        {"n": 4},
+        timeout_ms=20_000,
+        max_rows=5,
     )
     assert result.rows == ((6,),)
     with pytest.raises(SqlTimeout):

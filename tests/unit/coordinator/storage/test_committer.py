@@ -17,7 +17,7 @@ from hocket.coordinator.storage.tenure import Tenure
 from hocket.kit.process.lifecycle import Health
 from support.run_player import Play, python
 
-BOUND_S = 5
+BOUND_S = 60
 
 
 class Epochs:

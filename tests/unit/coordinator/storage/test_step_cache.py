@@ -16,7 +16,7 @@ from hocket.coordinator.storage.cache_store import Answer
 from hocket.coordinator.storage.step_cache import StepCache
 from hocket.schemas.errors import PayloadTooLarge
 
-BOUND_S = 5.0
+BOUND_S = 60.0
 
 
 class Parts:

@@ -44,7 +44,7 @@ from hocket.schemas.messages import (
 )
 
 NOW_MS = 1_800_000_000_000.0
-BOUND_S = 10.0
+BOUND_S = 60.0
 ANSWER = Completion(text="tidal", input_tokens=1_000_000, output_tokens=500_000)
 
 Behaviour = Callable[[CallRequest], Awaitable[Completion]]

@@ -15,7 +15,7 @@ from hocket.gateway.core.routing.routing import CallFacts
 from hocket.schemas.messages import Priority
 
 NOW_MS = 1_000_000.0
-BOUND_S = 10.0
+BOUND_S = 60.0
 PLACES = 16
 KEPT = 2
 """An eighth of them."""
