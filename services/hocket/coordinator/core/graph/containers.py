@@ -255,7 +255,8 @@ def _item_settled(u: RunTransition, parent: Step, child: Step) -> None:
     assert plan.node.map is not None
     if child.state is StepState.FAILED and plan.node.map.on_item_error == "fail":
         assert child.error is not None
-        u.todo.append(Failing(parent.key, child.error))
+        if not any(isinstance(work, Failing) and work.key == parent.key for work in u.todo):
+            u.todo.append(Failing(parent.key, child.error))  # once, however many fail together
         return
     if (child.state is StepState.FAILED or child.degraded) and not parent.degraded:
         parent = u.put(replace(parent, degraded=True))

@@ -142,6 +142,10 @@ class Transition(Outcome):
         """Let a step fail, unless its node has a fallback for the error."""
         self.todo.append((FAILING, step, error))
 
+    def is_failing(self, step: Step) -> bool:
+        """Tell whether a step is about to fail."""
+        return any(kind == FAILING and one is step for kind, one, _ in self.todo)
+
     # ---- what is expected -------------------------------------------------------------------
 
     def forecast_of(self, step: Step) -> NodeForecast:

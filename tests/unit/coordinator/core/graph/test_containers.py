@@ -129,6 +129,18 @@ def test_a_race_without_a_valid_branch_is_lost() -> None:
     assert play.run.error.code == "race_lost"
 
 
+def test_items_that_fail_together_open_their_maps_fallback_once() -> None:
+    node = python(
+        map={"over": "input.xs"},
+        fallback=[{"node": python(**{"with": {"instead": True}})}],
+        **{"with": {"x": "{{ item.missing }}"}},
+    )
+    play = Play({"m": node}, input={"xs": [1, 2, 3]})
+    assert play.seen == ["m!1"]
+    play.finish("m!1", "served")
+    assert (play.run.status, play.run.output) == (RunStatus.DEGRADED, "served")
+
+
 def test_a_fallback_serves_for_the_errors_it_names() -> None:
     node = python(
         fallback=[

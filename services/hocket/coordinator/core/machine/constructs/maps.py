@@ -42,7 +42,8 @@ def item_settled(t: Transition, parent: Step, child: Step) -> None:
     assert children is not None, parent.key
     if child.state == FAILED and spec.on_item_error == "fail":
         assert child.error is not None, child.key
-        t.fail(parent, child.error)
+        if not t.is_failing(parent):  # once, however many fail together
+            t.fail(parent, child.error)
         return
     if (child.state == FAILED or child.degraded) and not parent.degraded:
         parent.degraded = True
