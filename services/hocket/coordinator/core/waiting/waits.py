@@ -1,7 +1,7 @@
 """Steps that wait for the outside: approvals and signals. They hold no worker, and may make the
 run's deadline stand still."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hocket.coordinator.core.reuse.repeats import Kept, kept_for, source_of
@@ -18,6 +18,8 @@ from hocket.schemas.pipeline.spec import ApprovalNode, SignalNode
 
 MAX_SIGNALS = 1_000
 """Signals of one run that are remembered (unread, or to know a repeat)."""
+MAX_NOTE_CHARS = 2_000
+"""Of the note with which an approval is refused, in the run's error."""
 MAX_SIGNALS_BYTES = 1024 * 1024
 """What unread signals of one run come to as JSON: they are in the run's row, which many events write."""
 
@@ -126,10 +128,13 @@ def _answer(u: RunTransition, step: Step, signal: Signal) -> None:
         output = {"approved": True, "by": signal.by, "note": answer.get("note", "")}
         u.settle(step.key, StepState.SUCCEEDED, output=output)
     else:
-        refused = ApprovalRefused(
-            step=step.key, by=signal.by or "somebody", note=answer.get("note") or "no reason given"
-        )
+        refused = ApprovalRefused(step=step.key, by=signal.by or "somebody", note=note_of(answer))
         u.todo.append(Failing(step.key, refused.info()))
+
+
+def note_of(answer: Mapping[str, Any]) -> str:
+    """Return why an approval was refused, as the run's error tells it: short enough for any message."""
+    return str(answer.get("note") or "no reason given")[:MAX_NOTE_CHARS]
 
 
 def _node(u: RunTransition, step: Step) -> ApprovalNode | SignalNode:

@@ -46,3 +46,13 @@ def test_signals_that_steps_read_do_not_count() -> None:
     assert play.run.signals == ()
     send(play, 9, "more", LARGE)
     assert play.run.status is RunStatus.RUNNING
+
+
+@pytest.mark.parametrize("note", ["x" * 1_000_000, {"why": ["x" * 1_000] * 1_000}])
+def test_the_note_of_a_refusal_leaves_room_for_the_message_that_tells_it(note: Any) -> None:
+    """Else the end of the run was larger than NATS takes, and was not told."""
+    play = Play({"ask": {"type": "approval"}})
+    send(play, 1, "ask", {"approved": False, "note": note})
+    assert play.run.error is not None
+    assert play.run.error.code == "approval_refused"
+    assert len(play.run.error.model_dump_json()) < 8_000

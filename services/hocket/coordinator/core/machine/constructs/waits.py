@@ -17,6 +17,7 @@ from hocket.coordinator.core.waiting.waits import (
     MAX_SIGNALS,
     ApprovalRefused,
     WaitTimedOut,
+    note_of,
     signals_fault,
 )
 from hocket.schemas.messages import SignalReceived
@@ -112,9 +113,7 @@ def _answer(t: Transition, step: Step, signal: Signal) -> None:
         output = {"approved": True, "by": signal.by, "note": answer.get("note", "")}
         t.settle(step, SUCCEEDED, output=json_of(output))
     else:
-        refused = ApprovalRefused(
-            step=step.key, by=signal.by or "somebody", note=answer.get("note") or "no reason given"
-        )
+        refused = ApprovalRefused(step=step.key, by=signal.by or "somebody", note=note_of(answer))
         t.fail(step, refused.info())
 
 
