@@ -2,8 +2,9 @@
 
 Everybody who may look at a process can read the environment that it began with (`/proc/PID/environ`),
 and every function that runs in it can read `os.environ`. What is secret there: the URLs of NATS and
-Postgres, the key of the capabilities, and the variables that the configuration names as
-`os.environ/NAME` (keys of models).
+Postgres, the key of the capabilities, the variables that the configuration names as `os.environ/NAME`
+(keys of models), and where it has LiteLLM's form, those that its providers' keys are in unless it
+says otherwise.
 
 `hocket up` hands the secrets of each process over so. A worker that somebody else starts with secrets
 in its environment starts itself anew without them, before it imports anything. Only the standard
@@ -27,6 +28,15 @@ MAX_BYTES = 60_000
 """What a pipe takes without somebody who reads it."""
 MAX_CONFIG_BYTES = 4_000_000
 
+PROVIDER_KEYS = frozenset(
+    f"{name}_API_KEY"
+    for name in (
+        "ANTHROPIC AZURE CO COHERE DEEPSEEK FIREWORKS FIREWORKS_AI GEMINI GOOGLE GROQ MISTRAL OPENAI "
+        "OPENROUTER OR TOGETHER TOGETHERAI XAI"
+    ).split()
+)
+"""The variables that a gateway reads for models of LiteLLM's form that name no key."""
+_LITELLM = b"model_list"
 _NAMED = re.compile(rb"os\.environ/([A-Za-z_]\w*)")
 
 
@@ -80,5 +90,6 @@ def _named_in(config: str | None) -> set[str]:
     with suppress(OSError):
         if config:
             text = Path(config).read_bytes()[:MAX_CONFIG_BYTES]
-            return {name.decode() for name in _NAMED.findall(text)}
+            named = {name.decode() for name in _NAMED.findall(text)}
+            return named | PROVIDER_KEYS if _LITELLM in text else named
     return set()

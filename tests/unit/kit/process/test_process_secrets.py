@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hocket.gateway.core.config.providers import PROVIDERS
 from hocket.kit.process import process_secrets
 from hocket.schemas.redaction import Redactor, without_url_passwords
 
@@ -41,6 +42,20 @@ def test_a_program_starts_anew_without_the_secrets_in_its_environment(tmp_path: 
     assert process_secrets.PIPE not in environ
     assert environ["OTHER"] == "stays"
     assert arguments == ["one", "two words"]
+
+
+def test_keys_that_litellms_form_leaves_to_the_environment_are_secrets_too(tmp_path: Path) -> None:
+    config = tmp_path / "litellm.yaml"
+    environment = {"HOCKET_CONFIG": str(config), "OPENAI_API_KEY": "sk-1", "TAVILY_API_KEY": "t"}
+    config.write_text("models: {a: {backends: []}}")
+    assert process_secrets.secret_names(environment) == set()
+    config.write_text("model_list: [{model_name: a, litellm_params: {model: openai/gpt-4o}}]")
+    assert process_secrets.secret_names(environment) == {"OPENAI_API_KEY"}
+
+
+def test_the_variables_of_all_providers_are_known() -> None:
+    read = {name for provider in PROVIDERS.values() for name in provider.key_variables}
+    assert read == process_secrets.PROVIDER_KEYS
 
 
 def test_without_secrets_nothing_is_started_anew() -> None:
