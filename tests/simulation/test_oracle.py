@@ -1,6 +1,7 @@
 """The new core does what the coordinator's does, and the oracle sees where it does not."""
 
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -37,6 +38,12 @@ def test_both_cores_do_the_same_with_random_events() -> None:
     assert not report.found, "\n".join(map(str, report.found))
     assert report.counts["ends"] > 200
     assert report.runs_with.keys() == SUPPORTED
+
+
+def test_an_event_that_broke_off_is_applied_anew_to_the_run_that_its_rows_have() -> None:
+    report = _compared(partial(driven, breaks=True), DRIVES)
+    assert not report.found, "\n".join(map(str, report.found))
+    assert report.counts["broken off"] > 100
 
 
 def _compared(play: Callable[[str], Report], seeds: range) -> Report:

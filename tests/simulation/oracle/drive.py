@@ -53,12 +53,13 @@ RUNS = 6
 TEXT = "a long text that prompts begin with; " * 40
 
 
-def driven(seed: str) -> Report:
-    """Drive some runs; return what was compared, and what differs."""
-    shadow = Shadow()
+def driven(seed: str, *, breaks: bool = False) -> Report:
+    """Drive some runs; return what was compared, and what differs. `breaks`: events of the new core
+    raise in their middle, at times, and are applied anew to the run as its rows have it."""
+    shadow = Shadow(faults=Random(f"{seed}:faults") if breaks else None)
     dice = Random(f"{seed}:drive")
     with _bounds(dice), shadow.watching():
-        _Driver(dice).drive()
+        _Driver(dice, nul="" if breaks else "\x00").drive()
     shadow.report.counts["seeds"] += 1
     return shadow.report
 
@@ -77,10 +78,12 @@ def _bounds(dice: Random) -> AbstractContextManager[None]:
 
 
 class _Driver:
-    """Drives runs of one pipeline; `_requests` are what workers, caches and sub-runs were asked."""
+    """Drives runs of one pipeline; `_requests` are what workers, caches and sub-runs were asked. `nul`
+    stands in some outputs: U+0000, for which a row has another character, of another length."""
 
-    def __init__(self, dice: Random) -> None:
+    def __init__(self, dice: Random, *, nul: str) -> None:
         self._dice = dice
+        self._nul = nul
         self._now_ms = AT_MS
         self._epoch = 1
         self._capabilities = CAPABILITIES if dice.random() < 0.5 else None
@@ -327,7 +330,18 @@ class _Driver:
             return _emitted(dice)
         n = dice.randint(0, 9)
         plain = {"n": n, "xs": list(range(n % 4)), "t": "é\u2028"}
-        odd = (None, "text", 7, 2.5, True, [], {}, [1, {"a": []}], {"a\x00": "\x00"}, ["\ud800"])
+        odd = (
+            None,
+            "text",
+            7,
+            2.5,
+            True,
+            [],
+            {},
+            [1, {"a": []}],
+            {"a" + self._nul: self._nul},
+            ["\ud800"],
+        )
         return plain if dice.random() < 0.85 else dice.choice((*odd, _deep(100), _deep(250)))
 
 

@@ -10,9 +10,10 @@ middle of an event are compared like everything else.
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from math import inf
+from random import Random
 from typing import Any
 
 from hocket.coordinator.core.machine import (
@@ -29,7 +30,7 @@ from hocket.coordinator.core.machine.plan.nodes import PipelinePlan
 from hocket.coordinator.core.machine.state import restore
 from hocket.coordinator.core.machine.state.run import Owner
 from hocket.coordinator.core.machine.state.run import Run as Machine
-from hocket.coordinator.core.machine.transition import Outcome
+from hocket.coordinator.core.machine.transition import Outcome, Transition
 from hocket.coordinator.core.run import decide as old_rules
 from hocket.coordinator.core.run.decide import Decision
 from hocket.coordinator.core.run.state import Run
@@ -110,8 +111,10 @@ class Report:
 class Shadow:
     """Feeds the new core what the old one gets."""
 
-    def __init__(self, *, most_events: float = inf) -> None:
+    def __init__(self, *, most_events: float = inf, faults: Random | None = None) -> None:
         self.report = Report()
+        self._faults = faults
+        """Dice for exceptions in the middle of an event, after which its run is read back."""
         self._most_events = most_events
         self._machines: dict[int, tuple[Run, Machine]] = {}
         self._plans: dict[int, tuple[Plan, PipelinePlan]] = {}
@@ -263,6 +266,7 @@ class Shadow:
             raised = error
         try:
             with _same_bounds():
+                self._break_off(new, before)
                 outcome = new()
         except Exception as error:
             if raised is None:
@@ -282,6 +286,26 @@ class Shadow:
             raise raised
         assert decision is not None
         return decision
+
+    def _break_off(self, new: Callable[[], Outcome], before: Run | None) -> None:
+        """Let an event raise somewhere in its middle, at times; what it did to the run is dropped."""
+        if self._faults is None or self._faults.random() < 0.7:
+            return
+        left = self._faults.randint(1, 6)
+        keep = Transition.keep
+
+        def broken(t: Transition, step: Any) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                raise BrokenOffError
+            keep(t, step)
+
+        with swapped((Transition, "keep", broken)), suppress(Exception):
+            new()
+        if left <= 0:
+            self.report.counts["broken off"] += 1
+        self._forget(before)
 
     def _compare(
         self, event: str, decision: Decision, outcome: Outcome, before: Run | None
@@ -425,6 +449,10 @@ def _has_nul(row: Any, steps: list[Any]) -> bool:
     """Tell whether something has U+0000 in it, for which a row has another character."""
     texts = [text for one in (row, *steps) for text in one.values() if isinstance(text, str)]
     return any(r"\ufffd" in text for text in texts)
+
+
+class BrokenOffError(Exception):
+    """What no rule expects."""
 
 
 def _rests(run: Any, rule: Callable[..., float | None]) -> list[float | None]:
