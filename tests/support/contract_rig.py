@@ -16,7 +16,7 @@ from openapi_spec_validator import validate
 
 EXAMPLES = int(os.environ.get("HOCKET_CONTRACT_EXAMPLES", "2"))
 SEED = int(os.environ.get("HOCKET_CONTRACT_SEED", "1"))
-TIMEOUT_S = 100 + 60 * EXAMPLES
+TIMEOUT_S = 300 + 60 * EXAMPLES
 REQUEST_TIMEOUT_S = 20
 SHOWN_CHARS = 12_000
 

@@ -13,12 +13,11 @@ from hocket.gateway.core.errors import CallNotAttributable
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.kv.bucket import Bucket
 from hocket.kit.process.capability_key import (
-    CapabilityKeyInvalid,
-    capabilities_of,
     platform_capabilities,
 )
-from hocket.kit.process.settings import Settings
+from hocket.kit.process.settings import Settings, read
 from hocket.schemas.capabilities import SEAL, Capabilities
+from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import Attribution, CallRequest
 
 BOUND_S = 20
@@ -86,10 +85,9 @@ async def test_coordinators_without_a_setting_agree_on_one_key(database_url: str
 
 
 def test_a_short_key_is_refused_and_never_shown() -> None:
-    settings = Settings(capability_key="hush")  # type: ignore[arg-type]
-    assert "hush" not in repr(settings)
-    with pytest.raises(CapabilityKeyInvalid, match="32 characters") as raised:
-        capabilities_of(settings)
+    with pytest.raises(InvalidInput, match="32 characters") as raised:
+        read(capability_key="hush")
+    assert raised.value.fields["field"] == "HOCKET_CAPABILITY_KEY"
     assert "hush" not in str(raised.value)
 
 
