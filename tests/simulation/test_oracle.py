@@ -23,14 +23,14 @@ from simulation.oracle.drive import driven
 from simulation.oracle.play import compared
 from simulation.oracle.shadow import Report
 
-PLAYS = range(1, 7)
+PLAYS = range(1, 5)
 DRIVES = range(1, 41)
 
 
 def test_both_cores_do_the_same_in_plays() -> None:
     report = _compared(compared, PLAYS)
     assert not report.found, "\n".join(map(str, report.found))
-    assert report.counts["ends"] > 25
+    assert report.counts["ends"] > 15
 
 
 def test_both_cores_do_the_same_with_random_events() -> None:
@@ -41,9 +41,9 @@ def test_both_cores_do_the_same_with_random_events() -> None:
 
 
 def test_an_event_that_broke_off_is_applied_anew_to_the_run_that_its_rows_have() -> None:
-    report = _compared(partial(driven, breaks=True), DRIVES)
+    report = _compared(partial(driven, breaks=True), DRIVES[:25])
     assert not report.found, "\n".join(map(str, report.found))
-    assert report.counts["broken off"] > 50
+    assert report.counts["broken off"] > 30
 
 
 def _compared(play: Callable[[str], Report], seeds: range) -> Report:

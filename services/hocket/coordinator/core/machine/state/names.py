@@ -14,7 +14,7 @@ from hocket.coordinator.core.machine.state.run import (
     ScopeProgress,
     Step,
 )
-from hocket.coordinator.core.machine.state.values import Json, json_text
+from hocket.coordinator.core.machine.state.values import Json, is_deeper, json_text
 from hocket.coordinator.core.machine.transition import Transition
 from hocket.schemas.plain_json import MAX_DEPTH
 from hocket.schemas.templates.budget import Names
@@ -95,7 +95,7 @@ def spliced_input(t: Transition, step: Step, bound: BoundInput) -> Json | None:
                 return None
             parts.append(field.head + found)
         text = "{" + ",".join(parts) + "}"
-        if len(text) > SPLICED_CHARS or text.count("[") + text.count("{") > MAX_DEPTH:
+        if len(text) > SPLICED_CHARS or is_deeper(text, MAX_DEPTH):
             return None
     t.account.spend(bound.operations)
     return json_text(text)

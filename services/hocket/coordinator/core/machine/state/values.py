@@ -68,7 +68,7 @@ class Json:
             return size_of(self._value)
         text = self.text if self._text is not None else _text_of(self._value)
         self._text = text
-        if text.count("[") + text.count("{") > _SURELY_FLAT:
+        if is_deeper(text, _SURELY_FLAT):
             return size_of(self.value)
         if text[:1] in _CONTAINER:
             return len(text) if text.isascii() else len(text.encode())
@@ -83,6 +83,11 @@ def json_of(value: Any) -> Json:
 def json_text(text: str) -> Json:
     """Return the value of a JSON text."""
     return Json(None, text, is_read=False)
+
+
+def is_deeper(text: str, levels: int) -> bool:
+    """Tell whether a JSON text may nest deeper than so many levels: each takes two brackets."""
+    return len(text) > 2 * levels and text.count("[") + text.count("{") > levels
 
 
 def _text_of(value: Any) -> str:
