@@ -13,16 +13,15 @@ with a new connection. It fails with nats-py's ProtocolError, which makes the cl
 import asyncio
 import json
 from collections.abc import Callable, Sequence
-from time import monotonic
 from typing import Any
 
 import structlog
 from nats.errors import ProtocolError
 
+from hocket.kit.process.log_limits import Reporting
+
 MAX_LINE_BYTES = 64 * 1024
 """What the server may send without the end of a line: a subject may be 4 KiB long, and has company."""
-REPORT_S = 10.0
-"""At most this often is it logged that messages could not be taken."""
 _CRLF = b"\r\n"
 _MSG, _HMSG = b"MSG", b"HMSG"
 _WITH_REPLY = {_MSG: 5, _HMSG: 6}
@@ -67,8 +66,7 @@ class Wire:
         self._missing = 0
         self._resets = 0
         self._parsing = False
-        self._said_at_s = float("-inf")
-        self._left_unsaid = 0
+        self._reports = Reporting()
 
     def reset(self) -> None:
         """Forget what is half read, and what is read and not yet looked at."""
@@ -167,17 +165,10 @@ class Wire:
 
     def _unreadable(self, subject: bytes, data: bytes) -> None:
         """Log a message that somebody could not take, now and then: anybody may send many of them."""
-        now_s = monotonic()
-        self._left_unsaid += 1
-        if now_s - self._said_at_s < REPORT_S:
-            return
-        log.exception(
-            "bus_message_unreadable",
-            subject=subject[:200],
-            data=data[:200],
-            count=self._left_unsaid,
-        )
-        self._said_at_s, self._left_unsaid = now_s, 0
+        if count := self._reports.due("unreadable"):
+            log.exception(
+                "bus_message_unreadable", subject=subject[:200], data=data[:200], count=count
+            )
 
     def _keep(self, rest: bytes, missing: int) -> None:
         self._parts, self._missing = [rest], missing

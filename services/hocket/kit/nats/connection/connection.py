@@ -12,9 +12,9 @@ from nats.errors import Error as NatsError
 from nats.errors import SlowConsumerError
 
 from hocket.kit.nats.connection.client import RECONNECT_WAIT_S, ReconnectingClient
-from hocket.kit.nats.connection.report_limit import ReportLimit
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.server_urls import server_urls, without_passwords
+from hocket.kit.process.log_limits import Reporting
 
 PING_S = 10.0
 MAX_PINGS = 2
@@ -32,7 +32,7 @@ class Connection:
 
     def __init__(self, url: str, *, name: str) -> None:
         self.client = ReconnectingClient()
-        self.reports = ReportLimit()
+        self.reports = Reporting(clock_s=asyncio.get_running_loop().time)
         self.losses = 0
         """How often the connection was lost after it was opened."""
         self.on_reconnect: list[Callable[[], None]] = []

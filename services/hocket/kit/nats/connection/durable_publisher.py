@@ -17,10 +17,10 @@ from pydantic_core import from_json
 
 from hocket.kit.nats.connection.client import ReconnectingClient
 from hocket.kit.nats.connection.commands import publish_command
-from hocket.kit.nats.connection.report_limit import ReportLimit
 from hocket.kit.nats.connection.socket_writer import SocketWriter
 from hocket.kit.nats.errors import BusUnavailable, PublishRefused
 from hocket.kit.nats.protocol import RawMessage
+from hocket.kit.process.log_limits import Reporting
 
 ACK_TIMEOUT_S = 5.0
 """How long a post waits for its acknowledgement before it is published again."""
@@ -63,7 +63,7 @@ class DurablePublisher:
     for capacity. What comes to the subjects below `inbox` is for `acknowledged`."""
 
     def __init__(
-        self, client: ReconnectingClient, writer: SocketWriter, reports: ReportLimit, *, window: int
+        self, client: ReconnectingClient, writer: SocketWriter, reports: Reporting, *, window: int
     ) -> None:
         self._client = client
         self._writer = writer

@@ -7,15 +7,13 @@ import structlog
 
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.process.log_limits import Reporting
 
 API_TIMEOUT_MS = 5_000.0
 MAX_LITTER = 1_000
 """Foreign keys that wait for their removal; what is beyond is removed after it is seen again."""
 SWEEP_S = 0.05
 """Between two removals of foreign keys."""
-REPORT_S = 10.0
-"""At most this often is it said that there was something foreign."""
-_NEVER = float("-inf")
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_=/-]+(\.[A-Za-z0-9_=/-]+)*")
 """A key that names itself only: a subject may have `*` and `>` in it, which a removal takes for many."""
 
@@ -31,18 +29,12 @@ class ForeignKeys:
         self._prefix = prefix
         self._waiting: dict[str, None] = {}
         self._found = asyncio.Event()
-        self._ignored = 0
-        self._reported_at_s = _NEVER
+        self._reports = Reporting(clock_s=asyncio.get_running_loop().time)
 
     def ignore(self, key: str) -> None:
         """Count an entry that is not ours, and say so now and then."""
-        self._ignored += 1
-        now_s = asyncio.get_running_loop().time()
-        if now_s - self._reported_at_s >= REPORT_S:
-            log.warning(
-                "bucket_entry_ignored", stream=self._stream, key=key[:200], count=self._ignored
-            )
-            self._reported_at_s, self._ignored = now_s, 0
+        if count := self._reports.due("foreign"):
+            log.warning("bucket_entry_ignored", stream=self._stream, key=key[:200], count=count)
 
     def remove_later(self, key: str) -> None:
         """Let a key be removed, where it can be without others."""
