@@ -77,6 +77,8 @@ class LanePull:
 
     def ask(self, count: int) -> None:
         """Request `count` more steps."""
+        if not self.demand.asked:  # the server had nothing to answer until now
+            self._pull.count_silence_from_now()
         stands = self.demand.asked + count <= self._standing
         self.demand.asked += count
         self.demand.batch = count
