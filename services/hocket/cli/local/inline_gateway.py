@@ -13,6 +13,7 @@ from typing import Any
 from hocket.gateway import service as gateway
 from hocket.gateway.api.inline import InlineCalls
 from hocket.gateway.calls.registry import CallRegistry
+from hocket.kit.process.capability_key import capabilities_of
 from hocket.kit.process.lifecycle import Service, run
 from hocket.kit.process.process_secrets import OWN, start_without_secrets
 from hocket.workers import process as worker
@@ -42,7 +43,8 @@ def serve(
         try:
             await _any(*tasks, opened, stop)
             if opened.done():
-                work = worker.serve(types, InlineCalls(opened.result()), handlers)(works)
+                calls = InlineCalls(opened.result(), capabilities_of(service.settings))
+                work = worker.serve(types, calls, handlers)(works)
                 tasks.append(asyncio.ensure_future(work))
                 tasks[-1].add_done_callback(lambda _: drained.set())
                 await _any(*tasks, stop)

@@ -17,6 +17,7 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
+from hocket.gateway.api.attribution import check_attribution
 from hocket.gateway.api.peers import Peers
 from hocket.gateway.api.reply_messages import chunk_publisher, encoded_reply
 from hocket.gateway.calls.registry import CallRegistry
@@ -100,7 +101,7 @@ class NatsDoor:
     def _on_call(self, message: RawMessage) -> None:
         try:
             request = _checked(message.data)
-            self._check_attribution(request)
+            check_attribution(self._capabilities, request)
         except (CallMalformed, CallNotAttributable) as error:
             self._refuse(message, "", "", error)
             return
@@ -113,21 +114,6 @@ class NatsDoor:
             asking.add_done_callback(self._asking.discard)
         else:
             self._begin(message, request)
-
-    def _check_attribution(self, request: CallRequest) -> None:
-        """Raise CallNotAttributable where a call names a run whose attempt its caller was not given."""
-        who = request.attribution
-        if self._capabilities is None or who.run_id is None:
-            return
-        if request.capability is None or not self._capabilities.is_of_attempt(
-            request.capability,
-            who.tenant,
-            who.run_id,
-            who.step or "",
-            who.attempt or 0,
-            request.dispatched_at_ms,
-        ):
-            raise CallNotAttributable(run_id=who.run_id, field="capability")
 
     async def _begin_if_lost(self, message: RawMessage, request: CallRequest) -> None:
         """Make a call that was asked for before, unless another gateway holds it."""

@@ -7,7 +7,8 @@ import pytest
 
 from hocket.gateway.api.inline import InlineCalls
 from hocket.gateway.core.errors import GatewayFull
-from hocket.schemas.messages import CallReply, CallRequest, ChatMessage
+from hocket.schemas.capabilities import Capabilities
+from hocket.schemas.messages import Attribution, CallReply, CallRequest, ChatMessage
 
 REQUEST = CallRequest(
     call_id="c1", model="m", messages=(ChatMessage(role="user", content="?"),), deadline_at_ms=2e14
@@ -59,3 +60,22 @@ async def test_a_full_gateway_is_a_typed_error() -> None:
     assert reply.error is not None
     assert reply.error.code == "gateway_full"
     assert registry.refusals == ["gateway_full"]
+
+
+async def test_a_call_counts_for_the_run_whose_attempt_its_function_was_given() -> None:
+    registry, capabilities = CallRegistry(), Capabilities([b"k" * 32])
+    registry.reply.set_result(CallReply(call_id="c1", model="m", text="yes"))
+    calls = InlineCalls(registry, capabilities)  # type: ignore[arg-type]
+    own = Attribution(tenant="acme", run_id="r1", step="s", attempt=1)
+    given = capabilities.of_attempt("acme", "r1", "s", 1, 5.0)
+    said = {"attribution": own, "capability": given, "dispatched_at_ms": 5.0}
+    request = REQUEST.model_copy(update=said)
+    foreign = own.model_copy(update={"tenant": "globex"})
+
+    answered = await calls.make(request)
+    refused = await calls.make(request.model_copy(update={"attribution": foreign}))
+
+    assert answered.text == "yes"
+    assert refused.error is not None
+    assert refused.error.code == "call_not_attributable"
+    assert registry.refusals == ["call_not_attributable"]

@@ -1,0 +1,22 @@
+"""Whose call it is, as far as a worker can say it: a run's, where it was handed an attempt of it."""
+
+from hocket.gateway.core.errors import CallNotAttributable
+from hocket.schemas.capabilities import Capabilities
+from hocket.schemas.messages import CallRequest
+
+
+def check_attribution(capabilities: Capabilities | None, request: CallRequest) -> None:
+    """Raise CallNotAttributable where a call names a run whose attempt its caller was not given. Without
+    a key nothing is checked."""
+    who = request.attribution
+    if capabilities is None or who.run_id is None:
+        return
+    if request.capability is None or not capabilities.is_of_attempt(
+        request.capability,
+        who.tenant,
+        who.run_id,
+        who.step or "",
+        who.attempt or 0,
+        request.dispatched_at_ms,
+    ):
+        raise CallNotAttributable(run_id=who.run_id, field="capability")
