@@ -142,10 +142,6 @@ class Transition(Outcome):
         """Let a step fail, unless its node has a fallback for the error."""
         self.todo.append((FAILING, step, error))
 
-    def is_failing(self, step: Step) -> bool:
-        """Tell whether a step is about to fail."""
-        return any(kind == FAILING and one is step for kind, one, _ in self.todo)
-
     # ---- what is expected -------------------------------------------------------------------
 
     def forecast_of(self, step: Step) -> NodeForecast:
@@ -250,6 +246,11 @@ def _join(parent: Step, step: Step) -> None:
     else:
         assert parent.children is not None, step.key
         parent.children.steps.append(step)
+
+
+def is_failing(t: Transition, step: Step) -> bool:
+    """Tell whether a step is about to fail."""
+    return any(kind == FAILING and one is step for kind, one, _ in t.todo)
 
 
 # ---- time -----------------------------------------------------------------------------------

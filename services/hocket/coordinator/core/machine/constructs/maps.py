@@ -7,7 +7,7 @@ from hocket.coordinator.core.machine.constructs.sub_runs import check_map_of_run
 from hocket.coordinator.core.machine.state.names import names_at
 from hocket.coordinator.core.machine.state.run import FAILED, ITEM, SUCCEEDED, Children, Step
 from hocket.coordinator.core.machine.state.values import json_of
-from hocket.coordinator.core.machine.transition import START, Transition
+from hocket.coordinator.core.machine.transition import START, Transition, is_failing
 from hocket.schemas.errors import InvalidInput
 
 
@@ -42,7 +42,7 @@ def item_settled(t: Transition, parent: Step, child: Step) -> None:
     assert children is not None, parent.key
     if child.state == FAILED and spec.on_item_error == "fail":
         assert child.error is not None, child.key
-        if not t.is_failing(parent):  # once, however many fail together
+        if not is_failing(t, parent):  # once, however many fail together
             t.fail(parent, child.error)
         return
     if (child.state == FAILED or child.degraded) and not parent.degraded:

@@ -139,16 +139,24 @@ def _known(run: Run, step: Step) -> Kept | None:
 def _kept(origin: Run, step: Step, *, again: bool) -> Kept | None:
     if step.emitted is not None:
         return Kept(step, output=step.emitted.value)
-    has_output = step.state == SUCCEEDED and not (step.degraded and again)
-    if step.fallbacks and step.fallbacks[0].index == 0:  # fast: now there may be time
-        return Kept(step, output=step.output) if has_output and not again else None
-    if has_output and not step.fallbacks:
+    was_fast = step.fallbacks is not None and step.fallbacks[0].index == 0
+    if _has_output(step, again=again, was_fast=was_fast):
         return Kept(step, output=step.output)
+    if was_fast:  # now there may be time
+        return None
     if not again and step.error is not None and _was_got_over(step):
         return Kept(step, error=step.error)
     if step.role == SUBRUN and step.attempt > 0:
         return Kept(step, child=child_run_id(origin.run_id, step.key, step.attempt))
     return None
+
+
+def _has_output(step: Step, *, again: bool, was_fast: bool) -> bool:
+    """Tell whether a step's output is its node's own, or that of its fast variant that need not be tried
+    `again`."""
+    if step.state != SUCCEEDED or (step.fallbacks and not was_fast):
+        return False
+    return not again or not (step.degraded or was_fast)
 
 
 def _was_got_over(step: Step) -> bool:

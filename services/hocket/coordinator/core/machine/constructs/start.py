@@ -29,14 +29,14 @@ def start(t: Transition, step: Step, *, fast: bool = False) -> None:
     if not _is_wanted(step):
         return
     given, step.input = step.input, NULL
-    if t.plan.judges and step.link == NODE and not fast and is_watched(t):
-        expected = t.expected(step.home, step.node).expectation
-        step.give_up_at_ms = give_up_at_ms(t, step.node, expected)
+    if t.plan.judges and step.link == NODE and not fast:
+        _watch(t, step)
     t.begin(step)
-    if step.role != LEAF or t.run.progress or step.give_up_at_ms is not None:
-        t.keep(step)  # else nobody sees it before it is dispatched
     if step.role != LEAF:
+        t.keep(step)
         _set_deadline(t, step)
+    elif t.run.progress or step.give_up_at_ms is not None:
+        t.keep(step)  # else nobody sees it before it is dispatched
     if step.node.prefills:
         expect_prompt(t, step)
     try:
@@ -48,6 +48,13 @@ def start(t: Transition, step: Step, *, fast: bool = False) -> None:
         if step.state == OPEN:
             _forget(step)
         t.fail(step, error.info())
+
+
+def _watch(t: Transition, step: Step) -> None:
+    """Note until when the run can wait for a node."""
+    if is_watched(t):
+        expected = t.expected(step.home, step.node).expectation
+        step.give_up_at_ms = give_up_at_ms(t, step.node, expected)
 
 
 def _is_wanted(step: Step) -> bool:
