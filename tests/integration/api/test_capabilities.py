@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from hocket.cli.local.capability_key import kept_key
-from hocket.gateway.api.nats import NatsDoor
+from hocket.gateway.api.attribution import check_attribution
 from hocket.gateway.core.errors import CallNotAttributable
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.kv.bucket import Bucket
@@ -31,17 +31,14 @@ def call(**fields: object) -> CallRequest:
     return CallRequest.model_validate(given)
 
 
-async def test_a_call_names_a_run_only_with_the_capability_of_its_step() -> None:
-    door = NatsDoor.__new__(NatsDoor)
-    door._capabilities = KEY
+def test_a_call_names_a_run_only_with_the_capability_of_its_step() -> None:
     right = KEY.of_attempt("t", "r1", "a", 1, 5.0)
-    door._check_attribution(call(capability=right, dispatched_at_ms=5.0))
-    door._check_attribution(call(attribution=Attribution(tenant="t")))
+    check_attribution(KEY, call(capability=right, dispatched_at_ms=5.0))
+    check_attribution(KEY, call(attribution=Attribution(tenant="t")))
     for forged in ({}, {"capability": right}, {"capability": "x", "dispatched_at_ms": 5.0}):
         with pytest.raises(CallNotAttributable, match="`capability`"):
-            door._check_attribution(call(**forged))
-    door._capabilities = None
-    door._check_attribution(call())
+            check_attribution(KEY, call(**forged))
+    check_attribution(None, call())
 
 
 async def test_an_entry_that_is_not_sealed_or_sealed_for_before_leaves_the_one_in_force(
@@ -85,6 +82,7 @@ async def test_coordinators_without_a_setting_agree_on_one_key(database_url: str
 
 
 def test_a_short_key_is_refused_and_never_shown() -> None:
+    assert "k" * 40 not in repr(read(capability_key="k" * 40))
     with pytest.raises(InvalidInput, match="32 characters") as raised:
         read(capability_key="hush")
     assert raised.value.fields["field"] == "HOCKET_CAPABILITY_KEY"

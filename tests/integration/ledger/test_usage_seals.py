@@ -18,11 +18,12 @@ from hocket.gateway.metrics import GatewayMetrics
 from hocket.kit.nats import dead_letters, letter_budget
 from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.database import connect_pool
-from hocket.kit.process.capability_key import UsageKeyInvalid, usage_seals_of
-from hocket.kit.process.settings import Settings
+from hocket.kit.process.capability_key import usage_seals_of
+from hocket.kit.process.settings import Settings, read
 from hocket.ledger import unsealed
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import SEAL, Capabilities, keys_of, usage_key_of
+from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import Attribution, CallOpened
 from support.ledger_rig import drained, encoded, heard, publish, record, rows, running_ledger
 
@@ -189,8 +190,10 @@ def test_who_seals_usage_records_can_make_no_capability() -> None:
     assert handed_on.is_sealed(seal, "s", b"b")
     assert not capabilities.is_sealed(seal, "s", b"b")
     assert usage_seals_of(settings()) is None
-    with pytest.raises(UsageKeyInvalid, match="32 characters"):
-        usage_seals_of(settings(usage_key="hush"))
+    with pytest.raises(InvalidInput, match="32 characters") as raised:
+        read(usage_key="hush")
+    assert raised.value.fields["field"] == "HOCKET_USAGE_KEY"
+    assert "hush" not in str(raised.value)
 
 
 def test_records_sealed_before_the_key_was_changed_are_booked() -> None:

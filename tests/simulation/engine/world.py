@@ -168,6 +168,18 @@ class World:
         """Let go of everything that still waits, without running anything of it."""
         for process in self.processes:
             process.kill()
+        leftover = (
+            asyncio.new_event_loop()
+        )  # dead code that asks for a loop would make one and keep it
+        events.set_event_loop(leftover)
+        try:
+            self._close_coroutines()
+        finally:
+            events.set_event_loop(None)
+            leftover.close()
+        self._events.clear()
+
+    def _close_coroutines(self) -> None:
         for task in self._dead:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             coroutine = task.get_coro()
@@ -178,7 +190,6 @@ class World:
                 except BaseException:  # code that is dead may say what it likes
                     continue
         self._dead.clear()
-        self._events.clear()
 
 
 class Process:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from hocket.kit.process.settings import Settings
 from hocket.schemas.capabilities import Capabilities, keys_of, usage_key_of
-from hocket.schemas.errors import ErrorClass, HocketError
 
 if TYPE_CHECKING:
     import asyncpg
@@ -16,44 +15,21 @@ _MAKE = "INSERT INTO hocket.platform_key (key) VALUES ($1) ON CONFLICT DO NOTHIN
 _READ = "SELECT key FROM hocket.platform_key"
 
 
-class CapabilityKeyInvalid(HocketError):
-    """HOCKET_CAPABILITY_KEY cannot be used: {reason}."""
-
-    code = "capability_key_invalid"
-    error_class = ErrorClass.INVALID
-
-
 def capabilities_of(settings: Settings) -> Capabilities | None:
-    """Return the capabilities of the setting; None without one. Raises CapabilityKeyInvalid."""
+    """Return the capabilities of the setting; None without one."""
     if settings.capability_key is None:
         return None
-    try:
-        return Capabilities(keys_of(settings.capability_key.get_secret_value()))
-    except ValueError as error:
-        raise CapabilityKeyInvalid(reason=str(error)) from None
-
-
-class UsageKeyInvalid(HocketError):
-    """HOCKET_USAGE_KEY cannot be used: {reason}."""
-
-    code = "usage_key_invalid"
-    error_class = ErrorClass.INVALID
+    return Capabilities(keys_of(settings.capability_key.get_secret_value()))
 
 
 def usage_seals_of(settings: Settings) -> Capabilities | None:
     """Return what seals usage records: by HOCKET_USAGE_KEY, else by the key that follows from
-    HOCKET_CAPABILITY_KEY; None without either. Raises UsageKeyInvalid and CapabilityKeyInvalid."""
+    HOCKET_CAPABILITY_KEY; None without either."""
     if settings.usage_key is not None:
-        try:
-            return Capabilities(keys_of(settings.usage_key.get_secret_value()))
-        except ValueError as error:
-            raise UsageKeyInvalid(reason=str(error)) from None
+        return Capabilities(keys_of(settings.usage_key.get_secret_value()))
     if settings.capability_key is None:
         return None
-    try:
-        return Capabilities(keys_of(usage_key_of(settings.capability_key.get_secret_value())))
-    except ValueError as error:
-        raise CapabilityKeyInvalid(reason=str(error)) from None
+    return Capabilities(keys_of(usage_key_of(settings.capability_key.get_secret_value())))
 
 
 async def platform_capabilities(settings: Settings, pool: "asyncpg.Pool") -> Capabilities:
