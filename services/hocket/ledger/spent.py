@@ -13,9 +13,9 @@ import structlog
 from nats.aio.msg import Msg
 from pydantic import ValidationError
 
+from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
-from hocket.kit.process.log_limits import Reporting
 from hocket.ledger.record import moment
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import SEAL, Capabilities, answer_to

@@ -17,10 +17,10 @@ import structlog
 from nats.aio.msg import Msg
 from pydantic_core import from_json
 
+from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.letter_budget import LetterBudget
-from hocket.kit.process.log_limits import Reporting
 from hocket.ledger.metrics import LedgerMetrics
 from hocket.ledger.record import MAX_RECORDS, SEPARATOR
 from hocket.schemas import subjects

@@ -7,7 +7,6 @@ import typer
 
 from hocket.cli.commands import (
     approvals,
-    cost,
     dlq,
     doctor,
     emulate,
@@ -15,13 +14,13 @@ from hocket.cli.commands import (
     index,
     migrate,
     pipeline,
-    report_login,
     run,
     runs,
     schema,
     up,
     version,
 )
+from hocket.cli.commands.reports import cost, report_login
 from hocket.cli.importing import command
 
 

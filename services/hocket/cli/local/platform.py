@@ -25,7 +25,7 @@ from hocket.cli.local.processes import READY_TIMEOUT_S, STOP_TIMEOUT_S, Platform
 from hocket.cli.terminal.errors import ProcessUnknown
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.embedded.ports import LOOPBACK, port_is_free, remembered_port
-from hocket.kit.process.log_files import keep_short
+from hocket.kit.logs.log_files import keep_short
 from hocket.schemas.pipeline.handlers import AllowedHandlers
 
 SERVICES = tuple(MODULES)

@@ -22,10 +22,10 @@ from hocket.coordinator.core.scheduling.priority_queue import Ready, new_ready
 from hocket.coordinator.core.time.deadlines import lane_of
 from hocket.coordinator.dispatch.workload import Load
 from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.process.clock import monotonic_ms, now_ms
-from hocket.kit.process.log_limits import Reporting
 from hocket.schemas import ids, subjects
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import ErrorInfo, HeldTooLong, HocketError

@@ -35,6 +35,7 @@ from hocket.coordinator.storage.duration_stats import Durations
 from hocket.coordinator.storage.pipeline_catalog import Catalog
 from hocket.coordinator.storage.source_runs import Origins
 from hocket.coordinator.storage.store import MAX_KEYS, Store
+from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats import cloudevents, dead_letters
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.cloudevents import event_headers
@@ -44,7 +45,6 @@ from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.postgres.errors import AWAY
 from hocket.kit.process.clock import now_ms
 from hocket.kit.process.lifecycle import Health
-from hocket.kit.process.log_limits import Reporting
 from hocket.kit.process.memory import end_if_short
 from hocket.schemas import ids, subjects
 from hocket.schemas.bounded import MAX_NAME_CHARS, stored_text

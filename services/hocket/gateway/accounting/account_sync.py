@@ -19,10 +19,10 @@ from hocket.gateway.accounting.shared_budgets import SharedBudgets
 from hocket.gateway.core.budgets.budget import Account, Budgets, Published
 from hocket.gateway.core.budgets.estimate import Estimate
 from hocket.gateway.core.budgets.shared_account import Line, SharedAccount
+from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.errors import BusUnavailable, PublishRefused
 from hocket.kit.nats.kv.entry import RevisionPassed
 from hocket.kit.nats.streams import StreamRefused
-from hocket.kit.process.log_limits import Reporting
 from hocket.schemas.messages import SpentAsked
 
 FLUSH_S = 0.1

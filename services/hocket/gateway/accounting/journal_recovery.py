@@ -16,7 +16,7 @@ import structlog
 
 from hocket.gateway.accounting.booking import MAX_BYTES, Booking
 from hocket.gateway.accounting.usage_journal import SUFFIX, LeftJournal
-from hocket.kit.process.log_limits import Reporting
+from hocket.kit.logs.log_limits import Reporting
 from hocket.schemas.errors import HocketError
 
 LOOK_S = 10.0

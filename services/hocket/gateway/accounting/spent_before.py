@@ -10,9 +10,9 @@ import os
 import structlog
 from pydantic import ValidationError
 
+from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
-from hocket.kit.process.log_limits import Reporting
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import SEAL, Capabilities, answer_to, sealed
 from hocket.schemas.messages import SpentAsked, SpentTold

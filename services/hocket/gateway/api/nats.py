@@ -26,9 +26,9 @@ from hocket.gateway.core.errors import (
     CallNotAttributable,
     GatewayFull,
 )
+from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.protocol import RawMessage
-from hocket.kit.process.log_limits import Reporting
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import HocketError

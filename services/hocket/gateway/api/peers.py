@@ -15,9 +15,9 @@ from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
 from hocket.gateway.calls.registry import CallRegistry
+from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
-from hocket.kit.process.log_limits import Reporting
 from hocket.schemas import subjects
 from hocket.schemas.messages import CallReply, HeldCall
 

@@ -7,7 +7,7 @@ from opentelemetry import context, trace
 from opentelemetry.context import Context
 
 from hocket.gateway.core.protocols.openai_api import CHAT, COMPLETIONS, EMBEDDINGS, path_of
-from hocket.kit.process import telemetry
+from hocket.kit.logs import telemetry
 from hocket.schemas.messages import CallReply, CallRequest
 
 _OPERATIONS = {CHAT: "chat", COMPLETIONS: "text_completion", EMBEDDINGS: "embeddings"}

@@ -16,8 +16,8 @@ from pydantic import ValidationError
 
 from hocket.gateway.core.errors import CallMalformed
 from hocket.gateway.experiments.experiments import Experiments
+from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
-from hocket.kit.process.log_limits import Reporting
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities, id_of
 from hocket.schemas.errors import HocketError

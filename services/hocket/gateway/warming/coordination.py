@@ -25,8 +25,8 @@ from hocket.gateway.warming.drivers import build_driver
 from hocket.gateway.warming.node_models import NodeModels
 from hocket.gateway.warming.replica_manager import ReplicaManager
 from hocket.gateway.warming.replica_usage import ReplicaUsage
+from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
-from hocket.kit.process.log_limits import Reporting
 from hocket.schemas import subjects
 from hocket.schemas.messages import Attribution, ReplicasUsed, RunsExpected
 

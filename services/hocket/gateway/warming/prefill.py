@@ -22,8 +22,8 @@ from hocket.gateway.core.config.table import ModelSpec, RoutingTable
 from hocket.gateway.core.errors import GatewayFull
 from hocket.gateway.core.routing.locality import prompt_of
 from hocket.gateway.metrics import GatewayMetrics
+from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
-from hocket.kit.process.log_limits import Reporting
 from hocket.schemas import subjects
 from hocket.schemas.messages import (
     Attribution,

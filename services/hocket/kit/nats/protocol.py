@@ -18,7 +18,7 @@ from typing import Any
 import structlog
 from nats.errors import ProtocolError
 
-from hocket.kit.process.log_limits import Reporting
+from hocket.kit.logs.log_limits import Reporting
 
 MAX_LINE_BYTES = 64 * 1024
 """What the server may send without the end of a line: a subject may be 4 KiB long, and has company."""

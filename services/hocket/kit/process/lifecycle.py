@@ -21,9 +21,10 @@ import structlog
 import uvloop
 from prometheus_client import Gauge, generate_latest
 
+from hocket.kit.logs import telemetry
 from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.database import connect_pool, monitor_database
-from hocket.kit.process import disk_space, gc_tuning, memory, process_secrets, telemetry
+from hocket.kit.process import disk_space, gc_tuning, memory, process_secrets
 from hocket.kit.process import settings as process_settings
 from hocket.kit.process.disk_space import MIB, DiskSpace
 from hocket.kit.process.health_server import HealthServer, write_facts

@@ -47,7 +47,7 @@ def test_a_process_without_memory_ends_where_that_is_logged_and_says_so(line: st
     code, _, said = played(f"""
 import logging, structlog
 from hocket.kit.process.settings import Settings
-from hocket.kit.process.telemetry import setup
+from hocket.kit.logs.telemetry import setup
 setup("x", Settings())
 limit(1)
 try: bytearray(64 * MIB)

@@ -9,10 +9,10 @@ import structlog
 from hocket.coordinator.core.run.event_checks import doubt, plausible
 from hocket.coordinator.partition.events.log_posts import LogPosts
 from hocket.coordinator.partition.events.log_reader import LogMessage
+from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
-from hocket.kit.process.log_limits import Reporting
 from hocket.schemas import subjects
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import LogEvent, read_log

@@ -11,10 +11,10 @@ import structlog
 from nats.errors import Error as NatsError
 from nats.errors import SlowConsumerError
 
+from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.connection.client import RECONNECT_WAIT_S, ReconnectingClient
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.server_urls import server_urls, without_passwords
-from hocket.kit.process.log_limits import Reporting
 
 PING_S = 10.0
 MAX_PINGS = 2

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import structlog
 from pydantic_core import from_json
 
+from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.connection.client import ReconnectingClient
 from hocket.kit.nats.connection.commands import publish_command
 from hocket.kit.nats.connection.socket_writer import SocketWriter
 from hocket.kit.nats.errors import BusUnavailable, PublishRefused
 from hocket.kit.nats.protocol import RawMessage
-from hocket.kit.process.log_limits import Reporting
 
 ACK_TIMEOUT_S = 5.0
 """How long a post waits for its acknowledgement before it is published again."""

@@ -5,9 +5,9 @@ import re
 
 import structlog
 
+from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
-from hocket.kit.process.log_limits import Reporting
 
 API_TIMEOUT_MS = 5_000.0
 MAX_LITTER = 1_000

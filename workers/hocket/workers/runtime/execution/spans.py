@@ -7,7 +7,7 @@ from typing import Any
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, Tracer
 
-from hocket.kit.process import telemetry
+from hocket.kit.logs import telemetry
 from hocket.workers.runtime.execution.attempt import Attempt
 from hocket.workers.runtime.execution.context import Context
 

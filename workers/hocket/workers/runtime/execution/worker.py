@@ -12,9 +12,9 @@ import structlog
 from pydantic import ValidationError
 
 from hocket.kit.blobs import BlobStore
+from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.kit.process.clock import now_ms
-from hocket.kit.process.log_limits import Reporting
 from hocket.schemas import subjects
 from hocket.schemas.messages import StepCancelled
 from hocket.workers.runtime.execution.context import Calls

@@ -14,12 +14,12 @@ import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
+from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.delivery import Delivery
 from hocket.kit.nats.letter_budget import LetterBudget
 from hocket.kit.process.clock import now_ms
-from hocket.kit.process.log_limits import Reporting
 from hocket.schemas import bounded, ids, subjects
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.first_fault import first_fault

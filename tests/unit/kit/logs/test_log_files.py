@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hocket.kit.process.log_files import shorten
+from hocket.kit.logs.log_files import shorten
 
 
 def test_a_long_log_is_begun_anew_under_its_writer_and_its_copy_is_kept(tmp_path: Path) -> None:

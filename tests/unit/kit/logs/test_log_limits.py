@@ -1,4 +1,4 @@
-from hocket.kit.process.log_limits import MAX_TROUBLES, Reporting
+from hocket.kit.logs.log_limits import MAX_TROUBLES, Reporting
 
 
 def test_a_trouble_is_said_once_in_a_while_with_how_often_it_came() -> None:

@@ -1,0 +1,1 @@
+"""What was spent: shown, and who may read it in SQL."""

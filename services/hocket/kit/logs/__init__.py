@@ -1,0 +1,1 @@
+"""Log files and their bounds, and where logs, spans and metrics go."""
