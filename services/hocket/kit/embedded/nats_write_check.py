@@ -20,6 +20,7 @@ from nats.errors import Error as NatsError
 
 CHECK_EVERY_S = 1.0
 CHECK_TIMEOUT_S = 2.0
+CANCEL_AGAIN_S = 0.2
 RESTART_AT_MOST_EVERY_S = 5.0
 """Where a stream still has a write error after a restart."""
 WRITE_ERROR = "write error"
@@ -57,9 +58,9 @@ class WriteCheck:
     async def stop(self) -> None:
         """Look no longer."""
         checking, self._checking = self._checking, None
-        if checking is not None:
-            checking.cancel()
-            await asyncio.wait({checking})
+        while checking is not None and not checking.done():
+            checking.cancel()  # again: the client, while it flushes, takes a cancellation for nothing
+            await asyncio.wait({checking}, timeout=CANCEL_AGAIN_S)
 
     async def _check(self) -> None:
         """Look for write errors for ever, and start the server again when it could write."""
