@@ -129,8 +129,8 @@ async def test_a_tenants_flood_does_not_delay_another_beyond_its_share(platform:
 async def test_a_wide_run_does_not_shut_out_a_small_one(platform: Platform) -> None:
     wide = await apply(platform, "t", WIDE)
     small = await apply(platform, "t", ONE)
-    first = await submit(wide, "wide", ms=20, width=400)
-    await until_held(platform, 300)
+    first = await submit(wide, "wide", ms=60, width=400)  # 6 s, half of them with 200 held
+    await until_held(platform, 200)
     second = await submit(small, "one", ms=20)
     rows = await ended(platform, [first, second])
     assert [row["run_id"] for row in rows] == [second, first]
@@ -159,8 +159,8 @@ async def test_held_steps_are_handed_out_again_by_the_next_owner(
     platform: Platform, folder: Path
 ) -> None:
     api = await apply(platform, "t", WIDE)
-    run_id = await submit(api, "wide", ms=10, width=300)
-    await until_held(platform, 150)
+    run_id = await submit(api, "wide", ms=50, width=300)
+    await until_held(platform, 100)
     await platform.kill("coordinator")
     await platform.wait_ready()
     (row,) = await ended(platform, [run_id])
