@@ -7,11 +7,9 @@ from aiohttp import web
 from pydantic import TypeAdapter, ValidationError
 
 from hocket.emulator.core import requests
-from hocket.emulator.core.faults import Fault, FaultRates, Faults
-from hocket.emulator.core.profile import EngineProfile
+from hocket.emulator.core.faults import Fault, FaultRates
 from hocket.emulator.core.warmth import State
-from hocket.emulator.journal import Journal
-from hocket.emulator.serving import Serving
+from hocket.emulator.engine_parts import EngineParts
 from hocket.schemas.first_fault import first_fault
 
 T = TypeVar("T")
@@ -21,13 +19,11 @@ _SCRIPT = TypeAdapter(list[Fault])
 class ControlApi:
     """Faults, warmth and the journal of one engine."""
 
-    def __init__(
-        self, profile: EngineProfile, serving: Serving, faults: Faults, journal: Journal
-    ) -> None:
-        self._profile = profile
-        self._serving = serving
-        self._faults = faults
-        self._journal = journal
+    def __init__(self, parts: EngineParts) -> None:
+        self._profile = parts.profile
+        self._serving = parts.serving
+        self._faults = parts.faults
+        self._journal = parts.journal
 
     def routes(self) -> list[web.RouteDef]:
         return [

@@ -15,25 +15,22 @@ from aiohttp import web
 from hocket.emulator.core import anthropic, requests
 from hocket.emulator.core.answers import Answer, Speech, embeddings
 from hocket.emulator.core.anthropic import MessageAnswer
-from hocket.emulator.core.faults import Fault, Faults
-from hocket.emulator.core.profile import EngineProfile
+from hocket.emulator.core.faults import Fault
 from hocket.emulator.core.requests import Generation
 from hocket.emulator.core.tokens import CHARS_PER_TOKEN
+from hocket.emulator.engine_parts import EngineParts
 from hocket.emulator.failures import MESSAGES, Injected
-from hocket.emulator.journal import Journal
-from hocket.emulator.serving import EngineUnloaded, RunningJob, Serving
+from hocket.emulator.serving import EngineUnloaded, RunningJob
 
 
 class ModelApi:
     """The routes by which a model is called."""
 
-    def __init__(
-        self, profile: EngineProfile, serving: Serving, faults: Faults, journal: Journal
-    ) -> None:
-        self._profile = profile
-        self._serving = serving
-        self._faults = faults
-        self._journal = journal
+    def __init__(self, parts: EngineParts) -> None:
+        self._profile = parts.profile
+        self._serving = parts.serving
+        self._faults = parts.faults
+        self._journal = parts.journal
 
     def routes(self) -> list[web.RouteDef]:
         return [

@@ -7,6 +7,7 @@ from prometheus_client import generate_latest
 from hocket.emulator.control_api import ControlApi
 from hocket.emulator.core.faults import FaultRates, Faults
 from hocket.emulator.core.profile import EngineProfile
+from hocket.emulator.engine_parts import EngineParts
 from hocket.emulator.failures import errors
 from hocket.emulator.journal import Journal
 from hocket.emulator.metrics import EngineMetrics
@@ -57,10 +58,10 @@ class EmulatedEngine:
             await self._runner.cleanup()
 
     def _application(self) -> web.Application:
-        parts = (self.profile, self.serving, self.faults, self.journal)
+        parts = EngineParts(self.profile, self.serving, self.faults, self.journal)
         application = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[errors])
-        application.add_routes(ModelApi(*parts).routes())
-        application.add_routes(ControlApi(*parts).routes())
+        application.add_routes(ModelApi(parts).routes())
+        application.add_routes(ControlApi(parts).routes())
         application.add_routes(
             [web.get("/health", self._health), web.get("/metrics", self._metrics)]
         )
