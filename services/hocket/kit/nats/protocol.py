@@ -10,7 +10,6 @@ States: between lines, or waiting for the rest of a message whose length is know
 with a new connection. It fails with nats-py's ProtocolError, which makes the client reconnect.
 """
 
-import asyncio
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -65,7 +64,6 @@ class Wire:
         self._parts: list[bytes] = []
         self._missing = 0
         self._resets = 0
-        self._parsing = False
         self._reports = Reporting()
 
     def reset(self) -> None:
@@ -73,33 +71,8 @@ class Wire:
         self._parts, self._missing = [], 0
         self._resets += 1
 
-    def listen(self, reader: asyncio.StreamReader) -> None:
-        """Take what `direct` may have out of what comes in on the spot, where it arrives; the reader
-        gets the rest, from the first byte on that is for somebody else or not complete. Without it the
-        reading task is woken for every chunk: another turn of the event loop."""
-        feed = reader.feed_data
-
-        def arrived(chunk: bytes) -> None:
-            buffered = reader._buffer  # type: ignore[attr-defined]
-            if self._parts or self._parsing or buffered or not self._client.is_connected:
-                feed(chunk)
-                return
-            chunk = bytes(chunk)
-            at = self._taken(chunk, 0)
-            if at < len(chunk):
-                feed(chunk[at:])
-
-        reader.feed_data = arrived  # type: ignore[method-assign,assignment]
-
     async def parse(self, chunk: bytes) -> None:
         """Read what came, and keep what is not complete for the next time."""
-        self._parsing = True
-        try:
-            await self._parse(chunk)
-        finally:
-            self._parsing = False
-
-    async def _parse(self, chunk: bytes) -> None:
         if self._parts:
             self._parts.append(chunk)
             self._missing -= len(chunk)
@@ -116,9 +89,8 @@ class Wire:
                 self._keep(chunk[at:], 1)
                 return
             words = chunk[at:line_end].split(b" ")
-            verb = words[0] if words else b""
-            if verb != _MSG and verb != _HMSG:
-                await self._control(verb, chunk[at:line_end])
+            if words[0] not in _WITH_REPLY:
+                await self._control(words[0], chunk[at:line_end])
                 at = line_end + 2
                 continue
             sid, headed, size = _numbers(words)
@@ -127,13 +99,17 @@ class Wire:
             if after > end:
                 self._keep(chunk[at:], after - end)
                 return
-            reply = words[3] if len(words) == _WITH_REPLY[verb] else b""
             head, data = chunk[body : body + headed], chunk[body + headed : body + size]
-            try:
-                await self._client._process_msg(sid, words[1], reply, data, head or None)
-            except Exception:  # it would end the client's reading
-                self._unreadable(words[1], data)
+            await self._pass_on(sid, words, head, data)
             at = after
+
+    async def _pass_on(self, sid: int, words: Sequence[bytes], head: bytes, data: bytes) -> None:
+        """Give the client a message that is for none of `direct`."""
+        reply = words[3] if len(words) == _WITH_REPLY[words[0]] else b""
+        try:
+            await self._client._process_msg(sid, words[1], reply, data, head or None)
+        except Exception:  # it would end the client's reading
+            self._unreadable(words[1], data)
 
     def _taken(self, chunk: bytes, at: int) -> int:
         """Hand over the messages for `direct` from a place on; return where that ends: at the end, or at

@@ -1,6 +1,5 @@
 """What the parser makes of NATS' bytes, however they are cut."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -29,7 +28,6 @@ class Client:
 
     def __init__(self) -> None:
         self.heard: list[Any] = []
-        self.is_connected = True
 
     async def _process_msg(self, *message: Any) -> None:
         self.heard.append(message)
@@ -55,58 +53,6 @@ def reading() -> tuple[Wire, Client, list[tuple[str, str, bytes, bytes]]]:
     return wire, client, taken
 
 
-async def read_by_a_task(wire: Wire, reader: asyncio.StreamReader) -> None:
-    """Read as nats-py's client does."""
-    while chunk := await reader.read(1_000):
-        await wire.parse(chunk)
-
-
-@pytest.mark.parametrize("patient", [True, False])
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 40, len(BYTES)])
-async def test_messages_are_read_where_they_arrive_however_the_bytes_are_cut(
-    size: int, patient: bool
-) -> None:
-    wire, client, taken = reading()
-    reader = asyncio.StreamReader()
-    wire.listen(reader)
-    task = asyncio.create_task(read_by_a_task(wire, reader))
-    for at in range(0, len(BYTES), size):
-        reader.feed_data(BYTES[at : at + size])
-        if patient:
-            await asyncio.sleep(0)
-    reader.feed_eof()
-    await task
-    assert taken == TAKEN
-    assert client.heard == ["ping", (2, b"other", b"", b"hi", None), "pong"]
-
-
-async def test_a_message_that_is_whole_waits_for_no_task() -> None:
-    wire, _, taken = reading()
-    reader = asyncio.StreamReader()
-    wire.listen(reader)
-    reader.feed_data(b"MSG a.b 1 1\r\nb\r\n" * 2 + b"MSG a.b 1 9\r\nhal")
-    assert [data for _, _, data, _ in taken] == [b"b", b"b"]
-    assert await reader.read(100) == b"MSG a.b 1 9\r\nhal"
-
-
-async def test_subjects_that_are_no_text_are_handed_over_all_the_same() -> None:
-    wire, _, taken = reading()
-    reader = asyncio.StreamReader()
-    wire.listen(reader)
-    reader.feed_data(b"MSG a.b 1 \xff\xfe 1\r\nx\r\nMSG a.\xff 1 1\r\ny\r\nMSG a.b 1 1\r\nz\r\n")
-    assert [data for _, _, data, _ in taken] == [b"x", b"y", b"z"]
-
-
-async def test_what_comes_while_nobody_is_connected_is_left_to_the_reading_task() -> None:
-    wire, client, taken = reading()
-    client.is_connected = False
-    reader = asyncio.StreamReader()
-    wire.listen(reader)
-    reader.feed_data(b"MSG a.b 1 1\r\nb\r\n")
-    assert not taken
-    assert await reader.read(100) == b"MSG a.b 1 1\r\nb\r\n"
-
-
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 40, len(BYTES)])
 async def test_messages_are_read_however_the_bytes_are_cut(size: int) -> None:
     wire, client, taken = reading()
@@ -114,6 +60,13 @@ async def test_messages_are_read_however_the_bytes_are_cut(size: int) -> None:
         await wire.parse(BYTES[at : at + size])
     assert taken == TAKEN
     assert client.heard == ["ping", (2, b"other", b"", b"hi", None), "pong"]
+
+
+async def test_subjects_that_are_no_text_are_handed_over_all_the_same() -> None:
+    wire, client, taken = reading()
+    await wire.parse(b"MSG a.b 1 \xff\xfe 1\r\nx\r\nMSG a.\xff 1 1\r\ny\r\nMSG a.b 1 1\r\nz\r\n")
+    assert [data for _, _, data, _ in taken] == [b"x", b"y", b"z"]
+    assert not client.heard
 
 
 async def test_a_taker_that_raises_does_not_end_the_reading() -> None:

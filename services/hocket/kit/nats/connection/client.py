@@ -45,9 +45,6 @@ class ReconnectingClient(Client):
 
     async def _read_loop(self) -> None:
         self.wire.reset()  # what was half read came from the connection before
-        reader = getattr(self._transport, "_io_reader", None)
-        if reader is not None:
-            self.wire.listen(reader)
         await super()._read_loop()
         await self._come_back(self._reading_task, "what the server sends could not be read")
 
