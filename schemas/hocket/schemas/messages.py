@@ -315,6 +315,8 @@ class StepRequested(Message):
     capability: Name | None = None
     """What shows that this was dispatched (`capabilities.py`); goes back with the result, and with the
     attempt's model calls."""
+    queue: Name | None = None
+    """The queue that its node names; None is the type's own."""
 
 
 class StepCancelled(Message):
@@ -329,7 +331,8 @@ class StepCancelled(Message):
 
 
 class WorkerAnnounced(Message):
-    """A worker lives and can run so many steps of each type at once; none, where it stops."""
+    """A worker lives and can run so many steps of each type at once; none, where it stops. `slots` has
+    a type's name, with `@` and a queue where it is of a queue's steps that the worker speaks."""
 
     worker: Name
     slots: dict[str, int]

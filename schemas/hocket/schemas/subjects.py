@@ -82,7 +82,14 @@ INBOX = re.compile(r"_INBOX(\.[A-Za-z0-9_-]{1,64}){1,4}")
 else could be a subject that somebody else listens on, to whom we would be speaking for the sender."""
 
 TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
-"""What a tenant, pipeline, node or node type may be called: also one valid subject token."""
+"""What a tenant, pipeline, node or built-in node type may be called: also one valid subject token."""
+MAX_TYPE_CHARS = 63
+_LABEL = r"[a-z][a-z0-9_]{0,30}"
+OWN_TYPE = re.compile(rf"(?=.{{1,{MAX_TYPE_CHARS}}}$){_LABEL}(?:\.{_LABEL}){{1,3}}")
+"""What a node type of somebody's own may be called: two to four labels with dots between them, such as
+`crm.lookup`. Built-in types have no dot, so that neither can take the other's name."""
+QUEUE = re.compile(_LABEL)
+"""What a queue of steps may be called."""
 
 
 def is_inbox(subject: str) -> bool:
@@ -116,9 +123,33 @@ def log_of(partition: int) -> str:
     return f"hocket.log.{partition}.>"
 
 
-def step(node_type: str, lane: str) -> str:
-    """Return the subject of the steps of a node type in a lane."""
-    return f"hocket.step.{node_type}.{lane}"
+def is_own_type(node_type: str) -> bool:
+    """Tell whether this is the name of a node type of somebody's own."""
+    return OWN_TYPE.fullmatch(node_type) is not None
+
+
+def pool(node_type: str, queue: str | None = None) -> str:
+    """Return the name of those steps of a type that share workers: the type, and `@` with the queue
+    where they have one of their own."""
+    return f"{node_type}@{queue}" if queue else node_type
+
+
+def is_pool(name: str) -> bool:
+    """Tell whether this can be the name of a pool of steps."""
+    node_type, at, queue = name.partition("@")
+    if at and QUEUE.fullmatch(queue) is None:
+        return False
+    return TOKEN.fullmatch(node_type) is not None or is_own_type(node_type)
+
+
+def pool_token(name: str) -> str:
+    """Return a pool's name as one token of a subject: `crm.lookup@gpu` is `crm-lookup@gpu`."""
+    return name.replace(".", "-")
+
+
+def step(pool_name: str, lane: str) -> str:
+    """Return the subject of a pool's steps in a lane."""
+    return f"hocket.step.{pool_token(pool_name)}.{lane}"
 
 
 def probation(step_digest: str) -> str:

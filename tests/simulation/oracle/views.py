@@ -65,7 +65,9 @@ def _old_dispatch(one: commands.Dispatch) -> View:
     for more_ms, held_ms in HELD:
         slack_ms = request.slack_ms + more_ms
         held = request.model_copy(update={"slack_ms": slack_ms, "held_ms": held_ms})
-        subject = subjects.step(request.type, lane_of(request.priority, slack_ms))
+        subject = subjects.step(
+            subjects.pool(request.type, request.queue), lane_of(request.priority, slack_ms)
+        )
         sent.append({"subject": subject, "body": _sent(lambda held=held: encoded(held))})
     return {
         "order": "Dispatch",
@@ -89,7 +91,7 @@ def _new_dispatch(one: messages.Dispatch) -> View:
     sent = []
     for more_ms, held_ms in HELD:
         slack_ms = one.slack_ms + more_ms
-        subject = subjects.step(one.type, lane_of(one.run.priority, slack_ms))
+        subject = subjects.step(one.pool, lane_of(one.run.priority, slack_ms))
         body = _sent(lambda slack_ms=slack_ms, held_ms=held_ms: one.body(slack_ms, held_ms))
         if isinstance(body, dict):
             body = {**_LEFT_OUT, **body}
@@ -110,7 +112,9 @@ def _new_dispatch(one: messages.Dispatch) -> View:
     }
 
 
-_LEFT_OUT = dict.fromkeys(("budget_usd", "budget_left_usd", "start_by_at_ms", "capability"))
+_LEFT_OUT = dict.fromkeys(
+    ("budget_usd", "budget_left_usd", "start_by_at_ms", "capability", "queue")
+)
 """Fields of a request that are left out where they say nothing: their default is null."""
 
 

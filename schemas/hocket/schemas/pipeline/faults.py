@@ -14,6 +14,10 @@ from pydantic_core import PydanticCustomError
 from hocket.schemas.errors import InvalidInput
 
 MAX_SHOWN_CHARS = 80
+OWN_TYPE_CURE = (
+    "Use two to four labels with dots between them, such as `crm.lookup`: each begins with a lower-case"
+    " letter and has at most 31 lower-case letters, digits and `_`; 63 characters in all."
+)
 NAME_CURE = "Use letters, digits, `_` and `-`, at most 63, and begin with a letter or a digit."
 
 
@@ -35,7 +39,8 @@ def fault_of(
         return InvalidInput(
             field=f"{field}.type",
             reason=f"`{context.get('tag')}` is not a node type",
-            cure=f"Use one of: {', '.join(sorted(tags))}.",
+            cure=f"Use one of: {', '.join(sorted(set(tags) - {'own'}))}; a type of your own has a dot in"
+            " its name, such as `crm.lookup`.",
         )
     if kind == "union_tag_not_found":
         return InvalidInput(
@@ -79,10 +84,9 @@ def _told(kind: str, context: Mapping[str, Any], given: Any, parts: list[str]) -
         return f"{_shown(given)} is not one of its values", f"Use {values}."
     if kind == "string_type":
         return f"it is {_kind(given)}, not text", _EXPRESSIONS.get(name, "Put it in quotes.")
-    if kind == "string_pattern_mismatch":
-        if name == "handler":
-            return f"{_shown(given)} is not a function", "Write `module:function`."
-        return f"{_shown(given)} is not a name", NAME_CURE
+    if kind == "string_pattern_mismatch" or (kind == "string_too_long" and name in _NOT_NAMES):
+        noun, cure = _NOT_NAMES.get(name, ("name", NAME_CURE))
+        return f"{_shown(given)} is not a {noun}", cure
     if kind in ("too_short", "too_long"):
         least = "at least" if kind == "too_short" else "at most"
         bound = context["min_length" if kind == "too_short" else "max_length"]
@@ -161,6 +165,15 @@ _ELSEWHERE = {
     "deadline_ms": "slo_ms",
 }
 """What other systems call some fields."""
+_NOT_NAMES = {
+    "handler": ("function", "Write `module:function`."),
+    "type": ("node type", OWN_TYPE_CURE),
+    "queue": (
+        "queue",
+        "Begin with a lower-case letter, and use at most 31 lower-case letters, digits and `_`.",
+    ),
+}
+"""What some names are names of, and what they may be."""
 _BOUNDS = {
     "greater_than": ("more than {}", "gt"),
     "greater_than_equal": ("{} or more", "ge"),

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hocket.schemas.bounded import Money
 from hocket.schemas.errors import ErrorClass
-from hocket.schemas.subjects import TOKEN
+from hocket.schemas.subjects import MAX_TYPE_CHARS, QUEUE, TOKEN
 
 MAX_NODES = 1_000
 MAX_MAP_ITEMS = 100_000
@@ -17,6 +17,13 @@ MAX_NAMED = 200
 """Handlers, models and so on that a planner's policy names."""
 
 Name = Annotated[str, Field(pattern=f"^{TOKEN.pattern}$")]
+QueueName = Annotated[str, Field(pattern=f"^{QUEUE.pattern}$")]
+OwnTypeName = Annotated[
+    str,
+    Field(
+        pattern=r"^[a-z][a-z0-9_]{0,30}(\.[a-z][a-z0-9_]{0,30}){1,3}$", max_length=MAX_TYPE_CHARS
+    ),
+]
 HandlerName = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 
 

@@ -25,7 +25,6 @@ from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS, PlanPolicy
 from hocket.schemas.pipeline.spec import (
     NODE_TYPES,
     WAIT_TYPES,
-    WORKER_TYPES,
     ApprovalNode,
     Fallback,
     GraphNode,
@@ -36,7 +35,9 @@ from hocket.schemas.pipeline.spec import (
     PlanningNode,
     RaceNode,
     SignalNode,
+    runs_in_worker,
 )
+from hocket.schemas.subjects import is_own_type
 from hocket.schemas.templates.parsing import MAX_PIPELINE_TOKENS, count_tokens
 
 MAX_ALL_PATTERNS_SIZE = 10 * MAX_PATTERNS_SIZE
@@ -222,7 +223,15 @@ def _check_needs(name: str, node: Node, nodes: Mapping[str, Node], field: str) -
 
 
 def _check_attempts(node: Node, field: str) -> None:
-    runs = node.type in WORKER_TYPES or node.type == "pipeline"
+    runs = runs_in_worker(node.type) or node.type == "pipeline"
+    if node.queue is not None and not runs_in_worker(node.type):
+        raise InvalidInput(
+            field=f"{field}.queue",
+            reason=f"{_a(node.type)} node is not run by workers",
+            cure="Remove it."
+            if node.type not in NESTING_TYPES
+            else "Put `queue` on the nodes inside it that workers run.",
+        )
     if node.retry is not None:
         place = f"{field}.retry"
         if not runs:
@@ -246,7 +255,7 @@ def _check_attempts(node: Node, field: str) -> None:
                 reason=f"it is longer than `max_backoff_ms`, {node.retry.max_backoff_ms:.0f} ms",
                 cure="Raise `max_backoff_ms`, or lower it.",
             )
-    if node.effects == "external" and node.type not in WORKER_TYPES:
+    if node.effects == "external" and not runs_in_worker(node.type):
         raise InvalidInput(
             field=f"{field}.effects",
             reason=f"{_a(node.type)} node writes nothing to the outside itself",
@@ -391,11 +400,11 @@ def _check_catalog(node: PlanningNode, field: str) -> None:
 
 
 def _check_emitted_type(kind: str, emit: PlanPolicy, field: str) -> None:
-    if kind not in NODE_TYPES:
+    if kind not in NODE_TYPES and not is_own_type(kind):
         raise InvalidInput(
             field=f"{field}.types",
             reason=f"`{kind}` is not a node type",
-            cure=f"Use one of: {', '.join(NODE_TYPES)}.",
+            cure=f"Use one of: {', '.join(NODE_TYPES)}, or a type of your own: `crm.lookup`.",
         )
     if kind in NESTING_TYPES and emit.max_depth == 1:
         raise InvalidInput(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Discriminator, Field, Tag, ValidationError, field_validator
 
 from hocket.schemas.bounded import Money
 from hocket.schemas.errors import InvalidInput
@@ -24,11 +24,14 @@ from hocket.schemas.pipeline.node_parts import (
     Loop,
     Map,
     Name,
+    OwnTypeName,
     PlanPolicy,
+    QueueName,
     Requires,
     Retry,
     SpecPart,
 )
+from hocket.schemas.subjects import pool
 
 MAX_NESTING = 32
 MAX_TIMEOUT_MS = 24 * 3_600_000
@@ -69,6 +72,9 @@ class NodeBase(SpecPart):
     """How long the node takes, as long as nothing has been measured."""
     effects: Literal["none", "external"] = "none"
     """`external`: the step writes to the outside; it is dispatched only after its commit."""
+    queue: QueueName | None = Field(None, exclude_if=lambda queue: queue is None)
+    """Only workers that serve this queue run it (a team's, a kind of GPU, a region); for nodes that
+    workers run. Without it workers that serve the type's own queue do."""
     description: str = ""
     """What the node is for; shown with it."""
 
@@ -160,6 +166,16 @@ class PythonNode(NodeBase):
     """The function, `module:function`, of a package that the worker was started for."""
 
 
+class OwnNode(NodeBase):
+    """A node type of your own, which your workers announce: `type: crm.lookup`."""
+
+    type: OwnTypeName
+    """The node's type, as a worker announces it: two to four labels with dots between them."""
+    config: dict[str, Any] = Field(default_factory=dict)
+    """What the handler is told besides its input; never a template. Checked against the type's schema
+    where the type is known."""
+
+
 class GraphNode(NodeBase):
     """Nodes inside a node; in them `input` is this node's input."""
 
@@ -225,24 +241,48 @@ class SignalNode(NodeBase):
     """The run's deadline moves by the time waited."""
 
 
+OWN = "own"
+"""The tag of nodes whose type is somebody's own."""
+
+
+def _tag_of(node: Any) -> str | None:
+    """Return by which model a node is read; None where it has no type."""
+    kind = node.get("type") if isinstance(node, Mapping) else getattr(node, "type", None)
+    if kind is None:
+        return None
+    return OWN if "." in str(kind) else str(kind)
+
+
 Node = Annotated[
-    PlanningNode
-    | RetrievalNode
-    | SqlNode
-    | LlmNode
-    | PythonNode
-    | GraphNode
-    | RaceNode
-    | PipelineNode
-    | ApprovalNode
-    | SignalNode,
-    Field(discriminator="type"),
+    Annotated[PlanningNode, Tag("planning")]
+    | Annotated[RetrievalNode, Tag("retrieval")]
+    | Annotated[SqlNode, Tag("sql")]
+    | Annotated[LlmNode, Tag("llm")]
+    | Annotated[PythonNode, Tag("python")]
+    | Annotated[OwnNode, Tag(OWN)]
+    | Annotated[GraphNode, Tag("graph")]
+    | Annotated[RaceNode, Tag("race")]
+    | Annotated[PipelineNode, Tag("pipeline")]
+    | Annotated[ApprovalNode, Tag("approval")]
+    | Annotated[SignalNode, Tag("signal")],
+    Discriminator(_tag_of),
 ]
 
 WORKER_TYPES = ("planning", "retrieval", "sql", "llm", "python")
-"""Node types that workers run; the coordinator runs the others itself."""
+"""Built-in node types that workers run; the coordinator runs the others itself."""
 WAIT_TYPES = ("approval", "signal")
 NODE_TYPES = (*WORKER_TYPES, *WAIT_TYPES, "graph", "race", "pipeline")
+"""The built-in ones."""
+
+
+def runs_in_worker(node_type: str) -> bool:
+    """Tell whether workers run the steps of a node type."""
+    return node_type in WORKER_TYPES or "." in node_type
+
+
+def pool_of(node: Node) -> str:
+    """Return the name of the steps that share workers with those of a node."""
+    return pool(node.type, node.queue)
 
 
 class Fallback(SpecPart):
@@ -319,7 +359,7 @@ def pipeline_schema() -> dict[str, Any]:
 
 def fault(error: ValidationError) -> InvalidInput:
     """Return what is wrong with a document that pydantic refused."""
-    return fault_of(error, tags=NODE_TYPES, fields=_fields())
+    return fault_of(error, tags=(*NODE_TYPES, OWN), fields=_fields())
 
 
 @cache

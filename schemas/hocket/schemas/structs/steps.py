@@ -50,6 +50,7 @@ class RequestedStep(msgspec.Struct, forbid_unknown_fields=True):
     start_by_at_ms: Moment | None = None
     dispatched_at_ms: Moment | None = None
     capability: Name | None = None
+    queue: Name | None = None
 
     def contract(self) -> StepRequested:
         """Return the message as the contract has it."""
@@ -68,7 +69,7 @@ def read_step(body: bytes) -> RequestedStep:
         except NOT_READ:
             return _read_by_contract(body)
         names = (step.run_id, step.tenant, step.pipeline, step.step, step.node, step.type)
-        if are_names(*names, step.capability or "") and _has_amounts(step):
+        if are_names(*names, step.capability or "", step.queue or "") and _has_amounts(step):
             return step
     return _read_by_contract(body)
 

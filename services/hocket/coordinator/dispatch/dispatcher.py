@@ -39,7 +39,7 @@ from hocket.schemas.messages import (
 
 TICK_S = 0.25
 MAX_TYPES = 64
-"""Node types of one worker ..."""
+"""Node types of one worker, each queue counted ..."""
 MAX_SLOTS = 100_000
 """... and slots of each."""
 FIRST_ANSWER_S = 0.2
@@ -54,8 +54,8 @@ def _is_worker(announced: WorkerAnnounced) -> bool:
         bool(announced.worker)
         and len(announced.slots) <= MAX_TYPES
         and all(
-            subjects.TOKEN.fullmatch(node_type) and 0 <= slots <= MAX_SLOTS
-            for node_type, slots in announced.slots.items()
+            subjects.is_pool(pool) and 0 <= slots <= MAX_SLOTS
+            for pool, slots in announced.slots.items()
         )
     )
 
@@ -112,7 +112,7 @@ class Dispatcher:
         request = command.request
         ready = new_ready(
             attempt_id=ids.attempt_id(request.run_id, request.step, request.attempt),
-            type=request.type,
+            type=subjects.pool(request.type, request.queue),
             run_id=request.run_id,
             tenant=request.tenant,
             priority=request.priority,
@@ -231,7 +231,9 @@ class Dispatcher:
 
     def _publish(self, request: StepRequested, traceparent: str | None, attempt_id: str) -> None:
         slack_ms = request.slack_ms if self._by_slack else inf
-        subject = subjects.step(request.type, lane_of(request.priority, slack_ms))
+        subject = subjects.step(
+            subjects.pool(request.type, request.queue), lane_of(request.priority, slack_ms)
+        )
         headers = {"traceparent": traceparent} if traceparent else None
         try:
             msg_id = ids.dispatch_id(attempt_id, request.dispatched_at_ms)

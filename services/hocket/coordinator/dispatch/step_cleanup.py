@@ -19,8 +19,8 @@ from hocket.schemas import subjects
 
 LOOK_S = 20.0
 API_TIMEOUT_MS = 5_000.0
-MAX_CONSUMERS = 256
-"""One page of the server's list; there are three for each node type."""
+MAX_CONSUMERS = 4_096
+"""That are looked at; there are three for each node type, and for each of its queues."""
 
 log = structlog.get_logger(__name__)
 
@@ -42,8 +42,7 @@ async def remove(bus: Bus) -> int:
     if not (await _asked(bus, f"STREAM.INFO.{subjects.STEPS}"))["state"]["messages"]:
         return 0
     removed = 0
-    listed = await _asked(bus, f"CONSUMER.LIST.{subjects.STEPS}")
-    for consumer in (listed.get("consumers") or [])[:MAX_CONSUMERS]:
+    for consumer in await _consumers(bus):
         subject, floor = consumer["config"].get("filter_subject"), consumer["ack_floor"]
         if not subject or not floor["stream_seq"]:
             continue
@@ -52,6 +51,18 @@ async def remove(bus: Bus) -> int:
             continue  # a floor beyond the end is that of messages which the stream has lost
         removed += await _purge(bus, subject, floor["stream_seq"])
     return removed
+
+
+async def _consumers(bus: Bus) -> list[Any]:
+    """Return the consumers of STEPS; the server gives 256 at a time."""
+    found: list[Any] = []
+    while len(found) < MAX_CONSUMERS:
+        listed = await _asked(bus, f"CONSUMER.LIST.{subjects.STEPS}", offset=len(found))
+        page = listed.get("consumers") or []
+        found += page
+        if not page or len(found) >= listed["total"]:
+            break
+    return found
 
 
 async def _purge(bus: Bus, subject: str, floor: int) -> int:

@@ -14,8 +14,10 @@ from hocket.coordinator.core.scheduling.load_prediction import Prediction, predi
 from hocket.coordinator.core.scheduling.priority_queue import Ready
 from hocket.coordinator.core.time.deadlines import DurationForecast
 from hocket.kit.process.clock import now_ms
+from hocket.schemas import subjects
 from hocket.schemas.messages import AttemptFinished, RunAccepted, StepRequested
 from hocket.schemas.pipeline.plan import Plan
+from hocket.schemas.pipeline.spec import pool_of
 
 MAX_WORKS = 256
 UNCONFIRMED_FOR_MS = 30_000.0
@@ -57,7 +59,8 @@ class Load:
             step = run.steps[key]
             if step.state in TERMINAL:
                 expected_ms = outlook[step.path].own.mean_ms
-                self._backlog.finished(run.run_id, step.type, expected_ms, 0.0, tenant=run.tenant)
+                pool = pool_of(plan.by_path[key].node)
+                self._backlog.finished(run.run_id, pool, expected_ms, 0.0, tenant=run.tenant)
 
     def ended(self, run_id: str) -> None:
         """Count a run no more."""
@@ -80,7 +83,8 @@ class Load:
 
     def dispatched(self, request: StepRequested, expected_ms: float) -> None:
         """Count an attempt, unless its run's plan told of its step."""
-        self._backlog.dispatched(request.run_id, request.step, request.type, expected_ms)
+        pool = subjects.pool(request.type, request.queue)
+        self._backlog.dispatched(request.run_id, request.step, pool, expected_ms)
 
     def finished(self, ready: Ready, event: AttemptFinished) -> None:
         """Take an attempt off."""

@@ -215,6 +215,7 @@ def _dispatch(
         start_by_at_ms=start_by_at_ms(u, plan, expectation) if judged else None,
         dispatched_at_ms=step.dispatched_at_ms,
         capability=_capability(u, step),
+        queue=plan.node.queue,
     )
     return new_dispatch(
         request,

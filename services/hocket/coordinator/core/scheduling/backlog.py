@@ -21,7 +21,7 @@ from hocket.coordinator.core.scheduling.type_queue import Capacity
 from hocket.coordinator.core.time.deadlines import DurationForecast, skippable
 from hocket.schemas.messages import Priority
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
-from hocket.schemas.pipeline.spec import WORKER_TYPES
+from hocket.schemas.pipeline.spec import pool_of, runs_in_worker
 
 GRAIN_SHARE = 0.02
 """Runs whose deadlines are within this share of the time left count as having the same one ..."""
@@ -297,9 +297,9 @@ def _collect_node(
         _collect(node.body, outlook, by_type, keys)
     for branch in node.branches.values():
         _collect_node(branch, outlook, by_type, keys)
-    if node.node.type in WORKER_TYPES:
-        expected_ms = outlook[node.path].own.mean_ms
-        by_type[node.node.type] = by_type.get(node.node.type, 0.0) + expected_ms
+    if runs_in_worker(node.node.type):
+        expected_ms, pool = outlook[node.path].own.mean_ms, pool_of(node.node)
+        by_type[pool] = by_type.get(pool, 0.0) + expected_ms
         keys.add(node.path)
 
 

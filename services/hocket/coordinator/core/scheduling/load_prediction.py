@@ -16,7 +16,7 @@ from hocket.coordinator.core.time.deadlines import NOTHING, DurationForecast, Es
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.messages import Priority
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
-from hocket.schemas.pipeline.spec import WORKER_TYPES
+from hocket.schemas.pipeline.spec import pool_of, runs_in_worker
 
 LEAST_RETRY_MS = 100.0
 ON_OVERLOAD: Mapping[Priority, str] = {
@@ -123,9 +123,9 @@ def retry_after_ms(prediction: Prediction, left_ms: float) -> int:
 
 @lru_cache(maxsize=1_024)
 def types_of(plan: Plan) -> tuple[str, ...]:
-    """Return the node types of a plan that workers run, sorted."""
-    found = {node.node.type for node in plan.by_path.values()}
-    return tuple(sorted(found.intersection(WORKER_TYPES)))
+    """Return the pools of steps of a plan, sorted: the types that workers run, with their queues."""
+    nodes = [node.node for node in plan.by_path.values()]
+    return tuple(sorted({pool_of(node) for node in nodes if runs_in_worker(node.type)}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class _Walk:
 
 
 def _types_in(node: NodePlan) -> Iterable[str]:
-    yield node.node.type
+    yield pool_of(node.node)
     for branch in node.branches.values():
         yield from _types_in(branch)
     if node.body is not None:

@@ -16,7 +16,7 @@ from hocket.coordinator.core.time.timestamps import nearest
 from hocket.schemas.messages import Priority
 from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
-from hocket.schemas.pipeline.spec import WORKER_TYPES, RaceNode
+from hocket.schemas.pipeline.spec import RaceNode, runs_in_worker
 
 TAIL_SD = 1.645
 """Standard deviations of tail that a deadline keeps free: 95 % of a normal distribution."""
@@ -233,7 +233,7 @@ class _Look:
 
     def _with_hop(self, node: NodePlan, least: Estimate) -> Estimate:
         """Return what a node takes at its shortest with the way to its worker and back."""
-        is_step = node.node.type in WORKER_TYPES and not (node.node.map or node.node.loop)
+        is_step = runs_in_worker(node.node.type) and not (node.node.map or node.node.loop)
         return least.then(self._hop) if is_step and self._degrades else least
 
     def _beside(self, node: NodePlan, after: Estimate, least_after: Estimate) -> Estimate:

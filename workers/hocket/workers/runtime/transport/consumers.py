@@ -1,4 +1,5 @@
-"""The durable pull consumers of STEPS, one per node type and lane, shared by all workers."""
+"""The durable pull consumers of STEPS, one per pool (a node type, or a queue of it) and lane, shared by
+all workers."""
 
 import asyncio
 
@@ -18,9 +19,9 @@ MAX_WAITING = 8_192
 """Pull requests that stand at the server, per node type and lane."""
 
 
-def consumer_name(node_type: str, lane: str) -> str:
-    """Return the name of the consumer of a node type's lane."""
-    return f"step-{node_type}-{lane}"
+def consumer_name(pool: str, lane: str) -> str:
+    """Return the name of the consumer of a pool's lane."""
+    return f"step-{subjects.pool_token(pool)}-{lane}"
 
 
 async def ensure_consumers(bus: Bus, node_type: str, ack_wait_s: float = ACK_WAIT_S) -> None:

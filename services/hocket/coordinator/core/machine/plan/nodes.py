@@ -18,6 +18,7 @@ from hocket.schemas.pipeline.spec import (
     LlmNode,
     PlanningNode,
     SignalNode,
+    pool_of,
 )
 
 LEAF: Final = "leaf"
@@ -52,6 +53,7 @@ class Node:
         "pauses",
         "place",
         "plan",
+        "pool",
         "prefills",
         "role",
         "role_in_map",
@@ -70,6 +72,7 @@ class Node:
         self.name: str = plan.name
         self.path: str = plan.path
         self.type: str = spec.type
+        self.pool: str = pool_of(spec)
         self.place = 0
         self.needs: list[int] = []
         self.dependents: list[int] = []
@@ -175,4 +178,6 @@ def _static(plan: NodePlan, *, is_external: bool) -> str:
         "config": dict(plan.config),
         "effects_external": is_external,
     }
+    if plan.node.queue is not None:
+        fields["queue"] = plan.node.queue
     return to_json(fields).decode()[1:-1] + ","

@@ -49,6 +49,7 @@ class Dispatch:
         "join_left",
         "latest_feasible_start_at_ms",
         "latest_start_at_ms",
+        "pool",
         "run",
         "slack_ms",
         "start_by_at_ms",
@@ -74,6 +75,7 @@ class Dispatch:
         self.run = run
         self.step = step.key
         self.type = node.type
+        self.pool = node.pool
         self.attempt = step.attempt
         self.again = again
         self.is_external = node.is_external
