@@ -14,12 +14,14 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from hocket.kit.postgres import report_logins
+from hocket.admin.pipelines import versions
+from hocket.kit.postgres import migrations, report_logins
 from hocket.kit.postgres.report_logins import (
     ReportLoginExists,
     ReportLoginInvalid,
     ReportLoginUnknown,
 )
+from hocket.schemas.pipeline.plan import compile_pipeline
 
 BOUND_S = 60.0
 VIEWS = (
@@ -146,6 +148,13 @@ SELECT * FROM pg_hba_file_rules
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename <> session_user
 SELECT lo_from_bytea(0, 'x')
 SELECT lo_create(0)
+SELECT pg_advisory_lock(7306411)
+SELECT pg_advisory_lock_shared(7306411)
+SELECT pg_advisory_xact_lock(1, 2)
+SELECT pg_try_advisory_lock(7306411)
+SELECT pg_try_advisory_xact_lock_shared(1, 2)
+SELECT pg_logical_emit_message(false, 'x', repeat('y', 1000000))
+SELECT pg_notify('x', 'y')
 SELECT query_to_xml('SELECT * FROM hocket.run', true, true, '')
 SELECT table_to_xml('hocket.usage', true, true, '')
 SELECT schema_to_xml('hocket', true, true, '')
@@ -210,6 +219,30 @@ async def test_a_login_can_read_and_write_nothing_else(reader: asyncpg.Connectio
             succeeded.append(attempt)
     assert len(ATTEMPTS) >= 60
     assert not succeeded
+
+
+async def test_no_lock_of_a_login_keeps_the_schema_or_a_pipeline_waiting(
+    owner: asyncpg.Connection, database_url: str
+) -> None:
+    """Where advisory locks are not ours to take from everybody, services do without them."""
+    async with asyncpg.create_pool(database_url, min_size=1, max_size=2) as pool:
+        await owner.execute("SELECT pg_advisory_lock(7306411)")
+        await owner.execute("SELECT pg_advisory_lock(hashtextextended('acme/answer', 0))")
+        try:
+            async with asyncio.timeout(BOUND_S):
+                await migrations.migrate(database_url)
+                plans = [compile_pipeline(spec_of(number)) for number in range(4)]
+                made = await asyncio.gather(
+                    *(versions.apply(pool, "acme", plan, "ada") for plan in plans)
+                )
+        finally:
+            await owner.execute("SELECT pg_advisory_unlock_all()")
+    assert sorted(made) == [(1, True), (2, True), (3, True), (4, True)]
+
+
+def spec_of(number: int) -> dict[str, Any]:
+    node = {"type": "python", "handler": "hocket.workers.builtin:echo", "with": {"n": number}}
+    return {"pipeline": "answer", "nodes": {"a": node}}
 
 
 WAYS = """

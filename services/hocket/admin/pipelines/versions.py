@@ -16,8 +16,8 @@ MAX_VERSIONS = 10_000
 PLANS_KEPT = 256
 """Compiled versions kept in memory to check the input of tasks."""
 
-LOCK_PIPELINE = "SELECT pg_advisory_xact_lock(hashtextextended($1 || '/' || $2, 0))"
-"""Lets one transaction at a time number the versions of a pipeline."""
+MAX_TRIES = 100
+"""How often a version is numbered, where others number theirs at the same time."""
 
 LATEST_HASH = """
 SELECT version, spec_hash FROM hocket.pipeline
@@ -33,8 +33,10 @@ COUNT_NAMES = "SELECT count(DISTINCT name) FROM hocket.pipeline WHERE tenant = $
 ADD_VERSION = """
 INSERT INTO hocket.pipeline (tenant, name, version, spec, spec_hash, created_by)
 VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (tenant, name, version) DO NOTHING
+RETURNING version
 """
-"""One more version."""
+"""One more version, unless another has its number."""
 
 
 class TooManyPipelines(HocketError):
@@ -45,6 +47,13 @@ class TooManyPipelines(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class PipelineBusy(HocketError):
+    """Too many versions of `{pipeline}` are applied at once. Apply yours again."""
+
+    code = "pipeline_busy"
+    error_class = ErrorClass.UNAVAILABLE
+
+
 async def apply(pool: Pool, tenant: str, plan: Plan, author: str) -> tuple[int, bool]:
     """Write the plan's pipeline as the next version, unless the latest one says the same.
 
@@ -52,23 +61,25 @@ async def apply(pool: Pool, tenant: str, plan: Plan, author: str) -> tuple[int, 
     """
     name = plan.pipeline.pipeline
     spec = json.dumps(plan.pipeline.model_dump(mode="json", by_alias=True))
-    async with pool.acquire(timeout=QUERY_TIMEOUT_S) as connection, connection.transaction():
-        await connection.execute(LOCK_PIPELINE, tenant, name, timeout=QUERY_TIMEOUT_S)
-        latest = await connection.fetchrow(LATEST_HASH, tenant, name, timeout=QUERY_TIMEOUT_S)
-        if latest is not None and latest["spec_hash"] == plan.spec_hash:
-            return latest["version"], False
-        version = (latest["version"] if latest is not None else 0) + 1
-        if version > MAX_VERSIONS:
-            raise TooManyPipelines(what=f"versions of `{name}`", limit=MAX_VERSIONS)
-        if version == 1:
-            names = await connection.fetchval(COUNT_NAMES, tenant, timeout=QUERY_TIMEOUT_S)
-            if names >= MAX_PIPELINES:
-                raise TooManyPipelines(what="pipelines", limit=MAX_PIPELINES)
-        await connection.execute(
-            ADD_VERSION, tenant, name, version, spec, plan.spec_hash, author,
-            timeout=QUERY_TIMEOUT_S,
-        )  # fmt: skip
-    return version, True
+    async with pool.acquire(timeout=QUERY_TIMEOUT_S) as connection:
+        for _ in range(MAX_TRIES):
+            latest = await connection.fetchrow(LATEST_HASH, tenant, name, timeout=QUERY_TIMEOUT_S)
+            if latest is not None and latest["spec_hash"] == plan.spec_hash:
+                return latest["version"], False
+            version = (latest["version"] if latest is not None else 0) + 1
+            if version > MAX_VERSIONS:
+                raise TooManyPipelines(what=f"versions of `{name}`", limit=MAX_VERSIONS)
+            if version == 1:
+                names = await connection.fetchval(COUNT_NAMES, tenant, timeout=QUERY_TIMEOUT_S)
+                if names >= MAX_PIPELINES:
+                    raise TooManyPipelines(what="pipelines", limit=MAX_PIPELINES)
+            added = await connection.fetchval(
+                ADD_VERSION, tenant, name, version, spec, plan.spec_hash, author,
+                timeout=QUERY_TIMEOUT_S,
+            )  # fmt: skip
+            if added is not None:
+                return version, True
+    raise PipelineBusy(pipeline=name)
 
 
 class Plans:

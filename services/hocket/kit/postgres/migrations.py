@@ -1,6 +1,7 @@
 """The schema of Postgres, brought to this release by Alembic.
 
-Many processes may call `migrate` at once: an advisory lock lets one work and the others find it done.
+Many processes may call `migrate` at once: the lock of the table of revisions lets one work and the
+others find it done. The first time there is no such table, and it is an advisory lock.
 The revisions are in the folder `migrations/` of the checkout, or in the installed package.
 """
 
@@ -14,7 +15,10 @@ import asyncpg
 from hocket.kit.postgres import requirements
 from hocket.schemas.errors import ErrorClass, HocketError
 
-LOCK_KEY = 7_306_411
+REVISIONS = "public.hocket_revision"
+LOCK = f"LOCK TABLE {REVISIONS} IN SHARE ROW EXCLUSIVE MODE"
+"""Only who may write the table can have it: no login for reports can hold it."""
+FIRST_LOCK = "SELECT pg_advisory_xact_lock(7306411)"
 LOCK_TIMEOUT_MS = 5_000
 LOCK_WAIT_S = 60
 POLL_S = 0.1
@@ -116,7 +120,8 @@ def _upgrade(connection: Any, revision: str) -> None:
     from sqlalchemy import text
 
     connection.execute(text(f"SET lock_timeout = {LOCK_WAIT_S * 1000}"))
-    connection.execute(text(f"SELECT pg_advisory_xact_lock({LOCK_KEY})"))
+    known = connection.execute(text(f"SELECT to_regclass('{REVISIONS}')")).scalar()
+    connection.execute(text(FIRST_LOCK if known is None else LOCK))
     connection.execute(text(f"SET lock_timeout = {LOCK_TIMEOUT_MS}"))
     config = _config()
     config.attributes["connection"] = connection

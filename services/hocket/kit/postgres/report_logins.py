@@ -32,16 +32,11 @@ TABLES = ("run", "usage", "open_call", "warm_time", "retention")
 """Those that have policies; steps and attempts follow their run."""
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,51}")
 _WITHOUT_SET = 160_000
-_WRITING = (
-    "lo_creat(integer)",
-    "lo_create(oid)",
-    "lo_from_bytea(oid, bytea)",
-    "lo_open(oid, integer)",
-    "lo_put(oid, bigint, bytea)",
-    "lowrite(integer, bytea)",
-    "lo_unlink(oid)",
-)
+_WRITING = ("lo_creat", "lo_create", "lo_from_bytea", "lo_open", "lo_put", "lowrite", "lo_unlink")
 """Functions by which every login may write, whatever its rights: large objects."""
+_HOLDING_UP = ("pg_advisory_", "pg_try_advisory_", "pg_logical_emit_message", "pg_notify")
+"""Beginnings of functions by which every login may hold up others: it may have any advisory lock, those
+of services included, and fill the server's logs."""
 
 
 class ReportLoginInvalid(HocketError):
@@ -179,19 +174,22 @@ async def _create(
 
 
 async def _close_doors(connection: asyncpg.Connection) -> None:
-    """Take from everybody what lets any login write: temporary tables, and large objects. Where that is
-    not ours to take it stays as it is."""
+    """Take from everybody what lets any login write or hold up others: temporary tables, large objects,
+    advisory locks. Where that is not ours to take it stays as it is."""
     database = await connection.fetchval("SELECT quote_ident(current_database())")
     statements = [
         f"REVOKE TEMPORARY ON DATABASE {database} FROM PUBLIC",
         "REVOKE CREATE ON SCHEMA public FROM PUBLIC",
-        *(f"REVOKE EXECUTE ON FUNCTION pg_catalog.{one} FROM PUBLIC" for one in _WRITING),
     ]
+    for row in await connection.fetch(_OPEN_TO_ALL, _WRITING, _HOLDING_UP, timeout=TIMEOUT_S):
+        if row["owner"] is not None:
+            statements.append(f"GRANT EXECUTE ON FUNCTION {row['function']} TO {row['owner']}")
+        statements.append(f"REVOKE EXECUTE ON FUNCTION {row['function']} FROM PUBLIC")
     for statement in statements:
         try:
             async with connection.transaction():
                 await connection.execute(statement, timeout=TIMEOUT_S)
-        except (asyncpg.InsufficientPrivilegeError, asyncpg.UndefinedFunctionError):
+        except asyncpg.InsufficientPrivilegeError:
             continue
 
 
@@ -236,3 +234,18 @@ JOIN pg_roles r ON r.rolname = found.name
 ORDER BY found.name
 """
 """The logins for reports of this database that there are, and how many connections each has."""
+
+_OPEN_TO_ALL = """
+SELECT format('pg_catalog.%I(%s)', p.proname, pg_get_function_identity_arguments(p.oid)) AS function,
+       CASE WHEN p.proname <> ALL ($1)
+            THEN (SELECT quote_ident(r.rolname) FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner
+                  WHERE n.nspname = 'hocket') END AS owner
+FROM pg_proc p
+WHERE p.pronamespace = 'pg_catalog'::regnamespace
+  AND (p.proname = ANY ($1)
+       OR EXISTS (SELECT FROM unnest($2::text[]) start WHERE starts_with(p.proname, start)))
+  AND has_function_privilege('public', p.oid, 'EXECUTE')
+ORDER BY 1
+"""
+"""Functions that every login may call and should not; `owner` is the login of our services, who needs
+them."""
