@@ -26,6 +26,7 @@ from hocket.schemas.bounded import (
     TaskKey,
 )
 from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.labels import Labels
 
 
 class Message(BaseModel):
@@ -106,6 +107,7 @@ class RunAccepted(Message):
     traceparent: Name | None = None
     parent: RunParent | None = None
     origin: RunOrigin | None = None
+    labels: Labels | None = None
 
 
 class Spend(Message):
@@ -317,6 +319,8 @@ class StepRequested(Message):
     attempt's model calls."""
     queue: Name | None = None
     """The queue that its node names; None is the type's own."""
+    labels: Labels | None = None
+    """The run's; its model calls bring them to the ledger."""
 
 
 class StepCancelled(Message):
@@ -401,6 +405,7 @@ class Attribution(Message):
     node: StepKey | None = None
     step: StepKey | None = None
     attempt: Int32 | None = None
+    labels: Labels | None = None
 
 
 class ChatMessage(Message):
@@ -662,23 +667,26 @@ class CallOpened(Message):
 
 
 class SpentAsked(Message):
-    """What have the calls of a tenant cost since a moment: those of one run, those of one pipeline, or
-    all of them?"""
+    """What have the calls of a tenant cost since a moment: those of one run, of one pipeline, with some
+    labels, or all of them?"""
 
     tenant: Name
     run_id: Name | None = None
     pipeline: Name | None = None
+    labels: Labels | None = None
     since_ms: Moment = 0.0
     nonce: Name = ""
     """Of this question alone, so that an old answer is none to it."""
 
 
 class SpentTold(Message):
-    """What the ledger has of it by now; whether Hocket runs the run, and its budget if there is one."""
+    """What the ledger has of it by now; whether Hocket runs the run, and its budget and labels if there
+    are any."""
 
     spent_usd: Money
     run_known: bool = False
     budget_usd: Money | None = None
+    labels: Labels | None = None
 
 
 class ExperimentControl(Message):

@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.labels import Labels
 from hocket.schemas.messages import CallDecision, ExperimentState, Priority
 from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS
 from hocket.schemas.plain_json import check_plain
@@ -170,12 +171,15 @@ class RunSubmission(Request):
     priority: Priority | None = Field(None, alias="class")
     budget_usd: BudgetUsd | None = None
     version: Version | None = None
+    labels: Labels = Field(default_factory=dict)
+    """What the task is charged to, like `{"customer": "acme"}`; its sub-runs and calls inherit them."""
     wait_ms: ReplyWaitMs = 0
 
 
 class RetryBody(Request):
-    """How to retry a run. Class and budget are the run's own where none are named, the deadline is
-    the pipeline's SLO from now. Without `idempotency_key` the same request is the same new run."""
+    """How to retry a run. Its labels are the run's own; class and budget, too, where none are named; the
+    deadline is the pipeline's SLO from now. Without `idempotency_key` the same request is the same new
+    run."""
 
     idempotency_key: Key | None = None
     deadline_ms: DeadlineMs | None = None
@@ -243,6 +247,7 @@ class RunSummary(Reply):
     spent_usd: Usd
     """What its steps' calls and those of the HTTP door that name it cost."""
     budget_usd: Usd | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
 
 
 class RunRepeats(Reply):

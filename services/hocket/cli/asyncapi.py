@@ -32,6 +32,7 @@ HEADERS = {
     cloudevents.PRIORITY: "interactive, standard or batch.",
     cloudevents.BUDGET_USD: "What the run may cost, in US dollars.",
     cloudevents.VERSION: "Not the latest version of the pipeline but this one.",
+    cloudevents.LABELS: "What the task is charged to: `customer=acme,team=search`, percent-encoded.",
     cloudevents.REPLY_TO: "The subject that hears the run's end or the task's refusal.",
     cloudevents.PROGRESS: "1: the reply subject hears every change of a step, too.",
     cloudevents.TRACEPARENT: "W3C trace context.",

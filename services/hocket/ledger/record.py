@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.first_fault import first_fault
@@ -90,6 +91,7 @@ COLUMNS: Sequence[Column] = (
     Column("arm", "text", lambda r: r.arm),
     Column("decision", "jsonb", lambda r: _json(r.decision)),
     Column("estimated", "boolean", lambda r: r.estimated),
+    Column("labels", "jsonb", lambda r: _labels(r.attribution.labels)),
 )
 BOOKED_COLUMNS = (*COLUMNS, Column("amended", "text", lambda r: None))
 """The columns of a booked call; what of it was amended the record itself does not say."""
@@ -218,6 +220,10 @@ def moment(at_ms: float) -> datetime:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_MS = -62_000_000_000_000.0
 _LAST_MS = 253_000_000_000_000.0
+
+
+def _labels(labels: dict[str, str] | None) -> str | None:
+    return to_json(labels).decode() if labels else None
 
 
 def _json(decision: CallDecision | None) -> str | None:

@@ -1,10 +1,11 @@
-"""Tells gateways what was spent: by a run, or by a pipeline or a tenant since a moment.
+"""Tells gateways what was spent: by a run, or by a pipeline, a label or a tenant since a moment.
 
 One ledger of several answers. With a key, only what a gateway sealed is answered, and the answer is
 sealed. What cannot be told now (Postgres is away) is not answered: gateways go on with what they know.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -29,18 +30,20 @@ MAX_ANSWERING = 64
 OF_RUN = """
 SELECT coalesce(sum(u.cost_usd), 0) AS spent_usd,
        (SELECT r.budget_usd FROM hocket.run r WHERE r.run_id = $2 AND r.tenant = $1) AS budget_usd,
+       (SELECT r.labels FROM hocket.run r WHERE r.run_id = $2 AND r.tenant = $1) AS labels,
        EXISTS (SELECT FROM hocket.run r WHERE r.run_id = $2 AND r.tenant = $1) AS run_known
 FROM hocket.usage u
 WHERE u.tenant = $1 AND u.run_id = $2
 """
-"""What the calls of a run cost, and its budget."""
+"""What the calls of a run cost, its budget and its labels."""
 
 SINCE = """
 SELECT coalesce(sum(u.cost_usd), 0) AS spent_usd
 FROM hocket.usage u
 WHERE u.tenant = $1 AND ($2::text IS NULL OR u.pipeline = $2) AND u.started_at >= $3
+  AND ($4::jsonb IS NULL OR u.labels @> $4)
 """
-"""What the calls of a tenant, or of one of its pipelines, cost since a moment."""
+"""What the calls of a tenant, of one of its pipelines, or with some labels, cost since a moment."""
 
 log = structlog.get_logger()
 _reporting = Reporting()
@@ -106,8 +109,12 @@ async def spent(pool: asyncpg.Pool, asked: SpentAsked) -> SpentTold:
     if asked.run_id is not None:
         row = await pool.fetchrow(OF_RUN, asked.tenant, asked.run_id, timeout=TIMEOUT_S)
         return SpentTold(
-            spent_usd=row["spent_usd"], run_known=row["run_known"], budget_usd=row["budget_usd"]
+            spent_usd=row["spent_usd"],
+            run_known=row["run_known"],
+            budget_usd=row["budget_usd"],
+            labels=None if row["labels"] is None else json.loads(row["labels"]),
         )
     since = moment(asked.since_ms)
-    row = await pool.fetchrow(SINCE, asked.tenant, asked.pipeline, since, timeout=TIMEOUT_S)
+    labels = None if asked.labels is None else json.dumps(asked.labels)
+    row = await pool.fetchrow(SINCE, asked.tenant, asked.pipeline, since, labels, timeout=TIMEOUT_S)
     return SpentTold(spent_usd=row["spent_usd"])

@@ -28,6 +28,13 @@ def _arrays(columns: Sequence[Column]) -> str:
     return ", ".join(f"${number}::{c.type}[]" for number, c in enumerate(columns, start=1))
 
 
+LABELS = """CASE
+    WHEN call_id LIKE 'http:%' AND run_id IS NOT NULL THEN coalesce(
+        (SELECT r.labels || coalesce(calls.labels, '{}') FROM hocket.run r
+         WHERE r.run_id = calls.run_id AND r.tenant = calls.tenant), labels)
+    ELSE labels END"""
+"""A call of the HTTP door that names a run has that run's labels, beside its own."""
+
 INSERT_USAGE = f"""
 WITH calls AS (
     SELECT * FROM unnest({_arrays(BOOKED_COLUMNS)}) AS calls({_names(BOOKED_COLUMNS)})
@@ -36,7 +43,7 @@ WITH calls AS (
     WHERE o.call_id = c.call_id AND o.tenant = c.tenant AND o.started_at <= c.started_at
 )
 INSERT INTO hocket.usage ({_names(BOOKED_COLUMNS)})
-SELECT * FROM calls
+SELECT {_names(BOOKED_COLUMNS).replace("labels", LABELS)} FROM calls
 ON CONFLICT (call_id) DO NOTHING
 """
 """Adds the rows whose call is not in the ledger yet; they are open no more. A repeat changes nothing."""

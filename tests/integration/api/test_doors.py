@@ -137,6 +137,57 @@ async def test_a_key_by_rest_names_the_run_by_nats(platform: Platform) -> None:
     assert by_rest["run_id"] == by_nats["run_id"] == ids.run_id("default", "k2")
 
 
+PARENT = {
+    "pipeline": "labelled",
+    "nodes": {"inner": {"type": "pipeline", "pipeline": "doors", "with": {"text": "sub"}}},
+}
+
+
+async def test_labels_by_every_door_are_kept_inherited_and_found(platform: Platform) -> None:
+    await asked(platform, "/v1/pipelines", PARENT)
+    labels = {"customer": "Müller & Söhne", "door": "rest"}
+    body = {"pipeline": "labelled", "labels": labels, "wait_ms": 20_000}
+    by_rest = (await asked(platform, "/v1/runs", body))["run_id"]
+    by_nats = (await told(platform, b"{}", {"Hocket-Labels": "door=nats"}, "labelled"))["run_id"]
+    by_event = (await told(platform, b"{}", {"ce-labels": "door=event"}, "labelled"))["run_id"]
+    again = (await asked(platform, f"/v1/runs/{by_rest}/rerun", {"wait_ms": 20_000}))["run_id"]
+    cli = Path(sys.executable).parent / "hocket"
+    environment = {**os.environ, "HOCKET_DATA_DIR": str(platform.data_dir)}
+
+    async def said(*arguments: str) -> Any:
+        done = await asyncio.create_subprocess_exec(
+            cli, *arguments, "--json", env=environment, stdout=subprocess.PIPE
+        )
+        return json.loads((await asyncio.wait_for(done.communicate(), BOUND_S))[0])
+
+    end = await said("run", "labelled", "--label", "door=cli", "--label", "customer=it, too = b")
+    by_cli = end["run_id"]
+
+    found = {
+        door: {run["run_id"]: run["pipeline"] for run in page["runs"]}
+        for door in ("rest", "nats", "event", "cli")
+        for page in [await asked(platform, f"/v1/runs?labels=door%3D{door}&limit=50")]
+    }
+    for door, ids_of in (
+        ("rest", {by_rest, again}),
+        ("nats", {by_nats}),
+        ("event", {by_event}),
+        ("cli", {by_cli}),
+    ):
+        assert {one for one, name in found[door].items() if name == "labelled"} == ids_of
+        # a sub-run of each, but of the repeat, which takes the step over
+        assert list(found[door].values()).count("doors") >= 1, door
+    assert (await asked(platform, f"/v1/runs/{again}"))["labels"] == labels
+    wanted = ("--label", "customer=it, too = b", "--label", "door=cli")
+    listed = await said("runs", "list", *wanted)
+    assert {one["run_id"] for one in listed} >= {by_cli}
+    assert {one["labels"]["door"] for one in listed} == {"cli"}
+    assert not (await asked(platform, "/v1/runs?labels=door%3Dnone"))["runs"]
+    with pytest.raises(ApiRefused) as refused:
+        await asked(platform, "/v1/runs", {"pipeline": "labelled", "labels": {"a b": "c"}})
+    assert "labels" in str(refused.value.info().field)
+
+
 BAD_PIPELINES = {
     "cycle": ({"a": ECHO | {"needs": ["b"]}, "b": ECHO | {"needs": ["a"]}}, "a -> b -> a"),
     "unknown node type": ({"a": {"type": "magic"}}, "nodes.a.type"),

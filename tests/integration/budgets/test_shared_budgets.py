@@ -52,7 +52,8 @@ class Ledger(SpentBefore):
 
     async def ask(self, asked: SpentAsked) -> SpentTold | None:
         self.asked += 1
-        return self.told.get(asked.run_id or asked.pipeline or asked.tenant)
+        label = "".join(asked.labels or ())
+        return self.told.get(asked.run_id or asked.pipeline or label or asked.tenant)
 
 
 @dataclass
@@ -124,14 +125,21 @@ async def spends(gateway: Spending, tokens: int, **fields: Any) -> Decimal:
     return cost_usd
 
 
-@pytest.mark.parametrize("level", ["run", "tenant"])
+@pytest.mark.parametrize("level", ["run", "label", "tenant"])
 async def test_a_thousand_calls_at_four_gateways_spend_one_budget_and_not_more(
     bus: Bus, level: str
 ) -> None:
     dice = random.Random(17)
-    rules = BudgetRules(tenants={"acme": Allowance(Decimal(4), "month")})
+    limit = Allowance(Decimal(4), "month")
+    rules = {
+        "run": NO_RULES,
+        "label": BudgetRules(labels={"team=*": limit}),
+        "tenant": BudgetRules(tenants={"acme": limit}),
+    }[level]
     given: dict[str, Any] = {"budget_usd": "4"} if level == "run" else {}
-    async with house(bus, rules=rules if level == "tenant" else NO_RULES) as running:
+    if level == "label":
+        given["attribution"] = Attribution(tenant="acme", labels={"team": "search"})
+    async with house(bus, rules=rules) as running:
         for number in range(4):
             running.starts(f"g{number}")
         async with asyncio.timeout(BOUND_S):

@@ -28,6 +28,48 @@ async def pool(database_url: str) -> AsyncIterator[asyncpg.Pool]:
     await pool.close()
 
 
+async def test_calls_of_the_http_door_have_the_labels_of_the_run_that_they_name(
+    bus: Bus, pool: asyncpg.Pool
+) -> None:
+    await pool.execute(
+        "INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority,"
+        " input, accepted_at, deadline_at, labels) VALUES ($1, 0, 'acme', 'report', 1, 'running',"
+        """ 'standard', '{}', now(), now(), '{"team": "search", "tier": "gold"}')""",
+        RUN,
+    )
+    named = Attribution(tenant="acme", run_id=RUN)
+    own = named.model_copy(update={"labels": {"tier": "own", "user": "u"}})
+    stranger = own.model_copy(update={"tenant": "other"})
+    worker = named.model_copy(update={"labels": {"team": "search"}})
+    calls = {
+        "http:1": (named, {"team": "search", "tier": "gold"}),
+        "http:2": (own, {"team": "search", "tier": "own", "user": "u"}),
+        "http:3": (stranger, {"tier": "own", "user": "u"}),
+        "r:s:1:1:1": (worker, {"team": "search"}),
+        "r:s:1:1:2": (named, None),
+    }
+    async with running_ledger(bus, pool):
+        await publish(
+            bus, encoded(*(record(name, attribution=who) for name, (who, _) in calls.items()))
+        )
+        await drained(bus)
+    rows = await pool.fetch("SELECT call_id, labels FROM hocket.usage")
+    found = {row["call_id"]: row["labels"] and json.loads(row["labels"]) for row in rows}
+    assert found == {name: labels for name, (_, labels) in calls.items()}
+    ledger = SpentBefore(bus, SEALS)
+    async with SpentDoor(bus, pool, SEALS).open():
+        of_run = await ledger.ask(SpentAsked(tenant="acme", run_id=RUN))
+        assert of_run is not None
+        assert of_run.labels == {"team": "search", "tier": "gold"}
+        for labels, usd in (
+            ({"team": "search"}, "0.0003"),
+            ({"tier": "gold"}, "0.0001"),
+            ({"tier": "x"}, "0"),
+        ):
+            answer = await ledger.ask(SpentAsked(tenant="acme", labels=labels))
+            assert answer == told(usd), labels
+
+
 def told(usd: str, budget_usd: str | None = None, *, run_known: bool = False) -> SpentTold:
     budget = None if budget_usd is None else Decimal(budget_usd)
     return SpentTold(spent_usd=Decimal(usd), run_known=run_known, budget_usd=budget)

@@ -30,6 +30,7 @@ VIEWS = (
     "cost_by_run",
     "cost_by_node",
     "cost_by_kind",
+    "cost_by_label",
     "cache_savings",
     "critical_path",
     "run_critical_path",
@@ -51,9 +52,9 @@ INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, input, r
 VALUES ('run-TENANT', 'draft', 'draft', 'llm', 'step', 'succeeded', 1, '"secret-TENANT"', now(), now(),
         '{"source": {"kind": "cache", "saved_usd": "1"}}');
 INSERT INTO hocket.usage (call_id, tenant, pipeline, version, run_id, node, step, attempt, model,
-                          backend, status, cost_usd, started_at, latency_ms, experiment, arm)
+                          backend, status, cost_usd, started_at, latency_ms, experiment, arm, labels)
 VALUES ('call-TENANT', 'TENANT', 'pipeline-TENANT', 1, 'run-TENANT', 'draft', 'draft', 1, 'm', 'b', 'ok',
-        0.5, now(), 1, 'trial', 'a');
+        0.5, now(), 1, 'trial', 'a', '{"customer": "of-TENANT"}');
 INSERT INTO hocket.open_call (call_id, tenant, pipeline, model, backend, started_at, deadline_at)
 VALUES ('open-TENANT', 'TENANT', 'pipeline-TENANT', 'm', 'b', now() - interval '1 h',
         now() - interval '1 h');

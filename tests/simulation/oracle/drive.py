@@ -135,6 +135,7 @@ class _Driver:
             probe=dice.random() < 0.15,
             parent=parent,
             origin=None if origin is None else self._repeat(origin),
+            labels={"team": "search", "customer": '\u00e4 "b"'} if number % 3 == 0 else None,
         )
         reuse = None
         if origin is not None and event.origin is not None:

@@ -113,7 +113,7 @@ def _new_dispatch(one: messages.Dispatch) -> View:
 
 
 _LEFT_OUT = dict.fromkeys(
-    ("budget_usd", "budget_left_usd", "start_by_at_ms", "capability", "queue")
+    ("budget_usd", "budget_left_usd", "start_by_at_ms", "capability", "queue", "labels")
 )
 """Fields of a request that are left out where they say nothing: their default is null."""
 

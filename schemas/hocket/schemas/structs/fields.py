@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from hocket.schemas import bounded
+from hocket.schemas import bounded, labels
 
 Name = Annotated[str, Meta(max_length=bounded.MAX_NAME_CHARS)]
 StepKey = Annotated[str, Meta(max_length=bounded.MAX_STEP_CHARS)]
@@ -20,6 +20,13 @@ Int32 = Annotated[int, Meta(ge=0, le=bounded.MAX_INT32)]
 Count = Annotated[int, Meta(ge=0, le=bounded.MAX_COUNT)]
 Milliseconds = Annotated[float, Meta(ge=-bounded.MAX_MILLISECONDS, le=bounded.MAX_MILLISECONDS)]
 Moment = Annotated[float, Meta(ge=bounded.MIN_MOMENT_MS, le=bounded.MAX_MOMENT_MS)]
+Labels = Annotated[
+    dict[
+        Annotated[str, Meta(max_length=labels.MAX_LABEL_KEY_CHARS, pattern=labels.KEY_PATTERN)],
+        Annotated[str, Meta(max_length=labels.MAX_LABEL_VALUE_CHARS, pattern=labels.VALUE_PATTERN)],
+    ],
+    Meta(max_length=labels.MAX_LABELS),
+]
 Amount = Annotated[str, Meta(max_length=bounded.MAX_USD_PLACES)]
 """US dollars as they stand in the message; see `is_amount`."""
 

@@ -11,6 +11,7 @@ from hocket.schemas.structs.fields import (
     Amount,
     Count,
     Int32,
+    Labels,
     Milliseconds,
     Moment,
     Name,
@@ -51,6 +52,7 @@ class RequestedStep(msgspec.Struct, forbid_unknown_fields=True):
     dispatched_at_ms: Moment | None = None
     capability: Name | None = None
     queue: Name | None = None
+    labels: Labels | None = None
 
     def contract(self) -> StepRequested:
         """Return the message as the contract has it."""

@@ -17,6 +17,7 @@ from hocket.admin.runs import actions, events, reads, repeats
 from hocket.admin.runs.submission import merged_key, submit
 from hocket.kit.request_turns import give_way
 from hocket.schemas.errors import RunUnknown
+from hocket.schemas.labels import HEADER_PATTERN, MAX_LABELS_HEADER_CHARS, read_labels
 from hocket.schemas.rest import (
     CancelBody,
     Key,
@@ -80,12 +81,23 @@ async def list_runs(
     pipeline: Annotated[Token | None, Query()] = None,
     status: Annotated[Status | None, Query()] = None,
     since: Annotated[Moment | None, Query(description="RFC 3339, with a zone.")] = None,
+    labels: Annotated[
+        str | None,
+        Query(
+            max_length=MAX_LABELS_HEADER_CHARS,
+            pattern=HEADER_PATTERN,
+            description="`customer=acme,team=search`, values percent-encoded: runs that have all.",
+        ),
+    ] = None,
     after: After = None,
     limit: Limit = DEFAULT_PAGE,
 ) -> RunList:
     """List runs, the latest first."""
     wanted = reads.RunFilter(
-        pipeline=pipeline, status=status, since=in_range(since) if since else None
+        pipeline=pipeline,
+        status=status,
+        since=in_range(since) if since else None,
+        labels={} if labels is None else read_labels(labels, "labels"),
     )
     return await reads.list_runs(context.pool, caller.tenant, wanted, after, limit)
 

@@ -5,7 +5,8 @@ Every query is bound to the caller's tenant; a run of another tenant does not ex
 
 import asyncio
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -42,7 +43,7 @@ OUTSIDE_USD = """(
 
 SUMMARY = f"""
 SELECT run_id, tenant, pipeline, version, status, priority, accepted_at, deadline_at, finished_at,
-       degraded, spent_usd + {OUTSIDE_USD} AS spent_usd, budget_usd
+       degraded, spent_usd + {OUTSIDE_USD} AS spent_usd, budget_usd, labels
 FROM hocket.run
 WHERE tenant = $1
 """
@@ -52,7 +53,7 @@ LATEST_FIRST = "ORDER BY accepted_at DESC, run_id DESC LIMIT"
 
 ONE_RUN = f"""
 SELECT run_id, partition, tenant, pipeline, version, status, priority, accepted_at, deadline_at,
-       finished_at, degraded, spent_usd + {OUTSIDE_USD} AS spent_usd, budget_usd,
+       finished_at, degraded, spent_usd + {OUTSIDE_USD} AS spent_usd, budget_usd, labels,
        idempotency_key, input, output, error, parent,
        facts -> 'origin' AS origin, critical_path
 FROM hocket.run
@@ -108,6 +109,8 @@ class RunFilter:
     pipeline: str | None = None
     status: str | None = None
     since: datetime | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """All of which a run must have."""
 
 
 async def list_runs(
@@ -121,6 +124,8 @@ async def list_runs(
         conditions.append(("status = {}", (wanted.status,)))
     if wanted.since is not None:
         conditions.append(("accepted_at >= {}", (wanted.since,)))
+    if wanted.labels:
+        conditions.append(("labels @> {}::jsonb", (json.dumps(dict(wanted.labels)),)))
     if after is not None:
         conditions.append(("(accepted_at, run_id) < ({}, {})", parse_cursor(after)))
     query, values = SUMMARY, [tenant]
@@ -270,6 +275,7 @@ def _summary(row: asyncpg.Record) -> dict[str, Any]:
         "degraded": row["degraded"],
         "spent_usd": row["spent_usd"],
         "budget_usd": row["budget_usd"],
+        "labels": _json(row["labels"]) or {},
     }
 
 

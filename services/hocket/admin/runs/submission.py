@@ -25,6 +25,7 @@ from hocket.kit.request_turns import give_way
 from hocket.schemas import ids, subjects
 from hocket.schemas.capabilities import id_of
 from hocket.schemas.errors import ErrorInfo, HocketError, InvalidInput, PayloadTooLarge
+from hocket.schemas.labels import header_of
 from hocket.schemas.messages import RunFinished, TaskRejected
 from hocket.schemas.pipeline.plan import check_input
 from hocket.schemas.rest import RunReceipt, RunResult, RunSubmission
@@ -167,6 +168,7 @@ async def _publish(
         (cloudevents.PRIORITY, task.priority),
         (cloudevents.BUDGET_USD, task.budget_usd),
         (cloudevents.VERSION, task.version),
+        (cloudevents.LABELS, header_of(task.labels) if task.labels else None),
         (cloudevents.REPLY_TO, reply_to),
     ):
         if value is not None:

@@ -49,6 +49,12 @@ def run(
     version: Annotated[
         int | None, typer.Option(min=1, help="Not the latest version but this one.")
     ] = None,
+    labels: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label", metavar="KEY=VALUE", help="What it is charged to; may be repeated."
+        ),
+    ] = None,
     timeout_s: Annotated[
         float, typer.Option(min=0.1, max=86_400, help="How long to wait for the end.")
     ] = 600.0,
@@ -63,7 +69,7 @@ def run(
     import asyncio
 
     from hocket.cli.remote.task import Task, publish
-    from hocket.cli.terminal.sources import task_input
+    from hocket.cli.terminal.sources import label_header, task_input
 
     target = target_of(context)
     headers = {
@@ -71,6 +77,7 @@ def run(
         "Hocket-Class": priority.value if priority else None,
         "Hocket-Budget-Usd": budget_usd,
         "Hocket-Version": version,
+        "Hocket-Labels": label_header(labels or []),
     }
     task = Task(
         tenant=target.tenant,

@@ -39,6 +39,10 @@ def list_(
     hours: Annotated[
         float | None, typer.Option(min=0, max=1e6, help="Accepted in the last HOURS.")
     ] = None,
+    labels: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="KEY=VALUE", help="With this label; may be repeated."),
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=500, help="At most so many.")] = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -48,12 +52,20 @@ def list_(
     from hocket.cli.drawing.amounts import duration, local, money
     from hocket.cli.drawing.states import style
     from hocket.cli.terminal.console import notes, print_json, print_table
+    from hocket.cli.terminal.sources import label_header
 
     since = None if hours is None else (datetime.now(UTC) - timedelta(hours=hours)).isoformat()
     page = (
         target_of(context)
         .api()
-        .get("/v1/runs", pipeline=pipeline, status=status, since=since, limit=limit)
+        .get(
+            "/v1/runs",
+            pipeline=pipeline,
+            status=status,
+            since=since,
+            labels=label_header(labels or []),
+            limit=limit,
+        )
     )
     if as_json:
         print_json(page["runs"])

@@ -60,7 +60,12 @@ def summary(run: Json) -> list[Text]:
         line.append(f" in {duration(took)}, {duration(abs(allowed - took))} {word} its deadline")
     else:
         line.append(f", deadline {duration(allowed)} after its start")
-    return [line, *_origin(run)]
+    return [line, *_labels(run), *_origin(run)]
+
+
+def _labels(run: Json) -> list[Text]:
+    pairs = ", ".join(f"{key}={value}" for key, value in (run.get("labels") or {}).items())
+    return [Text.assemble(("labels ", "dim"), pairs)] if pairs else []
 
 
 def _origin(run: Json) -> list[Text]:

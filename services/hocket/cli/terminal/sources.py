@@ -10,6 +10,7 @@ from typing import Any
 
 from hocket.cli.terminal.errors import FileUnreadable
 from hocket.schemas.errors import InvalidInput
+from hocket.schemas.labels import checked_labels, header_of
 from hocket.schemas.plain_json import check_plain, parse_json, shown_text
 
 MAX_FILE_BYTES = 1_048_576
@@ -51,6 +52,16 @@ def task_input(given: str | None, pairs: list[str]) -> dict[str, Any]:
             )
         value[key] = _loose(text, f"-i {shown_text(key)}")
     return value
+
+
+def label_header(pairs: list[str], option: str = "--label") -> str | None:
+    """Return the labels of `key=value` pairs as a header has them, None for none."""
+    return header_of(checked_labels(map(_label, pairs), option)) or None
+
+
+def _label(pair: str) -> tuple[str, str]:
+    key, _, value = pair.partition("=")
+    return key, value
 
 
 def json_value(given: str, field: str) -> Any:

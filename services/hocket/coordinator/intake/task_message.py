@@ -12,6 +12,7 @@ from hocket.kit.nats import cloudevents
 from hocket.schemas import ids, subjects
 from hocket.schemas.bounded import MAX_USD, MAX_USD_PLACES
 from hocket.schemas.errors import InvalidInput, MalformedTask, PayloadTooLarge
+from hocket.schemas.labels import MAX_LABELS, read_labels
 from hocket.schemas.messages import Priority, RunAccepted, RunOrigin
 from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS
 from hocket.schemas.pipeline.plan import Plan, check_input
@@ -98,7 +99,7 @@ def admit(
     origin: Run | None = None,
 ) -> RunAccepted:
     """Return the acceptance of a task by its pipeline, or raise InvalidInput. A run that repeats
-    `origin` has its class and budget, and a retry its input too."""
+    `origin` has its class, budget and labels, and a retry its input too."""
     retried = task.origin is not None and task.origin.operation == "retry"
     run_input = origin.input if origin is not None and retried else task.input
     check_input(plan, run_input)
@@ -121,6 +122,7 @@ def admit(
         progress=given.get(cloudevents.PROGRESS, "") in ("1", "true"),
         traceparent=given.get(cloudevents.TRACEPARENT),
         origin=task.origin,
+        labels=_labels(given) or (None if origin is None else origin.labels),
     )
 
 
@@ -282,6 +284,20 @@ def _money(headers: Mapping[str, str]) -> Decimal:
             cure=f"Give at most {MAX_USD} US dollars with at most {MAX_USD_PLACES} decimal places.",
         )
     return amount
+
+
+def _labels(headers: Mapping[str, str]) -> dict[str, str] | None:
+    found: dict[str, str] = {}
+    for field in (cloudevents.EVENT_LABELS, cloudevents.LABELS):
+        if (text := headers.get(field)) is not None:
+            found |= read_labels(text, field)
+    if len(found) > MAX_LABELS:
+        raise InvalidInput(
+            field=cloudevents.LABELS,
+            reason=f"with those of `{cloudevents.EVENT_LABELS}` it has {len(found)} labels",
+            cure=f"Give at most {MAX_LABELS}.",
+        )
+    return found or None
 
 
 def _number(headers: Mapping[str, str], field: str) -> int | None:

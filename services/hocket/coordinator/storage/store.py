@@ -292,7 +292,7 @@ WITH fence AS (
     INSERT INTO hocket.run ({", ".join(RUN_COLUMNS)})
     {_unnest(RUN_COLUMNS, _RUN_FIRST)}
     ON CONFLICT (run_id) DO UPDATE
-    SET {_set(RUN_COLUMNS, {"run_id", "partition", "tenant", "pipeline", "input"})}
+    SET {_set(RUN_COLUMNS, {"run_id", "partition", "tenant", "pipeline", "input", "labels"})}
     WHERE hocket.run.finished_at IS NULL OR hocket.run.status = 'rejected'
 ), step AS (
     INSERT INTO hocket.step ({", ".join(STEP_COLUMNS)})

@@ -267,4 +267,7 @@ def _asked(account: Account) -> SpentAsked:
         return SpentAsked(tenant=tenant, run_id=name)
     if budget.level == "pipeline":
         return SpentAsked(tenant=tenant, pipeline=name, since_ms=account.since_ms)
+    if budget.level == "label":
+        key, _, value = name.partition("=")
+        return SpentAsked(tenant=tenant, labels={key: value}, since_ms=account.since_ms)
     return SpentAsked(tenant=tenant, since_ms=account.since_ms)

@@ -1,4 +1,5 @@
-"""What runs may spend in all, where a call does not say: one run has one budget, whatever the door.
+"""What runs may spend in all, where a call does not say: one run has one budget, whatever the door, and
+the same labels.
 
 Calls of workers bring the budget of their run. A call of the HTTP door that names a run of Hocket's has
 that run's, which the ledger is asked for once; a smaller one that it brings itself holds for it, too. Of
@@ -7,8 +8,8 @@ other runs holds what the last call that brought a budget said.
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
 
 from hocket.gateway.accounting.spent_before import SpentBefore
@@ -25,6 +26,7 @@ _OWN_ID = re.compile(rf"r[0-9a-f]{{{ids.RUN_ID_HEX}}}")
 @dataclass(slots=True)
 class _Run:
     budget_usd: Decimal | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
     ask_at_ms: float | None = None
     """When the ledger is asked; None where the budget is known."""
 
@@ -42,6 +44,12 @@ class RunBudgets:
         who = request.attribution
         run = None if who.run_id is None else self._runs.get((who.tenant, who.run_id))
         return _smaller(request.budget_usd, None if run is None else run.budget_usd)
+
+    def labels_of(self, request: CallRequest) -> Mapping[str, str]:
+        """Return what is known of the labels of a call's run; calls of workers bring them."""
+        who = request.attribution
+        run = None if who.run_id is None else self._runs.get((who.tenant, who.run_id))
+        return {} if run is None else run.labels
 
     async def of(self, request: CallRequest) -> Decimal | None:
         """Return the budget of a call's run; None where it has none."""
@@ -70,6 +78,7 @@ class RunBudgets:
         told = await self._ledger.ask(SpentAsked(tenant=tenant, run_id=run_id))
         if told is not None and told.run_known:
             run.budget_usd, run.ask_at_ms = told.budget_usd, None
+            run.labels = told.labels or {}
 
     def _run(self, tenant: str, run_id: str) -> _Run:
         run = self._runs.setdefault((tenant, run_id), _Run())

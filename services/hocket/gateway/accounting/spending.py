@@ -82,7 +82,8 @@ class Spending:
     ) -> Reservation | None:
         """Reserve what a call is expected to cost at the dearest of some prices; None where no budget
         holds. Raises BudgetExceeded, ModelUnpriced and CallStopped."""
-        budgets = self.rules.budgets_of(request, await self._runs.of(request))
+        run_usd = await self._runs.of(request)
+        budgets = self.rules.budgets_of(request, run_usd, self._runs.labels_of(request))
         if not budgets:
             return None
         prices = tuple(prices)
@@ -139,7 +140,9 @@ class Spending:
         try:
             accounts = [
                 self._budgets.account(budget, now_ms)
-                for budget in self.rules.budgets_of(request, self._runs.known(request))
+                for budget in self.rules.budgets_of(
+                    request, self._runs.known(request), self._runs.labels_of(request)
+                )
             ]
         except BudgetsFull:
             return None

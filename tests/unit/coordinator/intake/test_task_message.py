@@ -6,6 +6,7 @@ import pytest
 
 from hocket.coordinator.intake.task_message import admit, read_task
 from hocket.schemas.errors import HocketError
+from hocket.schemas.labels import header_of
 from hocket.schemas.pipeline.plan import compile_pipeline
 
 PLAN = compile_pipeline({"pipeline": "p", "nodes": {"a": {"type": "python", "handler": "m:f"}}})
@@ -47,6 +48,24 @@ def accepted(headers: dict[str, str]) -> Any:
             for value in ("0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59Z", "2024-13-01", "\x00")
         ),
         *(("Hocket-Version", value) for value in ("9" * 5_000, "0", "2147483648", "1.5", "x")),
+        *(
+            (header, value)
+            for header in ("Hocket-Labels", "ce-labels")
+            for value in (
+                "team",
+                "team=",
+                "=search",
+                "te am=search",
+                "team=%00",
+                "team=%ff",
+                "team=%ed%a0%80",
+                "team=M\u00fcller",
+                "team=" + 257 * "x",
+                65 * "k" + "=v",
+                ",".join(f"k{number}=v" for number in range(17)),
+                20_000 * "x",
+            )
+        ),
         ("Hocket-Class", "\x00"),
         ("Hocket-Reply-To", "in\x00box"),
         ("Hocket-Reply-To", "i" * 6_000),
@@ -74,3 +93,11 @@ def test_a_header_that_cannot_be_kept_is_refused_with_its_name(header: str, valu
 )
 def test_headers_that_can_be_kept_are_taken(headers: dict[str, str]) -> None:
     assert accepted(headers).pipeline == "p"
+
+
+def test_labels_of_event_and_header_are_kept() -> None:
+    labels = {"customer": "Müller, Söhne = 3", "team": "search"}
+    assert accepted({"Hocket-Labels": header_of(labels)}).labels == labels
+    both = {"ce-labels": "team=old, tier=gold", "Hocket-Labels": header_of(labels)}
+    assert accepted(both).labels == labels | {"tier": "gold"}
+    assert accepted({}).labels is None

@@ -58,6 +58,7 @@ def context_of(calls: Answers, step_input: Any, **config: Any) -> Context:
         priority=Priority.STANDARD,
         partition=0,
         epoch=0,
+        labels={"team": "search"},
     )
     return Context(
         step, step_input, attempt_id="r1:draft[1]:3", delivery=2, deadline_at_ms=4_000, calls=calls
@@ -87,6 +88,7 @@ async def test_the_call_carries_prompt_deadline_and_attribution() -> None:
         "node": "draft",
         "step": "draft[1]",
         "attempt": 3,
+        "labels": {"team": "search"},
     }
 
 

@@ -84,6 +84,7 @@ def _run_of(
     run.traceparent = event.traceparent
     run.parent = event.parent
     run.origin = event.origin
+    run.labels = event.labels
     run.probe = event.probe
     run.size_bytes = given.size
     return run

@@ -59,6 +59,7 @@ def bare_run_row(run: Run, *, first: bool, barest: bool = False) -> Row:
         parent=None if barest else run.parent,
         critical_path=() if barest else run.critical_path,
         origin=None,
+        labels=None if barest else run.labels,
         signals=(),
         seen_signals=(),
         early=NONE,
@@ -156,6 +157,7 @@ def remains_of(row: Mapping[str, Any]) -> Run:
         progress=row["progress"],
         traceparent=row["traceparent"],
         parent=_read(row["parent"], RunParent.model_validate),
+        labels=_read(row["labels"], dict),
     )
 
 

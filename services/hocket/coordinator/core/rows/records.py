@@ -72,6 +72,7 @@ RUN_COLUMNS: Mapping[str, str] = {
     "facts": "jsonb",
     "critical_path": "jsonb",
     "parked_until": "timestamptz",
+    "labels": "jsonb",
 }
 STEP_COLUMNS: Mapping[str, str] = {
     "run_id": "text",
@@ -111,8 +112,8 @@ ATTEMPT_COLUMNS: Mapping[str, str] = {
 
 
 def run_row(run: Run, *, first: bool = True, parked_until_ms: float | None = None) -> Row:
-    """Return a run's own row; the input, which never changes, only in the first. `parked_until_ms`:
-    until when it need not be in memory (`parking.py`)."""
+    """Return a run's own row; input and labels, which never change, only in the first.
+    `parked_until_ms`: until when it need not be in memory (`parking.py`)."""
     return (
         run.run_id,
         run.partition,
@@ -138,6 +139,7 @@ def run_row(run: Run, *, first: bool = True, parked_until_ms: float | None = Non
         _json(_run_facts(run)),
         _json([tuple(piece) for piece in run.critical_path]) if run.critical_path else None,
         parked_until_ms,
+        _json(run.labels) if first else None,
     )
 
 
@@ -212,6 +214,7 @@ def run_of(row: Mapping[str, Any]) -> Run:
         traceparent=row["traceparent"],
         parent=None if parent is None else RunParent.model_validate(parent),
         origin=None if "origin" not in facts else RunOrigin.model_validate(facts["origin"]),
+        labels=_parsed(row["labels"]),
         probe=facts.get("probe", False),
         paused_at_ms=facts.get("paused_at_ms"),
         signals=tuple(Signal(**signal) for signal in facts.get("signals", ())),

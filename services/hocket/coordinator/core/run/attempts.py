@@ -216,6 +216,7 @@ def _dispatch(
         dispatched_at_ms=step.dispatched_at_ms,
         capability=_capability(u, step),
         queue=plan.node.queue,
+        labels=u.run.labels,
     )
     return new_dispatch(
         request,
@@ -523,4 +524,5 @@ def child_of(u: RunTransition, step: Step) -> RunAccepted:
             runs_left=share_of(u, step),
         ),
         origin=child_origin(u, step),
+        labels=run.labels,
     )

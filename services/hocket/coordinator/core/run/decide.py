@@ -174,6 +174,7 @@ def _run_of(event: RunAccepted, partition: int, now_ms: float, reuse: Reuse | No
         traceparent=event.traceparent,
         parent=event.parent,
         origin=event.origin,
+        labels=event.labels,
         reuse=reuse,
         probe=event.probe,
         size_bytes=size_of(event.input),

@@ -242,6 +242,8 @@ class Run:
     traceparent: str | None = None
     parent: RunParent | None = None
     origin: RunOrigin | None = None
+    labels: dict[str, str] | None = None
+    """Inherited by its sub-runs and calls, for chargeback."""
     probe: bool = False
     """Whether this run measures a pipeline whose runs are given up: it is not given up itself."""
     paused_at_ms: float | None = None

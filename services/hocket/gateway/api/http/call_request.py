@@ -44,7 +44,7 @@ def called(
 def _call_request(
     path: str, body: dict[str, Any], headers: Mapping[str, str], key: Key | None, *, stream: bool
 ) -> CallRequest:
-    who = identity.attribution(headers, key)
+    who = identity.attribution(headers, key, body)
     return CallRequest(
         call_id=identity.call_id(headers, who.tenant, os.urandom(CALL_ID_BYTES).hex()),
         model=body["model"],

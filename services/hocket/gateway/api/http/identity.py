@@ -13,6 +13,13 @@ from typing import Any
 from hocket.gateway.core.budgets.price import MAX_USD
 from hocket.gateway.core.config.access import Key
 from hocket.schemas.errors import InvalidInput
+from hocket.schemas.labels import (
+    HEADER_PATTERN,
+    MAX_LABELS,
+    MAX_LABELS_HEADER_CHARS,
+    is_label,
+    read_labels,
+)
 from hocket.schemas.messages import Attribution, Priority, Requirements
 from hocket.schemas.subjects import TOKEN, check_token
 
@@ -27,6 +34,7 @@ PRIORITY = "X-Hocket-Priority"
 MIN_QUALITY = "X-Hocket-Min-Quality"
 RESIDENCY = "X-Hocket-Residency"
 LABELS = "X-Hocket-Labels"
+RUN_LABELS = "X-Hocket-Run-Labels"
 HEADERS: Mapping[str, str] = {
     RUN_HEADERS[0]: "The run that the call belongs to; also x-litellm-trace-id and x-session-id.",
     "X-Hocket-Pipeline": "The pipeline of the run.",
@@ -42,6 +50,7 @@ HEADERS: Mapping[str, str] = {
     MIN_QUALITY: "The least quality of a backend, 0 to 1.",
     RESIDENCY: "Where the call's data must stay.",
     LABELS: "Labels that a backend must have: `precision=fp8, region=eu`.",
+    RUN_LABELS: "What the run is charged to: `customer=acme,team=search`, values percent-encoded.",
 }
 
 _TEXT = r"^[!-~]([ -~]*[!-~])?$"
@@ -64,16 +73,21 @@ MAX_TIMEOUT_MS = 86_400_000.0
 MAX_VALUE_CHARS = 256
 MAX_PRICE_CHARS = 40
 DEFAULT_TENANT = "default"
+_NO_BODY: Mapping[str, Any] = {}
 
 
 def schema(header: str) -> dict[str, Any]:
     """Return the JSON Schema of a header."""
+    if header == RUN_LABELS:
+        return {"type": "string", "maxLength": MAX_LABELS_HEADER_CHARS, "pattern": HEADER_PATTERN}
     if header in _PATTERNS:
         return {"type": "string", "pattern": _PATTERNS[header]}
     return {"type": "string", "minLength": 1, "maxLength": MAX_VALUE_CHARS, "pattern": _TEXT}
 
 
-def attribution(headers: Mapping[str, str], key: Key | None) -> Attribution:
+def attribution(
+    headers: Mapping[str, str], key: Key | None, body: Mapping[str, Any] = _NO_BODY
+) -> Attribution:
     """Return who a call is for; raise InvalidInput."""
     run_id = next((found for name in RUN_HEADERS if (found := _text(headers, name))), None)
     return Attribution(
@@ -84,6 +98,7 @@ def attribution(headers: Mapping[str, str], key: Key | None) -> Attribution:
         node=_text(headers, "X-Hocket-Node"),
         step=_text(headers, "X-Hocket-Step"),
         attempt=_count(headers, "X-Hocket-Attempt"),
+        labels=_run_labels(headers, body) or None,
     )
 
 
@@ -154,6 +169,19 @@ def _tenant(headers: Mapping[str, str], key: Key | None) -> str:
         reason = f"the key is `{key.tenant}`'s"
         raise _wrong(TENANT, reason, "Leave it out; the key says the tenant.")
     return key.tenant
+
+
+def _run_labels(headers: Mapping[str, str], body: Mapping[str, Any]) -> dict[str, str]:
+    """Return the labels of a call: those of the header, then of OpenAI's `metadata` what can be a
+    label, then its `user`, as many as there may be."""
+    given = headers.get(RUN_LABELS)
+    found = {} if given is None else read_labels(given, RUN_LABELS)
+    metadata = body.get("metadata")
+    offered = metadata if isinstance(metadata, dict) else {}
+    for name, value in (*offered.items(), ("user", body.get("user"))):
+        if len(found) < MAX_LABELS and is_label(name, value):
+            found.setdefault(name, value)
+    return found
 
 
 def _labels(headers: Mapping[str, str]) -> dict[str, str]:

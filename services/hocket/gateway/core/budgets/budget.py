@@ -1,4 +1,4 @@
-"""Budgets as a tree: a call spends from its run's, its pipeline's and its tenant's at once.
+"""Budgets as a tree: a call spends from its run's, its pipeline's, its labels' and its tenant's at once.
 
 Before a call its expected cost is reserved in each; afterwards what it cost is settled, or the
 reservation is released. Three answers to a call that asks:
@@ -32,14 +32,14 @@ from hocket.gateway.core.errors import BudgetsFull
 from hocket.gateway.core.routing.history import Kind
 
 MAX_PERIOD_ACCOUNTS = 50_000
-"""Accounts of tenants and pipelines that are remembered. One is forgotten when its period is over, or
-when nothing was spent of it; where all count, there is no room for another one."""
+"""Accounts of tenants, pipelines and labels that are remembered. One is forgotten when its period is
+over, or when nothing was spent of it; where all count, there is no room for another one."""
 MAX_PIPELINE_ACCOUNTS = 1_000
-"""Of them those of one tenant's pipelines: no tenant takes the room of the others with names."""
+"""Of them those of one tenant's pipelines and labels: no tenant takes the others' room with names."""
 MAX_LOOKED_AT = 64
 """Accounts that are looked at to make room for one."""
 
-Level = Literal["tenant", "pipeline", "run"]
+Level = Literal["tenant", "label", "pipeline", "run"]
 Period = Literal["hour", "day", "month"]
 _Key = tuple[Level, str, float]
 _EPSILON_USD = 1e-12
@@ -154,7 +154,7 @@ class Budgets:
         self._periods: OrderedDict[_Key, Account] = OrderedDict()
         self._max_period_accounts = max_period_accounts
         self._pipelines: dict[str, OrderedDict[_Key, None]] = {}
-        """By tenant: the accounts of its pipelines."""
+        """By tenant: the accounts of its pipelines and labels."""
         self._max_pipeline_accounts = max_pipeline_accounts
 
     def __len__(self) -> int:
@@ -253,18 +253,19 @@ class Budgets:
         self, budget: Budget, since_ms: float, until_ms: float | None, now_ms: float
     ) -> Account:
         key = (budget.level, budget.name, since_ms)
+        named = budget.level in ("pipeline", "label")
         account = self._periods.get(key)
         if account is None:
             pipelines = self._pipelines.get(budget.tenant, OrderedDict())
-            if budget.level == "pipeline" and len(pipelines) >= self._max_pipeline_accounts:
+            if named and len(pipelines) >= self._max_pipeline_accounts:
                 self._forget(pipelines, now_ms, self._max_pipeline_accounts)
             if len(self._periods) >= self._max_period_accounts:
                 self._forget(self._periods, now_ms, self._max_period_accounts)
             account = self._periods[key] = Account(budget, until_ms, since_ms)
-            if budget.level == "pipeline":
+            if named:
                 self._pipelines.setdefault(budget.tenant, OrderedDict())[key] = None
         self._periods.move_to_end(key)
-        if budget.level == "pipeline":
+        if named:
             self._pipelines[budget.tenant].move_to_end(key)
         return account
 

@@ -1,5 +1,5 @@
-"""Which budgets a call spends from: its run's, and those that the configuration gives its pipeline and
-its tenant. Read from the section `budgets:`."""
+"""Which budgets a call spends from: its run's, and those that the configuration gives its pipeline, its
+labels and its tenant. Read from the section `budgets:`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from hocket.gateway.core.budgets.budget import Budget, Period
 from hocket.gateway.core.config.fields import Fields, wrong
+from hocket.schemas.labels import is_label
 from hocket.schemas.messages import CallRequest
 
 ANYBODY = "*"
@@ -19,7 +20,8 @@ Reserve = Literal["expected", "worst"]
 """What calls under way are taken to cost: what they will hardly exceed by what was seen of their kind,
 or what they cannot exceed by their `max_tokens`."""
 
-_FIELDS = frozenset({"unpriced", "reserve", "tenants", "pipelines"})
+_FIELDS = frozenset({"unpriced", "reserve", "tenants", "pipelines", "labels"})
+_NO_LABELS: Mapping[str, str] = {}
 _LIMIT_FIELDS = frozenset({"usd", "per"})
 
 
@@ -33,17 +35,21 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class BudgetRules:
-    """Allowances by tenant, and by pipeline (`pipeline`, or `tenant/pipeline`); `*` is for anybody who
-    is not named, each with an account of its own."""
+    """Allowances by tenant, by pipeline (`pipeline`, or `tenant/pipeline`), and by label (`key=value`,
+    or `tenant/key=value`); `*` is for anybody who is not named, `key=*` for any value that is not, each
+    with an account of its own."""
 
     unpriced: Unpriced = "allow"
     reserve: Reserve = "expected"
     tenants: Mapping[str, Allowance] = field(default_factory=dict)
     pipelines: Mapping[str, Allowance] = field(default_factory=dict)
+    labels: Mapping[str, Allowance] = field(default_factory=dict)
 
-    def budgets_of(self, request: CallRequest, run_usd: Decimal | None) -> tuple[Budget, ...]:
+    def budgets_of(
+        self, request: CallRequest, run_usd: Decimal | None, labels: Mapping[str, str] = _NO_LABELS
+    ) -> tuple[Budget, ...]:
         """Return the budgets that a call spends from, the narrowest first. `run_usd` is that of its
-        run."""
+        run, `labels` what its run has beside its own."""
         who = request.attribution
         found: list[Budget] = []
         if run_usd is not None:
@@ -60,10 +66,21 @@ class BudgetRules:
                 found.append(
                     Budget("pipeline", name, allowance.usd, allowance.per, tenant=who.tenant)
                 )
+        if self.labels:
+            found += self._of_labels(who.tenant, {**labels, **(who.labels or {})})
         allowance = self.tenants.get(who.tenant) or self.tenants.get(ANYBODY)
         if allowance is not None:
             found.append(Budget("tenant", who.tenant, allowance.usd, allowance.per))
         return tuple(found)
+
+    def _of_labels(self, tenant: str, labels: Mapping[str, str]) -> list[Budget]:
+        found: list[Budget] = []
+        for key, value in labels.items():
+            names = (f"{tenant}/{key}={value}", f"{key}={value}", f"{tenant}/{key}=*", f"{key}=*")
+            allowance = next((self.labels[name] for name in names if name in self.labels), None)
+            if allowance is not None:
+                found.append(Budget("label", names[0], allowance.usd, allowance.per, tenant=tenant))
+        return found
 
 
 NO_BUDGETS = BudgetRules()
@@ -80,7 +97,17 @@ def read(section: Any, environment: Mapping[str, str]) -> BudgetRules:
         budgets.choice("reserve", ("expected", "worst"), "expected"),
         _allowances(budgets.under("tenants")),
         _allowances(budgets.under("pipelines")),
+        _label_allowances(budgets.under("labels")),
     )
+
+
+def _label_allowances(names: Fields) -> dict[str, Allowance]:
+    for name in names:
+        key, _, value = str(name).partition("=")
+        if not is_label(key.rpartition("/")[2], value):
+            cure = "Name a label like `team=search`, `team=*` or `acme/team=search`."
+            raise wrong(names.at(str(name)), "it is not a label", cure)
+    return _allowances(names)
 
 
 def _allowances(names: Fields) -> dict[str, Allowance]:

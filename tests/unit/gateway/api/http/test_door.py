@@ -104,6 +104,41 @@ def test_an_identity_that_cannot_be_booked_is_refused(headers: Mapping[str, str]
         identity.attribution(headers, None)
 
 
+@pytest.mark.parametrize(
+    ("headers", "body", "labels"),
+    [
+        ({}, {}, None),
+        ({"X-Hocket-Run-Labels": "team=search,who=%C3%A4%2C"}, {}, {"team": "search", "who": "ä,"}),
+        (
+            {"X-Hocket-Run-Labels": "team=search"},
+            {"metadata": {"team": "other", "tier": "gold"}, "user": "u-1"},
+            {"team": "search", "tier": "gold", "user": "u-1"},
+        ),
+        (
+            {},
+            {"metadata": {"no label": "x", "n": 1, "long": 257 * "x", "user": "said"}, "user": "u"},
+            {"user": "said"},
+        ),
+        ({}, {"metadata": "text", "user": 7}, None),
+        (
+            {},
+            {"metadata": {f"k{number}": "v" for number in range(40)}},
+            {f"k{number}": "v" for number in range(16)},
+        ),
+    ],
+)
+def test_header_metadata_and_user_say_the_labels_of_a_call(
+    headers: Mapping[str, str], body: Mapping[str, Any], labels: dict[str, str] | None
+) -> None:
+    assert identity.attribution(headers, None, body).labels == labels
+
+
+@pytest.mark.parametrize("value", ["team", "te am=x", "team=%00", "team=%e4"])
+def test_a_header_of_labels_that_is_wrong_is_refused(value: str) -> None:
+    with pytest.raises(InvalidInput, match="X-Hocket-Run-Labels"):
+        identity.attribution({"X-Hocket-Run-Labels": value}, None)
+
+
 def test_what_a_backend_must_be_is_read() -> None:
     headers = {"X-Hocket-Labels": "precision=fp8, gpu=h100", "X-Hocket-Residency": "eu"}
     assert identity.requirements(headers) == {

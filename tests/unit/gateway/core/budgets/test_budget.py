@@ -395,6 +395,35 @@ def test_a_call_spends_from_its_runs_its_pipelines_and_its_tenants_budget(
     assert [(budget.level, budget.usd) for budget in found] == expected
 
 
+def test_a_call_spends_from_the_budgets_of_its_labels_and_of_its_runs() -> None:
+    rules = budget_rules.read(
+        {
+            "labels": {
+                "team=search": {"usd": 5},
+                "team=*": {"usd": 4},
+                "acme/team=search": {"usd": 3, "per": "day"},
+                "customer=a/b": {"usd": 2},
+            }
+        },
+        {},
+    )
+
+    def found(
+        tenant: str, labels: dict[str, str], inherited: dict[str, str]
+    ) -> list[tuple[str, str, int]]:
+        who = Attribution(tenant=tenant, labels=labels or None)
+        budgets = rules.budgets_of(request(attribution=who), None, inherited)
+        return [(one.level, one.name, int(one.usd)) for one in budgets]
+
+    assert found("acme", {"team": "search", "x": "y"}, {}) == [("label", "acme/team=search", 3)]
+    assert found("b", {"team": "search"}, {}) == [("label", "b/team=search", 5)]
+    assert found("b", {"team": "other"}, {"customer": "a/b"}) == [
+        ("label", "b/customer=a/b", 2),
+        ("label", "b/team=other", 4),
+    ]
+    assert found("b", {}, {}) == []
+
+
 def test_budgets_of_different_tenants_are_not_one() -> None:
     names = {
         budget.name
@@ -418,6 +447,7 @@ def test_budgets_are_read_with_their_periods() -> None:
     ("section", "field", "cure"),
     [
         ({"tenant": {}}, "budgets.tenant", "tenants"),
+        ({"labels": {"team": {"usd": 1}}}, "budgets.labels.team", "team=search"),
         ({"unpriced": "maybe"}, "budgets.unpriced", "`refuse`"),
         ({"reserve": "none"}, "budgets.reserve", "`worst`"),
         ({"tenants": {"a": {"per": "day"}}}, "budgets.tenants.a.usd", "Set"),

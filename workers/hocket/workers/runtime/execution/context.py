@@ -139,6 +139,7 @@ class Context:
             node=step.node,
             step=step.step,
             attempt=step.attempt,
+            labels=step.labels,
         )
 
     async def model(

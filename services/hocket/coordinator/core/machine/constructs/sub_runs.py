@@ -66,6 +66,7 @@ def start_sub_run(t: Transition, step: Step) -> StartSubRun:
             runs_left=_share(t, step, 1),
         ),
         origin=child_origin(run, step),
+        labels=run.labels,
     )
     return StartSubRun(accepted)
 

@@ -173,11 +173,12 @@ def cancel_attempt(run: Run, step: Step, reason: str) -> CancelAttempt:
 
 def _prefix(run: Run) -> str:
     """Return what all messages of a run's steps say alike, as long as its deadline stays."""
+    labels = "" if run.labels is None else f'"labels":{to_json(run.labels).decode()},'
     return (
         f'{{"run_id":{_text(run.run_id)},"tenant":{_text(run.tenant)},'
         f'"pipeline":{_text(run.pipeline)},"version":{run.version},'
         f'"run_deadline_at_ms":{run.deadline_at_ms!r},"priority":"{run.priority.value}",'
-        f'"partition":{run.owner.partition},"epoch":{run.owner.epoch},'
+        f'"partition":{run.owner.partition},"epoch":{run.owner.epoch},{labels}'
     )
 
 

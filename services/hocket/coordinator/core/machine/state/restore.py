@@ -87,6 +87,7 @@ def run_of(row: Columns, plan: PipelinePlan | None, owner: Owner) -> Run:
     run.traceparent = row["traceparent"]
     run.parent = None if parent is None else RunParent.model_validate(parent)
     run.origin = None if "origin" not in facts else RunOrigin.model_validate(facts["origin"])
+    run.labels = _parsed(row["labels"])
     run.probe = facts.get("probe", False)
     run.paused_at_ms = facts.get("paused_at_ms")
     run.signals = tuple(Signal(**signal) for signal in facts.get("signals", ()))

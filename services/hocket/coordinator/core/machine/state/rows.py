@@ -11,8 +11,8 @@ from hocket.coordinator.core.run.state import Source
 
 
 def run_row(run: Run, *, first: bool = True, parked_until_ms: float | None = None) -> Row:
-    """Return a run's own row; the input, which never changes, only in the first. `parked_until_ms`:
-    until when it need not be in memory (`parking.py`)."""
+    """Return a run's own row; input and labels, which never change, only in the first.
+    `parked_until_ms`: until when it need not be in memory (`parking.py`)."""
     return (
         run.run_id,
         run.owner.partition,
@@ -38,6 +38,7 @@ def run_row(run: Run, *, first: bool = True, parked_until_ms: float | None = Non
         _json(_run_facts(run)),
         _json(run.critical_path) if run.critical_path else None,
         parked_until_ms,
+        _json(run.labels) if first else None,
     )
 
 

@@ -274,6 +274,7 @@ class Run:
         "finished_at_ms",
         "idempotency_key",
         "input",
+        "labels",
         "live",
         "names",
         "operations",
@@ -343,6 +344,8 @@ class Run:
         self.traceparent: str | None = None
         self.parent: RunParent | None = None
         self.origin: RunOrigin | None = None
+        self.labels: dict[str, str] | None = None
+        """Inherited by its sub-runs and calls, for chargeback."""
         self.probe = False
         """Whether it measures a pipeline whose runs are given up: it is not given up itself."""
         self.paused_at_ms: float | None = None

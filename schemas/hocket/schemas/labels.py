@@ -1,0 +1,115 @@
+"""Labels: what a task is charged to (a customer, a team, a feature), as names with values.
+
+A run keeps the labels of its task; its sub-runs and model calls inherit them. In a header they are
+written as W3C Baggage has it: `customer=acme,team=search`, values percent-encoded.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+from urllib.parse import quote, unquote
+
+from pydantic import Field
+
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.plain_json import shown_text
+
+MAX_LABELS = 16
+MAX_LABEL_KEY_CHARS = 64
+MAX_LABEL_VALUE_CHARS = 256
+MAX_LABELS_HEADER_CHARS = 16_384
+
+KEY_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$"
+VALUE_PATTERN = r"^[^\x00-\x1f\x7f]+$"
+_NEXT = "%[89ABab][0-9A-Fa-f]"
+"""A further byte of a character in UTF-8, percent-encoded."""
+_CHAR = "|".join(
+    (
+        r"[!#-$&-+\--:<-\[\]-~]",
+        "%[2-6][0-9A-Fa-f]|%7[0-9A-Ea-e]",
+        f"%(?:[Cc][2-9A-Fa-f]|[Dd][0-9A-Fa-f]){_NEXT}",
+        f"%[Ee]0%[ABab][0-9A-Fa-f]{_NEXT}|%[Ee][Dd]%[89][0-9A-Fa-f]{_NEXT}",
+        f"%[Ee][1-9A-Ca-cEeFf]{_NEXT}{_NEXT}",
+        f"%[Ff]0%[9ABab][0-9A-Fa-f]{_NEXT}{_NEXT}|%[Ff]4%8[0-9A-Fa-f]{_NEXT}{_NEXT}",
+        f"%[Ff][1-3]{_NEXT}{_NEXT}{_NEXT}",
+    )
+)
+_LABEL = f"[A-Za-z0-9][A-Za-z0-9_.:-]*=(?:{_CHAR})+"
+HEADER_PATTERN = f"^{_LABEL}(?:, ?{_LABEL})*$"
+"""Labels in a header: whatever it takes is UTF-8 once it is decoded."""
+_HEADER = re.compile(HEADER_PATTERN[1:-1], re.ASCII)
+_KEY = re.compile(KEY_PATTERN[1:-1], re.ASCII)
+_VALUE = re.compile(VALUE_PATTERN[1:-1])
+
+Labels = Annotated[
+    dict[
+        Annotated[str, Field(max_length=MAX_LABEL_KEY_CHARS, pattern=KEY_PATTERN)],
+        Annotated[str, Field(max_length=MAX_LABEL_VALUE_CHARS, pattern=VALUE_PATTERN)],
+    ],
+    Field(max_length=MAX_LABELS),
+]
+"""At most 16 labels; keys of 64 letters, digits and `_.:-`, values of 256 characters."""
+
+
+def read_labels(text: str, field: str) -> dict[str, str]:
+    """Return the labels of a header, of a key that is given twice the last; raise InvalidInput."""
+    if len(text) > MAX_LABELS_HEADER_CHARS:
+        raise InvalidInput(
+            field=field,
+            reason=f"it has {len(text)} characters",
+            cure=f"Use at most {MAX_LABELS_HEADER_CHARS}.",
+        )
+    if _HEADER.fullmatch(text) is None:
+        raise InvalidInput(
+            field=field,
+            reason=f"`{shown_text(text)}` is not a list of labels",
+            cure="Write `customer=acme,team=search`, with values percent-encoded as UTF-8.",
+        )
+    pairs = (part.strip().partition("=")[::2] for part in text.split(","))
+    return checked_labels(((key, unquote(value)) for key, value in pairs), field)
+
+
+def checked_labels(pairs: Iterable[tuple[str, str]], field: str) -> dict[str, str]:
+    """Return pairs as labels; raise InvalidInput, which names the field and the label."""
+    found: dict[str, str] = {}
+    for key, value in pairs:
+        if not is_label(key, value):
+            raise InvalidInput(
+                field=field,
+                reason=f"`{shown_text(f'{key}={value}')}` is not a label",
+                cure=f"Give keys of 1 to {MAX_LABEL_KEY_CHARS} letters, digits and `_.:-`, and "
+                f"values of 1 to {MAX_LABEL_VALUE_CHARS} characters without control characters.",
+            )
+        found[key] = value
+    if len(found) > MAX_LABELS:
+        raise InvalidInput(
+            field=field, reason=f"it has {len(found)} labels", cure=f"Give at most {MAX_LABELS}."
+        )
+    return found
+
+
+def is_label(key: Any, value: Any) -> bool:
+    """Tell whether a key and a value can be a label."""
+    return (
+        isinstance(key, str)
+        and isinstance(value, str)
+        and len(key) <= MAX_LABEL_KEY_CHARS
+        and len(value) <= MAX_LABEL_VALUE_CHARS
+        and _KEY.fullmatch(key) is not None
+        and _VALUE.fullmatch(value) is not None
+        and (value.isascii() or _is_unicode(value))
+    )
+
+
+def header_of(labels: Mapping[str, str]) -> str:
+    """Return labels as a header has them."""
+    return ",".join(f"{key}={quote(value, safe='')}" for key, value in labels.items())
+
+
+def _is_unicode(value: str) -> bool:
+    """Tell whether a text has no halves of surrogate pairs."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
