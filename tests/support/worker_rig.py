@@ -27,9 +27,9 @@ from hocket.schemas.pipeline.handlers import AllowedHandlers
 from hocket.workers.nodes.python import PythonNode
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.metrics import Meters
-from hocket.workers.runtime.execution.spans import Spans
 from hocket.workers.runtime.execution.step_threads import StepThreads
 from hocket.workers.runtime.execution.worker import Worker
+from hocket.workers.spans import Spans
 
 WAIT_S = 20.0
 PARTITION = 1

@@ -28,6 +28,9 @@ from hocket.schemas.bounded import (
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.labels import Labels
 
+MAX_DESCRIPTION_CHARS = 2_000
+"""Of a node type."""
+
 
 class Message(BaseModel):
     """Base of all messages: frozen; unknown fields are ignored, so that releases can meet."""
@@ -340,6 +343,27 @@ class WorkerAnnounced(Message):
 
     worker: Name
     slots: dict[str, int]
+
+
+class TypeDescribed(Message):
+    """What a worker says of a node type of somebody's own that it runs: as it starts, when it is asked,
+    and every half minute. `config`, `input` and `output` are JSON Schemas (2020-12), None where
+    anything goes."""
+
+    worker: Name
+    type: Name
+    version: Name = "1"
+    description: str = Field("", max_length=MAX_DESCRIPTION_CHARS)
+    config: dict[str, Any] | None = None
+    input: dict[str, Any] | None = None
+    output: dict[str, Any] | None = None
+    concurrency: Int32 = 1
+    timeout_ms: Milliseconds | None = Field(None, gt=0)
+    """The time of an attempt whose node does not say it."""
+    effects: Literal["none", "external"] = "none"
+    """That of nodes which do not say it."""
+    usd_per_second: Money | None = None
+    """What a second of an attempt costs, where it costs anything."""
 
 
 # ---- public facts ---------------------------------------------------------------------------

@@ -60,6 +60,10 @@ CANCEL_FILTER = "hocket.cancel"
 """Core NATS: a StepCancelled for whichever worker holds the attempt."""
 WORKER_ANNOUNCED = "hocket.worker.announced"
 """Core NATS: a WorkerAnnounced, every few seconds and when a worker starts, stops or is asked."""
+WORKER_DESCRIBED = "hocket.worker.described"
+"""Core NATS: a TypeDescribed, from a worker that runs node types of somebody's own."""
+MAX_DESCRIPTION_BYTES = 64 * 1024
+"""Of a TypeDescribed; a larger one is not believed."""
 WORKER_ASKED = "hocket.worker.asked"
 """Core NATS: every worker shall announce itself now."""
 
@@ -90,6 +94,8 @@ OWN_TYPE = re.compile(rf"(?=.{{1,{MAX_TYPE_CHARS}}}$){_LABEL}(?:\.{_LABEL}){{1,3
 `crm.lookup`. Built-in types have no dot, so that neither can take the other's name."""
 QUEUE = re.compile(_LABEL)
 """What a queue of steps may be called."""
+DEFAULT_QUEUE = "default"
+"""The type's own queue: that of nodes which name none."""
 
 
 def is_inbox(subject: str) -> bool:
@@ -130,8 +136,13 @@ def is_own_type(node_type: str) -> bool:
 
 def pool(node_type: str, queue: str | None = None) -> str:
     """Return the name of those steps of a type that share workers: the type, and `@` with the queue
-    where they have one of their own."""
-    return f"{node_type}@{queue}" if queue else node_type
+    where it is not the type's own."""
+    return f"{node_type}@{queue}" if queue and queue != DEFAULT_QUEUE else node_type
+
+
+def type_of(pool_name: str) -> str:
+    """Return the node type of a pool's steps."""
+    return pool_name.partition("@")[0]
 
 
 def is_pool(name: str) -> bool:

@@ -16,13 +16,14 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
-
-import asyncpg
+from typing import TYPE_CHECKING, Protocol
 
 from hocket.schemas.errors import HocketError
 from hocket.schemas.plain_json import shown_text
 from hocket.schemas.subjects import check_token
+
+if TYPE_CHECKING:
+    import asyncpg
 
 USED_EVERY_S = 86_400.0
 """How often the last use of a blob is noted."""
@@ -161,7 +162,7 @@ def _used(path: Path) -> None:
 class PostgresBlobs:
     """Blobs as rows of `hocket.tenant_blob`."""
 
-    def __init__(self, pool: asyncpg.Pool) -> None:
+    def __init__(self, pool: "asyncpg.Pool") -> None:
         self._pool = pool
 
     async def put(self, tenant: str, data: bytes) -> BlobRef:

@@ -19,10 +19,10 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from hocket.cli.local.facts import read_facts
 from hocket.cli.local.platform import Platform
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
+from hocket.kit.process.platform_facts import read_facts
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import RunFinished, StepChanged, TaskRejected

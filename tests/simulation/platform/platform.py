@@ -22,8 +22,8 @@ from hocket.kit.nats.streams import ensure_streams, stream_configs
 from hocket.kit.process.lifecycle import Health
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities
-from hocket.workers.runtime.execution.spans import Spans
 from hocket.workers.runtime.execution.worker import Worker
+from hocket.workers.spans import Spans
 from simulation.engine.cache_tables import CacheTables, SimulatedCacheStore
 from simulation.engine.database import Database, SimulatedStore
 from simulation.engine.nats_server import Server

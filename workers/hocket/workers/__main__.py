@@ -32,7 +32,11 @@ def command_line(prog: str, description: str | None) -> CommandLine:
     from hocket.workers.configuration import parse_types
 
     parser = argparse.ArgumentParser(prog=prog, description=description)
-    parser.add_argument("--types", default="", help="node types to run, comma-separated")
+    parser.add_argument(
+        "--types",
+        default="",
+        help="node types to run, comma-separated; `python@gpu`: the steps of a queue",
+    )
     parser.add_argument(
         "--handlers",
         help="modules whose functions `python` nodes may run, comma-separated; HOCKET_HANDLERS",

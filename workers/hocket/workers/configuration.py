@@ -19,6 +19,7 @@ from hocket.schemas.errors import InvalidInput
 from hocket.schemas.first_fault import first_fault
 from hocket.schemas.pipeline.spec import WORKER_TYPES
 from hocket.schemas.plain_json import shown_text
+from hocket.schemas.subjects import DEFAULT_QUEUE, QUEUE, type_of
 from hocket.workers.runtime.execution.watchdog import BLOCKED_S
 from hocket.workers.runtime.execution.worker import DRAIN_S, OVERRUN_S
 from hocket.workers.runtime.transport.consumers import ACK_WAIT_S
@@ -81,9 +82,12 @@ class Configuration(_Section):
     blobs: Blobs = Blobs()
     databases: dict[str, Any] = Field(default_factory=dict)
 
-    def slots(self, types: Sequence[str]) -> dict[str, int]:
-        """Return how many steps of each type run at once."""
-        return {name: self._type(name).concurrency or CONCURRENCY[name] for name in types}
+    def slots(self, pools: Sequence[str]) -> dict[str, int]:
+        """Return how many steps of each pool (`python`, `python@gpu`) run at once."""
+        types = {pool: type_of(pool) for pool in pools}
+        return {
+            pool: self._type(name).concurrency or CONCURRENCY[name] for pool, name in types.items()
+        }
 
     def _type(self, name: str) -> NodeType:
         return self.node_types.get(name, NodeType())
@@ -108,11 +112,20 @@ def parse(sections: Mapping[str, Any]) -> Configuration:
 
 
 def parse_types(text: str) -> tuple[str, ...]:
-    """Return the node types of a comma-separated list; all for an empty one."""
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        check_type(name, "types")
-    return tuple(dict.fromkeys(names)) or WORKER_TYPES
+    """Return the node types of a comma-separated list, with `@` and a queue where they are to be run
+    for one; all types for an empty list."""
+    pools = [name.strip().removesuffix(f"@{DEFAULT_QUEUE}") for name in text.split(",")]
+    for name in filter(None, pools):
+        node_type, at, queue = name.partition("@")
+        check_type(node_type, "types")
+        if at and not QUEUE.fullmatch(queue):
+            raise InvalidInput(
+                field="types",
+                reason=f"`{shown_text(queue)}` is not a queue",
+                cure="Write `python@gpu`: a lower-case letter, then lower-case letters, digits and"
+                " `_`, at most 31.",
+            )
+    return tuple(dict.fromkeys(filter(None, pools))) or WORKER_TYPES
 
 
 def check_type(name: str, field: str) -> None:

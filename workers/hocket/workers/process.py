@@ -19,16 +19,17 @@ from hocket.kit.process import config
 from hocket.kit.process.handler_allowlist import allowed_handlers
 from hocket.kit.process.lifecycle import Service
 from hocket.schemas.pipeline.handlers import AllowedHandlers
+from hocket.schemas.subjects import type_of
 from hocket.workers.configuration import Configuration, parse
 from hocket.workers.errors import WorkerOverrun
 from hocket.workers.nodes.registry import handlers as node_handlers
 from hocket.workers.nodes.resources import Resources
 from hocket.workers.runtime.execution.context import Calls
 from hocket.workers.runtime.execution.metrics import Meters
-from hocket.workers.runtime.execution.spans import Spans
 from hocket.workers.runtime.execution.step_threads import StepThreads
 from hocket.workers.runtime.execution.watchdog import LoopWatchdog
 from hocket.workers.runtime.execution.worker import Worker
+from hocket.workers.spans import Spans
 from hocket.workers.sql.targets import Targets
 
 BLOB_POOL_SIZE = 4
@@ -43,7 +44,8 @@ log = structlog.get_logger(__name__)
 def serve(
     types: Sequence[str], calls: Calls | None = None, handlers: str | None = None
 ) -> Callable[[Service], Awaitable[None]]:
-    """Return the main function of a worker process for these node types. Model calls go over NATS to
+    """Return the main function of a worker process for these node types (`python@gpu`: for a queue of
+    one). Model calls go over NATS to
     whichever gateway takes them, or to `calls`. `handlers` stands in the place of HOCKET_HANDLERS."""
 
     async def main(service: Service) -> None:
@@ -54,13 +56,16 @@ def serve(
         configuration = parse(sections)
         slots = configuration.slots(types)
         bus = await service.bus()
-        threads = StepThreads(slots.get("python", 1) + IMPORTING_THREADS)
+        of_python = sum(count for pool, count in slots.items() if type_of(pool) == "python")
+        threads = StepThreads(max(1, of_python) + IMPORTING_THREADS)
         targets = Targets(configuration.databases)
         resources = Resources(
             threads=threads,
             targets=targets,
             handlers=allowed_handlers(settings, sections) or AllowedHandlers(),
-            index=await service.pool(INDEX_POOL_SIZE) if "retrieval" in types else None,
+            index=await service.pool(INDEX_POOL_SIZE)
+            if "retrieval" in map(type_of, types)
+            else None,
         )
         blobs = await _blobs(service, configuration)
         max_bytes = configuration.blobs.max_mib * MIB

@@ -40,6 +40,7 @@ from hocket.schemas.pipeline.spec import (
     LlmNode,
     Node,
     NodeBase,
+    OwnNode,
     Pipeline,
     PlanningNode,
     RaceNode,
@@ -391,6 +392,8 @@ _CONTROL_FIELDS = frozenset({"nodes", "output", "branches", "pick", "valid", "sc
 
 
 def _config(node: Node) -> dict[str, Any]:
+    if isinstance(node, OwnNode):
+        return dict(node.config)
     return node.model_dump(
         mode="json", by_alias=True, exclude=set(_COMMON_FIELDS | _CONTROL_FIELDS), exclude_none=True
     )

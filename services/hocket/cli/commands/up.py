@@ -49,6 +49,15 @@ def up(
             help="What `python` nodes may run: my_package,other.steps",
         ),
     ] = "",
+    types: Annotated[
+        str,
+        typer.Option(
+            help="What its workers run: python,llm,python@gpu (a queue). Default: all types."
+        ),
+    ] = "",
+    worker: Annotated[
+        bool, typer.Option(help="Start workers, beside those that you start yourself.")
+    ] = True,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -71,13 +80,19 @@ def up(
     """
     import asyncio
 
-    from hocket.cli.local.platform import Platform
+    from hocket.cli.local.platform import SERVICES, Platform
     from hocket.schemas.pipeline.handlers import entries_of
+    from hocket.workers.configuration import parse_types
 
+    if not worker and (types or inline_gateway):
+        option = "--types" if types else "--inline-gateway"
+        raise typer.BadParameter(f"{option} is about workers; give it without --no-worker")
     target = target_of(context)
     platform = Platform(
         data_dir or target.data_dir,
         workers=workers,
+        worker_types=parse_types(types) if types else (),
+        services=[name for name in SERVICES if worker or name != "worker"],
         coordinators=coordinators,
         nats_url=target.named_nats,
         database_url=database,

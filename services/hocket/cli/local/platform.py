@@ -19,13 +19,13 @@ from typing import Any, Self
 import structlog
 
 from hocket.cli.local.backing_servers import BackingServers, import_migrations
-from hocket.cli.local.facts import PlatformFacts, remove_facts, write_facts
 from hocket.cli.local.process_plan import MODULES, STREAM_REPLICAS, ProcessPlan
 from hocket.cli.local.processes import READY_TIMEOUT_S, STOP_TIMEOUT_S, PlatformProcess
 from hocket.cli.terminal.errors import ProcessUnknown
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.embedded.ports import LOOPBACK, port_is_free, remembered_port
 from hocket.kit.logs.log_files import keep_short
+from hocket.kit.process.platform_facts import PlatformFacts, remove_facts, write_facts
 from hocket.schemas.pipeline.handlers import AllowedHandlers
 
 SERVICES = tuple(MODULES)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from hocket.cli.local.facts import PlatformFacts, read_facts
 from hocket.cli.remote.api import Api
+from hocket.kit.process.platform_facts import PlatformFacts, read_facts
 
 if TYPE_CHECKING:
     from hocket.cli.terminal.errors import PlatformNotFound

@@ -18,7 +18,7 @@ def plan_of(**nodes: Any) -> Any:
 
 def test_an_own_type_is_a_node_whose_config_goes_to_its_worker() -> None:
     plan = plan_of(x={"type": "crm.lookup", "config": {"region": "eu"}, "timeout_ms": 50})
-    assert plan.by_path["x"].config == {"config": {"region": "eu"}}
+    assert plan.by_path["x"].config == {"region": "eu"}
 
 
 def test_steps_of_a_queue_and_of_own_types_are_counted_by_themselves() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from hocket.schemas.subjects import type_of
 from hocket.workers.nodes.llm import run_llm
 from hocket.workers.nodes.parameter_values import ParameterValues
 from hocket.workers.nodes.planning import PlanningNode
@@ -12,9 +13,9 @@ from hocket.workers.nodes.sql import SqlNode
 from hocket.workers.runtime.execution.runner import Handler
 
 
-def handlers(types: Sequence[str], resources: Resources) -> dict[str, Handler]:
-    """Return the handlers of the given node types."""
-    return {name: _MAKERS[name](resources) for name in types}
+def handlers(pools: Sequence[str], resources: Resources) -> dict[str, Handler]:
+    """Return the handlers of the given node types, or of queues of them (`python@gpu`)."""
+    return {pool: _MAKERS[type_of(pool)](resources) for pool in pools}
 
 
 def _retrieval(resources: Resources) -> Handler:

@@ -15,4 +15,4 @@ def test_a_step_is_dispatched_with_its_type_queue_and_config() -> None:
         "team": ("python", "team_a"),
         "plain": ("python", None),
     }
-    assert seen["own"].config == {"config": {"region": "eu"}}
+    assert seen["own"].config == {"region": "eu"}

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from hocket.kit.blobs import BlobStore
 from hocket.kit.nats.bus import Bus
 from hocket.workers.runtime.execution.alarms import Alarms
+from hocket.workers.runtime.execution.attempt_spans import AttemptSpans
 from hocket.workers.runtime.execution.context import Calls
-from hocket.workers.runtime.execution.spans import Spans
 from hocket.workers.runtime.intake.probation import Probation
 from hocket.workers.runtime.models.calls import ModelCalls
 from hocket.workers.runtime.transport.acks import Acks
@@ -26,7 +26,7 @@ class Parts:
 
     worker: str
     bus: Bus
-    spans: Spans
+    spans: AttemptSpans
     acks: Acks
     outbox: Outbox
     alarms: Alarms
@@ -41,7 +41,7 @@ def parts(
     bus: Bus,
     worker: str,
     *,
-    spans: Spans,
+    spans: AttemptSpans,
     blobs: BlobStore | None,
     calls: Calls | None,
     slots_changed: "Callable[[], None]",

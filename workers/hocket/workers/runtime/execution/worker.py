@@ -5,7 +5,7 @@ did not end was given back to the stream, for another worker).
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import structlog
@@ -16,13 +16,13 @@ from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.kit.process.clock import now_ms
 from hocket.schemas import subjects
-from hocket.schemas.messages import StepCancelled
+from hocket.schemas.messages import StepCancelled, TypeDescribed
+from hocket.workers.runtime.execution.attempt_spans import AttemptSpans
 from hocket.workers.runtime.execution.context import Calls
 from hocket.workers.runtime.execution.metrics import Meters
 from hocket.workers.runtime.execution.parts import parts
 from hocket.workers.runtime.execution.pool import Pool
 from hocket.workers.runtime.execution.runner import Handler
-from hocket.workers.runtime.execution.spans import Spans
 from hocket.workers.runtime.transport.announcements import Announcements
 from hocket.workers.runtime.transport.consumers import ACK_WAIT_S
 
@@ -52,7 +52,8 @@ def unreported(_component: str, _ok: bool, _detail: str) -> None:
 
 
 class Worker:
-    """Runs steps of the node types in `handlers`, each with its number of slots."""
+    """Runs steps of the pools in `handlers` (`python`, `crm.lookup@gpu`), each with its number of slots.
+    `types` describes those node types that are somebody's own."""
 
     def __init__(
         self,
@@ -62,12 +63,13 @@ class Worker:
         *,
         name: str,
         meters: Meters,
-        spans: Spans,
+        spans: AttemptSpans,
         blobs: BlobStore | None = None,
         ack_wait_s: float = ACK_WAIT_S,
         calls: Calls | None = None,
         report: Report = unreported,
         overrun_s: float = OVERRUN_S,
+        types: Sequence[TypeDescribed] = (),
     ) -> None:
         self._bus = bus
         self._name = name
@@ -87,7 +89,7 @@ class Worker:
             )
             for node_type, handler in handlers.items()
         ]
-        self._announcements = Announcements(bus, name, self._free_slots)
+        self._announcements = Announcements(bus, name, self._free_slots, types)
         self._report = report
         self._overrun_s = overrun_s
         self.overrun = asyncio.Event()

@@ -1,30 +1,41 @@
-"""What this worker can do, told to coordinators: every few seconds, when it starts, stops or is asked.
+"""What this worker can do, told to coordinators: every few seconds, when it starts, stops or is asked;
+and what its node types are, where they are somebody's own, told to the registry: less often.
 
 Core NATS, fire and forget; who misses one hears the next. A worker that dies falls silent.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hocket.kit.nats.bus import Bus
 from hocket.schemas import subjects
-from hocket.schemas.messages import WorkerAnnounced
+from hocket.schemas.messages import TypeDescribed, WorkerAnnounced, encoded
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
 
 EVERY_S = 2.0
+DESCRIBED_EVERY = 15
+"""Types are described with every so many-th announcement: every 30 s."""
 
 
 class Announcements:
     """Tells of the slots of a worker, by node type, from `start` to `stop`."""
 
-    def __init__(self, bus: Bus, worker: str, slots: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        worker: str,
+        slots: Callable[[], Mapping[str, int]],
+        types: Sequence[TypeDescribed] = (),
+    ) -> None:
         self._bus = bus
         self._worker = worker
         self._slots = slots
+        self._types = tuple(types)
+        self._number = 0
         self._announcing = False
         self._subscription: Subscription | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -51,10 +62,18 @@ class Announcements:
 
     async def _asked(self, _message: "Msg") -> None:
         self._tell(self._slots())
+        self._describe()
 
     def _announce(self) -> None:
         self._tell(self._slots())
+        if self._number % DESCRIBED_EVERY == 0:
+            self._describe()
+        self._number += 1
         self._timer = asyncio.get_running_loop().call_later(EVERY_S, self._announce)
+
+    def _describe(self) -> None:
+        for described in self._types:
+            self._bus.publish_nowait(subjects.WORKER_DESCRIBED, encoded(described))
 
     def _tell(self, slots: Mapping[str, int]) -> None:
         announced = WorkerAnnounced(worker=self._worker, slots=dict(slots))

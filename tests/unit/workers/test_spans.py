@@ -10,7 +10,7 @@ from hocket.schemas.messages import CallReply, CallRequest, Priority
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.execution.attempt import Attempt
 from hocket.workers.runtime.execution.context import Context
-from hocket.workers.runtime.execution.spans import Spans
+from hocket.workers.spans import Spans
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 TRACEPARENT = f"00-{TRACE}-b7ad6b7169203331-01"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hocket.cli.local.facts import read_facts, remove_facts
+from hocket.kit.process.platform_facts import read_facts, remove_facts
 
 REST = (
     '"version": "", "data_dir": "", "nats_url": "", "database_url": "", "api_url": null, '

@@ -1,0 +1,35 @@
+"""What a worker runs, as its command line and the configuration file say it."""
+
+import pytest
+
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.pipeline.spec import WORKER_TYPES
+from hocket.workers.configuration import parse, parse_types
+
+
+def test_types_and_queues_are_read_from_one_list() -> None:
+    assert parse_types("") == WORKER_TYPES
+    assert parse_types("python, llm,python@gpu,python@default") == ("python", "llm", "python@gpu")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("crm.lookup", "it is not a node type of workers"),
+        ("python@", "`` is not a queue"),
+        ("python@G", "`G` is not a queue"),
+    ],
+)
+def test_what_no_worker_runs_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        parse_types(text)
+    assert refused.value.fields["reason"] == reason
+
+
+def test_each_queue_has_the_slots_of_its_type() -> None:
+    configuration = parse({"node_types": {"python": {"concurrency": 5}}})
+    assert configuration.slots(("python", "python@gpu", "sql")) == {
+        "python": 5,
+        "python@gpu": 5,
+        "sql": 8,
+    }

@@ -1,0 +1,29 @@
+"""Node types of your own: functions that run the steps of pipelines.
+
+```python
+from hocket.worker import Context, Worker
+
+worker = Worker()
+
+
+@worker.node("crm.lookup", concurrency=8, timeout_ms=2_000)
+async def lookup(lead: Lead, context: Context) -> Contact: ...
+```
+
+`hocket-worker module:worker` runs it; `async with worker.run():` does so inside a program of yours.
+"""
+
+from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.worker.worker import Running, Worker
+from hocket.workers.errors import Retryable
+from hocket.workers.runtime.execution.context import Context, ModelCallFailed
+
+__all__ = [
+    "Context",
+    "ErrorClass",
+    "HocketError",
+    "ModelCallFailed",
+    "Retryable",
+    "Running",
+    "Worker",
+]

@@ -1,0 +1,193 @@
+"""`hocket-worker module:worker`: a process that runs a worker until SIGTERM.
+
+States: running; draining (SIGTERM or SIGINT: nothing is fetched, what runs may end within `--drain-s`, a
+second signal ends at once); stopped. A worker of which more than half of the slots are held by functions
+that do not end drains by itself and ends with code 1, so that whoever supervises it starts it anew.
+"""
+
+import argparse
+import asyncio
+import importlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.nats.server_urls import passwords_of
+from hocket.kit.process import memory
+from hocket.schemas.errors import HocketError
+from hocket.schemas.redaction import Redactor
+from hocket.worker.connection import place_of
+from hocket.worker.errors import WorkerNotFound
+from hocket.worker.reload import keep_reloading
+from hocket.worker.worker import Worker
+from hocket.workers.errors import WorkerOverrun
+from hocket.workers.runtime.execution.watchdog import BLOCKED_S, LoopWatchdog
+from hocket.workers.runtime.execution.worker import DRAIN_S
+
+MAX_DRAIN_S = 600.0
+LEVELS = ("debug", "info", "warning", "error")
+log = structlog.get_logger("hocket.worker")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command and end the process with its code."""
+    given = _parser().parse_args(arguments)
+    if given.reload:
+        sys.exit(keep_reloading(Path.cwd(), _without_reload(arguments)))
+    try:
+        worker = worker_of(given.worker)
+        place = place_of(given.nats, given.blobs)
+        _configure_logs(place.nats_url)
+        code = asyncio.run(_serve(worker, given))
+    except HocketError as error:
+        sys.exit(f"hocket-worker: {error}")
+    sys.exit(code)
+
+
+def worker_of(named: str) -> Worker:
+    """Import the worker that `module:name` names, or raise WorkerNotFound. The present folder is looked
+    in first, as with `python -m`."""
+    module, colon, name = named.partition(":")
+    if not (module and colon and name):
+        raise WorkerNotFound(named=named, reason="it has no `:`")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # something that the module itself imports
+        raise WorkerNotFound(named=named, reason=f"there is no module `{module}` here") from None
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if isinstance(found, Worker):
+        return found
+    reason = f"`{module}` has no `{name}`" if found is None else f"it is a {type(found).__name__}"
+    raise WorkerNotFound(named=named, reason=reason)
+
+
+async def _serve(worker: Worker, given: argparse.Namespace) -> int:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(memory.note)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _stop, stopping)
+    watchdog = LoopWatchdog(given.blocked_s)
+    try:
+        async with worker.run(
+            nats_url=given.nats,
+            blobs=given.blobs,
+            name=given.name,
+            queues=given.queues,
+            drain_s=given.drain_s,
+        ) as running:
+            watchdog.start()
+            await _first(stopping, running.overrun)
+    except BusUnavailable as error:
+        log.error("nats_unavailable", reason=str(error))
+        return 1
+    finally:
+        watchdog.stop()
+    if running.overrun.is_set() and not stopping.is_set():
+        log.error("worker_overrun", reason=str(WorkerOverrun()))
+        return 1
+    return 0
+
+
+def _stop(stopping: asyncio.Event) -> None:
+    if stopping.is_set():
+        os._exit(1)
+    stopping.set()
+
+
+async def _first(*events: asyncio.Event) -> None:
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hocket-worker", description="Run the node types of a worker until SIGTERM."
+    )
+    parser.add_argument("worker", help="module:worker, where `worker = Worker()`")
+    parser.add_argument(
+        "--nats", help="URL of NATS; NATS_URL, or that of the platform of this machine"
+    )
+    parser.add_argument("--blobs", type=Path, help="folder of large values; HOCKET_BLOBS_DIR")
+    parser.add_argument("--name", help="name of this worker; made of host and process otherwise")
+    parser.add_argument(
+        "--queues",
+        type=lambda text: [name.strip() for name in text.split(",") if name.strip()],
+        default=(),
+        help="queues whose steps it takes, comma-separated; `default` is each type's own",
+    )
+    parser.add_argument(
+        "--drain-s",
+        type=_between(0.0, MAX_DRAIN_S),
+        default=DRAIN_S,
+        help="what runs may go on for so long after SIGTERM",
+    )
+    parser.add_argument(
+        "--blocked-s",
+        type=_between(0.0, 3_600.0),
+        default=BLOCKED_S,
+        help="end the process when its event loop stands still so long; 0: never",
+    )
+    parser.add_argument("--reload", action="store_true", help="start anew when a file changes")
+    return parser
+
+
+def _between(least: float, most: float) -> Callable[[str], float]:
+    def number(text: str) -> float:
+        value = float(text)
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"use {least:g} to {most:g}")
+        return value
+
+    return number
+
+
+def _without_reload(arguments: Sequence[str] | None) -> list[str]:
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    return [argument for argument in given if argument != "--reload"]
+
+
+def _configure_logs(nats_url: str) -> None:
+    """Log JSON lines, or lines for people on a terminal, without the secrets of the NATS URL."""
+    redacted = Redactor(passwords_of(nats_url))
+    level = os.environ.get("HOCKET_LOG_LEVEL", "info").lower()
+    level = level if level in LEVELS else "info"
+    form = os.environ.get("HOCKET_LOG_FORMAT") or ("console" if sys.stdout.isatty() else "json")
+    renderer: Any = (
+        structlog.dev.ConsoleRenderer()
+        if form == "console"
+        else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+            lambda _logger, _method, line: redacted(str(line)),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelNamesMapping()[level.upper()]
+        ),
+        cache_logger_on_first_use=True,
+    )
+    logging.basicConfig(level=logging.WARNING, stream=sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""Where the platform is: what is given, else what the environment says, else the platform that runs over
+the data folder of this machine."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from hocket.kit.process.platform_facts import PlatformFacts, read_facts
+from hocket.worker.errors import BlobsNotFound
+
+NATS_VARIABLES = ("HOCKET_NATS_URL", "NATS_URL")
+DATA_DIR = "HOCKET_DATA_DIR"
+DEFAULT_DATA_DIR = "~/.local/share/hocket"
+BLOBS_DIR = "HOCKET_BLOBS_DIR"
+DEFAULT_NATS_URL = "nats://127.0.0.1:4222"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The address of NATS, and the folder of large values; None where this worker has none."""
+
+    nats_url: str
+    blobs: Path | None
+
+
+def place_of(nats_url: str | None = None, blobs: Path | None = None) -> Place:
+    """Return where the platform is; raise BlobsNotFound for a folder that is named and not there."""
+    folder = Path(os.environ.get(DATA_DIR) or DEFAULT_DATA_DIR).expanduser()
+    facts = read_facts(folder)
+    named = nats_url or next(filter(None, map(os.environ.get, NATS_VARIABLES)), None)
+    url = named or (facts.nats_url if facts is not None else DEFAULT_NATS_URL)
+    return Place(url, _blobs(blobs, facts, url))
+
+
+def _blobs(given: Path | None, facts: PlatformFacts | None, url: str) -> Path | None:
+    named = given or (Path(value) if (value := os.environ.get(BLOBS_DIR)) else None)
+    if named is not None:
+        if not named.is_dir():
+            raise BlobsNotFound(folder=named)
+        return named
+    if facts is not None and facts.nats_url == url:
+        return Path(facts.data_dir) / "blobs"
+    return None

@@ -1,0 +1,24 @@
+"""What is wrong with a worker before it runs."""
+
+from hocket.schemas.errors import ErrorClass, HocketError
+
+
+class NodeTypeInvalid(HocketError):
+    """The node type `{type}` cannot be announced: {reason}. {cure}"""
+
+    code = "node_type_invalid"
+    error_class = ErrorClass.INVALID
+
+
+class WorkerNotFound(HocketError):
+    """`{named}` is no worker: {reason}. Name it as `module:worker`, where `worker = Worker()`."""
+
+    code = "worker_not_found"
+    error_class = ErrorClass.INVALID
+
+
+class BlobsNotFound(HocketError):
+    """There is no folder `{folder}` for large values. Name the blobs' folder of the platform."""
+
+    code = "blobs_not_found"
+    error_class = ErrorClass.INVALID

@@ -1,0 +1,121 @@
+"""A node type of somebody's own: the function that runs its steps, and what is announced of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from inspect import getdoc
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
+
+from hocket.schemas.messages import MAX_DESCRIPTION_CHARS, TypeDescribed, encoded
+from hocket.schemas.subjects import MAX_DESCRIPTION_BYTES, TOKEN, is_own_type
+from hocket.worker.errors import NodeTypeInvalid
+from hocket.workers.runtime.execution.context import Context
+from hocket.workers.runtime.execution.functions import Function, run_function
+from hocket.workers.runtime.execution.runner import Handler
+from hocket.workers.runtime.execution.step_threads import StepThreads
+
+MAX_CONCURRENCY = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class NodeType:
+    """One node type; `description` is the first paragraph of its function's docstring, unless given."""
+
+    name: str
+    function: Function
+    version: str
+    concurrency: int
+    timeout_ms: float | None
+    effects: Literal["none", "external"]
+    usd_per_second: Decimal | None
+    description: str | None
+
+    def handler(self, threads: StepThreads) -> Handler:
+        """Return what runs its steps; functions that are not async run in `threads`."""
+
+        async def run(context: Context) -> Any:
+            return await run_function(self.function, context, threads)
+
+        return run
+
+    def described(self, worker: str) -> TypeDescribed:
+        """Return what a worker announces of it, or raise NodeTypeInvalid."""
+        try:
+            described = TypeDescribed(
+                worker=worker,
+                type=self.name,
+                version=self.version,
+                description=self._description(),
+                config=self._schema("config"),
+                input=self._schema("input"),
+                output=self._output_schema(),
+                concurrency=self.concurrency,
+                timeout_ms=self.timeout_ms,
+                effects=self.effects,
+                usd_per_second=self.usd_per_second,
+            )
+        except ValidationError as error:
+            fault = error.errors(include_url=False)[0]
+            field = ".".join(map(str, fault["loc"]))
+            raise self.invalid(f"`{field}`: {fault['msg']}", "Correct it.") from None
+        size = len(encoded(described))
+        if size > MAX_DESCRIPTION_BYTES:
+            raise self.invalid(
+                f"its description has {size} bytes, and {MAX_DESCRIPTION_BYTES} are the limit",
+                "Describe large values by smaller models, or by `dict`.",
+            )
+        return described
+
+    def check(self) -> None:
+        """Raise NodeTypeInvalid where it cannot be announced."""
+        if not is_own_type(self.name):
+            raise self.invalid(
+                "it is no name of a node type",
+                "Use two to four labels with dots between them, such as `crm.lookup`: lower-case"
+                " letters, digits and `_`, at most 31 each and 63 in all.",
+            )
+        if not TOKEN.fullmatch(self.version):
+            raise self.invalid(
+                f"`{self.version}` is no version", "Use letters, digits, `_` and `-`, at most 63."
+            )
+        if not 1 <= self.concurrency <= MAX_CONCURRENCY:
+            raise self.invalid(
+                f"its concurrency is {self.concurrency}", f"Use 1 to {MAX_CONCURRENCY}."
+            )
+        self.described("check")
+
+    def invalid(self, reason: str, cure: str) -> NodeTypeInvalid:
+        """Return the error that this type cannot be announced."""
+        return NodeTypeInvalid(type=self.name, reason=reason, cure=cure)
+
+    def _description(self) -> str:
+        if self.description is not None:
+            return self.description
+        paragraph = (getdoc(self.function.call) or "").partition("\n\n")[0]
+        return " ".join(paragraph.split())[:MAX_DESCRIPTION_CHARS]
+
+    def _schema(self, role: Literal["config", "input"]) -> dict[str, Any] | None:
+        adapter = self.function.adapters.get(role)
+        return None if adapter is None else self._of(adapter, "validation")
+
+    def _output_schema(self) -> dict[str, Any] | None:
+        annotation = self.function.returns
+        if annotation in (Any, object):
+            return None
+        try:
+            adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+        except PydanticSchemaGenerationError:
+            return None  # it is no model, and may be JSON all the same
+        return self._of(adapter, "serialization")
+
+    def _of(
+        self, adapter: TypeAdapter[Any], mode: Literal["validation", "serialization"]
+    ) -> dict[str, Any] | None:
+        try:
+            schema: Mapping[str, Any] = adapter.json_schema(mode=mode)
+        except PydanticInvalidForJsonSchema:
+            return None
+        return dict(schema) or None

@@ -1,0 +1,79 @@
+"""`hocket-worker --reload`: a worker process that is started anew whenever a Python file changes.
+
+For development: files are looked at by their time of change, a few times a second. A process that ends
+by itself (a mistake in a file) is started again with the next change.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+
+LOOK_S = 0.3
+STOP_S = 15.0
+"""A process that has not drained after so long is killed."""
+MAX_FILES = 10_000
+NEVER = frozenset({"__pycache__", "node_modules", "site-packages"})
+
+Times = dict[str, int]
+
+
+def keep_reloading(folder: Path, arguments: Sequence[str]) -> int:
+    """Run the command with these arguments, anew after each change below a folder, until SIGTERM or
+    SIGINT; return the exit code."""
+    stopping = False
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        nonlocal stopping
+        stopping = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    times, process = times_of(folder), _started(arguments)
+    while not stopping:
+        time.sleep(LOOK_S)
+        found = times_of(folder)
+        if found != times:
+            changed = sorted(name for name in found | times if found.get(name) != times.get(name))
+            print(f"hocket-worker: {changed[0]} changed, starting anew", file=sys.stderr)  # noqa: T201
+            times = found
+            _stop(process)
+            process = _started(arguments)
+    return _stop(process)
+
+
+def times_of(folder: Path) -> Times:
+    """Return when each Python file below a folder was changed (ns), hidden folders and environments
+    apart; of the first MAX_FILES."""
+    times: Times = {}
+    for path in _python_files(folder):
+        if len(times) >= MAX_FILES:
+            break
+        try:
+            times[path] = os.stat(path).st_mtime_ns
+        except OSError:
+            continue
+    return times
+
+
+def _python_files(folder: Path) -> Iterator[str]:
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in NEVER]
+        yield from (f"{place}/{name}" for name in files if name.endswith(".py"))
+
+
+def _started(arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-m", "hocket.worker.command", *arguments])
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> int:
+    process.terminate()
+    try:
+        return process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
