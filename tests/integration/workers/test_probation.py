@@ -19,6 +19,7 @@ from support.worker_rig import WAIT_S, Rig, attempt_id
 
 ACK_WAIT_S = 1.0
 INNOCENT = 3
+KILLERS = 12
 BOUND_S = 120.0
 
 
@@ -32,8 +33,9 @@ async def rig(nats_url: str) -> AsyncIterator[Rig]:
 class Supervised:
     """A worker process that is started anew whenever it ends."""
 
-    def __init__(self, nats_url: str, folder: Path) -> None:
+    def __init__(self, nats_url: str, folder: Path, ack_wait_s: float = ACK_WAIT_S) -> None:
         self.deaths = 0
+        self._ack_wait_s = ack_wait_s
         self._folder = folder
         self._environment = os.environ | {
             "NATS_URL": nats_url,
@@ -44,7 +46,7 @@ class Supervised:
         }
 
     async def run(self) -> None:
-        (self._folder / "hocket.yaml").write_text(f"workers: {{ack_wait_s: {ACK_WAIT_S}}}")
+        (self._folder / "hocket.yaml").write_text(f"workers: {{ack_wait_s: {self._ack_wait_s}}}")
         command = (sys.executable, "-m", "hocket.workers", "--types", "python")
         while True:
             process = await asyncio.create_subprocess_exec(*command, env=self._environment)
@@ -97,6 +99,39 @@ async def test_a_function_that_ends_its_worker_is_found_and_those_beside_it_end_
         (result,) = rig.results[attempt_id(step)]
         assert result.output == "well", result.error
     await rig.until_stream(subjects.DLQ, lambda messages: messages == 1)
+
+
+async def test_what_an_ended_worker_held_comes_again_at_once_and_many_killers_end_two_workers_beside_it(
+    rig: Rig, tmp_path: Path
+) -> None:
+    """... though each of them has its own configuration, and none was delivered often."""
+    ack_wait_s = 2 * BOUND_S
+    await ensure_consumers(rig.bus, "python", ack_wait_s)
+    waits = {"handler": "worker_handlers:wait_in_first_delivery"}
+    innocent = await rig.send(config=waits, input={"dir": str(tmp_path)}, timeout_ms=300_000)
+    noted = asyncio.Event()
+
+    async def on_note(msg: Any) -> None:
+        if ".kind-" in msg.subject:
+            noted.set()
+
+    await rig.bus.subscribe(subjects.PROBATION_FILTER, on_note)
+    worker = Supervised(rig.nats_url, tmp_path, ack_wait_s)
+    supervising = asyncio.create_task(worker.run())
+    try:
+        async with asyncio.timeout(BOUND_S):
+            while not (tmp_path / "started-1").exists():  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            for number in range(KILLERS):
+                config = {"handler": "worker_handlers:die", "with": {"n": number}}
+                await rig.send(config=config, tenant="hostile")
+            await noted.wait()
+        assert worker.deaths == 2
+        result = await rig.result(innocent, within_s=BOUND_S)
+        assert result.output in ({"delivery": 2}, {"delivery": 3}), result.error
+    finally:
+        supervising.cancel()
+        await asyncio.wait({supervising})
 
 
 async def test_a_worker_that_stops_leaves_no_death_on_record(

@@ -29,6 +29,7 @@ from hocket.workers.runtime.execution.metrics import Meters
 from hocket.workers.runtime.execution.step_threads import StepThreads
 from hocket.workers.runtime.execution.watchdog import LoopWatchdog
 from hocket.workers.runtime.execution.worker import Worker
+from hocket.workers.runtime.transport.held_steps import HeldSteps
 from hocket.workers.spans import Spans
 from hocket.workers.sql.targets import Targets
 
@@ -82,6 +83,7 @@ def serve(
             calls=calls,
             report=service.health.report,
             overrun_s=configuration.workers.overrun_s,
+            held=HeldSteps(settings.data_dir / "workers"),
         )
         watchdog = LoopWatchdog(configuration.workers.blocked_s)
         try:

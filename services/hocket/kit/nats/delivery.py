@@ -35,3 +35,14 @@ def parse_ack_subject(subject: str) -> Delivery:
     if len(numbers) < _NUMBERS or not subject.startswith(ACK_PREFIX):
         raise ValueError(f"`{subject}` is not an ack subject")
     return Delivery(*map(int, numbers))
+
+
+def is_ack_of(subject: str, stream: str) -> bool:
+    """Tell whether a subject is one on which a message of a stream is acknowledged."""
+    try:
+        parse_ack_subject(subject)
+    except ValueError:
+        return False
+    tokens = subject.split(".")
+    first = _FIRST if len(tokens) == _TOKENS_WITHOUT_DOMAIN else _FIRST_WITH_DOMAIN
+    return tokens[first - 2] == stream and subject.isascii() and not set(subject) & set(" \t\r\n*>")

@@ -19,7 +19,8 @@ from hocket.workers.runtime.intake.probation import (
     is_due,
     next_of,
 )
-from hocket.workers.runtime.transport.probation_records import NOTHING, Record
+from hocket.workers.runtime.transport.held_steps import HeldSteps
+from hocket.workers.runtime.transport.probation_records import NOTHING, Record, kind_of
 from support.worker_rig import Rig
 
 WAIT_S = 10.0
@@ -129,7 +130,7 @@ def rig() -> Rig:
 @pytest.fixture
 async def parts() -> AsyncIterator[Parts]:
     records, closed = Records(), asyncio.Event()
-    tried = Probation(records, Acknowledged(), closed.set)  # type: ignore[arg-type]
+    tried = Probation(records, Acknowledged(), closed.set, HeldSteps())  # type: ignore[arg-type]
     slots = Slots(tried)
     yield Parts(tried, slots, records, closed)
     await tried.close()
@@ -287,17 +288,62 @@ async def test_steps_of_a_kind_that_ended_workers_are_tried_from_the_first_deliv
     assert not tried.has(rig.step(tenant="other"), 1)
     assert not tried.has(rig.step(config={"handler": "m:other"}), 1)
 
-    later = Probation(records, Acknowledged(), lambda: None)  # type: ignore[arg-type]
-    await later.start()  # another worker knows it, too
+    later = Probation(records, Acknowledged(), lambda: None, HeldSteps())  # type: ignore[arg-type]
+    await later.kinds.start()  # another worker knows it, too
     assert later.has(alike.step, 1)
 
-    name = add(tried, slots, alike)
-    await slots.until(lambda: slots.begun == [name])
-    slots.release[name].set()  # it ends well
-    async with asyncio.timeout(WAIT_S):
-        while records.kinds:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+    for number in range(3):  # that end well
+        name = add(tried, slots, attempt(rig))
+        await slots.until(lambda number=number: len(slots.begun) == number + 1)  # type: ignore[misc]
+        slots.release[name].set()
+        await until_ended(tried)
     assert not tried.has(alike.step, 1)
+    assert not records.kinds
+
+
+async def until_ended(tried: Probation) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while tried.is_serving:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+def test_a_kind_is_its_function_whatever_else_its_nodes_say(rig: Rig) -> None:
+    first, second = ({"handler": "m:f", "with": {"n": n}} for n in (1, 2))
+    assert kind_of(rig.step(config=first)) == kind_of(rig.step(config=second))
+    assert kind_of(rig.step(config=first)) != kind_of(rig.step(config=first, tenant="other"))
+    assert kind_of(rig.step(config={"handler": ["m:f"]})) == kind_of(rig.step(config={}))
+
+
+async def test_a_kind_whose_steps_ended_workers_waits_longer_and_others_do_not(
+    rig: Rig, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried, slots, _, _ = parts
+    monkeypatch.setattr(probation, "SETTLE_S", 0.001)
+    hostile = Attempt(rig.step(tenant="hostile"), "$JS.ACK.x", Delivery(9, 1, 1, 1, 0), b"", 0.0, 0)
+    tried.kinds.suspicion.died_alone(kind_of(hostile.step))
+    name = add(tried, slots, hostile)
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+    assert not slots.begun, "the worker is quiet, and yet it waits"
+    other = add(tried, slots, attempt(rig, 2.0))
+    await slots.until(lambda: slots.begun == [other])
+    slots.release[other].set()
+    hostile.stop(AttemptCancelled(reason="over"))
+    slots.release[name].set()
+    await slots.until(lambda: slots.begun == [other, name])  # it is answered for, at once
+
+
+async def test_no_more_steps_wait_for_their_turn_than_there_is_room_for(
+    rig: Rig, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried, slots, _, _ = parts
+    monkeypatch.setattr(probation, "MAX_SUSPECTS", 2)
+    monkeypatch.setattr(tried, "_open_until_s", asyncio.get_running_loop().time() + 1_000)
+    slots.has_waiting = True
+    for at_ms in (1.0, 2.0):
+        assert not tried.is_full
+        add(tried, slots, attempt(rig, at_ms))
+    assert tried.is_full
 
 
 def test_a_step_that_ends_its_worker_late_is_alone_for_longer_the_next_time() -> None:

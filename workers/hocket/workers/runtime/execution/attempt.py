@@ -42,6 +42,7 @@ class Attempt:
         "key",
         "let_go",
         "losses",
+        "place",
         "started_at_ms",
         "state",
         "step",
@@ -79,6 +80,8 @@ class Attempt:
         self.input_digest = ""
         self.held_bytes = 0
         """What its blobs hold of the worker's room."""
+        self.place = -1
+        """Where it is noted in `HeldSteps`, -1 where it is not."""
         self.alarm = 0
         """The number of its alarm (`Alarms`), 0 for none."""
 

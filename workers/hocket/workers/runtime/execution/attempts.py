@@ -8,6 +8,8 @@ from hocket.workers.runtime.execution.attempt import Attempt, State
 from hocket.workers.runtime.execution.background import Background
 from hocket.workers.runtime.intake.undeliverable import TERM
 from hocket.workers.runtime.transport.acks import Acks
+from hocket.workers.runtime.transport.held_steps import HeldSteps
+from hocket.workers.runtime.transport.probation_records import kind_of
 
 IN_PROGRESS = b"+WPI"
 AGAIN = b"-NAK"
@@ -16,9 +18,10 @@ AGAIN = b"-NAK"
 class Attempts:
     """Attempts by their keys, from their delivery until their result is acknowledged."""
 
-    def __init__(self, bus: Bus, acks: Acks, background: Background) -> None:
+    def __init__(self, bus: Bus, acks: Acks, background: Background, held: HeldSteps) -> None:
         self._bus = bus
         self._acks = acks
+        self._held = held
         self._background = background
         self._by_key: dict[str, Attempt] = {}
         self._loop = asyncio.get_running_loop()
@@ -33,10 +36,18 @@ class Attempts:
     def add(self, attempt: Attempt) -> None:
         """Hold an attempt."""
         self._by_key[attempt.key] = attempt
+        attempt.place = self._held.add(attempt.ack_subject, kind_of(attempt.step))
+
+    def came_again(self, held: Attempt, delivered: Attempt) -> None:
+        """Take note of another delivery of an attempt that is held."""
+        held.delivered_again(delivered)
+        self._held.moved(held.place, held.ack_subject)
 
     def drop(self, attempt: Attempt) -> None:
         """Hold an attempt no longer; nothing is said about its message."""
         self._by_key.pop(attempt.key, None)
+        self._held.remove(attempt.place)
+        attempt.place = -1
 
     def give_back(self, attempt: Attempt) -> None:
         """Leave an attempt that has not begun to another worker, at once."""
@@ -57,9 +68,10 @@ class Attempts:
             self.send_back(attempt)
         return len(stopped)
 
-    def send_back(self, attempt: Attempt) -> None:
-        """Let the server deliver an attempt's message anew."""
-        self._say(attempt, AGAIN)
+    def send_back(self, attempt: Attempt, after_s: float = 0.0) -> None:
+        """Let the server deliver an attempt's message anew, later if need be."""
+        delay = b' {"delay": %d}' % round(after_s * 1e9) if after_s else b""
+        self._say(attempt, AGAIN + delay)
 
     def end(self, attempt: Attempt) -> None:
         """Take an attempt's message out of the stream."""

@@ -12,6 +12,7 @@ from hocket.workers.runtime.intake.probation import Probation
 from hocket.workers.runtime.models.calls import ModelCalls
 from hocket.workers.runtime.transport.acks import Acks
 from hocket.workers.runtime.transport.cancellations import Cancellations
+from hocket.workers.runtime.transport.held_steps import HeldSteps
 from hocket.workers.runtime.transport.outbox import Outbox
 from hocket.workers.runtime.transport.probation_records import ProbationRecords
 from hocket.workers.runtime.values.large_values import LargeValues
@@ -33,6 +34,7 @@ class Parts:
     calls: Calls
     cancellations: Cancellations
     probation: Probation
+    held: HeldSteps
     large_values: LargeValues
     over_nats: ModelCalls
 
@@ -44,6 +46,7 @@ def parts(
     spans: AttemptSpans,
     blobs: BlobStore | None,
     calls: Calls | None,
+    held: HeldSteps,
     slots_changed: "Callable[[], None]",
 ) -> Parts:
     """Make the parts of a worker. Model calls go over NATS, or to `calls`; `slots_changed` is called
@@ -59,7 +62,8 @@ def parts(
         Alarms(),
         calls or over_nats,
         Cancellations(),
-        Probation(ProbationRecords(bus), acks, slots_changed),
+        Probation(ProbationRecords(bus), acks, slots_changed, held),
+        held,
         LargeValues(blobs),
         over_nats,
     )

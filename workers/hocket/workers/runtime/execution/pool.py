@@ -21,6 +21,7 @@ from hocket.workers.runtime.execution.slots import LeftBehind, Slots
 from hocket.workers.runtime.intake.arrivals import Arrivals
 from hocket.workers.runtime.results.reporter import Reporter
 from hocket.workers.runtime.transport.fetching import Fetching
+from hocket.workers.runtime.transport.held_steps import RUNS, WAITS
 
 
 class Pool:
@@ -46,7 +47,8 @@ class Pool:
         self._large_values = parts.large_values
         self._probation = parts.probation
         self._background = Background(node_type)
-        self.attempts = Attempts(parts.bus, parts.acks, self._background)
+        self._held = parts.held
+        self.attempts = Attempts(parts.bus, parts.acks, self._background, parts.held)
         self._reporter = Reporter(parts, self.attempts, meters)
         self._runner = Runner(parts, handler, self._background, self._reporter, self._ended)
         self._arrivals = Arrivals(
@@ -130,6 +132,7 @@ class Pool:
     def begin(self, attempt: Attempt) -> None:
         """Run an attempt that is ready, in a slot."""
         self.slots.begin()
+        self._held.set(attempt.place, RUNS)
         self._runner.begin(attempt)
 
     async def bury(self, msg: RawMessage, attempt: Attempt, deaths: int) -> None:
@@ -152,6 +155,9 @@ class Pool:
         """An attempt's time is over: give back what it held."""
         if attempt.let_go:
             self.attempts.drop(attempt)
+        else:
+            self._held.set(attempt.place, WAITS)
+            self._probation.kinds.ended(attempt)
         held_bytes, attempt.held_bytes = attempt.held_bytes, 0
         self.slots.end(left_behind, partial(self._large_values.room.give_back, held_bytes))
         self.schedule()

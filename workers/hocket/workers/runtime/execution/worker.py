@@ -25,6 +25,7 @@ from hocket.workers.runtime.execution.pool import Pool
 from hocket.workers.runtime.execution.runner import Handler
 from hocket.workers.runtime.transport.announcements import Announcements
 from hocket.workers.runtime.transport.consumers import ACK_WAIT_S
+from hocket.workers.runtime.transport.held_steps import HeldSteps, give_back
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -70,12 +71,19 @@ class Worker:
         report: Report = unreported,
         overrun_s: float = OVERRUN_S,
         types: Sequence[TypeDescribed] = (),
+        held: HeldSteps | None = None,
     ) -> None:
         self._bus = bus
         self._name = name
         self._ack_wait_s = ack_wait_s
         self._parts = parts(
-            bus, name, spans=spans, blobs=blobs, calls=calls, slots_changed=self._slots_changed
+            bus,
+            name,
+            spans=spans,
+            blobs=blobs,
+            calls=calls,
+            held=held or HeldSteps(),
+            slots_changed=self._slots_changed,
         )
         self._pools = [
             Pool(
@@ -102,10 +110,11 @@ class Worker:
         """Begin to fetch and run steps."""
         self._subscriptions = [await self._bus.subscribe(subjects.CANCEL_FILTER, self._on_cancel)]
         self._bus.on_reconnect.append(self._on_reconnect)  # the bus may go away while they start
-        await self._parts.probation.start()
+        left = await self._parts.probation.kinds.start()
         await self._parts.over_nats.open()
         for pool in self._pools:
             await pool.start()
+        give_back(self._bus, left)
         await self._announcements.start()
         self._sweeping = asyncio.create_task(self._sweep(), name="keep-alive")
         log.info(
@@ -126,6 +135,7 @@ class Worker:
             given_back = sum(pool.give_all_back() for pool in self._pools)
             await self._settled(FLUSH_S)
         self._parts.acks.send()
+        self._parts.held.close()
         if self._sweeping is not None:
             self._sweeping.cancel()
         for subscription in self._subscriptions:

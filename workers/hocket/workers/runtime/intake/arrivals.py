@@ -15,7 +15,7 @@ from hocket.workers.runtime.execution.background import Background
 from hocket.workers.runtime.execution.parts import Parts
 from hocket.workers.runtime.execution.slots import Slots
 from hocket.workers.runtime.intake import undeliverable
-from hocket.workers.runtime.intake.probation import MAX_PASSED_ON
+from hocket.workers.runtime.intake.probation import AGAIN_AFTER_S, MAX_PASSED_ON
 from hocket.workers.runtime.transport.consumers import MAX_DELIVERIES
 from hocket.workers.runtime.transport.lanes import ReadyQueue, latest_start_ms
 from hocket.workers.runtime.transport.pull import LanePull
@@ -81,11 +81,14 @@ class Arrivals:
         if not self.is_open:
             self._attempts.send_back(attempt)
         elif (held := self._attempts.find(attempt.key)) is not None:
-            held.delivered_again(attempt)
+            self._attempts.came_again(held, attempt)
         elif delivery.deliveries >= MAX_DELIVERIES:
             bury = undeliverable.bury_undeliverable(self._bus, msg, delivery, self._worker)
             self._background.start(bury)
         elif self._probation.has(step, delivery.deliveries):
+            if self._probation.is_full:
+                self._attempts.send_back(attempt, AGAIN_AFTER_S)
+                return
             self._attempts.add(attempt)
             self._suspect(msg, attempt)
         else:

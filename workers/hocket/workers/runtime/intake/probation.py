@@ -5,10 +5,11 @@ A step that was delivered more than FREE_DELIVERIES times is on probation. A wor
 a time, those of the tenant whose steps were begun least often first. It starts nothing else before,
 until what runs has ended (GATHER_S at most), nor beside it (ALONE_S at most). Afterwards it is open to
 other steps for as long as it was closed; a worker that was begun anew, perhaps because such a step
-ended the last one, is open to them for OPEN_S first. A step under which the worker ended
-MAX_DEATHS_ALONE times while it was alone is undeliverable, and its *kind* (what runs, for which tenant)
-is known from then on: other steps of the kind are on probation from their first delivery, until one of
-them ends well. A worker that stops takes back what it noted: that is no death.
+ended the last one, is open to them for OPEN_S first, and twice as long after each end under a step of
+its kind that was alone. A step under which the worker ended MAX_DEATHS_ALONE times while it was alone
+is undeliverable. Of its *kind* (what runs, for which tenant) all steps are on probation from their first
+delivery, and so are those of a kind that ran at two ends of workers, until enough of them end well
+(`suspicion.py`). A worker that stops takes back what it noted: that is no death.
 """
 
 import asyncio
@@ -19,15 +20,18 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
+from hocket.kit.process.clock import now_ms
 from hocket.schemas.errors import HocketError
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.execution.attempt import Attempt, State
+from hocket.workers.runtime.intake.known_kinds import KnownKinds
+from hocket.workers.runtime.intake.suspicion import MAX_DOUBLINGS
 from hocket.workers.runtime.transport.acks import Acks
+from hocket.workers.runtime.transport.held_steps import ALONE, RUNS, HeldSteps
 from hocket.workers.runtime.transport.probation_records import (
     NOTHING,
     ProbationRecords,
     Record,
-    kind_of,
 )
 
 if TYPE_CHECKING:
@@ -42,11 +46,18 @@ FREE_DELIVERIES = MAX_PASSED_ON + 1
 ended."""
 MAX_DEATHS_ALONE = 2
 GATHER_S = 30.0
+GATHER_PART = 8
+"""Where steps of its kind ended workers alone, GATHER_S is this part of the wait before; where others
+still run then, the step is put off, MAX_PUT_OFF times at most."""
+MAX_PUT_OFF = 8
 ALONE_S = 60.0
 MAX_TIMES_ALONE = 4
 """A step under which the worker ended beside others is alone for longer the next time, up to so many
 times as long."""
 OPEN_S = 5.0
+MAX_SUSPECTS = 256
+"""Steps that wait in a worker for their turn; others go back to the stream, for AGAIN_AFTER_S."""
+AGAIN_AFTER_S = 30.0
 SETTLE_S = 0.2
 """After so long it is looked again whether other steps wait or run."""
 CLOSE_S = 5.0
@@ -80,11 +91,24 @@ class Suspect:
     attempt: Attempt
     record: Record | None = None
     """None: not read yet."""
+    put_off: int = 0
+    """How often others ran for too long when it was its turn."""
 
     @property
     def begun(self) -> int:
         """How often it was begun on probation."""
         return self.record.begun if self.record else 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is answered for, and not run any more."""
+        return self.attempt.stopped is not None or now_ms() >= self.attempt.latest_end_ms
+
+    @property
+    def costs(self) -> bool:
+        """Whether its turn may end the worker."""
+        buried = self.record is not None and self.record.deaths_alone >= MAX_DEATHS_ALONE
+        return not buried and not self.is_over
 
     @property
     def waits(self) -> bool:
@@ -104,19 +128,22 @@ def alone_s(record: Record) -> float:
     return ALONE_S * min(1 + not_alone, MAX_TIMES_ALONE)
 
 
-def next_of(waiting: Sequence[Suspect]) -> Suspect:
-    """Return the step that is next: of the tenant, then the run, whose steps here were begun least often
-    in all, so that many that end their worker do not keep those of others waiting meanwhile."""
+def next_of(
+    waiting: Sequence[Suspect], doublings: "Callable[[Suspect], int]" = lambda _suspect: 0
+) -> Suspect:
+    """Return the step that is next: one that is not to be run; of the kind that waits least
+    (`doublings`); of the tenant, then the run, whose steps here were begun least often in all, so that
+    many that end their worker do not keep those of others waiting meanwhile."""
     tenants, runs = Counter[str](), Counter[str]()
     for suspect in waiting:
         tenants[suspect.attempt.step.tenant] += suspect.begun
         runs[suspect.attempt.step.run_id] += suspect.begun
 
-    def turn(suspect: Suspect) -> tuple[bool, int, int, int, float, int]:
+    def turn(suspect: Suspect) -> tuple[bool, int, int, int, int, float, int]:
         attempt, step = suspect.attempt, suspect.attempt.step
         begun = tenants[step.tenant], runs[step.run_id], suspect.begun
         sent = attempt.delivery.stored_at_ms, attempt.delivery.stream_seq
-        return (attempt.stopped is None, *begun, *sent)
+        return (suspect.costs, doublings(suspect), *begun, *sent)
 
     return min(waiting, key=turn)
 
@@ -126,7 +153,11 @@ class Probation:
     steps may not be started any more, or may again."""
 
     def __init__(
-        self, records: ProbationRecords, acks: Acks, changed: "Callable[[], None]"
+        self,
+        records: ProbationRecords,
+        acks: Acks,
+        changed: "Callable[[], None]",
+        held: HeldSteps,
     ) -> None:
         self.is_closed = False
         """Whether nothing but the step on probation may be started."""
@@ -143,16 +174,18 @@ class Probation:
         self._closed_at_s = 0.0
         self._loop = asyncio.get_running_loop()
         self._open_until_s = self._loop.time() + OPEN_S
-        self._killers: set[str] = set()
-        """Kinds of steps that ended their workers."""
+        self._tried_at_s = self._loop.time()
+        self._held = held
+        self.kinds = KnownKinds(records, held)
 
-    async def start(self) -> None:
-        """Find out which kinds of steps end their workers."""
-        self._killers = await self._records.killers()
+    @property
+    def is_full(self) -> bool:
+        """Whether no more steps may wait here for their turn."""
+        return len(self._waiting) >= MAX_SUSPECTS
 
     def has(self, step: RequestedStep, deliveries: int) -> bool:
         """Tell whether a step that was delivered so often is on probation."""
-        return is_due(deliveries) or (bool(self._killers) and kind_of(step) in self._killers)
+        return is_due(deliveries) or self.kinds.has(step)
 
     def join(self, pool: Slots) -> None:
         """Count a pool's steps among those that run beside others."""
@@ -184,7 +217,9 @@ class Probation:
             self._waiting = [suspect for suspect in self._waiting if suspect.waits]
             if not self._waiting:
                 break
-            suspect = next_of(self._waiting)
+            suspect = next_of(self._waiting, self._doublings)
+            if not await self._is_its_turn(suspect):
+                continue
             self._waiting.remove(suspect)
             try:
                 await self._serve_one(suspect)
@@ -198,20 +233,24 @@ class Probation:
     async def _serve_one(self, suspect: Suspect) -> None:
         attempt, record = suspect.attempt, suspect.record or NOTHING
         if record.deaths_alone >= MAX_DEATHS_ALONE:
-            await self._note_kind(attempt, ends_worker=True)
+            await self.kinds.ended_worker(attempt.step)
             try:
                 await suspect.pool.bury(suspect.msg, attempt, record.deaths_alone)
             except HocketError as error:  # it is delivered again, and then buried
                 log.warning("step_not_buried", attempt_id=attempt.id, reason=str(error))
             return
-        if attempt.stopped is not None:  # it is answered for, and not run
+        if suspect.is_over:  # it is answered for, and not run
             suspect.pool.begin(attempt)
             return
-        await self._let_others_begin()
-        if not suspect.waits:
-            return
         self._close()
-        alone = await self._until(lambda: not any(pool.is_busy for pool in self._pools), GATHER_S)
+        doublings = self._doublings(suspect)
+        within_s = min(GATHER_S, OPEN_S * 2**doublings / GATHER_PART) if doublings else GATHER_S
+        alone = await self._until(lambda: not any(pool.is_busy for pool in self._pools), within_s)
+        if not alone and doublings and suspect.put_off < MAX_PUT_OFF:
+            suspect.put_off += 1
+            self._waiting.append(suspect)
+            self._open()
+            return
         self._acks.send()  # what ended before shall not come again
         try:
             await self._records.write(attempt.step, record.after_death(alone=alone))
@@ -223,21 +262,26 @@ class Probation:
         self._open()
         await self._take_back(attempt, record)
         if attempt.state is State.CONCLUDED:
-            await self._note_kind(attempt, ends_worker=False)
+            await self.kinds.ended_on_probation(attempt)
 
-    async def _let_others_begin(self) -> None:
-        """Wait while others do, for as long as they may begin."""
-        while (left_s := self._open_until_s - self._loop.time()) > 0:
-            await asyncio.sleep(min(SETTLE_S, left_s))
-            if not any(pool.has_waiting or pool.is_busy for pool in self._pools):
-                return
+    async def _is_its_turn(self, suspect: Suspect) -> bool:
+        """Wait a little while others may begin; tell whether a step's turn has come then."""
+        if not suspect.costs:
+            return True
+        doublings = self._doublings(suspect)
+        until_s = self._open_until_s
+        if doublings:
+            until_s = max(until_s, self._tried_at_s + OPEN_S * 2**doublings)
+        left_s = until_s - self._loop.time()
+        if left_s <= 0:
+            return True
+        await asyncio.sleep(min(SETTLE_S, left_s))
+        quiet = not any(pool.has_waiting or pool.is_busy for pool in self._pools)
+        return quiet and not doublings and suspect.waits
 
-    async def _note_kind(self, attempt: Attempt, *, ends_worker: bool) -> None:
-        kind = kind_of(attempt.step)
-        if ends_worker == (kind in self._killers):
-            return
-        (self._killers.add if ends_worker else self._killers.discard)(kind)
-        await self._records.note_kind(kind, ends_worker=ends_worker)
+    def _doublings(self, suspect: Suspect) -> int:
+        doublings = self.kinds.doublings(suspect.attempt.step)
+        return min(doublings + suspect.put_off, MAX_DOUBLINGS)
 
     async def _take_back(self, attempt: Attempt, record: Record) -> None:
         """Note that the worker did not end under the step; forget a step that ended."""
@@ -256,6 +300,8 @@ class Probation:
             alone=alone,
         )
         suspect.pool.begin(attempt)
+        if alone:
+            self._held.set(attempt.place, ALONE)
 
         def ended() -> bool:
             gone = attempt.task is None or attempt.task.done()
@@ -263,6 +309,7 @@ class Probation:
 
         if not alone or not await self._until(ended, alone_s(record)):
             if alone:  # from here on another step may be what ends the worker
+                self._held.set(attempt.place, RUNS)
                 await self._records.write(attempt.step, record.after_death(alone=False))
             self._open()
             await self._until(ended, None)
@@ -287,7 +334,7 @@ class Probation:
         """Let other steps start; the next on probation waits for as long as none could."""
         if self.is_closed:
             self.is_closed = False
-            now_s = self._loop.time()
+            self._tried_at_s = now_s = self._loop.time()
             self._open_until_s = 2 * now_s - self._closed_at_s
             self._changed()
             for pool in self._pools:

@@ -8,9 +8,9 @@ what was not written by who has the step: an entry is sealed with the step's cap
 
 import hashlib
 import hmac
-import json
 from base64 import b64decode
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -106,9 +106,16 @@ class ProbationRecords:
 
 
 def kind_of(step: RequestedStep) -> str:
-    """Return the name of what a step runs, and for which tenant."""
-    what = json.dumps([step.tenant, step.type, step.config], sort_keys=True, default=str)
-    return _KIND + hashlib.sha256(what.encode("utf-8", "replace")).hexdigest()[:32]
+    """Return the name of what a step runs, and for which tenant: the function of a `python` node, or the
+    node type."""
+    function = step.config.get("handler") if step.type == "python" else None
+    return _kind(step.tenant, step.type, function if isinstance(function, str) else "")
+
+
+@lru_cache(maxsize=4_096)
+def _kind(tenant: str, node_type: str, function: str) -> str:
+    name = f"{tenant} {node_type} {function}"
+    return _KIND + hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:32]
 
 
 def _record_in(answer: Any, step: RequestedStep) -> Record:

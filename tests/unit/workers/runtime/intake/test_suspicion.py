@@ -1,0 +1,59 @@
+"""What is held against kinds of steps, and how they come clear."""
+
+from hocket.workers.runtime.intake.suspicion import MAX_DOUBLINGS, Suspicion
+
+EVIL, GOOD = "kind-a", "kind-b"
+
+
+def told() -> tuple[Suspicion, dict[str, tuple[int, int]]]:
+    kept: dict[str, tuple[int, int]] = {}
+
+    def changed(kind: str, debt: int, deaths: int) -> None:
+        kept[kind] = debt, deaths
+
+    return Suspicion(changed), kept
+
+
+def test_a_kind_that_ran_at_two_ends_is_on_probation_and_one_that_ends_well_is_not() -> None:
+    suspicion, _ = told()
+    suspicion.died([EVIL, EVIL, GOOD])
+    assert not suspicion.tried
+    for _ in range(20):
+        suspicion.ended_well(GOOD, alone=False)
+    suspicion.died([EVIL, GOOD])
+    assert suspicion.tried == {EVIL}
+
+
+def test_a_kind_that_ended_its_worker_alone_is_on_probation_for_long() -> None:
+    suspicion, _ = told()
+    suspicion.died_alone(EVIL)
+    for _ in range(8):
+        suspicion.ended_well(EVIL, alone=True)
+        assert suspicion.tried == {EVIL}
+    suspicion.ended_well(EVIL, alone=True)
+    assert not suspicion.tried
+
+
+def test_each_end_alone_doubles_the_wait_of_its_kind() -> None:
+    suspicion, kept = told()
+    for number in range(MAX_DOUBLINGS + 3):
+        assert suspicion.doublings(EVIL) == min(number, MAX_DOUBLINGS)
+        suspicion.died_alone(EVIL)
+    assert suspicion.doublings(GOOD) == 0
+    suspicion.ended_well(EVIL, alone=True)
+    assert suspicion.doublings(EVIL) == (MAX_DOUBLINGS + 3) // 2
+
+    later, _ = told()  # the next worker
+    later.take_over(kept)
+    assert later.tried == {EVIL}
+    assert later.doublings(EVIL) == (MAX_DOUBLINGS + 3) // 2
+
+
+def test_what_nothing_is_held_against_is_forgotten() -> None:
+    suspicion, kept = told()
+    suspicion.died([GOOD])
+    assert suspicion
+    for _ in range(20):
+        suspicion.ended_well(GOOD, alone=False)
+    assert not suspicion
+    assert kept == {GOOD: (0, 0)}

@@ -1,0 +1,226 @@
+"""What a worker holds, in a file that outlives it: a worker that starts finds out under which steps the
+one before it ended, and gives all that it held back at once.
+
+The file is mapped into memory, of a fixed size, and locked as long as its worker lives; one that nobody
+locks is of a worker that ended without draining. It says of each step whether it waited, ran, or ran
+alone, and of each kind of steps what is held against it (`intake/suspicion.py`). Without a folder that
+can be written to, nothing is noted: steps come again after `ack_wait_s`.
+"""
+
+import fcntl
+import mmap
+import os
+import secrets
+import stat
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import structlog
+
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.delivery import is_ack_of
+from hocket.schemas import subjects
+
+MAX_HELD = 2_048
+"""Steps that are noted; of further ones nothing is known when the worker ends."""
+MAX_KINDS = 1_000
+MAX_FILES = 64
+"""Files of ended workers that are read at one start."""
+MAX_DEBT = 1_000_000
+MAX_SUBJECT_BYTES = 214
+WAITS, RUNS, ALONE = 1, 2, 3
+_FREE = 0
+_MAGIC = b"hocket held steps 1\n"
+_HEAD_BYTES = 64
+_STEP = struct.Struct(f"<BB40s{MAX_SUBJECT_BYTES}s")
+_KIND = struct.Struct("<40sII")
+_KINDS_AT = _HEAD_BYTES + MAX_HELD * _STEP.size
+_SIZE = _KINDS_AT + MAX_KINDS * _KIND.size
+_SUFFIX = ".held"
+_AGAIN = b"-NAK"
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A step that an ended worker held; `how` is WAITS, RUNS or ALONE."""
+
+    how: int
+    kind: str
+    ack_subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What an ended worker left: its steps, and by kind what was held against it and how often its steps
+    ended their worker alone."""
+
+    steps: list[Held]
+    kinds: dict[str, tuple[int, int]]
+
+
+class HeldSteps:
+    """The notes of this worker, from `open` to `close`."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._path: Path | None = None
+        self._file = -1
+        self._map: mmap.mmap | None = None
+        self._free: list[int] = []
+        self._kinds: dict[str, int] = {}
+        self._free_kinds: list[int] = []
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything is noted."""
+        return self._map is not None
+
+    def open(self) -> None:
+        """Begin to note."""
+        if self._folder is None:
+            return
+        path = self._folder / f"{os.getpid()}-{secrets.token_hex(4)}{_SUFFIX}"
+        new = path.with_suffix(".new")
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._file = os.open(new, flags, 0o600)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.posix_fallocate(self._file, 0, _SIZE)  # a full disk is to be told of here
+            mapped = mmap.mmap(self._file, _SIZE)
+            mapped[: len(_MAGIC)] = _MAGIC
+            new.rename(path)
+        except OSError as error:
+            log.warning("held_steps_not_noted", folder=str(self._folder), reason=str(error))
+            self._drop(new)
+            return
+        self._map, self._path = mapped, path
+        self._free = list(range(MAX_HELD - 1, -1, -1))
+        self._free_kinds = list(range(MAX_KINDS - 1, -1, -1))
+
+    def close(self) -> None:
+        """Forget all: what this worker held was given back."""
+        if self._map is not None and self._path is not None:
+            self._map.close()
+            self._map = None
+            self._drop(self._path)
+
+    def add(self, ack_subject: str, kind: str) -> int:
+        """Note a step that waits; return its place, -1 where it is not noted."""
+        subject = ack_subject.encode()
+        if self._map is None or not self._free or len(subject) > MAX_SUBJECT_BYTES:
+            return -1
+        place = self._free.pop()
+        at = _HEAD_BYTES + place * _STEP.size
+        _STEP.pack_into(self._map, at, WAITS, len(subject), kind.encode(), subject)
+        return place
+
+    def moved(self, place: int, ack_subject: str) -> None:
+        """Note that a step came once more."""
+        if self._map is not None and place >= 0:
+            how, _, kind, _ = _STEP.unpack_from(self._map, _HEAD_BYTES + place * _STEP.size)
+            subject = ack_subject.encode()[:MAX_SUBJECT_BYTES]
+            at = _HEAD_BYTES + place * _STEP.size
+            _STEP.pack_into(self._map, at, how, len(subject), kind, subject)
+
+    def set(self, place: int, how: int) -> None:
+        """Note how a step is held now."""
+        if self._map is not None and place >= 0:
+            self._map[_HEAD_BYTES + place * _STEP.size] = how
+
+    def remove(self, place: int) -> None:
+        """Note that a step is held no longer."""
+        if self._map is not None and place >= 0:
+            self._map[_HEAD_BYTES + place * _STEP.size] = _FREE
+            self._free.append(place)
+
+    def note_kind(self, kind: str, debt: int, deaths: int) -> None:
+        """Note what is held against a kind of steps; 0 and 0 forget it."""
+        if self._map is None:
+            return
+        place = self._kinds.get(kind)
+        if place is None:
+            if not self._free_kinds or not (debt or deaths):
+                return
+            place = self._kinds[kind] = self._free_kinds.pop()
+        name = kind.encode() if debt or deaths else b""
+        _KIND.pack_into(self._map, _KINDS_AT + place * _KIND.size, name, debt, deaths)
+        if not name:
+            self._free_kinds.append(self._kinds.pop(kind))
+
+    def of_ended(self) -> Iterator[Left]:
+        """Give what workers left that ended without draining; their files are removed."""
+        if self._folder is None:
+            return
+        with suppress(OSError):
+            for path in islice(sorted(self._folder.glob(f"*{_SUFFIX}")), MAX_FILES):
+                left = _left_in(path)
+                if left is not None:
+                    yield left
+
+    def _drop(self, path: Path) -> None:
+        if self._file >= 0:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+            os.close(self._file)
+            self._file = -1
+
+
+def give_back(bus: Bus, ack_subjects: Sequence[str]) -> None:
+    """Have the server deliver at once what ended workers held."""
+    known = [subject for subject in ack_subjects if is_ack_of(subject, subjects.STEPS)]
+    for subject in known:
+        bus.publish_nowait(subject, _AGAIN)
+    if known:
+        log.warning("steps_of_ended_worker_given_back", steps=len(known))
+
+
+def _left_in(path: Path) -> Left | None:
+    """Read and remove a file; None where it is of a worker that lives, or none of ours."""
+    try:
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        file = os.open(path, flags)
+    except OSError as error:
+        log.warning("held_steps_not_read", path=str(path), reason=str(error))
+        return None
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode) or status.st_size != _SIZE:
+            return None
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.fstat(file).st_nlink:  # another one read it meanwhile
+            return None
+        content = os.pread(file, _SIZE, 0)
+        path.unlink()
+    except BlockingIOError:
+        return None
+    except OSError as error:
+        log.warning("held_steps_not_read", path=str(path), reason=str(error))
+        return None
+    finally:
+        os.close(file)
+    return _read(content) if content.startswith(_MAGIC) else None
+
+
+def _read(content: bytes) -> Left:
+    steps = []
+    for how, size, kind, subject in _STEP.iter_unpack(content[_HEAD_BYTES:_KINDS_AT]):
+        if WAITS <= how <= ALONE and size <= len(subject):
+            with suppress(UnicodeDecodeError):
+                steps.append(Held(how, _text(kind), subject[:size].decode("ascii")))
+    kinds = {}
+    for name, debt, deaths in _KIND.iter_unpack(content[_KINDS_AT:]):
+        if name[0]:
+            with suppress(UnicodeDecodeError):
+                kinds[_text(name)] = (min(debt, MAX_DEBT), min(deaths, MAX_DEBT))
+    return Left(steps, kinds)
+
+
+def _text(padded: bytes) -> str:
+    return padded.rstrip(b"\0").decode("ascii")
