@@ -1,19 +1,26 @@
 """What can be known of the deployment files without running them."""
 
 import importlib.util
+import json
+import os
 import re
 import subprocess
 import sys
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
+from hocket.cli.__main__ import main
+from hocket.cli.local.process_plan import MODULES
 from hocket.coordinator.core.scheduling.type_queue import Load
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.kit.process.lifecycle import STOP_TIMEOUT_S
+from hocket.kit.process.process_secrets import FILE, OWN, PIPE, read_files
 from hocket.kit.process.settings import Settings
+from hocket.schemas.errors import InvalidInput
 from hocket.workers.configuration import parse
 from hocket.workers.runtime.transport.consumers import consumer_name
 from support.places import ROOT
@@ -24,6 +31,10 @@ KUBERNETES = ROOT / "deploy" / "kubernetes"
 def settings_names() -> set[str]:
     names = {f"HOCKET_{name.upper()}" for name in Settings.model_fields}
     return names | {"NATS_URL", "DATABASE_URL"}
+
+
+def canonical(package: str) -> str:
+    return re.sub(r"[-_.]+", "-", package).lower()
 
 
 def documents(path: Path) -> list[dict]:
@@ -40,22 +51,106 @@ def containers() -> list[dict]:
 
 
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-COMMANDS = [c["command"] for c in containers()] + [
-    service["command"] for service in COMPOSE["services"].values() if "hocket" in service["image"]
-]
+SERVICES = COMPOSE["services"]
+OURS = {name: one for name, one in SERVICES.items() if "hocket" in one["image"] and name != "init"}
+COMMANDS = [c["command"] for c in containers()] + [one["command"] for one in OURS.values()]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_container_is_read_only_and_has_no_rights_and_limits(name: str) -> None:
+    one = SERVICES[name]
+    assert one["read_only"] is True
+    assert one["user"] == "10001:10001"
+    assert one["cap_drop"] == ["ALL"]
+    assert one["security_opt"] == ["no-new-privileges:true"]
+    assert one["pids_limit"]
+    assert one["mem_limit"]
+    assert not any(port.split(":")[0] != "127.0.0.1" for port in one.get("ports", ()))
+
+
+@pytest.mark.parametrize("image", ["services", "worker"])
+def test_an_image_leaves_out_nothing_that_its_processes_import(image: str) -> None:
+    names = (ROOT / "deploy" / "image" / f"not_in_{image}.txt").read_text().splitlines()
+    left_out = {name.partition("#")[0].strip() for name in names} - {""}
+    modules = {
+        module
+        for module, packages in packages_distributions().items()
+        if {canonical(package) for package in packages} & left_out
+    }
+    imports = (
+        "import sys, importlib, pkgutil\n"
+        f"sys.modules.update(dict.fromkeys({sorted(modules)!r}))\n"
+        "for name in sys.argv[1:]:\n"
+        "    importlib.import_module(name)\n"
+    )
+    wanted = ["hocket.workers.process"]
+    if image == "services":
+        others = set(MODULES.values()) - {"hocket.workers"}
+        wanted += [f"{module}.service" for module in others if module != "hocket.admin"]
+        wanted += ["hocket.admin.app", "alembic.command"]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", imports, *wanted, "hocket.cli.app"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_service_becomes_its_process_with_secrets_out_of_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "url").write_text("nats://user:secret@nowhere:4222\n")
+    monkeypatch.setenv("NATS_URL", "")
+    monkeypatch.setenv("NATS_URL_FILE", str(tmp_path / "url"))
+    monkeypatch.setattr(sys, "argv", ["hocket", "serve", "worker", "--", "--types", "llm"])
+    seen: dict = {}
+
+    def execve(program: str, command: list[str], environment: dict[str, str]) -> None:
+        seen.update(command=command[1:], environment=environment)
+        raise SystemExit(0)
+
+    monkeypatch.setattr(os, "execve", execve)
+    with pytest.raises(SystemExit):
+        main()
+    assert seen["command"] == ["-m", "hocket.workers", "--types", "llm"]
+    assert "user:secret" not in str(seen["environment"])
+    with os.fdopen(int(seen["environment"][PIPE])) as pipe:
+        assert json.load(pipe)["NATS_URL"] == "nats://user:secret@nowhere:4222"
+
+
+@pytest.mark.parametrize(
+    ("content", "given", "reason"),
+    [("", "", "empty"), ("x", "nats://a", "is set as well"), (None, "", "No such file")],
+)
+def test_a_file_of_a_secret_that_cannot_be_used_is_named(
+    tmp_path: Path, content: str | None, given: str, reason: str
+) -> None:
+    file = tmp_path / "secret"
+    if content is not None:
+        file.write_text(content)
+    environment = {"NATS_URL_FILE": str(file), "NATS_URL": given}
+    with pytest.raises(InvalidInput, match=f"NATS_URL_FILE.*{reason}"):
+        read_files(environment)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_every_command_names_something_that_is_there(command: list[str]) -> None:
     if command[:2] == ["python", "-m"]:
         assert importlib.util.find_spec(f"{command[2]}.__main__") is not None
+    elif command[0] == "serve":
+        assert command[1:] == [command[1]]
+        assert command[1] in MODULES
     else:
-        assert (Path(sys.executable).parent / command[0]).exists()
-        assert command[1:] == ["migrate"]
+        assert command[-1] == "migrate" or command[0] == "demo"
 
 
 def test_every_variable_is_a_setting_that_the_processes_read() -> None:
-    given = set(COMPOSE["x-hocket"]["environment"]) | set(COMPOSE["x-keyed"]["environment"])
+    given = {name for one in OURS.values() for name in one["environment"]}
+    given = {name.removesuffix(FILE) if name.removesuffix(FILE) in OWN else name for name in given}
+    given -= {"PGSSLMODE", "PGSSLROOTCERT"}  # asyncpg's
+    given -= {"HOCKET_API_URL"}  # the command line's
     for document in documents(KUBERNETES / "settings.yaml"):
         given |= set(document.get("data") or document.get("stringData") or {})
     dockerfile = (ROOT / "deploy" / "Dockerfile").read_text()
@@ -66,8 +161,11 @@ def test_every_variable_is_a_setting_that_the_processes_read() -> None:
 def test_all_but_workers_have_the_key_by_which_messages_are_believed() -> None:
     keyed = {"coordinator", "gateway", "ledger", "admin"}
     name = "HOCKET_CAPABILITY_KEY"
-    services = COMPOSE["services"].items()
-    assert {one for one, service in services if name in service.get("environment", {})} == keyed
+    assert {one for one, ours in OURS.items() if name + FILE in ours["environment"]} == keyed
+    mounts = {
+        one: [text.partition(":")[0] for text in ours["volumes"]] for one, ours in OURS.items()
+    }
+    assert {one for one, names in mounts.items() if "keys" in names} == keyed
     (secret,) = (
         document["metadata"]["name"]
         for document in documents(KUBERNETES / "settings.yaml")
@@ -95,9 +193,9 @@ def test_every_service_finds_the_configuration_file() -> None:
     for container in containers():
         if "livenessProbe" in container:
             assert folder in {mount["mountPath"] for mount in container["volumeMounts"]}
-    target = COMPOSE["x-hocket"]["environment"]["HOCKET_CONFIG"]
-    mounted = [volume.split(":")[1] for volume in COMPOSE["x-hocket"]["volumes"]]
-    assert mounted == [target]
+    for one in OURS.values():
+        target = Path(one["environment"]["HOCKET_CONFIG"])
+        assert str(target.parent) in [volume.split(":")[1] for volume in one["volumes"]]
 
 
 def test_probes_ask_the_port_that_the_image_serves_health_on() -> None:
@@ -107,7 +205,9 @@ def test_probes_ask_the_port_that_the_image_serves_health_on() -> None:
         if "livenessProbe" in container:
             ports = {p["name"]: p["containerPort"] for p in container["ports"]}
             assert ports[container["readinessProbe"]["httpGet"]["port"]] == port
-    assert f":{port}/readyz" in " ".join(COMPOSE["x-hocket"]["healthcheck"]["test"])
+    ready = (ROOT / "deploy" / "image" / "ready.py").read_text()
+    assert f'"HOCKET_HEALTH_PORT", "{port}"' in ready
+    assert "/readyz" in ready
 
 
 def test_the_kustomization_names_files_that_are_there() -> None:
@@ -166,6 +266,15 @@ def test_keda_watches_a_consumer_that_workers_make_and_metrics_that_coordinators
         name, label, value = sample
         assert registry.get_sample_value(name, {label: value}) is not None
     assert "held" in metered["query"]
+
+
+def test_all_servers_are_images_of_one_version_everywhere() -> None:
+    built = (ROOT / "deploy" / "stand-ins" / "build.sh").read_text()
+    for one in (SERVICES["nats"], SERVICES["postgres"]):
+        assert f"image {one['image']} " in built
+    base = re.search(r"PYTHON=(\S+)", (ROOT / "deploy" / "Dockerfile").read_text())
+    assert base is not None
+    assert f"image {base[1]} " in built
 
 
 def test_the_nats_server_accepts_its_configuration(tmp_path: Path) -> None:

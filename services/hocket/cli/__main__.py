@@ -4,11 +4,13 @@ import sys
 
 from hocket.cli.app import app
 from hocket.cli.terminal import exit_codes
+from hocket.kit.process.process_secrets import read_files
 
 
 def main() -> None:
     """Run the command line of this process."""
     try:
+        read_files()
         app()
     except KeyboardInterrupt:
         sys.exit(exit_codes.INTERRUPTED)

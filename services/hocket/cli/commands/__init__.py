@@ -17,6 +17,7 @@ from hocket.cli.commands import (
     run,
     runs,
     schema,
+    serve,
     up,
     version,
 )
@@ -43,6 +44,7 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(gateway.app, name="gateway")
     app.command("emulate")(emulate.emulate)
     app.command("migrate")(migrate.migrate)
+    app.command("serve")(serve.serve)
     app.add_typer(report_login.app, name="report-login")
     app.command("schema")(schema.schema)
     app.command("version")(version.version)

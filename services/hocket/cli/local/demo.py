@@ -18,6 +18,8 @@ from hocket.cli.remote.target import DEFAULT_TENANT, target_of
 
 if TYPE_CHECKING:
     from hocket.cli.local.platform import Platform
+    from hocket.cli.remote.api import Api
+    from hocket.cli.remote.target import Target
 
 QUESTIONS = (
     "What is the melting point of gold, and what is gold used for?",
@@ -44,19 +46,33 @@ def demo(
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the platform running until Ctrl-C.")
     ] = False,
+    on_platform: Annotated[
+        bool,
+        typer.Option(
+            "--on-platform",
+            help="Ask the platform that --api and DATABASE_URL name, instead of one of its own. Its "
+            "workers must know the database `demo` and the function of the verifier.",
+        ),
+    ] = False,
 ) -> None:
     """Answer three questions over real data, on embedded servers, and show what each run did and cost.
 
     The second run is quicker: servers, data and pipeline are there.
     """
-    folder = data_dir or target_of(context).data_dir / "demo"
+    target = target_of(context)
+    folder = data_dir or target.data_dir / "demo"
     questions = tuple(question) if question else QUESTIONS
+    if on_platform:
+        if not _on_platform(target, folder, questions):
+            raise typer.Exit(1)
+        return
     if not asyncio.run(_demo(folder, questions, keep=keep)):
         raise typer.Exit(1)
 
 
 async def _demo(folder: Path, questions: tuple[str, ...], *, keep: bool) -> bool:
     from hocket.cli.local.platform import Platform
+    from hocket.cli.remote.api import Api
     from hocket.cli.terminal.console import notes
     from hocket.cli.terminal.log_lines import show_warnings
     from hocket.kit.embedded import EmbeddedServers
@@ -77,22 +93,45 @@ async def _demo(folder: Path, questions: tuple[str, ...], *, keep: bool) -> bool
             log_level="info",
         ) as platform:
             notes.print(f"Ready after {time.monotonic() - began:.1f} s.", style="dim")
-            good = await asyncio.to_thread(_ask_all, platform, questions)
+            api_url = platform.api_url
+            good = await asyncio.to_thread(_ask_all, Api(api_url, DEFAULT_TENANT), questions)
             _print_farewell(platform, folder, keep=keep)
             if keep:
                 await _until_interrupted()
     return good
 
 
+def _on_platform(target: "Target", folder: Path, questions: tuple[str, ...]) -> bool:
+    """Ask a platform that runs, with the reader's password out of its configuration file."""
+    from urllib.parse import unquote, urlsplit
+
+    from hocket.kit.process.config import load
+
+    config = os.environ.get("HOCKET_CONFIG")
+    databases = load(Path(config) if config else None).get("databases") or {}
+    url = (databases.get("demo") or {}).get("url", "")
+    api = target.api()
+    asyncio.run(_load_data(folder, target.database_url, unquote(urlsplit(url).password or "")))
+    return _ask_all(api, questions)
+
+
 async def _load(folder: Path, database_url: str) -> Path:
-    """Load tables and texts (at once: they do not meet) and write the configuration."""
+    """Load the data and write the configuration."""
+    from hocket.workers.demo.load import READER
+
+    password = secrets.token_urlsafe(24)
+    await _load_data(folder, database_url, password)
+    return _write_config(folder, _as_reader(database_url, READER, password))
+
+
+async def _load_data(folder: Path, database_url: str, password: str) -> None:
+    """Load tables and texts (at once: they do not meet)."""
     import asyncpg
 
-    from hocket.workers.demo.load import READER, load_tables, write_texts
+    from hocket.workers.demo.load import load_tables, write_texts
     from hocket.workers.retrieval.index import add_folder
 
     texts = folder / "texts"
-    password = secrets.token_urlsafe(24)
     write_texts(texts)
     async with asyncpg.create_pool(database_url, min_size=1, max_size=POOL_SIZE) as pool:
 
@@ -103,7 +142,6 @@ async def _load(folder: Path, database_url: str) -> Path:
                 )
 
         await asyncio.gather(tables(), add_folder(pool, texts, COLLECTION, tenant=DEFAULT_TENANT))
-    return _write_config(folder, _as_reader(database_url, READER, password))
 
 
 def _as_reader(database_url: str, user: str, password: str) -> str:
@@ -125,12 +163,9 @@ def _write_config(folder: Path, reader_url: str) -> Path:
     return config
 
 
-def _ask_all(platform: "Platform", questions: tuple[str, ...]) -> bool:
-    from hocket.cli.remote.api import Api
+def _ask_all(api: "Api", questions: tuple[str, ...]) -> bool:
     from hocket.workers.demo.pipeline import pipeline
 
-    assert platform.api_url is not None
-    api = Api(platform.api_url, DEFAULT_TENANT)
     applied = api.post("/v1/pipelines", pipeline())
     for warning in applied["warnings"]:
         typer.echo(f"warning: {warning}", err=True)

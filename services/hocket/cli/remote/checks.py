@@ -24,6 +24,7 @@ from hocket.kit.embedded.errors import ServerBinaryMissing
 from hocket.kit.embedded.nats import nats_program
 from hocket.kit.embedded.ports import port_is_free
 from hocket.kit.embedded.postgres import postgres_install
+from hocket.kit.nats.server_tls import tls_of
 from hocket.kit.nats.server_urls import server_urls
 from hocket.kit.postgres.database import said
 from hocket.kit.postgres.requirements import OLDEST_VERSION
@@ -360,7 +361,11 @@ async def _connect_nats(url: str) -> Client:
     try:
         async with asyncio.timeout(TIMEOUT_S):
             return await nats.connect(
-                server_urls(url), name="hocket-doctor", connect_timeout=2, error_cb=note
+                server_urls(url),
+                name="hocket-doctor",
+                tls=tls_of(url),
+                connect_timeout=2,
+                error_cb=note,
             )
     except TimeoutError:
         raise faults[-1] if faults else TimeoutError("it does not answer") from None

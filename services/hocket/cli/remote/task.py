@@ -20,6 +20,7 @@ from nats.errors import TimeoutError as NatsTimeout
 from nats.js.errors import NoStreamResponseError
 
 from hocket.cli.terminal.errors import ApiRefused, BrokerUnreachable
+from hocket.kit.nats.server_tls import tls_of
 from hocket.kit.nats.server_urls import server_urls, without_passwords
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import InvalidInput, PayloadTooLarge
@@ -164,7 +165,7 @@ def _unless_refused(body: dict[str, Any]) -> dict[str, Any]:
 
 @asynccontextmanager
 async def _connected(nats_url: str) -> AsyncIterator[Client]:
-    servers = server_urls(nats_url, field="--nats")
+    servers, tls = server_urls(nats_url, field="--nats"), tls_of(nats_url, field="--nats")
     faults: list[Exception] = []
 
     async def note(error: Exception) -> None:
@@ -173,7 +174,7 @@ async def _connected(nats_url: str) -> AsyncIterator[Client]:
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             connection = await nats.connect(
-                servers, name="hocket-cli", connect_timeout=2, error_cb=note
+                servers, name="hocket-cli", tls=tls, connect_timeout=2, error_cb=note
             )
     except ValueError as error:
         raise InvalidInput(

@@ -10,8 +10,9 @@ MAX_SERVERS = 64
 
 def server_urls(text: str, *, field: str = "NATS_URL") -> list[str]:
     """Return the servers that `nats://a:4222,nats://b:4222` names, or raise InvalidInput, which shows no
-    password. A server without a scheme has that of the first one, or `nats`."""
-    named = [part.strip() for part in text.split(",") if part.strip()]
+    password. A server without a scheme has that of the first one, or `nats`. Without the query, which
+    names certificates: server_tls.py."""
+    named = [bare for part in text.split(",") if (bare := part.partition("?")[0].strip())]
     if not named or len(named) > MAX_SERVERS:
         raise _invalid(field, f"it names {len(named)} servers")
     scheme, mark, _ = named[0].partition("://")

@@ -50,7 +50,11 @@ async def migrate(database_url: str, revision: str = "head") -> None:
     from sqlalchemy.ext.asyncio import create_async_engine
     from sqlalchemy.pool import NullPool
 
-    engine = create_async_engine(_async_url(database_url), poolclass=NullPool)
+    engine = create_async_engine(  # asyncpg reads the URL: SQLAlchemy knows no `sslmode`
+        "postgresql+asyncpg://",
+        async_creator=lambda: asyncpg.connect(database_url),
+        poolclass=NullPool,
+    )
     try:
         async with engine.connect() as connection:
             await connection.run_sync(_upgrade, revision)
@@ -137,10 +141,3 @@ def _config() -> Any:
     config = Config()
     config.set_main_option("script_location", str(folder()))
     return config
-
-
-def _async_url(url: str) -> str:
-    for prefix in ("postgresql://", "postgres://"):
-        if url.startswith(prefix):
-            return "postgresql+asyncpg://" + url.removeprefix(prefix)
-    return url

@@ -15,7 +15,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,6 +24,8 @@ OWN = (*URLS, "HOCKET_CAPABILITY_KEY", "HOCKET_USAGE_KEY")
 """The settings that are secret."""
 PIPE = "HOCKET_SECRETS_FD"
 """The variable that names the pipe's descriptor."""
+FILE = "_FILE"
+"""What the name of a variable ends with that names the file of a secret: `DATABASE_URL_FILE`."""
 MAX_BYTES = 60_000
 """What a pipe takes without somebody who reads it."""
 MAX_CONFIG_BYTES = 4_000_000
@@ -38,6 +40,35 @@ PROVIDER_KEYS = frozenset(
 """The variables that a gateway reads for models of LiteLLM's form that name no key."""
 _LITELLM = b"model_list"
 _NAMED = re.compile(rb"os\.environ/([A-Za-z_]\w*)")
+
+
+def read_files(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Set each of our secrets that a file holds (`DATABASE_URL_FILE=/run/secrets/database`) from it,
+    without the white space around it. Raises InvalidInput."""
+    for name in OWN:
+        path = environment.pop(name + FILE, "")
+        if not path:
+            continue
+        try:
+            if environment.get(name):
+                raise ValueError(f"{name} is set as well")
+            with Path(path).open("rb") as file:
+                content = file.read(MAX_BYTES).decode().strip()
+            if not content:
+                raise ValueError("the file is empty")
+        except (OSError, ValueError) as error:
+            raise _unreadable(name + FILE, error) from error
+        environment[name] = content
+
+
+def _unreadable(variable: str, error: OSError | ValueError) -> Exception:
+    from hocket.schemas.errors import InvalidInput
+
+    reason = getattr(error, "strerror", None) or (
+        "it is not UTF-8" if isinstance(error, UnicodeError) else str(error)
+    )
+    cure = "Name a file that this process may read, and set the variable or its file, not both."
+    return InvalidInput(field=variable, reason=reason, cure=cure)
 
 
 def secret_names(environment: Mapping[str, str]) -> set[str]:

@@ -37,7 +37,9 @@ class Settings(BaseSettings):
     nats_url: Text = Field(
         "nats://127.0.0.1:4222", validation_alias=AliasChoices("HOCKET_NATS_URL", "NATS_URL")
     )
-    """The NATS server; several of a cluster are separated by commas."""
+    """The NATS server; several of a cluster are separated by commas. With TLS, certificates are named
+    behind them: `tls://a:4222,b:4222?ca=/tls/ca.crt&cert=/tls/tls.crt&key=/tls/tls.key`. Like each
+    secret, it may be in a file that `NATS_URL_FILE` names, which `hocket serve` reads."""
     database_url: DatabaseUrl = Field(
         "postgresql://hocket@127.0.0.1:5432/hocket",
         validation_alias=AliasChoices("HOCKET_DATABASE_URL", "DATABASE_URL"),

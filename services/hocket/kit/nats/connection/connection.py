@@ -5,6 +5,7 @@ error of the server and no server that hangs ends the connection for good.
 """
 
 import asyncio
+import ssl
 from collections.abc import Callable
 
 import structlog
@@ -14,7 +15,9 @@ from nats.errors import SlowConsumerError
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.connection.client import RECONNECT_WAIT_S, ReconnectingClient
 from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.nats.server_tls import certificate_files, load, tls_of
 from hocket.kit.nats.server_urls import server_urls, without_passwords
+from hocket.schemas.errors import InvalidInput
 
 PING_S = 10.0
 MAX_PINGS = 2
@@ -38,6 +41,7 @@ class Connection:
         self.on_reconnect: list[Callable[[], None]] = []
         """Functions that are called after each reconnect, in order."""
         self._url = url
+        self._tls: ssl.SSLContext | None = None
         self._name = name
         self._opened = False
         self._closing = False
@@ -50,8 +54,10 @@ class Connection:
         """Connect within CONNECT_TIMEOUT_S, or raise BusUnavailable; later losses heal themselves."""
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                self._tls = tls_of(self._url)
                 await self.client.connect(
                     server_urls(self._url),
+                    tls=self._tls,
                     name=self._name,
                     max_reconnect_attempts=-1,
                     allow_reconnect=True,
@@ -85,8 +91,17 @@ class Connection:
 
     async def _disconnected(self) -> None:
         self.losses += self._opened
+        self._read_certificates_again()
         if not self._closing:
             log.warning("bus_away", bus=self._name)
+
+    def _read_certificates_again(self) -> None:
+        if self._tls is None:
+            return
+        try:
+            load(self._tls, certificate_files(self._url))
+        except InvalidInput as error:  # half written perhaps; the old ones are tried meanwhile
+            log.warning("bus_certificates_not_read", bus=self._name, error=str(error))
 
     async def _failed(self, error: Exception) -> None:
         if self._opened or not isinstance(error, OSError) or not self._refused:
