@@ -5,10 +5,12 @@ stored or a name of six thousand characters is refused where it comes in and nam
 bounds fit the columns and indexes of the schema `hocket`; docs/reference/limits.md lists them.
 """
 
+import re
 from decimal import Decimal
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 MAX_NAME_CHARS = 256
 MAX_STEP_CHARS = 2_400
@@ -31,6 +33,7 @@ MAX_USD_PLACES = 40
 """Decimal places of an amount: a price per million tokens times tokens needs far fewer."""
 REPLACEMENT = "\ufffd"
 
+_PLAIN_AMOUNT = re.compile(r"[+-]?([0-9]+\.?|[0-9]*\.[0-9]+)([eE][+-]?[0-9]+)?")
 _PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
 
 
@@ -45,6 +48,13 @@ def stored_text(value: object, *, limit: int = MAX_TEXT_CHARS) -> object:
     if not text.isascii():
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def _plainly_written(value: object) -> object:
+    """Return an amount, or refuse text that only Decimal takes for one: ` 1`, `1_000`."""
+    if isinstance(value, str) and not _PLAIN_AMOUNT.fullmatch(value):
+        raise PydanticCustomError("decimal_parsing", "it is not an amount")
+    return value
 
 
 Name = Annotated[str, Field(max_length=MAX_NAME_CHARS, pattern=_PRINTABLE)]
@@ -74,6 +84,8 @@ Money = Annotated[
     Field(ge=0, le=MAX_USD, decimal_places=MAX_USD_PLACES, allow_inf_nan=False),
 ]
 """US dollars: 0 to 10^12, at most 40 decimal places."""
+WrittenMoney = Annotated[Money, BeforeValidator(_plainly_written)]
+"""US dollars as people write them: what is text is digits, with a point or an exponent."""
 Balance = Annotated[
     Decimal,
     Field(ge=-MAX_USD, le=MAX_USD, decimal_places=MAX_USD_PLACES, allow_inf_nan=False),

@@ -1,10 +1,16 @@
 """The `hocket` command: runs it, and turns what goes wrong into one line and an exit code."""
 
 import sys
+from typing import TYPE_CHECKING
 
 from hocket.cli.app import app
 from hocket.cli.terminal import exit_codes
 from hocket.kit.process.process_secrets import read_files
+
+if TYPE_CHECKING:
+    from hocket.schemas.errors import HocketError
+
+MAX_REASON_CHARS = 300
 
 
 def main() -> None:
@@ -25,9 +31,25 @@ def _reported(error: Exception) -> int:
     from hocket.schemas.errors import HocketError
 
     if not isinstance(error, HocketError):
-        raise error
+        error = _about_an_answer(error)
     sys.stderr.write(f"Error: {visible(str(error))}\n")
     return exit_code(error)
+
+
+def _about_an_answer(error: Exception) -> "HocketError":
+    """Return what an answer that is none of ours came to; raise what is a fault of ours."""
+    import traceback
+    from pathlib import Path
+
+    from hocket.cli.remote.api import answered
+    from hocket.cli.terminal.errors import AnswerNotUnderstood
+
+    if not answered or not isinstance(error, LookupError | TypeError | ValueError | AttributeError):
+        raise error
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+    place = f"{Path(frame.f_code.co_filename).name}:{line}"
+    reason = f"{type(error).__name__}: {error}"[:MAX_REASON_CHARS]
+    return AnswerNotUnderstood(url=answered[-1], reason=f"{reason}, at {place}")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hocket.schemas.bounded import Money
+from hocket.schemas.bounded import WrittenMoney
 from hocket.schemas.errors import ErrorClass
 from hocket.schemas.subjects import MAX_TYPE_CHARS, QUEUE, TOKEN
 
@@ -128,7 +128,7 @@ class PlanPolicy(SpecPart):
     """Attempts of one step."""
     max_depth: int = Field(1, ge=1, le=5)
     """How deep planners may nest that emit steps themselves."""
-    budget_usd: Money | None = None
+    budget_usd: WrittenMoney | None = None
     """What the emitted steps may spend in all."""
 
 

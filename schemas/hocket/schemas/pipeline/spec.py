@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, ValidationError, field_validator
 
-from hocket.schemas.bounded import Money
+from hocket.schemas.bounded import MAX_INT32, WrittenMoney
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import Priority
 from hocket.schemas.pipeline.faults import fault_of, misuse
@@ -211,7 +211,7 @@ class PipelineNode(NodeBase):
     """The node's type."""
     pipeline: Name
     """The pipeline that is run."""
-    version: int | None = Field(None, ge=1)
+    version: int | None = Field(None, ge=1, le=MAX_INT32)
     """Its version; without it the latest one at that moment."""
 
 
@@ -305,7 +305,7 @@ class Pipeline(SpecPart):
     """The class of its runs: which wait when not all can be served."""
     slo_ms: float = Field(60_000, gt=0, le=MAX_WAIT_MS)
     """How long a run may take, in ms, from the publish of its task; its deadline follows from it."""
-    budget_usd: Money | None = None
+    budget_usd: WrittenMoney | None = None
     """What a run may spend on model calls."""
     max_runs: int = Field(DEFAULT_TREE_RUNS, ge=1, le=MAX_TREE_RUNS)
     """How many runs one of this pipeline may begin in all, those that its sub-runs begin included."""

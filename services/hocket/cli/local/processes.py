@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from hocket.cli.terminal.errors import ProcessNotReady
-from hocket.kit.child_processes.output import end_of, shorten
+from hocket.kit.child_processes.output import end_of, opened, shorten
 from hocket.kit.child_processes.supervisor import Supervisor, end_process, launched, raise_fault
 from hocket.kit.process import process_secrets
 
@@ -136,7 +136,7 @@ class PlatformProcess:
         plain, secrets = process_secrets.split(self._env)
         pipe = process_secrets.handed_over(secrets)
         try:
-            with os.fdopen(_opened_log(self.log_path), "ab") as output:
+            with opened(self.log_path) as output:
                 return await asyncio.create_subprocess_exec(
                     *launched(self._command, signal.SIGTERM, None, None),
                     stdin=DEVNULL,
@@ -180,11 +180,6 @@ class PlatformProcess:
             log_tail=end_of(self.log_path, start=self._log_start, max_bytes=LOG_TAIL_BYTES)
             or "(none)",
         )
-
-
-def _opened_log(path: Path) -> int:
-    """Return the descriptor of a log, which only its user may read."""
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
 
 def health_url(run_dir: Path, pid: int) -> str | None:

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from hocket.schemas.errors import HocketError
 
 TIMEOUT_S = 30.0
+answered: list[str] = []
+"""The addresses whose answers this command has."""
 MAX_REPLY_BYTES = 64 * 1024 * 1024
 
 
@@ -67,6 +69,8 @@ class Api:
             value = None
         if not isinstance(value, dict):
             raise self._unreachable("what it answers is not JSON of ours")
+        if self.url not in answered:
+            answered.append(self.url)
         return value
 
     def _refused(self, status: int, data: bytes) -> "HocketError":

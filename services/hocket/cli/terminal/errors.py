@@ -19,6 +19,14 @@ class ApiUnreachable(HocketError):
     error_class = ErrorClass.UNAVAILABLE
 
 
+class AnswerNotUnderstood(HocketError):
+    """What the API at {url} answers is not what this release of the command knows ({reason}). Check that
+    Hocket runs there, and of which release: `hocket doctor`, `hocket version`."""
+
+    code = "answer_not_understood"
+    error_class = ErrorClass.UNAVAILABLE
+
+
 class BrokerUnreachable(HocketError):
     """The NATS server at {url} does not answer: {reason}. Check that it runs (`hocket doctor`)."""
 

@@ -15,6 +15,8 @@ from hocket.schemas.plain_json import check_plain, parse_json, shown_text
 
 MAX_FILE_BYTES = 1_048_576
 MAX_UNPACKED_BYTES = 64 * 1_048_576
+_OWN_PIPES = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
+"""A shell names a pipe of its own so: `<(command)`."""
 _GZIP = b"\x1f\x8b"
 
 
@@ -73,6 +75,8 @@ def _read(path: str, limit: int) -> bytes:
     try:
         if path == "-":
             return _bounded(path, sys.stdin.buffer.read(limit + 1), limit)
+        if Path(path).is_fifo() and not path.startswith(_OWN_PIPES):
+            raise FileUnreadable(path=path, reason="it is a named pipe, which may never end")
         with Path(path).open("rb") as file:
             return _bounded(path, file.read(limit + 1), limit)
     except OSError as error:

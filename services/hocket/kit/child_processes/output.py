@@ -1,6 +1,31 @@
 """The file that a child process writes its output to."""
 
+import os
+import stat
 from pathlib import Path
+from typing import BinaryIO
+
+from hocket.schemas.errors import HocketError
+
+
+class LogUnusable(HocketError):
+    """The log `{path}` cannot be written: {reason}. Remove it, or choose another data folder."""
+
+    code = "log_unusable"
+
+
+def opened(log_path: Path) -> BinaryIO:
+    """Open a log for appending; only its user may read it. Raises LogUnusable, also for what is no plain
+    file: the owner of a folder could have root write through a link, or wait at a pipe."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        descriptor = os.open(log_path, flags, 0o600)
+    except OSError as error:
+        raise LogUnusable(path=log_path, reason=error.strerror) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise LogUnusable(path=log_path, reason="it is not a file")
+    return os.fdopen(descriptor, "ab")
 
 
 def shorten(log_path: Path, keep_bytes: int) -> None:

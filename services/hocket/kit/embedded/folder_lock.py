@@ -54,5 +54,10 @@ def _check_owner(folder: Path) -> None:
     found = folder.stat()
     if os.geteuid() not in (0, found.st_uid) and found.st_uid != 0:
         raise DataFolderUnusable(folder=folder, reason="it belongs to another user")
+    if os.geteuid() == 0 and found.st_uid != 0:
+        for entry in folder.iterdir():
+            if entry.is_symlink():
+                reason = f"`{entry.name}` is a link of another user's, which root would follow"
+                raise DataFolderUnusable(folder=folder, reason=reason)
     if found.st_mode & stat.S_IWOTH:
         raise DataFolderUnusable(folder=folder, reason="every user may write to it")

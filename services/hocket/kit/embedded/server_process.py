@@ -15,7 +15,7 @@ from typing import Protocol
 
 import structlog
 
-from hocket.kit.child_processes.output import end_of, shorten
+from hocket.kit.child_processes.output import end_of, opened, shorten
 from hocket.kit.child_processes.supervisor import (
     RESTART_DELAY_FIRST_S,
     Supervisor,
@@ -145,7 +145,7 @@ class ServerProcess:
         command = launched(
             program.command(), program.stop_signal, program.pid_file, program.account
         )
-        with program.log_path.open("ab") as output:
+        with opened(program.log_path) as output:
             return await asyncio.create_subprocess_exec(
                 *command,
                 stdin=DEVNULL,

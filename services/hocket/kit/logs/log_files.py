@@ -8,6 +8,7 @@ lost. Where the disk has no room for the copy, the file is cut all the same.
 import asyncio
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -24,12 +25,14 @@ log = structlog.get_logger(__name__)
 def shorten(path: Path, *, max_bytes: int = MAX_BYTES) -> bool:
     """Move what a log has to its copy if it is longer than `max_bytes`; tell whether it was."""
     try:
-        if path.stat().st_size <= max_bytes:
+        found = path.lstat()
+        if found.st_size <= max_bytes or not stat.S_ISREG(found.st_mode):
             return False
     except FileNotFoundError:
         return False
     copy = path.with_suffix(COPY)
     try:
+        copy.unlink(missing_ok=True)  # it could be a link to anything
         shutil.copyfile(path, copy)
     except OSError as error:
         copy.unlink(missing_ok=True)

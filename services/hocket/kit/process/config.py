@@ -23,7 +23,10 @@ def load(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        text = path.read_bytes()
+        if path.is_fifo():
+            raise _invalid(path, "it is a named pipe", "Name a file.")
+        with path.open("rb") as file:
+            text = file.read(MAX_CONFIG_BYTES + 1)
     except OSError as error:
         raise _invalid(path, str(error.strerror), "Check HOCKET_CONFIG.") from error
     if len(text) > MAX_CONFIG_BYTES:

@@ -41,6 +41,8 @@ def write_facts(data_dir: Path, facts: PlatformFacts) -> None:
 def read_facts(data_dir: Path) -> PlatformFacts | None:
     """Return the facts of the platform that runs over this folder; None where none does."""
     try:
+        if not _path(data_dir).is_file():  # a pipe would keep us waiting
+            return None
         facts = PlatformFacts(**json.loads(_path(data_dir).read_text("utf-8")))
         return facts if _lives(facts.pid) else None
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):

@@ -7,7 +7,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from hocket.cli.__main__ import main
 from hocket.cli.remote import api
+from hocket.cli.terminal import exit_codes
 from hocket.cli.terminal.errors import ApiUnreachable
 
 ANSWERS: dict[str, tuple[int, bytes]] = {
@@ -19,12 +21,20 @@ ANSWERS: dict[str, tuple[int, bytes]] = {
     "a redirect": (302, b""),
     "a deep error": (500, b"[" * 200_000),
 }
+ODD: dict[str, bytes] = {
+    "nothing": b"{}",
+    "a null": b'{"runs": null}',
+    "text": b'{"runs": "zz"}',
+    "numbers": b'{"runs": [1]}',
+    "empty objects": b'{"runs": [{}]}',
+}
 
 
 class _Foreign(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         name = self.path.removeprefix("/").replace("%20", " ")
-        status, body = ANSWERS.get(name, (200, b""))
+        odd = name.partition("/")[0].replace("-", " ")
+        status, body = (200, ODD[odd]) if odd in ODD else ANSWERS.get(name, (200, b""))
         self.send_response(status)
         self.end_headers()
         self.wfile.write(body)
@@ -52,6 +62,29 @@ def url() -> Iterator[str]:
 def test_what_is_no_answer_of_the_api_is_told_in_a_line(url: str, name: str) -> None:
     with pytest.raises(ApiUnreachable):
         api.Api(url, "default").get(f"/{name.replace(' ', '%20')}")
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_answer_that_is_not_what_a_command_knows_is_told_in_a_line(
+    url: str, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        "sys.argv", ["hocket", "--api", f"{url}/{name.replace(' ', '-')}", "runs", "list"]
+    )
+    monkeypatch.setattr(api, "answered", [])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr().err
+    assert ended.value.code == exit_codes.FAILED
+    assert told.startswith("Error: What the API at ")
+    assert told.count("\n") == 1
+
+
+def test_a_fault_of_ours_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "answered", [])
+    monkeypatch.setattr("hocket.cli.__main__.app", lambda: {}["x"])
+    with pytest.raises(KeyError):
+        main()
 
 
 def test_an_answer_that_never_ends_is_given_up(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from hocket.kit.child_processes.output import LogUnusable, opened
 from hocket.kit.embedded.errors import DataFolderUnusable
 from hocket.kit.embedded.folder_lock import FolderLock
 from hocket.kit.embedded.ports import remembered_port
+from hocket.kit.logs.log_files import shorten
 
 
 def test_a_folder_that_everybody_may_write_to_is_refused(tmp_path: Path) -> None:
@@ -38,6 +40,39 @@ def test_a_lock_that_is_a_link_writes_nothing_elsewhere(tmp_path: Path) -> None:
     with pytest.raises(DataFolderUnusable):
         FolderLock(tmp_path).acquire()
     assert other.read_text() == "kept"
+
+
+def test_root_follows_no_link_of_a_folders_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "logs").symlink_to(tmp_path.parent)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    if tmp_path.stat().st_uid == 0:
+        os.chown(tmp_path, 4_242, -1)
+    with pytest.raises(DataFolderUnusable, match="`logs` is a link"):
+        FolderLock(tmp_path).acquire()
+
+
+def test_logs_are_files_and_no_links_or_pipes(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(b"kept" * 100)
+    log, copy = tmp_path / "a.log", tmp_path / "a.log.1"
+    log.symlink_to(other)
+    with pytest.raises(LogUnusable):
+        opened(log)
+    assert not shorten(log, max_bytes=1)
+    log.unlink()
+    os.mkfifo(log)
+    with pytest.raises(LogUnusable):
+        opened(log)
+    log.unlink()
+    with opened(log) as file:
+        file.write(b"line\n")
+    copy.symlink_to(other)
+    assert shorten(log, max_bytes=1)
+    assert not copy.is_symlink()
+    assert copy.read_bytes() == b"line\n"
+    assert other.read_bytes() == b"kept" * 100
 
 
 @pytest.mark.parametrize("text", [b"99999999", b"-5", b"0", b"x", b"\xff\xff", b"9" * 5_000])
