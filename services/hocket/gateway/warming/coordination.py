@@ -23,6 +23,7 @@ from hocket.gateway.metrics import GatewayMetrics
 from hocket.gateway.warming.accounting import Book
 from hocket.gateway.warming.drivers import build_driver
 from hocket.gateway.warming.node_models import NodeModels
+from hocket.gateway.warming.policy import MAX_RETAINED_MS
 from hocket.gateway.warming.replica_manager import ReplicaManager
 from hocket.gateway.warming.replica_usage import ReplicaUsage
 from hocket.kit.logs.log_limits import Reporting
@@ -137,7 +138,11 @@ class Warming:
                 if manager is not None:
                     needs.append((manager.start_by_ms(at_ms), manager, at_ms))
         # a node may wait for the models of those before it, so nothing goes before the last is there
-        last_ms = max((manager.earliest_ms(at_ms) for _, manager, at_ms in needs), default=0.0)
+        near_ms = min((at_ms for _, _, at_ms in needs), default=0.0) + MAX_RETAINED_MS
+        last_ms = max(
+            (manager.earliest_ms(at_ms) for _, manager, at_ms in needs if at_ms <= near_ms),
+            default=0.0,
+        )
         for _, manager, at_ms in sorted(needs, key=lambda need: need[0]):
             manager.need(reason, at_ms, last_ms)
 

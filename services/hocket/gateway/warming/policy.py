@@ -11,6 +11,10 @@ from hocket.gateway.warming.replica_state import ReplicaState
 REMOTE_IDLE_MS = 3_000.0
 """How old what other gateways tell of their calls can be."""
 MAX_LEASES = 256
+"""Beyond it the one goes that begins last."""
+MAX_RETAINED_MS = 30 * 60_000.0
+"""A replica that was needed waits so long at most for the models of the run's other nodes."""
+LATER = " (later)"
 
 
 class WarmPolicy:
@@ -39,10 +43,23 @@ class WarmPolicy:
         self._remote_used_ms = -inf
 
     def need(self, reason: str, at_ms: float, until_ms: float, now_ms: float) -> None:
-        """Have the replica ready at a time, and until `until_ms` and as long afterwards as an idle model
-        is retained."""
-        self.hold(reason, at_ms, until_ms + self._rule.idle_ms, now_ms)
-        self.record_arrival(at_ms)
+        """Have the replica ready at a time, and until `until_ms` (MAX_RETAINED_MS at most) and as long
+        afterwards as an idle model is retained. Where that begins only after what is known for the same
+        reason has ended, it is a need of its own, and the soonest of these counts: nothing is kept
+        between them. A need is forecast from only once it is near."""
+        until_ms = min(until_ms, max(at_ms, now_ms) + MAX_RETAINED_MS) + self._rule.idle_ms
+        startup_ms = self._state.startup.between(Level.COLD, Level.READY)
+        known = self._leases.get(reason)
+        held_ms = now_ms if known is None else max(known.until_ms, now_ms)
+        if at_ms - held_ms > startup_ms + self._rule.idle_ms:
+            reason += LATER
+            later = self._leases.get(reason)
+            if later is not None and now_ms < later.until_ms < at_ms:
+                return
+            self._leases.pop(reason, None)
+        self.hold(reason, at_ms, until_ms, now_ms)
+        if at_ms - now_ms <= MAX_RETAINED_MS:
+            self.record_arrival(at_ms)
 
     def hold(self, reason: str, from_ms: float, until_ms: float, now_ms: float) -> None:
         """Have the replica ready from a time to another; a lease for the same reason is extended."""
@@ -51,7 +68,7 @@ class WarmPolicy:
             from_ms, until_ms = min(known.from_ms, from_ms), max(known.until_ms, until_ms)
         self._leases[reason] = Lease(reason, Level.READY, from_ms, until_ms)
         if len(self._leases) > MAX_LEASES:
-            del self._leases[min(self._leases.values(), key=lambda one: one.until_ms).reason]
+            del self._leases[max(self._leases.values(), key=lambda one: one.from_ms).reason]
         self._changed()
 
     def record_arrival(self, at_ms: float) -> None:
