@@ -33,6 +33,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.kv.entry import Leases
 from hocket.kit.process.disk_space import UNWATCHED, DiskSpace
 from hocket.kit.process.lifecycle import Health
+from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas.capabilities import Capabilities
 
 DRAIN_S = 8.0
@@ -180,11 +181,7 @@ class Coordinator:
 
     async def _stop(self, tasks: list[asyncio.Task[Any]]) -> None:
         """Stop everything that runs, and wait until it has ended."""
-        tasks = [*tasks, *self._partitions.readings()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await stop_tasks([*tasks, *self._partitions.readings()])
 
     async def _until_ended(
         self, tasks: list[asyncio.Task[Any]], timeout_s: float | None = None

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
+from hocket.kit.process.task_stop import stop_tasks
 from hocket.ledger.record import moment
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import SEAL, Capabilities, answer_to
@@ -66,9 +67,7 @@ class SpentDoor:
             yield
         finally:
             await asked.unsubscribe()
-            for task in self._answering:
-                task.cancel()
-            await asyncio.gather(*self._answering, return_exceptions=True)
+            await stop_tasks(self._answering)
 
     async def _on_asked(self, message: Msg) -> None:
         if not message.reply or len(self._answering) >= MAX_ANSWERING:

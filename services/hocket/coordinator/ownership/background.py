@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+from hocket.kit.process.task_stop import stop_tasks
+
 
 class Background:
     """Tasks that are cancelled together; `changed` is set when one fails."""
@@ -27,10 +29,7 @@ class Background:
 
     async def cancel(self, *others: asyncio.Task[None]) -> None:
         """Cancel all work, and other tasks, and wait for its end."""
-        tasks = {*others, *self._tasks}
-        for task in (*others, *self._tasks):
-            task.cancel()
-        await asyncio.wait(tasks)
+        await stop_tasks([*others, *self._tasks])
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -17,6 +17,7 @@ import structlog
 from hocket.gateway.accounting.booking import MAX_BYTES, Booking
 from hocket.gateway.accounting.usage_journal import SUFFIX, LeftJournal
 from hocket.kit.logs.log_limits import Reporting
+from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas.errors import HocketError
 
 LOOK_S = 10.0
@@ -40,8 +41,7 @@ class JournalRecovery:
         try:
             yield
         finally:
-            looking.cancel()
-            await asyncio.wait({looking})
+            await stop_tasks([looking])
 
     async def look(self) -> int:
         """Book what dead gateways left, and return how many records that were. What one journal is like

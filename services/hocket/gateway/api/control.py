@@ -21,6 +21,7 @@ from hocket.gateway.core.errors import (
     GatewayFull,
 )
 from hocket.kit.nats.bus import Bus
+from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
 from hocket.schemas.first_fault import first_fault
@@ -51,9 +52,7 @@ class ControlDoor:
         """Take no more, and stop what is under way."""
         if self._subscription is not None:
             await self._subscription.unsubscribe()
-        for task in self._registry:
-            task.cancel()
-        await asyncio.gather(*self._registry, return_exceptions=True)
+        await stop_tasks(self._registry)
 
     async def _on_control(self, message: Msg) -> None:
         try:

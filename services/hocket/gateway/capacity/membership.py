@@ -32,6 +32,7 @@ from hocket.kit.nats.membership import (
     take_out_dead,
 )
 from hocket.kit.process.lifecycle import Health
+from hocket.kit.process.task_stop import stop_tasks
 
 BEAT_S = 0.5
 LEASE_S = 3.0
@@ -129,9 +130,8 @@ class Membership:
             finally:
                 self._leaving = True
                 await self.put(MEMBER + self.name, None)
-                running.cancel()
-                await asyncio.wait({running})
-            if not running.cancelled():
+                await stop_tasks([running])
+            if running.done() and not running.cancelled():
                 running.result()
 
     async def _run(self) -> None:
@@ -144,8 +144,7 @@ class Membership:
                 self._look()
                 await until_changed(self._leases, TICK_S)
         finally:
-            beating.cancel()
-            await asyncio.wait({beating})
+            await stop_tasks([beating])
 
     async def _beat(self) -> None:
         if self._leaving:  # nobody must hear of us after that

@@ -25,6 +25,7 @@ from hocket.gateway.core.config.table import BackendSpec, RoutingTable
 from hocket.gateway.core.routing.membership_records import LIMIT
 from hocket.gateway.core.routing.routing import pool_cap
 from hocket.gateway.core.routing.shares import Line, cap, fair, is_short, next_line
+from hocket.kit.process.task_stop import stop_tasks
 
 TURN_MS = 1_000.0
 """How long one of several keeps the places that are too few for all."""
@@ -113,9 +114,7 @@ class SharedLimits:
         """Stop writing."""
         if self._look_at is not None:
             self._look_at.cancel()
-        for task in self._writing:
-            task.cancel()
-        await asyncio.gather(*self._writing, return_exceptions=True)
+        await stop_tasks(self._writing)
 
     def look(self) -> None:
         """Take in what the others wrote, tell the scheduler its part, and write what the rule says."""

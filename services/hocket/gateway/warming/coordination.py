@@ -28,6 +28,7 @@ from hocket.gateway.warming.replica_manager import ReplicaManager
 from hocket.gateway.warming.replica_usage import ReplicaUsage
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
+from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas import subjects
 from hocket.schemas.messages import Attribution, ReplicasUsed, RunsExpected
 
@@ -110,8 +111,7 @@ class Warming:
         for subscription in self._subscriptions:
             await subscription.unsubscribe()
         if self._publishing is not None:
-            self._publishing.cancel()
-            await asyncio.wait({self._publishing})
+            await stop_tasks([self._publishing])
         for manager in self._managers.values():
             await manager.close()
         if self._closing:

@@ -21,6 +21,7 @@ from hocket.gateway.warming.policy import WarmPolicy
 from hocket.gateway.warming.replica_state import ReplicaState
 from hocket.gateway.warming.replica_usage import ReplicaUsage
 from hocket.gateway.warming.state_exchange import StateExchange
+from hocket.kit.process.task_stop import stop_tasks
 
 TICK_MS = 1_000.0
 
@@ -120,8 +121,7 @@ class ReplicaManager:
 
     async def close(self) -> None:
         """Stop managing; the replica stays as it is."""
-        self._task.cancel()
-        await asyncio.wait({self._task})
+        await stop_tasks([self._task])
         await self._exchange.close()
         if self._exchange.leading:
             self._accounting.count(self._now_ms())

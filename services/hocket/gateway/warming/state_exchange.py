@@ -14,6 +14,7 @@ from hocket.gateway.core.routing.membership_records import WARM
 from hocket.gateway.core.warming.warm_leases import Level, Startup
 from hocket.gateway.warming.accounting import WarmAccounting
 from hocket.gateway.warming.replica_state import ReplicaState
+from hocket.kit.process.task_stop import stop_tasks
 
 
 @dataclass(slots=True)
@@ -94,8 +95,7 @@ class StateExchange:
     async def close(self) -> None:
         """Stop publishing."""
         if self._publishing is not None:
-            self._publishing.cancel()
-            await asyncio.wait({self._publishing})
+            await stop_tasks([self._publishing])
 
     def _adopt(self, content: dict[str, Any]) -> None:
         level, ready_at_ms = Level(int(content["level"])), content["ready_at_ms"]

@@ -15,12 +15,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import structlog
-from nats.aio.client import Client
 from nats.errors import Error as NatsError
+
+from hocket.kit.nats.connection.cancellable_client import CancellableClient
+from hocket.kit.process.task_stop import stop_tasks
 
 CHECK_EVERY_S = 1.0
 CHECK_TIMEOUT_S = 2.0
-CANCEL_AGAIN_S = 0.2
 RESTART_AT_MOST_EVERY_S = 5.0
 """Where a stream still has a write error after a restart."""
 WRITE_ERROR = "write error"
@@ -58,9 +59,8 @@ class WriteCheck:
     async def stop(self) -> None:
         """Look no longer."""
         checking, self._checking = self._checking, None
-        while checking is not None and not checking.done():
-            checking.cancel()  # again: the client, while it flushes, takes a cancellation for nothing
-            await asyncio.wait({checking}, timeout=CANCEL_AGAIN_S)
+        if checking is not None:
+            await stop_tasks([checking])
 
     async def _check(self) -> None:
         """Look for write errors for ever, and start the server again when it could write."""
@@ -80,7 +80,7 @@ class WriteCheck:
 
     async def _found_write_error(self) -> str | None:
         """Return a write error that a stream reports, "" where none does, None without an answer."""
-        client = Client()
+        client = CancellableClient()
         try:
             async with asyncio.timeout(CHECK_TIMEOUT_S):
                 await client.connect(

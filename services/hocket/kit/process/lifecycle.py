@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,6 +29,7 @@ from hocket.kit.process import settings as process_settings
 from hocket.kit.process.disk_space import MIB, DiskSpace
 from hocket.kit.process.health_server import HealthServer, write_facts
 from hocket.kit.process.settings import Settings
+from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas.errors import HocketError
 
 STOP_TIMEOUT_S = 25.0
@@ -193,9 +194,8 @@ async def _until_stopped(service: Service, main: Callable[[Service], Awaitable[N
         await asyncio.wait({task}, timeout=STOP_TIMEOUT_S)
     if not task.done():
         service.log.warning("service_stop_timed_out", timeout_s=STOP_TIMEOUT_S)
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        if await stop_tasks([task]) and not task.cancelled():
+            task.result()
         return
     await task
 

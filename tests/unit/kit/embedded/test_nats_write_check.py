@@ -7,6 +7,7 @@ import pytest
 
 from hocket.kit.embedded import nats_write_check
 from hocket.kit.embedded.nats_write_check import WriteCheck
+from hocket.kit.process import task_stop
 
 
 async def test_a_check_whose_client_swallows_a_cancellation_ends(
@@ -30,4 +31,5 @@ async def test_a_check_whose_client_swallows_a_cancellation_ends(
     check.start()
     await asked.wait()
     monkeypatch.setattr(nats_write_check, "CHECK_EVERY_S", 60.0)
+    monkeypatch.setattr(task_stop, "CANCEL_AGAIN_S", 0.001)
     await check.stop()

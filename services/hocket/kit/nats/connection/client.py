@@ -10,7 +10,7 @@ It overrides what nats-py does not document, hence the pin on nats-py; `test_bus
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
 from nats.aio.client import Client
@@ -18,6 +18,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
+from hocket.kit.nats.connection.cancellable_client import CancellableClient
 from hocket.kit.nats.protocol import Wire, headers_of, text_of
 
 RECONNECT_WAIT_S = 0.1
@@ -27,10 +28,9 @@ ACK_PREFIX = b"PUB $JS.ACK."
 ACK_PREFIX_END = len(ACK_PREFIX)
 
 log = structlog.get_logger(__name__)
-T = TypeVar("T")
 
 
-class ReconnectingClient(Client):
+class ReconnectingClient(CancellableClient):
     """nats-py's client, which goes on connecting whatever happens. Callbacks of subscriptions may
     raise: that is logged."""
 
@@ -102,12 +102,6 @@ class ReconnectingClient(Client):
         kept = [command for command in self._pending if ACK_PREFIX not in command[:ACK_PREFIX_END]]
         self._pending, self._pending_data_size = kept, sum(map(len, kept))
 
-    async def request(self, *arguments: Any, **named: Any) -> Msg:
-        return await _heeding_cancellation(super().request, *arguments, **named)
-
-    async def flush(self, *arguments: Any, **named: Any) -> None:
-        await _heeding_cancellation(super().flush, *arguments, **named)
-
     async def _flusher(self) -> None:
         try:
             await super()._flusher()
@@ -154,12 +148,6 @@ class ReconnectingClient(Client):
             self._pending_data_size = 0
         await super()._send_ping(future)
 
-    async def _process_pong(self) -> None:
-        # the answer to a flush that nobody waits for any more would end the client's reading
-        if self._pongs and self._pongs[0].done():
-            self._pongs[0] = asyncio.get_running_loop().create_future()
-        await super()._process_pong()
-
     async def subscribe(
         self,
         subject: str,
@@ -188,17 +176,3 @@ def _logged(
             log.exception("bus_callback_failed", subscribed=subject, subject=message.subject)
 
     return call
-
-
-async def _heeding_cancellation(
-    ask: Callable[..., Awaitable[T]], *arguments: Any, **named: Any
-) -> T:
-    """Ask the client, which waits with `asyncio.wait_for`: until Python 3.12 that forgets a
-    cancellation that comes together with the answer, and who was cancelled would go on."""
-    task = asyncio.current_task()
-    assert task is not None, "only tasks await"
-    before = task.cancelling()
-    result = await ask(*arguments, **named)
-    if task.cancelling() > before:
-        raise asyncio.CancelledError
-    return result

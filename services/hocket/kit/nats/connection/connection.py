@@ -61,9 +61,9 @@ class Connection:
                     name=self._name,
                     max_reconnect_attempts=-1,
                     allow_reconnect=True,
-                    reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]  # it takes fractions
+                    reconnect_time_wait=RECONNECT_WAIT_S,  # it takes fractions
                     connect_timeout=2,
-                    ping_interval=PING_S,  # type: ignore[arg-type]  # likewise
+                    ping_interval=PING_S,
                     max_outstanding_pings=MAX_PINGS,
                     pending_size=PENDING_BYTES,
                     reconnected_cb=self._reconnected,

@@ -34,6 +34,7 @@ from hocket.kit.nats.ordered_consumer import (
 )
 from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.nats.streams import StreamRefused
+from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas.capabilities import SEAL, Capabilities
 
 HEARTBEAT_S = 1.0
@@ -133,9 +134,7 @@ class Bucket:
         try:
             yield
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            await stop_tasks(tasks)
 
     async def _watch(self) -> None:
         self._bus.on_reconnect.append(self._broken.set)

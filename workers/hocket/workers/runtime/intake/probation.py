@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from hocket.kit.process.clock import now_ms
+from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas.errors import HocketError
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.execution.attempt import Attempt, State
@@ -205,8 +206,7 @@ class Probation:
     async def close(self) -> None:
         """Begin no more, and take back what was noted of the step that runs: its worker only stops."""
         if self._serving is not None:
-            self._serving.cancel()
-            await asyncio.wait({self._serving}, timeout=CLOSE_S)
+            await stop_tasks([self._serving], CLOSE_S)
         if self._taking_back is not None:
             await asyncio.wait({self._taking_back}, timeout=CLOSE_S)
 

@@ -12,6 +12,7 @@ import structlog
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.nats.pull_consumer import PullConsumer
+from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas import subjects
 from hocket.workers.runtime.transport.consumers import consumer_name, ensure_consumers
 from hocket.workers.runtime.transport.lanes import Demand, standing
@@ -102,8 +103,7 @@ class LanePull:
     async def close(self) -> None:
         """Withdraw what was asked; steps already sent are still delivered before this returns."""
         if self._reopening is not None:
-            self._reopening.cancel()
-            await asyncio.wait({self._reopening})
+            await stop_tasks([self._reopening])
         await self._pull.drain()
 
     def _delivered(self, msg: RawMessage) -> None:

@@ -1,0 +1,30 @@
+"""Stopping tasks, within a bound: a stop that waits for a task waits for no fault of that task."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import structlog
+
+CANCEL_AGAIN_S = 1.0
+"""A task that lives so long after its cancellation is cancelled again: a library may have taken the
+first one for nothing."""
+STOP_S = 10.0
+
+log = structlog.get_logger(__name__)
+
+
+async def stop_tasks(tasks: Iterable[asyncio.Future[Any]], within_s: float = STOP_S) -> bool:
+    """Cancel tasks and wait for their end, `within_s` at most; tell whether all have ended. What they
+    raise is left to whoever asks them for it."""
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + within_s
+    running = {task for task in tasks if not task.done()}
+    while running and (left_s := until_s - loop.time()) > 0:
+        for task in running:
+            task.cancel()
+        _, running = await asyncio.wait(running, timeout=min(CANCEL_AGAIN_S, left_s))
+    if running:
+        names = [task.get_name() for task in running if isinstance(task, asyncio.Task)]
+        log.warning("tasks_not_stopped", tasks=sorted(names), within_s=within_s)
+    return not running
