@@ -73,7 +73,12 @@ class Coordinator:
         self._step_cache = StepCache(
             bus, cache_store, metrics, partitions=partitions, capabilities=capabilities
         )
-        gate = Gate(tenant_weights, order=order, interactive_share=interactive_share)
+        gate = Gate(
+            tenant_weights,
+            order=order,
+            interactive_share=interactive_share,
+            holds_unserved=gated,
+        )
         load = Load(Backlog(tenant_weights), gate)
         self._dispatcher = Dispatcher(
             bus,

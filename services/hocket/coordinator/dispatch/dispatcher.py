@@ -36,28 +36,13 @@ from hocket.schemas.messages import (
     WorkerAnnounced,
     encoded,
 )
+from hocket.schemas.worker_slots import is_worker
 
 TICK_S = 0.25
-MAX_TYPES = 64
-"""Node types of one worker, each queue counted ..."""
-MAX_SLOTS = 100_000
-"""... and slots of each."""
 FIRST_ANSWER_S = 0.2
 """How long the first announcement is waited for, so that a takeover hands its steps out in order."""
 
 log = structlog.get_logger(__name__)
-
-
-def _is_worker(announced: WorkerAnnounced) -> bool:
-    """Tell whether a worker can be so: a name, and within bounds the node types and slots of each."""
-    return (
-        bool(announced.worker)
-        and len(announced.slots) <= MAX_TYPES
-        and all(
-            subjects.is_pool(pool) and 0 <= slots <= MAX_SLOTS
-            for pool, slots in announced.slots.items()
-        )
-    )
 
 
 class Dispatcher:
@@ -219,7 +204,7 @@ class Dispatcher:
             if count := self._reporting.due("malformed"):
                 log.warning("announcement_malformed", faults=error.error_count(), count=count)
             return
-        if not _is_worker(announced):
+        if not is_worker(announced):
             if count := self._reporting.due("unlikely"):
                 log.warning("announcement_not_believed", worker=announced.worker[:80], count=count)
             return

@@ -256,9 +256,16 @@ class Backlog:
         if work_ms >= left - LEAST_MS:
             del promise.left[node_type]
             of.add(promise, -left, -1)
+            self._forget_unserved(node_type)
         else:
             promise.left[node_type] = left - work_ms
             of.add(promise, -work_ms, 0)
+
+    def _forget_unserved(self, node_type: str) -> None:
+        """Forget a type of which nothing is left and nothing ever ran: its name may be anybody's."""
+        kind = self._types[node_type]
+        if not kind.finished and not any(of.runs for of in kind.classes.values()):
+            del self._types[node_type]
 
 
 def _of_others(kind: _Type, classes: list[_Class], tenant: str) -> float:

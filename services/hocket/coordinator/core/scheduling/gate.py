@@ -6,8 +6,9 @@ finishes in `LEAD_MS` (`type_queue.py`). A ready step goes out at once while few
 out and not finished); beyond it waits, and goes in the order of `priority_queue.py` as steps finish.
 While interactive steps come, steps of other classes leave a share of the slots free for them, where
 slots become free so seldom that the wait for one counts: a slot is not taken back from a step that
-has it. A node type that no worker announced is not gated: its steps wait in the stream, where
-autoscalers see them.
+has it. A built-in node type that no worker announced is not gated: its steps wait in the stream, where
+autoscalers see them. Those of types of somebody's own, and of queues, are held (`holds_unserved`):
+anybody can name one that no worker will ever take out of the stream.
 
 States of an attempt here: unknown -> (held ->) out -> unknown. A cancelled one that is held is
 forgotten; one that is out counts until its end is heard, `LEAVING_MS` at most. Nothing here is
@@ -26,12 +27,15 @@ from hocket.coordinator.core.scheduling.type_queue import (
     Load,
     TypeQueue,
 )
-from hocket.coordinator.core.scheduling.worker_slots import WorkerSlots
 from hocket.schemas.messages import Priority
+from hocket.schemas.pipeline.spec import WORKER_TYPES
+from hocket.schemas.worker_slots import WorkerSlots
 
 Order = Literal["slack", "arrival"]
 
 LEAVING_MS = 5_000.0
+UNSERVED = "unserved"
+"""Stands for the node types that no worker runs."""
 MAX_TYPES = 1_000
 """Node types that are told apart because some worker announced them."""
 MAX_HELD = 500_000
@@ -41,7 +45,8 @@ MAX_HELD = 500_000
 class Gate:
     """Hands out ready attempts, or holds them. `weights`: of tenants; 1 for those without. `order`:
     what waits goes by `priority_queue.py`, or as it came (`fifo.py`; nothing is kept free then).
-    `interactive_share`: of the slots, to be kept free while interactive steps come."""
+    `interactive_share`: of the slots, to be kept free while interactive steps come. `holds_unserved`:
+    steps of a type of somebody's own, or of a queue, wait here until a worker announces it."""
 
     def __init__(
         self,
@@ -49,7 +54,9 @@ class Gate:
         *,
         order: Order = "slack",
         interactive_share: float = INTERACTIVE_SHARE,
+        holds_unserved: bool = True,
     ) -> None:
+        self._holds_unserved = holds_unserved
         self._weights = dict(weights or {})
         self._order = order
         self._interactive_share = 0.0 if order == "arrival" else interactive_share
@@ -72,7 +79,7 @@ class Gate:
             return True
         kind = self._types.get(step.type)
         if kind is None:
-            kind = self._types[step.type] = self._new_type()
+            kind = self._types[step.type] = self._new_type(step.type)
         held, window = len(kind.waiting), kind.window_for(step)
         if (held or kind.out >= window) and held < MAX_HELD:
             kind.waiting.push(step)
@@ -152,10 +159,13 @@ class Gate:
         self._ticked_at_ms = now_ms
         for worker in self._workers.silent(now_ms):
             self.announced(worker, {}, now_ms)
-        for node_type, kind in self._types.items():
+        for node_type, kind in list(self._types.items()):
             kind.take_slots(self._workers.slots(node_type), now_ms)
             kind.measure(since_ms, now_ms)
             self._set_window(node_type, kind)
+            if kind.is_idle and node_type not in WORKER_TYPES:
+                del self._types[node_type]
+                self._to_release.discard(node_type)
         while self._leaving and self._leaving[0][0] <= now_ms:
             _, attempt_id = self._leaving.popleft()
             step = self._out.pop(attempt_id, None)
@@ -168,14 +178,26 @@ class Gate:
         return Capacity(0.0, 0.0) if kind is None else kind.capacity(priority, self._share)
 
     def loads(self) -> dict[str, Load]:
-        """Return how every node type is doing."""
-        return {name: kind.load() for name, kind in self._types.items()}
+        """Return how every node type is doing; those that nobody runs, built-in ones apart, together as
+        UNSERVED, since their names are anybody's."""
+        loads: dict[str, Load] = {}
+        unserved = [0, 0]
+        for name, kind in self._types.items():
+            load = kind.load()
+            if load.slots or name in WORKER_TYPES:
+                loads[name] = load
+            else:
+                unserved[0] += load.held
+                unserved[1] += load.out
+        held, out = unserved
+        return {**loads, UNSERVED: Load(held=held, out=out, slots=0, window=0, rate_per_s=0.0)}
 
     # ---- helpers ----------------------------------------------------------------------------
 
-    def _new_type(self) -> TypeQueue:
+    def _new_type(self, node_type: str) -> TypeQueue:
         waiting = FifoQueue() if self._order == "arrival" else Waiting(self._weights)
-        return TypeQueue(waiting, self._interactive_share)
+        holds = self._holds_unserved and node_type not in WORKER_TYPES
+        return TypeQueue(waiting, self._interactive_share, holds_unserved=holds)
 
     def _hand_out(self, kind: TypeQueue, step: Ready) -> None:
         self._out[step.attempt_id] = step
@@ -195,7 +217,7 @@ class Gate:
         for node_type in changed:
             found = self._workers.slots(node_type)
             if found and node_type not in self._types and len(self._types) < MAX_TYPES:
-                self._types[node_type] = self._new_type()
+                self._types[node_type] = self._new_type(node_type)
             kind = self._types.get(node_type)
             if kind is not None:
                 kind.take_slots(found, now_ms)

@@ -53,7 +53,8 @@ class Capacity:
 
 
 class TypeQueue:
-    """The steps of one type; `interactive_share` of its slots is kept free where that is worth it."""
+    """The steps of one type; `interactive_share` of its slots is kept free where that is worth it.
+    `holds_unserved`: while no worker runs the type, nothing goes out."""
 
     __slots__ = (
         "_finished",
@@ -66,6 +67,7 @@ class TypeQueue:
         "_rate_per_ms",
         "_share",
         "_slots",
+        "_ungated",
         "others",
         "out",
         "runs_out",
@@ -73,13 +75,20 @@ class TypeQueue:
         "window",
     )
 
-    def __init__(self, waiting: Waiting | FifoQueue, interactive_share: float) -> None:
+    def __init__(
+        self,
+        waiting: Waiting | FifoQueue,
+        interactive_share: float,
+        *,
+        holds_unserved: bool = False,
+    ) -> None:
         self.waiting = waiting
+        self._ungated = 0.0 if holds_unserved else inf
         self.out = 0
         self.runs_out: dict[str, int] = {}
         """Steps that are out, by run."""
-        self.window = inf
-        self.others = inf
+        self.window = self._ungated
+        self.others = self._ungated
         """The window of steps that are not interactive."""
         self._interactive_share = interactive_share
         self._interactive = False  # whether an interactive step came since the last tick
@@ -157,16 +166,21 @@ class TypeQueue:
             if self._keeps:
                 self._keep()
         else:
-            self.window = self.others = inf
+            self.window = self.others = self._ungated
         return self.window > before[0] or self.others > before[1]
 
     def capacity(self, priority: Priority, share: float) -> Capacity:
         """Return what the type can do for a class with a part of its slots."""
-        if self.window == inf:
+        if not self._slots:
             return Capacity(0.0, 0.0)
         slots = self._slots * share
         own = slots if priority is Priority.INTERACTIVE else min(slots, self.others)
         return Capacity(own, self._out_ms)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits or is out, and no worker runs the type."""
+        return not (self._slots or self.out or len(self.waiting))
 
     def load(self) -> Load:
         """Return how the type is doing."""

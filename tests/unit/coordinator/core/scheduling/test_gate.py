@@ -24,8 +24,8 @@ from hocket.coordinator.core.scheduling.type_queue import (
     RATE_MEMORY,
     SPARE_STEPS,
 )
-from hocket.coordinator.core.scheduling.worker_slots import SILENT_MS
 from hocket.schemas.messages import Priority
+from hocket.schemas.worker_slots import SILENT_MS
 from support.runs.ready_steps import FAR, NOW, order, ready
 
 
@@ -47,6 +47,33 @@ def full_gate(weights: dict[str, float] | None = None) -> tuple[Gate, list[Ready
 def test_a_type_that_nobody_announced_is_not_gated() -> None:
     gate = Gate()
     assert all(gate.offer(ready(f"r{i}")) for i in range(10_000))
+
+
+def test_steps_of_an_own_type_wait_until_a_worker_announces_it_and_after_the_last_has_gone() -> None:
+    gate = Gate()
+    first, second = ready("r1", type="crm.lookup"), ready("r2", type="crm.lookup")
+    assert not gate.offer(first)
+    gate.tick(NOW)
+    assert gate.release(NOW) == []
+    gate.announced("w1", {"crm.lookup": 1}, NOW)
+    assert gate.release(NOW) == [first]
+    gate.finished(first.attempt_id)
+    gate.announced("w1", {}, NOW)
+    gate.tick(NOW)
+    gate.tick(NOW + LINGER_MS)
+    assert not gate.offer(second)
+    assert gate.cancel(second.attempt_id, NOW) is False
+
+
+def test_names_that_no_worker_runs_are_forgotten_with_their_steps_and_told_together() -> None:
+    gate = Gate()
+    steps = [ready(f"r{i}", type=f"a.b{i}") for i in range(50)]
+    assert not any(map(gate.offer, steps))
+    assert {name: load.held for name, load in gate.loads().items()} == {"unserved": 50}
+    for step in steps:
+        gate.cancel(step.attempt_id, NOW)
+    gate.tick(NOW)
+    assert gate._types == {}
 
 
 def test_only_what_keeps_the_slots_busy_goes_out() -> None:

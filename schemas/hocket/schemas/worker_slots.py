@@ -1,11 +1,29 @@
 """The slots that workers announce, added up by node type; who is silent is not counted any more."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+
+from hocket.schemas.messages import WorkerAnnounced
+from hocket.schemas.subjects import is_pool
 
 SILENT_MS = 7_000.0
 """A worker that has not announced itself for so long is not counted any more."""
 MAX_WORKERS = 10_000
 """Workers that are counted; of more, those that came first."""
+MAX_TYPES = 64
+"""Node types of one worker, each queue counted ..."""
+MAX_SLOTS = 100_000
+"""... and slots of each."""
+
+
+def is_worker(announced: WorkerAnnounced) -> bool:
+    """Tell whether a worker can be so: a name, and within bounds the node types and slots of each."""
+    return (
+        bool(announced.worker)
+        and len(announced.slots) <= MAX_TYPES
+        and all(
+            is_pool(pool) and 0 <= slots <= MAX_SLOTS for pool, slots in announced.slots.items()
+        )
+    )
 
 
 class WorkerSlots:
@@ -18,6 +36,10 @@ class WorkerSlots:
     def slots(self, node_type: str) -> int:
         """Return what all of them announced for a type."""
         return self._slots.get(node_type, 0)
+
+    def workers(self) -> Iterator[tuple[str, Mapping[str, int]]]:
+        """Yield the workers that are counted, with what each announced."""
+        return ((worker, slots) for worker, (_, slots) in self._workers.items())
 
     def announced(self, worker: str, slots: Mapping[str, int], now_ms: float) -> set[str]:
         """Note what a worker can do; nothing, where it leaves. Returns the types that it changes."""
