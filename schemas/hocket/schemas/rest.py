@@ -156,6 +156,61 @@ class PipelineDetail(Reply):
     created_by: str
 
 
+# ---- node types -----------------------------------------------------------------------------
+
+
+class QueueSlots(Reply):
+    """The workers that take the steps of a type in a queue (`default` is the type's own), and how many
+    steps they run at once."""
+
+    queue: str
+    workers: int
+    slots: int
+
+
+class NodeTypeSummary(Reply):
+    """A node type: built-in, or as the workers describe it that run it, or ran it last."""
+
+    type: str
+    built_in: bool
+    version: str | None = None
+    description: str = ""
+    is_served: bool
+    """Whether a worker runs it now: one that has been silent for 7 s does not count."""
+    queues: tuple[QueueSlots, ...] = ()
+    last_seen_at: datetime | None = None
+
+
+class NodeTypeList(Reply):
+    """By name; `next` is the `after` of the page that follows, null on the last one."""
+
+    types: tuple[NodeTypeSummary, ...]
+    next: str | None = None
+
+
+class NodeTypeVersion(Reply):
+    """What its workers say of a version; a schema is null where anything goes."""
+
+    version: str
+    description: str = ""
+    config: dict[str, Any] | None = None
+    input: dict[str, Any] | None = None
+    output: dict[str, Any] | None = None
+    concurrency: int
+    timeout_ms: float | None = None
+    effects: str
+    usd_per_second: Usd | None = None
+    workers: int
+    first_seen_at: datetime
+    last_seen_at: datetime
+
+
+class NodeTypeDetail(NodeTypeSummary):
+    """With its versions; pipelines are checked against the first of them."""
+
+    versions: tuple[NodeTypeVersion, ...] = ()
+
+
 # ---- runs -----------------------------------------------------------------------------------
 
 
@@ -322,6 +377,14 @@ class StepSource(Reply):
     saved_usd: Usd | None = None
 
 
+class StepWaits(Reply):
+    """Why a step that was handed out has not begun: no worker takes it now."""
+
+    type: str
+    queue: str | None = None
+    reason: str
+
+
 class StepDetail(Reply):
     """`step` is its path in the run; `slack_ms` what was left beyond the expected rest of the run
     when it was dispatched."""
@@ -346,6 +409,8 @@ class StepDetail(Reply):
     error: ErrorInfo | None = None
     source: StepSource | None = None
     attempts: tuple[FailedAttempt, ...] = ()
+    waits_for: StepWaits | None = None
+    """Of a step that no worker can take now: what it waits for."""
 
 
 class StepList(Reply):

@@ -41,6 +41,11 @@ class WorkerSlots:
         """Yield the workers that are counted, with what each announced."""
         return ((worker, slots) for worker, (_, slots) in self._workers.items())
 
+    def of(self, worker: str) -> Mapping[str, int]:
+        """Return what a worker announced; nothing, where it is not counted."""
+        known = self._workers.get(worker)
+        return {} if known is None else known[1]
+
     def announced(self, worker: str, slots: Mapping[str, int], now_ms: float) -> set[str]:
         """Note what a worker can do; nothing, where it leaves. Returns the types that it changes."""
         known = self._workers.get(worker)

@@ -67,10 +67,11 @@ async def main(service: Service) -> None:
     watching = asyncio.create_task(_watch(service), name="watch")
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="serve")
     connections = asyncio.create_task(watch(server.server_state.connections), name="connections")
+    types = asyncio.create_task(context.node_types.run(bus, pool), name="node-types")
     stopping = asyncio.create_task(service.stopping.wait(), name="stopping")
     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
     server.should_exit = True
-    for task in (stopping, watching):
+    for task in (stopping, watching, types):
         task.cancel()
     await serving
     connections.cancel()

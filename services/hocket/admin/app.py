@@ -14,6 +14,7 @@ from hocket.admin.docs_page import add_docs_page
 from hocket.admin.experiments.endpoints import router as experiments
 from hocket.admin.health.endpoints import router as health
 from hocket.admin.metrics import RequestMetrics
+from hocket.admin.node_types.endpoints import router as node_types
 from hocket.admin.openapi import document
 from hocket.admin.pipelines.endpoints import router as pipelines
 from hocket.admin.requests.body_limit import BodyLimit
@@ -29,7 +30,7 @@ MAX_BODY_BYTES = 1_048_576
 
 DEFAULT_WEB_RULES = WebRules()
 """Loopback names and addresses only."""
-ROUTERS = (runs, pipelines, costs, calls, experiments, dead_letters, health)
+ROUTERS = (runs, pipelines, node_types, costs, calls, experiments, dead_letters, health)
 
 
 def make_app(

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from hocket.admin.node_types.registry import NodeTypes
 from hocket.admin.pipelines.compiler import Compiler
 from hocket.admin.pipelines.versions import Plans
 from hocket.admin.queries import Pool
@@ -36,6 +37,7 @@ class Context:
     plans: Plans = field(default_factory=Plans)
     compiler: Compiler = field(default_factory=Compiler)
     followers: Followers = field(default_factory=Followers)
+    node_types: NodeTypes = field(default_factory=NodeTypes)
     recent: RecentRuns = field(default_factory=RecentRuns)
 
 

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Container
 from contextlib import asynccontextmanager
 from typing import Any
 
+from hocket.admin.node_types.checks import checked
+from hocket.admin.node_types.registry import NodeTypes
 from hocket.schemas.pipeline.document import MAX_VALUES, parse_document
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
 from hocket.schemas.plain_json import parse_json
@@ -25,11 +27,17 @@ class Compiler:
         self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
 
     async def compile(
-        self, tenant: str, media_type: str, body: bytes, models: Container[str] | None
-    ) -> Plan:
-        """Return the plan of the document in a body, or raise InvalidInput."""
+        self,
+        tenant: str,
+        media_type: str,
+        body: bytes,
+        models: Container[str] | None,
+        types: NodeTypes,
+    ) -> tuple[Plan, list[str]]:
+        """Return the plan of the document in a body, with warnings about its node types, or raise
+        InvalidInput."""
         async with self._turn(tenant), self._places:
-            return await asyncio.to_thread(_compiled, media_type, body, models)
+            return await asyncio.to_thread(_compiled, media_type, body, models, types)
 
     @asynccontextmanager
     async def _turn(self, tenant: str) -> AsyncIterator[None]:
@@ -45,8 +53,11 @@ class Compiler:
                 del self._turns[tenant]
 
 
-def _compiled(media_type: str, body: bytes, models: Container[str] | None) -> Plan:
-    return compile_pipeline(_document(media_type, body), known_models=models)
+def _compiled(
+    media_type: str, body: bytes, models: Container[str] | None, types: NodeTypes
+) -> tuple[Plan, list[str]]:
+    plan = compile_pipeline(_document(media_type, body), known_models=models)
+    return checked(plan, types)
 
 
 def _document(media_type: str, body: bytes) -> Any:

@@ -106,10 +106,12 @@ def _schema() -> bytes:
 async def _checked(request: Request, context: Context, tenant: str) -> tuple[Plan, tuple[str, ...]]:
     media_type, body = request.headers.get("content-type", ""), await request.body()
     models = await known_models(context.bus)
-    plan = await context.compiler.compile(tenant, media_type, body, models)
+    plan, unserved = await context.compiler.compile(
+        tenant, media_type, body, models, context.node_types
+    )
     if context.handlers is not None:
         check_handlers(plan.pipeline, context.handlers)
-    warnings = [] if models is not None else [UNCHECKED]
+    warnings = unserved if models is not None else [*unserved, UNCHECKED]
     warnings += [
         f"There is no pipeline `{name}` yet; runs fail at the step that starts it."
         for name in await reads.unknown_names(context.pool, tenant, _pipelines_in(plan))

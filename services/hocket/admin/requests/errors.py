@@ -62,6 +62,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "payload_too_large": 413,
     "pipeline_unknown": 404,
     "run_unknown": 404,
+    "node_type_unknown": 404,
     "call_unknown": 404,
     "experiment_unknown": 404,
     "dead_letter_unknown": 404,

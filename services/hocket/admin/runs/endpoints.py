@@ -9,6 +9,7 @@ from fastapi import APIRouter, Header, Path, Query, Response
 from fastapi.responses import StreamingResponse
 
 from hocket.admin.context import Context, Ctx
+from hocket.admin.node_types.awaited import with_awaited
 from hocket.admin.pages import DEFAULT_PAGE, After, Limit, in_range
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.json_bodies import PlainJsonRoute
@@ -118,8 +119,9 @@ async def list_steps(
     limit: Limit = DEFAULT_PAGE,
 ) -> StepList:
     """List the steps of a run with their times, deadlines, slack and failed attempts."""
-    await _run(context, caller.tenant, run_id)
-    return await reads.list_steps(context.pool, run_id, after=after, limit=limit, values=values)
+    run = await _run(context, caller.tenant, run_id)
+    found = await reads.list_steps(context.pool, run_id, after=after, limit=limit, values=values)
+    return await with_awaited(context, caller.tenant, run["pipeline"], run["version"], found)
 
 
 @router.get("/{run_id}/cost")

@@ -18,6 +18,7 @@ from hocket.cli.commands import (
     runs,
     schema,
     serve,
+    types,
     up,
     version,
 )
@@ -38,6 +39,7 @@ def add_to(app: typer.Typer) -> None:
     runs.app.command("refuse")(approvals.refuse)
     runs.app.command("signal")(approvals.signal)
     app.add_typer(runs.app, name="runs")
+    app.command("types")(types.types)
     app.command("cost")(cost.cost)
     app.add_typer(index.app, name="index")
     app.add_typer(dlq.app, name="dlq")

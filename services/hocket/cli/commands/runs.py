@@ -283,6 +283,7 @@ def print_run(found: dict[str, Any], *, width: int | None = None, output: bool =
     cells = width or max(80, min(out.width, 160))
     print_lines(timeline.timeline(run, steps, width=cells, now=now))
     print_lines(timeline.faults(steps))
+    print_lines(timeline.awaited(steps))
     out.print()
     if path_lines := critical_path(run.get("critical_path"), width=cells):
         print_lines(path_lines)

@@ -138,6 +138,15 @@ def faults(steps: Sequence[Json]) -> list[Text]:
     return lines
 
 
+def awaited(steps: Sequence[Json]) -> list[Text]:
+    """Return what each step waits for that no worker takes now."""
+    return [
+        Text.assemble((f"{step['step']} waits: ", "yellow"), step["waits_for"]["reason"])
+        for step in steps
+        if step.get("waits_for")
+    ]
+
+
 HEAD = ("STEP", "STATE", "TRY", "TIME", "DEADLINE", "SLACK")
 LEFT = 2
 """Columns that are flush left; the others are numbers."""

@@ -49,7 +49,9 @@ def test_a_type_that_nobody_announced_is_not_gated() -> None:
     assert all(gate.offer(ready(f"r{i}")) for i in range(10_000))
 
 
-def test_steps_of_an_own_type_wait_until_a_worker_announces_it_and_after_the_last_has_gone() -> None:
+def test_steps_of_an_own_type_wait_until_a_worker_announces_it_and_after_the_last_has_gone() -> (
+    None
+):
     gate = Gate()
     first, second = ready("r1", type="crm.lookup"), ready("r2", type="crm.lookup")
     assert not gate.offer(first)

@@ -1,0 +1,45 @@
+"""What steps wait for that no worker takes now."""
+
+from hocket.admin.context import Context
+from hocket.admin.node_types.registry import NodeTypes
+from hocket.schemas.errors import HocketError
+from hocket.schemas.pipeline.plan import Plan
+from hocket.schemas.pipeline.spec import runs_in_worker
+from hocket.schemas.rest import StepDetail, StepList, StepWaits
+from hocket.schemas.subjects import pool
+
+HANDED_OUT = "dispatched"
+LEAF = "leaf"
+
+
+async def with_awaited(
+    context: Context, tenant: str, pipeline: str, version: int, found: StepList
+) -> StepList:
+    """Return the steps of a run, and of those that nobody takes what they wait for."""
+    out = [step for step in found.steps if _may_wait(step)]
+    if not out or not context.node_types.is_settled:
+        return found
+    try:
+        _, plan = await context.plans.plan_of(context.pool, tenant, pipeline, version)
+    except HocketError:
+        return found
+    waits = {step.step: _waits(step, plan, context.node_types) for step in out}
+    steps = tuple(
+        step.model_copy(update={"waits_for": waits.get(step.step)}) for step in found.steps
+    )
+    return found.model_copy(update={"steps": steps})
+
+
+def _may_wait(step: StepDetail) -> bool:
+    return step.state == HANDED_OUT and step.role == LEAF and runs_in_worker(step.type)
+
+
+def _waits(step: StepDetail, plan: Plan, types: NodeTypes) -> StepWaits | None:
+    node = plan.by_path.get(step.node)
+    queue = node.node.queue if node is not None else None
+    if types.has_workers(pool(step.type, queue)):
+        return None
+    served = f"`{step.type}` in the queue `{queue}`" if queue else f"`{step.type}`"
+    return StepWaits(
+        type=step.type, queue=queue, reason=f"No worker runs {served} now; start one that does."
+    )

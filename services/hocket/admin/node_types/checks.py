@@ -1,0 +1,84 @@
+"""Pipelines against the node types that they name: configs are checked, and what a type says for nodes
+that do not say it (`timeout_ms`, `effects`) is written into the version that is applied."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hocket.admin.node_types.registry import NodeTypes
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.pipeline.contradictions import all_nodes
+from hocket.schemas.pipeline.plan import Plan, compile_pipeline
+from hocket.schemas.pipeline.spec import OwnNode, Pipeline, pool_of, runs_in_worker
+
+MAX_WARNINGS = 20
+
+
+def checked(plan: Plan, types: NodeTypes) -> tuple[Plan, list[str]]:
+    """Return the plan with what its types say for it, and warnings about those that no worker runs;
+    raise InvalidInput for a config that its type does not take."""
+    nodes = list(all_nodes(plan.pipeline.nodes, "nodes"))
+    for _, node, field in nodes:
+        if isinstance(node, OwnNode):
+            known = types.types.current(node.type)
+            if known is not None and known.config is not None:
+                cure = f"`hocket types {node.type}` shows what its config may be."
+                known.config.check(dict(node.config), f"{field}.config", cure)
+    pools = {pool_of(node): node for _, node, _ in nodes if runs_in_worker(node.type)}
+    warnings = [
+        _unserved(node.type, node.queue, is_known=types.types.current(node.type) is not None)
+        for pool, node in sorted(pools.items())
+        if (isinstance(node, OwnNode) or node.queue) and not types.has_workers(pool)
+    ]
+    return _completed(plan, types), warnings[:MAX_WARNINGS]
+
+
+def _unserved(node_type: str, queue: str | None, *, is_known: bool) -> str:
+    served = f"`{node_type}` in the queue `{queue}`" if queue else f"`{node_type}`"
+    if "." in node_type and not is_known:
+        return (
+            f"No worker has ever announced `{node_type}`, so its config was not checked; runs wait"
+            f" until a worker runs {served}."
+        )
+    return f"No worker runs {served} now; runs wait until one does."
+
+
+def _completed(plan: Plan, types: NodeTypes) -> Plan:
+    """Return the plan with timeouts and effects of its types, where nodes say none."""
+    document = plan.pipeline.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    if not _complete(document, types, ("timeout_ms", "effects")):
+        return plan
+    try:
+        return compile_pipeline(Pipeline.model_validate(document))
+    except InvalidInput:  # a time that does not fit into what is around the node: it has no other
+        document = plan.pipeline.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        _complete(document, types, ("effects",))
+        return compile_pipeline(Pipeline.model_validate(document))
+
+
+def _complete(document: Mapping[str, Any], types: NodeTypes, names: tuple[str, ...]) -> bool:
+    changed = False
+    for node in _nodes(document):
+        known = types.types.current(node["type"]) if "." in node["type"] else None
+        if known is None:
+            continue
+        for name in names:
+            value = getattr(known.described, name)
+            if name not in node and value not in (None, "none"):
+                node[name] = value
+                changed = True
+    return changed
+
+
+def _nodes(holder: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for name in ("nodes", "branches"):
+        for node in (holder.get(name) or {}).values():
+            yield from _with_inner(node)
+
+
+def _with_inner(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    yield from _nodes(node)
+    for fallback in node.get("fallback") or ():
+        yield from _with_inner(fallback["node"])
+    if node.get("fast") is not None:
+        yield from _with_inner(node["fast"])

@@ -1,0 +1,174 @@
+"""The registry of node types in a process: hears workers, and keeps what they describe in Postgres.
+
+States: closed; open (after `open`: it hears). Each process of the REST API has one, and all of them hear
+the same. While Postgres is away what is new is kept in memory and stored later.
+"""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import asyncpg
+import structlog
+from pydantic import ValidationError
+
+from hocket.admin.node_types.known import Changes, KnownType, KnownTypes, check, config_of
+from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.kit.logs.log_limits import Reporting
+from hocket.kit.nats.bus import Bus
+from hocket.kit.process.clock import monotonic_ms, now_ms
+from hocket.schemas import subjects
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.messages import TypeDescribed, WorkerAnnounced, encoded
+from hocket.schemas.subjects import MAX_DESCRIPTION_BYTES
+from hocket.schemas.worker_slots import is_worker
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+
+TICK_S = 0.5
+STORE_EVERY_TICKS = 2
+SEEN_EVERY_TICKS = 120
+"""Every so many ticks (a minute) it is noted which types were seen last when."""
+SETTLED_MS = 2_500.0
+"""After so long every worker that lives was heard: it announces itself every 2 s."""
+NEWS_PER_TICK = 5
+"""New descriptions that are checked in a tick; of more, the others are heard again within 30 s ..."""
+MAX_NEWS = 100
+"""... after as many as this at once."""
+
+log = structlog.get_logger(__name__)
+
+
+class NodeTypes:
+    """What is known of node types. `types` is only read by others."""
+
+    def __init__(self) -> None:
+        self.types = KnownTypes()
+        self._news = float(MAX_NEWS)
+        self._opened_at_ms: float | None = None
+        self._reporting = Reporting()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it has listened for so long that who was not heard does not live."""
+        opened = self._opened_at_ms
+        return opened is not None and monotonic_ms() - opened > SETTLED_MS
+
+    def has_workers(self, pool: str) -> bool:
+        """Tell whether a worker takes the steps of a pool now; True while that is not known."""
+        return self.types.slots.slots(pool) > 0 or not self.is_settled
+
+    async def run(self, bus: Bus, pool: Pool) -> None:
+        """Read what was stored, then hear and store; cancel to stop."""
+        await bus.subscribe(subjects.WORKER_ANNOUNCED, self._announced)
+        await bus.subscribe(subjects.WORKER_DESCRIBED, self._described)
+        bus.on_reconnect.append(lambda: self._came_back(bus))
+        self._came_back(bus)
+        read = False
+        ticks = 0
+        while True:
+            try:
+                if not read:
+                    await self._read(pool)
+                    read = True
+                elif ticks % STORE_EVERY_TICKS == 0:
+                    await self._store(pool, seen=ticks % SEEN_EVERY_TICKS == 0)
+            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+                if count := self._reporting.due("not stored"):
+                    log.warning("node_types_not_stored", reason=str(error), count=count)
+            await asyncio.sleep(TICK_S)
+            ticks += 1
+            self._news = min(self._news + NEWS_PER_TICK, MAX_NEWS)
+            if bus.connected:  # else nobody can be heard
+                self.types.tick(now_ms())
+
+    def _came_back(self, bus: Bus) -> None:
+        self._opened_at_ms = monotonic_ms()
+        self.types.slots.hears_again(now_ms())
+        bus.publish_nowait(subjects.WORKER_ASKED, b"")
+
+    async def _announced(self, message: "Msg") -> None:
+        try:
+            announced = WorkerAnnounced.model_validate_json(message.data)
+        except ValidationError:
+            return  # coordinators say so
+        if is_worker(announced):
+            self.types.announced(announced.worker, announced.slots, now_ms())
+
+    async def _described(self, message: "Msg") -> None:
+        try:
+            if len(message.data) > MAX_DESCRIPTION_BYTES:
+                raise ValueError(f"it has more than {MAX_DESCRIPTION_BYTES} bytes")
+            described = TypeDescribed.model_validate_json(message.data)
+            if self.types.is_news(described):
+                if self._news < 1:
+                    raise ValueError("too many new descriptions come at once")
+                self._news -= 1
+                check(described)
+            if not self.types.described(described, now_ms()):
+                raise ValueError("there is no room for more node types")
+        except (ValueError, InvalidInput) as error:
+            if count := self._reporting.due("description"):
+                reason = " ".join(str(error).split())[:300]
+                log.warning("description_not_believed", reason=reason, count=count)
+
+    # ---- Postgres ---------------------------------------------------------------------------
+
+    async def _read(self, pool: Pool) -> None:
+        for row in await pool.fetch(_ALL, timeout=QUERY_TIMEOUT_S):
+            described = TypeDescribed.model_validate_json(row["described"])
+            first_ms, last_ms = (row[name].timestamp() * 1000 for name in _SEEN)
+            size = len(row["described"])
+            config = config_of(described)
+            self.types.read_back(KnownType(described, size, first_ms, last_ms, config))
+
+    async def _store(self, pool: Pool, *, seen: bool) -> None:
+        changes = self.types.changes
+        changed = [self.types[key] for key in changes.changed]
+        if seen:
+            changed = [one for name in self.types.names() for one in self.types.versions(name)]
+        if not (changed or changes.removed):
+            return
+        self.types.changes = Changes()
+        try:
+            async with pool.acquire(timeout=QUERY_TIMEOUT_S) as connection:
+                if changed:
+                    await connection.execute(_KEEP, *_columns(changed), timeout=QUERY_TIMEOUT_S)
+                for name, version in changes.removed:
+                    await connection.execute(_REMOVE, name, version, timeout=QUERY_TIMEOUT_S)
+        except asyncpg.DataError:
+            raise  # what Postgres cannot hold is not tried again
+        except BaseException:
+            self.types.changes.changed |= {key for key in changes.changed if key in self.types}
+            self.types.changes.removed |= {key for key in changes.removed if key not in self.types}
+            raise
+
+
+def _columns(changed: list[KnownType]) -> tuple[list[object], ...]:
+    rows = [
+        (
+            known.described.type,
+            known.described.version,
+            encoded(known.described).decode(),
+            datetime.fromtimestamp(known.first_seen_ms / 1000, UTC),
+            datetime.fromtimestamp(known.last_seen_ms / 1000, UTC),
+        )
+        for known in changed
+    ]
+    return tuple(list(column) for column in zip(*rows, strict=True))
+
+
+_SEEN = ("first_seen_at", "last_seen_at")
+_ALL = """
+SELECT described, first_seen_at, last_seen_at FROM hocket.node_type
+ORDER BY last_seen_at DESC LIMIT 8000
+"""
+_KEEP = """
+INSERT INTO hocket.node_type (name, version, described, first_seen_at, last_seen_at)
+SELECT * FROM unnest($1::text[], $2::text[], $3::jsonb[], $4::timestamptz[], $5::timestamptz[])
+ON CONFLICT (name, version) DO UPDATE
+SET described = excluded.described,
+    last_seen_at = greatest(node_type.last_seen_at, excluded.last_seen_at)
+"""
+_REMOVE = "DELETE FROM hocket.node_type WHERE name = $1 AND version = $2"
