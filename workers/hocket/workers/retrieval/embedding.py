@@ -12,6 +12,11 @@ MAX_INDEXED_DIMENSION = 2_000
 """What an HNSW index of pgvector can hold; beyond it every vector is compared."""
 
 
+LEAST_LENGTH, MAX_LENGTH = 1e-15, 1e15
+"""Beyond these the squares that pgvector adds up, in numbers of 32 bits, are 0 or infinite, and the
+distance is NaN."""
+
+
 class Embedder(Protocol):
     """Turns texts into vectors. `model` names it: vectors of different models are never mixed."""
 
@@ -30,7 +35,8 @@ async def embedded(
 ) -> list[list[float]]:
     """Return the vectors of texts, all of `dimension` (where None: of one and the same).
 
-    Raises EmbeddingInvalid where a vector is missing, of another dimension, all zero or not finite.
+    Raises EmbeddingInvalid where a vector is missing, of another dimension, all zero or not finite,
+    or so short or long that it comes to that.
     """
     vectors = await embedder.embed(texts)
     if len(vectors) != len(texts):
@@ -50,8 +56,9 @@ def _fault(vector: Sequence[float], dimension: int) -> str:
         return f"a vector of {len(vector)} dimensions"
     if len(vector) != dimension:
         return f"a vector of {len(vector)} dimensions where {dimension} are expected"
-    if not all(map(math.isfinite, vector)) or not any(vector):
-        return "a vector that is all zero or not finite"
+    length = math.hypot(*vector)
+    if not LEAST_LENGTH <= length <= MAX_LENGTH:
+        return "a vector that is all zero or not finite, or as good as that"
     return ""
 
 

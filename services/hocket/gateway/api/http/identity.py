@@ -8,6 +8,7 @@ tenant only, so that nobody can ask for another's answer.
 import re
 from collections.abc import Mapping
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 
 from hocket.gateway.core.budgets.price import MAX_USD
@@ -71,6 +72,8 @@ _PATTERNS: Mapping[str, str] = {
 DEFAULT_TIMEOUT_MS = 600_000.0
 MAX_TIMEOUT_MS = 86_400_000.0
 MAX_VALUE_CHARS = 256
+MAX_METADATA = 64
+"""Pairs of OpenAI's `metadata` in which labels are looked for; OpenAI allows 16."""
 MAX_PRICE_CHARS = 40
 DEFAULT_TENANT = "default"
 _NO_BODY: Mapping[str, Any] = {}
@@ -178,7 +181,7 @@ def _run_labels(headers: Mapping[str, str], body: Mapping[str, Any]) -> dict[str
     found = {} if given is None else read_labels(given, RUN_LABELS)
     metadata = body.get("metadata")
     offered = metadata if isinstance(metadata, dict) else {}
-    for name, value in (*offered.items(), ("user", body.get("user"))):
+    for name, value in (*islice(offered.items(), MAX_METADATA), ("user", body.get("user"))):
         if len(found) < MAX_LABELS and is_label(name, value):
             found.setdefault(name, value)
     return found

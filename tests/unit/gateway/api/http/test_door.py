@@ -133,6 +133,21 @@ def test_header_metadata_and_user_say_the_labels_of_a_call(
     assert identity.attribution(headers, None, body).labels == labels
 
 
+def test_of_metadata_without_an_end_little_is_looked_at() -> None:
+    looked_at = 0
+
+    class Name(str):
+        def __len__(self) -> int:
+            nonlocal looked_at
+            looked_at += 1
+            return super().__len__()
+
+    metadata = {Name(f"no label {number}"): "x" for number in range(10_000)}
+    body = {"metadata": metadata, "user": "ada"}
+    assert identity.attribution({}, None, body).labels == {"user": "ada"}
+    assert looked_at <= identity.MAX_METADATA
+
+
 @pytest.mark.parametrize("value", ["team", "te am=x", "team=%00", "team=%e4"])
 def test_a_header_of_labels_that_is_wrong_is_refused(value: str) -> None:
     with pytest.raises(InvalidInput, match="X-Hocket-Run-Labels"):
