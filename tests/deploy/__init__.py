@@ -1,0 +1,1 @@
+"""The compose file played on a real Docker engine: `make compose-test`."""

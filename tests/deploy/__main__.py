@@ -1,0 +1,238 @@
+"""`make compose-test`: builds, ups, waits for the demo, kills each container in turn under load, takes
+all down, starts it again with the data, and counts. Ends with 1 where anything is not as it must be."""
+
+import argparse
+import json
+import os
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from deploy.engine import base_images, build, engine, install, run
+
+PROJECT = "hocket-compose-test"
+SERVERS = ("nats", "postgres", "coordinator", "worker", "gateway", "ledger", "admin")
+ONE_SHOT = ("init", "migrate", "demo")
+USER = "10001"
+API = "http://127.0.0.1:8080"
+UP_MUST_S = 60.0
+BACK_S = 120.0
+EVERY_S = 0.2
+PIPELINE = {
+    "pipeline": "compose_test",
+    "slo_ms": 600_000,
+    "input": {"type": "object"},
+    "nodes": {
+        "first": {"type": "python", "handler": "hocket.workers.builtin:echo", "with": {"n": 1}},
+        "second": {
+            "type": "python",
+            "handler": "hocket.workers.builtin:echo",
+            "with": {"n": "{{ nodes.first.output.n }}"},
+        },
+    },
+    "output": {"n": "{{ nodes.second.output.n }}"},
+}
+
+
+class Failed(Exception):
+    """Something is not as it must be."""
+
+
+def compose(*arguments: str, timeout_s: float = 600) -> str:
+    return run("docker-compose", "-p", PROJECT, *arguments, timeout_s=timeout_s).stdout
+
+
+def inspect(service: str) -> dict[str, Any]:
+    found: list[dict[str, Any]] = json.loads(run("docker", "inspect", container(service)).stdout)
+    return found[0]
+
+
+def container(service: str) -> str:
+    return f"{PROJECT}_{service}_1"
+
+
+def ask(method: str, path: str, body: Any = None) -> Any:
+    headers = {"Content-Type": "application/json", "X-Hocket-Tenant": "default"}
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(API + path, data=data, headers=headers, method=method)
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return json.load(answer)
+
+
+class Load(threading.Thread):
+    """Gives a task every EVERY_S; each is given again under its key until REST has accepted it."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.accepted: list[str] = []
+        self.tries = 0
+        self._stop_asked = threading.Event()
+
+    def run(self) -> None:
+        while not self._stop_asked.is_set():
+            self._give(secrets.token_hex(8))
+            self._stop_asked.wait(EVERY_S)
+
+    def end(self) -> None:
+        self._stop_asked.set()
+        self.join(120)
+
+    def _give(self, key: str) -> None:
+        body = {"pipeline": "compose_test", "input": {}, "idempotency_key": key}
+        for _ in range(300):
+            self.tries += 1
+            try:
+                self.accepted.append(ask("POST", "/v1/runs", body)["run_id"])
+            except (OSError, ValueError) as error:
+                if isinstance(error, urllib.error.HTTPError) and error.code == 422:
+                    raise Failed(error.read().decode()) from error
+                time.sleep(0.4)
+            else:
+                return
+
+
+def wait_well(services: tuple[str, ...] = SERVERS) -> float:
+    """Wait until all containers are healthy; return how long that took."""
+    began = time.monotonic()
+    while True:
+        states = {service: inspect(service)["State"] for service in services}
+        bad = [name for name, s in states.items() if s.get("Health", {}).get("Status") != "healthy"]
+        if not bad:
+            return time.monotonic() - began
+        if time.monotonic() - began > BACK_S:
+            logs = run("docker", "logs", "--tail", "20", container(bad[0]))
+            raise Failed(f"not healthy after {BACK_S:g} s: {bad}\n{logs.stdout}{logs.stderr}")
+        time.sleep(0.2)
+
+
+def up() -> float:
+    """Bring everything up until the demo has ended; return how long that took."""
+    began = time.monotonic()
+    compose("up", "-d", "--no-build")
+    code = run("docker", "wait", container("demo"), timeout_s=300).stdout.strip()
+    took_s = time.monotonic() - began
+    if code != "0":
+        raise Failed(run("docker", "logs", container("demo"), check=False).stdout[-3_000:])
+    return took_s
+
+
+def check_walls() -> None:
+    """Every container: a root that cannot be written to, a user that is not root, no rights."""
+    for service in (*SERVERS, *ONE_SHOT):
+        found = inspect(service)
+        host, config = found["HostConfig"], found["Config"]
+        walls = {
+            "its root is read-only": host["ReadonlyRootfs"],
+            "its user is not root": config["User"].startswith(USER),
+            "it has no capabilities": host["CapDrop"] == ["ALL"] and not host["CapAdd"],
+            "it has a limit of memory": host["Memory"] > 0,
+            "it has a limit of processes": 0 < host["PidsLimit"] < 10_000,
+        }
+        if service in SERVERS:
+            walls["it runs as that user"] = _uids(found["State"]["Pid"]) == {USER}
+            written = run("docker", "exec", container(service), "touch", "/x", check=False)
+            walls["its root cannot be written to"] = "Read-only" in written.stderr
+        if bad := [claim for claim, holds in walls.items() if not holds]:
+            raise Failed(f"{service}: not so: {', '.join(bad)}")
+    for image in ("hocket:0.1.0", "hocket-worker:0.1.0"):
+        tools = "command -v pip gcc cc make apt-get >/dev/null && command -v pip gcc cc make"
+        asked = run("docker", "run", "--rm", "--entrypoint", "sh", image, "-c", tools, check=False)
+        if asked.stdout.strip():
+            raise Failed(f"{image} holds build tools: {asked.stdout.split()}")
+
+
+def _uids(pid: int) -> set[str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return set(next(line for line in lines if line.startswith("Uid:")).split()[1:])
+
+
+def crash(service: str) -> None:
+    """Kill a container's first process as a crash does: what an operator kills stays down."""
+    os.kill(inspect(service)["State"]["Pid"], signal.SIGKILL)
+
+
+def check_runs(accepted: list[str]) -> None:
+    """Every accepted run is there and succeeds."""
+    left = dict.fromkeys(accepted)
+    until = time.monotonic() + BACK_S
+    states: dict[str, str] = {}
+    while left and time.monotonic() < until:
+        for run_id in list(left):
+            try:
+                states[run_id] = ask("GET", f"/v1/runs/{run_id}")["status"]
+            except urllib.error.HTTPError as error:
+                states[run_id] = f"HTTP {error.code}"
+            if states[run_id] == "succeeded":
+                del left[run_id]
+    if left:
+        raise Failed(f"{len(left)} of {len(accepted)} runs: { {i: states[i] for i in left} }")
+
+
+def play(load: Load) -> None:
+    took_s = up()
+    print(f"up to a finished demo run: {took_s:.1f} s", flush=True)
+    check_walls()
+    print("every container is read-only and not root", flush=True)
+    ask("POST", "/v1/pipelines", PIPELINE)
+    load.start()
+    for service in SERVERS:
+        before = len(load.accepted)
+        crash(service)
+        time.sleep(1)
+        back_s = wait_well()
+        while len(load.accepted) < before + 5:
+            time.sleep(0.1)
+        print(f"{service} killed: all healthy after {back_s + 1:.1f} s", flush=True)
+    load.end()
+    check_runs(load.accepted)
+    print(f"{len(load.accepted)} runs accepted, all succeeded", flush=True)
+    compose("down", "-t", "30")
+    again_s = up()
+    wait_well()
+    check_runs(load.accepted)
+    print(f"down, and up again: demo after {again_s:.1f} s, all runs are there", flush=True)
+    if took_s > UP_MUST_S:
+        raise Failed(f"{took_s:.1f} s from up to a finished demo run; {UP_MUST_S:g} are the limit")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make compose-test")
+    parser.add_argument("--folder", type=Path, help="kept for the next time: images, Debian trees")
+    folder = parser.parse_args().folder
+    temporary = folder is None
+    folder = folder or Path(tempfile.mkdtemp(prefix="hocket-compose-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ.update(
+        POSTGRES_PASSWORD=f"p@ss/w:rd %{secrets.token_hex(8)}", COMPOSE_HTTP_TIMEOUT="300"
+    )
+    install()
+    code = 0
+    with engine(folder):
+        began = time.monotonic()
+        base_images(folder)
+        build()
+        print(f"images built in {time.monotonic() - began:.0f} s", flush=True)
+        load = Load()
+        try:
+            play(load)
+        except Failed as error:
+            print(f"FAILED: {error}", flush=True)
+            code = 1
+        finally:
+            compose("down", "-v", "-t", "10")
+    if temporary:
+        shutil.rmtree(folder, ignore_errors=True)
+    print("FAILED" if code else "passed", flush=True)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""A Docker engine to try things on: the one that runs, or one of our own for as long as it is needed."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from support.places import ROOT
+
+PROGRAMS = {
+    "dockerd": "docker.io",
+    "docker": "docker.io",
+    "docker-compose": "docker-compose",
+    "mmdebstrap": "mmdebstrap",
+    "busybox": "busybox-static",
+    "openssl": "openssl",
+}
+BASES = ("python:3.13-slim-trixie", "nats:2.15-alpine", "pgvector/pgvector:pg17")
+START_S = 60
+SYSTEM = "/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where Debian's programs are: a client without an engine may come first in PATH."""
+
+
+def install() -> None:
+    """Install what is missing by apt, or end with what that is."""
+    os.environ["PATH"] = f"{SYSTEM}:{os.environ['PATH']}"
+    missing = sorted({package for name, package in PROGRAMS.items() if not shutil.which(name)})
+    if not missing:
+        return
+    if os.geteuid() or not shutil.which("apt-get"):
+        sys.exit(f"compose-test needs {', '.join(missing)}: install them, or run it as root")
+    print(f"installing {', '.join(missing)}", flush=True)
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for arguments in (["update"], ["install", "-y", "--no-install-recommends", *missing]):
+        command = ["apt-get", "-qq", *arguments]
+        subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+
+
+@contextmanager
+def engine(folder: Path) -> Iterator[None]:
+    """Have an engine that `docker` reaches: the one that runs, else one of our own."""
+    if run("docker", "info", check=False).returncode == 0:
+        yield
+        return
+    if os.geteuid():
+        sys.exit("compose-test needs a Docker engine that runs, or root to start one")
+    run_folder = tempfile.mkdtemp(prefix="hk", dir="/tmp")  # a socket's path is short
+    os.environ["DOCKER_HOST"] = f"unix://{run_folder}/docker.sock"
+    with (folder / "dockerd.log").open("wb") as log:
+        daemon = subprocess.Popen(
+            [
+                *("dockerd", "--iptables=false", "--ip-forward=false", "--host"),
+                *(os.environ["DOCKER_HOST"], "--data-root", str(folder / "docker")),
+                *("--exec-root", f"{run_folder}/exec", "--pidfile", f"{run_folder}/pid"),
+            ],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        until = time.monotonic() + START_S
+        while run("docker", "info", check=False).returncode:
+            if daemon.poll() is not None or time.monotonic() > until:
+                sys.exit((folder / "dockerd.log").read_text()[-2_000:])
+            time.sleep(0.2)
+        yield
+    finally:
+        daemon.terminate()
+        daemon.wait(60)
+        shutil.rmtree(run_folder, ignore_errors=True)
+
+
+def base_images(folder: Path) -> None:
+    """Pull the base images; where that cannot be done, build stand-ins."""
+    lacking = [
+        name for name in BASES if run("docker", "image", "inspect", name, check=False).returncode
+    ]
+    if not lacking:
+        return
+    if all(run("docker", "pull", "-q", name, check=False).returncode == 0 for name in lacking):
+        return
+    print("base images cannot be pulled: stand-ins are built from Debian's packages", flush=True)
+    trees = str(folder / "trees")
+    subprocess.run([ROOT / "deploy" / "stand-ins" / "build.sh", trees], check=True)
+
+
+def build() -> None:
+    """Build both images of this checkout, in this machine's network: ours may have no way out."""
+    for target, name in (("services", "hocket:0.1.0"), ("worker", "hocket-worker:0.1.0")):
+        dockerfile = ("-f", "deploy/Dockerfile", "--target", target)
+        run(
+            "docker",
+            "build",
+            "-q",
+            "--network",
+            "host",
+            *dockerfile,
+            "-t",
+            name,
+            ".",
+            timeout_s=1_800,
+        )
+
+
+def run(
+    *command: str, check: bool = True, timeout_s: float = 120
+) -> subprocess.CompletedProcess[str]:
+    """Run a command at the top of the checkout and return what it printed."""
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=ROOT
+    )
+    if check and done.returncode:
+        sys.exit(f"{' '.join(command[:6])} failed: {done.stdout[-1_000:]}{done.stderr[-3_000:]}")
+    return done

@@ -1,0 +1,69 @@
+"""The chart: rendered by helm for the values of each example, checked against the schemas of Kubernetes
+and KEDA with unknown fields refused, and the kustomize base is what it renders. `make manifests`
+installs the tools; without them these are skipped."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.places import ROOT
+
+CHART = ROOT / "deploy" / "chart"
+BASE = ROOT / "deploy" / "kubernetes"
+TOOLS = ROOT / ".venv-deploy" / "bin"
+EXAMPLES = sorted((CHART / "examples").glob("*.yaml"))
+
+pytestmark = pytest.mark.skipif(
+    not (TOOLS / "helm").exists(), reason="helm and the schemas are not installed: `make manifests`"
+)
+
+
+def rendered(*arguments: str | Path) -> str:
+    command = [TOOLS / "helm", "template", "hocket", CHART, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def validated(path: Path) -> subprocess.CompletedProcess[str]:
+    script = Path(__file__).with_name("validate.py")
+    command = [TOOLS / "python", script, path]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize("values", EXAMPLES, ids=lambda path: path.stem)
+def test_the_chart_renders_what_kubernetes_and_keda_accept(values: Path, tmp_path: Path) -> None:
+    assert len(EXAMPLES) >= 6
+    (tmp_path / "all.yaml").write_text(rendered("--values", values))
+    done = validated(tmp_path / "all.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"), [("Deployment", "spec"), ("NetworkPolicy", "spec"), ("ScaledObject", "spec")]
+)
+def test_an_unknown_field_is_refused(kind: str, field: str, tmp_path: Path) -> None:
+    text = rendered("--values", CHART / "examples" / "keda.yaml")
+    documents = [document for document in yaml.safe_load_all(text) if document]
+    one = next(document for document in documents if document["kind"] == kind)
+    one[field]["replicaz"] = 1
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(documents))
+    done = validated(tmp_path / "all.yaml")
+    assert done.returncode == 1
+    assert "replicaz" in done.stdout
+
+
+def test_the_kustomize_base_is_the_chart_with_its_defaults() -> None:
+    file = BASE / "hocket.yaml"
+    assert file.read_text().partition("\n")[2] == rendered(), "run `make manifests`"
+    command = [TOOLS / "kubectl", "kustomize", BASE]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+    def names(text: str) -> list[tuple[str, str]]:
+        found = [document for document in yaml.safe_load_all(text) if document]
+        return sorted((one["kind"], one["metadata"]["name"]) for one in found)
+
+    assert names(done.stdout) == names(rendered())
