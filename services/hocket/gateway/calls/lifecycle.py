@@ -92,9 +92,9 @@ class Calls:
             )
         return reply
 
-    async def settle_trailing(self, timeout_ms: float) -> None:
-        """End requests that are read on although another one won, within a bound."""
-        await self._stages.settle_trailing(timeout_ms)
+    async def settle_trailing(self, drain_ms: float, flush_ms: float) -> None:
+        """Let requests that lost and are read on end within `drain_ms`, then end them."""
+        await self._stages.settle_trailing(drain_ms, flush_ms)
 
     def _refuse(self, call: Call, error: ErrorInfo) -> None:
         now_ms = self._now_ms()

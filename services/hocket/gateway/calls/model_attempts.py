@@ -54,9 +54,9 @@ class ModelAttempts:
         assert made is not None, "the first attempt is made, or it raises"
         return made
 
-    async def settle_trailing(self, timeout_ms: float) -> None:
-        """End requests that are read on although another one won, within a bound."""
-        await self._attempts.settle_trailing(timeout_ms)
+    async def settle_trailing(self, drain_ms: float, flush_ms: float) -> None:
+        """Let requests that lost and are read on end within `drain_ms`, then end them."""
+        await self._attempts.settle_trailing(drain_ms, flush_ms)
 
     async def _pause(self, call: Call, attempts: int) -> None:
         """Wait before the same replicas are asked again."""

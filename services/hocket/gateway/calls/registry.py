@@ -166,12 +166,15 @@ class CallRegistry:
         self._metrics.refused.labels(code).inc()
 
     async def drain(self, *, drain_ms: float, flush_ms: float) -> None:
-        """Let the calls end within `drain_ms`, then stop them and give `flush_ms` to book them."""
+        """Let the calls end within `drain_ms`, and the requests that are read on for what they used;
+        then stop them and give `flush_ms` to book them."""
+        until_ms = clock.monotonic_ms() + drain_ms
         await self._settle(drain_ms)
+        left_ms = max(until_ms - clock.monotonic_ms(), 0.0)
         for making in self._making.values():
             making.cancellation.cancel("the gateway stops")
             making.cancellation.hurry()
-        await asyncio.gather(self._settle(flush_ms), self._calls.settle_trailing(flush_ms))
+        await asyncio.gather(self._settle(flush_ms), self._calls.settle_trailing(left_ms, flush_ms))
         if self._making:
             log.error("calls_abandoned", calls=len(self._making))
 

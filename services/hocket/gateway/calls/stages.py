@@ -37,9 +37,9 @@ class Stages:
         _begin(call, wanted, relay)
         return (await self._attempts.make(call, model)).reply
 
-    async def settle_trailing(self, timeout_ms: float) -> None:
-        """End requests that are read on although another one won, within a bound."""
-        await self._attempts.settle_trailing(timeout_ms)
+    async def settle_trailing(self, drain_ms: float, flush_ms: float) -> None:
+        """Let requests that lost and are read on end within `drain_ms`, then end them."""
+        await self._attempts.settle_trailing(drain_ms, flush_ms)
 
     async def _cascade(self, call: Call, cascade: Cascade, relay: Relay | None) -> CallReply:
         table = self._on.routes().table

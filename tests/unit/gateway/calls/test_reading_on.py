@@ -5,14 +5,17 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from hocket.gateway.backends.protocol import BackendTimedOut, Chunk, Chunks
 from hocket.gateway.calls.attempts import upstream
 from hocket.gateway.calls.cancellation import Cancellation
+from hocket.gateway.calls.registry import CallRegistry
 from hocket.gateway.core.budgets.estimate import WORST_OUTPUT_TOKENS
 from hocket.gateway.core.calls import request_content
 from hocket.gateway.core.calls.unmetered import FASTEST_TOKENS_PER_S, used
 from hocket.gateway.core.protocols.openai_api import MAX_CALL_TOKENS
+from hocket.gateway.metrics import GatewayMetrics
 from hocket.schemas.messages import CallReply, CallRequest, Completion
 from support.gateway.routing_rig import BOUND_S, Rig, Scripted, backend, hangs, request, says
 
@@ -155,6 +158,26 @@ async def test_the_loser_of_a_hedge_keeps_nobody_waiting_and_is_booked_as_metere
     assert (lost.kind, lost.status, lost.cost_usd) == ("speculation", "cancelled", Decimal("1.5"))
     left_usd = rig.calls.spending.left_usd(request(budget_usd="10"))
     assert left_usd == 10 - sum(one.cost_usd for one in rig.records)
+
+
+@pytest.mark.parametrize("drain_ms", [1_000 * BOUND_S, 0.0])
+async def test_the_loser_of_a_hedge_is_read_on_for_as_long_as_a_stopping_gateway_may(
+    drain_ms: float,
+) -> None:
+    late = Late()
+    rig = Rig(models("a", "b", hedge=True), a=late.backend, b=says("tidal"))
+    for _ in range(20):
+        rig.calls.scheduler.durations.add(KIND, "a", 5.0)
+    registry = CallRegistry(rig.calls, GatewayMetrics(CollectorRegistry()))
+    reply = await registry.begin(request(max_tokens=1_000_000))
+    assert (reply.backend, len(rig.records)) == ("b", 1)
+    draining = asyncio.create_task(registry.drain(drain_ms=drain_ms, flush_ms=1_000 * BOUND_S))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    late.release.set()
+    await asyncio.wait_for(draining, BOUND_S)
+    lost = rig.records[1]
+    assert (lost.kind, lost.estimated) == ("speculation", not drain_ms)
 
 
 # ---- estimates ------------------------------------------------------------------------------

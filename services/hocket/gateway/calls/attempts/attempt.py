@@ -78,9 +78,9 @@ class Attempts:
         reply = call_reply(call.request, records[0], lane.completion, lane.error)
         return AttemptResult(reply, _may_move_on(call, lane), accepted, records[0].latency_ms)
 
-    async def settle_trailing(self, timeout_ms: float) -> None:
-        """End requests that are read on although another one won, within a bound."""
-        await self._trailing.settle(timeout_ms)
+    async def settle_trailing(self, drain_ms: float, flush_ms: float) -> None:
+        """Let requests that lost and are read on end within `drain_ms`, then end them."""
+        await self._trailing.settle(drain_ms, flush_ms)
 
     def _recorded(
         self, call: Call, lane: UpstreamRequest, other: UpstreamRequest | None, *, accepted: bool

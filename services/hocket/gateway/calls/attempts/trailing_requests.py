@@ -41,12 +41,14 @@ class TrailingRequests:
         self._bookings[booking] = lane.cancellation
         booking.add_done_callback(self._booked)
 
-    async def settle(self, timeout_ms: float) -> None:
-        """End what is still read on, and give it so long to be booked."""
+    async def settle(self, drain_ms: float, flush_ms: float) -> None:
+        """Read on for `drain_ms` at most, then end what is left and give it `flush_ms` to be booked."""
+        if self._bookings:
+            await asyncio.wait(set(self._bookings), timeout=drain_ms / 1000)
         for cancellation in self._bookings.values():
             cancellation.hurry()
         if self._bookings:
-            await asyncio.wait(set(self._bookings), timeout=timeout_ms / 1000)
+            await asyncio.wait(set(self._bookings), timeout=flush_ms / 1000)
 
     async def _book(
         self,
