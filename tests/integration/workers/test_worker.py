@@ -594,7 +594,7 @@ async def test_a_large_value_travels_through_a_blob_from_step_to_step(
 async def test_inputs_with_blobs_are_held_by_as_many_steps_as_there_is_room_for(
     rig: Rig, journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(large_values, "BlobRoom", lambda: BlobRoom(50_000))
+    monkeypatch.setattr(large_values, "BlobRoom", lambda: BlobRoom(100_000))
     blobs = FileBlobs(tmp_path)
     stored = await blobs.put("t", b"x" * 20_000)
     with_blob = {"text": {"$blob": stored.hash, "size": stored.size, "type": "text"}}

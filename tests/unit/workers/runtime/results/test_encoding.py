@@ -21,6 +21,13 @@ from hocket.schemas.plain_json import MAX_DEPTH, check_plain
 from hocket.schemas.structs.results import FinishedAttempt, spend_json, timing_json
 from hocket.workers.errors import OutputNotJson, OutputTooLarge
 from hocket.workers.runtime.results import encoding
+from hocket.workers.runtime.results.encoding import (
+    MAX_CONTAINERS,
+    REPLACEMENT,
+    VALUES_PER_CONTAINER,
+    check_ends,
+    plain,
+)
 
 
 class Answer(BaseModel):
@@ -216,3 +223,24 @@ def test_what_the_contract_cannot_write_a_result_cannot(output: Any) -> None:
     ):
         with pytest.raises(PydanticSerializationError):
             write()
+
+
+def test_a_list_of_too_many_numbers_is_refused_before_the_loop_stands_still() -> None:
+    many = MAX_CONTAINERS * VALUES_PER_CONTAINER
+    check_ends([0] * (many - 1))
+    with pytest.raises(OutputNotJson, match="values"):
+        check_ends([[0] * (many // 2), [None] * (many // 2), [0.5]])
+
+
+def test_long_integers_count_as_text() -> None:
+    check_ends([10**4_000] * 1_000)
+    with pytest.raises(OutputTooLarge):
+        check_ends([10**4_000] * 100_000)
+
+
+def test_numbers_in_lists_are_carried_as_anywhere_else() -> None:
+    odd = [1, -(10**30), math.inf, math.nan, 1.5, True, None, "\x00", "\ud800"]
+    kept = [1, -(10**30), None, None, 1.5, True, None, REPLACEMENT, REPLACEMENT]
+    assert plain(odd) == kept
+    with pytest.raises(OutputNotJson, match=r"output\.1"):
+        plain([0, 10**5_000])

@@ -128,21 +128,36 @@ async def test_json_of_blobs_is_bounded_by_its_values() -> None:
 
 
 async def test_inputs_wait_for_room_in_their_order_and_a_cancelled_one_keeps_none() -> None:
-    room = BlobRoom(100)
-    assert await room.take(1_000) == 100
-    waits = [asyncio.create_task(room.take(size)) for size in (60, 50, 30)]
+    room = BlobRoom(200)
+    assert await room.take("t", 1_000) == 100
+    waits = [asyncio.create_task(room.take("t", size)) for size in (60, 50, 30)]
     await asyncio.sleep(0)
-    room.give_back(100)
+    room.give_back("t", 100)
     await asyncio.sleep(0)
-    assert [wait.done() for wait in waits] == [True, False, False]  # the last does not overtake
+    assert [wait.done() for wait in waits] == [True, False, True]  # each tenant has half
     waits[1].cancel()
-    await asyncio.wait({waits[1], waits[2]})
-    assert (waits[2].result(), room.free_bytes) == (30, 10)
-    room.give_back(90)
-    full = await room.take(100)
-    waiting = asyncio.create_task(room.take(100))
+    await asyncio.wait({waits[1]})
+    room.give_back("t", 90)
+    assert room.free_bytes == 200
+    full = await room.take("t", 100)
+    waiting = asyncio.create_task(room.take("t", 100))
     await asyncio.sleep(0)
-    room.give_back(full)
+    room.give_back("t", full)
     waiting.cancel()  # in the very turn in which it got its room
     await asyncio.wait({waiting})
-    assert room.free_bytes == 100
+    assert room.free_bytes == 200
+
+
+async def test_a_tenant_that_has_its_share_of_the_room_keeps_no_other_waiting() -> None:
+    room = BlobRoom(200)
+    hostile = [asyncio.create_task(room.take("hostile", 50)) for _ in range(9)]
+    others = [asyncio.create_task(room.take(tenant, 50)) for tenant in ("a", "b", "c")]
+    await asyncio.sleep(0)
+    assert sum(task.done() for task in hostile) == 2
+    assert [task.done() for task in others] == [True, True, False]
+    room.give_back("hostile", 50)
+    await asyncio.sleep(0)
+    assert (sum(task.done() for task in hostile), others[2].done()) == (3, False)  # as they came
+    for task in (*hostile, *others):
+        task.cancel()
+    await asyncio.wait({*hostile, *others})

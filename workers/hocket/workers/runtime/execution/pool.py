@@ -159,5 +159,6 @@ class Pool:
             self._held.set(attempt.place, WAITS)
             self._probation.kinds.ended(attempt)
         held_bytes, attempt.held_bytes = attempt.held_bytes, 0
-        self.slots.end(left_behind, partial(self._large_values.room.give_back, held_bytes))
+        give_back = partial(self._large_values.room.give_back, attempt.step.tenant, held_bytes)
+        self.slots.end(left_behind, give_back)
         self.schedule()

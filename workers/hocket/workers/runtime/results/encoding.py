@@ -28,7 +28,8 @@ REPLACEMENT = "\ufffd"
 MAX_TEXT_CHARS = 128 * 1024 * 1024
 """Characters of text in it."""
 MAX_CONTAINERS = 1_000_000
-"""Lists and dicts in what a step gives back."""
+"""Lists and dicts in what a step gives back; VALUES_PER_CONTAINER other values count as one."""
+VALUES_PER_CONTAINER = 5
 MAX_ITERATED = 100_000
 """Items in it that come from iterables other than lists, tuples, sets and dicts."""
 
@@ -114,10 +115,20 @@ def _object(value: Mapping[Any, Any], field: str, depth: int, items: _Items) -> 
 
 def _array(value: Iterable[Any], field: str, depth: int, items: _Items) -> list[Any]:
     own = type(value) in _SEQUENCES
-    return [
-        _plain(item, f"{field}.{index}"[:200], depth + 1, items)
-        for index, item in enumerate(value if own else items.of(value, field))
-    ]
+    array = []
+    for index, item in enumerate(value if own else items.of(value, field)):
+        kind = type(item)
+        if kind is int and -_INTEGER_LIMIT < item < _INTEGER_LIMIT:  # millions of them are usual
+            array.append(item)
+        elif kind is float:
+            array.append(item if math.isfinite(item) else None)
+        elif kind is str:
+            array.append(_whole_text(item))
+        elif item is None or kind is bool:
+            array.append(item)
+        else:
+            array.append(_plain(item, f"{field}.{index}"[:200], depth + 1, items))
+    return array
 
 
 def check_ends(value: Any) -> None:
@@ -128,7 +139,7 @@ def check_ends(value: Any) -> None:
     and what is derived from them, with what is in them."""
     if type(value) in _NUMBERS:
         return
-    seen, chars = 0, 0
+    seen, chars, values = 0, 0, 0
     stack: list[tuple[Any, str]] = [((value,), "output")]
     while stack:
         part, field = stack.pop()
@@ -144,10 +155,17 @@ def check_ends(value: Any) -> None:
             chars += _base_of(part).__len__(part)
         else:
             items = _held_by(part, field)
+        values += len(items)
+        if values > MAX_CONTAINERS * VALUES_PER_CONTAINER:  # before they are looked at
+            many = MAX_CONTAINERS * VALUES_PER_CONTAINER
+            raise _not_json(field, f"it makes more than {many} values")
         for item in items:
             kind = type(item)
             if kind is str:
                 chars += len(item)
+            elif kind is int:
+                if not -_WORD < item < _WORD:
+                    chars += item.bit_length() // _BITS_PER_DIGIT
             elif kind not in _NUMBERS:
                 stack.append((item, field))
         seen += 1
@@ -197,6 +215,9 @@ def _kind(value: Any) -> str:
 
 _SEQUENCES = frozenset({list, tuple, set, frozenset})
 _NUMBERS = frozenset({int, float, bool, type(None)})
+_WORD = 2**63
+_BITS_PER_DIGIT = 4
+"""At most: long integers count as text."""
 _INTEGER_LIMIT = 10**MAX_INTEGER_DIGITS
 
 

@@ -1,53 +1,71 @@
 """Room for what blobs become in the inputs of steps that run: as many bytes as a worker may hold at
-once. A step that finds none waits in its slot until others have ended; first come, first served.
+once, of which one tenant has half at most. A step that finds none waits in its slot until others have
+ended; first come, first served, of those whose tenant may have more.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter
+from dataclasses import dataclass
 
 MAX_HELD_BYTES = 512 * 1024 * 1024
-"""For all steps of a worker process; one that needs more than all of it gets all of it."""
+"""For all steps of a worker process."""
+TENANT_SHARE = 0.5
+"""Of that, what one tenant's steps may have; a step that needs more gets all of it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting:
+    tenant: str
+    size_bytes: int
+    turn: asyncio.Future[None]
 
 
 class BlobRoom:
     """Hands out bytes, and takes them back."""
 
     def __init__(self, limit_bytes: int = MAX_HELD_BYTES) -> None:
-        self._limit_bytes = limit_bytes
         self.free_bytes = limit_bytes
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._share_bytes = int(limit_bytes * TENANT_SHARE)
+        self._held_bytes = Counter[str]()
+        self._waiting: list[_Waiting] = []
 
-    async def take(self, size_bytes: int) -> int:
+    async def take(self, tenant: str, size_bytes: int) -> int:
         """Wait for room, and return how much was taken."""
-        size_bytes = min(size_bytes, self._limit_bytes)
-        if not self._waiting and size_bytes <= self.free_bytes:
-            self.free_bytes -= size_bytes
-            return size_bytes
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((size_bytes, turn))
+        asked = _Waiting(tenant, min(size_bytes, self._share_bytes), turn)
+        self._waiting.append(asked)
+        self._serve()
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.give_back(size_bytes)
+                self.give_back(tenant, asked.size_bytes)
             else:
-                self._next()
+                self._waiting.remove(asked)
+                self._serve()
             raise
-        return size_bytes
+        return asked.size_bytes
 
-    def give_back(self, size_bytes: int) -> None:
+    def give_back(self, tenant: str, size_bytes: int) -> None:
         """Let the next steps have what one had."""
-        self.free_bytes += size_bytes
-        self._next()
+        if size_bytes:
+            self.free_bytes += size_bytes
+            self._held_bytes[tenant] -= size_bytes
+            if not self._held_bytes[tenant]:
+                del self._held_bytes[tenant]
+            self._serve()
 
-    def _next(self) -> None:
-        while self._waiting:
-            size_bytes, turn = self._waiting[0]
-            if turn.done():  # it was cancelled while it waited
-                self._waiting.popleft()
-            elif size_bytes <= self.free_bytes:
-                self._waiting.popleft()
-                self.free_bytes -= size_bytes
-                turn.set_result(None)
-            else:
+    def _serve(self) -> None:
+        """Give room to those that wait, in their order; one that does not fit into what is free keeps it
+        for itself, one whose tenant has its share does not."""
+        for asked in list(self._waiting):
+            if asked.turn.done():  # it was cancelled while it waited
+                continue
+            if self._held_bytes[asked.tenant] + asked.size_bytes > self._share_bytes:
+                continue
+            if asked.size_bytes > self.free_bytes:
                 return
+            self.free_bytes -= asked.size_bytes
+            self._held_bytes[asked.tenant] += asked.size_bytes
+            self._waiting.remove(asked)
+            asked.turn.set_result(None)

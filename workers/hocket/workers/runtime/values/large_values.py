@@ -42,11 +42,11 @@ class LargeValues:
         if self._store is None:
             raise references.unresolved(found[0], "this worker has no blob store")
         references.check_resolved_size(found)
-        held_bytes = await self.room.take(references.held_bytes(found))
+        held_bytes = await self.room.take(tenant, references.held_bytes(found))
         try:
             return await self._replaced(tenant, value, found), held_bytes
         except BaseException:
-            self.room.give_back(held_bytes)
+            self.room.give_back(tenant, held_bytes)
             raise
 
     async def _replaced(self, tenant: str, value: Any, found: list[references.Reference]) -> Any:

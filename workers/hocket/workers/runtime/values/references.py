@@ -27,6 +27,7 @@ times as large once it is parsed."""
 JSON_FACTOR = 4
 
 Path = tuple[str | int, ...]
+_NUMBERS = frozenset({int, float, bool, type(None)})
 Kind = Literal["text", "json"]
 
 
@@ -155,10 +156,12 @@ def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
         yield path, value
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _texts(item, (*path, key))
+            if type(item) not in _NUMBERS:
+                yield from _texts(item, (*path, key))
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            yield from _texts(item, (*path, index))
+            if type(item) not in _NUMBERS:  # millions of them are usual
+                yield from _texts(item, (*path, index))
 
 
 def _branches(value: Any) -> list[Part]:
