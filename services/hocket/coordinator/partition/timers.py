@@ -1,4 +1,5 @@
-"""When runs want to be woken: a heap of (time, run), one loop timer for the earliest.
+"""When runs want to be woken: a heap of (time, run), one loop timer for the earliest, or for the next
+look at the clock.
 
 A timer that fires is published to the partition's log and acts only when it is read from there, so
 that the log alone explains the state.
@@ -11,6 +12,9 @@ from math import isnan
 
 from hocket.kit.process.clock import now_ms
 
+LOOK_S = 1.0
+"""How often the clock is looked at while there are times to come: it may be set meanwhile, and the
+timers of the loop would not know."""
 COMPACT_AT = 10_000
 """Entries from which stale ones (runs that have ended) are swept out as the heap doubles."""
 
@@ -54,7 +58,7 @@ class Timers:
             self._handle.cancel()
             self._handle = None
         if self._heap:
-            delay_s = max(0.0, (self._heap[0][0] - now_ms()) / 1000)
+            delay_s = min(max(0.0, (self._heap[0][0] - now_ms()) / 1000), LOOK_S)
             self._handle = asyncio.get_running_loop().call_later(delay_s, self._due)
 
     def _due(self) -> None:
