@@ -34,7 +34,6 @@ from bench.support.load import TENANT, WORKLOADS, Load, Round, check
 from bench.support.machine import cpu_s, machine_text
 from bench.support.places import BENCH, HANDLERS
 from hocket.cli.local.platform import Platform
-from hocket.cli.remote.api import Api
 
 WORKLOAD = "agent6"
 ADAPTERS = BENCH / "comparison" / "adapters"
@@ -132,7 +131,7 @@ async def main(arguments: argparse.Namespace) -> None:
             log_level="warning",
         )
         async with platform:
-            api = Api(platform.api_url, TENANT)
+            api = platform.api(TENANT)
             spec = WORKLOADS[WORKLOAD].pipeline(WORKLOAD)
             await asyncio.to_thread(api.post, "/v1/pipelines", spec)
             client = await nats.connect(platform.nats_url)

@@ -309,7 +309,7 @@ async def main(arguments: argparse.Namespace) -> None:
             ) as platform:
                 connection = await asyncpg.connect(platform.database_url)
                 try:
-                    bench = Bench(Api(platform.api_url, "default"), connection, urls)
+                    bench = Bench(platform.api(), connection, urls)
                     result = await measure(bench, arguments.runs, arguments.ways)
                 finally:
                     await connection.close()

@@ -242,7 +242,7 @@ def gateway_config(upstream_port: int) -> dict[str, Any]:
         "limit": 1_000,
         "prices": {"input_usd_per_mtok": "0.15", "output_usd_per_mtok": "0.60"},
     }
-    return {"models": {"writer": {"backends": [backend]}}}
+    return {"models": {"writer": {"backends": [backend]}}, "access": {"open": True}}
 
 
 def litellm_config(upstream_port: int) -> dict[str, Any]:

@@ -111,7 +111,7 @@ async def main(arguments: argparse.Namespace) -> None:
             async with Platform(
                 folder / "d", worker_types=("llm",), config=config, log_level="warning"
             ) as platform:
-                api = Api(platform.api_url, "default")
+                api = platform.api()
                 connection = await asyncpg.connect(platform.database_url)
                 try:
                     result = {}

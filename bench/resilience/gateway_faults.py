@@ -42,7 +42,6 @@ from nats.aio.client import Client
 from bench.support.load import TENANT
 from bench.support.machine import machine_text
 from hocket.cli.local.platform import Platform
-from hocket.cli.remote.api import Api
 from hocket.kit.nats.cloudevents import REPLY_TO
 from hocket.schemas import subjects
 
@@ -209,7 +208,7 @@ async def main(options: argparse.Namespace) -> int:
                 stack.push_async_callback(engine.close)
             await asyncio.gather(*(engine.start() for engine in engines.values()))
             await stack.enter_async_context(platform)
-            api = Api(platform.api_url, TENANT)
+            api = platform.api(TENANT)
             await asyncio.to_thread(api.post, "/v1/pipelines", pipeline())
             client = await nats.connect(platform.nats_url, connect_timeout=CONNECT_TIMEOUT_S)
             stack.push_async_callback(client.close)

@@ -34,7 +34,6 @@ from nats.aio.msg import Msg
 from bench.support.machine import machine_text
 from bench.support.places import HANDLERS
 from hocket.cli.local.platform import Platform
-from hocket.cli.remote.api import Api
 from hocket.kit.nats.cloudevents import REPLY_TO
 from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
@@ -136,7 +135,7 @@ async def main(arguments: argparse.Namespace) -> None:
             worker_types=("python",),
             log_level="error",
         ) as platform:
-            api = Api(platform.api_url, TENANT)
+            api = platform.api(TENANT)
             await asyncio.to_thread(api.post, "/v1/pipelines", HEALTHY)
             kept, slowest_ms = [], 0.0
             every = bombs()

@@ -38,7 +38,6 @@ from bench.support.memory import Curve, children
 from bench.support.places import HANDLERS
 from hocket.cli.local.platform import Platform
 from hocket.cli.local.processes import get, health_url
-from hocket.cli.remote.api import Api
 from hocket.schemas import subjects
 
 TENANT = "default"
@@ -156,7 +155,7 @@ async def _part(server: str, how: str, away_s: float, rate: float) -> dict[str, 
             env={"HOCKET_HANDLERS": "handlers", "PYTHONPATH": path},
             config=config,
         ) as platform:
-            api = Api(platform.api_url, TENANT)
+            api = platform.api(TENANT)
             await asyncio.to_thread(api.post, "/v1/pipelines", SPEC)
             load = Load(platform.nats_url, rate)
             await load.open()

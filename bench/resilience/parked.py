@@ -28,7 +28,6 @@ from nats.aio.client import Client
 
 from bench.support.memory import Curve, memory_mib
 from hocket.cli.local.platform import Platform
-from hocket.cli.remote.api import Api
 from hocket.schemas import subjects
 from hocket.schemas.messages import SignalReceived
 
@@ -120,7 +119,7 @@ async def main(arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
         services = ("coordinator", "worker", "admin")
         async with Platform(Path(folder) / "data", services=services) as platform:
-            api = Api(platform.api_url, TENANT)
+            api = platform.api(TENANT)
             for spec in (WARM_SPEC, PARKED_SPEC):
                 await asyncio.to_thread(api.post, "/v1/pipelines", spec)
             client = await nats.connect(platform.nats_url)

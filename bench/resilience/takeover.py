@@ -36,7 +36,6 @@ from nats.aio.msg import Msg
 from bench.support.places import HANDLERS
 from hocket.cli.local.platform import Platform
 from hocket.cli.local.processes import get, health_url
-from hocket.cli.remote.api import Api
 from hocket.kit.nats.cloudevents import REPLY_TO
 from hocket.schemas import subjects
 
@@ -141,7 +140,7 @@ async def main(arguments: argparse.Namespace) -> None:
             env=environment,
             config=config,
         ) as platform:
-            api = Api(platform.api_url, TENANT)
+            api = platform.api(TENANT)
             await asyncio.to_thread(api.post, "/v1/pipelines", _pipeline())
             client = await nats.connect(platform.nats_url)
             watch = Watch()

@@ -49,7 +49,6 @@ from bench.support.machine import machine_text
 from bench.support.places import HANDLERS
 from bench.support.sleeping_model import METER
 from hocket.cli.local.platform import Platform
-from hocket.cli.remote.api import Api
 from hocket.kit.nats.cloudevents import IDEMPOTENCY_KEY
 from hocket.schemas import subjects
 
@@ -204,7 +203,7 @@ async def play(tasks: Sequence[Task], name: str, slots: int) -> list[Played]:
             config=config,
             log_level="warning",
         ) as platform:
-            api = Api(platform.api_url, TENANT)
+            api = platform.api(TENANT)
             await asyncio.to_thread(api.post, "/v1/pipelines", pipeline(on_infeasible))
             client = await nats.connect(platform.nats_url, connect_timeout=CONNECT_TIMEOUT_S)
             try:

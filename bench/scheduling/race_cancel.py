@@ -120,7 +120,7 @@ async def measure(
     async with Platform(
         folder / "d", env=env, worker_types=("python",), config=config, log_level="warning"
     ) as platform:
-        api = Api(platform.api_url, "default")
+        api = platform.api()
         await asyncio.to_thread(api.post, "/v1/pipelines", PIPELINE)
         await races(api, WARMUP, 1)
         run_ids = await races(api, arguments.races, arguments.inflight)

@@ -56,7 +56,6 @@ from bench.scheduling.hop_simulation import Ended, Simulation, Task
 from bench.support.machine import machine_text
 from bench.support.places import DATA, HANDLERS
 from hocket.cli.local.platform import Platform
-from hocket.cli.remote.api import Api
 from hocket.kit.nats.cloudevents import DEADLINE_MS, IDEMPOTENCY_KEY
 from hocket.schemas import subjects
 from hocket.schemas.pipeline.plan import compile_pipeline
@@ -218,7 +217,7 @@ async def _play(
             config=config,
             log_level="warning",
         ) as platform:
-            api = Api(platform.api_url, TENANT)
+            api = platform.api(TENANT)
             await asyncio.to_thread(api.post, "/v1/pipelines", PIPELINE)
             client = await nats.connect(platform.nats_url, connect_timeout=CONNECT_TIMEOUT_S)
             try:

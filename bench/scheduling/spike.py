@@ -53,7 +53,6 @@ from bench.support.machine import machine_text
 from bench.support.places import HANDLERS
 from hocket.cli.local.platform import Platform
 from hocket.cli.local.processes import health_url
-from hocket.cli.remote.api import Api
 from hocket.kit.nats.cloudevents import REPLY_TO
 from hocket.schemas import subjects
 
@@ -293,7 +292,7 @@ async def main(arguments: argparse.Namespace) -> None:
 async def _play(
     platform: Platform, urls: Sequence[str], arguments: argparse.Namespace
 ) -> tuple[list[Told], Autoscaler]:
-    api = Api(platform.api_url, TENANT)
+    api = platform.api(TENANT)
     for kind, _, service in KINDS:
         await asyncio.to_thread(api.post, "/v1/pipelines", pipeline(kind, service))
     pid = platform.process("gateway").pid

@@ -42,7 +42,6 @@ from nats.aio.msg import Msg
 from bench.support.machine import cpu_s, machine_text
 from bench.support.places import HANDLERS
 from hocket.cli.local.platform import Platform
-from hocket.cli.remote.api import Api
 from hocket.kit.nats.cloudevents import REPLY_TO
 from hocket.schemas import subjects
 
@@ -164,7 +163,7 @@ async def main(arguments: argparse.Namespace) -> None:
             config=config,
             log_level="warning",
         ) as platform:
-            api = Api(platform.api_url, TENANT)
+            api = platform.api(TENANT)
             await asyncio.to_thread(api.post, "/v1/pipelines", PIPELINE)
             client = await nats.connect(platform.nats_url, connect_timeout=CONNECT_TIMEOUT_S)
             try:

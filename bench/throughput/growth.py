@@ -128,7 +128,7 @@ async def main(arguments: argparse.Namespace) -> None:
         ) as platform:
             connection = await asyncpg.connect(platform.database_url)
             try:
-                api = Api(platform.api_url, "default")
+                api = platform.api()
                 await measure(api, Meter(platform, connection), a_map(10))  # a warm-up
                 for shape in shapes(arguments):
                     result = await measure(api, Meter(platform, connection), shape)

@@ -32,7 +32,6 @@ from nats.aio.msg import Msg
 
 from bench.support.memory import Curve
 from hocket.cli.local.platform import Platform
-from hocket.cli.remote.api import Api
 from hocket.kit.nats.streams import EVENTS_DEDUP_WINDOW_S
 from hocket.schemas import subjects
 
@@ -113,7 +112,7 @@ async def main(arguments: argparse.Namespace) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
         async with Platform(Path(folder) / "data", env={"HOCKET_LOG_LEVEL": "warning"}) as platform:
-            api = Api(platform.api_url, TENANT)
+            api = platform.api(TENANT)
             await asyncio.to_thread(api.post, "/v1/pipelines", SPEC)
             client = await nats.connect(platform.nats_url)
             load, curve = Load(client, arguments.in_flight), Curve(platform)

@@ -41,7 +41,6 @@ from bench.support.machine import children, cpu_s, machine_text
 from bench.support.places import HANDLERS
 from bench.support.quick_model import CALLS_FILE, COUNTER, INPUT_TOKENS, OUTPUT_TOKENS
 from hocket.cli.local.platform import Platform
-from hocket.cli.remote.api import Api
 from hocket.kit.nats.cloudevents import REPLY_TO
 from hocket.schemas import subjects
 
@@ -144,7 +143,7 @@ async def main(options: argparse.Namespace) -> None:
             inline_gateway=options.inline_gateway,
         )
         async with platform:
-            api = Api(platform.api_url, TENANT)
+            api = platform.api(TENANT)
             await asyncio.to_thread(
                 api.post, "/v1/pipelines", pipeline(options.width, options.calls_per_step)
             )

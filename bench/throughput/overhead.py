@@ -56,7 +56,6 @@ from bench.support.load import (
 from bench.support.machine import MIB, children, cpu_s, machine_text, rss_bytes
 from bench.support.places import HANDLERS
 from hocket.cli.local.platform import Platform
-from hocket.cli.remote.api import Api
 from hocket.workers.configuration import MAX_CONCURRENCY
 
 IDLE_FROM_S = 10.0
@@ -80,7 +79,7 @@ async def main(arguments: argparse.Namespace) -> None:
         )
         async with platform:
             name = arguments.workload
-            api = Api(platform.api_url, TENANT)
+            api = platform.api(TENANT)
             await asyncio.to_thread(api.post, "/v1/pipelines", workload.pipeline(name))
             client = await nats.connect(platform.nats_url, connect_timeout=CONNECT_TIMEOUT_S)
             try:

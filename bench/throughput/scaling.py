@@ -25,7 +25,6 @@ from bench.support.load import TENANT, WORKLOADS, Load, Round, check
 from bench.support.machine import machine_text
 from bench.support.places import HANDLERS
 from hocket.cli.local.platform import Platform
-from hocket.cli.remote.api import Api
 
 WORKLOAD = "agent6"
 COORDINATOR = "hocket.coordinator"
@@ -51,7 +50,7 @@ async def measured(arguments: argparse.Namespace, coordinators: int, workers: in
             log_level="warning",
         )
         async with platform:
-            api = Api(platform.api_url, TENANT)
+            api = platform.api(TENANT)
             spec = WORKLOADS[WORKLOAD].pipeline(WORKLOAD)
             await asyncio.to_thread(api.post, "/v1/pipelines", spec)
             client = await nats.connect(platform.nats_url)

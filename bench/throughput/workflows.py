@@ -244,7 +244,7 @@ async def run_all(
         async with platform:
             client = await nats.connect(platform.nats_url, connect_timeout=CONNECT_TIMEOUT_S)
             try:
-                workflows = Workflows(client, Api(platform.api_url, TENANT), journal, per_level_ms)
+                workflows = Workflows(client, platform.api(TENANT), journal, per_level_ms)
                 await workflows.start()
                 for instance in (*found, _WARMUP):
                     await workflows.apply(instance)

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import yaml
 
 CA, ACCESS, KEYS = Path("/srv/ca"), Path("/srv/access"), Path("/srv/keys")
+ADMIN = Path("/srv/admin")
 NATS, POSTGRES = Path("/srv/nats-secrets"), Path("/srv/postgres-secrets")
 CA_DAYS, DAYS, RENEW_S = 3_650, 365, 30 * 86_400
 DEMO_READER = "hocket_demo_reader"
@@ -85,6 +86,7 @@ def main() -> None:
     certificate(POSTGRES, "postgres", usage="serverAuth", hosts=("postgres", "localhost"))
     certificate(ACCESS, "client", usage="clientAuth", hosts=("hocket",))
     once(KEYS / "capability_key", secrets.token_hex(32))
+    once(ADMIN / "key", f"hk_{secrets.token_hex(6)}_{secrets.token_hex(32)}")
     password = once(NATS / "password", secrets.token_urlsafe(24))
     write(
         NATS / "auth.conf",

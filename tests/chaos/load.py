@@ -19,7 +19,6 @@ from nats.aio.msg import Msg
 
 from chaos.pipelines import PIPELINES, STARTED
 from hocket.cli.local.platform import Platform
-from hocket.cli.remote.api import Api
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import HocketError
 
@@ -107,7 +106,7 @@ class Load:
 
     async def tend(self) -> None:
         """Approve and cancel what waits for it; ends by cancellation only."""
-        api = Api(self._platform.api_url, TENANT)
+        api = self._platform.api(TENANT)
         done: set[str] = set()
         while True:
             for task in list(self.tasks):

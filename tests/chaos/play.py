@@ -20,7 +20,6 @@ from chaos.pipelines import PIPELINES
 from chaos.plan import MAX_FREEZE_S, Fault, faults
 from chaos.verdict import Verdict, gather, judge
 from hocket.cli.local.platform import Platform
-from hocket.cli.remote.api import Api
 
 COORDINATORS = 2
 WORKERS = 2
@@ -124,7 +123,7 @@ async def _played(
     plan: Iterator[Fault],
     seconds: float,
 ) -> Play:
-    api = Api(platform.api_url, TENANT)
+    api = platform.api(TENANT)
     for name, mixed in PIPELINES.items():
         await asyncio.to_thread(api.post, "/v1/pipelines", mixed.spec(name))
     load, stopping = Load(platform, seed), asyncio.Event()

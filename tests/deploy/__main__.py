@@ -13,6 +13,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +60,14 @@ def container(service: str) -> str:
     return f"{PROJECT}_{service}_1"
 
 
+@cache
+def key() -> str:
+    """Return the key of the first admin."""
+    return compose("exec", "-T", "admin", "cat", "/srv/admin/key").strip()
+
+
 def ask(method: str, path: str, body: Any = None) -> Any:
-    headers = {"Content-Type": "application/json", "X-Hocket-Tenant": "default"}
+    headers = {"Content-Type": "application/json", "X-Api-Key": key()}
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(API + path, data=data, headers=headers, method=method)
     with urllib.request.urlopen(request, timeout=10) as answer:

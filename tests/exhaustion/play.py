@@ -30,7 +30,6 @@ from exhaustion.shortages import (
 from exhaustion.small_disk import SmallDisk
 from hocket.cli.local.platform import Platform
 from hocket.cli.local.processes import get, health_url
-from hocket.cli.remote.api import Api
 
 DATA, POSTGRES = "data", "postgres"
 """What stands on a small disk: all that the platform keeps, or its Postgres (tables and WAL) alone."""
@@ -98,7 +97,7 @@ async def _on_one_platform(
     min_free_mib = MIN_FREE_MIB if DATA in disks else 0
     env = {"PYTHONPATH": str(TESTS), "HOCKET_MIN_FREE_DISK_MIB": str(min_free_mib)}
     async with Platform(place / "d", env=env, config=config) as platform:
-        await asyncio.to_thread(Api(platform.api_url, TENANT).post, "/v1/pipelines", SPEC)
+        await asyncio.to_thread(platform.api(TENANT).post, "/v1/pipelines", SPEC)
         for number, name in enumerate(names):
             load = Load(platform, rate, prefix=f"{name}-{number}")
             await load.open()
@@ -171,7 +170,9 @@ async def _note(platform: Platform, played: Played) -> None:
                         said.append(text)
     try:
         async with aiohttp.ClientSession(
-            platform.api_url, timeout=aiohttp.ClientTimeout(total=2)
+            platform.api_url,
+            timeout=aiohttp.ClientTimeout(total=2),
+            headers={"Authorization": f"Bearer {platform.api_key}"},
         ) as client:
             async with client.get("/v1/health") as answer:
                 health = await answer.json()

@@ -24,7 +24,6 @@ import yaml
 from fuzz.load import COST_USD, PIPELINES, PRICE_USD_PER_MTOK, SLO_MS, Load
 from fuzz.messages import TENANT, Corpus, draw
 from hocket.cli.local.platform import Platform
-from hocket.cli.remote.api import Api
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.protocol import RawMessage
 from support.forger import Forger
@@ -138,7 +137,7 @@ async def _played(
     late_ms: float,
     quiet_s: float,
 ) -> None:
-    api = Api(platform.api_url, TENANT)
+    api = platform.api(TENANT)
     for name, body in PIPELINES.items():
         document = {"pipeline": name, "slo_ms": SLO_MS, **body}
         await asyncio.to_thread(api.post, "/v1/pipelines", document)

@@ -30,10 +30,10 @@ async def document(url: str) -> dict[str, Any]:
 
 
 async def check(
-    described: dict[str, Any], url: str, folder: Path, *, config: str = "", least: int
+    described: dict[str, Any], url: str, folder: Path, *, key: str, config: str = "", least: int
 ) -> None:
-    """Ask the server whatever its document allows, and what it does not; no check may fail. `least` is
-    how many requests it takes for that to mean something."""
+    """Ask the server, with a key, whatever its document allows, and what it does not; no check may fail.
+    `least` is how many requests it takes for that to mean something."""
     schema = folder / "openapi.json"
     schema.write_text(json.dumps(described))
     settings = folder / "schemathesis.toml"
@@ -44,6 +44,7 @@ async def check(
         "run",
         str(schema),
         f"--url={url}",
+        f"--header=Authorization: Bearer {key}",
         "--checks=all",
         f"--max-examples={EXAMPLES}",
         "--phases=examples,coverage,fuzzing,stateful",

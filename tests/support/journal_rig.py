@@ -14,7 +14,6 @@ import asyncpg
 import yaml
 
 from hocket.cli.local.platform import Platform
-from hocket.cli.remote.api import Api
 from hocket.cli.terminal.errors import ApiRefused
 from support.places import HANDLERS
 
@@ -28,7 +27,7 @@ class Rig:
     def __init__(self, platform: Platform, folder: Path) -> None:
         self.platform = platform
         self.folder = folder
-        self.api = Api(platform.api_url, "default")
+        self.api = platform.api()
 
     async def apply(self, name: str, nodes: dict[str, Any], **spec: Any) -> None:
         await asyncio.to_thread(
@@ -89,9 +88,10 @@ async def until(look: Callable[[], Awaitable[Any]]) -> Any:
 
 async def command(rig: Rig, *arguments: str) -> str:
     """Run the `hocket` command against the platform and return what it prints."""
+    named = ("--data-dir", str(rig.platform.data_dir))
     done = await asyncio.to_thread(
         subprocess.run,
-        [sys.executable, "-m", "hocket.cli", "--api", rig.platform.api_url, *arguments],
+        [sys.executable, "-m", "hocket.cli", *named, *arguments],
         capture_output=True,
         text=True,
         timeout=BOUND_S,

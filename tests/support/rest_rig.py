@@ -11,10 +11,15 @@ from typing import Any
 import aiohttp
 import asyncpg
 import uvicorn
+from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from hocket.admin.app import make_app
 from hocket.admin.context import Context
+from hocket.kit.access import key_store
+from hocket.kit.access.audit_log import Actor
+from hocket.kit.access.key_book import KeyBook
+from hocket.kit.access.key_store import NewKey
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.postgres.database import connect_pool
@@ -43,6 +48,15 @@ class Rest:
     session: aiohttp.ClientSession
     url: str
     registry: CollectorRegistry
+    book: KeyBook
+    app: FastAPI
+    key: str
+    """The key of an admin of all tenants, which every request of `session` sends."""
+
+    async def make_key(self, role: str, tenant: str | None = "default", **options: Any) -> str:
+        """Make a key and return its text."""
+        wanted = NewKey(options.pop("name", role), role, tenant, **options)
+        return await make_key(self.pool, wanted)
 
     async def ask(self, method: str, path: str, **options: Any) -> Answer:
         async with self.session.request(method, self.url + path, **options) as reply:
@@ -79,17 +93,32 @@ async def running_rest(
     )
     registry = CollectorRegistry()
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(make_app(context, registry), log_config=None, lifespan="off", ws="none")
+    key = await make_key(pool, NewKey("test", "admin", None))
+    book = KeyBook(pool)
+    app = make_app(context, registry, book)
+    config = uvicorn.Config(app, log_config=None, lifespan="off", ws="none")
     server = uvicorn.Server(config)
     server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     port = listener.getsockname()[1]
     try:
-        async with aiohttp.ClientSession() as session:
-            yield Rest(bus, pool, session, f"http://127.0.0.1:{port}", registry)
+        async with book.running(), aiohttp.ClientSession(headers=bearer(key)) as session:
+            yield Rest(bus, pool, session, f"http://127.0.0.1:{port}", registry, book, app, key)
     finally:
         stopping.set()
         server.should_exit = True
         await serving
         await pool.close()
         await bus.close()
+
+
+def bearer(key: str) -> dict[str, str]:
+    """Return the header that sends a key."""
+    return {"Authorization": f"Bearer {key}"}
+
+
+async def make_key(pool: "asyncpg.Pool[asyncpg.Record]", wanted: NewKey) -> str:
+    """Make a key and return its text."""
+    async with pool.acquire() as connection:
+        _, text = await key_store.create(connection, wanted, Actor("test", "127.0.0.1"))
+    return text

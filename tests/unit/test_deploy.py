@@ -153,7 +153,7 @@ def test_every_variable_is_a_setting_that_the_processes_read() -> None:
     given = {name for one in OURS.values() for name in one["environment"]}
     given = {name.removesuffix(FILE) if name.removesuffix(FILE) in OWN else name for name in given}
     given -= {"PGSSLMODE", "PGSSLROOTCERT"}  # asyncpg's
-    given -= {"HOCKET_API_URL"}  # the command line's
+    given -= {"HOCKET_API_URL", "HOCKET_API_KEY"}  # the command line's
     given |= set(of_kind("ConfigMap")["hocket"]["data"])
     given |= {name for secret in of_kind("Secret").values() for name in secret["stringData"]}
     dockerfile = (ROOT / "deploy" / "Dockerfile").read_text()

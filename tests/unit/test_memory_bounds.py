@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from hocket.admin.requests.body_limit import BodiesFull, BodyLimit
 from hocket.admin.requests.errors import add_error_handlers
+from hocket.admin.requests.identity import TENANT
 from hocket.admin.requests.request_limit import RequestLimit
 from hocket.coordinator.storage import duration_stats as durations_module
 from hocket.coordinator.storage import pipeline_catalog as catalog_module
@@ -78,7 +79,7 @@ async def test_requests_beyond_the_limit_are_told_to_come_back_but_health_is_ans
     limited = RequestLimit(app, limit=2)
     scope: Any = {"type": "http", "path": "/v1/runs", "method": "GET", "headers": []}
     receive: Any = SimpleNamespace
-    other: Any = {**scope, "headers": [(b"x-hocket-tenant", b"other")]}
+    other: Any = {**scope, TENANT: "other"}
     waiting = [asyncio.create_task(limited(one, receive, send)) for one in (scope, other)]
     await asyncio.sleep(0)
 
@@ -107,8 +108,8 @@ async def test_a_tenant_that_waits_for_many_runs_leaves_half_of_the_places_to_ot
         sent.append(message)
 
     limited = RequestLimit(app, limit=4)
-    greedy: Any = {"type": "http", "path": "/v1/runs", "headers": [(b"x-hocket-tenant", b"greedy")]}
-    other: Any = {**greedy, "headers": []}
+    greedy: Any = {"type": "http", "path": "/v1/runs", "headers": [], TENANT: "greedy"}
+    other: Any = {**greedy, TENANT: "other"}
     receive: Any = SimpleNamespace
     asked = [asyncio.create_task(limited(greedy, receive, send)) for _ in range(3)]
     await asyncio.sleep(0)

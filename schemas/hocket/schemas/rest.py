@@ -283,6 +283,8 @@ class RunResult(Reply):
     duration_ms: float
     met_deadline: bool
     """Whether the run gave its result by its deadline: one that failed did not."""
+    withheld: bool = False
+    """Whether what the key may not see was left out: it has no permission `content.read`."""
 
 
 class RunSummary(Reply):
@@ -346,6 +348,8 @@ class RunDetail(RunSummary):
     parent: dict[str, Any] | None = None
     origin: RunRepeats | None = None
     critical_path: CriticalPath | None = None
+    withheld: bool = False
+    """Whether what the key may not see was left out: it has no permission `content.read`."""
 
 
 class RunList(Reply):
@@ -665,6 +669,8 @@ class DeadLetter(Reply):
     payload_bytes: int = 0
     payload_truncated: bool = False
     headers: dict[str, str] = Field(default_factory=dict)
+    withheld: bool = False
+    """Whether what the key may not see was left out: it has no permission `content.read`."""
 
 
 class DeadLetterList(Reply):

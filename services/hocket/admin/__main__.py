@@ -11,11 +11,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
+import asyncpg
 import uvicorn
+from pydantic import SecretStr
 
 from hocket.admin.app import make_app
 from hocket.admin.connections import WatchedConnection, watch
 from hocket.admin.context import Context
+from hocket.kit.access import key_store
+from hocket.kit.access.audit_log import Actor
+from hocket.kit.access.key_book import KeyBook
+from hocket.kit.access.key_store import NewKey
 from hocket.kit.process import config
 from hocket.kit.process.capability_key import platform_capabilities, usage_seals_of
 from hocket.kit.process.handler_allowlist import allowed_handlers
@@ -29,6 +35,7 @@ DRAIN_TIMEOUT_S = 5
 BACKLOG = 1_024
 KEEP_ALIVE_S = 30
 WATCH_INTERVAL_S = 2.0
+FIRST_KEY = "first"
 
 
 async def main(service: Service) -> None:
@@ -49,10 +56,18 @@ async def main(service: Service) -> None:
         capabilities=await platform_capabilities(settings, pool),
         usage_seals=usage_seals_of(settings),
     )
+    await _make_first_key(pool, settings.admin_key)
+    book = KeyBook(pool, service.health.report)
     rules = WebRules.of(settings.api_host, settings.allowed_hosts, settings.allowed_origins)
     server = _Server(
         uvicorn.Config(
-            make_app(context, service.telemetry.registry, rules),
+            make_app(
+                context,
+                service.telemetry.registry,
+                book,
+                rules,
+                key_requests_per_s=settings.key_requests_per_s,
+            ),
             http=WatchedConnection,
             ws="none",
             log_config=None,
@@ -64,14 +79,20 @@ async def main(service: Service) -> None:
         ),
         on_started=partial(_started, service, listener),
     )
+    async with book.running():
+        types = asyncio.create_task(context.node_types.run(bus, pool), name="node-types")
+        await _serve(service, server, listener)
+        types.cancel()
+
+
+async def _serve(service: Service, server: "_Server", listener: socket.socket) -> None:
     watching = asyncio.create_task(_watch(service), name="watch")
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="serve")
     connections = asyncio.create_task(watch(server.server_state.connections), name="connections")
-    types = asyncio.create_task(context.node_types.run(bus, pool), name="node-types")
     stopping = asyncio.create_task(service.stopping.wait(), name="stopping")
     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
     server.should_exit = True
-    for task in (stopping, watching, types):
+    for task in (stopping, watching):
         task.cancel()
     await serving
     connections.cancel()
@@ -88,6 +109,16 @@ async def _watch(service: Service) -> None:
     while True:
         service.look()
         await asyncio.sleep(WATCH_INTERVAL_S)
+
+
+async def _make_first_key(pool: asyncpg.Pool, text: SecretStr | None) -> None:
+    """Make the key of the first admin where the settings name one; several processes may do so."""
+    if text is None:
+        return
+    wanted = NewKey(FIRST_KEY, "admin", None)
+    async with pool.acquire() as connection:
+        actor = Actor("HOCKET_ADMIN_KEY", "local")
+        await key_store.adopt(connection, text.get_secret_value().strip(), wanted, actor)
 
 
 class ApiPortTaken(HocketError):

@@ -6,6 +6,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
+from hocket.admin.audit.endpoints import router as audit
 from hocket.admin.calls.endpoints import router as calls
 from hocket.admin.context import Context
 from hocket.admin.costs.endpoints import router as costs
@@ -13,16 +14,20 @@ from hocket.admin.dead_letters.endpoints import router as dead_letters
 from hocket.admin.docs_page import add_docs_page
 from hocket.admin.experiments.endpoints import router as experiments
 from hocket.admin.health.endpoints import router as health
+from hocket.admin.keys.endpoints import router as keys
 from hocket.admin.metrics import RequestMetrics
 from hocket.admin.node_types.endpoints import router as node_types
 from hocket.admin.openapi import document
 from hocket.admin.pipelines.endpoints import router as pipelines
+from hocket.admin.requests.access_control import AccessControl
 from hocket.admin.requests.body_limit import BodyLimit
 from hocket.admin.requests.errors import add_error_handlers
 from hocket.admin.requests.in_turn import InTurn
 from hocket.admin.requests.request_limit import RequestLimit
-from hocket.admin.requests.request_rules import RequestRules
+from hocket.admin.requests.request_rules import RequestRules, operations_of
 from hocket.admin.runs.endpoints import router as runs
+from hocket.kit.access.key_book import KeyBook
+from hocket.kit.process.settings import DEFAULT_KEY_REQUESTS_PER_S
 from hocket.kit.web_requests import WebRules
 
 MAX_BODY_BYTES = 1_048_576
@@ -30,14 +35,30 @@ MAX_BODY_BYTES = 1_048_576
 
 DEFAULT_WEB_RULES = WebRules()
 """Loopback names and addresses only."""
-ROUTERS = (runs, pipelines, node_types, costs, calls, experiments, dead_letters, health)
+ROUTERS = (
+    runs,
+    pipelines,
+    node_types,
+    costs,
+    calls,
+    experiments,
+    dead_letters,
+    health,
+    keys,
+    audit,
+)
 
 
 def make_app(
-    context: Context, registry: CollectorRegistry, web: WebRules = DEFAULT_WEB_RULES
+    context: Context,
+    registry: CollectorRegistry,
+    book: KeyBook,
+    web: WebRules = DEFAULT_WEB_RULES,
+    *,
+    key_requests_per_s: float = DEFAULT_KEY_REQUESTS_PER_S,
 ) -> FastAPI:
-    """Return the application over these connections; its metrics go to `registry`. `web` says
-    under which names it may be asked."""
+    """Return the application over these connections; its metrics go to `registry`. `book` has the keys,
+    `web` says under which names it may be asked. Raises OperationUndeclared."""
     app = FastAPI(
         title="Hocket",
         version=version("hocket"),
@@ -55,9 +76,17 @@ def make_app(
     app.openapi = partial(document, app)  # type: ignore[method-assign]
     add_error_handlers(app)
     routes = [route for router in (app.router, *ROUTERS) for route in router.routes]
+    operations = app.state.operations = operations_of(routes)
     app.add_middleware(BodyLimit, limit_bytes=MAX_BODY_BYTES)
-    app.add_middleware(RequestRules, routes=routes, web=web)
+    app.add_middleware(RequestRules, operations=operations)
     app.add_middleware(RequestLimit)
-    app.add_middleware(RequestMetrics, registry=registry)
     app.add_middleware(InTurn)
+    app.add_middleware(
+        AccessControl,
+        book=book,
+        web=web,
+        public=[one.template for one in operations if not one.needs],
+        per_s=key_requests_per_s,
+    )
+    app.add_middleware(RequestMetrics, registry=registry)
     return app

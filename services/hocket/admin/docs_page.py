@@ -16,6 +16,8 @@ from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from hocket.admin.requests.permissions import public
+
 DOCUMENT = "/openapi.json"
 PAGE = "/docs"
 ASSETS = ("swagger-ui-bundle.js", "swagger-ui.css", "favicon.png")
@@ -43,12 +45,14 @@ def _add(
 ) -> None:
     headers = {"Cache-Control": f"max-age={max_age_s}"} if max_age_s else None
 
+    @public
     async def answer(_request: Request) -> Response:
         return _Prepared(content(), headers=headers, media_type=media_type)
 
     app.add_route(path, answer, methods=["GET"], include_in_schema=False)
 
 
+@public
 async def _page(request: Request) -> Response:
     root = request.scope.get("root_path", "")
     script, style, icon = (f"{root}{PAGE}/{name}" for name in ASSETS)

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from hocket.admin.requests.errors import PROBLEM_TYPE
+from hocket.admin.requests.permissions import EXTENSION
 from hocket.schemas.pipeline.spec import pipeline_schema
 from hocket.schemas.rest import ErrorReply, RunResult, StepDetail
 
@@ -18,7 +19,8 @@ Json = dict[str, Any]
 
 REFUSALS = {
     400: "The request cannot be read: its address, its `Host`, or its body.",
-    403: "It comes from a web page of another origin.",
+    401: "There is no key, or it does not count.",
+    403: "The key lacks a permission or is another tenant's, or a web page of another origin asks.",
     404: "There is no such thing.",
     421: "`Host` is not a name of this server.",
     422: "The request is not valid; `field` names the place and `cure` what to do.",
@@ -34,6 +36,7 @@ REFUSALS_OF_WRITES = {
     504: "It took too long.",
 }
 WRITES = frozenset({"post", "put", "patch", "delete"})
+METHODS = WRITES | {"get"}
 PROBLEM = {
     "content": {PROBLEM_TYPE: {"schema": {"$ref": f"#/components/schemas/{ErrorReply.__name__}"}}}
 }
@@ -62,12 +65,26 @@ def document(app: FastAPI) -> Json:
         _add_problem(found)
         _add_pipeline(found)
         _add_events(found)
+        _add_permissions(app, found)
         for method, operation in _operations(found):
             _add_refusals(method, operation)
             _drop_null(operation)
         _add_links(found)
         app.openapi_schema = found
     return app.openapi_schema
+
+
+def _add_permissions(app: FastAPI, found: Json) -> None:
+    """Say what each operation needs of a key."""
+    found["components"]["securitySchemes"] = {
+        "bearer": {"type": "http", "scheme": "bearer", "description": "A key: `hk_<id>_<secret>`."},
+        "header": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
+    }
+    found["security"] = [{"bearer": []}, {"header": []}]
+    for operation in app.state.operations:
+        for method in operation.methods & {name.upper() for name in METHODS}:
+            if described := found["paths"].get(operation.template, {}).get(method.lower()):
+                described[EXTENSION] = list(operation.needs)
 
 
 def _operations(found: Json) -> Iterator[tuple[str, Json]]:

@@ -39,12 +39,17 @@ def options(
         typer.Option(envvar=NATS_ENV, help="URL of NATS, instead of looking in the folder."),
     ] = None,
     tenant: Annotated[
-        str, typer.Option(envvar="HOCKET_TENANT", help="On whose behalf to act.")
-    ] = DEFAULT_TENANT,
+        str | None,
+        typer.Option(
+            envvar="HOCKET_TENANT",
+            help="On whose behalf to act, with a key of all tenants. Default: `default`.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     context.obj = Target(
         data_dir=_folder(data_dir),
-        tenant=_tenant(tenant),
+        named_tenant=_tenant(tenant),
         named_api=api,
         named_nats=nats,
     )
@@ -61,8 +66,8 @@ def _folder(named: Path | None) -> Path:
     return default_data_dir()
 
 
-def _tenant(named: str) -> str:
-    if named == DEFAULT_TENANT:
+def _tenant(named: str | None) -> str | None:
+    if named in (None, DEFAULT_TENANT):
         return named
     from hocket.schemas.subjects import check_token
 

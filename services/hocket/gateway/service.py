@@ -24,6 +24,7 @@ from hocket.gateway.accounting.spent_before import SpentBefore
 from hocket.gateway.accounting.usage_journal import UsageJournal
 from hocket.gateway.api.control import ControlDoor
 from hocket.gateway.api.http.door import HttpDoor
+from hocket.gateway.api.http.keys import DoorKeys
 from hocket.gateway.api.nats import NatsDoor
 from hocket.gateway.calls.lifecycle import Calls
 from hocket.gateway.calls.registry import MAX_CALLS, CallRegistry
@@ -40,6 +41,7 @@ from hocket.gateway.warming.coordination import Warming
 from hocket.gateway.warming.prefill import Prefilling
 from hocket.gateway.warming.replica_usage import ReplicaUsage
 from hocket.gateway.warming.warm_usage import WarmUsage
+from hocket.kit.access.key_book import KeyBook
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.kv.bucket import Bucket
@@ -62,6 +64,7 @@ BUDGETS_S = 1.0
 """How long what was claimed of budgets may be given back."""
 JOURNALS = "usage"
 """The folder of usage journals in the data folder."""
+KEY_POOL_SIZE = 1
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 WATCH_MS = 1_000.0
 
@@ -156,9 +159,16 @@ async def serve(
         door = NatsDoor(bus, registry, _capabilities(settings))
         await door.open()
         stack.push_async_callback(door.close)
-        http = HttpDoor(
-            registry, lambda: calls.routes.access, metrics, _web_rules(settings), service.disk
+        book = KeyBook(await service.lazy_pool(KEY_POOL_SIZE), service.health.report)
+        if settings.gateway_port >= 0:
+            await stack.enter_async_context(book.running())
+        keys = DoorKeys(
+            lambda: calls.routes.access,
+            book,
+            per_s=settings.key_requests_per_s,
+            may_open=settings.gateway_host in LOOPBACK,
         )
+        http = HttpDoor(registry, keys, metrics, _web_rules(settings), service.disk)
         stack.push_async_callback(http.close)
         url = await _open_http(http, settings, routes.access)
         stack.push_async_callback(_drain, registry, (door, http), quiet)
@@ -268,7 +278,8 @@ async def _open_http(http: HttpDoor, settings: Settings, access: Access) -> str:
         return ""
     url = await http.open(settings.gateway_host, settings.gateway_port)
     if access.open and settings.gateway_host not in LOOPBACK:
-        log.warning("http_door_without_keys", url=url, cure="list keys under `access:`")
+        reason = "`access.open` holds on a loopback address only"
+        log.warning("http_door_not_opened", url=url, reason=reason, cure="send keys")
     return url
 
 

@@ -12,7 +12,7 @@ import pytest
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
 from support.gateway.gateway_process import Gateway, running_gateway
-from support.rest_rig import Rest, running_rest
+from support.rest_rig import Rest, bearer, running_rest
 
 JSON = {"Content-Type": "application/json"}
 SPEC = {"pipeline": "evil", "nodes": {"a": {"type": "python", "handler": "subprocess:run"}}}
@@ -50,7 +50,8 @@ async def gateway(nats_url: str, tmp_path: Path) -> AsyncIterator[Gateway]:
 async def test_no_page_of_another_origin_changes_anything_by_rest(rest: Rest) -> None:
     for name, headers, status, code in ATTACKS:
         for path in ("/v1/pipelines", "/v1/runs", "/v1/pipelines/validate"):
-            told = await asked(rest.url, "POST", path, headers, json.dumps(SPEC).encode())
+            keyed = {**bearer(rest.key), **headers}
+            told = await asked(rest.url, "POST", path, keyed, json.dumps(SPEC).encode())
             assert told[0] == status, (name, path, told)
             assert json.loads(told[2])["code"] == code, name
     assert (await rest.get("/v1/pipelines")).body == {"pipelines": []}

@@ -16,7 +16,6 @@ import nats
 import pytest
 
 from hocket.cli.local.platform import Platform
-from hocket.cli.remote.api import Api
 from hocket.cli.terminal.errors import ApiRefused
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import HocketError
@@ -45,7 +44,7 @@ async def platform() -> AsyncIterator[Platform]:
 
 
 async def asked(platform: Platform, path: str, body: Any = None) -> Any:
-    api = Api(platform.api_url, "default")
+    api = platform.api()
     if body is None:
         return await asyncio.to_thread(api.get, path)
     return await asyncio.to_thread(api.post, path, body)

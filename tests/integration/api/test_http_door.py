@@ -241,7 +241,7 @@ async def test_keys_say_who_comes_and_for_which_models(
             assert [model.id async for model in known.models.list()] == ["scripted"]
             with pytest.raises(openai.PermissionDeniedError):
                 await known.chat.completions.create(model="engine", messages=ASK)
-            with pytest.raises(openai.BadRequestError, match="X-Hocket-Tenant"):
+            with pytest.raises(openai.PermissionDeniedError, match="X-Hocket-Tenant"):
                 await known.chat.completions.create(
                     model="scripted", messages=ASK, extra_headers={"X-Hocket-Tenant": "other"}
                 )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hocket.gateway.api.http import identity
+from hocket.gateway.core.config.access import hashed
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
 from support.contract_rig import TIMEOUT_S, check, document
@@ -14,6 +15,7 @@ from support.gateway.gateway_process import running_gateway
 from support.gateway.mock_upstream import running_upstream
 
 MIN_REQUESTS = 150
+KEY = "hk-of-the-fuzzer"
 MET = {identity.RESIDENCY: "eu", identity.LABELS: "precision=fp8"}
 
 
@@ -26,9 +28,10 @@ async def test_every_answer_is_as_documented(nats_url: str, tmp_path: Path) -> N
         suits = {"residency": "eu", "labels": {"precision": "fp8"}, "quality": 1}
         backend = {"base_url": upstream.base_url, "model": "m-1", **suits}
         section = {"engine": {"backends": [backend], "breaker": False}}
-        async with running_gateway(nats_url, tmp_path, section) as gateway:
+        access = {"keys": [{"name": "fuzz", "sha256": hashed(KEY)}]}
+        async with running_gateway(nats_url, tmp_path, section, access=access) as gateway:
             described = over_models(await document(gateway.url), "engine")
-            await check(described, gateway.url, tmp_path, least=MIN_REQUESTS)
+            await check(described, gateway.url, tmp_path, key=KEY, least=MIN_REQUESTS)
 
 
 def over_models(described: dict[str, Any], *models: str) -> dict[str, Any]:

@@ -48,7 +48,7 @@ async def platform(folder: Path) -> AsyncIterator[Platform]:
 
 @pytest.fixture
 def api(platform: Platform) -> Api:
-    return Api(platform.api_url, "default")
+    return platform.api()
 
 
 async def shown(api: Api, name: str) -> Any:
@@ -130,7 +130,9 @@ async def test_a_run_waits_for_a_worker_that_does_not_exist_yet_and_says_so(
     (step,) = await steps_of(api, receipt["run_id"])
     assert step["waits_for"]["queue"] == "gpu"
     told = await asyncio.to_thread(
-        CliRunner().invoke, app, ["--api", platform.api_url, "runs", "show", receipt["run_id"]]
+        CliRunner().invoke,
+        app,
+        ["--data-dir", str(platform.data_dir), "runs", "show", receipt["run_id"]],
     )
     assert "find waits: No worker runs `crm.early` in the queue `gpu` now" in told.output
     bus = await Bus.connect(platform.nats_url, name="looks")
@@ -162,10 +164,12 @@ async def test_types_are_listed_and_stored(platform: Platform, api: Api) -> None
         assert names == sorted(names)
         assert {"python", "llm", "crm.lookup", "crm.score", "crm.wait"} <= set(names)
         runner = CliRunner()
-        table = await asyncio.to_thread(runner.invoke, app, ["--api", platform.api_url, "types"])
+        table = await asyncio.to_thread(
+            runner.invoke, app, ["--data-dir", str(platform.data_dir), "types"]
+        )
         assert "crm.lookup" in table.output
         one = await asyncio.to_thread(
-            runner.invoke, app, ["--api", platform.api_url, "types", "crm.lookup"]
+            runner.invoke, app, ["--data-dir", str(platform.data_dir), "types", "crm.lookup"]
         )
         assert "Find the person behind a lead." in one.output
     connection = await asyncpg.connect(platform.database_url)

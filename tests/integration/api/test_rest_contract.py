@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from hocket.cli.local.platform import Platform
-from hocket.cli.remote.api import Api
 from support.contract_rig import TIMEOUT_S, check, document
 
 MIN_REQUESTS = 600
@@ -46,14 +45,21 @@ async def platform() -> AsyncIterator[Platform]:
 
 @pytest.mark.timeout(TIMEOUT_S)
 async def test_every_answer_is_as_documented(platform: Platform, tmp_path: Path) -> None:
-    api = Api(platform.api_url, "default")
+    api = platform.api()
     for spec in PIPELINES:
         await asyncio.to_thread(api.post, "/v1/pipelines", spec)
     described = await document(platform.api_url)
     submission = described["components"]["schemas"]["RunSubmission"]["properties"]
     submission["pipeline"] = {"enum": NAMES}  # so that requests get beyond `pipeline_unknown`
 
-    await check(described, platform.api_url, tmp_path, config=BEYOND_SCHEMAS, least=MIN_REQUESTS)
+    await check(
+        described,
+        platform.api_url,
+        tmp_path,
+        key=platform.api_key,
+        config=BEYOND_SCHEMAS,
+        least=MIN_REQUESTS,
+    )
 
     end = await asyncio.to_thread(
         api.post, "/v1/runs", {"pipeline": "echo", "input": {"v": 1}, "wait_ms": 20_000}

@@ -28,7 +28,7 @@ def folder() -> Iterator[Path]:
 @asynccontextmanager
 async def running(folder: Path) -> AsyncIterator[Api]:
     async with Platform(folder, services=("coordinator", "worker", "admin")) as platform:
-        yield Api(platform.api_url, "default")
+        yield platform.api()
 
 
 async def asked(api: Api, method: str, *arguments: object) -> dict:

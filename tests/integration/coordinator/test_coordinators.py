@@ -21,7 +21,6 @@ import pytest
 
 from hocket.cli.local.platform import Platform
 from hocket.cli.local.processes import get, health_url
-from hocket.cli.remote.api import Api
 from hocket.schemas import ids, subjects
 from support.places import HANDLERS
 
@@ -71,7 +70,7 @@ async def platform(folder: Path) -> AsyncIterator[Platform]:
     async with Platform(
         folder / "data", coordinators=3, services=services, env=environment
     ) as running:
-        api = Api(running.api_url, "default")
+        api = running.api()
         await asyncio.to_thread(api.post, "/v1/pipelines", CHILD)
         await asyncio.to_thread(api.post, "/v1/pipelines", PARENT)
         yield running

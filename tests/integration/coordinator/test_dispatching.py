@@ -84,7 +84,7 @@ async def until_gated(platform: Platform) -> None:
 
 
 async def apply(platform: Platform, tenant: str, document: dict[str, Any]) -> Api:
-    api = Api(platform.api_url, tenant)
+    api = platform.api(tenant)
     await asyncio.to_thread(api.post, "/v1/pipelines", document)
     return api
 

@@ -12,7 +12,6 @@ import pytest
 
 from hocket.cli.local.platform import Platform
 from hocket.cli.local.processes import get, health_url
-from hocket.cli.remote.api import Api
 from hocket.schemas import subjects
 
 BOUND_S = 90
@@ -46,7 +45,7 @@ async def test_tasks_wait_in_their_stream_while_any_coordinator_is_full_and_none
     platform: Platform,
 ) -> None:
     spec = {"pipeline": "one", "slo_ms": 3_600_000, "nodes": {"a": STEP}}
-    await asyncio.to_thread(Api(platform.api_url, "default").post, "/v1/pipelines", spec)
+    await asyncio.to_thread(platform.api().post, "/v1/pipelines", spec)
     await platform.process("worker").stop()
     client = await nats.connect(platform.nats_url)
     database = await asyncpg.connect(platform.database_url)

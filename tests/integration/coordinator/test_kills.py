@@ -16,7 +16,6 @@ import yaml
 from nats.js.errors import NotFoundError
 
 from hocket.cli.local.platform import Platform
-from hocket.cli.remote.api import Api
 from hocket.schemas import ids, subjects
 from support.places import HANDLERS
 
@@ -59,7 +58,7 @@ async def platform(journal: Path) -> AsyncIterator[Platform]:
         "PYTHONPATH": HANDLERS,
     }
     async with Platform(journal.parent / "data", env=environment, config=config) as running:
-        api = Api(running.api_url, "default")
+        api = running.api()
         await asyncio.to_thread(api.post, "/v1/pipelines", PIPELINE)
         yield running
 

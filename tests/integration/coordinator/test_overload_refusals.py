@@ -18,7 +18,6 @@ import yaml
 from nats.aio.client import Client
 
 from hocket.cli.local.platform import Platform
-from hocket.cli.remote.api import Api
 from hocket.schemas import ids, subjects
 from support.places import HANDLERS
 from support.worker_rig import eventually
@@ -52,7 +51,7 @@ async def platform() -> AsyncIterator[Platform]:
     async with Platform(
         folder / "d", env=environment, services=services, worker_types=("python",), config=config
     ) as running:
-        api = Api(running.api_url, "default")
+        api = running.api()
         for name, priority in (("quick", "interactive"), ("steady", "standard")):
             document = {"pipeline": name, "class": priority, "nodes": {"n": NAP}, "slo_ms": LONG_MS}
             await asyncio.to_thread(api.post, "/v1/pipelines", document)
@@ -108,7 +107,7 @@ def post(platform: Platform, body: dict[str, Any]) -> tuple[int, dict[str, str],
     request = urllib.request.Request(
         f"{platform.api_url}/v1/runs",
         json.dumps(body).encode(),
-        {"Content-Type": "application/json"},
+        {"Content-Type": "application/json", "X-Api-Key": platform.api_key},
     )
     try:
         with urllib.request.urlopen(request, timeout=BOUND_S) as answer:
@@ -187,7 +186,7 @@ async def test_rest_says_when_to_try_again_and_shows_what_was_rejected(
     assert answer["error"]["code"] == "deadline_unreachable"
     assert int(headers["retry-after"]) >= 1
     run_id = ids.run_id("default", f"rest-{refused[0]}")
-    api = Api(platform.api_url, "default")
+    api = platform.api()
     shown = await asyncio.to_thread(api.get, f"/v1/runs/{run_id}")
     assert (shown["status"], shown["error"]["code"]) == ("rejected", "deadline_unreachable")
     await ended(platform, run_ids)

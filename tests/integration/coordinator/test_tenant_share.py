@@ -15,7 +15,6 @@ from nats.aio.client import Client
 
 from hocket.cli.local.platform import Platform
 from hocket.cli.local.processes import get, health_url
-from hocket.cli.remote.api import Api
 from hocket.schemas import subjects
 from support.places import HANDLERS
 
@@ -52,7 +51,7 @@ async def platform() -> AsyncIterator[Platform]:
         for tenant, ms in (("a", 600_000), ("b", 1)):
             step = {"type": "python", "handler": "dispatch_handlers:nap", "with": {"ms": ms}}
             spec = {"pipeline": "one", "slo_ms": 3_600_000, "nodes": {"n": step}}
-            await asyncio.to_thread(Api(running.api_url, tenant).post, "/v1/pipelines", spec)
+            await asyncio.to_thread(running.api(tenant).post, "/v1/pipelines", spec)
         yield running
     await asyncio.to_thread(shutil.rmtree, folder)
 

@@ -14,7 +14,6 @@ import pytest
 import yaml
 
 from hocket.cli.local.platform import Platform
-from hocket.cli.remote.api import Api
 from hocket.schemas import ids, subjects
 from support.places import HANDLERS
 
@@ -53,7 +52,7 @@ async def platform(journal: Path) -> AsyncIterator[Platform]:
     data = journal.parent / "data"
     running = Platform(data, env=environment, config=config, inline_gateway=True, workers=2)
     async with running:
-        api = Api(running.api_url, "default")
+        api = running.api()
         await asyncio.to_thread(api.post, "/v1/pipelines", PIPELINE)
         yield running
 
@@ -119,9 +118,10 @@ async def test_runs_are_made_and_booked_without_a_gateway_process(
     assert booked == metered
 
 
-def post(url: str, body: object) -> bytes:
+def post(url: str, body: object, key: str) -> bytes:
     request = urllib.request.Request(url, json.dumps(body).encode())
     request.add_header("Content-Type", "application/json")
+    request.add_header("X-Api-Key", key)
     with urllib.request.urlopen(request, timeout=10) as answer:
         content: bytes = answer.read()
     return content
@@ -129,7 +129,8 @@ def post(url: str, body: object) -> bytes:
 
 async def test_others_reach_it_over_http_and_nats(platform: Platform) -> None:
     body = {"model": "probe", "messages": [{"role": "user", "content": "?"}]}
-    answer = await asyncio.to_thread(post, f"{platform.gateway_url}/chat/completions", body)
+    url = f"{platform.gateway_url}/chat/completions"
+    answer = await asyncio.to_thread(post, url, body, platform.api_key)
     assert json.loads(answer)["choices"][0]["message"]["content"] == "done"
     client = await nats.connect(platform.nats_url)
     told = await client.request(subjects.GATEWAY_MODELS, b"", timeout=5)

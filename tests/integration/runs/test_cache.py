@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from hocket.cli.remote.api import Api
 from hocket.schemas import ids
 from support.journal_rig import BOUND_S, PARTITIONS, Rig, command, journal_rig, until
 
@@ -42,7 +41,7 @@ async def test_two_pipelines_share_what_one_computed(rig: Rig) -> None:
 async def test_a_tenant_is_not_served_what_another_computed(rig: Rig) -> None:
     await rig.apply("mine", {"a": counted()})
     await rig.run("mine", {"v": "private"})
-    other = Api(rig.platform.api_url, "other")
+    other = rig.platform.api("other")
     await asyncio.to_thread(
         other.post, "/v1/pipelines", {"pipeline": "mine", "nodes": {"a": counted()}}
     )

@@ -92,7 +92,7 @@ async def ended(api: Api, run_id: str) -> dict[str, Any]:
 )
 async def test_a_page_says_how_its_example_ends(platform: Platform, session: Session) -> None:
     run_id = await asyncio.to_thread(play, platform, session)
-    run = await ended(Api(platform.api_url, "default"), run_id)
+    run = await ended(platform.api(), run_id)
     error = run["error"] or {}
     assert (run["status"], error.get("code")) == (session.status, session.code), error
     assert run["output"] == session.output

@@ -30,7 +30,7 @@ async def api() -> AsyncIterator[Api]:
     async with Platform(
         folder / "d", env=environment, services=services, worker_types=("python",)
     ) as platform:
-        yield Api(platform.api_url, "default")
+        yield platform.api()
     shutil.rmtree(folder)
 
 

@@ -44,7 +44,7 @@ async def platform() -> AsyncIterator[Platform]:
 
 @pytest.fixture
 def api(platform: Platform) -> Api:
-    return Api(platform.api_url, "default")
+    return platform.api()
 
 
 def nap(seconds: float, *needs: str, **more: Any) -> dict[str, Any]:

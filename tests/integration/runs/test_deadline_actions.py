@@ -39,7 +39,7 @@ async def api(journal: Path) -> AsyncIterator[Api]:
     async with Platform(
         journal.parent / "d", env=environment, services=services, worker_types=("python",)
     ) as platform:
-        yield Api(platform.api_url, "default")
+        yield platform.api()
 
 
 async def run(api: Api, name: str, nodes: dict[str, Any], **spec: Any) -> dict[str, Any]:

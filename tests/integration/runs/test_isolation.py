@@ -16,7 +16,6 @@ import pytest
 from nats.aio.client import Client
 
 from hocket.cli.local.platform import Platform
-from hocket.cli.remote.api import Api
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import HocketError
 
@@ -62,7 +61,7 @@ async def client(platform: Platform) -> AsyncIterator[Client]:
 
 
 async def apply(platform: Platform, document: dict[str, Any], tenant: str = "default") -> None:
-    await asyncio.to_thread(Api(platform.api_url, tenant).post, "/v1/pipelines", document)
+    await asyncio.to_thread(platform.api(tenant).post, "/v1/pipelines", document)
 
 
 async def ask(
@@ -123,9 +122,7 @@ async def test_a_value_that_only_postgres_refuses_ends_its_run(
         "count(*) FILTER (WHERE error ->> 'code' = 'run_not_storable') AS refused FROM hocket.run",
     )
     assert (row["running"], row["refused"]) == (0, 2)
-    letters = await asyncio.to_thread(
-        Api(platform.api_url, "default").get, "/v1/dead-letters?source=run"
-    )
+    letters = await asyncio.to_thread(platform.api().get, "/v1/dead-letters?source=run")
     assert {one["error"]["code"] for one in letters["dead_letters"]} == {"run_not_storable"}
 
 
@@ -249,9 +246,7 @@ async def test_a_run_whose_pipeline_cannot_be_read_any_more_does_not_stop_the_ne
     )
     await kill_the_owner(platform)
     with suppress(HocketError):  # it may have ended: one that waits for a person may be parked
-        await asyncio.to_thread(
-            Api(platform.api_url, "default").post, f"/v1/runs/{run_id}/cancel", {}
-        )
+        await asyncio.to_thread(platform.api().post, f"/v1/runs/{run_id}/cancel", {})
     end = await ended
     ends = (("failed", "run_not_restorable"), ("cancelled", "cancelled"))  # the first to come
     assert (end["status"], end["error"]["code"]) in ends

@@ -13,7 +13,6 @@ import nats
 import pytest
 
 from hocket.cli.local.platform import Platform
-from hocket.cli.remote.api import Api
 from hocket.coordinator.core.time.deadlines import ENOUGH, TAIL_SD
 from hocket.schemas import subjects
 from hocket.schemas.messages import OutlookChanged
@@ -45,7 +44,7 @@ async def platform() -> AsyncIterator[Platform]:
 
 
 async def run(platform: Platform) -> dict[str, Any]:
-    api = Api(platform.api_url, "default")
+    api = platform.api()
     body = {"pipeline": "measured", "input": {}, "wait_ms": BOUND_S * 1000}
     end = await asyncio.to_thread(api.post, "/v1/runs", body)
     assert end["status"] == "succeeded"
@@ -84,7 +83,7 @@ async def told(platform: Platform) -> dict[str, tuple[float, float, float]]:
 async def test_what_was_measured_enters_the_log_and_a_new_owner_decides_with_it(
     platform: Platform,
 ) -> None:
-    api = Api(platform.api_url, "default")
+    api = platform.api()
     await asyncio.to_thread(api.post, "/v1/pipelines", PIPELINE)
     await run(platform)
     async with asyncio.timeout(BOUND_S):

@@ -13,7 +13,6 @@ import pytest
 
 from hocket.cli.local.platform import Platform
 from hocket.cli.local.processes import get, health_url
-from hocket.cli.remote.api import Api
 from support.places import HANDLERS
 
 BOUND_S = 90
@@ -39,7 +38,7 @@ async def platform() -> AsyncIterator[Platform]:
 class Rig:
     def __init__(self, platform: Platform) -> None:
         self.platform = platform
-        self._api = Api(platform.api_url, "default")
+        self._api = platform.api()
 
     async def apply(self, name: str, **ask: Any) -> None:
         document = {

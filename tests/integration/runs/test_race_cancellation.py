@@ -17,7 +17,6 @@ import yaml
 
 from hocket.cli.local.platform import Platform
 from hocket.cli.local.processes import health_url
-from hocket.cli.remote.api import Api
 from support.places import HANDLERS, ROOT
 
 BENCH = "bench.scheduling.race_cancel"
@@ -120,7 +119,7 @@ async def gauge(platform: Platform, process: str, name: str) -> float:
 async def test_what_lies_deep_below_a_loser_is_stopped_and_booked_as_speculation(
     platform: Platform,
 ) -> None:
-    api = Api(platform.api_url, "default")
+    api = platform.api()
     for document in (INNER, OUTER):
         await asyncio.to_thread(api.post, "/v1/pipelines", document)
     body = {"pipeline": "outer", "input": {}, "wait_ms": BOUND_S * 1000}
@@ -163,7 +162,7 @@ async def test_what_lies_deep_below_a_loser_is_stopped_and_booked_as_speculation
 async def test_what_an_attempt_spent_that_was_made_again_is_booked_as_retry(
     platform: Platform,
 ) -> None:
-    api = Api(platform.api_url, "default")
+    api = platform.api()
     node = {"type": "python", "handler": "race_handlers:at_second", "retry": {"backoff_ms": 1}}
     await asyncio.to_thread(api.post, "/v1/pipelines", {"pipeline": "again", "nodes": {"a": node}})
     body = {"pipeline": "again", "input": {}, "wait_ms": BOUND_S * 1000}

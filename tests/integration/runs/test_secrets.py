@@ -16,7 +16,6 @@ import asyncpg
 import pytest
 
 from hocket.cli.local.platform import Platform
-from hocket.cli.remote.api import Api
 from support.places import HANDLERS
 
 BOUND_S = 30
@@ -60,7 +59,7 @@ def secrets(platform: Platform) -> list[str]:
 
 
 async def run(platform: Platform, nodes: dict[str, Any], name: str) -> Any:
-    api = Api(platform.api_url, "default")
+    api = platform.api()
     await asyncio.to_thread(api.post, "/v1/pipelines", {"pipeline": name, "nodes": nodes})
     body = {"pipeline": name, "input": {}, "wait_ms": BOUND_S * 1000}
     return await asyncio.to_thread(api.post, "/v1/runs", body)
@@ -159,7 +158,7 @@ async def test_a_model_s_answer_is_no_shell(
         "with": {"question": "{{ input.question }}"},
         "emit": policy | {"handlers": ["secret_handlers:echo"]},
     }
-    api = Api(platform.api_url, "default")
+    api = platform.api()
     document = {"pipeline": "planned", "nodes": {"p": planner}}
     await asyncio.to_thread(api.post, "/v1/pipelines", document)
     body = {"pipeline": "planned", "input": {"question": answer}, "wait_ms": BOUND_S * 1000}
@@ -177,7 +176,7 @@ async def test_a_model_s_answer_is_no_program(platform: Platform) -> None:
         "with": {"question": "{{ input.question }}"},
         "emit": {"types": ["python"], "handlers": ["secret_handlers:echo"]},
     }
-    api = Api(platform.api_url, "default")
+    api = platform.api()
     document = {"pipeline": "data", "nodes": {"p": planner}}
     await asyncio.to_thread(api.post, "/v1/pipelines", document)
     question = json.dumps({"nodes": {"a": node}})

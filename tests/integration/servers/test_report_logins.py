@@ -15,6 +15,7 @@ import asyncpg
 import pytest
 
 from hocket.admin.pipelines import versions
+from hocket.kit.access.audit_log import Actor
 from hocket.kit.postgres import migrations, report_logins
 from hocket.kit.postgres.report_logins import (
     ReportLoginExists,
@@ -22,6 +23,8 @@ from hocket.kit.postgres.report_logins import (
     ReportLoginUnknown,
 )
 from hocket.schemas.pipeline.plan import compile_pipeline
+
+ADA = Actor("ada", "127.0.0.1")
 
 BOUND_S = 60.0
 VIEWS = (
@@ -234,7 +237,7 @@ async def test_no_lock_of_a_login_keeps_the_schema_or_a_pipeline_waiting(
                 await migrations.migrate(database_url)
                 plans = [compile_pipeline(spec_of(number)) for number in range(4)]
                 made = await asyncio.gather(
-                    *(versions.apply(pool, "acme", plan, "ada") for plan in plans)
+                    *(versions.apply(pool, "acme", plan, ADA) for plan in plans)
                 )
         finally:
             await owner.execute("SELECT pg_advisory_unlock_all()")

@@ -284,6 +284,7 @@ async def _asked(
         address + query,
         {"Content-Type": b"application/json"} if method != "get" else {},
         b"{}" if method == "post" else b"",
+        key=hall.platform.api_key,
     )
     where = (method, path, name, text[:20], status, said)
     assert status < 500, where
@@ -322,6 +323,7 @@ async def test_a_task_may_be_as_large_as_the_limit_and_no_larger(hall: House) ->
         "/v1/runs",
         {"Content-Type": b"application/json"},
         length=5_000_000,
+        key=hall.platform.api_key,
     )
     assert (status, said["code"]) == (413, "payload_too_large"), said
     hall.cell("REST run, 5 MB", "refusal")

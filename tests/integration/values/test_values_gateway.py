@@ -32,7 +32,12 @@ async def ask(hall: House, body: bytes, **headers: bytes) -> tuple[int, Any]:
     """Send a chat completion."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return await raw(
-        hall.platform.gateway_url, "POST", "/v1/chat/completions", {**JSON, **named}, body
+        hall.platform.gateway_url,
+        "POST",
+        "/v1/chat/completions",
+        {**JSON, **named},
+        body,
+        key=hall.platform.api_key,
     )
 
 
@@ -189,7 +194,12 @@ async def test_a_hostile_piece_of_a_stream_ends_its_own_answer_and_nothing_else(
         else:
             body = b'{"model": "scripted", "input": "?", "stream": true}'
             status, said = await raw(
-                hall.platform.gateway_url, "POST", "/v1/responses", dict(JSON), body
+                hall.platform.gateway_url,
+                "POST",
+                "/v1/responses",
+                dict(JSON),
+                body,
+                key=hall.platform.api_key,
             )
         assert status == 200, (name, said)
         events = events_of(said)

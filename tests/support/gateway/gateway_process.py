@@ -23,9 +23,13 @@ ENDED = "the process ended"
 class Gateway:
     """A gateway process under test."""
 
-    def __init__(self, process: asyncio.subprocess.Process, config: Path) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, config: Path, sections: dict[str, Any]
+    ) -> None:
         self.process = process
         self.config = config
+        self.sections = sections
+        """Those of the configuration beside `models:`."""
         self.url = ""
         """The base URL of its HTTP door."""
         self._events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
@@ -46,7 +50,7 @@ class Gateway:
             return entry
 
     def configure(self, section: dict[str, Any]) -> None:
-        self.config.write_text(yaml.safe_dump({"models": section}))
+        self.config.write_text(yaml.safe_dump({**self.sections, "models": section}))
 
 
 @asynccontextmanager
@@ -59,17 +63,19 @@ async def running_gateway(
     **sections: Any,
 ) -> AsyncIterator[Gateway]:
     """Run a gateway with a `models:` section, and others, until the block ends. Its answers come when
-    their records are stored, for tests that look at those next."""
+    their records are stored, for tests that look at those next. Its door asks for no key unless `access`
+    says otherwise."""
     config = folder / "hocket.yaml"
+    sections = {"access": {"open": True}, **sections}
     environment = {
         **os.environ,
         "NATS_URL": nats_url,
         "HOCKET_DATA_DIR": str(folder),
         "HOCKET_GATEWAY_ANSWERS_AFTER": answers_after,
     }
-    if section is not None:
-        config.write_text(yaml.safe_dump({"models": section, **sections}))
-        environment["HOCKET_CONFIG"] = str(config)
+    named = sections if section is None else {**sections, "models": section}
+    config.write_text(yaml.safe_dump(named))
+    environment["HOCKET_CONFIG"] = str(config)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -77,7 +83,7 @@ async def running_gateway(
         env=environment,
         stdout=asyncio.subprocess.PIPE,
     )
-    gateway = Gateway(process, config)
+    gateway = Gateway(process, config, sections)
     reading = asyncio.create_task(gateway.read_log())
     try:
         gateway.url = (await gateway.logged("gateway_serving"))["url"]

@@ -65,10 +65,14 @@ async def raw(
     headers: Mapping[str, bytes],
     body: bytes = b"",
     length: int | None = None,
+    *,
+    key: str = "",
 ) -> tuple[int, Any]:
     """Send a request as no client library would, and return status and body; `length` is what is said
     of the body where that is not true."""
     parts = urlsplit(url)
+    if key:
+        headers = {**headers, "Authorization": f"Bearer {key}".encode()}
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
     lines = [f"{method} {path} HTTP/1.1".encode(), b"Connection: close"]
     if "Host" not in headers:

@@ -27,6 +27,7 @@ from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
 from support.gateway.mock_upstream import Upstream, running_upstream
 from support.places import HANDLERS
+from support.rest_rig import bearer
 
 BOUND_S = 40
 ECHO = {"type": "python", "handler": "hocket.workers.builtin:echo"}
@@ -161,7 +162,7 @@ async def house(*more: dict[str, Any], **sections: Any) -> AsyncIterator[House]:
             Platform(
                 folder / "d", env=environment, config=config, handlers=("value_handlers",)
             ) as platform,
-            aiohttp.ClientSession() as session,
+            aiohttp.ClientSession(headers=bearer(platform.api_key)) as session,
         ):
             client = await nats.connect(platform.nats_url)
             database = await asyncpg.connect(platform.database_url)

@@ -8,6 +8,8 @@ from hocket.admin.calls import reads
 from hocket.admin.context import Ctx
 from hocket.admin.pages import DEFAULT_PAGE, Limit
 from hocket.admin.requests.identity import CallerDep
+from hocket.admin.requests.permissions import needs
+from hocket.schemas.access.roles import Permission
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.plain_json import shown_text
 from hocket.schemas.rest import CallExplained, CallList
@@ -31,6 +33,7 @@ class CallUnknown(HocketError):
 
 
 @router.get("")
+@needs(Permission.RUNS_READ)
 async def calls_of_run(
     context: Ctx, caller: CallerDep, run_id: RunId, limit: Limit = DEFAULT_PAGE
 ) -> CallList:
@@ -39,6 +42,7 @@ async def calls_of_run(
 
 
 @router.get("/{call_id:path}")
+@needs(Permission.RUNS_READ)
 async def explain_call(call_id: CallId, context: Ctx, caller: CallerDep) -> CallExplained:
     """Show every attempt of a call: the replicas that were looked at, why one was chosen, what became
     of it; or why nobody was asked."""

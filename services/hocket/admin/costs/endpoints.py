@@ -10,6 +10,8 @@ from hocket.admin.costs import reads
 from hocket.admin.pages import DEFAULT_PAGE, Limit, in_range
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.parameters import Day, Moment, VersionNumber
+from hocket.admin.requests.permissions import needs
+from hocket.schemas.access.roles import Permission
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.rest import (
     CacheSavings,
@@ -29,6 +31,7 @@ router = APIRouter(prefix="/v1/costs", tags=["costs"])
 
 
 @router.get("/pipelines")
+@needs(Permission.COSTS_READ)
 async def costs_by_pipeline(
     context: Ctx,
     caller: CallerDep,
@@ -42,6 +45,7 @@ async def costs_by_pipeline(
 
 
 @router.get("/cache")
+@needs(Permission.COSTS_READ)
 async def saved_by_cache(
     context: Ctx,
     caller: CallerDep,
@@ -55,6 +59,7 @@ async def saved_by_cache(
 
 
 @router.get("/kinds")
+@needs(Permission.COSTS_READ)
 async def costs_by_kind(
     context: Ctx,
     caller: CallerDep,
@@ -68,6 +73,7 @@ async def costs_by_kind(
 
 
 @router.get("/nodes")
+@needs(Permission.COSTS_READ)
 async def costs_by_node(
     context: Ctx,
     caller: CallerDep,
@@ -79,6 +85,7 @@ async def costs_by_node(
 
 
 @router.get("/runs")
+@needs(Permission.COSTS_READ)
 async def costs_by_run(
     context: Ctx,
     caller: CallerDep,

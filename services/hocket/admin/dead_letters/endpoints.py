@@ -6,13 +6,17 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Path, Query, Response
 from pydantic import Field
 
+from hocket.admin.audit.recording import record
 from hocket.admin.context import Ctx
 from hocket.admin.dead_letters import reads
 from hocket.admin.pages import DEFAULT_PAGE, Limit
-from hocket.admin.requests.identity import CallerDep
+from hocket.admin.requests.identity import Caller, CallerDep
 from hocket.admin.requests.parameters import WHOLE, Switch
+from hocket.admin.requests.permissions import needs
 from hocket.kit.nats import dead_letters
 from hocket.schemas import subjects
+from hocket.schemas.access.keys import TenantForbidden
+from hocket.schemas.access.roles import Permission
 from hocket.schemas.rest import DeadLetter, DeadLetterList, Redriven
 
 MAX_SEQ = 2**63 - 1
@@ -34,7 +38,11 @@ def _owner(
         Query(description="Those that do not say whose they are, instead of the tenant's own."),
     ] = False,
 ) -> str:
-    return subjects.UNATTRIBUTED if unattributed else caller.tenant
+    if not unattributed:
+        return caller.tenant
+    if caller.bearer.tenant is not None:
+        raise TenantForbidden(key=caller.bearer.key_id)
+    return subjects.UNATTRIBUTED
 
 
 Owner = Annotated[str, Depends(_owner)]
@@ -43,25 +51,33 @@ router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"])
 
 
 @router.get("")
+@needs(Permission.DEAD_LETTERS_READ)
 async def list_dead_letters(
-    context: Ctx, owner: Owner, limit: Limit = DEFAULT_PAGE, source: Source = None
+    context: Ctx,
+    caller: CallerDep,
+    owner: Owner,
+    limit: Limit = DEFAULT_PAGE,
+    source: Source = None,
 ) -> DeadLetterList:
     """List the tenant's dead letters, the latest first, with the beginning of each payload."""
     found = await reads.list_latest(context.bus, owner, limit, source)
-    return DeadLetterList(dead_letters=found)
+    return DeadLetterList(dead_letters=tuple(_shown(letter, caller) for letter in found))
 
 
 @router.get("/{seq}")
-async def show_dead_letter(seq: Seq, context: Ctx, owner: Owner) -> DeadLetter:
+@needs(Permission.DEAD_LETTERS_READ)
+async def show_dead_letter(seq: Seq, context: Ctx, caller: CallerDep, owner: Owner) -> DeadLetter:
     """Show one dead letter with its whole payload and headers."""
-    return await reads.show(context.bus, owner, seq)
+    return _shown(await reads.show(context.bus, owner, seq), caller)
 
 
 @router.post("/{seq}/redrive")
-async def redrive_dead_letter(seq: Seq, context: Ctx, owner: Owner) -> Redriven:
+@needs(Permission.DEAD_LETTERS_MANAGE)
+async def redrive_dead_letter(seq: Seq, context: Ctx, caller: CallerDep, owner: Owner) -> Redriven:
     """Publish a dead letter again on its own subject, then remove it here. A step whose run has gone on
     without it is refused (409): retry the run. A usage record is booked then, whoever wrote it."""
     letter = await reads.show(context.bus, owner, seq)
+    await record(context, caller, "dead_letters.redrive", f"dead_letter:{seq}", tenant=owner)
     await dead_letters.redrive(
         context.bus,
         seq,
@@ -73,7 +89,17 @@ async def redrive_dead_letter(seq: Seq, context: Ctx, owner: Owner) -> Redriven:
 
 
 @router.delete("/{seq}", status_code=204)
-async def drop_dead_letter(seq: Seq, context: Ctx, owner: Owner) -> Response:
+@needs(Permission.DEAD_LETTERS_MANAGE)
+async def drop_dead_letter(seq: Seq, context: Ctx, caller: CallerDep, owner: Owner) -> Response:
     """Remove a dead letter for good."""
+    await record(context, caller, "dead_letters.drop", f"dead_letter:{seq}", tenant=owner)
     await dead_letters.drop(context.bus, seq, tenant=owner)
     return Response(status_code=204)
+
+
+def _shown(letter: DeadLetter, caller: Caller) -> DeadLetter:
+    """Return a letter as its caller may see it."""
+    if caller.sees_content:
+        return letter
+    hidden = {"payload": "", "payload_truncated": True, "headers": {}, "withheld": True}
+    return letter.model_copy(update=hidden)

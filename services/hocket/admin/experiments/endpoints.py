@@ -7,10 +7,13 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path
 
+from hocket.admin.audit.recording import record
 from hocket.admin.context import Context, Ctx
 from hocket.admin.requests.identity import Caller, CallerDep
+from hocket.admin.requests.permissions import needs
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas import subjects
+from hocket.schemas.access.roles import Permission
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import ExperimentControl, ExperimentsTold
 from hocket.schemas.rest import ExperimentList, Token
@@ -43,6 +46,7 @@ class GatewayRefused(HocketError):
 
 
 @router.get("")
+@needs(Permission.EXPERIMENTS_READ)
 async def list_experiments(context: Ctx, caller: CallerDep) -> ExperimentList:
     """List the tenant's experiments and those of all tenants, their arms, and what was seen of each
     lately."""
@@ -50,18 +54,22 @@ async def list_experiments(context: Ctx, caller: CallerDep) -> ExperimentList:
 
 
 @router.post("/{experiment}/arms/{arm}/rollback")
+@needs(Permission.EXPERIMENTS_CONTROL)
 async def roll_back(
     experiment: ExperimentName, arm: ArmName, context: Ctx, caller: CallerDep
 ) -> ExperimentList:
     """Switch an arm off: its runs go to the control."""
+    await record(context, caller, "experiments.rollback", f"experiment:{experiment}/{arm}")
     return await _asked(context, _control("rollback", experiment, arm, caller))
 
 
 @router.post("/{experiment}/arms/{arm}/restore")
+@needs(Permission.EXPERIMENTS_CONTROL)
 async def restore(
     experiment: ExperimentName, arm: ArmName, context: Ctx, caller: CallerDep
 ) -> ExperimentList:
     """Switch an arm on again, and forget what was seen of it."""
+    await record(context, caller, "experiments.restore", f"experiment:{experiment}/{arm}")
     return await _asked(context, _control("restore", experiment, arm, caller))
 
 

@@ -5,18 +5,22 @@ from fastapi import APIRouter, Response
 
 from hocket.admin.context import Ctx
 from hocket.admin.health import reads
+from hocket.admin.requests.permissions import needs, public
+from hocket.schemas.access.roles import Permission
 from hocket.schemas.rest import SystemHealth
 
 router = APIRouter(tags=["health"])
 
 
 @router.get("/healthz", include_in_schema=False)
+@public
 async def process_lives() -> Response:
     """Answer while the process lives."""
     return Response("ok\n", media_type="text/plain")
 
 
 @router.get("/readyz", include_in_schema=False)
+@public
 async def can_serve(context: Ctx) -> Response:
     """Answer 200 while broker and database can be reached, else 503."""
     ready = context.bus.connected and await reads.database_answers(context.pool)
@@ -24,6 +28,7 @@ async def can_serve(context: Ctx) -> Response:
 
 
 @router.get("/v1/health")
+@needs(Permission.PLATFORM_READ)
 async def system_health(context: Ctx) -> SystemHealth:
     """Show the state of the platform's parts as this process sees them."""
     return await reads.system_health(context)

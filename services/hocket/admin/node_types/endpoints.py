@@ -8,6 +8,8 @@ from hocket.admin.context import Ctx
 from hocket.admin.node_types import reads
 from hocket.admin.pages import DEFAULT_PAGE, Limit
 from hocket.admin.requests.identity import CallerDep
+from hocket.admin.requests.permissions import needs
+from hocket.schemas.access.roles import Permission
 from hocket.schemas.rest import NodeTypeDetail, NodeTypeList
 from hocket.schemas.subjects import MAX_TYPE_CHARS
 
@@ -17,6 +19,7 @@ TypeName = Annotated[str, Path(max_length=MAX_TYPE_CHARS, pattern=r"^[A-Za-z0-9_
 
 
 @router.get("/v1/types")
+@needs(Permission.PIPELINES_READ)
 async def list_types(
     context: Ctx,
     _caller: CallerDep,
@@ -29,6 +32,7 @@ async def list_types(
 
 
 @router.get("/v1/types/{name}")
+@needs(Permission.PIPELINES_READ)
 async def show_type(name: TypeName, context: Ctx, _caller: CallerDep) -> NodeTypeDetail:
     """Show a node type with the JSON Schemas of its config, input and output."""
     return reads.show_type(context.node_types, name)

@@ -13,6 +13,8 @@ from hocket.admin.pipelines.known_models import UNCHECKED, known_models
 from hocket.admin.pipelines.versions import apply
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.parameters import VersionNumber
+from hocket.admin.requests.permissions import needs
+from hocket.schemas.access.roles import Permission
 from hocket.schemas.pipeline.handlers import check_handlers
 from hocket.schemas.pipeline.plan import Plan
 from hocket.schemas.pipeline.spec import PipelineNode, pipeline_schema
@@ -44,13 +46,14 @@ router = APIRouter(tags=["pipelines"])
     status_code=201,
     responses={200: {"model": PipelineApplied, "description": "It is the latest version already."}},
 )
+@needs(Permission.PIPELINES_APPLY)
 async def apply_pipeline(
     request: Request, response: Response, context: Ctx, caller: CallerDep
 ) -> PipelineApplied:
     """Apply a pipeline: a spec that differs from the latest version becomes the next version (201),
     the same spec is the same version (200)."""
     plan, warnings = await _checked(request, context, caller.tenant)
-    version, created = await apply(context.pool, caller.tenant, plan, caller.name)
+    version, created = await apply(context.pool, caller.tenant, plan, caller.actor)
     if not created:
         response.status_code = 200
     return PipelineApplied(
@@ -59,6 +62,7 @@ async def apply_pipeline(
 
 
 @router.post("/v1/pipelines/validate", openapi_extra=DOCUMENT)
+@needs(Permission.PIPELINES_CHECK)
 async def validate_pipeline(request: Request, context: Ctx, caller: CallerDep) -> PipelineValid:
     """Check a pipeline as `POST /v1/pipelines` does, and keep nothing."""
     plan, warnings = await _checked(request, context, caller.tenant)
@@ -68,6 +72,7 @@ async def validate_pipeline(request: Request, context: Ctx, caller: CallerDep) -
 
 
 @router.get("/v1/pipelines")
+@needs(Permission.PIPELINES_READ)
 async def list_pipelines(
     context: Ctx,
     caller: CallerDep,
@@ -81,6 +86,7 @@ async def list_pipelines(
 
 
 @router.get("/v1/pipelines/{name}")
+@needs(Permission.PIPELINES_READ)
 async def show_pipeline(
     name: Token,
     context: Ctx,
@@ -92,6 +98,7 @@ async def show_pipeline(
 
 
 @router.get("/v1/schemas/pipeline", response_model=dict[str, Any])
+@needs(Permission.PIPELINES_READ)
 async def show_schema() -> Response:
     """Return the JSON Schema of a pipeline, for editors."""
     return Response(_schema(), media_type="application/json")

@@ -6,6 +6,8 @@ from collections import OrderedDict
 
 from hocket.admin.pipelines import reads
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.kit.access import audit_log
+from hocket.kit.access.audit_log import Action, Actor
 from hocket.schemas.errors import ErrorClass, HocketError, PipelineUnknown
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
 
@@ -54,7 +56,7 @@ class PipelineBusy(HocketError):
     error_class = ErrorClass.UNAVAILABLE
 
 
-async def apply(pool: Pool, tenant: str, plan: Plan, author: str) -> tuple[int, bool]:
+async def apply(pool: Pool, tenant: str, plan: Plan, actor: Actor) -> tuple[int, bool]:
     """Write the plan's pipeline as the next version, unless the latest one says the same.
 
     Return the version and whether it is new.
@@ -73,12 +75,17 @@ async def apply(pool: Pool, tenant: str, plan: Plan, author: str) -> tuple[int, 
                 names = await connection.fetchval(COUNT_NAMES, tenant, timeout=QUERY_TIMEOUT_S)
                 if names >= MAX_PIPELINES:
                     raise TooManyPipelines(what="pipelines", limit=MAX_PIPELINES)
-            added = await connection.fetchval(
-                ADD_VERSION, tenant, name, version, spec, plan.spec_hash, author,
-                timeout=QUERY_TIMEOUT_S,
-            )  # fmt: skip
-            if added is not None:
-                return version, True
+            async with connection.transaction():
+                added = await connection.fetchval(
+                    ADD_VERSION, tenant, name, version, spec, plan.spec_hash, actor.name,
+                    timeout=QUERY_TIMEOUT_S,
+                )  # fmt: skip
+                if added is not None:
+                    before = None if latest is None else {"spec": latest["spec_hash"]}
+                    after = {"version": version, "spec": plan.spec_hash}
+                    done = Action("pipelines.apply", f"pipeline:{name}", tenant, before, after)
+                    await audit_log.record(connection, actor, done)
+                    return version, True
     raise PipelineBusy(pipeline=name)
 
 

@@ -54,7 +54,12 @@ PROBLEM_TYPE = "application/problem+json"
 STATUS_BY_CODE: Mapping[str, int] = {
     "address_malformed": 400,
     "host_missing": 400,
+    "key_missing": 401,
+    "key_refused": 401,
     "origin_refused": 403,
+    "permission_missing": 403,
+    "tenant_forbidden": 403,
+    "role_beyond_own": 403,
     "no_such_address": 404,
     "method_not_allowed": 405,
     "unsupported_media_type": 415,
@@ -66,6 +71,8 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "call_unknown": 404,
     "experiment_unknown": 404,
     "dead_letter_unknown": 404,
+    "key_unknown": 404,
+    "key_revoked": 409,
     "dead_letter_settled": 409,
     "dead_letter_foreign": 409,
     "idempotency_key_reused": 409,
@@ -130,6 +137,8 @@ def error_response(error: ErrorInfo) -> Response:
 
 
 def _problem(error: ErrorInfo, status: int, headers: Mapping[str, str]) -> Response:
+    if status == HTTPStatus.UNAUTHORIZED:
+        headers = {**headers, "WWW-Authenticate": "Bearer"}
     body = ErrorReply(
         title=HTTPStatus(status).phrase,
         status=status,

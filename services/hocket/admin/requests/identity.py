@@ -1,17 +1,24 @@
-"""Who is calling. The one place where a request's identity is resolved; access control, when it
-comes, changes `resolve_caller` and nothing else."""
+"""Who is calling: the bearer of the key that came with a request, and the tenant it acts for.
+
+The tenant is the key's. Only a key of all tenants chooses one, by `X-Hocket-Tenant`.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import Depends, Header
+from fastapi import Depends, Header, Request
 from starlette.types import Scope
 
+from hocket.kit.access.audit_log import Actor
+from hocket.schemas.access.keys import Principal
+from hocket.schemas.access.roles import Permission
 from hocket.schemas.rest import Token
 
 DEFAULT_TENANT = "default"
 TENANT_HEADER = "X-Hocket-Tenant"
-_RAW_HEADER = TENANT_HEADER.lower().encode()
+BEARER = "hocket.bearer"
+TENANT = "hocket.tenant"
+"""Where the scope of a request has its bearer and its tenant, once its key was checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,24 +26,44 @@ class Caller:
     """On whose behalf a request acts, and what stands as author of its changes."""
 
     tenant: str
-    name: str
+    bearer: Principal
+    address: str
+
+    @property
+    def name(self) -> str:
+        """The author of changes."""
+        return f"key:{self.bearer.key_id}"
+
+    @property
+    def actor(self) -> Actor:
+        """The author of changes, as the audit has it."""
+        return Actor(self.name, self.address)
+
+    @property
+    def sees_content(self) -> bool:
+        """Whether inputs and outputs may be shown."""
+        return self.bearer.may(Permission.CONTENT_READ)
 
 
 def resolve_caller(
-    tenant: Annotated[
-        Token, Header(alias=TENANT_HEADER, description="On whose behalf the request acts.")
-    ] = DEFAULT_TENANT,
+    request: Request,
+    _tenant: Annotated[
+        Token | None,
+        Header(
+            alias=TENANT_HEADER,
+            description="The tenant of the request, for keys of all tenants; by default "
+            f"`{DEFAULT_TENANT}`. Other keys say their tenant.",
+        ),
+    ] = None,
 ) -> Caller:
     """Return the caller of a request."""
-    return Caller(tenant=tenant, name=f"api:{tenant}")
+    client = request.scope.get("client") or ("", 0)
+    return Caller(tenant_of(request.scope), request.scope[BEARER], client[0])
 
 
 def tenant_of(scope: Scope) -> str:
-    """Return the tenant that a request names; whether there can be such a one is checked later."""
-    for name, value in scope["headers"]:
-        if name == _RAW_HEADER:
-            return str(value, "latin-1")
-    return DEFAULT_TENANT
+    """Return the tenant that a request acts for; nothing where it needs no key."""
+    return str(scope.get(TENANT, ""))
 
 
 CallerDep = Annotated[Caller, Depends(resolve_caller)]

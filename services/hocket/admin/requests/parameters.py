@@ -8,16 +8,13 @@ import re
 from datetime import date
 from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
+from hocket.schemas.moments import Moment
 from hocket.schemas.rest import MAX_VERSION
 
 _WHOLE = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
-_MOMENT = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?([Zz]|[-+][0-9]{2}:[0-9]{2})",
-    re.ASCII,
-)
 _SWITCHES = {"true": True, "false": False}
 
 
@@ -33,12 +30,6 @@ def _day(value: Any) -> Any:
     return value
 
 
-def _moment(value: Any) -> Any:
-    if isinstance(value, str) and not _MOMENT.fullmatch(value):
-        raise ValueError("it is not a time with a zone, as in 2026-12-31T23:59:59Z")
-    return value
-
-
 def _switch(value: Any) -> Any:
     if isinstance(value, str):
         if value not in _SWITCHES:
@@ -47,9 +38,9 @@ def _switch(value: Any) -> Any:
     return value
 
 
+__all__ = ["WHOLE", "Day", "Moment", "Switch", "VersionNumber"]
 WHOLE = BeforeValidator(_whole)
 """Beside `int`, after its bounds."""
 VersionNumber = Annotated[int, Field(ge=1, le=MAX_VERSION), WHOLE]
 Day = Annotated[date, BeforeValidator(_day)]
-Moment = Annotated[AwareDatetime, BeforeValidator(_moment)]
 Switch = Annotated[bool, BeforeValidator(_switch)]

@@ -1,5 +1,5 @@
-"""What is refused before an endpoint is asked: strangers' web pages, addresses and parameters that there
-are not, bodies of another type.
+"""What is refused before an endpoint is asked: addresses and parameters that there are not, bearers that
+lack a permission, bodies of another type.
 
 The OpenAPI document says which paths, methods, query parameters and media types there are; here the same
 routes are asked, so that nothing is accepted that it does not list, and nothing is passed over in
@@ -18,7 +18,10 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hocket.admin.requests.errors import error_response
-from hocket.kit.web_requests import JSON_TYPES, WebRules, check_media_type
+from hocket.admin.requests.identity import BEARER
+from hocket.admin.requests.permissions import needed_by
+from hocket.kit.web_requests import JSON_TYPES, check_media_type
+from hocket.schemas.access.roles import Permission
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
 from hocket.schemas.plain_json import shown_text
 
@@ -48,8 +51,12 @@ class MethodNotAllowed(HocketError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Operation:
+class Operation:
+    """One route, and what it takes."""
+
     path: Pattern[str]
+    template: str
+    needs: tuple[Permission, ...]
     methods: frozenset[str]
     query: frozenset[str]
     headers: frozenset[str]
@@ -59,10 +66,9 @@ class _Operation:
 class RequestRules:
     """ASGI middleware over the routes of the app. Raises nothing: it answers what it refuses."""
 
-    def __init__(self, app: ASGIApp, *, routes: Iterable[BaseRoute], web: WebRules) -> None:
+    def __init__(self, app: ASGIApp, *, operations: Sequence[Operation]) -> None:
         self._app = app
-        self._web = web
-        self._operations = [_operation(route) for route in routes if isinstance(route, Route)]
+        self._operations = operations
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -82,14 +88,6 @@ class RequestRules:
     def _check(self, scope: Scope) -> None:
         headers = _Headers(scope["headers"])
         method = scope["method"]
-        self._web.check(
-            method,
-            host=headers.all("host"),
-            origin=headers.all("origin"),
-            fetch_site=headers.first("sec-fetch-site"),
-            fetch_mode=headers.first("sec-fetch-mode"),
-            fetch_dest=headers.first("sec-fetch-dest"),
-        )
         path = _path(scope)
         found = [one for one in self._operations if one.path.match(path)]
         if not found:
@@ -103,6 +101,8 @@ class RequestRules:
                 path=shown_text(path, MAX_SHOWN_CHARS),
                 allowed=allowed,
             )
+        for permission in operation.needs:
+            scope[BEARER].check(permission)
         _check_query(scope["query_string"], operation.query)
         for name in operation.headers:
             if len(headers.all(name)) > 1:
@@ -135,7 +135,12 @@ class _Headers:
         )
 
 
-def _operation(route: Route) -> _Operation:
+def operations_of(routes: Iterable[BaseRoute]) -> list[Operation]:
+    """Return what the routes of an app take; raise OperationUndeclared."""
+    return [_operation(route) for route in routes if isinstance(route, Route)]
+
+
+def _operation(route: Route) -> Operation:
     query: frozenset[str] = frozenset()
     headers: frozenset[str] = frozenset()
     media_types: tuple[str, ...] = JSON_TYPES
@@ -147,7 +152,11 @@ def _operation(route: Route) -> _Operation:
         )
         extra: Mapping[str, Mapping[str, Mapping[str, object]]] = route.openapi_extra or {}
         media_types = tuple(extra.get("requestBody", {}).get("content", {})) or JSON_TYPES
-    return _Operation(route.path_regex, frozenset(route.methods or ()), query, headers, media_types)
+    methods = frozenset(route.methods or ())
+    needs = needed_by(route.endpoint)
+    return Operation(
+        route.path_regex, route.path_format, needs, methods, query, headers, media_types
+    )
 
 
 def _dependants(dependant: Dependant) -> Iterator[Dependant]:

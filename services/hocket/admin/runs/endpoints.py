@@ -8,15 +8,19 @@ import asyncpg
 from fastapi import APIRouter, Header, Path, Query, Response
 from fastapi.responses import StreamingResponse
 
+from hocket.admin.audit.recording import record
 from hocket.admin.context import Context, Ctx
 from hocket.admin.node_types.awaited import with_awaited
 from hocket.admin.pages import DEFAULT_PAGE, After, Limit, in_range
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.json_bodies import PlainJsonRoute
 from hocket.admin.requests.parameters import Moment, Switch
+from hocket.admin.requests.permissions import needs
 from hocket.admin.runs import actions, events, reads, repeats
+from hocket.admin.runs.content import shown
 from hocket.admin.runs.submission import merged_key, submit
 from hocket.kit.request_turns import give_way
+from hocket.schemas.access.roles import Permission
 from hocket.schemas.errors import RunUnknown
 from hocket.schemas.labels import HEADER_PATTERN, MAX_LABELS_HEADER_CHARS, read_labels
 from hocket.schemas.rest import (
@@ -60,6 +64,7 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=PlainJsonRoute)
 
 
 @router.post("", status_code=202, responses={200: {"model": RunResult}})
+@needs(Permission.RUNS_SUBMIT)
 async def submit_run(
     task: RunSubmission,
     response: Response,
@@ -72,10 +77,11 @@ async def submit_run(
     with the result where the run ends within that time."""
     task = merged_key(task, idempotency_key)
     answer = await submit(context, caller, task, traceparent=_valid(traceparent))
-    return _answered(response, answer)
+    return _answered(response, shown(answer, caller))
 
 
 @router.get("")
+@needs(Permission.RUNS_READ)
 async def list_runs(
     context: Ctx,
     caller: CallerDep,
@@ -104,12 +110,14 @@ async def list_runs(
 
 
 @router.get("/{run_id}")
+@needs(Permission.RUNS_READ)
 async def show_run(run_id: RunId, context: Ctx, caller: CallerDep) -> RunDetail:
     """Show a run with its input and its output or error."""
-    return reads.detail(await _run(context, caller.tenant, run_id))
+    return shown(reads.detail(await _run(context, caller.tenant, run_id)), caller)
 
 
 @router.get("/{run_id}/steps")
+@needs(Permission.RUNS_READ)
 async def list_steps(
     run_id: RunId,
     context: Ctx,
@@ -119,12 +127,15 @@ async def list_steps(
     limit: Limit = DEFAULT_PAGE,
 ) -> StepList:
     """List the steps of a run with their times, deadlines, slack and failed attempts."""
+    if values:
+        caller.bearer.check(Permission.CONTENT_READ)
     run = await _run(context, caller.tenant, run_id)
     found = await reads.list_steps(context.pool, run_id, after=after, limit=limit, values=values)
     return await with_awaited(context, caller.tenant, run["pipeline"], run["version"], found)
 
 
 @router.get("/{run_id}/cost")
+@needs(Permission.RUNS_READ, Permission.COSTS_READ)
 async def show_cost(run_id: RunId, context: Ctx, caller: CallerDep) -> RunCost:
     """Show what a run cost so far, by node, model and backend."""
     await _run(context, caller.tenant, run_id)
@@ -132,33 +143,40 @@ async def show_cost(run_id: RunId, context: Ctx, caller: CallerDep) -> RunCost:
 
 
 @router.get("/{run_id}/events", response_class=StreamingResponse, responses=EVENT_STREAM)
+@needs(Permission.RUNS_READ)
 async def follow_run(run_id: RunId, context: Ctx, caller: CallerDep) -> StreamingResponse:
     """Follow a run as server-sent events: `step` whenever a step changes, `run` at its end."""
     await _run(context, caller.tenant, run_id)
     give_way()
-    stream = events.follow(context, caller.tenant, run_id)
+    stream = events.follow(context, caller, run_id)
     return StreamingResponse(
         stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"}
     )
 
 
 @router.post("/{run_id}/cancel", status_code=202)
+@needs(Permission.RUNS_CANCEL)
 async def cancel_run(
     run_id: RunId, context: Ctx, caller: CallerDep, body: CancelBody | None = None
 ) -> Sent:
     """Ask for a run's end. 202: its coordinator acts on it in order."""
     run = await _run(context, caller.tenant, run_id)
+    reason = (body or CancelBody()).reason
+    await record(context, caller, "runs.cancel", f"run:{run_id}", {"reason": reason})
     return await actions.cancel(context, caller, run, body or CancelBody())
 
 
 @router.post("/{run_id}/signals", status_code=202)
+@needs(Permission.RUNS_SIGNAL)
 async def signal_run(run_id: RunId, body: SignalBody, context: Ctx, caller: CallerDep) -> Sent:
     """Hand an event to a run: the answer to an approval, or what a `signal` node waits for."""
     run = await _run(context, caller.tenant, run_id)
+    await record(context, caller, "runs.signal", f"run:{run_id}", {"name": body.name})
     return await actions.signal(context, caller, run, body)
 
 
 @router.post("/{run_id}/retry", status_code=202, responses={200: {"model": RunResult}})
+@needs(Permission.RUNS_SUBMIT)
 async def retry_run(
     run_id: RunId,
     response: Response,
@@ -170,13 +188,15 @@ async def retry_run(
     """Run again what failed in a run that ended, as a new run of the same version that takes over
     all that succeeded. The same request twice is one run."""
     run = await _run(context, caller.tenant, run_id)
+    await record(context, caller, "runs.retry", f"run:{run_id}")
     answer = await repeats.retry(
         context, caller, run, body or RetryBody(), traceparent=_valid(traceparent)
     )
-    return _answered(response, answer)
+    return _answered(response, shown(answer, caller))
 
 
 @router.post("/{run_id}/rerun", status_code=202, responses={200: {"model": RunResult}})
+@needs(Permission.RUNS_SUBMIT)
 async def rerun_run(
     run_id: RunId,
     response: Response,
@@ -188,10 +208,11 @@ async def rerun_run(
     """Run again from a step, with another input or as another version, as a new run that takes over
     what would be done the same again. The same request twice is one run."""
     run = await _run(context, caller.tenant, run_id)
+    await record(context, caller, "runs.rerun", f"run:{run_id}")
     answer = await repeats.rerun(
         context, caller, run, body or RerunBody(), traceparent=_valid(traceparent)
     )
-    return _answered(response, answer)
+    return _answered(response, shown(answer, caller))
 
 
 def _valid(traceparent: str | None) -> str | None:

@@ -13,7 +13,9 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from hocket.admin.context import Context
+from hocket.admin.requests.identity import Caller
 from hocket.admin.runs import reads
+from hocket.admin.runs.content import shown
 from hocket.schemas.rest import MAX_PAGE, StepDetail, StepList
 
 FOLLOW_LIMIT_S = 600.0
@@ -23,7 +25,7 @@ REST_FACTOR = 4
 """How many times as long as a look took the next one is waited for."""
 
 
-async def follow(context: Context, tenant: str, run_id: str) -> AsyncIterator[str]:
+async def follow(context: Context, caller: Caller, run_id: str) -> AsyncIterator[str]:
     """Yield an event for each step that is new or has changed, and one for the end of the run."""
     clock = asyncio.get_running_loop().time
     began = spoke = clock()
@@ -31,7 +33,7 @@ async def follow(context: Context, tenant: str, run_id: str) -> AsyncIterator[st
     try:
         while clock() - began < FOLLOW_LIMIT_S and context.followers.has_room:
             looked = clock()
-            run = await reads.run_row(context.pool, tenant, run_id)
+            run = await reads.run_row(context.pool, caller.tenant, run_id)
             took = clock() - looked
             after: str | None = None
             while True:
@@ -47,7 +49,8 @@ async def follow(context: Context, tenant: str, run_id: str) -> AsyncIterator[st
                 if (after := page.next) is None:
                     break
             if run["finished_at"] is not None:
-                yield f"event: run\ndata: {reads.result(run).model_dump_json()}\n\n"
+                end = shown(reads.result(run), caller)
+                yield f"event: run\ndata: {end.model_dump_json()}\n\n"
                 return
             if clock() - spoke > QUIET_LIMIT_S:
                 spoke = clock()

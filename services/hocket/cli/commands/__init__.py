@@ -7,11 +7,13 @@ import typer
 
 from hocket.cli.commands import (
     approvals,
+    audit,
     dlq,
     doctor,
     emulate,
     gateway,
     index,
+    keys,
     migrate,
     pipeline,
     run,
@@ -45,6 +47,8 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(dlq.app, name="dlq")
     app.add_typer(gateway.app, name="gateway")
     app.command("emulate")(emulate.emulate)
+    app.add_typer(keys.app, name="keys")
+    app.add_typer(audit.app, name="audit")
     app.command("migrate")(migrate.migrate)
     app.command("serve")(serve.serve)
     app.add_typer(report_login.app, name="report-login")

@@ -143,6 +143,7 @@ async def _serve(platform: "Platform") -> None:
 
 
 def _print_summary(platform: "Platform", took_s: float) -> None:
+    from hocket.cli.local.admin_key import FILE as ADMIN_KEY
     from hocket.cli.local.folders import default_data_dir
     from hocket.cli.terminal.console import out
     from hocket.kit.nats.server_urls import without_passwords
@@ -156,8 +157,9 @@ def _print_summary(platform: "Platform", took_s: float) -> None:
         ("Postgres", _without_password(platform.database_url)),
         ("data, logs", f"{platform.data_dir}, {platform.log_dir.name}/"),
     ]
+    rows.insert(2, ("keys", f"the admin's: {platform.data_dir / ADMIN_KEY}, which `hocket` uses"))
     if url_file is not None:
-        rows.insert(3, ("", f"URL with its password: {url_file}"))
+        rows.insert(4, ("", f"URL with its password: {url_file}"))
     if platform.data_dir != default_data_dir():
         rows.append(("other shells", f"export HOCKET_DATA_DIR={platform.data_dir}"))
     rows += [

@@ -72,7 +72,6 @@ def demo(
 
 async def _demo(folder: Path, questions: tuple[str, ...], *, keep: bool) -> bool:
     from hocket.cli.local.platform import Platform
-    from hocket.cli.remote.api import Api
     from hocket.cli.terminal.console import notes
     from hocket.cli.terminal.log_lines import show_warnings
     from hocket.kit.embedded import EmbeddedServers
@@ -93,8 +92,7 @@ async def _demo(folder: Path, questions: tuple[str, ...], *, keep: bool) -> bool
             log_level="info",
         ) as platform:
             notes.print(f"Ready after {time.monotonic() - began:.1f} s.", style="dim")
-            api_url = platform.api_url
-            good = await asyncio.to_thread(_ask_all, Api(api_url, DEFAULT_TENANT), questions)
+            good = await asyncio.to_thread(_ask_all, platform.api(), questions)
             _print_farewell(platform, folder, keep=keep)
             if keep:
                 await _until_interrupted()

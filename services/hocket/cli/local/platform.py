@@ -18,9 +18,11 @@ from typing import Any, Self
 
 import structlog
 
+from hocket.cli.local.admin_key import kept_admin_key
 from hocket.cli.local.backing_servers import BackingServers, import_migrations
 from hocket.cli.local.process_plan import MODULES, STREAM_REPLICAS, ProcessPlan
 from hocket.cli.local.processes import READY_TIMEOUT_S, STOP_TIMEOUT_S, PlatformProcess
+from hocket.cli.remote.api import Api
 from hocket.cli.terminal.errors import ProcessUnknown
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.embedded.ports import LOOPBACK, port_is_free, remembered_port
@@ -30,6 +32,7 @@ from hocket.schemas.pipeline.handlers import AllowedHandlers
 
 SERVICES = tuple(MODULES)
 STOP_ORDER = (("admin",), ("worker",), ("coordinator", "gateway"), ("ledger",))
+DEFAULT_TENANT = "default"
 MAX_WORKERS = 64
 MAX_COORDINATORS = 16
 
@@ -108,6 +111,7 @@ class Platform:
         self._ready_timeout_s = ready_timeout_s
         self._keeping_short: asyncio.Task[None] | None = None
         self._is_ready = False
+        self._api_key = ""
 
     @property
     def servers(self) -> EmbeddedServers:
@@ -130,6 +134,16 @@ class Platform:
         assert "admin" in self._services, "the API is not among the services that run"
         host = LOOPBACK if self._api_host in ("", "0.0.0.0", "::") else self._api_host
         return f"http://{host}:{self._api_port}"
+
+    @property
+    def api_key(self) -> str:
+        """The key of the platform's admin, which is of all tenants."""
+        assert self._api_key, "the platform has not started"
+        return self._api_key
+
+    def api(self, tenant: str = DEFAULT_TENANT) -> Api:
+        """Return a client of the REST API with that key."""
+        return Api(self.api_url, tenant, self.api_key)
 
     @property
     def gateway_url(self) -> str:
@@ -179,6 +193,7 @@ class Platform:
     async def _start(self) -> None:
         await asyncio.gather(self.backing.start(), import_migrations())
         await _all((self.backing.migrate(), self.backing.make_streams()))
+        self._api_key = await kept_admin_key(self.data_dir, self.database_url)
         self._api_port = _free_port(self.data_dir, "api", self._api_port)
         self._gateway_port = _free_port(self.data_dir, "gateway", self._gateway_port)
         run_dir = self.data_dir / "run"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hocket.cli.local.backing_servers import BackingServers
 from hocket.cli.local.capability_key import CAPABILITY_KEY, USAGE_KEY, kept_key
+from hocket.cli.remote.target import KEY_ENV
 from hocket.kit.process.disk_space import MIN_FREE_MIB
 from hocket.schemas.capabilities import usage_key_of
 
@@ -79,6 +80,7 @@ class ProcessPlan:
         }
         key = env.pop(CAPABILITY_KEY, "") or kept_key(data_dir)
         usage_key = env.pop(USAGE_KEY, "")
+        env.pop(KEY_ENV, None)  # that of the command line
         if servers.are_embedded:
             env.setdefault("HOCKET_MIN_FREE_DISK_MIB", str(MIN_FREE_MIB))
         if self.config is not None:

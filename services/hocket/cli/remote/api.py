@@ -16,12 +16,14 @@ MAX_REPLY_BYTES = 64 * 1024 * 1024
 
 
 class Api:
-    """The API at `url`, on behalf of a tenant. Raises ApiUnreachable, and ApiRefused with the API's
-    own error."""
+    """The API at `url`, with a key, on behalf of a tenant where one is named. Raises ApiUnreachable, and
+    ApiRefused with the API's own error."""
 
-    def __init__(self, url: str, tenant: str) -> None:
+    def __init__(self, url: str, tenant: str | None = None, key: str | None = None) -> None:
         self.url = url.rstrip("/")
-        self._tenant = tenant
+        self._headers = {} if tenant is None else {"X-Hocket-Tenant": tenant}
+        if key:
+            self._headers["Authorization"] = f"Bearer {key}"
 
     def get(self, path: str, **query: Any) -> Any:
         """Return what is at `path`; query values that are None are left out."""
@@ -32,9 +34,9 @@ class Api:
         content = json.dumps(body if body is not None else {}).encode()
         return self._ask("POST", _with_query(path, query), content)
 
-    def delete(self, path: str, **query: Any) -> None:
-        """Delete what is at `path`."""
-        self._ask("DELETE", _with_query(path, query), None)
+    def delete(self, path: str, **query: Any) -> Any:
+        """Delete what is at `path`, and return the answer, if there is one."""
+        return self._ask("DELETE", _with_query(path, query), None)
 
     def _ask(self, method: str, path: str, body: bytes | None) -> Any:
         try:
@@ -45,7 +47,7 @@ class Api:
         make = (
             http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
         )
-        headers = {"X-Hocket-Tenant": self._tenant}
+        headers = dict(self._headers)
         if body is not None:
             headers["Content-Type"] = "application/json"
         connection = make(place.hostname or "", port, timeout=TIMEOUT_S)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from hocket.cli.local.admin_key import read_admin_key
 from hocket.cli.remote.api import Api
 from hocket.kit.process.platform_facts import PlatformFacts, read_facts
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 DEFAULT_TENANT = "default"
 API_ENV = "HOCKET_API_URL"
+KEY_ENV = "HOCKET_API_KEY"
 NATS_ENV = "NATS_URL"
 DATABASE_ENV = "DATABASE_URL"
 
@@ -29,9 +31,23 @@ class Target:
     """The options that all commands share."""
 
     data_dir: Path
-    tenant: str
+    named_tenant: str | None = None
     named_api: str | None = None
     named_nats: str | None = None
+
+    @property
+    def tenant(self) -> str:
+        """On whose behalf to act where no key says it."""
+        return self.named_tenant or DEFAULT_TENANT
+
+    @property
+    def key(self) -> str | None:
+        """The key for the REST API: that of the environment, or of the platform that runs over the data
+        folder, which no other server gets."""
+        if named := os.environ.get(KEY_ENV, "").strip():
+            return named
+        is_own = self.facts is not None and self.api_url == self.facts.api_url
+        return read_admin_key(self.data_dir) if is_own else None
 
     @cached_property
     def facts(self) -> PlatformFacts | None:
@@ -72,7 +88,7 @@ class Target:
         """Return a client of the REST API, or raise PlatformNotFound."""
         if self.api_url is None:
             raise self._not_found(f"--api or {API_ENV}")
-        return Api(self.api_url, self.tenant)
+        return Api(self.api_url, self.named_tenant, self.key)
 
     def _not_found(self, options: str) -> "PlatformNotFound":
         from hocket.cli.terminal.errors import PlatformNotFound

@@ -20,7 +20,13 @@ from contextlib import suppress
 from pathlib import Path
 
 URLS = ("HOCKET_NATS_URL", "NATS_URL", "HOCKET_DATABASE_URL", "DATABASE_URL")
-OWN = (*URLS, "HOCKET_CAPABILITY_KEY", "HOCKET_USAGE_KEY")
+OWN = (
+    *URLS,
+    "HOCKET_CAPABILITY_KEY",
+    "HOCKET_USAGE_KEY",
+    "HOCKET_API_KEY",
+    "HOCKET_ADMIN_KEY",
+)
 """The settings that are secret."""
 PIPE = "HOCKET_SECRETS_FD"
 """The variable that names the pipe's descriptor."""

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field, ValidationError
+from pydantic import AliasChoices, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from hocket.kit.process.setting_types import (
@@ -25,6 +25,8 @@ from hocket.kit.process.setting_types import (
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.first_fault import first_fault
 from hocket.schemas.plain_json import shown_text
+
+DEFAULT_KEY_REQUESTS_PER_S = 5_000.0
 
 
 class Settings(BaseSettings):
@@ -122,6 +124,13 @@ class Settings(BaseSettings):
     """Where the REST API listens."""
     api_port: int = Field(8_080, ge=0, le=65_535)
     """The port of the REST API; 0: any free one."""
+    admin_key: SecretStr | None = None
+    """The first key, of an admin of all tenants, which the REST service makes at its start where it is
+    not there yet: `hk_`, 12 hexadecimal digits, `_` and 64 more. Without it: `hocket keys create
+    --in-database` (docs/reference/access.md)."""
+    key_requests_per_s: float = Field(DEFAULT_KEY_REQUESTS_PER_S, gt=0, le=1_000_000)
+    """Requests a second with one key that a process of REST, or of the gateway's HTTP door, takes, where
+    the key has no rate of its own. Twice as many may come at once."""
     allowed_hosts: Listed = ()
     """Names under which REST and the gateway's HTTP door may be asked, beside `localhost`, IP
     addresses and the host they listen on: `hocket.example.com, *.svc.cluster.local`. See

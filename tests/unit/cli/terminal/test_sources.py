@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from hocket.cli.local.facts import read_facts
 
 from hocket.cli.terminal.errors import FileUnreadable
 from hocket.cli.terminal.sources import read_text
 from hocket.kit.process.config import load
+from hocket.kit.process.platform_facts import read_facts
 from hocket.schemas.errors import InvalidInput
 
 BOUND_S = 30

@@ -23,10 +23,11 @@ from hocket.gateway.api.http.call_request import called
 from hocket.gateway.api.http.connections import WatchedServer
 from hocket.gateway.api.http.failures import failure
 from hocket.gateway.api.http.intake import MAX_BODY_BYTES, Bodies, Body, Release
+from hocket.gateway.api.http.keys import DoorKeys
 from hocket.gateway.api.http.openapi import document_json
 from hocket.gateway.backends.protocol import Chunk
 from hocket.gateway.calls.registry import CallRegistry
-from hocket.gateway.core.config.access import Access, Key
+from hocket.gateway.core.config.access import Key, ModelForbidden
 from hocket.gateway.core.errors import GatewayBroken, GatewayFull, GatewayStalled
 from hocket.gateway.core.protocols.openai_api import CHAT, COMPLETIONS, EMBEDDINGS
 from hocket.gateway.core.protocols.responses.request import RESPONSES
@@ -35,6 +36,7 @@ from hocket.kit.process import clock
 from hocket.kit.process.disk_space import UNWATCHED, DiskSpace
 from hocket.kit.request_turns import Turn, Turns, give_way
 from hocket.kit.web_requests import WebRules, check_media_type
+from hocket.schemas.access.roles import Permission
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import CallReply, CallRequest
 from hocket.schemas.plain_json import shown_text
@@ -47,6 +49,7 @@ BOOKING_GRACE_MS = 30_000.0
 BACKLOG = 1_024
 CLOSE_TIMEOUT_S = 2.0
 PREFIX = "/v1"
+DOCUMENT = "/openapi.json"
 MAX_SHOWN_CHARS = 100
 POSTS = frozenset({CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES})
 JSON = {"Content-Type": "application/json"}
@@ -96,7 +99,7 @@ class HttpDoor:
     def __init__(
         self,
         registry: CallRegistry,
-        access: Callable[[], Access],
+        keys: DoorKeys,
         metrics: GatewayMetrics,
         rules: WebRules,
         disk: DiskSpace = UNWATCHED,
@@ -104,7 +107,7 @@ class HttpDoor:
         self._disk = disk
         self._rules = rules
         self._registry = registry
-        self._access = access
+        self._keys = keys
         self._metrics = metrics
         self._requests = 0
         self._turns = Turns()
@@ -149,10 +152,14 @@ class HttpDoor:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         self._requests += 1
         self._metrics.http_requests.inc()
-        turn = self._turns.turn(*_caller_of(request))
+        turn: Turn | None = None
         try:
+            self._check_page(request)
+            key = await self._key(request)
+            turn = self._turns.turn(*_caller_of(request, key))
             await turn.take()
-            return await self._answered(request, turn)
+            with self._keys.open(key):
+                return await self._answered(request, key, turn)
         except MethodNotAllowed as error:
             refused = self._failed(error.info())
             refused.headers["Allow"] = error.fields["allowed"]
@@ -166,10 +173,18 @@ class HttpDoor:
             broken = GatewayBroken(reason=type(error).__name__, component="gateway").info()
             return self._failed(broken)
         finally:
-            turn.give_back()
+            if turn is not None:
+                turn.give_back()
             self._requests -= 1
 
-    async def _answered(self, request: web.BaseRequest, turn: Turn) -> web.StreamResponse:
+    async def _key(self, request: web.BaseRequest) -> Key | None:
+        """Return the key of a request; the document needs none."""
+        if request.path.removeprefix(PREFIX) == DOCUMENT:
+            self._keys.limit_stranger(_address_of(request)[0])
+            return None
+        return await self._keys.key(request.headers)
+
+    def _check_page(self, request: web.BaseRequest) -> None:
         headers = request.headers
         self._rules.check(
             request.method,
@@ -179,6 +194,10 @@ class HttpDoor:
             fetch_mode=headers.get("Sec-Fetch-Mode"),
             fetch_dest=headers.get("Sec-Fetch-Dest"),
         )
+
+    async def _answered(
+        self, request: web.BaseRequest, key: Key | None, turn: Turn
+    ) -> web.StreamResponse:
         path = _path_of(request)
         if self._requests > MAX_REQUESTS or self._closing:
             raise GatewayFull(
@@ -189,12 +208,13 @@ class HttpDoor:
         if request.method == "POST" and path in POSTS:
             self._disk.check()
             _check_query(request)
-            check_media_type(headers.getall("Content-Type", ()))
-            key = self._access().key(request.headers.get("Authorization", ""))
+            if key is not None:
+                key.needs(Permission.MODELS_CALL)
+            check_media_type(request.headers.getall("Content-Type", ()))
             return await self._call(path, request, key, turn)
-        return self._read(request, path)
+        return self._read(request, path, key)
 
-    def _read(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
+    def _read(self, request: web.BaseRequest, path: str, key: Key | None) -> web.StreamResponse:
         """Answer what is no call."""
         if path in POSTS:
             raise MethodNotAllowed(method=request.method, path=request.path, allowed="POST")
@@ -206,7 +226,8 @@ class HttpDoor:
         _check_query(request)
         if first == "openapi.json":
             return web.Response(body=document_json(), headers=JSON)
-        key = self._access().key(request.headers.get("Authorization", ""))
+        if key is not None:
+            key.needs(Permission.MODELS_READ)
         return _json(self._model(rest, key) if rest else self._models(key))
 
     def _models(self, key: Key | None) -> dict[str, Any]:
@@ -216,8 +237,8 @@ class HttpDoor:
 
     def _model(self, name: str, key: Key | None) -> dict[str, Any]:
         self._registry.table.model(name)
-        if key is not None:
-            key.check(name)
+        if key is not None and key.models is not None and name not in key.models:
+            raise ModelForbidden(name=key.name, model=name)
         return _described(name)
 
     # ---- calls --------------------------------------------------------------------------------
@@ -262,7 +283,12 @@ class HttpDoor:
         self, request: web.BaseRequest, call: CallRequest, answers: Answers, release: Release
     ) -> web.StreamResponse:
         sending = _Sending(request, answers, call.call_id)
-        reply = await self._made(request, call, sending.chunk, release)
+        try:
+            reply = await self._made(request, call, sending.chunk, release)
+        except asyncio.CancelledError:
+            if sending.begun and request.transport is not None:
+                request.transport.abort()  # a stream whose key goes ends unfinished
+            raise
         if reply.error is not None and not sending.begun:
             return self._failed(reply.error)
         if reply.error is not None:
@@ -343,11 +369,16 @@ class _Sending:
             log.debug("stream_caller_gone")  # its handler is being cancelled
 
 
-def _caller_of(request: web.BaseRequest) -> tuple[object, str, str]:
+def _caller_of(request: web.BaseRequest, key: Key | None) -> tuple[object, str, str]:
     """Return connection, address and tenant of a request, as far as it says them."""
+    connection = _address_of(request)
+    tenant = key.tenant if key is not None else None
+    return connection, connection[0], tenant or request.headers.get(identity.TENANT) or ""
+
+
+def _address_of(request: web.BaseRequest) -> tuple[str, int]:
     peer = request.transport.get_extra_info("peername") if request.transport is not None else None
-    connection = tuple(peer) if isinstance(peer, (list, tuple)) else ("", 0)
-    return connection, connection[0], request.headers.get(identity.TENANT, "")
+    return (peer[0], peer[1]) if isinstance(peer, (list, tuple)) else ("", 0)
 
 
 def _path_of(request: web.BaseRequest) -> str:

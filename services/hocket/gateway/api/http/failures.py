@@ -21,8 +21,11 @@ _STATUS_OF_CLASS = {
     ErrorClass.TIMEOUT: 504,
 }
 _STATUS_OF_CODE = {
-    "invalid_api_key": 401,
+    "key_missing": 401,
+    "key_refused": 401,
     "model_forbidden": 403,
+    "permission_missing": 403,
+    "tenant_forbidden": 403,
     "origin_refused": 403,
     "model_unknown": 404,
     "model_skipped": 404,
@@ -35,6 +38,7 @@ _STATUS_OF_CODE = {
     "function_failed": 500,
     "gateway_broken": 500,
 }
+_OPENAI_CODES = {"key_missing": "invalid_api_key", "key_refused": "invalid_api_key"}
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
@@ -63,7 +67,7 @@ def failure(error: ErrorInfo, now_ms: float) -> Failure:
             "message": error.message,
             "type": _TYPES.get(status, kind) if kind != "insufficient_quota" else kind,
             "param": error.field,
-            "code": error.code,
+            "code": _OPENAI_CODES.get(error.code, error.code),
             "hocket": error.model_dump(mode="json", exclude_none=True, exclude={"message"}),
         }
     }

@@ -1,8 +1,8 @@
 """Who a request is for, and until when: its headers as a CallRequest has them.
 
 A run is named by `X-Hocket-Run-Id`, or by what agent frameworks send anyway (`x-litellm-trace-id`,
-`x-session-id`). The tenant is the key's; without keys it may be said. A call's own id counts inside its
-tenant only, so that nobody can ask for another's answer.
+`x-session-id`). The tenant is the key's; one of all tenants may say it. A call's own id counts inside
+its tenant only, so that nobody can ask for another's answer.
 """
 
 import re
@@ -13,6 +13,7 @@ from typing import Any
 
 from hocket.gateway.core.budgets.price import MAX_USD
 from hocket.gateway.core.config.access import Key
+from hocket.schemas.access.keys import TenantForbidden
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.labels import (
     HEADER_PATTERN,
@@ -43,7 +44,7 @@ HEADERS: Mapping[str, str] = {
     "X-Hocket-Node": "The node that makes the call.",
     "X-Hocket-Step": "The step.",
     "X-Hocket-Attempt": "The attempt of the step.",
-    TENANT: "The tenant, where no keys are configured.",
+    TENANT: "The tenant, for keys of all tenants.",
     CALL_ID: "The call's own id: the same id again joins the call that is under way.",
     BUDGET_USD: "What the run may spend in all, in US dollars.",
     TIMEOUT_MS: "How long the call may take.",
@@ -166,11 +167,10 @@ def required(headers: Mapping[str, str], otherwise: Requirements) -> Requirement
 
 def _tenant(headers: Mapping[str, str], key: Key | None) -> str:
     given = headers.get(TENANT)
-    if key is None:
+    if key is None or key.tenant is None:
         return DEFAULT_TENANT if given is None else check_token(TENANT, given)
     if given is not None and given != key.tenant:
-        reason = f"the key is `{key.tenant}`'s"
-        raise _wrong(TENANT, reason, "Leave it out; the key says the tenant.")
+        raise TenantForbidden(key=key.name)
     return key.tenant
 
 

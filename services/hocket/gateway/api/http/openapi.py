@@ -21,8 +21,8 @@ _SUMMARIES = {
 }
 _REFUSALS = {
     "400": "The request is not valid; `error.param` names the field.",
-    "401": "There is no key, or it is not known.",
-    "403": "The key is not for this model, or a web page of another origin asks.",
+    "401": "There is no key, or it does not count.",
+    "403": "The key is not for this model or tenant, or a web page of another origin asks.",
     "404": "There is no such model.",
     "405": "The method is not for this path.",
     "408": "The body did not come in time.",
@@ -59,7 +59,7 @@ def document() -> dict[str, Any]:
             "summary": "OpenAI's API over the models of the routing table.",
         },
         "servers": [{"url": "/v1"}],
-        "security": [{}, {"key": []}],
+        "security": [{"key": []}, {"header": []}],
         "paths": {
             **{
                 f"/{path}": _call(path, models[(model, "validation")])
@@ -80,7 +80,10 @@ def document() -> dict[str, Any]:
         },
         "components": {
             "schemas": {**_bodies(schemas["$defs"]), "Value": _VALUE, **_ANSWERS},
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {
+                "key": {"type": "http", "scheme": "bearer"},
+                "header": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
+            },
         },
     }
 

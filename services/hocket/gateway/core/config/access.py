@@ -1,7 +1,5 @@
-"""Who may come in: keys, of which the configuration knows only hashes.
-
-Without keys everybody may, as whoever they say they are; that is for a loopback address or a network
-of one's own.
+"""Who may come in, as the configuration says: its own keys, of which it knows only hashes, beside those
+of the platform; or everybody, as whoever they say they are (`open`), on a loopback address only.
 """
 
 import hashlib
@@ -10,20 +8,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hocket.gateway.core.config.fields import Fields, wrong
+from hocket.schemas.access.keys import (
+    UNKNOWN,
+    KeyMissing,
+    KeyRefused,
+    PermissionMissing,
+    Principal,
+)
+from hocket.schemas.access.roles import Permission
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.subjects import TOKEN
 
 KEY_PREFIX = "hk-"
 MAX_KEYS = 100_000
 _KEY_FIELDS = frozenset({"name", "sha256", "tenant", "models"})
+CALLER = frozenset({Permission.MODELS_READ, Permission.MODELS_CALL})
+"""What keys of the configuration may do."""
 _SHA256 = re.compile("[0-9a-f]{64}")
-
-
-class KeyRefused(HocketError):
-    """{reason}. Send a key of this gateway as `Authorization: Bearer KEY`."""
-
-    code = "invalid_api_key"
-    error_class = ErrorClass.INVALID
 
 
 class ModelForbidden(HocketError):
@@ -35,39 +36,42 @@ class ModelForbidden(HocketError):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Whose calls come with a key, and which models it is for (None: all)."""
+    """Whose calls come with a key (a `tenant` of None: whose they say), and which models it is for
+    (None: all). One of the platform has a `bearer`, and its id as name."""
 
     name: str
-    tenant: str
+    tenant: str | None
     models: frozenset[str] | None = None
+    permissions: frozenset[Permission] = CALLER
+    requests_per_s: float | None = None
+    bearer: Principal | None = None
+
+    def needs(self, permission: Permission) -> None:
+        """Raise PermissionMissing where the key does not have a permission."""
+        if permission not in self.permissions:
+            raise PermissionMissing(key=self.name, permission=str(permission))
 
     def check(self, model: str) -> None:
-        """Raise ModelForbidden where the key is not for a model."""
+        """Raise PermissionMissing, and ModelForbidden where the key is not for a model."""
+        self.needs(Permission.MODELS_CALL)
         if self.models is not None and model not in self.models:
             raise ModelForbidden(name=self.name, model=model)
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The keys by their hash; where there are none, nobody needs one."""
+    """The keys of the configuration by their hash, and whether everybody may come in."""
 
     keys: Mapping[str, Key] = field(default_factory=dict)
+    open: bool = False
 
-    @property
-    def open(self) -> bool:
-        """Whether everybody may come in."""
-        return not self.keys
-
-    def key(self, authorization: str) -> Key | None:
-        """Return the key of a request, None where none is needed; raise KeyRefused."""
-        if self.open:
-            return None
-        scheme, _, secret = authorization.partition(" ")
-        if scheme.lower() != "bearer" or not secret.strip():
-            raise KeyRefused(reason="There is no key")
-        found = self.keys.get(hashed(secret.strip()))
+    def key(self, secret: str) -> Key:
+        """Return a key of the configuration; raise KeyMissing or KeyRefused."""
+        if not secret:
+            raise KeyMissing
+        found = self.keys.get(hashed(secret))
         if found is None:
-            raise KeyRefused(reason="The key is not known")
+            raise KeyRefused(reason=UNKNOWN)
         return found
 
 
@@ -81,7 +85,11 @@ def parse_access(section: object, environment: Mapping[str, str]) -> Access:
     if section is None:
         return Access()
     access = Fields(section, "access", environment)
-    access.only({"keys"})
+    access.only({"keys", "open"})
+    if "open" in access:
+        if "keys" in access:
+            raise wrong("access.open", "there are keys as well", "Remove one of them.")
+        return Access(open=access.flag("open", default=False))
     keys: dict[str, Key] = {}
     for where, entry in access.items("keys", "List at least one, or remove `access`."):
         found = access.of(entry, where)

@@ -11,9 +11,10 @@ from hocket.gateway.api.http import identity
 from hocket.gateway.api.http.answers import CompletionAnswers, ResponseOptions
 from hocket.gateway.api.http.failures import failure
 from hocket.gateway.backends.protocol import Chunk
-from hocket.gateway.core.config.access import Access, KeyRefused, hashed, parse_access
+from hocket.gateway.core.config.access import hashed, parse_access
 from hocket.gateway.core.errors import BackendsBusy, RoutingInvalid
 from hocket.gateway.core.protocols.openai_api import CHAT
+from hocket.schemas.access.keys import AccessDenied, sent_key
 from hocket.schemas.errors import ErrorClass, ErrorInfo, InvalidInput
 from hocket.schemas.messages import CallReply, Priority
 
@@ -23,20 +24,39 @@ SHA = hashed("hk-1")
 
 def test_a_key_is_known_by_its_hash() -> None:
     access = parse_access({"keys": [{"name": "ci", "sha256": SHA, "tenant": "acme"}]}, {})
-    key = access.key("Bearer hk-1")
-    assert key is not None
+    key = access.key("hk-1")
     assert (key.name, key.tenant, key.models) == ("ci", "acme", None)
 
 
-@pytest.mark.parametrize("authorization", ["", "hk-1", "Basic hk-1", "Bearer ", "Bearer hk-2"])
-def test_what_is_no_known_key_is_refused(authorization: str) -> None:
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"authorization": ""},
+        {"authorization": "hk-1"},
+        {"authorization": "Basic hk-1"},
+        {"authorization": "Bearer "},
+        {"authorization": "Bearer hk-2"},
+        {"x-api-key": "hk-2"},
+        {"x-api-key": "hk-1", "authorization": "Bearer hk-2"},
+    ],
+)
+def test_what_is_no_known_key_is_refused(headers: Mapping[str, str]) -> None:
     access = parse_access({"keys": [{"name": "ci", "sha256": SHA}]}, {})
-    with pytest.raises(KeyRefused):
-        access.key(authorization)
+    with pytest.raises(AccessDenied):
+        access.key(sent_key(headers))
 
 
-def test_without_keys_nobody_needs_one() -> None:
-    assert Access().key("") is None
+@pytest.mark.parametrize("headers", [{"authorization": "bearer hk-1"}, {"x-api-key": "hk-1"}])
+def test_a_key_is_sent_as_openai_or_as_anthropic_has_it(headers: Mapping[str, str]) -> None:
+    access = parse_access({"keys": [{"name": "ci", "sha256": SHA}]}, {})
+    assert access.key(sent_key(headers)).name == "ci"
+
+
+def test_a_door_is_open_only_where_the_configuration_says_so() -> None:
+    assert not parse_access(None, {}).open
+    assert not parse_access({"open": False}, {}).open
+    assert parse_access({"open": True}, {}).open
 
 
 @pytest.mark.parametrize(
@@ -46,6 +66,8 @@ def test_without_keys_nobody_needs_one() -> None:
         ({"keys": []}, "access.keys"),
         ({"key": "x"}, "access.key"),
         ({"keys": [{"name": "ci", "sha256": "hk-1"}]}, "access.keys[0].sha256"),
+        ({"open": True, "keys": [{"name": "ci", "sha256": SHA}]}, "access.open"),
+        ({"open": "yes"}, "access.open"),
         ({"keys": [{"sha256": SHA}]}, "access.keys[0].name"),
         ({"keys": [{"name": "a", "sha256": SHA}] * 2}, "access.keys[1].sha256"),
         ({"keys": [{"name": "a", "sha256": SHA, "tenant": "a.b"}]}, "access.keys[0].tenant"),

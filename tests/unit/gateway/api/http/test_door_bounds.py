@@ -13,10 +13,13 @@ from prometheus_client import CollectorRegistry
 
 from hocket.gateway.api.http import connections, intake
 from hocket.gateway.api.http.door import HttpDoor
+from hocket.gateway.api.http.keys import DoorKeys
 from hocket.gateway.backends.protocol import Chunk, Chunks
 from hocket.gateway.calls.registry import CallRegistry
 from hocket.gateway.core.config.access import Access
 from hocket.gateway.metrics import GatewayMetrics
+from hocket.kit.access.key_book import KeyBook
+from hocket.kit.postgres.database import lazy_pool
 from hocket.kit.process import clock
 from hocket.kit.web_requests import WebRules
 from hocket.schemas.messages import CallRequest, Completion
@@ -72,7 +75,9 @@ class Door:
 async def running(rig: Rig) -> AsyncIterator[Door]:
     metrics = GatewayMetrics(CollectorRegistry())
     calls = CallRegistry(rig.calls, metrics)
-    door = HttpDoor(calls, Access, metrics, WebRules())
+    book = KeyBook(await lazy_pool("postgresql://nobody@127.0.0.1:1/none", size=1, name="test"))
+    keys = DoorKeys(lambda: Access(open=True), book, per_s=1, may_open=True)
+    door = HttpDoor(calls, keys, metrics, WebRules())
     rig.now_ms = clock.now_ms()
     url = await door.open("127.0.0.1", 0)
     try:

@@ -1,0 +1,86 @@
+"""Permissions and roles: the one table by which every door decides.
+
+A permission is a right to a kind of operation. A role is a set of permissions. A key has one role, and
+may be narrowed to some of its permissions (`scopes`); it can never do more than its role.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Literal
+
+
+class Permission(StrEnum):
+    """What a bearer of a key may be allowed; every operation names those that it needs."""
+
+    PLATFORM_READ = "platform.read"
+    """The state of the platform's parts."""
+    RUNS_READ = "runs.read"
+    """Runs, steps and calls: states, times, errors; no inputs and outputs."""
+    RUNS_SUBMIT = "runs.submit"
+    """Submit, retry and re-run."""
+    RUNS_CANCEL = "runs.cancel"
+    RUNS_SIGNAL = "runs.signal"
+    """Send signals, approve and refuse."""
+    CONTENT_READ = "content.read"
+    """Inputs and outputs of runs and steps, prompts and answers, payloads of dead letters."""
+    PIPELINES_READ = "pipelines.read"
+    PIPELINES_CHECK = "pipelines.check"
+    """Validate a pipeline without keeping it."""
+    PIPELINES_APPLY = "pipelines.apply"
+    """Apply pipelines, which is to choose the code that runs."""
+    COSTS_READ = "costs.read"
+    MODELS_READ = "models.read"
+    MODELS_CALL = "models.call"
+    """Call models over the gateway's HTTP door."""
+    EXPERIMENTS_READ = "experiments.read"
+    EXPERIMENTS_CONTROL = "experiments.control"
+    """Switch arms of experiments off and on."""
+    DEAD_LETTERS_READ = "dead_letters.read"
+    DEAD_LETTERS_MANAGE = "dead_letters.manage"
+    """Redrive and drop dead letters."""
+    KEYS_READ = "keys.read"
+    KEYS_MANAGE = "keys.manage"
+    """Create, rotate and revoke keys that may do no more than one's own."""
+    AUDIT_READ = "audit.read"
+
+
+_READS = frozenset(
+    {
+        Permission.PLATFORM_READ,
+        Permission.RUNS_READ,
+        Permission.PIPELINES_READ,
+        Permission.COSTS_READ,
+        Permission.MODELS_READ,
+        Permission.EXPERIMENTS_READ,
+        Permission.DEAD_LETTERS_READ,
+    }
+)
+
+ROLES: Mapping[str, frozenset[Permission]] = {
+    "viewer": _READS,
+    "developer": _READS
+    | {
+        Permission.CONTENT_READ,
+        Permission.RUNS_SUBMIT,
+        Permission.RUNS_CANCEL,
+        Permission.RUNS_SIGNAL,
+        Permission.PIPELINES_CHECK,
+        Permission.PIPELINES_APPLY,
+        Permission.MODELS_CALL,
+    },
+    "operator": _READS
+    | {
+        Permission.RUNS_SUBMIT,
+        Permission.RUNS_CANCEL,
+        Permission.RUNS_SIGNAL,
+        Permission.PIPELINES_CHECK,
+        Permission.EXPERIMENTS_CONTROL,
+        Permission.DEAD_LETTERS_MANAGE,
+    },
+    "auditor": _READS | {Permission.KEYS_READ, Permission.AUDIT_READ},
+    "admin": frozenset(Permission),
+}
+"""Each role with its permissions; only `developer` and `admin` see content and apply pipelines."""
+
+Role = Literal["viewer", "developer", "operator", "auditor", "admin"]
+"""The name of a role, as REST takes it."""

@@ -1,0 +1,93 @@
+"""Who may come in: strangers' web pages do not, and others need a key, but for what is public.
+
+What comes first costs least, and nothing else of a request is looked at before. A key has a rate, and so
+has an address that asks for what is public.
+"""
+
+from collections.abc import Collection
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from hocket.admin.requests.errors import error_response
+from hocket.admin.requests.identity import BEARER, DEFAULT_TENANT, TENANT, TENANT_HEADER
+from hocket.kit.access.key_book import KeyBook
+from hocket.kit.access.rate_limits import RateLimits
+from hocket.kit.process import clock
+from hocket.kit.web_requests import WebRules
+from hocket.schemas.access.keys import Principal, sent_key
+from hocket.schemas.errors import HocketError
+
+PUBLIC_PER_S = 20.0
+"""Requests for what is public that one address may send a second, without a key."""
+PROBES = frozenset({"/healthz", "/readyz"})
+"""What is public and has no rate: who probes must not be turned away."""
+
+
+class AccessControl:
+    """ASGI middleware: a request goes on with its bearer and its tenant in its scope, or is refused.
+    `public` are the paths that need no key; `per_s` is the rate of keys that have none of their own."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        book: KeyBook,
+        web: WebRules,
+        public: Collection[str],
+        per_s: float,
+    ) -> None:
+        self._app = app
+        self._book = book
+        self._web = web
+        self._public = frozenset(public)
+        self._per_s = per_s
+        self._limits = RateLimits()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        begun = False
+
+        async def noted(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            self._check_page(scope, headers)
+            if scope["path"] in self._public:
+                self._limit_stranger(scope)
+                await self._app(scope, receive, send)
+                return
+            bearer = await self._bearer(headers)
+            scope[BEARER] = bearer
+            scope[TENANT] = bearer.acts_for(headers.get(TENANT_HEADER), DEFAULT_TENANT)
+            with self._book.open(bearer):
+                await self._app(scope, receive, noted)
+        except HocketError as error:
+            if not begun:  # a stream whose key went just ends
+                await error_response(error.info())(scope, receive, send)
+
+    def _check_page(self, scope: Scope, headers: Headers) -> None:
+        self._web.check(
+            scope["method"],
+            host=headers.getlist("host"),
+            origin=headers.getlist("origin"),
+            fetch_site=headers.get("sec-fetch-site"),
+            fetch_mode=headers.get("sec-fetch-mode"),
+            fetch_dest=headers.get("sec-fetch-dest"),
+        )
+
+    def _limit_stranger(self, scope: Scope) -> None:
+        if scope["path"] not in PROBES:
+            address = (scope.get("client") or ("",))[0]
+            self._limits.take(f"address {address}", PUBLIC_PER_S, clock.now_ms() / 1000)
+
+    async def _bearer(self, headers: Headers) -> Principal:
+        bearer = await self._book.bearer(sent_key(headers))
+        per_s = bearer.requests_per_s or self._per_s
+        self._limits.take(f"key {bearer.key_id}", per_s, clock.now_ms() / 1000)
+        return bearer

@@ -1,0 +1,243 @@
+"""`hocket keys`: keys of REST and of the gateway's HTTP door."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hocket.cli.remote.api import path
+from hocket.cli.remote.target import target_of
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+app = typer.Typer(
+    help="Keys of REST and of the gateway's HTTP door: create, list, rotate, revoke.",
+    no_args_is_help=True,
+)
+
+PAGE = 500
+
+KeyId = Annotated[str, typer.Argument(help="The id of a key: the part after `hk_`.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+AllTenants = Annotated[bool, typer.Option("--all-tenants", help="Of all tenants.")]
+
+
+@app.command("create")
+def create(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="What it is for, for people.")],
+    role: Annotated[str, typer.Option(help="Its role: `hocket keys roles` lists them.")],
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this permission of the role; may be given again."),
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="Only this model; may be given again.")
+    ] = None,
+    days: Annotated[
+        float | None, typer.Option(min=0, help="For how long it counts; without it for ever.")
+    ] = None,
+    requests_per_s: Annotated[
+        float | None, typer.Option(help="Requests a second at each process.")
+    ] = None,
+    all_tenants: AllTenants = False,
+    in_database: Annotated[
+        bool,
+        typer.Option(
+            "--in-database",
+            help="Write it into the database (DATABASE_URL), without a key: for the first one.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key and print it, once.
+
+    It is of the tenant that `hocket --tenant` names, and may do what its role may.
+    """
+    from hocket.cli.terminal.console import notes, print_json
+
+    target = target_of(context)
+    expires_at = None if days is None else _in_days(days)
+    body: dict[str, Any] = {
+        "name": name,
+        "role": role,
+        "scopes": scope or None,
+        "models": model or None,
+        "all_tenants": all_tenants,
+        "requests_per_s": requests_per_s,
+        "expires_at": expires_at and expires_at.isoformat(),
+    }
+    if in_database:
+        made = _made_in(target.database_url, body, target.tenant)
+    else:
+        made = target.api().post("/v1/keys", body)
+    if as_json:
+        print_json(made)
+        return
+    whose = "all tenants" if made["tenant"] is None else f"the tenant {made['tenant']}"
+    notes.print(f"{name} is {made['role']} of {whose}. The key is shown only now:", markup=False)
+    typer.echo(made["key"])
+
+
+@app.command("list")
+def list_(
+    context: typer.Context,
+    every: Annotated[
+        bool, typer.Option("--all", help="Those that were revoked or have expired, too.")
+    ] = False,
+    all_tenants: AllTenants = False,
+    as_json: AsJson = False,
+) -> None:
+    """List keys, the latest first, with when each was used last."""
+    from hocket.cli.drawing.amounts import local
+    from hocket.cli.terminal.console import out, print_json, print_table
+
+    api, found, after = target_of(context).api(), [], None
+    while True:
+        asked = {"all": every or None, "all_tenants": all_tenants or None}
+        page = api.get("/v1/keys", after=after, limit=PAGE, **asked)
+        found += page["keys"]
+        if (after := page["next"]) is None:
+            break
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        out.print("There are no keys here. `hocket keys create` makes one.")
+        return
+    rows = [
+        (
+            key["key_id"],
+            key["name"],
+            key["tenant"] or "(all)",
+            key["role"] + ("" if key["scopes"] is None else " (in part)"),
+            local(key["created_at"]),
+            local(key["last_used_at"]) if key["last_used_at"] else "never",
+            _state(key),
+        )
+        for key in found
+    ]
+    print_table(("ID", "NAME", "TENANT", "ROLE", "CREATED", "LAST USED", "STATE"), rows)
+
+
+@app.command("own")
+def own(context: typer.Context, as_json: AsJson = False) -> None:
+    """Show the key that this command uses, and what it may do."""
+    from hocket.cli.terminal.console import out, print_json
+
+    found = target_of(context).api().get("/v1/keys/own")
+    if as_json:
+        print_json(found)
+        return
+    out.print(f"key          {found['key_id']} ({found['name']})", markup=False)
+    out.print(f"tenant       {found['tenant'] or '(all)'}", markup=False)
+    out.print(f"role         {found['role']}", markup=False)
+    out.print(f"permissions  {', '.join(found['permissions'])}", markup=False)
+
+
+@app.command("rotate")
+def rotate(
+    context: typer.Context,
+    key_id: KeyId,
+    overlap_s: Annotated[
+        float, typer.Option(min=0, help="For how long the former secret counts beside the new one.")
+    ] = 86_400.0,
+    as_json: AsJson = False,
+) -> None:
+    """Give a key another secret and print it, once. Its id, and what hangs on it, stay."""
+    from hocket.cli.terminal.console import notes, print_json
+
+    place = path("keys", key_id, "rotate")
+    made = target_of(context).api().post(place, {"overlap_s": overlap_s})
+    if as_json:
+        print_json(made)
+        return
+    notes.print(f"The former secret counts until {made['former_until'] or 'now'}. The new key:")
+    typer.echo(made["key"])
+
+
+@app.command("revoke")
+def revoke(context: typer.Context, key_id: KeyId) -> None:
+    """Revoke a key for good: within seconds no door takes it, and what it has open ends."""
+    found = target_of(context).api().delete(path("keys", key_id))
+    typer.echo(f"{found['key_id']} ({found['name']}) is revoked")
+
+
+@app.command("roles")
+def roles(as_json: AsJson = False) -> None:
+    """List the roles with their permissions."""
+    from hocket.cli.terminal.console import out, print_json
+    from hocket.schemas.access.roles import ROLES
+
+    if as_json:
+        print_json({role: sorted(allowed) for role, allowed in ROLES.items()})
+        return
+    for role, allowed in ROLES.items():
+        out.print(role, style="bold")
+        out.print(f"  {', '.join(sorted(allowed))}", markup=False)
+
+
+def _in_days(days: float) -> "datetime":
+    from datetime import UTC, datetime, timedelta
+
+    return datetime.now(UTC) + timedelta(days=days)
+
+
+def _state(key: dict[str, Any]) -> str:
+    from datetime import UTC, datetime
+
+    now = datetime.now(UTC)
+    if key["revoked_at"]:
+        return "revoked"
+    if key["expires_at"] and datetime.fromisoformat(key["expires_at"]) <= now:
+        return "expired"
+    if key["former_until"] and datetime.fromisoformat(key["former_until"]) > now:
+        return f"two secrets until {key['former_until']}"
+    return f"until {key['expires_at']}" if key["expires_at"] else "counts"
+
+
+def _made_in(database_url: str, body: dict[str, Any], tenant: str) -> dict[str, Any]:
+    """Make a key as the API would, in the database."""
+    import asyncio
+    import getpass
+
+    import asyncpg
+
+    from hocket.kit.access import key_store
+    from hocket.kit.access.audit_log import Actor
+    from hocket.kit.postgres.database import DatabaseUnavailable, said
+    from hocket.schemas.access.bodies import KeyBody, KeyMade
+    from hocket.schemas.errors import InvalidInput
+    from hocket.schemas.first_fault import first_fault
+
+    try:
+        asked = KeyBody.model_validate(body)
+    except ValueError as error:
+        fault = first_fault(error)  # type: ignore[arg-type]
+        field = ".".join(map(str, fault.place))
+        raise InvalidInput(
+            field=field, reason=fault.reason, cure="See `hocket keys roles`."
+        ) from None
+    wanted = key_store.NewKey(
+        name=asked.name,
+        role=asked.role,
+        tenant=None if asked.all_tenants else tenant,
+        scopes=None if asked.scopes is None else frozenset(asked.scopes),
+        models=asked.models,
+        requests_per_s=asked.requests_per_s,
+        expires_at=asked.expires_at,
+    )
+
+    async def made() -> dict[str, Any]:
+        try:
+            connection = await asyncpg.connect(database_url, timeout=5)
+        except (OSError, TimeoutError, asyncpg.PostgresError) as error:
+            raise DatabaseUnavailable(reason=said(error)) from error
+        try:
+            actor = Actor(f"os:{getpass.getuser()}", "database")
+            row, key = await key_store.create(connection, wanted, actor)
+        finally:
+            await connection.close()
+        return KeyMade(**dict(row), key=key).model_dump(mode="json")
+
+    return asyncio.run(made())

@@ -1,0 +1,71 @@
+"""Which key a request came with: one of the platform's, which the key book has, or one that the
+configuration names. Where the configuration opens the door, and only on a loopback address, nobody needs
+one."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from hocket.gateway.core.config.access import Access, Key
+from hocket.kit.access.key_book import KeyBook
+from hocket.kit.access.rate_limits import RateLimits
+from hocket.kit.process import clock
+from hocket.schemas.access.keys import PREFIX, Principal, sent_key
+
+STRANGERS_PER_S = 20.0
+"""Requests for what needs no key that one address may send a second."""
+
+
+class DoorKeys:
+    """The keys of one door. `per_s` is the rate of keys that have none of their own; `may_open` tells
+    whether the configuration may open the door."""
+
+    def __init__(
+        self, access: Callable[[], Access], book: KeyBook, *, per_s: float, may_open: bool
+    ) -> None:
+        self._access = access
+        self._book = book
+        self._per_s = per_s
+        self._may_open = may_open
+        self._limits = RateLimits()
+
+    async def key(self, headers: Mapping[str, str]) -> Key | None:
+        """Return the key of a request, None where none is needed; raise KeyMissing, KeyRefused,
+        KeysNotLoaded or TooManyRequests."""
+        access = self._access()
+        if access.open and self._may_open:
+            return None
+        sent = sent_key(headers)
+        if not sent.startswith(PREFIX):
+            return self._limited(access.key(sent))
+        return self._limited(_key_of(await self._book.bearer(sent)))
+
+    def limit_stranger(self, address: str) -> None:
+        """Count a request that needs no key, or raise TooManyRequests."""
+        if not (self._access().open and self._may_open):
+            self._limits.take(f"address {address}", STRANGERS_PER_S, clock.now_ms() / 1000)
+
+    @contextmanager
+    def open(self, key: Key | None) -> Iterator[None]:
+        """End the present task where the key goes inside the block; then raise KeyRefused."""
+        if key is None or key.bearer is None:
+            yield
+            return
+        with self._book.open(key.bearer):
+            yield
+
+    def _limited(self, key: Key) -> Key:
+        self._limits.take(
+            f"key {key.name}", key.requests_per_s or self._per_s, clock.now_ms() / 1000
+        )
+        return key
+
+
+def _key_of(bearer: Principal) -> Key:
+    return Key(
+        name=bearer.key_id,
+        tenant=bearer.tenant,
+        models=bearer.models,
+        permissions=bearer.permissions,
+        requests_per_s=bearer.requests_per_s,
+        bearer=bearer,
+    )

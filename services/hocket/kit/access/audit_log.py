@@ -1,0 +1,193 @@
+"""The audit: who changed what, from where, in the transaction of the change.
+
+Each row holds the SHA-256 of the row before it and of its own content, so that a row that was changed,
+removed or put in between shows (`verified`); the end of the chain stands in `hocket.audit_head`, and in
+every export. The database refuses to change rows; the chain is for those who may turn that off.
+"""
+
+import hashlib
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import asyncpg
+
+ORIGIN = bytes(32)
+"""What stands for the hash before the first row."""
+PAGE = 1_000
+MAX_VALUE_CHARS = 16_384
+"""Of what was before, or after, a change."""
+
+NEXT = """
+UPDATE hocket.audit_head SET seq = seq + 1 RETURNING seq, hash, clock_timestamp() AS at
+"""
+"""The next number and the end of the chain; the row is locked until the transaction ends, so that one
+writes at a time. (An advisory lock could be held by any login, those for reports included.)"""
+CLOSE = "UPDATE hocket.audit_head SET hash = $1"
+HEAD = "SELECT seq, hash FROM hocket.audit_head"
+INSERT = """
+INSERT INTO hocket.audit (seq, at, tenant, actor, address, action, target, before, after, previous, hash)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+"""
+READ = """
+SELECT seq, at, tenant, actor, address, action, target, before::text, after::text, previous, hash
+FROM hocket.audit
+WHERE seq > $1 AND ($2::text IS NULL OR tenant = $2)
+ORDER BY seq LIMIT $3
+"""
+"""Rows after one, of a tenant or of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """The one that acts: `key:<id>` or `os:<user>`, and the address that the request came from."""
+
+    name: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A change: `action` is its kind (`keys.create`), `target` what it was done to, `tenant` whose that
+    is. `before` and `after` hold no secret and no content of runs."""
+
+    action: str
+    target: str
+    tenant: str | None
+    before: Mapping[str, Any] | None = None
+    after: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """A row of the audit, as it is exported."""
+
+    seq: int
+    at: datetime
+    tenant: str | None
+    actor: str
+    address: str
+    action: str
+    target: str
+    before: str | None
+    after: str | None
+    previous: bytes
+    hash: bytes
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the row as plain data."""
+        return {
+            "seq": self.seq,
+            "at": _moment(self.at),
+            "tenant": self.tenant,
+            "actor": self.actor,
+            "address": self.address,
+            "action": self.action,
+            "target": self.target,
+            "before": None if self.before is None else json.loads(self.before),
+            "after": None if self.after is None else json.loads(self.after),
+            "previous": self.previous.hex(),
+            "hash": self.hash.hex(),
+        }
+
+    @property
+    def expected_hash(self) -> bytes:
+        """The hash that the content of the row must have."""
+        content = (self.seq, _moment(self.at), self.tenant, self.actor, self.address, self.action)
+        told = [*content, self.target, self.before, self.after]
+        text = json.dumps(told, ensure_ascii=True, separators=(",", ":"))
+        return hashlib.sha256(self.previous + text.encode()).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a look at the chain found: `broken_at` is the first row that does not fit."""
+
+    rows: int
+    head: str
+    broken_at: int | None = None
+    reason: str = ""
+
+
+async def record(connection: asyncpg.Connection, actor: Actor, action: Action) -> None:
+    """Write an action into the audit, within the transaction of the connection."""
+    assert connection.is_in_transaction(), "an action and its row are written together"
+    head = await connection.fetchrow(NEXT)
+    row = AuditRow(
+        seq=head["seq"],
+        at=head["at"],
+        tenant=action.tenant,
+        actor=actor.name,
+        address=actor.address,
+        action=action.action,
+        target=action.target,
+        before=_text(action.before),
+        after=_text(action.after),
+        previous=head["hash"],
+        hash=b"",
+    )
+    values = (row.seq, row.at, row.tenant, row.actor, row.address, row.action, row.target)
+    told = row.expected_hash
+    await connection.execute(INSERT, *values, row.before, row.after, row.previous, told)
+    await connection.execute(CLOSE, told)
+
+
+async def rows(
+    pool: asyncpg.Pool, *, after: int = 0, tenant: str | None = None
+) -> AsyncIterator[AuditRow]:
+    """Yield the rows after one, in order, of a tenant or of all."""
+    while True:
+        found = await page(pool, after=after, tenant=tenant, limit=PAGE)
+        for row in found:
+            yield row
+        if len(found) < PAGE:
+            return
+        after = found[-1].seq
+
+
+async def page(pool: asyncpg.Pool, *, after: int, tenant: str | None, limit: int) -> list[AuditRow]:
+    """Return at most `limit` rows after one, of a tenant or of all."""
+    return [AuditRow(*row) for row in await pool.fetch(READ, after, tenant, limit)]
+
+
+async def verified(pool: asyncpg.Pool, head: str | None = None) -> Verdict:
+    """Read the whole chain and tell whether it holds; and whether `head`, the hash of a former row, is
+    among its rows still."""
+    end = await pool.fetchrow(HEAD)
+    seen, previous, met = 0, ORIGIN, head is None
+    async for row in rows(pool):
+        reason = _fault(row, seen, previous)
+        if reason:
+            return Verdict(seen, previous.hex(), row.seq, reason)
+        seen, previous = row.seq, row.hash
+        met = met or row.hash.hex() == head
+    if seen < end["seq"] or (seen == end["seq"] and previous != end["hash"]):
+        return Verdict(seen, previous.hex(), seen + 1, "the last rows are missing")
+    if not met:
+        return Verdict(seen, previous.hex(), seen + 1, "the row of that hash is not there any more")
+    return Verdict(seen, previous.hex())
+
+
+def _fault(row: AuditRow, seen: int, previous: bytes) -> str:
+    if row.seq != seen + 1:
+        return f"row {seen + 1} is missing"
+    if row.previous != previous:
+        return "it does not follow the row before it"
+    if row.hash != row.expected_hash:
+        return "its content is not that of its hash"
+    return ""
+
+
+def _text(value: Mapping[str, Any] | None) -> str | None:
+    if value is None:
+        return None
+    text = json.dumps(value, sort_keys=True, ensure_ascii=True, default=str)
+    if len(text) > MAX_VALUE_CHARS:
+        return json.dumps({"sha256": hashlib.sha256(text.encode()).hexdigest(), "chars": len(text)})
+    return text
+
+
+def _moment(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="microseconds")

@@ -1,0 +1,272 @@
+"""Keys in Postgres: make, list, rotate, revoke, each change with its row in the audit.
+
+Of a secret only its SHA-256 is kept: it is returned once, when it is made. A change raises the key's
+`change`, by which processes read what is new (`key_book`); the end of the audit, which each change
+holds until its end, sees to it that numbers become visible in their order.
+"""
+
+import secrets
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import asyncpg
+
+from hocket.kit.access import audit_log
+from hocket.kit.access.audit_log import Action, Actor
+from hocket.schemas.access.keys import ID_DIGITS, SECRET_DIGITS, hashed, key_text, parts_of
+from hocket.schemas.access.roles import ROLES, Permission
+from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
+
+MAX_KEYS = 100_000
+"""Keys that count, of all tenants together: every door has them in memory."""
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+
+SHOWN = """
+key_id, name, tenant, role, scopes, models, requests_per_s, created_at, created_by, expires_at,
+revoked_at, rotated_at, last_used_at, former_until
+"""
+IN_FORCE = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())"
+COUNT = f"SELECT count(*) FROM hocket.api_key WHERE {IN_FORCE}"
+_INSERT = """
+INSERT INTO hocket.api_key (key_id, name, tenant, role, scopes, models, requests_per_s, created_by,
+                            expires_at, secret_sha256)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+"""
+INSERT = f"{_INSERT} RETURNING {SHOWN}"
+INSERT_GIVEN = f"{_INSERT} ON CONFLICT (key_id) DO NOTHING RETURNING true"
+LIST = f"""
+SELECT {SHOWN} FROM hocket.api_key
+WHERE ($1::text IS NULL OR tenant = $1) AND ($2 OR {IN_FORCE})
+  AND (created_at, key_id) < ($3, $4)
+ORDER BY created_at DESC, key_id DESC LIMIT $5
+"""
+"""The latest first: of a tenant or of all, those that count or also those that do not any more."""
+COUNTS = f"""
+SELECT EXISTS (SELECT FROM hocket.api_key WHERE key_id = $1 AND secret_sha256 = $2 AND {IN_FORCE})
+"""
+FIND = f"SELECT {SHOWN} FROM hocket.api_key WHERE key_id = $1"
+LOCKED = f"SELECT {SHOWN} FROM hocket.api_key WHERE key_id = $1 FOR UPDATE"
+ROTATE = f"""
+UPDATE hocket.api_key
+SET former_sha256 = CASE WHEN $3 > 0 THEN secret_sha256 END,
+    former_until = CASE WHEN $3 > 0 THEN now() + make_interval(secs => $3) END,
+    secret_sha256 = $2, rotated_at = now(), change = nextval('hocket.api_key_change')
+WHERE key_id = $1 RETURNING {SHOWN}
+"""
+REVOKE = f"""
+UPDATE hocket.api_key SET revoked_at = now(), change = nextval('hocket.api_key_change')
+WHERE key_id = $1 RETURNING {SHOWN}
+"""
+
+
+class KeyUnknown(HocketError):
+    """There is no key `{key_id}` here. `hocket keys list` shows those that there are."""
+
+    code = "key_unknown"
+    error_class = ErrorClass.INVALID
+
+
+class KeyRevoked(HocketError):
+    """The key `{key_id}` was revoked; that cannot be undone. Make another: `hocket keys create`."""
+
+    code = "key_revoked"
+    error_class = ErrorClass.INVALID
+
+
+class KeysFull(HocketError):
+    """There are {limit} keys already. Revoke some that are not used: `hocket keys list` says when each
+    was used last."""
+
+    code = "keys_full"
+    error_class = ErrorClass.UNAVAILABLE
+
+
+class RoleBeyondOwn(HocketError):
+    """A key cannot give what it does not have: {permissions}. Ask for a role within your own, or narrow
+    it with `scopes`."""
+
+    code = "role_beyond_own"
+    error_class = ErrorClass.INVALID
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """What a key is to be. A `tenant` of None is all; `scopes` of None are all of the role's, `models`
+    of None all."""
+
+    name: str
+    role: str
+    tenant: str | None
+    scopes: frozenset[Permission] | None = None
+    models: tuple[str, ...] | None = None
+    requests_per_s: float | None = None
+    expires_at: datetime | None = None
+
+    @property
+    def permissions(self) -> frozenset[Permission]:
+        """What its bearer will be allowed."""
+        return permissions_of(self.role, self.scopes)
+
+
+def permissions_of(role: str, scopes: Collection[str] | None) -> frozenset[Permission]:
+    """Return what a role allows, narrowed to scopes; nothing for a role that there is not."""
+    found = ROLES.get(role, frozenset())
+    return found if scopes is None else frozenset(one for one in found if one in scopes)
+
+
+def check_within(wanted: frozenset[Permission], own: frozenset[Permission]) -> None:
+    """Raise RoleBeyondOwn where a key is to be allowed more than its maker."""
+    if beyond := sorted(wanted - own):
+        raise RoleBeyondOwn(permissions=", ".join(beyond))
+
+
+async def create(
+    connection: asyncpg.Connection, wanted: NewKey, actor: Actor
+) -> tuple[asyncpg.Record, str]:
+    """Make a key, and return its row and its text, which is known only now. Raises InvalidInput and
+    KeysFull."""
+    _check(wanted)
+    key_id, secret = secrets.token_hex(ID_DIGITS // 2), secrets.token_hex(SECRET_DIGITS // 2)
+    async with connection.transaction():
+        if await connection.fetchval(COUNT) >= MAX_KEYS:
+            raise KeysFull(limit=MAX_KEYS)
+        await _audit(connection, actor, "keys.create", key_id, wanted.tenant, after=_told(wanted))
+        row = await connection.fetchrow(INSERT, *_values(key_id, secret, wanted, actor))
+    return row, key_text(key_id, secret)
+
+
+async def list_latest(
+    pool: Pool,
+    tenant: str | None,
+    *,
+    all_states: bool,
+    before: tuple[datetime, str],
+    limit: int,
+) -> list[asyncpg.Record]:
+    """Return keys, the latest first: those of a tenant or of all, made before a row."""
+    found: list[asyncpg.Record] = await pool.fetch(LIST, tenant, all_states, *before, limit)
+    return found
+
+
+async def find(pool: Pool, key_id: str, tenant: str | None) -> asyncpg.Record:
+    """Return a key of a tenant, or of any; raise KeyUnknown."""
+    return _theirs(await pool.fetchrow(FIND, key_id), key_id, tenant)
+
+
+async def adopt(connection: asyncpg.Connection, text: str, wanted: NewKey, actor: Actor) -> None:
+    """Make a key with a text that is given, unless its id is there already, in whatever state."""
+    parts = parts_of(text)
+    if parts is None:
+        raise InvalidInput(
+            field="HOCKET_ADMIN_KEY",
+            reason="it is not of the form hk_<12 hexadecimal digits>_<64 more>",
+            cure="Make it of `openssl rand -hex 6` and `openssl rand -hex 32`.",
+        )
+    async with connection.transaction():
+        if await connection.fetchval(INSERT_GIVEN, *_values(parts[0], parts[1], wanted, actor)):
+            after = _told(wanted)
+            await _audit(connection, actor, "keys.create", parts[0], wanted.tenant, after=after)
+
+
+async def counts(connection: asyncpg.Connection, text: str) -> bool:
+    """Tell whether a key is in force."""
+    parts = parts_of(text)
+    return parts is not None and await connection.fetchval(COUNTS, parts[0], hashed(parts[1]))
+
+
+async def rotate(
+    connection: asyncpg.Connection, key_id: str, tenant: str | None, overlap_s: float, actor: Actor
+) -> tuple[asyncpg.Record, str]:
+    """Give a key another secret, and return its row and its text. The former secret counts for
+    `overlap_s` more; one before that does not count any more."""
+    secret = secrets.token_hex(SECRET_DIGITS // 2)
+    async with connection.transaction():
+        known = await _locked(connection, key_id, tenant)
+        after = {"overlap_s": overlap_s}
+        await _audit(connection, actor, "keys.rotate", key_id, known["tenant"], after=after)
+        row = await connection.fetchrow(ROTATE, key_id, hashed(secret), float(overlap_s))
+    return row, key_text(key_id, secret)
+
+
+async def revoke(
+    connection: asyncpg.Connection, key_id: str, tenant: str | None, actor: Actor
+) -> asyncpg.Record:
+    """Let a key count no more, and return its row. Raises KeyUnknown; one that was revoked stays so."""
+    async with connection.transaction():
+        try:
+            known = await _locked(connection, key_id, tenant)
+        except KeyRevoked:
+            return await connection.fetchrow(FIND, key_id)
+        before = {"name": known["name"], "role": known["role"]}
+        await _audit(connection, actor, "keys.revoke", key_id, known["tenant"], before=before)
+        return await connection.fetchrow(REVOKE, key_id)
+
+
+async def _locked(
+    connection: asyncpg.Connection, key_id: str, tenant: str | None
+) -> asyncpg.Record:
+    row = _theirs(await connection.fetchrow(LOCKED, key_id), key_id, tenant)
+    if row["revoked_at"] is not None:
+        raise KeyRevoked(key_id=key_id)
+    return row
+
+
+def _theirs(row: asyncpg.Record | None, key_id: str, tenant: str | None) -> asyncpg.Record:
+    if row is None or (tenant is not None and row["tenant"] != tenant):
+        raise KeyUnknown(key_id=key_id)
+    return row
+
+
+async def _audit(
+    connection: asyncpg.Connection,
+    actor: Actor,
+    action: str,
+    key_id: str,
+    tenant: str | None,
+    *,
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+) -> None:
+    done = Action(action, f"key:{key_id}", tenant, before=before, after=after)
+    await audit_log.record(connection, actor, done)
+
+
+def _values(key_id: str, secret: str, wanted: NewKey, actor: Actor) -> tuple[Any, ...]:
+    return (
+        key_id,
+        wanted.name,
+        wanted.tenant,
+        wanted.role,
+        None if wanted.scopes is None else sorted(wanted.scopes),
+        None if wanted.models is None else list(wanted.models),
+        wanted.requests_per_s,
+        actor.name,
+        wanted.expires_at,
+        hashed(secret),
+    )
+
+
+def _told(wanted: NewKey) -> dict[str, Any]:
+    return {
+        "name": wanted.name,
+        "role": wanted.role,
+        "scopes": None if wanted.scopes is None else sorted(wanted.scopes),
+        "models": wanted.models,
+        "requests_per_s": wanted.requests_per_s,
+        "expires_at": wanted.expires_at,
+    }
+
+
+def _check(wanted: NewKey) -> None:
+    if wanted.role not in ROLES:
+        raise InvalidInput(
+            field="role", reason="there is no such role", cure=f"Use {', '.join(ROLES)}."
+        )
+    if beyond := sorted((wanted.scopes or frozenset()) - ROLES[wanted.role]):
+        raise InvalidInput(
+            field="scopes",
+            reason=f"the role `{wanted.role}` does not have {', '.join(beyond)}",
+            cure="Choose among the permissions of the role; `hocket keys roles` lists them.",
+        )

@@ -1,0 +1,48 @@
+"""How often each may ask: a rate with a burst, by name, in this process.
+
+A name's state is one number, the moment at which all that it asked for is paid off at its rate; who is
+more than BURST_S ahead of that waits. What is paid off is forgotten.
+"""
+
+from hocket.schemas.errors import ErrorClass, HocketError
+
+BURST_S = 2.0
+"""Requests of so many seconds may come at once."""
+MAX_NAMES = 20_000
+"""Names in memory; beyond it those that are paid off first are forgotten."""
+
+
+class TooManyRequests(HocketError):
+    """More than {per_s:g} requests a second came from `{name}`. Send them more slowly: try again after
+    `Retry-After`."""
+
+    code = "too_many_requests"
+    error_class = ErrorClass.RATE_LIMITED
+    retryable = True
+
+
+class RateLimits:
+    """The rates of many names."""
+
+    def __init__(self) -> None:
+        self._paid_off_s: dict[str, float] = {}
+
+    def take(self, name: str, per_s: float, now_s: float) -> None:
+        """Count one request of a name, or raise TooManyRequests. `now_s` is the Unix time."""
+        paid_off_s = max(self._paid_off_s.get(name, now_s), now_s)
+        if paid_off_s - now_s > BURST_S:
+            raise TooManyRequests(
+                name=name,
+                per_s=per_s,
+                retry_at_ms=(paid_off_s - BURST_S) * 1000,
+                retry_after_ms=(paid_off_s - BURST_S - now_s) * 1000,
+            )
+        if len(self._paid_off_s) >= MAX_NAMES and name not in self._paid_off_s:
+            self._forget(now_s)
+        self._paid_off_s[name] = paid_off_s + 1 / per_s
+
+    def _forget(self, now_s: float) -> None:
+        left = sorted(
+            (item for item in self._paid_off_s.items() if item[1] > now_s), key=lambda item: item[1]
+        )
+        self._paid_off_s = dict(left[-MAX_NAMES // 2 :])

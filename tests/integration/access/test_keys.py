@@ -1,0 +1,308 @@
+"""Keys, from their making to their end: at REST, over several processes, and in the audit."""
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import aiohttp
+import asyncpg
+import pytest
+
+from hocket.kit.access.key_book import KeyBook
+from hocket.kit.access.key_store import permissions_of
+from hocket.kit.postgres.database import lazy_pool
+from hocket.schemas.access.keys import AccessDenied, parts_of
+from support.rest_rig import Answer, Rest, bearer, running_rest
+
+BOUND_S = 30.0
+REVOKED_WITHIN_S = 5.0
+SPEC = {"pipeline": "p", "nodes": {"a": {"type": "signal", "signal": "go"}}}
+RUN = """
+INSERT INTO hocket.run (run_id, tenant, pipeline, version, priority, status, input, output, accepted_at,
+                        deadline_at, finished_at, partition)
+VALUES ('r' || repeat('1', 24), 'default', 'p', 1, 'standard', 'succeeded', '{"secret": "question"}',
+        '{"secret": "answer"}', now(), now(), now(), 0)
+"""
+
+
+@pytest.fixture
+async def rest(nats_url: str, database_url: str) -> AsyncIterator[Rest]:
+    async with running_rest(nats_url, database_url) as rest:
+        yield rest
+
+
+async def made(rest: Rest, role: str = "viewer", **more: Any) -> dict[str, Any]:
+    headers = {"X-Hocket-Tenant": more.pop("tenant", "default")}
+    answer = await rest.post("/v1/keys", {"name": "n", "role": role, **more}, headers=headers)
+    assert answer.status == 201, answer
+    return dict(answer.body)
+
+
+async def asked(rest: Rest, key: str, path: str = "/v1/keys/own", **options: Any) -> Answer:
+    headers = {**bearer(key), **options.pop("headers", {})}
+    return await rest.ask(options.pop("method", "GET"), path, headers=headers, **options)
+
+
+async def test_a_key_counts_from_its_making_and_its_secret_is_shown_once(rest: Rest) -> None:
+    key = await made(rest, "developer")
+    own = await asked(rest, key["key"])
+    assert own.body["key_id"] == key["key_id"]
+    assert set(own.body["permissions"]) == permissions_of("developer", None)
+    shown = (await rest.get(f"/v1/keys/{key['key_id']}")).body
+    assert "key" not in shown
+    parts = parts_of(key["key"])
+    assert parts is not None
+    assert parts[1] not in json.dumps((await rest.get("/v1/keys")).body)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"Authorization": "Bearer none"},
+        {"Authorization": "Basic aGs6aGs="},
+        {"X-Api-Key": "hk_000000000000_" + "0" * 64},
+        {"X-Api-Key": "hk_'; DROP TABLE hocket.api_key; --"},
+        {"X-Api-Key": "hk_000000000000_" + "g" * 64},
+        {"X-Api-Key": "hk_٣٣٣٣٣٣٣٣٣٣٣٣_" + "0" * 64},
+    ],
+)
+async def test_what_is_no_key_is_refused(rest: Rest, sent: dict[str, str]) -> None:
+    async with (
+        aiohttp.ClientSession() as bare,
+        bare.get(rest.url + "/v1/runs", headers=sent) as reply,
+    ):
+        told = await reply.json()
+        assert (reply.status, reply.content_type) == (401, "application/problem+json")
+        assert told["code"] in ("key_refused", "key_missing")
+        assert "hocket keys create" in told["cure"]
+
+
+async def test_a_wrong_secret_of_a_key_that_there_is_says_no_more_than_no_key(rest: Rest) -> None:
+    key = await made(rest)
+    wrong = await asked(rest, f"hk_{key['key_id']}_{'0' * 64}")
+    none = await asked(rest, f"hk_{'f' * 12}_{'0' * 64}")
+    assert wrong.body == none.body
+
+
+async def test_while_a_key_is_rotated_two_secrets_count(rest: Rest) -> None:
+    first = await made(rest)
+    place = f"/v1/keys/{first['key_id']}/rotate"
+    second = (await rest.post(place, {"overlap_s": 3600})).body
+    for key in (first, second):
+        assert (await asked(rest, key["key"])).body["key_id"] == first["key_id"]
+    third = (await rest.post(place, {"overlap_s": 0})).body
+    assert (await asked(rest, third["key"])).status == 200  # the book knows of the rotation now
+    for key in (first, second):
+        assert (await asked(rest, key["key"])).status == 401
+
+
+async def test_a_revoked_key_is_out_of_every_process_in_time_and_its_streams_end(
+    rest: Rest, database_url: str
+) -> None:
+    assert (await rest.post("/v1/pipelines", SPEC)).status == 201
+    await rest.pool.execute(OPEN_RUN)
+    key = await made(rest, "developer")
+    other_pool = await lazy_pool(database_url, size=1, name="other process")
+    other = KeyBook(other_pool)
+    loop = asyncio.get_running_loop()
+    async with other.running(), aiohttp.ClientSession(headers=bearer(key["key"])) as session:
+        await other.bearer(key["key"])
+        ended = asyncio.create_task(waited(other, key["key"]))
+        async with session.get(f"{rest.url}/v1/runs/r{'2' * 24}/events") as stream:
+            assert stream.status == 200
+            began_s = loop.time()
+            assert (await rest.ask("DELETE", f"/v1/keys/{key['key_id']}")).body["revoked_at"]
+            async with asyncio.timeout(REVOKED_WITHIN_S):
+                with pytest.raises(AccessDenied):
+                    await ended
+                with pytest.raises(aiohttp.ClientPayloadError):
+                    await stream.read()
+        print(f"revoked everywhere after {loop.time() - began_s:.2f} s")
+        assert (await asked(rest, key["key"])).status == 401
+    await other_pool.close()
+    again = await rest.post(f"/v1/keys/{key['key_id']}/rotate")
+    assert (again.status, again.body["code"]) == (409, "key_revoked")
+
+
+OPEN_RUN = """
+INSERT INTO hocket.run (run_id, tenant, pipeline, version, priority, status, input, accepted_at,
+                        deadline_at, partition)
+VALUES ('r' || repeat('2', 24), 'default', 'p', 1, 'standard', 'running', '{}', now(),
+        now() + interval '1 hour', 0)
+"""
+
+
+async def waited(book: KeyBook, key: str) -> None:
+    """Do something for ever with a key."""
+    with book.open(await book.bearer(key)):
+        await asyncio.Event().wait()
+
+
+async def test_an_expired_key_counts_no_more(rest: Rest) -> None:
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    key = await made(rest, expires_at=soon.isoformat())
+    assert (await asked(rest, key["key"])).status == 200
+    await rest.pool.execute(
+        "UPDATE hocket.api_key SET expires_at = now(), change = nextval('hocket.api_key_change')"
+        " WHERE key_id = $1",
+        key["key_id"],
+    )
+    async with asyncio.timeout(REVOKED_WITHIN_S):
+        while (await asked(rest, key["key"])).status == 200:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+async def test_many_unknown_keys_cost_few_looks_and_hold_nobody_up(rest: Rest) -> None:
+    await asked(rest, rest.key)
+    before = await looks(rest.pool)
+    strangers = [f"hk_{secrets.token_hex(6)}_{secrets.token_hex(32)}" for _ in range(300)]
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    answers = asyncio.gather(*(asked(rest, key) for key in strangers))
+    assert (await asked(rest, rest.key)).status == 200
+    assert {answer.status for answer in await answers} == {401}
+    rounds = (await looks(rest.pool)) - before
+    assert rounds <= 5 + (loop.time() - began_s) / 0.1
+
+
+async def looks(pool: "asyncpg.Pool[asyncpg.Record]") -> int:
+    """Return how often the keys were read, as the server counts it."""
+    await pool.execute("SELECT pg_stat_force_next_flush()")
+    return int(
+        await pool.fetchval(
+            "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'api_key_change_idx'"
+        )
+    )
+
+
+async def test_nobody_gives_what_he_does_not_have(rest: Rest) -> None:
+    admin = await made(rest, "admin", tenant="acme")
+    foreign = await made(rest, "viewer", tenant="rival")
+    wide = await made(rest, "viewer", all_tenants=True)
+    some = await made(rest, "admin", tenant="acme", scopes=["keys.manage", "runs.read"])
+
+    more = await asked(
+        rest, some["key"], "/v1/keys", method="POST", json={"name": "x", "role": "viewer"}
+    )
+    assert (more.status, more.body["code"]) == (403, "role_beyond_own")
+    rotated = await asked(rest, some["key"], f"/v1/keys/{admin['key_id']}/rotate", method="POST")
+    assert (rotated.status, rotated.body["code"]) == (403, "role_beyond_own")
+    for path in (f"/v1/keys/{foreign['key_id']}", f"/v1/keys/{wide['key_id']}"):
+        for method, place in (("GET", path), ("POST", f"{path}/rotate"), ("DELETE", path)):
+            assert (await asked(rest, admin["key"], place, method=method)).status == 404
+    everywhere = {"name": "x", "role": "viewer", "all_tenants": True}
+    answer = await asked(rest, admin["key"], "/v1/keys", method="POST", json=everywhere)
+    assert (answer.status, answer.body["code"]) == (403, "tenant_forbidden")
+    listed = (await asked(rest, admin["key"], "/v1/keys")).body["keys"]
+    assert {key["tenant"] for key in listed} == {"acme"}
+    assert (await asked(rest, admin["key"], "/v1/keys?all_tenants=true")).status == 403
+
+
+async def test_scopes_must_be_of_the_role(rest: Rest) -> None:
+    body = {"name": "x", "role": "viewer", "scopes": ["pipelines.apply"]}
+    answer = await rest.post("/v1/keys", body)
+    assert (answer.status, answer.body["field"]) == (422, "scopes")
+
+
+async def test_a_key_is_held_to_its_rate_beyond_its_rotation(rest: Rest) -> None:
+    key = await made(rest, requests_per_s=1)
+    statuses = [(await asked(rest, key["key"])).status for _ in range(6)]
+    assert statuses[:2] == [200, 200]
+    assert statuses[-1] == 429
+    other = (await rest.post(f"/v1/keys/{key['key_id']}/rotate")).body
+    refused = await asked(rest, other["key"])
+    assert (refused.status, refused.body["code"]) == (429, "too_many_requests")
+    assert int(refused.headers["Retry-After"]) >= 1
+    assert (await asked(rest, rest.key)).status == 200
+
+
+async def test_an_address_without_a_key_cannot_ask_for_documents_without_end(rest: Rest) -> None:
+    async with aiohttp.ClientSession() as bare:
+
+        async def status() -> int:
+            async with bare.get(rest.url + "/openapi.json") as reply:
+                return reply.status
+
+        statuses = await asyncio.gather(*(status() for _ in range(200)))
+        assert 200 in statuses
+        assert 429 in statuses
+        async with bare.get(rest.url + "/healthz") as reply:
+            assert reply.status == 200
+
+
+async def test_inputs_and_outputs_are_for_those_who_may_see_content(rest: Rest) -> None:
+    assert (await rest.post("/v1/pipelines", SPEC)).status == 201
+    await rest.pool.execute(RUN)
+    path = f"/v1/runs/r{'1' * 24}"
+    for role, sees in (("developer", True), ("viewer", False), ("operator", False)):
+        key = (await made(rest, role))["key"]
+        run = (await asked(rest, key, path)).body
+        stream = (await asked(rest, key, f"{path}/events")).body
+        values = await asked(rest, key, f"{path}/steps?values=true")
+        assert run["withheld"] is not sees
+        assert ("question" in json.dumps(run), "answer" in json.dumps(run)) == (sees, sees)
+        assert ("answer" in stream) is sees
+        assert values.status == (200 if sees else 403)
+
+
+async def test_who_changed_what_stands_in_the_audit_and_a_change_of_it_shows(rest: Rest) -> None:
+    key = await made(rest, "admin", tenant="acme")
+    applied = await asked(rest, key["key"], "/v1/pipelines", method="POST", json=SPEC)
+    assert applied.status == 201
+    same = await asked(rest, key["key"], "/v1/pipelines", method="POST", json=SPEC)
+    assert same.status == 200
+    assert (await rest.ask("DELETE", f"/v1/keys/{key['key_id']}")).status == 200
+
+    entries = (await rest.get("/v1/audit")).body["entries"]
+    told = [(one["action"], one["target"], one["tenant"]) for one in entries]
+    by = f"key:{key['key_id']}"
+    assert told[-3:] == [
+        ("keys.create", by, "acme"),
+        ("pipelines.apply", "pipeline:p", "acme"),
+        ("keys.revoke", by, "acme"),
+    ]
+    assert (entries[-2]["actor"], entries[-2]["address"]) == (by, "127.0.0.1")
+    assert key["key"].rpartition("_")[2] not in json.dumps(entries)
+    whole = (await rest.get("/v1/audit/verdict")).body
+    assert (whole["status"], whole["rows"]) == ("whole", len(entries))
+    kept = (await rest.get(f"/v1/audit/verdict?head={entries[-1]['hash']}")).body
+    assert kept["status"] == "whole"
+    gone = (await rest.get(f"/v1/audit/verdict?head={'0' * 64}")).body
+    assert gone["status"] == "broken"
+
+
+TAMPERED = (
+    "UPDATE hocket.audit SET actor = 'key:somebody' WHERE seq = 2",
+    "DELETE FROM hocket.audit WHERE seq = 2",
+    "DELETE FROM hocket.audit WHERE seq = 3",
+)
+
+
+@pytest.mark.parametrize("statement", TAMPERED)
+async def test_no_row_of_the_audit_can_be_changed_unseen(rest: Rest, statement: str) -> None:
+    for _ in range(2):
+        await made(rest)
+    for refused in (statement, "TRUNCATE hocket.audit"):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="append-only"):
+            await rest.pool.execute(refused)
+    await rest.pool.execute("ALTER TABLE hocket.audit DISABLE TRIGGER USER")
+    await rest.pool.execute(statement)
+    verdict = (await rest.get("/v1/audit/verdict")).body
+    assert verdict["status"] == "broken"
+    assert verdict["broken_at"] in (2, 3)
+
+
+async def test_an_action_that_fails_leaves_no_row(rest: Rest) -> None:
+    before = (await rest.get("/v1/audit/verdict")).body["rows"]
+    body = {"name": "x", "role": "viewer", "scopes": ["audit.read"]}
+    assert (await rest.post("/v1/keys", body)).status == 422
+    assert (await rest.get("/v1/audit/verdict")).body["rows"] == before
+
+
+async def test_many_writers_make_one_chain(rest: Rest) -> None:
+    await asyncio.gather(*(made(rest) for _ in range(20)))
+    verdict = (await rest.get("/v1/audit/verdict")).body
+    assert (verdict["status"], verdict["rows"]) == ("whole", 21)

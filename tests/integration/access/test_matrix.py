@@ -1,0 +1,250 @@
+"""Every operation of REST and of the gateway's HTTP door, asked with every role, for the own tenant and
+for a foreign one: what is allowed stands in one table, by hand, and nothing else is."""
+
+import json
+import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from fastapi import APIRouter, FastAPI
+from prometheus_client import CollectorRegistry
+
+from hocket.admin import app as admin_app
+from hocket.admin.requests.permissions import OperationUndeclared
+from hocket.schemas.access.roles import ROLES, Permission
+from support.gateway.gateway_process import Gateway, running_gateway
+from support.gateway.mock_upstream import running_upstream
+from support.rest_rig import Answer, Rest, bearer, running_rest
+
+ALL = "viewer developer operator auditor admin"
+ALLOWED: dict[str, str] = {
+    "GET /v1/runs": ALL,
+    "POST /v1/runs": "developer operator admin",
+    "GET /v1/runs/{run_id}": ALL,
+    "GET /v1/runs/{run_id}/steps": ALL,
+    "GET /v1/runs/{run_id}/cost": ALL,
+    "GET /v1/runs/{run_id}/events": ALL,
+    "POST /v1/runs/{run_id}/cancel": "developer operator admin",
+    "POST /v1/runs/{run_id}/signals": "developer operator admin",
+    "POST /v1/runs/{run_id}/retry": "developer operator admin",
+    "POST /v1/runs/{run_id}/rerun": "developer operator admin",
+    "GET /v1/pipelines": ALL,
+    "POST /v1/pipelines": "developer admin",
+    "POST /v1/pipelines/validate": "developer operator admin",
+    "GET /v1/pipelines/{name}": ALL,
+    "GET /v1/schemas/pipeline": ALL,
+    "GET /v1/types": ALL,
+    "GET /v1/types/{name}": ALL,
+    "GET /v1/costs/pipelines": ALL,
+    "GET /v1/costs/cache": ALL,
+    "GET /v1/costs/kinds": ALL,
+    "GET /v1/costs/nodes": ALL,
+    "GET /v1/costs/runs": ALL,
+    "GET /v1/calls": ALL,
+    "GET /v1/calls/{call_id}": ALL,
+    "GET /v1/experiments": ALL,
+    "POST /v1/experiments/{experiment}/arms/{arm}/rollback": "operator admin",
+    "POST /v1/experiments/{experiment}/arms/{arm}/restore": "operator admin",
+    "GET /v1/dead-letters": ALL,
+    "GET /v1/dead-letters/{seq}": ALL,
+    "POST /v1/dead-letters/{seq}/redrive": "operator admin",
+    "DELETE /v1/dead-letters/{seq}": "operator admin",
+    "GET /v1/health": ALL,
+    "GET /v1/keys": "auditor admin",
+    "POST /v1/keys": "admin",
+    "GET /v1/keys/own": ALL,
+    "GET /v1/keys/{key_id}": "auditor admin",
+    "POST /v1/keys/{key_id}/rotate": "admin",
+    "DELETE /v1/keys/{key_id}": "admin",
+    "GET /v1/roles": ALL,
+    "GET /v1/audit": "auditor admin",
+    "GET /v1/audit/verdict": "",  # only keys of all tenants
+}
+PUBLIC = {"/healthz", "/readyz", "/docs", "/openapi.json"}
+DOOR: dict[str, str] = {
+    "POST /chat/completions": "developer admin",
+    "POST /completions": "developer admin",
+    "POST /embeddings": "developer admin",
+    "POST /responses": "developer admin",
+    "GET /models": ALL,
+    "GET /models/{model}": ALL,
+}
+GRANTS: dict[str, str] = {
+    "viewer": "platform.read runs.read pipelines.read costs.read models.read experiments.read "
+    "dead_letters.read",
+    "developer": "platform.read runs.read pipelines.read costs.read models.read experiments.read "
+    "dead_letters.read content.read runs.submit runs.cancel runs.signal pipelines.check "
+    "pipelines.apply models.call",
+    "operator": "platform.read runs.read pipelines.read costs.read models.read experiments.read "
+    "dead_letters.read runs.submit runs.cancel runs.signal pipelines.check experiments.control "
+    "dead_letters.manage",
+    "auditor": "platform.read runs.read pipelines.read costs.read models.read experiments.read "
+    "dead_letters.read keys.read audit.read",
+    "admin": "platform.read runs.read pipelines.read costs.read models.read experiments.read "
+    "dead_letters.read content.read runs.submit runs.cancel runs.signal pipelines.check "
+    "pipelines.apply models.call experiments.control dead_letters.manage keys.read keys.manage "
+    "audit.read",
+}
+VALUES = {
+    "run_id": "r" + "0" * 24, "name": "none", "call_id": "none", "experiment": "none", "arm": "none",
+    "seq": "1", "key_id": "0" * 12, "model": "scripted",
+}  # fmt: skip
+BODIES: dict[str, Any] = {
+    "/v1/runs": {"pipeline": "none"},
+    "/v1/runs/{run_id}/signals": {"name": "go"},
+    "/v1/pipelines": {"pipeline": "mine", "nodes": {"a": {"type": "signal", "signal": "go"}}},
+    "/v1/pipelines/validate": {"pipeline": "p", "nodes": {"a": {"type": "signal", "signal": "go"}}},
+    "/v1/keys": {"name": "more", "role": "viewer"},
+    "/chat/completions": {"model": "scripted", "messages": [{"role": "user", "content": "?"}]},
+    "/completions": {"model": "scripted", "prompt": "?"},
+    "/embeddings": {"model": "scripted", "input": "?"},
+    "/responses": {"model": "scripted", "input": "?"},
+}
+QUERIES = {"/v1/calls": "?run=none"}
+
+
+@pytest.fixture
+async def rest(nats_url: str, database_url: str) -> AsyncIterator[Rest]:
+    async with running_rest(nats_url, database_url) as rest:
+        yield rest
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for path, item in document["paths"].items():
+        for method in item.keys() & {"get", "post", "put", "patch", "delete"}:
+            yield method.upper(), path
+
+
+def test_roles_are_what_the_table_says() -> None:
+    said = {role: set(text.split()) for role, text in GRANTS.items()}
+    assert {role: set(allowed) for role, allowed in ROLES.items()} == said
+
+
+async def test_every_operation_of_rest_is_allowed_to_whom_the_table_says(rest: Rest) -> None:
+    document = (await rest.get("/openapi.json")).body
+    found = {f"{method} {path}" for method, path in operations(document)}
+    assert found == set(ALLOWED), "declare new operations here, and who may ask them"
+    keys = {role: await rest.make_key(role, "acme") for role in ROLES}
+    wide = {role: await rest.make_key(role, None) for role in ROLES}
+    cells = 0
+    for method, path in operations(document):
+        named = f"{method} {path}"
+
+        async def asked(method: str = method, path: str = path, **headers: str) -> Answer:
+            place = re.sub(r"\{(\w+)\}", lambda found: VALUES[found[1]], path)
+            url = rest.url + place + QUERIES.get(path, "")
+            body = BODIES.get(path, {}) if method == "POST" else None
+            async with (
+                aiohttp.ClientSession() as bare,
+                bare.request(method, url, json=body, headers=headers) as reply,
+            ):
+                text = await reply.text()
+                told = json.loads(text) if "json" in reply.content_type and text else {}
+                return Answer(reply.status, told, reply.headers)
+
+        nobody = await asked()
+        assert (nobody.status, nobody.body["code"]) == (401, "key_missing"), named
+        assert nobody.headers["WWW-Authenticate"] == "Bearer"
+        assert nobody.body["cure"], named
+        for role, key in keys.items():
+            own = await asked(**bearer(key))
+            said = await asked(**bearer(key), **{"X-Hocket-Tenant": "acme"})
+            foreign = await asked(**bearer(key), **{"X-Hocket-Tenant": "rival"})
+            assert (foreign.status, foreign.body["code"]) == (403, "tenant_forbidden"), named
+            assert foreign.body["cure"]
+            is_allowed = role in ALLOWED[named].split()
+            for answer in (own, said):
+                assert (answer.status not in (401, 403)) is is_allowed, (named, role, answer)
+                assert is_allowed or answer.body["code"] in DENIALS, (named, role, answer.body)
+            other = await asked(**bearer(wide[role]), **{"X-Hocket-Tenant": "rival"})
+            expected = is_allowed or (named == WIDE_ONLY and role in ("auditor", "admin"))
+            assert (other.status not in (401, 403)) is expected, (named, role, other)
+            cells += 4
+        cells += 1
+    print(f"{cells} cells (operation, role, tenant) were right")
+    assert cells == len(ALLOWED) * (4 * len(ROLES) + 1)
+
+
+DENIALS = ("permission_missing", "tenant_forbidden")
+WIDE_ONLY = "GET /v1/audit/verdict"
+
+
+async def test_what_is_public_is_what_the_table_says(rest: Rest) -> None:
+    async with aiohttp.ClientSession() as bare:
+        for path in PUBLIC:
+            async with bare.get(rest.url + path) as reply:
+                assert reply.status == 200, path
+        for path in ("/", "/v1", "/v1/health", "/metrics", "/docs/none", "/openapi.json/"):
+            async with bare.get(rest.url + path) as reply:
+                assert reply.status == 401, path
+
+
+async def test_an_operation_that_names_no_permission_does_not_start(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    router = APIRouter()
+
+    @router.get("/v1/forgotten")
+    async def forgotten() -> str:
+        return "for everybody"
+
+    monkeypatch.setattr(admin_app, "ROUTERS", (*admin_app.ROUTERS, router))
+    context = rest.app.state.context
+    with pytest.raises(OperationUndeclared, match="forgotten"):
+        admin_app.make_app(context, CollectorRegistry(), rest.book)
+
+
+def test_the_document_names_what_each_operation_needs(rest: Rest) -> None:
+    assert isinstance(rest.app, FastAPI)
+    document = rest.app.openapi()
+    for method, path in operations(document):
+        needed = document["paths"][path][method.lower()]["x-hocket-permissions"]
+        assert needed, path
+        assert set(needed) <= set(Permission)
+
+
+@pytest.fixture
+async def gateway(
+    rest: Rest, nats_url: str, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Gateway]:
+    monkeypatch.setenv("DATABASE_URL", database_url)
+    async with running_upstream() as upstream:
+        backend = {"base_url": upstream.base_url, "model": "m-1"}
+        section = {"scripted": {"backends": [backend]}}
+        async with running_gateway(nats_url, tmp_path, section, access={"open": False}) as gateway:
+            yield gateway
+
+
+async def test_every_path_of_the_http_door_is_allowed_to_whom_the_table_says(
+    rest: Rest, gateway: Gateway
+) -> None:
+    async with aiohttp.ClientSession() as bare:
+        async with bare.get(gateway.url + "/openapi.json") as reply:
+            document = await reply.json()
+        assert {f"{method} {path}" for method, path in operations(document)} == set(DOOR)
+        for method, path in operations(document):
+            named = f"{method} {path}"
+
+            async def asked(
+                method: str = method, path: str = path, **headers: str
+            ) -> tuple[int, Any]:
+                url = gateway.url + path.replace("{model}", "scripted")
+                body = BODIES.get(path) if method == "POST" else None
+                async with bare.request(method, url, json=body, headers=headers) as reply:
+                    told = await reply.json()
+                    return reply.status, (told.get("error") or {}).get("code")
+
+            assert await asked() == (401, "invalid_api_key"), named
+            for role in ROLES:
+                key = await rest.make_key(role, "acme")
+                for headers in (bearer(key), {"x-api-key": key}):
+                    status, code = await asked(**headers)
+                    is_allowed = role in DOOR[named].split()
+                    assert (status not in (401, 403)) is is_allowed, (named, role, status, code)
+                    assert is_allowed or code == "permission_missing"
+                if method == "POST" and role in DOOR[named].split():
+                    foreign = await asked(**bearer(key), **{"X-Hocket-Tenant": "rival"})
+                    assert foreign == (403, "tenant_forbidden"), (named, role)
