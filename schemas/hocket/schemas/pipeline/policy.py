@@ -75,6 +75,12 @@ def _check_node(node: Node, policy: PlanPolicy, field: str, depth: int) -> None:
     for kind, place, name in named_by(node):
         if name not in getattr(policy, kind):
             raise _not_allowed(f"{field}.{place}", name, kind, getattr(policy, kind))
+    if node.queue is not None:
+        raise PlanRefused(
+            field=f"{field}.queue",
+            reason="a planner does not choose whose workers run its steps",
+            cure="Remove it.",
+        )
     if node.retry is not None and node.retry.max_attempts > policy.max_attempts:
         raise _beyond(f"{field}.retry.max_attempts", node.retry.max_attempts, policy.max_attempts)
     if node.cache is not None and node.cache.key is not None:

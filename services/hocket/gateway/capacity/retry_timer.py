@@ -4,6 +4,9 @@ import asyncio
 from collections.abc import Callable
 from math import inf
 
+LOOK_S = 1.0
+"""How often the clock is looked at: it may be set meanwhile, and the loop's timer would not know."""
+
 
 class RetryTimer:
     """Calls `retry` once at the earliest time that was scheduled since it did so last."""
@@ -23,9 +26,18 @@ class RetryTimer:
                 return
             self._timer.cancel()
         self._at_ms = at_ms
-        left_ms = max(at_ms - self._now_ms(), 0.0)
-        self._timer = asyncio.get_running_loop().call_later(left_ms / 1000, self._fire)
+        self._wait(self._left_s())
 
-    def _fire(self) -> None:
+    def _left_s(self) -> float:
+        return max(self._at_ms - self._now_ms(), 0.0) / 1000
+
+    def _wait(self, left_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(min(left_s, LOOK_S), self._fire, left_s <= LOOK_S)
+
+    def _fire(self, is_due: bool) -> None:
+        if not is_due and (left_s := self._left_s()):
+            self._wait(left_s)
+            return
         self._timer = None
         self._retry()
