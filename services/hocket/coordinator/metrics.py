@@ -8,6 +8,7 @@ from hocket.coordinator.core.scheduling.type_queue import Load
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 20_000)
+SET_ASIDE = ("event", "run")
 
 
 class CoordinatorMetrics:
@@ -20,6 +21,13 @@ class CoordinatorMetrics:
         self._events_of: dict[str, Counter] = {}
         self._runs = Counter(
             "hocket_runs_ended", "Runs ended, by status.", ["status"], registry=registry
+        )
+        self._deadlines = Counter(
+            "hocket_run_deadlines",
+            "Runs ended, by class and by what became of their deadline: `met`, `late` (answered after) "
+            "or the status of those without an answer.",
+            ["priority", "result"],
+            registry=registry,
         )
         self._tasks = Counter(
             "hocket_tasks", "Tasks taken in, by outcome.", ["outcome"], registry=registry
@@ -45,6 +53,8 @@ class CoordinatorMetrics:
             ["what"],
             registry=registry,
         )
+        for what in SET_ASIDE:  # from nothing to one is an increase only where nothing was told of
+            self._aside.labels(what)
         self._run_seconds = Histogram(
             "hocket_run_seconds",
             "From acceptance to end, by class.",
@@ -128,8 +138,11 @@ class CoordinatorMetrics:
             events = self._events_of[kind] = self._events.labels(kind)
         events.inc()
 
-    def ended(self, status: str, priority: str, duration_ms: float) -> None:
+    def ended(self, status: str, priority: str, duration_ms: float, *, late: bool) -> None:
         self._runs.labels(status).inc()
+        answered = status in ("succeeded", "degraded")
+        result = status if not answered else "late" if late else "met"
+        self._deadlines.labels(priority, result).inc()
         self._run_seconds.labels(priority).observe(duration_ms / 1000)
 
     def tasks_waiting(self, count: int) -> None:

@@ -67,7 +67,8 @@ class DecisionRecorder:
     def end_committed(self, run: Run, finished: RunFinished) -> None:
         """Tell an end that Postgres has now."""
         duration_ms = finished.finished_at_ms - finished.accepted_at_ms
-        self._metrics.ended(finished.status, run.priority, duration_ms)
+        late = finished.finished_at_ms > run.deadline_at_ms
+        self._metrics.ended(finished.status, run.priority, duration_ms, late=late)
         self._notifier.committed(run, finished)
 
     def _keep(self, before: Run | None, decision: Decision, *, closes: bool) -> None:

@@ -1,0 +1,102 @@
+"""Prometheus' rules and Grafana's dashboards: they name metrics that the code has, every alert has its
+runbook and fires where its cause is played, and the dashboards are what their table says."""
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.places import ROOT
+
+MONITORING = ROOT / "deploy" / "monitoring"
+RULES = yaml.safe_load((MONITORING / "rules.yaml").read_text())
+ALL_RULES = [rule for group in RULES["groups"] for rule in group["rules"]]
+ALERTS = [rule["alert"] for rule in ALL_RULES if "alert" in rule]
+RECORDED = {rule["record"] for rule in ALL_RULES if "record" in rule}
+FOREIGN = {"pg_stat_activity_count", "pg_settings_max_connections", "pg_stat_database_xact_commit"}
+FOREIGN |= {"pg_database_size_bytes", "up"}
+"""Of Prometheus and of its exporter for Postgres."""
+SUFFIXES = ("_total", "_bucket", "_count", "_sum", "")
+
+
+def queries() -> dict[str, str]:
+    """Return all queries, by where they stand."""
+    found = {rule.get("alert", rule.get("record")): rule["expr"] for rule in ALL_RULES}
+    for file in sorted((MONITORING / "dashboards").glob("*.json")):
+        for panel in json.loads(file.read_text())["panels"]:
+            for target in panel["targets"]:
+                found[f"{file.stem}: {panel['title']}"] = target["expr"]
+    return found
+
+
+def declared() -> set[str]:
+    """Return the metrics that our code declares."""
+    texts = [
+        file.read_text()
+        for folder in ("services", "workers", "deploy/monitoring")
+        for file in (ROOT / folder).rglob("*.py")
+    ]
+    made = r'(?:Counter|Gauge|Histogram|MetricFamily)\(\s*f?"(hocket_\w+?)(?:\{name\})?"'
+    names = {name for text in texts for name in re.findall(made, text)}
+    exporter = (MONITORING / "nats_exporter.py").read_text()
+    server = re.search(r"SERVER = (\{.*?\})", exporter, re.DOTALL)
+    assert server is not None
+    names |= {f"hocket_nats_{name}" for name in re.findall(r'"(\w+)":', server[1])}
+    return names
+
+
+def metrics_in(query: str) -> set[str]:
+    bare = re.sub(r'"[^"]*"|\{[^}]*\}|\[[^\]]*\]|by \([^)]*\)', "", query)
+    return set(re.findall(r"\b(?:hocket[\w:]*|pg_\w+|up)\b", bare))
+
+
+@pytest.mark.parametrize(("place", "query"), queries().items(), ids=queries())
+def test_a_query_names_metrics_that_processes_have(place: str, query: str) -> None:
+    names = metrics_in(query)
+    assert names, place
+    known = {name + suffix for name in declared() for suffix in SUFFIXES} | FOREIGN | RECORDED
+    known |= {name.removesuffix("_total") + "_total" for name in declared()}
+    assert names <= known
+
+
+def test_every_alert_has_its_runbook_and_a_play_in_which_it_fires() -> None:
+    runbooks = (ROOT / "docs" / "how-to" / "runbooks.md").read_text()
+    assert re.findall(r"^## (\w+)$", runbooks, re.MULTILINE) == ALERTS
+    played = yaml.safe_load((MONITORING / "rules.test.yaml").read_text())["tests"]
+    firing = {
+        rule["alertname"]
+        for test in played
+        for rule in test["alert_rule_test"]
+        if rule["exp_alerts"]
+    }
+    assert firing == set(ALERTS)
+
+
+@pytest.mark.skipif(
+    not shutil.which("promtool"), reason="promtool is not installed: apt prometheus"
+)
+@pytest.mark.parametrize(
+    "arguments", [("check", "rules", "rules.yaml"), ("test", "rules", "rules.test.yaml")]
+)
+def test_promtool_accepts_the_rules_and_each_alert_fires(arguments: tuple[str, ...]) -> None:
+    command = ["promtool", *arguments]
+    done = subprocess.run(
+        command, cwd=MONITORING, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_dashboards_are_what_their_table_says() -> None:
+    path = MONITORING / "make_dashboards.py"
+    spec = importlib.util.spec_from_file_location("make_dashboards", path)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    folder: Path = made.FOLDER
+    assert {file.name: file.read_text() for file in folder.glob("*.json")} == made.files()
