@@ -26,7 +26,7 @@ MINUTES ?= 5
 SECONDS ?= 20
 EXAMPLES ?= 100
 
-.PHONY: setup demo test lint types tests unit integration workflows sim chaos fuzz exhaustion contract compose-test manifests dashboards monitoring-test docs lock clean
+.PHONY: setup demo test lint types tests unit integration workflows sim chaos fuzz exhaustion contract sdk sdk-test compose-test manifests dashboards monitoring-test docs lock clean
 
 setup: $(DEV_STAMP)
 
@@ -131,6 +131,14 @@ dashboards: setup
 # Debian's prometheus and prometheus-postgres-exporter
 monitoring-test: setup
 	PYTHONPATH=tests $(PY) -W ignore -m deploy.monitoring_play
+
+# the wheel of the SDK of workers, in dist/
+sdk: setup
+	cd sdk && ../$(PY) -c "from hatchling.build import build_wheel; print(build_wheel('../dist'))"
+
+# that wheel alone in fresh environments (uv, an index), beside a platform, rolled under load; prints its size
+sdk-test: setup
+	PYTHONPATH=tests $(PY) -m sdk
 
 # documents that are made from the code; a test says when they are old
 docs: setup

@@ -7,7 +7,11 @@ from inspect import getdoc
 from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
+from pydantic.errors import (
+    PydanticInvalidForJsonSchema,
+    PydanticSchemaGenerationError,
+    PydanticUserError,
+)
 
 from hocket.schemas.messages import MAX_DESCRIPTION_CHARS, TypeDescribed, encoded
 from hocket.schemas.subjects import MAX_DESCRIPTION_BYTES, TOKEN, is_own_type
@@ -109,6 +113,8 @@ class NodeType:
             adapter: TypeAdapter[Any] = TypeAdapter(annotation)
         except PydanticSchemaGenerationError:
             return None  # it is no model, and may be JSON all the same
+        except PydanticUserError as error:
+            raise self.invalid(f"what it returns: {error.message}", "Change it.") from None
         return self._of(adapter, "serialization")
 
     def _of(

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
+from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.first_fault import first_fault
@@ -159,7 +159,7 @@ def _adapter(handler: str, role: str, annotation: Any) -> TypeAdapter[Any] | Non
         return None
     try:
         return TypeAdapter(annotation)
-    except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation) as error:
+    except (PydanticUserError, PydanticUndefinedAnnotation) as error:
         raise HandlerUnknown(
             handler=handler, reason=f"its {role} annotation cannot be validated: {error}"
         ) from error
