@@ -172,7 +172,7 @@ async def main() -> None:
             *("prometheus", "prometheus", f"--config.file={folder}/prometheus.yml"),
             *(f"--storage.tsdb.path={folder}/tsdb", f"--web.listen-address={LOOPBACK}:{port['p']}"),
         )
-        await asyncio.to_thread(load, Api(platform.api_url, "default"))
+        await asyncio.to_thread(load, Api(platform.api_url, "default", platform.api_key))
         left = {f"{at}#{n}": side for at, q in queries().items() for n, side in enumerate(sides(q))}
         total, until = len(left), time.monotonic() + BOUND_S
         while left and time.monotonic() < until:

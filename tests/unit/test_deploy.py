@@ -322,7 +322,8 @@ def asks_postgres(service: str) -> bool:
     """Return whether the code of a service opens connections to Postgres."""
     folders = {"worker-default": ROOT / "workers" / "hocket" / "workers"}
     folder = folders.get(service, ROOT / "services" / "hocket" / service)
-    return any("service.pool(" in file.read_text() for file in folder.rglob("*.py"))
+    opens = re.compile(r"service\.(lazy_)?pool\(")
+    return any(opens.search(file.read_text()) for file in folder.rglob("*.py"))
 
 
 @pytest.mark.parametrize("service", ["coordinator", "gateway", "ledger", "admin", "worker-default"])

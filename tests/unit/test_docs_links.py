@@ -58,7 +58,16 @@ def test_every_page_is_on_a_shelf_and_in_the_index() -> None:
 def test_pages_name_modules_that_there_are() -> None:
     modules = [
         path.relative_to(ROOT).as_posix()
-        for folder in ("services", "schemas", "workers", "tests", "bench", "examples", "migrations")
+        for folder in (
+            "services",
+            "schemas",
+            "workers",
+            "tests",
+            "bench",
+            "examples",
+            "migrations",
+            "deploy",
+        )
         for path in (ROOT / folder).rglob("*.py")
     ]
     named = re.compile(r"`([a-z_./]*[a-z_]+\.py)`|(?<![\w/`])([a-z_]+(?:/[a-z_]+)+\.py)")
@@ -75,7 +84,16 @@ def test_pages_name_modules_that_there_are() -> None:
 def test_modules_name_modules_that_there_are() -> None:
     modules = [
         path
-        for folder in ("services", "schemas", "workers", "tests", "bench", "examples", "migrations")
+        for folder in (
+            "services",
+            "schemas",
+            "workers",
+            "tests",
+            "bench",
+            "examples",
+            "migrations",
+            "deploy",
+        )
         for path in (ROOT / folder).rglob("*.py")
         if ".venvs" not in path.parts
     ]

@@ -39,6 +39,9 @@ envFrom:
 {{- if .keyed }}
   - secretRef: {name: {{ .root.Values.secrets.capability }}} # never for workers
 {{- end }}
+{{- if .admin }}
+  - secretRef: {name: {{ .root.Values.secrets.admin }}, optional: true}
+{{- end }}
 {{- if and .models .root.Values.secrets.modelKeys }}
   - secretRef: {name: {{ .root.Values.secrets.modelKeys }}}
 {{- end }}
