@@ -8,6 +8,8 @@ from prometheus_client import CollectorRegistry
 
 from hocket.admin.audit.endpoints import router as audit
 from hocket.admin.calls.endpoints import router as calls
+from hocket.admin.console.routes import router as console
+from hocket.admin.console.sessions import Sessions
 from hocket.admin.context import Context
 from hocket.admin.costs.endpoints import router as costs
 from hocket.admin.dead_letters.endpoints import router as dead_letters
@@ -46,6 +48,7 @@ ROUTERS = (
     health,
     keys,
     audit,
+    console,
 )
 
 
@@ -70,6 +73,7 @@ def make_app(
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.context = context
+    sessions = app.state.sessions = Sessions(book, context.capabilities)
     add_docs_page(app)
     for router in ROUTERS:
         app.include_router(router)
@@ -87,6 +91,7 @@ def make_app(
         web=web,
         public=[one.template for one in operations if not one.needs],
         per_s=key_requests_per_s,
+        sessions=sessions,
     )
     app.add_middleware(RequestMetrics, registry=registry)
     return app

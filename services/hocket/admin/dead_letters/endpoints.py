@@ -61,14 +61,14 @@ async def list_dead_letters(
 ) -> DeadLetterList:
     """List the tenant's dead letters, the latest first, with the beginning of each payload."""
     found = await reads.list_latest(context.bus, owner, limit, source)
-    return DeadLetterList(dead_letters=tuple(_shown(letter, caller) for letter in found))
+    return DeadLetterList(dead_letters=tuple(visible(letter, caller) for letter in found))
 
 
 @router.get("/{seq}")
 @needs(Permission.DEAD_LETTERS_READ)
 async def show_dead_letter(seq: Seq, context: Ctx, caller: CallerDep, owner: Owner) -> DeadLetter:
     """Show one dead letter with its whole payload and headers."""
-    return _shown(await reads.show(context.bus, owner, seq), caller)
+    return visible(await reads.show(context.bus, owner, seq), caller)
 
 
 @router.post("/{seq}/redrive")
@@ -97,7 +97,7 @@ async def drop_dead_letter(seq: Seq, context: Ctx, caller: CallerDep, owner: Own
     return Response(status_code=204)
 
 
-def _shown(letter: DeadLetter, caller: Caller) -> DeadLetter:
+def visible(letter: DeadLetter, caller: Caller) -> DeadLetter:
     """Return a letter as its caller may see it."""
     if caller.sees_content:
         return letter

@@ -5,17 +5,22 @@ has an address that asks for what is public.
 """
 
 from collections.abc import Collection
+from urllib.parse import urlencode
 
 from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from hocket.admin.console.rendering import ASSETS, BASE, SIGN_IN
+from hocket.admin.console.sessions import COOKIE, Sessions
 from hocket.admin.requests.errors import error_response
 from hocket.admin.requests.identity import BEARER, DEFAULT_TENANT, TENANT, TENANT_HEADER
 from hocket.kit.access.key_book import KeyBook
 from hocket.kit.access.rate_limits import RateLimits
 from hocket.kit.process import clock
 from hocket.kit.web_requests import WebRules
-from hocket.schemas.access.keys import Principal, sent_key
+from hocket.schemas.access.keys import KeyMissing, KeyRefused, Principal, sent_key
 from hocket.schemas.errors import HocketError
 
 PUBLIC_PER_S = 20.0
@@ -36,12 +41,14 @@ class AccessControl:
         web: WebRules,
         public: Collection[str],
         per_s: float,
+        sessions: Sessions,
     ) -> None:
         self._app = app
         self._book = book
         self._web = web
         self._public = frozenset(public)
         self._per_s = per_s
+        self._sessions = sessions
         self._limits = RateLimits()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,7 +65,7 @@ class AccessControl:
 
         try:
             self._check_page(scope, headers)
-            if scope["path"] in self._public:
+            if scope["path"] in self._public or scope["path"].startswith(ASSETS):
                 self._limit_stranger(scope)
                 await self._app(scope, receive, send)
                 return
@@ -69,7 +76,7 @@ class AccessControl:
                 await self._app(scope, receive, noted)
         except HocketError as error:
             if not begun:  # a stream whose key went just ends
-                await error_response(error.info())(scope, receive, send)
+                await _refusal(scope, headers, error)(scope, receive, send)
 
     def _check_page(self, scope: Scope, headers: Headers) -> None:
         self._web.check(
@@ -82,12 +89,30 @@ class AccessControl:
         )
 
     def _limit_stranger(self, scope: Scope) -> None:
-        if scope["path"] not in PROBES:
+        if scope["path"] not in PROBES and not scope["path"].startswith(ASSETS):
             address = (scope.get("client") or ("",))[0]
             self._limits.take(f"address {address}", PUBLIC_PER_S, clock.now_ms() / 1000)
 
     async def _bearer(self, headers: Headers) -> Principal:
-        bearer = await self._book.bearer(sent_key(headers))
+        key, session = sent_key(headers), cookie_parser(headers.get("cookie", "")).get(COOKIE)
+        if session and not key:
+            bearer = self._sessions.bearer(session)
+        else:
+            bearer = await self._book.bearer(key)
         per_s = bearer.requests_per_s or self._per_s
         self._limits.take(f"key {bearer.key_id}", per_s, clock.now_ms() / 1000)
         return bearer
+
+
+def _refusal(scope: Scope, headers: Headers, error: HocketError) -> Response:
+    """Return the answer to somebody who was not let in: people at the console may sign in."""
+    is_page = scope["path"].startswith(BASE) and "text/html" in headers.get("accept", "")
+    if not is_page or not isinstance(error, KeyMissing | KeyRefused):
+        return error_response(error.info())
+    root = scope.get("root_path", "")
+    wanted = scope["path"] + (
+        f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
+    )
+    return RedirectResponse(
+        f"{root}{SIGN_IN}?{urlencode({'back': root + wanted})}", status_code=303
+    )

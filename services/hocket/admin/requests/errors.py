@@ -68,6 +68,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "pipeline_unknown": 404,
     "run_unknown": 404,
     "node_type_unknown": 404,
+    "step_unknown": 404,
     "call_unknown": 404,
     "experiment_unknown": 404,
     "dead_letter_unknown": 404,

@@ -16,7 +16,7 @@ import asyncpg
 from hocket.admin.pages import EPOCH, cursor, parse_cursor
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.admin.runs.critical_path import spelled_out
-from hocket.schemas.errors import ErrorInfo, RunUnknown
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError, RunUnknown
 from hocket.schemas.rest import (
     FailedAttempt,
     NodeCost,
@@ -49,6 +49,10 @@ WHERE tenant = $1
 """
 """The runs of a tenant; conditions and order follow."""
 
+MISSED = """(CASE WHEN finished_at IS NULL THEN deadline_at < now()
+            ELSE status NOT IN ('succeeded', 'degraded') OR finished_at > deadline_at END)"""
+"""Whether a run gave no result by its deadline."""
+
 LATEST_FIRST = "ORDER BY accepted_at DESC, run_id DESC LIMIT"
 
 ONE_RUN = f"""
@@ -71,6 +75,14 @@ ORDER BY ready_at, key
 LIMIT $4
 """
 """A page of a run's steps in the order they became ready, with their values where asked for."""
+
+ONE_STEP = """
+SELECT key, path, type, role, parent, state, attempt, ready_at, dispatched_at, started_at,
+       finished_at, deadline_at, slack_ms, worker, error, facts -> 'source' AS source, input, output
+FROM hocket.step
+WHERE run_id = $1 AND key = $2
+"""
+"""One step of a run, whole."""
 
 ATTEMPTS = """
 SELECT key, attempt, outcome, error, started_at, finished_at, worker
@@ -111,12 +123,14 @@ class RunFilter:
     since: datetime | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     """All of which a run must have."""
+    until: datetime | None = None
+    missed: bool = False
+    """Only runs that gave no result by their deadline, or are beyond it."""
+    min_cost_usd: Decimal | None = None
 
 
-async def list_runs(
-    pool: Pool, tenant: str, wanted: RunFilter, after: str | None, limit: int
-) -> RunList:
-    """Return a page of runs, the latest first."""
+def conditions_of(wanted: RunFilter, values: list[Any], after: str | None = None) -> str:
+    """Return a filter as conditions on `hocket.run`, and add what they compare with to `values`."""
     conditions: list[tuple[str, tuple[Any, ...]]] = []
     if wanted.pipeline is not None:
         conditions.append(("pipeline = {}", (wanted.pipeline,)))
@@ -126,13 +140,28 @@ async def list_runs(
         conditions.append(("accepted_at >= {}", (wanted.since,)))
     if wanted.labels:
         conditions.append(("labels @> {}::jsonb", (json.dumps(dict(wanted.labels)),)))
+    if wanted.until is not None:
+        conditions.append(("accepted_at < {}", (wanted.until,)))
+    if wanted.missed:
+        conditions.append((MISSED, ()))
+    if wanted.min_cost_usd is not None:
+        conditions.append((f"spent_usd + {OUTSIDE_USD} >= {{}}", (wanted.min_cost_usd,)))
     if after is not None:
         conditions.append(("(accepted_at, run_id) < ({}, {})", parse_cursor(after)))
-    query, values = SUMMARY, [tenant]
-    for text, given in conditions:
+    text = ""
+    for condition, given in conditions:
         places = [f"${len(values) + 1 + i}" for i in range(len(given))]
-        query += f"  AND {text.format(*places)}\n"
+        text += f"  AND {condition.format(*places)}\n"
         values.extend(given)
+    return text
+
+
+async def list_runs(
+    pool: Pool, tenant: str, wanted: RunFilter, after: str | None, limit: int
+) -> RunList:
+    """Return a page of runs, the latest first."""
+    values: list[Any] = [tenant]
+    query = SUMMARY + conditions_of(wanted, values, after)
     query += f"{LATEST_FIRST} ${len(values) + 1}"
     rows = await pool.fetch(query, *values, limit + 1, timeout=QUERY_TIMEOUT_S)
     page = rows[:limit]
@@ -205,6 +234,22 @@ async def list_steps(
     steps = tuple(_step(row, tuple(by_step.get(row["key"], ()))) for row in page)
     more = None if is_last else cursor(page[-1]["ready_at"], page[-1]["key"])
     return StepList(run_id=run_id, steps=steps, next=more)
+
+
+class StepUnknown(HocketError):
+    """There is no step `{step}` in run {run_id}. `GET /v1/runs/{run_id}/steps` lists them."""
+
+    code = "step_unknown"
+    error_class = ErrorClass.INVALID
+
+
+async def one_step(pool: Pool, run_id: str, step: str) -> StepDetail:
+    """Return a step of a run with its values and its failed attempts, or raise StepUnknown."""
+    row = await pool.fetchrow(ONE_STEP, run_id, step, timeout=QUERY_TIMEOUT_S)
+    if row is None:
+        raise StepUnknown(run_id=run_id, step=step)
+    failed = await pool.fetch(ATTEMPTS, run_id, [step], timeout=QUERY_TIMEOUT_S)
+    return _step(row, tuple(_attempt(attempt) for attempt in failed))
 
 
 async def _steps_with_values(

@@ -8,6 +8,7 @@ import typer
 from hocket.cli.commands import (
     approvals,
     audit,
+    console,
     dlq,
     doctor,
     emulate,
@@ -41,6 +42,7 @@ def add_to(app: typer.Typer) -> None:
     runs.app.command("refuse")(approvals.refuse)
     runs.app.command("signal")(approvals.signal)
     app.add_typer(runs.app, name="runs")
+    app.command("console")(console.console)
     app.command("types")(types.types)
     app.command("cost")(cost.cost)
     app.add_typer(index.app, name="index")

@@ -167,7 +167,7 @@ def _print_summary(platform: "Platform", took_s: float) -> None:
         ("apply", "hocket pipeline apply FILE"),
         ("run", "hocket run NAME -i question='...'"),
         ("", any_client),
-        ("look", "hocket runs list, hocket cost, hocket doctor"),
+        ("look", "hocket console (in a browser), hocket runs list, hocket cost"),
         ("stop", "Ctrl-C"),
     ]
     out.print(f"Hocket is ready after {took_s:.1f} s.\n", style="bold green")

@@ -124,6 +124,15 @@ class KeyBook:
         self._used[key_id] = now_s
         return found
 
+    def holder(self, key_id: str) -> Principal:
+        """Return the bearer of the key with an id, for whoever knows in another way that it was shown;
+        raise KeyRefused or KeysNotLoaded."""
+        found = self._keys.get(key_id)
+        if found is None:
+            raise KeyRefused(reason=UNKNOWN) if self._loaded else KeysNotLoaded
+        self._used[key_id] = clock.now_ms() / 1000
+        return found
+
     @contextmanager
     def open(self, bearer: Principal) -> Iterator[None]:
         """End the present task where the key goes inside the block; then raise KeyRefused."""

@@ -1,0 +1,68 @@
+"""The console's scripts and styles, read from the package once and served under addresses that change
+with their content."""
+
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from mimetypes import guess_type
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hocket.admin.requests.errors import error_response
+from hocket.admin.requests.permissions import public
+from hocket.admin.requests.request_rules import NoSuchAddress
+from hocket.schemas.plain_json import shown_text
+
+FOREVER = "public, max-age=31536000, immutable"
+NAMES = (
+    "console.css",
+    "console.js",
+    "graph.js",
+    "histogram.js",
+    "icon.svg",
+    "timeline.js",
+    "vendor/dagre-3.1.3.min.js",
+    "vendor/htmx-4.0.1.min.js",
+    "vendor/uplot-1.6.32.min.css",
+    "vendor/uplot-1.6.32.min.js",
+)
+DIGEST_CHARS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """A file with its type, and the digest that stands in its address."""
+
+    body: bytes
+    media_type: str
+    digest: str
+
+
+@cache
+def assets() -> dict[str, Asset]:
+    """Return all files by name."""
+    root = files("hocket.admin.console") / "static"
+    found = {}
+    for name in NAMES:
+        body = root.joinpath(name).read_bytes()
+        media_type = guess_type(name)[0] or "application/octet-stream"
+        found[name] = Asset(body, media_type, sha256(body).hexdigest()[:DIGEST_CHARS])
+    return found
+
+
+def asset_path(name: str) -> str:
+    """Return the path of a file below the console's own."""
+    return f"/assets/{assets()[name].digest}/{name}"
+
+
+@public
+async def serve_asset(request: Request) -> Response:
+    """Answer with a file; a digest that is not its present one is not found."""
+    asset = assets().get(request.path_params["name"])
+    if asset is None or asset.digest != request.path_params["digest"]:
+        path = shown_text(request.url.path, 100)
+        return error_response(NoSuchAddress(path=path).info())
+    headers = {"Cache-Control": FOREVER, "X-Content-Type-Options": "nosniff"}
+    return Response(asset.body, media_type=asset.media_type, headers=headers)

@@ -1,0 +1,56 @@
+"""A pipeline's graph as boxes and arrows. Pure."""
+
+from typing import Any
+
+from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
+
+MAX_BOXES = 400
+"""Boxes that are drawn; a larger pipeline shows its outermost ones."""
+
+
+def graph_of(plan: Plan) -> dict[str, Any]:
+    """Return the boxes of a pipeline and its arrows, outermost scopes first. A box names the one around
+    it; `mark` says what a node is besides its type (map, loop, race, branch, fallback)."""
+    boxes: list[dict[str, Any]] = []
+    arrows: list[tuple[str, str]] = []
+    level: list[tuple[ScopePlan, str | None]] = [(plan.root, None)]
+    while level and len(boxes) < MAX_BOXES:
+        below: list[tuple[ScopePlan, str | None]] = []
+        for scope, parent in level:
+            for name in scope.order:
+                node = scope.nodes[name]
+                boxes.append(_box(node, parent))
+                arrows += [(scope.nodes[need].path, node.path) for need in node.needs]
+                if node.body is not None:
+                    below.append((node.body, node.path))
+                for inner, mark in _variants(node):
+                    boxes.append(_box(inner, node.path, mark))
+                    if inner.body is not None:
+                        below.append((inner.body, inner.path))
+        level = below
+    drawn = {box["id"] for box in boxes[:MAX_BOXES]}
+    return {
+        "boxes": boxes[:MAX_BOXES],
+        "arrows": [pair for pair in arrows if drawn.issuperset(pair)],
+        "more": len(plan.by_path) - len(drawn),
+    }
+
+
+def _variants(node: NodePlan) -> list[tuple[NodePlan, str]]:
+    found = [(branch, "branch") for branch in node.branches.values()]
+    found += [(fallback, "fallback") for fallback in node.fallbacks]
+    if node.fast is not None:
+        found.append((node.fast, "fast"))
+    return found
+
+
+def _box(node: NodePlan, parent: str | None, mark: str = "") -> dict[str, Any]:
+    if not mark:
+        mark = "map" if node.over is not None else "loop" if node.until is not None else ""
+    return {
+        "id": node.path,
+        "name": node.name,
+        "type": node.node.type,
+        "mark": mark,
+        "parent": parent,
+    }

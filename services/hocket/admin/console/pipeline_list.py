@@ -1,0 +1,78 @@
+"""The list of pipelines with what their last days were like, and an input to try one with."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.schemas.rest import PipelineSummary
+
+MAX_EXAMPLE_DEPTH = 6
+
+LAST_DAYS = """
+SELECT pipeline, count(*) AS runs,
+       count(*) FILTER (WHERE finished_at IS NOT NULL AND status <> 'cancelled') AS ended,
+       count(*) FILTER (WHERE status IN ('succeeded', 'degraded')
+                        AND finished_at <= deadline_at) AS met,
+       percentile_cont(0.95) WITHIN GROUP (
+           ORDER BY extract(epoch FROM finished_at - accepted_at) * 1000
+       ) FILTER (WHERE finished_at IS NOT NULL) AS p95_ms,
+       sum(spent_usd) AS cost_usd
+FROM hocket.run
+WHERE tenant = $1 AND pipeline = ANY ($2::text[]) AND accepted_at > now() - interval '7 days'
+GROUP BY pipeline
+"""
+"""How the runs of these pipelines went; deadlines are judged as in `report.slo_attainment`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRow:
+    """A pipeline, and its runs of the last seven days."""
+
+    summary: PipelineSummary
+    runs: int = 0
+    ended: int = 0
+    met: int = 0
+    p95_ms: float | None = None
+    cost_usd: Decimal = Decimal(0)
+
+
+async def with_last_days(
+    pool: Pool, tenant: str, summaries: tuple[PipelineSummary, ...]
+) -> list[PipelineRow]:
+    """Return these pipelines with how their runs went."""
+    names = [summary.pipeline for summary in summaries]
+    rows = await pool.fetch(LAST_DAYS, tenant, names, timeout=QUERY_TIMEOUT_S)
+    by_name = {row["pipeline"]: dict(row) for row in rows}
+    for found in by_name.values():
+        del found["pipeline"]
+    return [PipelineRow(summary, **by_name.get(summary.pipeline, {})) for summary in summaries]
+
+
+def example_of(schema: Any, depth: int = 0) -> Any:
+    """Return a value to begin with for an input schema: its defaults and examples, and otherwise what
+    its type looks like. Pure."""
+    if not isinstance(schema, dict) or depth > MAX_EXAMPLE_DEPTH:
+        return None
+    for given in ("default", "const"):
+        if given in schema:
+            return schema[given]
+    for given in ("examples", "enum"):
+        if isinstance(schema.get(given), list) and schema[given]:
+            return schema[given][0]
+    properties = schema.get("properties")
+    match schema.get("type", "object" if isinstance(properties, dict) or depth == 0 else None):
+        case "object" if isinstance(properties, dict):
+            return {name: example_of(part, depth + 1) for name, part in properties.items()}
+        case "object":
+            return {}
+        case "array":
+            item = example_of(schema.get("items"), depth + 1)
+            return [] if item is None else [item]
+        case "string":
+            return ""
+        case "integer" | "number":
+            return 0
+        case "boolean":
+            return False
+    return None

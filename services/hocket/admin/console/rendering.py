@@ -1,0 +1,155 @@
+"""Templates, and what they say numbers and times with: the same words as the CLI.
+
+Everything that a template prints is escaped; nothing stored is ever markup. The content security policy
+allows no inline script or style, so widths are attributes of SVG and not styles.
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import cache
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from hocket.admin.console.assets import asset_path
+from hocket.admin.requests.identity import Caller
+from hocket.schemas.access.roles import Permission
+
+BASE = "/console"
+ASSETS = f"{BASE}/assets/"
+SIGN_IN = f"{BASE}/sign-in"
+SECURITY_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+NOTHING = "\N{EN DASH}"
+"""What stands where there is no figure."""
+MS_PER_S = 1_000
+MS_PER_MIN = 60_000
+MS_PER_H = 3_600_000
+MAX_SHOWN_CHARS = 200_000
+"""How much of one input or output a page shows; the API has all of it."""
+
+
+@cache
+def environment() -> Environment:
+    """Return the environment of the console's templates."""
+    made = Environment(
+        loader=PackageLoader("hocket.admin.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "duration": duration,
+        "usd": usd,
+        "clock": clock,
+        "iso": iso,
+        "count": count,
+        "pretty": pretty,
+        "without_nulls": without_nulls,
+        "share": share,
+    }
+    return made
+
+
+def render(
+    request: Request, caller: Caller | None, template: str, values: Mapping[str, Any]
+) -> HTMLResponse:
+    """Return a page, or a part of one, under the console's policy. What its caller may not do, it does
+    not offer; without a caller it is for somebody who has not signed in."""
+    root = str(request.scope.get("root_path", "")) + BASE
+
+    def url(path: str, **query: Any) -> str:
+        given = {name: value for name, value in query.items() if value not in (None, "", False)}
+        return root + quote(path, safe="/~[]!:@") + (f"?{urlencode(given)}" if given else "")
+
+    def may(permission: str) -> bool:
+        return caller is not None and caller.bearer.may(Permission(permission))
+
+    text = environment().get_template(template)
+    body = text.render(
+        values,
+        url=url,
+        asset=lambda name: root + asset_path(name),
+        api=request.scope.get("root_path", "") + "/v1",
+        now=datetime.now(UTC),
+        caller=caller,
+        may=may,
+    )
+    return HTMLResponse(body, headers=SECURITY_HEADERS)
+
+
+def duration(ms: float | None) -> str:
+    """Return milliseconds as a person says them: `38 ms`, `1.24 s`, `3 min 20 s`, `2 h 5 min`."""
+    if ms is None:
+        return NOTHING
+    sign, ms = ("-" if ms < 0 else ""), abs(ms)
+    if ms < 10:
+        return f"{sign}{ms:.1f} ms"
+    if ms < MS_PER_S:
+        return f"{sign}{ms:.0f} ms"
+    if ms < MS_PER_MIN:
+        return f"{sign}{ms / MS_PER_S:.2f} s"
+    if ms < MS_PER_H:
+        minutes, rest = divmod(round(ms / MS_PER_S), 60)
+        return f"{sign}{minutes} min {rest} s"
+    hours, rest = divmod(round(ms / MS_PER_MIN), 60)
+    return f"{sign}{hours} h {rest} min"
+
+
+def usd(amount: Decimal | float | None) -> str:
+    """Return dollars with as many digits as tell something."""
+    if amount is None:
+        return NOTHING
+    value = float(amount)
+    if value == 0:
+        return "$0"
+    if abs(value) >= 1:
+        return f"${value:,.2f}"
+    return f"${value:.{4 if abs(value) >= 0.001 else 8}f}".rstrip("0").rstrip(".")
+
+
+def clock(moment: datetime | None) -> str:
+    """Return a moment in UTC, to the second."""
+    return NOTHING if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def iso(moment: datetime) -> str:
+    """Return a moment for scripts, to the millisecond."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds")
+
+
+def count(number: int) -> str:
+    """Return a whole number with thousands apart."""
+    return f"{number:,}"
+
+
+def share(part: float, whole: float) -> str:
+    """Return a part in percent."""
+    return "0\N{NO-BREAK SPACE}%" if whole <= 0 else f"{100 * part / whole:.0f}\N{NO-BREAK SPACE}%"
+
+
+def pretty(value: Any) -> str:
+    """Return a value as indented JSON, cut where it is too long for a page."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    if len(text) <= MAX_SHOWN_CHARS:
+        return text
+    return text[:MAX_SHOWN_CHARS] + f"\n… {len(text) - MAX_SHOWN_CHARS:,} more characters"
+
+
+def without_nulls(value: Any) -> Any:
+    """Return a document without the fields that say nothing."""
+    if isinstance(value, dict):
+        return {key: without_nulls(part) for key, part in value.items() if part is not None}
+    return value

@@ -1,0 +1,102 @@
+"""The list of runs: what its address asks for, its rows, and how many ran when."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.admin.runs.reads import RunFilter, conditions_of
+
+RANGES = {
+    "15m": timedelta(minutes=15),
+    "1h": timedelta(hours=1),
+    "6h": timedelta(hours=6),
+    "24h": timedelta(days=1),
+    "7d": timedelta(days=7),
+    "30d": timedelta(days=30),
+}
+DEFAULT_RANGE = "24h"
+BUCKETS = 60
+"""Bars of the histogram."""
+
+HISTOGRAM = """
+SELECT width_bucket(extract(epoch FROM accepted_at), $1::float8, $2::float8, $3::integer) AS bucket,
+       count(*) FILTER (WHERE status IN ('succeeded', 'degraded')) AS good,
+       count(*) FILTER (WHERE status IN ('failed', 'expired', 'rejected')) AS failed,
+       count(*) FILTER (WHERE status = 'cancelled') AS cancelled,
+       count(*) FILTER (WHERE status = 'running') AS running
+FROM hocket.run
+WHERE tenant = $4
+"""
+"""How many runs were accepted in each part of a range of time, by how they ended."""
+
+PIPELINES = """
+SELECT DISTINCT name FROM hocket.pipeline WHERE tenant = $1 ORDER BY name LIMIT 500
+"""
+"""The names to choose from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Bars from `start` on, each `width_s` wide."""
+
+    start: datetime
+    width_s: float
+    good: list[int]
+    failed: list[int]
+    cancelled: list[int]
+    running: list[int]
+
+    @property
+    def total(self) -> int:
+        """How many runs all bars stand for."""
+        return sum(map(sum, (self.good, self.failed, self.cancelled, self.running)))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what the script draws."""
+        return {
+            "start": self.start.timestamp(),
+            "width": self.width_s,
+            "good": self.good,
+            "failed": self.failed,
+            "cancelled": self.cancelled,
+            "running": self.running,
+        }
+
+
+def span_of(
+    period: str, since: datetime | None, until: datetime | None
+) -> tuple[datetime, datetime]:
+    """Return from when to when runs are shown: the moments where they are given, else the range that
+    ends now."""
+    end = until or datetime.now(UTC)
+    return since or end - RANGES[period], end
+
+
+async def histogram(
+    pool: Pool, tenant: str, wanted: RunFilter, start: datetime, end: datetime
+) -> Histogram:
+    """Return how many of the runs of a filter were accepted when."""
+    first, last = start.timestamp(), max(end.timestamp(), start.timestamp() + 1)
+    query, values = HISTOGRAM, [first, last, BUCKETS, tenant]
+    query += conditions_of(wanted, values) + "GROUP BY bucket"
+    rows = await pool.fetch(query, *values, timeout=QUERY_TIMEOUT_S)
+    bars = {row["bucket"]: row for row in rows}
+
+    def series(name: str) -> list[int]:
+        return [bars[i][name] if i in bars else 0 for i in range(1, BUCKETS + 1)]
+
+    return Histogram(
+        start=start,
+        width_s=(last - first) / BUCKETS,
+        good=series("good"),
+        failed=series("failed"),
+        cancelled=series("cancelled"),
+        running=series("running"),
+    )
+
+
+async def pipeline_names(pool: Pool, tenant: str) -> list[str]:
+    """Return the names of the tenant's pipelines."""
+    rows = await pool.fetch(PIPELINES, tenant, timeout=QUERY_TIMEOUT_S)
+    return [row["name"] for row in rows]

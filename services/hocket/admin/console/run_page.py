@@ -1,0 +1,57 @@
+"""What the page of a run says about time. Pure."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from hocket.schemas.rest import CriticalPath, RunDetail, StepDetail
+
+WIDTH = 1_000
+"""Units across the bar of the kinds of time."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathPart:
+    """A kind of time on the critical path, with its place on the bar."""
+
+    kind: str
+    ms: float
+    x: float
+    width: float
+
+
+def path_parts(path: CriticalPath | None) -> list[PathPart]:
+    """Return the kinds of time on a path side by side, the longest first."""
+    if path is None:
+        return []
+    total = sum(path.by_kind.values()) or 1.0
+    parts: list[PathPart] = []
+    x = 0.0
+    for kind, ms in path.by_kind.items():
+        width = WIDTH * ms / total
+        parts.append(PathPart(kind, ms, round(x, 2), round(width, 2)))
+        x += width
+    return parts
+
+
+def critical_steps(path: CriticalPath | None) -> list[str]:
+    """Return the names of the steps on a path, each once."""
+    return [] if path is None else list(dict.fromkeys(part.step for part in path.segments))
+
+
+def took_ms(run: RunDetail) -> float:
+    """Return how long a run took, or has taken until now."""
+    if run.duration_ms is not None:
+        return run.duration_ms
+    return (datetime.now(UTC) - run.accepted_at).total_seconds() * 1_000
+
+
+def allowed_ms(run: RunDetail) -> float:
+    """Return how long a run may take."""
+    return (run.deadline_at - run.accepted_at).total_seconds() * 1_000
+
+
+def queue_ms(step: StepDetail) -> float | None:
+    """Return how long a step waited before its worker began it."""
+    if step.started_at is None:
+        return None
+    return (step.started_at - step.ready_at).total_seconds() * 1_000

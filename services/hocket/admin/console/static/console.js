@@ -1,0 +1,129 @@
+// What every page does: theme, keyboard, dialogs, and requests to the API.
+"use strict";
+(() => {
+  const root = document.documentElement;
+  const themes = { get: () => { try { return localStorage.getItem("hocket-theme"); } catch { return null; } },
+    set: (value) => { try { localStorage.setItem("hocket-theme", value); } catch { /* private window */ } } };
+  if (themes.get()) root.dataset.theme = themes.get();
+
+  const say = (text) => {
+    const line = document.createElement("p");
+    line.textContent = text;
+    document.getElementById("notice").append(line);
+    setTimeout(() => line.remove(), 8000);
+  };
+
+  /** Send a request to the API; the answer's JSON, or null after the error was told. */
+  async function call(operation, body, base = document.body.dataset.api) {
+    const [method, path] = operation.split(" ");
+    try {
+      const answer = await fetch(base + path, {
+        method, headers: { "Content-Type": "application/json" }, body: JSON.stringify(body ?? {}),
+      });
+      const said = await answer.json().catch(() => ({}));
+      if (answer.ok) return said;
+      say(said.detail || `The server answered ${answer.status}.`);
+    } catch {
+      say("The server cannot be reached. What you typed is kept; try again.");
+    }
+    return null;
+  }
+
+  function bodyOf(form) {
+    const body = {};
+    for (const field of form.elements) {
+      if (!field.name || field.value === "") continue;
+      if ("unchanged" in field.dataset && field.value === field.defaultValue) continue;
+      body[field.name] = "json" in field.dataset ? JSON.parse(field.value) : field.value;
+    }
+    return body;
+  }
+
+  const open = (path) => { location.href = document.body.dataset.root + path; };
+
+  async function send(form) {
+    let body;
+    try { body = bodyOf(form); } catch (error) { say(`This is no JSON: ${error.message}`); return; }
+    const said = await call(form.dataset.api, body);
+    if (!said) return;
+    if ("follow" in form.dataset && said.run_id) open(`/runs/${said.run_id}`);
+    else { form.closest("dialog")?.close(); say("Sent."); setTimeout(() => location.reload(), 700); }
+  }
+
+  const acts = {
+    out: async () => {
+      if (await call("POST /sign-out", {}, document.body.dataset.root)) open("/sign-in");
+    },
+    retry: async () => {
+      const said = await call(`POST /runs/${document.getElementById("run").dataset.run}/retry`);
+      if (said) open(`/runs/${said.run_id}`);
+    },
+    redrive: async (button) => {
+      const said = await call(`POST /dead-letters/${button.dataset.seq}/redrive`);
+      if (said) { say("Published again."); button.closest("tr").remove(); }
+    },
+  };
+
+  document.addEventListener("submit", async (event) => {
+    if (event.target.dataset.console) {
+      event.preventDefault();
+      const said = await call(event.target.dataset.console, bodyOf(event.target), document.body.dataset.root);
+      if (said) location.href = said.back || `${document.body.dataset.root}/runs`;
+    }
+    if (event.target.dataset.api) { event.preventDefault(); send(event.target); }
+  });
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (!button) return;
+    if (button.dataset.open) document.getElementById(`dialog-${button.dataset.open}`).showModal();
+    else if ("close" in button.dataset) button.closest("dialog").close();
+    else if (button.dataset.act) acts[button.dataset.act](button);
+    else if (button.id === "keys") document.getElementById("help").showModal();
+    else if (button.id === "theme") {
+      const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+      root.dataset.theme = dark ? "light" : "dark";
+      themes.set(root.dataset.theme);
+      document.dispatchEvent(new Event("hocket:theme"));
+    }
+  });
+
+  let chosen = -1, chord = "";
+  function choose(step) {
+    const rows = [...document.querySelectorAll("[data-rows] tbody tr")];
+    if (!rows.length) return;
+    rows[chosen]?.classList.remove("chosen");
+    chosen = Math.max(0, Math.min(rows.length - 1, chosen + step));
+    rows[chosen].classList.add("chosen");
+    rows[chosen].scrollIntoView({ block: "nearest" });
+    rows[chosen].querySelector("a")?.focus({ preventScroll: true });
+  }
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("input, textarea, select, dialog")) return;
+    const go = { r: "/runs", p: "/pipelines", m: "/money", s: "/system" };
+    if (chord === "g" && go[event.key]) { chord = ""; open(go[event.key]); return; }
+    chord = event.key === "g" ? "g" : "";
+    if (event.key === "/") { event.preventDefault(); document.getElementById("find").focus(); }
+    else if (event.key === "?") document.getElementById("help").showModal();
+    else if (event.key === "j") choose(1);
+    else if (event.key === "k") choose(-1);
+  });
+
+  // a running run: what changed is drawn; its end loads the page anew
+  document.addEventListener("DOMContentLoaded", () => {
+    const run = document.getElementById("run");
+    if (!run || run.dataset.status !== "running") return;
+    const took = document.getElementById("took"), began = Date.parse(run.dataset.accepted);
+    const clock = setInterval(() => {
+      const ms = Date.now() - began;
+      took.textContent = ms < 60000 ? `${(ms / 1000).toFixed(1)} s` : `${Math.floor(ms / 60000)} min ${Math.floor(ms / 1000) % 60} s`;
+    }, 250);
+    const stream = new EventSource(`${document.body.dataset.api}/runs/${run.dataset.run}/events`);
+    stream.addEventListener("step", (event) =>
+      document.dispatchEvent(new CustomEvent("hocket:step", { detail: JSON.parse(event.data) })));
+    stream.addEventListener("run", () => { stream.close(); clearInterval(clock); location.reload(); });
+    stream.addEventListener("timeout", () => stream.close());
+  });
+
+  window.hocket = { say, call, open };
+})();

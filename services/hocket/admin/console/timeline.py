@@ -1,0 +1,137 @@
+"""The steps of a run in columns, for a timeline of any length.
+
+Times are milliseconds after the run's acceptance. A long run is sent as its nodes, and the steps of a
+node when somebody opens it, so that the first answer is small whatever the run's size.
+"""
+
+from datetime import datetime
+from typing import Any
+
+import asyncpg
+
+from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+
+PAGE = 2_000
+"""Steps in one answer."""
+MAX_NODES = 500
+"""Nodes in the first answer; a planner can emit more."""
+
+NODES = """
+SELECT path, min(type) AS type, min(role) AS role, count(*) AS steps,
+       count(*) FILTER (WHERE state = 'succeeded') AS succeeded,
+       count(*) FILTER (WHERE state = 'failed') AS failed,
+       count(*) FILTER (WHERE state IN ('skipped', 'cancelled')) AS left_out,
+       min(ready_at) AS ready_at, min(started_at) AS started_at,
+       CASE WHEN count(*) = count(finished_at) THEN max(finished_at) END AS finished_at
+FROM hocket.step
+WHERE run_id = $1
+GROUP BY path
+ORDER BY min(ready_at), path
+LIMIT $2
+"""
+"""The nodes of a run with what their steps have in common."""
+
+STEPS = """
+SELECT key, path, type, role, parent, state, attempt, ready_at, dispatched_at, started_at,
+       finished_at, deadline_at, slack_ms
+FROM hocket.step
+WHERE run_id = $1 AND ($2::text IS NULL OR path = $2) AND key > $3
+ORDER BY key
+LIMIT $4
+"""
+"""Steps of a run, or of one of its nodes, without their values."""
+
+ATTEMPTS = """
+SELECT key, attempt, outcome, started_at, dispatched_at, finished_at
+FROM hocket.attempt
+WHERE run_id = $1 AND key = ANY ($2::text[])
+ORDER BY key, attempt
+"""
+"""The attempts that gave these steps no result."""
+
+COLUMNS = (
+    "key",
+    "node",
+    "type",
+    "role",
+    "parent",
+    "state",
+    "attempt",
+    "ready",
+    "dispatched",
+    "started",
+    "finished",
+    "deadline",
+    "slack",
+)
+
+
+async def nodes(pool: Pool, run: asyncpg.Record) -> list[dict[str, Any]]:
+    """Return the nodes of a run, by when their first step was ready."""
+    began = run["accepted_at"]
+    rows = await pool.fetch(NODES, run["run_id"], MAX_NODES, timeout=QUERY_TIMEOUT_S)
+    return [
+        {
+            "node": row["path"],
+            "type": row["type"],
+            "role": row["role"],
+            "steps": row["steps"],
+            "succeeded": row["succeeded"],
+            "failed": row["failed"],
+            "leftOut": row["left_out"],
+            "ready": _ms(began, row["ready_at"]),
+            "started": _ms(began, row["started_at"]),
+            "finished": _ms(began, row["finished_at"]),
+        }
+        for row in rows
+    ]
+
+
+async def steps(pool: Pool, run: asyncpg.Record, node: str | None, after: str) -> dict[str, Any]:
+    """Return a page of steps as columns, their failed attempts, and the key that the next page begins
+    after."""
+    began, run_id = run["accepted_at"], run["run_id"]
+    rows = await pool.fetch(STEPS, run_id, node, after, PAGE, timeout=QUERY_TIMEOUT_S)
+    keys = [row["key"] for row in rows]
+    again = [row["key"] for row in rows if row["attempt"] > 1 or row["state"] == "failed"]
+    failed = await pool.fetch(ATTEMPTS, run_id, again, timeout=QUERY_TIMEOUT_S) if again else []
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    for row in rows:
+        for name, value in zip(COLUMNS, _step(began, row), strict=True):
+            columns[name].append(value)
+    return {
+        "columns": columns,
+        "attempts": [
+            [
+                row["key"],
+                row["attempt"],
+                row["outcome"],
+                _ms(began, row["started_at"] or row["dispatched_at"]),
+                _ms(began, row["finished_at"]),
+            ]
+            for row in failed
+        ],
+        "next": keys[-1] if len(rows) == PAGE else None,
+    }
+
+
+def _step(began: datetime, row: asyncpg.Record) -> tuple[Any, ...]:
+    return (
+        row["key"],
+        row["path"],
+        row["type"],
+        row["role"],
+        row["parent"],
+        row["state"],
+        row["attempt"],
+        _ms(began, row["ready_at"]),
+        _ms(began, row["dispatched_at"]),
+        _ms(began, row["started_at"]),
+        _ms(began, row["finished_at"]),
+        _ms(began, row["deadline_at"]),
+        row["slack_ms"],
+    )
+
+
+def _ms(began: datetime, moment: datetime | None) -> float | None:
+    return None if moment is None else round((moment - began).total_seconds() * 1_000, 3)

@@ -1,0 +1,327 @@
+"""The console's pages over a real NATS and a real Postgres: what they show, to whom, and that nothing
+stored becomes markup."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import aiohttp
+import pytest
+
+from support.rest_rig import Answer, Rest, running_rest
+
+RUN = "r" + "0" * 24
+CHILD = "r" + "1" * 24
+NOW = datetime.now(UTC)
+PAGE = {"Accept": "text/html"}
+PIPELINE: dict[str, Any] = {
+    "pipeline": "greet",
+    "description": "Says hello.",
+    "slo_ms": 5000,
+    "nodes": {"hello": {"type": "python", "handler": "greet:hello"}},
+}
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "'-alert(1)-'",
+    "</textarea><script>alert(1)</script>",
+    "</pre><svg onload=alert(1)>",
+    "<a href='javascript:alert(1)'>x</a>",
+    "{{ 7 * 7 }}{% raw %}",
+    "\u202egnp.exe\u202c",
+    "\x1b]8;;evil\x07click\x1b]8;;\x07",
+    "<!--<iframe srcdoc='<script>alert(1)</script>'>-->",
+)
+PAGES = (
+    "/console/runs",
+    f"/console/runs/{RUN}",
+    f"/console/runs/{RUN}?view=steps",
+    f"/console/runs/{RUN}?view=calls",
+    f"/console/runs/{RUN}?view=values",
+    f"/console/runs/{RUN}/steps/hello",
+    "/console/pipelines",
+    "/console/pipelines/greet",
+    "/console/money",
+    "/console/system",
+)
+
+
+@pytest.fixture
+async def rest(nats_url: str, database_url: str) -> AsyncIterator[Rest]:
+    async with running_rest(nats_url, database_url) as rest:
+        assert (await rest.post("/v1/pipelines", PIPELINE)).status == 201
+        yield rest
+
+
+async def _insert_run(rest: Rest, run_id: str = RUN, text: str = "hi", **fields: Any) -> None:
+    accepted = fields.get("accepted_at", NOW)
+    await rest.pool.execute(
+        "INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority, input,"
+        " output, error, accepted_at, deadline_at, finished_at, spent_usd)"
+        " VALUES ($1, 0, $2, 'greet', 1, $3, 'standard', $4, $5, $6, $7, $8, $9, $10)",
+        run_id,
+        fields.get("tenant", "default"),
+        fields.get("status", "succeeded"),
+        json.dumps({"text": text}),
+        json.dumps(text),
+        json.dumps({"code": "odd", "message": text, "error_class": "permanent"}),
+        accepted,
+        accepted + timedelta(seconds=5),
+        accepted + timedelta(seconds=fields.get("took_s", 1)),
+        fields.get("cost", 0),
+    )
+
+
+async def _insert_step(rest: Rest, key: str, text: str = "hi", run_id: str = RUN) -> None:
+    await rest.pool.execute(
+        "INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, input, output, error,"
+        " ready_at, started_at, finished_at, deadline_at, slack_ms, worker)"
+        " VALUES ($1, $2, 'hello', 'python', 'leaf', 'succeeded', 2, $3, $3, $4, $5, $6, $7, $7, 1, $8)",
+        run_id,
+        key,
+        json.dumps({"text": text}),
+        json.dumps({"code": "odd", "message": text, "error_class": "permanent"}),
+        NOW,
+        NOW + timedelta(milliseconds=10),
+        NOW + timedelta(milliseconds=40),
+        text,
+    )
+    await rest.pool.execute(
+        "INSERT INTO hocket.attempt (run_id, key, attempt, outcome, error, started_at, finished_at)"
+        " VALUES ($1, $2, 1, 'failed', $3, $4, $4)",
+        run_id,
+        key,
+        json.dumps({"code": "odd", "message": text, "error_class": "permanent"}),
+        NOW,
+    )
+
+
+async def test_nothing_stored_is_ever_markup(rest: Rest) -> None:
+    text = "".join(HOSTILE)
+    await _insert_run(rest, text=text)
+    await _insert_step(rest, "hello", text)
+
+    for path in PAGES:
+        shown = await rest.get(path, headers=PAGE)
+        assert shown.status == 200, path
+        for tag in (
+            "<script>alert",
+            "<img",
+            "<iframe",
+            "<svg onload",
+            "javascript:alert(1)'>x</a>",
+        ):
+            assert tag not in shown.body, path
+        assert " 49{" not in shown.body, "templates evaluate nothing stored"
+
+
+async def test_every_page_forbids_inline_scripts_and_framing(rest: Rest) -> None:
+    await _insert_run(rest)
+    await _insert_step(rest, "hello")
+
+    for path in PAGES:
+        shown = await rest.get(path, headers=PAGE)
+        policy = shown.headers["Content-Security-Policy"]
+        assert "default-src 'none'; script-src 'self'" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert " style=" not in shown.body, path
+        assert " onclick=" not in shown.body, path
+        assert "http://" not in shown.body.replace("http://www.w3.org/", ""), (
+            "nothing from elsewhere"
+        )
+
+
+async def test_filters_are_an_address(rest: Rest) -> None:
+    await _insert_run(rest, took_s=1)
+    await _insert_run(rest, CHILD, took_s=9, cost=3)
+
+    async def shown(query: str) -> set[str]:
+        page = (await rest.get(f"/console/runs?{query}", headers=PAGE)).body
+        return {run_id for run_id in (RUN, CHILD) if f"/console/runs/{run_id}" in page}
+
+    assert await shown("") == {RUN, CHILD}
+    assert await shown("missed=true") == {CHILD}
+    assert await shown("min_cost=2.5") == {CHILD}
+    assert await shown("status=failed") == set()
+    assert await shown("pipeline=other") == set()
+    earlier = (NOW - timedelta(hours=2)).isoformat().replace("+00:00", "Z")
+    assert await shown(f"since={earlier}&until={earlier}") == set()
+
+
+async def test_a_cost_that_is_no_number_is_told_on_a_page(rest: Rest) -> None:
+    answer = await rest.get("/console/runs?min_cost=much", headers=PAGE)
+
+    assert answer.status == 422
+    assert "min_cost" in answer.body
+    assert answer.headers["Content-Type"].startswith("text/html")
+
+
+async def test_what_is_not_there_says_so_on_a_page(rest: Rest) -> None:
+    await _insert_run(rest, tenant="acme")
+
+    for path in (
+        f"/console/runs/{RUN}",
+        "/console/pipelines/none",
+        f"/console/runs/{RUN}/graph.json",
+    ):
+        assert (await rest.get(path, headers=PAGE)).status == 404, path
+
+
+async def test_the_timeline_of_a_long_run_comes_in_pages(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hocket.admin.console.timeline.PAGE", 3)
+    await _insert_run(rest)
+    for number in range(5):
+        await _insert_step(rest, f"hello[{number}]")
+
+    first = (await rest.get(f"/console/runs/{RUN}/timeline.json")).body
+    path = f"/console/runs/{RUN}/timeline.json?node=hello&after={first['next']}"
+    second = (await rest.get(path)).body
+
+    assert first["columns"]["key"] == ["hello[0]", "hello[1]", "hello[2]"]
+    assert second["columns"]["key"] == ["hello[3]", "hello[4]"]
+    assert (second["next"], second["columns"]["ready"][0], second["columns"]["finished"][0]) == (
+        None, 0.0, 40.0,
+    )  # fmt: skip
+    assert [node["steps"] for node in first["nodes"]] == [5]
+    assert len(first["attempts"]) == 3
+
+
+async def test_scripts_and_styles_are_kept_for_ever_under_their_content(rest: Rest) -> None:
+    page = (await rest.get("/console/runs", headers=PAGE)).body
+    found = {part.split('"')[0] for part in page.split("/console/assets/")[1:]}
+    answers = await asyncio.gather(*(rest.get(f"/console/assets/{name}") for name in found))
+
+    assert {answer.status for answer in answers} == {200}
+    assert all("immutable" in answer.headers["Cache-Control"] for answer in answers)
+    assert (await rest.get("/console/assets/000000000000/console.js")).status == 404
+
+
+# ---- sessions -------------------------------------------------------------------------------
+
+
+async def _cookie(rest: Rest, key: str) -> dict[str, str]:
+    answer = await rest.post("/console/sign-in", {"key": key})
+    assert answer.status == 200
+    said = answer.headers["Set-Cookie"]
+    assert "HttpOnly" in said
+    assert "SameSite=strict" in said
+    return {"Cookie": said.split(";")[0], **PAGE}
+
+
+async def _bare(rest: Rest, method: str, path: str, **options: Any) -> Answer:
+    """Ask without the key that the session sends otherwise."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(method, rest.url + path, allow_redirects=False, **options) as reply,
+    ):
+        return Answer(reply.status, await reply.text(), dict(reply.headers))
+
+
+async def test_a_stranger_is_asked_to_sign_in_and_comes_back_to_the_page(rest: Rest) -> None:
+    page = await _bare(rest, "GET", "/console/runs?status=failed", headers=PAGE)
+    data = await _bare(rest, "GET", f"/console/runs/{RUN}/timeline.json")
+    form = await _bare(rest, "GET", page.headers["Location"], headers=PAGE)
+
+    assert page.status == 303
+    assert page.headers["Location"] == "/console/sign-in?back=%2Fconsole%2Fruns%3Fstatus%3Dfailed"
+    assert (data.status, form.status) == (401, 200)
+    assert 'value="/console/runs?status=failed"' in form.body
+
+
+@pytest.mark.parametrize(
+    "back", ["//evil.example", "https://evil.example", "/\\evil", "/a\nb", "x"]
+)
+async def test_signing_in_leads_nowhere_else(rest: Rest, back: str) -> None:
+    answer = await rest.post("/console/sign-in", {"key": rest.key, "back": back})
+
+    assert (answer.status, answer.body) == (200, {"back": ""})
+
+
+async def test_a_session_is_its_key_and_ends_with_it(rest: Rest) -> None:
+    await _insert_run(rest)
+    key = await rest.make_key("viewer")
+    mine = await _cookie(rest, key)
+
+    page = await _bare(rest, "GET", f"/console/runs/{RUN}", headers=mine)
+    api = await _bare(rest, "GET", f"/v1/runs/{RUN}", headers=mine)
+    applied = await _bare(rest, "POST", "/v1/pipelines", json=PIPELINE, headers=mine)
+    await rest.ask("DELETE", f"/v1/keys/{key.split('_')[1]}")
+    after = await _bare(rest, "GET", f"/v1/runs/{RUN}", headers=mine)
+    for _ in range(50):
+        if after.status == 401:
+            break
+        await asyncio.sleep(0.1)
+        after = await _bare(rest, "GET", f"/v1/runs/{RUN}", headers=mine)
+
+    assert (page.status, api.status, applied.status, after.status) == (200, 200, 403, 401)
+
+
+async def test_a_role_is_offered_only_what_it_may_do(rest: Rest) -> None:
+    await _insert_run(rest, text="a secret answer", status="failed")
+    await _insert_step(rest, "hello", "a secret answer")
+    viewer = await _cookie(rest, await rest.make_key("viewer"))
+    developer = await _cookie(rest, await rest.make_key("developer"))
+
+    async def all_pages(headers: dict[str, str]) -> str:
+        found = [await _bare(rest, "GET", path, headers=headers) for path in PAGES]
+        assert {answer.status for answer in found} == {200}
+        return "".join(answer.body for answer in found)
+
+    seen_by_viewer, seen_by_developer = await all_pages(viewer), await all_pages(developer)
+
+    assert 'data-act="retry"' in seen_by_developer
+    assert "&#34;text&#34;: &#34;a secret answer&#34;" in seen_by_developer
+    for offered in ('data-act="retry"', 'data-open="again"', 'data-open="try"', "&#34;text&#34;"):
+        assert offered not in seen_by_viewer
+
+
+async def test_no_cookie_is_made_up(rest: Rest) -> None:
+    key_id = rest.key.split("_")[1]
+    ours = (await _cookie(rest, rest.key))["Cookie"].removeprefix("hocket_session=").strip('"')
+    _, ends, tag = ours.split(".")
+    other = await rest.make_key("viewer")
+    ticket = (await rest.post("/console/tickets")).body["ticket"]
+    forged = [
+        f"{key_id}.{int(ends) + 1}.{tag}",
+        f"{other.split('_')[1]}.{ends}.{tag}",
+        f"{key_id}.{ends}.{'0' * 32}",
+        f"{key_id}.{ends}.",
+        f"{key_id}.{ends}.\u00e9",
+        f"{key_id}.{'9' * 400}.{tag}",
+        f"{key_id}.-1.{tag}",
+        "..",
+        "x",
+        ticket,
+    ]
+
+    for cookie in forged:
+        headers = {"Cookie": f"hocket_session={cookie}"}
+        assert (await _bare(rest, "GET", "/v1/runs", headers=headers)).status == 401, cookie
+
+
+async def test_another_sites_page_cannot_act_with_a_session(rest: Rest) -> None:
+    mine = await _cookie(rest, rest.key)
+
+    for strange in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+        answer = await _bare(rest, "POST", "/v1/pipelines", json=PIPELINE, headers=mine | strange)
+        assert answer.status == 403
+
+
+async def test_a_ticket_signs_in_once_shown_by_the_command_line(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticket = (await rest.post("/console/tickets")).body["ticket"]
+    entered = await _bare(rest, "GET", f"/console/sign-in?ticket={ticket}", headers=PAGE)
+    cookie = entered.headers["Set-Cookie"].split(";")[0]
+    inside = await _bare(rest, "GET", "/console/runs", headers={"Cookie": cookie, **PAGE})
+    monkeypatch.setattr("hocket.admin.console.sessions.TICKET_S", -1)
+    late = (await rest.post("/console/tickets")).body["ticket"]
+    refused = await _bare(rest, "GET", f"/console/sign-in?ticket={late}")
+
+    assert (entered.status, entered.headers["Location"]) == (303, "/console/runs")
+    assert (inside.status, refused.status) == (200, 401)
