@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import Thread
 from typing import Any, TextIO
 from urllib.parse import unquote, urlsplit
 
@@ -43,10 +44,13 @@ class Telemetry:
     tracer: trace.Tracer
 
     def flush(self) -> None:
-        """Send the spans that wait, within EXPORT_TIMEOUT_S."""
+        """Send the spans that wait, within EXPORT_TIMEOUT_S, and make no more: the process ends. The SDK
+        itself takes as long as whoever takes the spans likes."""
         provider: Any = trace.get_tracer_provider()
         if self.exporting:
-            provider.force_flush(EXPORT_TIMEOUT_S * 1000)
+            sending = Thread(target=provider.shutdown, name="last spans", daemon=True)
+            sending.start()
+            sending.join(EXPORT_TIMEOUT_S)
 
 
 def hide(secrets: Iterable[str]) -> None:
@@ -172,7 +176,8 @@ def _configure_spans(service: str, endpoint: str) -> None:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    provider = TracerProvider(resource=Resource.create({"service.name": f"hocket-{service}"}))
+    resource = Resource.create({"service.name": f"hocket-{service}"})
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)  # `flush` does it
     exporter = OTLPSpanExporter(endpoint=endpoint, timeout=EXPORT_TIMEOUT_S)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
