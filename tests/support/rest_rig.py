@@ -19,6 +19,7 @@ from hocket.admin.context import Context
 from hocket.kit.access import key_store
 from hocket.kit.access.audit_log import Actor
 from hocket.kit.access.key_book import KeyBook
+from hocket.kit.access.key_source import DatabaseKeys
 from hocket.kit.access.key_store import NewKey
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
@@ -94,7 +95,7 @@ async def running_rest(
     registry = CollectorRegistry()
     listener = socket.create_server(("127.0.0.1", 0))
     key = await make_key(pool, NewKey("test", "admin", None))
-    book = KeyBook(pool)
+    book = KeyBook(DatabaseKeys(pool))
     app = make_app(context, registry, book)
     config = uvicorn.Config(app, log_config=None, lifespan="off", ws="none")
     server = uvicorn.Server(config)

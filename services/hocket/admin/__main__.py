@@ -18,9 +18,11 @@ from pydantic import SecretStr
 from hocket.admin.app import make_app
 from hocket.admin.connections import WatchedConnection, watch
 from hocket.admin.context import Context
+from hocket.admin.keys.answering import KeysDoor
 from hocket.kit.access import key_store
 from hocket.kit.access.audit_log import Actor
 from hocket.kit.access.key_book import KeyBook
+from hocket.kit.access.key_source import DatabaseKeys
 from hocket.kit.access.key_store import NewKey
 from hocket.kit.process import config
 from hocket.kit.process.capability_key import platform_capabilities, usage_seals_of
@@ -57,7 +59,8 @@ async def main(service: Service) -> None:
         usage_seals=usage_seals_of(settings),
     )
     await _make_first_key(pool, settings.admin_key)
-    book = KeyBook(pool, service.health.report)
+    stored = DatabaseKeys(pool)
+    book = KeyBook(stored, service.health.report)
     rules = WebRules.of(settings.api_host, settings.allowed_hosts, settings.allowed_origins)
     server = _Server(
         uvicorn.Config(
@@ -79,7 +82,7 @@ async def main(service: Service) -> None:
         ),
         on_started=partial(_started, service, listener),
     )
-    async with book.running():
+    async with book.running(), KeysDoor(bus, stored, context.usage_seals).open():
         types = asyncio.create_task(context.node_types.run(bus, pool), name="node-types")
         await _serve(service, server, listener)
         types.cancel()

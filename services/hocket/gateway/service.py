@@ -42,6 +42,7 @@ from hocket.gateway.warming.prefill import Prefilling
 from hocket.gateway.warming.replica_usage import ReplicaUsage
 from hocket.gateway.warming.warm_usage import WarmUsage
 from hocket.kit.access.key_book import KeyBook
+from hocket.kit.access.key_source import AskedKeys
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.kv.bucket import Bucket
@@ -64,7 +65,6 @@ BUDGETS_S = 1.0
 """How long what was claimed of budgets may be given back."""
 JOURNALS = "usage"
 """The folder of usage journals in the data folder."""
-KEY_POOL_SIZE = 1
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 WATCH_MS = 1_000.0
 
@@ -159,7 +159,7 @@ async def serve(
         door = NatsDoor(bus, registry, _capabilities(settings))
         await door.open()
         stack.push_async_callback(door.close)
-        book = KeyBook(await service.lazy_pool(KEY_POOL_SIZE), service.health.report)
+        book = KeyBook(AskedKeys(bus, seals), service.health.report)
         if settings.gateway_port >= 0:
             await stack.enter_async_context(book.running())
         keys = DoorKeys(

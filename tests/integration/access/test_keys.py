@@ -11,10 +11,12 @@ import aiohttp
 import asyncpg
 import pytest
 
+from hocket.admin.keys.answering import KeysDoor
 from hocket.kit.access.key_book import KeyBook
-from hocket.kit.access.key_store import permissions_of
-from hocket.kit.postgres.database import lazy_pool
+from hocket.kit.access.key_source import AskedKeys, DatabaseKeys
 from hocket.schemas.access.keys import AccessDenied, parts_of
+from hocket.schemas.access.roles import permissions_of
+from hocket.schemas.capabilities import Capabilities
 from support.rest_rig import Answer, Rest, bearer, running_rest
 
 BOUND_S = 30.0
@@ -100,15 +102,20 @@ async def test_while_a_key_is_rotated_two_secrets_count(rest: Rest) -> None:
 
 
 async def test_a_revoked_key_is_out_of_every_process_in_time_and_its_streams_end(
-    rest: Rest, database_url: str
+    rest: Rest,
 ) -> None:
     assert (await rest.post("/v1/pipelines", SPEC)).status == 201
     await rest.pool.execute(OPEN_RUN)
     key = await made(rest, "developer")
-    other_pool = await lazy_pool(database_url, size=1, name="other process")
-    other = KeyBook(other_pool)
+    seals = Capabilities([b"s" * 32])
+    stored = DatabaseKeys(rest.pool)
+    other = KeyBook(AskedKeys(rest.bus, seals))
     loop = asyncio.get_running_loop()
-    async with other.running(), aiohttp.ClientSession(headers=bearer(key["key"])) as session:
+    async with (
+        KeysDoor(rest.bus, stored, seals).open(),
+        other.running(),
+        aiohttp.ClientSession(headers=bearer(key["key"])) as session,
+    ):
         await other.bearer(key["key"])
         ended = asyncio.create_task(waited(other, key["key"]))
         async with session.get(f"{rest.url}/v1/runs/r{'2' * 24}/events") as stream:
@@ -122,7 +129,6 @@ async def test_a_revoked_key_is_out_of_every_process_in_time_and_its_streams_end
                     await stream.read()
         print(f"revoked everywhere after {loop.time() - began_s:.2f} s")
         assert (await asked(rest, key["key"])).status == 401
-    await other_pool.close()
     again = await rest.post(f"/v1/keys/{key['key_id']}/rotate")
     assert (again.status, again.body["code"]) == (409, "key_revoked")
 

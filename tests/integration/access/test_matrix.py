@@ -13,8 +13,11 @@ from fastapi import APIRouter, FastAPI
 from prometheus_client import CollectorRegistry
 
 from hocket.admin import app as admin_app
+from hocket.admin.keys.answering import KeysDoor
 from hocket.admin.requests.permissions import OperationUndeclared
+from hocket.kit.access.key_source import DatabaseKeys
 from hocket.schemas.access.roles import ROLES, Permission
+from hocket.schemas.capabilities import Capabilities
 from support.gateway.gateway_process import Gateway, running_gateway
 from support.gateway.mock_upstream import running_upstream
 from support.rest_rig import Answer, Rest, bearer, running_rest
@@ -103,6 +106,7 @@ BODIES: dict[str, Any] = {
     "/embeddings": {"model": "scripted", "input": "?"},
     "/responses": {"model": "scripted", "input": "?"},
 }
+USAGE_KEY = "u" * 32
 QUERIES = {"/v1/calls": "?run=none"}
 
 
@@ -208,10 +212,14 @@ def test_the_document_names_what_each_operation_needs(rest: Rest) -> None:
 
 @pytest.fixture
 async def gateway(
-    rest: Rest, nats_url: str, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rest: Rest, nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Gateway]:
-    monkeypatch.setenv("DATABASE_URL", database_url)
-    async with running_upstream() as upstream:
+    monkeypatch.setenv("HOCKET_USAGE_KEY", USAGE_KEY)
+    seals = Capabilities([USAGE_KEY.encode()])
+    async with (
+        running_upstream() as upstream,
+        KeysDoor(rest.bus, DatabaseKeys(rest.pool), seals).open(),
+    ):
         backend = {"base_url": upstream.base_url, "model": "m-1"}
         section = {"scripted": {"backends": [backend]}}
         async with running_gateway(nats_url, tmp_path, section, access={"open": False}) as gateway:

@@ -4,7 +4,7 @@ A permission is a right to a kind of operation. A role is a set of permissions. 
 may be narrowed to some of its permissions (`scopes`); it can never do more than its role.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Literal
 
@@ -84,3 +84,9 @@ ROLES: Mapping[str, frozenset[Permission]] = {
 
 Role = Literal["viewer", "developer", "operator", "auditor", "admin"]
 """The name of a role, as REST takes it."""
+
+
+def permissions_of(role: str, scopes: Collection[str] | None) -> frozenset[Permission]:
+    """Return what a role allows, narrowed to scopes; nothing for a role that there is not."""
+    found = ROLES.get(role, frozenset())
+    return found if scopes is None else frozenset(one for one in found if one in scopes)

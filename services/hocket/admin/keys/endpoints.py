@@ -22,7 +22,7 @@ from hocket.schemas.access.bodies import (
     RotateBody,
 )
 from hocket.schemas.access.keys import TenantForbidden
-from hocket.schemas.access.roles import ROLES, Permission
+from hocket.schemas.access.roles import ROLES, Permission, permissions_of
 
 KeyId = Annotated[str, Path(pattern=r"^[0-9a-f]{12}$", description="The id of a key.")]
 
@@ -145,7 +145,7 @@ async def _check_within(pool: key_store.Pool, caller: Caller, key_id: str) -> No
     """Let nobody change a key that may do more than his own: he would have it then."""
     row = await key_store.find(pool, key_id, caller.bearer.tenant)
     own = caller.bearer.permissions
-    key_store.check_within(key_store.permissions_of(row["role"], row["scopes"]), own)
+    key_store.check_within(permissions_of(row["role"], row["scopes"]), own)
 
 
 def _shown(row: asyncpg.Record) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""The keys that count, in the memory of a process, and what asks for them.
+"""The keys that count, in the memory of a process.
 
-States: not loaded yet (every key is refused with 503), loaded, behind (Postgres does not answer: what is
-known goes on counting, and the process says so). What changed is read every EVERY_S, all keys every
-WHOLE_S. A key that is not known here, or has another secret, is looked for in Postgres before it is
+States: not loaded yet (every key is refused with 503), loaded, behind (its source does not answer: what
+is known goes on counting, and the process says so). What changed is read every EVERY_S, all keys every
+WHOLE_S. A key that is not known here, or has another secret, is looked for at the source before it is
 refused, so that a key counts everywhere from the moment it is made; those who wait for that share a
 look, and there are few looks.
 
@@ -13,14 +13,14 @@ import asyncio
 import heapq
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from datetime import UTC, datetime
 
-import asyncpg
 import structlog
 
-from hocket.kit.access.key_store import IN_FORCE, MAX_KEYS, permissions_of
+from hocket.kit.access.key_source import KeySource
+from hocket.kit.access.key_store import MAX_KEYS
 from hocket.kit.postgres.database import said
 from hocket.kit.process import clock
+from hocket.schemas.access.key_messages import KeyRow
 from hocket.schemas.access.keys import UNKNOWN, KeyMissing, KeyRefused, Principal, parts_of
 from hocket.schemas.errors import ErrorClass, HocketError
 
@@ -35,31 +35,16 @@ MAX_WAITING = 256
 LOOK_TIMEOUT_S = 3.0
 QUERY_TIMEOUT_S = 2.5
 BEHIND_S = 5.0
-"""After how long without an answer of Postgres the process says that it may miss revocations."""
+"""After how long without an answer of its source the process says that it may miss revocations."""
 USE_EVERY_S = 10.0
 """How often it is written when keys were used."""
 COMPONENT = "keys"
-
-COLUMNS = """
-key_id, name, tenant, role, scopes, models, requests_per_s, expires_at, revoked_at, secret_sha256,
-former_sha256, former_until, change
-"""
-WHOLE = (
-    f"SELECT {COLUMNS} FROM hocket.api_key WHERE {IN_FORCE} ORDER BY change LIMIT {2 * MAX_KEYS}"
-)
-CHANGED = f"SELECT {COLUMNS} FROM hocket.api_key WHERE change > $1 ORDER BY change"
-LAST_CHANGE = "SELECT coalesce(max(change), 0) FROM hocket.api_key"
-USED = """
-UPDATE hocket.api_key k SET last_used_at = greatest(coalesce(k.last_used_at, u.at), u.at)
-FROM unnest($1::text[], $2::timestamptz[]) AS u (key_id, at)
-WHERE k.key_id = u.key_id
-"""
 
 log = structlog.get_logger(__name__)
 
 
 class KeysNotLoaded(HocketError):
-    """The keys are not read from Postgres yet. Try again in a moment."""
+    """The keys are not known here yet. Try again in a moment."""
 
     code = "keys_not_loaded"
     error_class = ErrorClass.UNAVAILABLE
@@ -70,9 +55,9 @@ class KeyBook:
     """The keys of a process; kept up to date inside `running`."""
 
     def __init__(
-        self, pool: asyncpg.Pool, report: Callable[..., None] = lambda *_, **__: None
+        self, source: KeySource, report: Callable[..., None] = lambda *_, **__: None
     ) -> None:
-        self._pool = pool
+        self._source = source
         self._report = report
         self._keys: dict[str, Principal] = {}
         self._change = -1
@@ -185,16 +170,12 @@ class KeyBook:
 
     async def _read(self) -> None:
         now_s = clock.monotonic_ms() / 1000
-        if self._change < 0 or now_s - self._whole_s > WHOLE_S:
-            last = await self._pool.fetchval(LAST_CHANGE, timeout=QUERY_TIMEOUT_S)
-            found = await self._pool.fetch(WHOLE, timeout=QUERY_TIMEOUT_S)
-            gone = self._keys.keys() - {row["key_id"] for row in found}
+        whole = self._change < 0 or now_s - self._whole_s > WHOLE_S
+        last, found = await self._pages(whole=whole)
+        gone = self._keys.keys() - {row.key_id for row in found} if whole else set()
+        if whole:
             self._whole_s, self._loaded = now_s, True
-        else:
-            last, gone = self._change, set()
-            found = await self._pool.fetch(CHANGED, self._change, timeout=QUERY_TIMEOUT_S)
         for row in found:
-            last = max(last, row["change"])
             self._take(row)
         for key_id in gone:
             self._drop(key_id)
@@ -204,14 +185,26 @@ class KeyBook:
             self._used_s = now_s
             await self._write_used()
 
-    def _take(self, row: asyncpg.Record) -> None:
-        key_id = row["key_id"]
-        if row["revoked_at"] is not None:
-            self._drop(key_id)
+    async def _pages(self, *, whole: bool) -> tuple[int, list[KeyRow]]:
+        """Return the latest change that is known of, and what changed until then. (All keys are those of
+        the first page's time: what changes meanwhile is read next.)"""
+        found: list[KeyRow] = []
+        after, last = 0 if whole else self._change, -1
+        while True:
+            page = await self._source.page(after, whole=whole)
+            found += page.keys
+            after = max(after, *(row.change for row in page.keys)) if page.keys else after
+            last = page.last if last < 0 else last
+            if not page.more or len(found) >= 2 * MAX_KEYS:
+                return (last if whole else max(after, self._change)), found
+
+    def _take(self, row: KeyRow) -> None:
+        if row.revoked:
+            self._drop(row.key_id)
             return
-        found = self._keys[key_id] = _principal(row)
+        found = self._keys[row.key_id] = row.principal()
         if found.expires_at_s != float("inf"):
-            heapq.heappush(self._ends, (found.expires_at_s, key_id))
+            heapq.heappush(self._ends, (found.expires_at_s, row.key_id))
 
     def _drop_expired(self) -> None:
         now_s = clock.now_ms() / 1000
@@ -236,30 +229,10 @@ class KeyBook:
     def _fall_behind(self, reason: str) -> None:
         silent_s = clock.monotonic_ms() / 1000 - self._heard_s
         if silent_s > BEHIND_S:
-            detail = f"Postgres does not answer ({reason}): revocations are not known yet"
+            detail = f"revocations are not known yet: {reason}"
             self._report(COMPONENT, True, detail, degraded=True)
 
     async def _write_used(self) -> None:
         used, self._used = self._used, {}
         if used:
-            names = sorted(used)
-            moments = [datetime.fromtimestamp(used[name], UTC) for name in names]
-            await self._pool.execute(USED, names, moments, timeout=QUERY_TIMEOUT_S)
-
-
-def _principal(row: asyncpg.Record) -> Principal:
-    expires_at, former_until = row["expires_at"], row["former_until"]
-    models = row["models"]
-    return Principal(
-        key_id=row["key_id"],
-        name=row["name"],
-        tenant=row["tenant"],
-        role=row["role"],
-        permissions=permissions_of(row["role"], row["scopes"]),
-        models=None if models is None else frozenset(models),
-        requests_per_s=row["requests_per_s"],
-        expires_at_s=float("inf") if expires_at is None else expires_at.timestamp(),
-        secret_sha256=row["secret_sha256"],
-        former_sha256=row["former_sha256"] or b"",
-        former_until_s=0.0 if former_until is None else former_until.timestamp(),
-    )
+            await self._source.note_used(used)

@@ -6,7 +6,7 @@ holds until its end, sees to it that numbers become visible in their order.
 """
 
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -16,7 +16,7 @@ import asyncpg
 from hocket.kit.access import audit_log
 from hocket.kit.access.audit_log import Action, Actor
 from hocket.schemas.access.keys import ID_DIGITS, SECRET_DIGITS, hashed, key_text, parts_of
-from hocket.schemas.access.roles import ROLES, Permission
+from hocket.schemas.access.roles import ROLES, Permission, permissions_of
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
 
 MAX_KEYS = 100_000
@@ -108,12 +108,6 @@ class NewKey:
     def permissions(self) -> frozenset[Permission]:
         """What its bearer will be allowed."""
         return permissions_of(self.role, self.scopes)
-
-
-def permissions_of(role: str, scopes: Collection[str] | None) -> frozenset[Permission]:
-    """Return what a role allows, narrowed to scopes; nothing for a role that there is not."""
-    found = ROLES.get(role, frozenset())
-    return found if scopes is None else frozenset(one for one in found if one in scopes)
 
 
 def check_within(wanted: frozenset[Permission], own: frozenset[Permission]) -> None:

@@ -57,7 +57,20 @@ async def connect_pool(url: str, *, size: int, name: str) -> asyncpg.Pool:
     silent = loop.call_later(SAY_AFTER_S, _say_waiting, name)
     while True:
         try:
-            pool = await _pool(url, least=1, size=size, name=name)
+            pool = await Pool(
+                url,
+                min_size=1,
+                max_size=size,
+                max_queries=50_000,
+                max_inactive_connection_lifetime=300.0,
+                loop=None,
+                connection_class=asyncpg.Connection,
+                record_class=asyncpg.Record,
+                timeout=5,
+                command_timeout=STATEMENT_TIMEOUT_S,
+                server_settings={"application_name": f"hocket {name}"},
+                reset=_keep,
+            )
             silent.cancel()
             return pool
         except (
@@ -75,28 +88,6 @@ async def connect_pool(url: str, *, size: int, name: str) -> asyncpg.Pool:
             if loop.time() > deadline:
                 raise DatabaseUnavailable(reason=said(error)) from error
             await asyncio.sleep(RETRY_WAIT_S)
-
-
-async def lazy_pool(url: str, *, size: int, name: str) -> asyncpg.Pool:
-    """Return a pool of at most `size` connections, each made when it is needed."""
-    return await _pool(url, least=0, size=size, name=name)
-
-
-def _pool(url: str, *, least: int, size: int, name: str) -> asyncpg.Pool:
-    return Pool(
-        url,
-        min_size=least,
-        max_size=size,
-        max_queries=50_000,
-        max_inactive_connection_lifetime=300.0,
-        loop=None,
-        connection_class=asyncpg.Connection,
-        record_class=asyncpg.Record,
-        timeout=5,
-        command_timeout=STATEMENT_TIMEOUT_S,
-        server_settings={"application_name": f"hocket {name}"},
-        reset=_keep,
-    )
 
 
 async def monitor_database(pool: asyncpg.Pool, report: Callable[[str, bool, str], None]) -> None:

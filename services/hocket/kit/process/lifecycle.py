@@ -23,7 +23,7 @@ from prometheus_client import Gauge, generate_latest
 
 from hocket.kit.logs import telemetry
 from hocket.kit.nats.bus import Bus
-from hocket.kit.postgres.database import connect_pool, lazy_pool, monitor_database
+from hocket.kit.postgres.database import connect_pool, monitor_database
 from hocket.kit.process import disk_space, gc_tuning, memory, process_secrets
 from hocket.kit.process import settings as process_settings
 from hocket.kit.process.disk_space import MIB, DiskSpace
@@ -111,17 +111,6 @@ class Service:
                 await asyncio.wait_for(pool.close(), 2)
             except TimeoutError:
                 pool.terminate()
-
-        self._closers.append(close)
-        return pool
-
-    async def lazy_pool(self, size: int) -> asyncpg.Pool:
-        """Return connections to Postgres that are made when they are first asked for; whether it answers
-        is no part of this process's health."""
-        pool = await lazy_pool(self.settings.database_url, size=size, name=self.name)
-
-        async def close() -> None:
-            pool.terminate()
 
         self._closers.append(close)
         return pool

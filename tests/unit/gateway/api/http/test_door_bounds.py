@@ -6,7 +6,7 @@ import gzip
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -19,7 +19,7 @@ from hocket.gateway.calls.registry import CallRegistry
 from hocket.gateway.core.config.access import Access
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.kit.access.key_book import KeyBook
-from hocket.kit.postgres.database import lazy_pool
+from hocket.kit.access.key_source import KeySource
 from hocket.kit.process import clock
 from hocket.kit.web_requests import WebRules
 from hocket.schemas.messages import CallRequest, Completion
@@ -75,7 +75,7 @@ class Door:
 async def running(rig: Rig) -> AsyncIterator[Door]:
     metrics = GatewayMetrics(CollectorRegistry())
     calls = CallRegistry(rig.calls, metrics)
-    book = KeyBook(await lazy_pool("postgresql://nobody@127.0.0.1:1/none", size=1, name="test"))
+    book = KeyBook(cast(KeySource, None))  # it does not run
     keys = DoorKeys(lambda: Access(open=True), book, per_s=1, may_open=True)
     door = HttpDoor(calls, keys, metrics, WebRules())
     rig.now_ms = clock.now_ms()

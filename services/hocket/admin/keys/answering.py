@@ -1,0 +1,80 @@
+"""Tells processes that know no database (gateways) which keys there are, over NATS.
+
+One REST process of several answers. Only what is sealed is answered, and the answer is sealed for its
+question, so that nobody can give an old one again. Without a key of seals nothing is answered.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import structlog
+from nats.aio.msg import Msg
+from pydantic import ValidationError
+
+from hocket.kit.access.key_source import DatabaseKeys
+from hocket.kit.logs.log_limits import Reporting
+from hocket.kit.nats.bus import Bus
+from hocket.kit.postgres.errors import STATEMENT_ERRORS
+from hocket.kit.process.task_stop import stop_tasks
+from hocket.schemas import subjects
+from hocket.schemas.access.key_messages import KeysAsked
+from hocket.schemas.capabilities import SEAL, Capabilities, answer_to
+
+QUEUE = "admin"
+MAX_ANSWERING = 64
+"""Questions that are looked up at once; further ones are not answered."""
+
+log = structlog.get_logger(__name__)
+_reporting = Reporting()
+
+
+class KeysDoor:
+    """Answers inside `open`."""
+
+    def __init__(self, bus: Bus, keys: DatabaseKeys, seals: Capabilities | None) -> None:
+        self._bus = bus
+        self._keys = keys
+        self._seals = seals
+        self._answering: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Answer until the block ends."""
+        asked = await self._bus.subscribe(subjects.ACCESS_KEYS, self._on_asked, queue=QUEUE)
+        try:
+            yield
+        finally:
+            await asked.unsubscribe()
+            await stop_tasks(self._answering)
+
+    async def _on_asked(self, message: Msg) -> None:
+        if self._seals is None or not message.reply or len(self._answering) >= MAX_ANSWERING:
+            return
+        seal = (message.headers or {}).get(SEAL, "")
+        if not self._seals.is_sealed(seal, subjects.ACCESS_KEYS, message.data):
+            if count := _reporting.due("keys_asked_unsealed"):
+                log.warning("keys_asked_unsealed", count=count)
+            return
+        try:
+            asked = KeysAsked.model_validate_json(message.data)
+        except ValidationError as error:
+            if count := _reporting.due("keys_asked_malformed"):
+                log.warning("keys_asked_malformed", faults=error.error_count(), count=count)
+            return
+        task = asyncio.create_task(self._answer(message, asked, self._seals), name="keys asked")
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
+    async def _answer(self, message: Msg, asked: KeysAsked, seals: Capabilities) -> None:
+        try:
+            if asked.used:
+                await self._keys.note_used(asked.used)
+            told = await self._keys.page(asked.after, whole=asked.whole)
+        except STATEMENT_ERRORS as error:
+            if count := _reporting.due("keys_not_told"):
+                log.warning("keys_not_told", reason=repr(error), count=count)
+            return
+        body = told.model_dump_json().encode()
+        seal = seals.seal(answer_to(subjects.ACCESS_KEYS, message.data), body)
+        self._bus.respond(message.reply, body, {SEAL: seal})

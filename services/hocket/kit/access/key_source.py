@@ -1,0 +1,153 @@
+"""Where a process has its keys from: Postgres, or the REST service over NATS, where it has no database.
+
+Both give pages of keys in the order of their changes, and are told when keys were used.
+"""
+
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Protocol
+
+import asyncpg
+from pydantic import ValidationError
+
+from hocket.kit.access.key_store import IN_FORCE, Pool
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
+from hocket.schemas import subjects
+from hocket.schemas.access.key_messages import MAX_USED, KeyRow, KeysAsked, KeysTold
+from hocket.schemas.capabilities import SEAL, Capabilities, answer_to, sealed
+from hocket.schemas.errors import ErrorClass, HocketError
+
+QUERY_TIMEOUT_S = 2.5
+ASK_TIMEOUT_MS = 2_500.0
+NONCE_BYTES = 16
+PAGE = 500
+"""Keys of one page at most."""
+PAGE_BYTES = 256 * 1024
+"""About what a page may hold; a single key may have more, which a message still takes."""
+MIN_ROW_BYTES = 400
+
+LAST_CHANGE = "SELECT coalesce(max(change), 0) FROM hocket.api_key"
+CHANGED = f"""
+SELECT key_id, name, tenant, role, scopes, models, requests_per_s, expires_at, revoked_at,
+       secret_sha256, former_sha256, former_until, change
+FROM hocket.api_key
+WHERE change > $1 AND (NOT $2 OR {IN_FORCE}) ORDER BY change LIMIT {PAGE}
+"""
+USED = """
+UPDATE hocket.api_key k SET last_used_at = greatest(coalesce(k.last_used_at, u.at), u.at)
+FROM unnest($1::text[], $2::timestamptz[]) AS u (key_id, at)
+WHERE k.key_id = u.key_id
+"""
+
+
+class KeysUntold(HocketError):
+    """The REST service did not tell the keys: {reason}."""
+
+    code = "keys_untold"
+    error_class = ErrorClass.UNAVAILABLE
+    retryable = True
+
+
+class KeySource(Protocol):
+    """Gives pages of keys."""
+
+    async def page(self, after: int, *, whole: bool) -> KeysTold:
+        """Return the keys that changed after a change, or of them those in force."""
+
+    async def note_used(self, used: Mapping[str, float]) -> None:
+        """Note when keys were used, in seconds of Unix time."""
+
+
+class DatabaseKeys:
+    """Keys out of Postgres."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def page(self, after: int, *, whole: bool) -> KeysTold:
+        """Return a page of keys."""
+        last = await self._pool.fetchval(LAST_CHANGE, timeout=QUERY_TIMEOUT_S)
+        rows = await self._pool.fetch(CHANGED, after, whole, timeout=QUERY_TIMEOUT_S)
+        keys, size = [], 0
+        for row in rows:
+            keys.append(_key(row))
+            size += MIN_ROW_BYTES + sum(len(model) for model in row["models"] or ())
+            if size > PAGE_BYTES:
+                break
+        return KeysTold(
+            keys=tuple(keys), last=last, more=len(keys) < len(rows) or len(rows) == PAGE
+        )
+
+    async def note_used(self, used: Mapping[str, float]) -> None:
+        """Write when keys were used."""
+        names = sorted(used)
+        moments = [datetime.fromtimestamp(used[name], UTC) for name in names]
+        await self._pool.execute(USED, names, moments, timeout=QUERY_TIMEOUT_S)
+
+
+class AskedKeys:
+    """Keys as the REST service tells them. Without `seals` nobody's word counts: none is asked."""
+
+    def __init__(self, bus: Bus, seals: Capabilities | None) -> None:
+        self._bus = bus
+        self._seals = seals
+
+    async def page(self, after: int, *, whole: bool) -> KeysTold:
+        """Return a page of keys; raise KeysUntold."""
+        return await self._ask(KeysAsked(after=after, whole=whole, nonce=_nonce()))
+
+    async def note_used(self, used: Mapping[str, float]) -> None:
+        """Tell when keys were used; raise KeysUntold."""
+        names = sorted(used)
+        for place in range(0, len(names), MAX_USED):
+            part = {name: used[name] for name in names[place : place + MAX_USED]}
+            await self._ask(KeysAsked(after=LATEST, used=part, nonce=_nonce()))
+
+    async def _ask(self, asked: KeysAsked) -> KeysTold:
+        if self._seals is None:
+            raise KeysUntold(
+                reason="neither HOCKET_CAPABILITY_KEY nor HOCKET_USAGE_KEY is set here"
+            )
+        body, subject = asked.model_dump_json().encode(), subjects.ACCESS_KEYS
+        try:
+            answer = await self._bus.request(
+                subject, body, timeout_ms=ASK_TIMEOUT_MS, headers=sealed(self._seals, subject, body)
+            )
+        except (BusUnavailable, TimeoutError) as error:
+            raise KeysUntold(reason=str(error) or "no answer") from error
+        seal = (answer.headers or {}).get(SEAL, "")
+        if not self._seals.is_sealed(seal, answer_to(subject, body), answer.data):
+            raise KeysUntold(reason="the answer has no seal of the platform's")
+        try:
+            return KeysTold.model_validate_json(answer.data)
+        except ValidationError as error:
+            raise KeysUntold(reason=f"the answer has {error.error_count()} faults") from error
+
+
+LATEST = 2**62
+"""After every change."""
+
+
+def _nonce() -> str:
+    return os.urandom(NONCE_BYTES).hex()
+
+
+def _key(row: asyncpg.Record) -> KeyRow:
+    expires_at, former_until = row["expires_at"], row["former_until"]
+    return KeyRow(
+        key_id=row["key_id"],
+        name=row["name"],
+        tenant=row["tenant"],
+        role=row["role"],
+        scopes=row["scopes"],
+        models=row["models"],
+        requests_per_s=row["requests_per_s"],
+        expires_at_s=None if expires_at is None else expires_at.timestamp(),
+        revoked=row["revoked_at"] is not None,
+        secret_sha256=row["secret_sha256"].hex(),
+        former_sha256=(row["former_sha256"] or b"").hex(),
+        former_until_s=0.0 if former_until is None else former_until.timestamp(),
+        change=row["change"],
+    )
