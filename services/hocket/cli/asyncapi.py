@@ -55,7 +55,16 @@ def document() -> str:
         del message["correlationId"]  # FastStream's own header, which is not sent
         if name.startswith("Task:"):
             message["headers"] = _headers()
+    in_order(described)
     return yaml.safe_dump(described, sort_keys=False, allow_unicode=True, width=100)
+
+
+def in_order(described: dict[str, Any]) -> None:
+    """Sort what is named by its name: FastStream keeps publishers in a set, whose order varies."""
+    components = described["components"]
+    for holder, names in ((described, ("channels", "operations")), (components, tuple(components))):
+        for name in names:
+            holder[name] = dict(sorted(holder[name].items()))
 
 
 def _application() -> FastStream:
