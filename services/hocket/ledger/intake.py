@@ -1,12 +1,13 @@
 """Records of a stream (USAGE, or CALLS) into Postgres: once each, acknowledged after the commit.
 
-A message holds one record or several. A batch is what waits in the stream, up to MAX_BATCH messages;
-only one is held at a time, so the stream is the queue and memory stays bounded. States: reading,
-writing, and waiting (Postgres is away: the batch is kept and written when it is back; NATS is away:
-nothing is read). A crash after the commit and before the ack means that the batch comes again and
-changes nothing. A record that cannot be read or that Postgres refuses goes to the dead letters, alone:
-its batch is split until the others are in, and what it spent is booked without what makes it so
-(`amended.py`). With a key, a message that no gateway sealed is not read at all (`unsealed.py`).
+A message holds one record or several. A batch is what waits in the stream (`record_pull.py`); one is
+written at a time and one more may wait here, so the stream is the queue and memory stays bounded.
+States: reading, writing, and waiting (Postgres is away: the batch is kept and written when it is
+back; NATS is away: nothing is read). A crash after the commit and before the ack means that the
+batch comes again and changes nothing. A record that cannot be read or that Postgres refuses goes to
+the dead letters, alone: its batch is split until the others are in, and what it spent is booked without
+what makes it so (`amended.py`). With a key, a message that no gateway sealed is not read at all
+(`unsealed.py`).
 
 Two streams are read, each by an Intake of its own; `writing`, which they share, keeps the opening of a
 call and its booking from passing by each other unseen.
@@ -14,22 +15,19 @@ call and its booking from passing by each other unseen.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 import asyncpg
 import structlog
-from nats.aio.msg import Msg
-from nats.errors import Error as NatsError
-from nats.js import JetStreamContext
-from nats.js.api import AckPolicy, ConsumerConfig
-from nats.js.errors import Error as JetStreamError
 
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.delivery import parse_ack_subject
+from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.postgres.errors import STATEMENT_ERRORS, is_row_fault
 from hocket.kit.process.lifecycle import Health
+from hocket.kit.process.task_stop import stop_tasks
 from hocket.ledger.amended import amended, shortened
 from hocket.ledger.metrics import LedgerMetrics
 from hocket.ledger.record import (
@@ -41,24 +39,17 @@ from hocket.ledger.record import (
     booked,
     record_of,
 )
+from hocket.ledger.record_pull import RecordPull
 from hocket.ledger.store import insert
 from hocket.ledger.unsealed import Unsealed
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import SEAL, Capabilities
 from hocket.schemas.errors import HocketError
 
-DURABLE = "ledger"
-MAX_BATCH = 500
-"""Messages of one batch."""
-MAX_BATCH_BYTES = 32 * 1024 * 1024
-"""A batch gets no more messages from here on."""
-FETCHED_AT_ONCE = 100
-"""Messages of one request: so many of the largest size may come beyond MAX_BATCH_BYTES."""
 MAX_ROWS = 2_000
 """Records in one transaction."""
 ACK_WAIT_MS = 10_000.0
 """After this a record that was delivered and not acknowledged comes again; harmless, so kept short."""
-MAX_ACK_PENDING = 4 * MAX_BATCH
 IDLE_FETCH_MS = 2_000.0
 """How long one request for records waits; also how soon reading goes on after NATS was away."""
 GATHER_MS = 10.0
@@ -68,8 +59,6 @@ BUSY_RECORDS = 25
 """After a batch of so many records the next gathers for BUSY_GATHER_MS: fewer, fuller transactions."""
 BACKLOG_BATCH = 100
 """After a batch of so many messages the next does not gather: more than enough are there."""
-FETCH_MS = 10.0
-"""How long what waits in the stream may take to come."""
 FIRST_PAUSE_MS = 100.0
 MAX_PAUSE_MS = 5_000.0
 DRAIN_MS = 5_000.0
@@ -94,7 +83,7 @@ ANNOUNCED = Source(subjects.CALLS, subjects.CALL_FILTER)
 class RecordDelivery:
     """A record, how it was encoded, and the message that holds it."""
 
-    message: Msg
+    message: RawMessage
     line: bytes
     record: Record
     buried: bool = False
@@ -126,9 +115,8 @@ class Intake:
         self._source = source
         self._component = f"{source.stream.lower()}_stream"
         self._writing = writing or asyncio.Lock()
-        self._ack_wait_ms = ack_wait_ms
         self._acknowledge = acknowledge or bus.ack
-        self._records: JetStreamContext.PullSubscription | None = None
+        self._pull = RecordPull(bus, source.stream, source.subject, ack_wait_ms=ack_wait_ms)
         self._gather_ms = GATHER_MS
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -141,60 +129,25 @@ class Intake:
                     await self._move(batch, stopping)
         except TimeoutError:
             log.warning("ledger_drain_incomplete", drain_ms=DRAIN_MS)
-        await self._let_go()  # or the server gives records to a request that nobody reads
+        await self._pull.close()
 
-    async def _fetch(self, wait_ms: float) -> Sequence[Msg]:
+    async def _fetch(self, wait_ms: float) -> Sequence[RawMessage]:
         """Return what waits in the stream; nothing where nothing came within `wait_ms`."""
         try:
-            if self._records is None:
-                self._records = await self._subscribed()
-            first = await self._records.fetch(1, timeout=wait_ms / 1000)
-        except TimeoutError:
-            self._health.report(self._component, self._bus.connected, "idle")
-            return ()
-        except (NatsError, JetStreamError) as error:
+            batch = await self._pull.batch(wait_ms, self._gather_ms)
+        except BusUnavailable as error:
             self._health.report(self._component, False, repr(error))
-            await self._let_go()
             await asyncio.sleep(FIRST_PAUSE_MS / 1000)
             return ()
-        self._health.report(self._component, True, "reading")
-        await asyncio.sleep(self._gather_ms / 1000)  # one by one they would wake us each
-        batch = list(first)
-        with suppress(TimeoutError, NatsError, JetStreamError):
-            # whatever is lost with a request comes again after ack_wait
-            while len(batch) < MAX_BATCH and sum(map(_size, batch)) < MAX_BATCH_BYTES:
-                wanted = min(FETCHED_AT_ONCE, MAX_BATCH - len(batch))
-                some = await self._records.fetch(wanted, timeout=FETCH_MS / 1000)
-                batch += some
-                if len(some) < wanted:
-                    break
+        if batch:
+            self._health.report(self._component, True, "reading")
+        else:
+            self._health.report(self._component, self._bus.connected, "idle")
         return batch
 
-    async def _subscribed(self) -> JetStreamContext.PullSubscription:
-        """Subscribe to the durable consumer; it is made where it is missing."""
-        return await self._bus.js.pull_subscribe(
-            self._source.subject,
-            durable=DURABLE,
-            stream=self._source.stream,
-            config=ConsumerConfig(
-                ack_policy=AckPolicy.EXPLICIT,
-                ack_wait=self._ack_wait_ms / 1000,
-                max_ack_pending=MAX_ACK_PENDING,
-            ),
-        )
-
-    async def _let_go(self) -> None:
-        """Forget the subscription; the next fetch makes it, and a consumer that is gone, again."""
-        records, self._records = self._records, None
-        if records is not None:
-            try:
-                await records.unsubscribe()
-            except NatsError as error:
-                log.info("usage_unsubscribe_failed", reason=repr(error))
-
-    async def _move(self, batch: Sequence[Msg] | None, stopping: asyncio.Event) -> None:
+    async def _move(self, batch: Sequence[RawMessage] | None, stopping: asyncio.Event) -> None:
         entries: list[RecordDelivery] = []
-        unsealed: list[Msg] = []
+        unsealed: list[RawMessage] = []
         for message in batch or ():
             if self._is_sealed(message):
                 entries += await self._read(message)
@@ -210,7 +163,7 @@ class Intake:
         for message in batch or ():
             self._acknowledge(message.reply)
 
-    def _is_sealed(self, message: Msg) -> bool:
+    def _is_sealed(self, message: RawMessage) -> bool:
         """Tell whether a message is a gateway's, as far as that is asked for."""
         if self._seals is None:
             return True
@@ -251,7 +204,7 @@ class Intake:
             entries[middle:], stopping
         )
 
-    async def _read(self, message: Msg) -> Sequence[RecordDelivery]:
+    async def _read(self, message: RawMessage) -> Sequence[RecordDelivery]:
         """Return the records of a message; what is none is a dead letter, and booked as far as it can
         be."""
         if message.data.count(SEPARATOR) >= MAX_RECORDS:
@@ -288,7 +241,7 @@ class Intake:
             log.error("usage_not_booked", call_id=usage.call_id, cost_usd=cost_usd)
         return True
 
-    async def _bury(self, message: Msg, line: bytes, error: HocketError) -> None:
+    async def _bury(self, message: RawMessage, line: bytes, error: HocketError) -> None:
         await dead_letters.bury(
             self._bus,
             "usage",
@@ -301,10 +254,6 @@ class Intake:
         log.error("usage_buried", code=error.code, reason=str(error))
 
 
-def _size(message: Msg) -> int:
-    return len(message.data)
-
-
 def _gather_ms(messages: int, records: int) -> float:
     """Return how long the batch after one of that size gathers."""
     if messages >= BACKLOG_BATCH:
@@ -313,8 +262,8 @@ def _gather_ms(messages: int, records: int) -> float:
 
 
 async def _until(
-    stopping: asyncio.Event, fetching: Awaitable[Sequence[Msg]]
-) -> Sequence[Msg] | None:
+    stopping: asyncio.Event, fetching: Awaitable[Sequence[RawMessage]]
+) -> Sequence[RawMessage] | None:
     """Return what `fetching` returns, or None as soon as `stopping` is set."""
     fetch = asyncio.ensure_future(fetching)
     stop = asyncio.ensure_future(stopping.wait())
@@ -322,10 +271,7 @@ async def _until(
         await asyncio.wait({fetch, stop}, return_when=asyncio.FIRST_COMPLETED)
         return fetch.result() if fetch.done() else None
     finally:
-        stop.cancel()
-        if not fetch.done():
-            fetch.cancel()
-            await asyncio.wait({fetch})
+        await stop_tasks([fetch, stop])
 
 
 async def _paused(pause_ms: float, stopping: asyncio.Event) -> float:

@@ -14,13 +14,13 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import structlog
-from nats.aio.msg import Msg
 from pydantic_core import from_json
 
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.letter_budget import LetterBudget
+from hocket.kit.nats.protocol import RawMessage
 from hocket.ledger.metrics import LedgerMetrics
 from hocket.ledger.record import MAX_RECORDS, SEPARATOR
 from hocket.schemas import subjects
@@ -56,7 +56,7 @@ class Unsealed:
         self._reporting = Reporting()
         self._budget = LetterBudget(max_bytes=UNSEALED_BYTES)
 
-    async def keep(self, messages: Sequence[Msg]) -> None:
+    async def keep(self, messages: Sequence[RawMessage]) -> None:
         """Keep what messages of one batch tell of costs; raise BusUnavailable."""
         self._metrics.unsealed.inc(len(messages))
         costs = {id(one): _costs(one) for one in messages}
@@ -94,7 +94,7 @@ class Unsealed:
             )
 
 
-def _costs(message: Msg) -> list[tuple[str, Decimal]]:
+def _costs(message: RawMessage) -> list[tuple[str, Decimal]]:
     """Return the tenant and the cost of each record of a message that tells of one."""
     if message.subject != subjects.USAGE_SUBJECT or message.data.count(SEPARATOR) >= MAX_RECORDS:
         return []
@@ -116,10 +116,10 @@ def _cost(line: bytes) -> tuple[str, Decimal] | None:
 
 
 def _letters(
-    messages: Iterable[Msg], costs: dict[int, list[tuple[str, Decimal]]]
-) -> Iterator[tuple[str, list[Msg]]]:
+    messages: Iterable[RawMessage], costs: dict[int, list[tuple[str, Decimal]]]
+) -> Iterator[tuple[str, list[RawMessage]]]:
     """Yield messages that share a letter, with whose it is: a tenant's where all records are its own."""
-    of = defaultdict[str, list[Msg]](list)
+    of = defaultdict[str, list[RawMessage]](list)
     for one in messages:
         tenants = {tenant for tenant, _ in costs[id(one)]}
         of[tenants.pop() if len(tenants) == 1 else subjects.UNATTRIBUTED].append(one)
@@ -127,7 +127,7 @@ def _letters(
         everybody = [one for some in of.values() for one in some]
         of = defaultdict(list, {subjects.UNATTRIBUTED: everybody})
     for tenant, some in of.items():
-        letter: list[Msg] = []
+        letter: list[RawMessage] = []
         size = records = 0
         for one in some:
             here = one.data.count(SEPARATOR) + 1

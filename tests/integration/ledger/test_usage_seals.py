@@ -20,7 +20,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.database import connect_pool
 from hocket.kit.process.capability_key import usage_seals_of
 from hocket.kit.process.settings import Settings, read
-from hocket.ledger import unsealed
+from hocket.ledger import record_pull, unsealed
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import SEAL, Capabilities, keys_of, usage_key_of
 from hocket.schemas.errors import InvalidInput
@@ -105,8 +105,9 @@ async def test_what_was_in_a_journal_before_gateways_had_the_key_is_booked(
 
 
 async def test_many_unsealed_records_share_letters_and_every_cost_is_kept(
-    bus: Bus, pool: asyncpg.Pool
+    bus: Bus, pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(record_pull, "FOLLOWS_MS", 250.0)  # full batches on a slow machine, too
     registry = CollectorRegistry()
     tenants = [f"t{number}" for number in range(30)]
     forged = encoded(
