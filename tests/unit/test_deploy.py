@@ -14,7 +14,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from hocket.cli.__main__ import main
-from hocket.cli.local.process_plan import MODULES
+from hocket.cli.local.service_modules import MODULES
 from hocket.coordinator.core.scheduling.type_queue import Load
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.kit.process.lifecycle import STOP_TIMEOUT_S

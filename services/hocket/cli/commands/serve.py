@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hocket.cli.local.process_plan import MODULES
+from hocket.cli.local.service_modules import MODULES
 
 
 def serve(

@@ -20,8 +20,9 @@ import structlog
 
 from hocket.cli.local.admin_key import kept_admin_key
 from hocket.cli.local.backing_servers import BackingServers, import_migrations
-from hocket.cli.local.process_plan import MODULES, STREAM_REPLICAS, ProcessPlan
+from hocket.cli.local.process_plan import STREAM_REPLICAS, ProcessPlan
 from hocket.cli.local.processes import READY_TIMEOUT_S, STOP_TIMEOUT_S, PlatformProcess
+from hocket.cli.local.service_modules import MODULES
 from hocket.cli.remote.api import Api
 from hocket.cli.terminal.errors import ProcessUnknown
 from hocket.kit.embedded import EmbeddedServers

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from hocket.admin.node_types.registry import NodeTypes
 from hocket.admin.pipelines import compiler
 from hocket.admin.pipelines.compiler import Compiler
 from hocket.schemas.errors import InvalidInput
@@ -18,7 +19,7 @@ async def test_a_tenant_with_many_documents_keeps_one_place(
     release = {name: threading.Event() for name in (b"greedy", b"other")}
     begun: list[bytes] = []
 
-    def compiled(_media_type: str, body: bytes, _models: object) -> bytes:
+    def compiled(_media_type: str, body: bytes, _models: object, _types: object) -> bytes:
         begun.append(body)
         assert release[body].wait(WAIT_S)
         return body
@@ -26,10 +27,11 @@ async def test_a_tenant_with_many_documents_keeps_one_place(
     monkeypatch.setattr(compiler, "_compiled", compiled)
     compiling = Compiler()
     greedy = [
-        asyncio.create_task(compiling.compile("greedy", "", b"greedy", None)) for _ in range(5)
+        asyncio.create_task(compiling.compile("greedy", "", b"greedy", None, NodeTypes()))
+        for _ in range(5)
     ]
     await asyncio.sleep(0)
-    other = asyncio.create_task(compiling.compile("other", "", b"other", None))
+    other = asyncio.create_task(compiling.compile("other", "", b"other", None, NodeTypes()))
     release[b"other"].set()
 
     async with asyncio.timeout(WAIT_S):
@@ -44,7 +46,9 @@ async def test_a_tenant_with_many_documents_keeps_one_place(
 
 async def test_the_event_loop_turns_while_a_document_is_read() -> None:
     text = b"nodes:\n" + b"".join(b"  k%d: {a: b}\n" % n for n in range(5_000))
-    reading = asyncio.create_task(Compiler().compile("default", "application/yaml", text, None))
+    reading = asyncio.create_task(
+        Compiler().compile("default", "application/yaml", text, None, NodeTypes())
+    )
     turns = 0
     while not reading.done():
         await asyncio.sleep(0.001)
