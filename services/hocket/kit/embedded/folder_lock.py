@@ -38,8 +38,12 @@ class FolderLock:
             holder = os.read(fd, HOLDER_MAX_BYTES).decode("ascii", "replace").strip()
             os.close(fd)
             raise DataFolderInUse(folder=self._folder, pid=holder or "unknown") from error
-        os.ftruncate(fd, 0)
-        os.write(fd, f"{os.getpid()}\n".encode("ascii"))
+        try:
+            os.ftruncate(fd, 0)
+            os.write(fd, f"{os.getpid()}\n".encode("ascii"))
+        except OSError as error:  # it is no file, or the disk is full
+            os.close(fd)
+            raise DataFolderUnusable(folder=self._folder, reason=error.strerror) from error
         self._fd = fd
 
     def release(self) -> None:

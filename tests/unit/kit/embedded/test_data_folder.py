@@ -42,6 +42,12 @@ def test_a_lock_that_is_a_link_writes_nothing_elsewhere(tmp_path: Path) -> None:
     assert other.read_text() == "kept"
 
 
+def test_a_lock_that_is_a_pipe_is_told_of(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "lock")
+    with pytest.raises(DataFolderUnusable):
+        FolderLock(tmp_path).acquire()
+
+
 def test_root_follows_no_link_of_a_folders_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,7 +58,7 @@ times as long."""
 OPEN_S = 5.0
 MAX_SUSPECTS = 256
 """Steps that wait in a worker for their turn; others go back to the stream, for AGAIN_AFTER_S."""
-AGAIN_AFTER_S = 30.0
+AGAIN_AFTER_S = 120.0
 SETTLE_S = 0.2
 """After so long it is looked again whether other steps wait or run."""
 CLOSE_S = 5.0
