@@ -127,12 +127,7 @@ class Ownership:
         others = {name: m for name, m in seen.members.items() if name != self._name}
         live = {name for name, member in others.items() if heard(member.heard_at_s, now_s)}
         leaving = {name for name in live if others[name].leaving}
-        # whose sign of life the bucket has lost gets the time to give it again, and no share before
-        lost = {
-            name
-            for name, at_s in seen.leased_at_s.items()
-            if name != self._name and name not in others and heard(at_s, now_s)
-        }
+        lost = self._lost(seen, now_s)
         owners = {
             number: name
             for number, (name, incarnation) in seen.owners.items()
@@ -145,6 +140,17 @@ class Ownership:
         if self._signs.leaving or self._signs.given:
             live.add(self._name)
         return View(self._partitions, frozenset(live | lost), frozenset(leaving | lost), owners)
+
+    def _lost(self, seen: Sighting, now_s: float) -> set[str]:
+        """Return whose sign of life the bucket has lost: they get the time to give it again, and no
+        share before."""
+        known = {self._name, *seen.members}
+        heard = self._liveness.is_heard
+        return {
+            name
+            for name, at_s in seen.leased_at_s.items()
+            if name not in known and heard(at_s, now_s)
+        }
 
     def _report(self, view: View) -> None:
         owned, held = self._holdings.owned, len(list(self._holdings.numbers))

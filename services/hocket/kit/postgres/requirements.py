@@ -108,10 +108,21 @@ async def check(database_url: str) -> None:
         )
 
 
+_Rule = tuple[bool, str, str | None]
+"""Whether something is missing, what, and the statement that mends it where one can."""
+
+
 def _missing(found: Any) -> tuple[list[str], list[str]]:
     """Return what is missing, and the statements that mend what statements can."""
+    rules = (*_of_server(found), *_of_sessions(found), *_of_others(found))
+    broken = [(what, statement) for is_broken, what, statement in rules if is_broken]
+    return [what for what, _ in broken], [statement for _, statement in broken if statement]
+
+
+def _of_server(found: Any) -> tuple[_Rule, ...]:
+    """What the server, the database and the rights in it must be."""
     login, database = _quoted(found["login"]), _quoted(found["database"])
-    rules: tuple[tuple[bool, str, str | None], ...] = (
+    return (
         (
             found["version_num"] < OLDEST_VERSION,
             f"Postgres is {found['version']}, and 15 is the oldest that works",
@@ -150,13 +161,13 @@ def _missing(found: Any) -> tuple[list[str], list[str]]:
             "CREATE EXTENSION vector;",
         ),
     )
-    strange = (
-        f"others made {', '.join(found['strange'])}: what is in there would run with the rights of "
-        f"{login}; drop it, or make {login} its owner"
-    )
-    open_to_all = f"everybody may create functions in the schema public, which {login} could reach"
+
+
+def _of_sessions(found: Any) -> tuple[_Rule, ...]:
+    """How sessions of the login must begin."""
+    login, database = _quoted(found["login"]), _quoted(found["database"])
     for_login = f"ALTER ROLE {login} IN DATABASE {database} SET"
-    rules += (
+    return (
         (
             found["is_read_only"],
             "its sessions may only read (default_transaction_read_only, or it is a standby)",
@@ -182,6 +193,17 @@ def _missing(found: Any) -> tuple[list[str], list[str]]:
             "the language plpgsql is missing",
             "CREATE EXTENSION plpgsql;",
         ),
+    )
+
+
+def _of_others(found: Any) -> tuple[_Rule, ...]:
+    """What others may have put where the login looks."""
+    login = _quoted(found["login"])
+    strange = (
+        f"others made {', '.join(found['strange'])}: what is in there would run with the rights of "
+        f"{login}; drop it, or make {login} its owner"
+    )
+    return (
         (
             bool(found["strange"]),
             strange,
@@ -189,12 +211,10 @@ def _missing(found: Any) -> tuple[list[str], list[str]]:
         ),
         (
             found["is_open"] and not found["has_revision"],
-            open_to_all,
+            f"everybody may create functions in the schema public, which {login} could reach",
             "REVOKE CREATE ON SCHEMA public FROM PUBLIC;",
         ),
     )
-    broken = [(what, statement) for is_broken, what, statement in rules if is_broken]
-    return [what for what, _ in broken], [statement for _, statement in broken if statement]
 
 
 def _quoted(name: str) -> str:

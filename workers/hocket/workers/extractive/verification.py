@@ -145,10 +145,9 @@ def _checks(place: int, sentence: Sentence, known: _Known) -> Iterator[Check]:
     outside = _outside(sentence.text, spans)
     if outside and len(rows) == 1 and not passages:
         yield from _row_checks(place, sentence.text, outside, rows[0])
-    else:
+    elif outside:
         texts = [figure for p in passages for figure in figures(f"{p.title}\n{p.text}")]
-        for figure in outside:
-            yield _figure_check(place, figure, sentence, rows, texts, known)
+        yield from (_figure_check(place, one, sentence, rows, texts, known) for one in outside)
     if not sentence.citations and spans:
         yield Check("uncited", place, sentence.text[:80], False, "a quote without a citation")
 

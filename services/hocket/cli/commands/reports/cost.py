@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hocket.cli.remote.api import Api
 from hocket.cli.remote.target import target_of
 
 
@@ -37,22 +38,7 @@ def cost(
     from hocket.cli.terminal.console import notes, out, print_json, print_table
 
     api = target_of(context).api()
-    today = datetime.now(UTC)
-    if by is By.PIPELINE:
-        first = (today - timedelta(days=days - 1)).date().isoformat()
-        page = api.get("/v1/costs/pipelines", pipeline=pipeline, **{"from": first})
-    elif by is By.NODE:
-        page = api.get("/v1/costs/nodes", pipeline=pipeline)
-    elif by is By.KIND:
-        first = (today - timedelta(days=days - 1)).date().isoformat()
-        page = api.get("/v1/costs/kinds", pipeline=pipeline, **{"from": first})
-    elif by is By.CACHE:
-        first = (today - timedelta(days=days - 1)).date().isoformat()
-        page = api.get("/v1/costs/cache", pipeline=pipeline, **{"from": first})
-        page["costs"] = page.pop("savings")
-    else:
-        since = (today - timedelta(days=days)).isoformat()
-        page = api.get("/v1/costs/runs", pipeline=pipeline, since=since, limit=100)
+    page = _page(api, by, pipeline, days)
     if as_json:
         print_json(page["costs"])
         return
@@ -68,6 +54,22 @@ def cost(
     out.print(f"total {money(total)}", style="bold")
     if page["truncated"]:
         notes.print("There is more; schema `report` in Postgres has it all.", style="dim")
+
+
+def _page(api: Api, by: By, pipeline: str | None, days: int) -> Any:
+    """Return what REST says of the costs of so many days."""
+    today = datetime.now(UTC)
+    if by is By.NODE:
+        return api.get("/v1/costs/nodes", pipeline=pipeline)
+    if by is By.RUN:
+        since = (today - timedelta(days=days)).isoformat()
+        return api.get("/v1/costs/runs", pipeline=pipeline, since=since, limit=100)
+    first = (today - timedelta(days=days - 1)).date().isoformat()
+    view = {By.PIPELINE: "pipelines", By.KIND: "kinds", By.CACHE: "cache"}[by]
+    page = api.get(f"/v1/costs/{view}", pipeline=pipeline, **{"from": first})
+    if by is By.CACHE:
+        page["costs"] = page.pop("savings")
+    return page
 
 
 COLUMNS = {

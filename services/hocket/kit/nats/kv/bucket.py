@@ -262,9 +262,7 @@ class Bucket:
                 self._foreign.remove_later(key)
         elif key not in entries and len(entries) >= MAX_KEYS:
             self._foreign.ignore(key)
-        elif (
-            value is None or (len(value) <= MAX_VALUE_BYTES and self._expected(key, value))
-        ) and self._seals.is_ours(key, value, revision, headers.get(SEAL, "")):
+        elif self._is_ours(key, value, revision, headers.get(SEAL, "")):
             entries[key] = Entry(key, value, revision, written_at_s)
             self._seals.accept(key, revision)
         else:
@@ -272,6 +270,12 @@ class Bucket:
             known = entries.get(key) or Entry(key, None, revision, _NEVER)
             since_s = written_at_s if known.overwritten_at_s is None else known.overwritten_at_s
             entries[key] = replace(known, revision=revision, overwritten_at_s=since_s)
+
+    def _is_ours(self, key: str, value: bytes | None, revision: int, seal: str) -> bool:
+        """Tell whether one of the platform's processes wrote a value, as far as can be seen."""
+        if value is not None and (len(value) > MAX_VALUE_BYTES or not self._expected(key, value)):
+            return False
+        return self._seals.is_ours(key, value, revision, seal)
 
     def _current(self) -> None:
         """What was told since the watch began is all there is."""
