@@ -37,6 +37,8 @@ MIN_QUALITY = "X-Hocket-Min-Quality"
 RESIDENCY = "X-Hocket-Residency"
 LABELS = "X-Hocket-Labels"
 RUN_LABELS = "X-Hocket-Run-Labels"
+KEY_LABEL = "hocket.key"
+"""The label of calls that come with a key of the platform: its id, by which budgets may be set."""
 HEADERS: Mapping[str, str] = {
     RUN_HEADERS[0]: "The run that the call belongs to; also x-litellm-trace-id and x-session-id.",
     "X-Hocket-Pipeline": "The pipeline of the run.",
@@ -102,7 +104,7 @@ def attribution(
         node=_text(headers, "X-Hocket-Node"),
         step=_text(headers, "X-Hocket-Step"),
         attempt=_count(headers, "X-Hocket-Attempt"),
-        labels=_run_labels(headers, body) or None,
+        labels=_run_labels(headers, body, key) or None,
     )
 
 
@@ -174,15 +176,24 @@ def _tenant(headers: Mapping[str, str], key: Key | None) -> str:
     return key.tenant
 
 
-def _run_labels(headers: Mapping[str, str], body: Mapping[str, Any]) -> dict[str, str]:
-    """Return the labels of a call: those of the header, then of OpenAI's `metadata` what can be a
-    label, then its `user`, as many as there may be."""
+def _run_labels(
+    headers: Mapping[str, str], body: Mapping[str, Any], key: Key | None
+) -> dict[str, str]:
+    """Return the labels of a call: those of the header, the id of the platform's key, then of OpenAI's
+    `metadata` what can be a label, then its `user`, as many as there may be."""
     given = headers.get(RUN_LABELS)
     found = {} if given is None else read_labels(given, RUN_LABELS)
+    if KEY_LABEL in found:
+        raise _wrong(RUN_LABELS, f"`{KEY_LABEL}` is not the caller's to say", "Leave it out.")
+    if key is not None and key.bearer is not None:
+        if len(found) >= MAX_LABELS:
+            reason = f"it has {len(found)} labels, and the key is one more"
+            raise _wrong(RUN_LABELS, reason, f"Give at most {MAX_LABELS - 1}.")
+        found[KEY_LABEL] = key.bearer.key_id
     metadata = body.get("metadata")
     offered = metadata if isinstance(metadata, dict) else {}
     for name, value in (*islice(offered.items(), MAX_METADATA), ("user", body.get("user"))):
-        if len(found) < MAX_LABELS and is_label(name, value):
+        if len(found) < MAX_LABELS and is_label(name, value) and name != KEY_LABEL:
             found.setdefault(name, value)
     return found
 

@@ -11,10 +11,11 @@ from hocket.gateway.api.http import identity
 from hocket.gateway.api.http.answers import CompletionAnswers, ResponseOptions
 from hocket.gateway.api.http.failures import failure
 from hocket.gateway.backends.protocol import Chunk
-from hocket.gateway.core.config.access import hashed, parse_access
+from hocket.gateway.core.budgets import budget_rules
+from hocket.gateway.core.config.access import Key, hashed, parse_access
 from hocket.gateway.core.errors import BackendsBusy, RoutingInvalid
 from hocket.gateway.core.protocols.openai_api import CHAT
-from hocket.schemas.access.keys import AccessDenied, sent_key
+from hocket.schemas.access.keys import AccessDenied, Principal, sent_key
 from hocket.schemas.errors import ErrorClass, ErrorInfo, InvalidInput
 from hocket.schemas.messages import CallReply, Priority
 
@@ -242,3 +243,23 @@ def test_usage_that_nobody_asked_for_is_left_out() -> None:
     }
     assert streaming.chunk(Chunk("", openai={"choices": [], "usage": {}}, is_usage=True)) == b""
     assert streaming.end(CallReply(call_id="c")) == b"data: [DONE]\n\n"
+
+
+def test_a_call_is_charged_to_its_key_and_nobody_says_so_himself() -> None:
+    bearer = Principal("0123456789ab", "app", "acme", "developer", frozenset())
+    key = Key("0123456789ab", "acme", bearer=bearer)
+    body = {"metadata": {"hocket.key": "ffffffffffff", "team": "search"}, "user": "ada"}
+    said = identity.attribution({"X-Hocket-Run-Labels": "customer=c"}, key, body)
+    assert said.labels == {
+        "customer": "c", "hocket.key": "0123456789ab", "team": "search", "user": "ada",
+    }  # fmt: skip
+    assert identity.attribution({}, None, body).labels == {"team": "search", "user": "ada"}
+    many = ",".join(f"l{number}=x" for number in range(16))
+    for labels in ("hocket.key=ffffffffffff", many):
+        with pytest.raises(InvalidInput):
+            identity.attribution({"X-Hocket-Run-Labels": labels}, key)
+
+
+def test_a_budget_may_be_a_keys() -> None:
+    section = {"labels": {"hocket.key=0123456789ab": {"usd": 5, "per": "day"}}}
+    assert budget_rules.read(section, {}) != budget_rules.read(None, {})
