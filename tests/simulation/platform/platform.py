@@ -45,7 +45,7 @@ class Silence:
     def __getattr__(self, name: str) -> "Silence":
         return self
 
-    def __call__(self, *values: object) -> "Silence":
+    def __call__(self, *values: object, **named: object) -> "Silence":
         return self
 
 
