@@ -26,7 +26,7 @@ MINUTES ?= 5
 SECONDS ?= 20
 EXAMPLES ?= 100
 
-.PHONY: setup demo test lint types tests unit integration workflows sim chaos fuzz exhaustion contract sdk sdk-test compose-test manifests dashboards monitoring-test docs lock clean
+.PHONY: setup demo test lint types tests unit integration workflows sim chaos fuzz exhaustion contract sdk sdk-test conformance compose-test manifests dashboards monitoring-test docs lock clean
 
 setup: $(DEV_STAMP)
 
@@ -140,9 +140,14 @@ sdk: setup
 sdk-test: setup
 	PYTHONPATH=tests $(PY) -m sdk
 
+# the conformance suite of workers against the SDK, a worker written from the protocol, and planted faults
+conformance: setup
+	PYTHONPATH=tests $(PY) -m conformance
+
 # documents that are made from the code; a test says when they are old
 docs: setup
 	$(PY) -m hocket.cli.asyncapi > docs/reference/asyncapi.yaml
+	$(PY) -m hocket.cli.worker_asyncapi > docs/reference/worker-protocol.yaml
 	$(PY) -m hocket.cli.settings_page > docs/reference/settings.md
 	.venv/bin/hocket schema > schemas/hocket/schemas/pipeline.schema.json
 

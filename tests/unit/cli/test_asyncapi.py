@@ -1,18 +1,24 @@
-"""The published AsyncAPI document is that of the messages as they are."""
+"""The published AsyncAPI documents are those of the messages as they are."""
 
 import re
+from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
+from hocket.cli import worker_asyncapi
 from hocket.cli.asyncapi import document, in_order
 from support.places import ROOT
 
 PUBLISHED = ROOT / "docs" / "reference" / "asyncapi.yaml"
+OF_WORKERS = ROOT / "docs" / "reference" / "worker-protocol.yaml"
+BOTH = pytest.mark.parametrize("published", [PUBLISHED, OF_WORKERS], ids=lambda path: path.stem)
 
 
 def test_the_published_document_is_current() -> None:
     assert PUBLISHED.read_text() == document(), "run `make docs`"
+    assert OF_WORKERS.read_text() == worker_asyncapi.document(), "run `make docs`"
 
 
 def test_the_order_of_the_document_does_not_vary() -> None:
@@ -35,8 +41,9 @@ def test_every_public_subject_is_described() -> None:
     assert "hocket.event.{tenant}.{pipeline}.run-finished" in addresses
 
 
-def test_every_reference_leads_somewhere() -> None:
-    described = yaml.safe_load(PUBLISHED.read_text())
+@BOTH
+def test_every_reference_leads_somewhere(published: Path) -> None:
+    described = yaml.safe_load(published.read_text())
     found = list(references(described))
     assert found
     for reference in found:
@@ -45,8 +52,9 @@ def test_every_reference_leads_somewhere() -> None:
             node = node[token.replace("~1", "/").replace("~0", "~")]
 
 
-def test_every_parameter_of_an_address_is_described() -> None:
-    for channel in yaml.safe_load(PUBLISHED.read_text())["channels"].values():
+@BOTH
+def test_every_parameter_of_an_address_is_described(published: Path) -> None:
+    for channel in yaml.safe_load(published.read_text())["channels"].values():
         names = re.findall(r"{(\w+)}", channel["address"])
         assert sorted(channel.get("parameters", {})) == sorted(names)
 

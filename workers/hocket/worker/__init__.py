@@ -14,12 +14,15 @@ async def lookup(lead: Lead, context: Context) -> Contact: ...
 """
 
 from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.messages import ChatMessage, Document
 from hocket.worker.worker import Running, Worker
 from hocket.workers.errors import Retryable
 from hocket.workers.runtime.execution.context import Context, ModelCallFailed
 
 __all__ = [
+    "ChatMessage",
     "Context",
+    "Document",
     "ErrorClass",
     "HocketError",
     "ModelCallFailed",

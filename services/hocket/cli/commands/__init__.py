@@ -8,6 +8,7 @@ import typer
 from hocket.cli.commands import (
     approvals,
     audit,
+    conformance,
     console,
     dlq,
     doctor,
@@ -48,6 +49,7 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(index.app, name="index")
     app.add_typer(dlq.app, name="dlq")
     app.add_typer(gateway.app, name="gateway")
+    app.add_typer(conformance.app, name="conformance")
     app.command("emulate")(emulate.emulate)
     app.add_typer(keys.app, name="keys")
     app.add_typer(audit.app, name="audit")

@@ -1,0 +1,40 @@
+"""`hocket conformance`: whether a worker keeps the protocol."""
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="Check programs against the protocols of the platform.", no_args_is_help=True
+)
+
+
+@app.command("worker", context_settings={"allow_interspersed_args": False})
+def worker(
+    command: Annotated[list[str], typer.Argument(help="The worker's command, after `--`.")],
+    only: Annotated[str, typer.Option(help="Only these checks, comma-separated.")] = "",
+) -> None:
+    """Play the platform against a worker process, in any language, and say what it does wrong.
+
+    The worker must run the node type `conformance.step` (docs/reference/worker-protocol.md). It gets
+    NATS_URL and HOCKET_BLOBS_DIR. Exit code 1 where a check fails.
+    """
+    import asyncio
+
+    from hocket.cli.conformance.checks import CHECKS
+    from hocket.cli.conformance.play import play
+    from hocket.cli.terminal.console import out
+
+    wanted = [name.strip() for name in only.split(",") if name.strip()] or list(CHECKS)
+    for name in wanted:
+        if name not in CHECKS:
+            raise typer.BadParameter(f"there is no check `{name}`; use {', '.join(CHECKS)}")
+    failed = 0
+    for name, fault in asyncio.run(play(command, wanted)).items():
+        out.print(
+            f"{'FAIL' if fault else 'ok  '} {name}{f': {fault}' if fault else ''}", markup=False
+        )
+        failed += fault is not None
+    out.print(f"{len(wanted) - failed} of {len(wanted)} checks passed", markup=False)
+    if failed:
+        raise typer.Exit(1)

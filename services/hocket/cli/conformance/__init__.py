@@ -1,0 +1,1 @@
+"""`hocket conformance worker`: plays the platform against a worker process in any language."""

@@ -1,0 +1,53 @@
+"""All checks against one command, each on a stage that heard nothing before it."""
+
+import asyncio
+import shutil
+import signal
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from hocket.cli.conformance.checks import CHECKS
+from hocket.cli.conformance.stage import NotSeen, Stage
+
+LOG_LINES = 5
+
+
+async def play(command: Sequence[str], names: Sequence[str]) -> dict[str, str | None]:
+    """Return what is wrong by check; None where nothing is."""
+    folder = Path(tempfile.mkdtemp(prefix="hocket-"))
+    stage = Stage(folder, command)
+    found: dict[str, str | None] = {}
+    try:
+        await stage.open()
+        for name in names:
+            found[name] = await _fault(stage, name)
+    finally:
+        await stage.close()
+        shutil.rmtree(folder, ignore_errors=True)
+    return found
+
+
+async def _fault(stage: Stage, name: str) -> str | None:
+    """Run one check with a process of its own, on empty streams."""
+    stage.heard.clear()
+    for stream in ("STEPS", "LOG", "DLQ", "PROBATION"):
+        await stage.bus.js.purge_stream(stream)
+    try:
+        stage.running = await stage.start()
+        stage.heard.clear()
+        await CHECKS[name](stage)
+    except (AssertionError, NotSeen) as error:
+        return f"{error}{_last_lines(stage.folder / 'worker.log')}"
+    finally:
+        if hasattr(stage, "running"):
+            await stage.stop(stage.running, signal.SIGKILL)
+        await asyncio.sleep(0)
+    return None
+
+
+def _last_lines(log: Path) -> str:
+    lines = (
+        log.read_text(errors="replace").strip().splitlines()[-LOG_LINES:] if log.exists() else []
+    )
+    return "".join(f"\n       worker: {line[:300]}" for line in lines)

@@ -1,0 +1,240 @@
+"""The platform as a worker sees it: an embedded NATS with the streams, steps that are published, and
+everything that the worker says, in the order in which the server had it."""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nats.aio.msg import Msg
+
+from hocket.kit.blobs import FileBlobs
+from hocket.kit.embedded.nats import NatsServer
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.streams import ensure_streams
+from hocket.schemas import ids, subjects
+from hocket.schemas.messages import Priority, StepCancelled, StepRequested, encoded
+
+NODE_TYPE = "conformance.step"
+PARTITION = 1
+TENANT = "conformance"
+STOP_S = 20.0
+ACKS = "$JS.ACK.STEPS.>"
+WAIT_S = 20.0
+
+
+class NotSeen(Exception):
+    """What a check waited for did not come."""
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A message of the worker: its number in the order of the server, and when it came."""
+
+    number: int
+    at_s: float
+    subject: str
+    data: bytes
+    headers: dict[str, str]
+
+    def json(self) -> Any:
+        """Return the message's body."""
+        return json.loads(self.data)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One result of one attempt, with the message that brought it."""
+
+    body: dict[str, Any]
+    heard: Heard
+
+
+@dataclass
+class Stage:
+    """One server, and the worker's processes. `folder` is its own."""
+
+    folder: Path
+    command: Sequence[str]
+    heard: list[Heard] = field(default_factory=list)
+    _numbers: int = 0
+    running: asyncio.subprocess.Process = field(init=False)
+    """The process that runs now."""
+
+    async def open(self) -> None:
+        """Start the server, and listen to all that workers may say."""
+        self.server = NatsServer(self.folder / "nats")
+        await self.server.start()
+        self.bus = await Bus.connect(self.server.url, name="conformance")
+        await ensure_streams(self.bus)
+        self.blobs = FileBlobs(self.folder / "blobs")
+        (self.folder / "blobs").mkdir(exist_ok=True)
+        self._changed = asyncio.Event()
+        self._processes: list[asyncio.subprocess.Process] = []
+        for subject in (subjects.LOG_FILTER, subjects.DLQ_FILTER, "hocket.worker.*", ACKS):
+            await self.bus.subscribe(subject, self._on_message)
+        await self.bus.nc.flush()
+
+    async def close(self) -> None:
+        """End the worker's processes and the server."""
+        for process in self._processes:
+            await self.stop(process, signal.SIGKILL)
+        await self.bus.close()
+        await self.server.stop()
+
+    # ---- the worker's processes -------------------------------------------------------------
+
+    async def start(self) -> asyncio.subprocess.Process:
+        """Start a process of the worker, and wait until it announces itself with slots."""
+        since = self._numbers
+        environment = os.environ | {
+            "NATS_URL": self.server.url,
+            "HOCKET_NATS_URL": self.server.url,
+            "HOCKET_BLOBS_DIR": str(self.folder / "blobs"),
+            "HOCKET_DATA_DIR": str(self.folder),
+        }
+        log = (self.folder / "worker.log").open("ab")
+        process = await asyncio.create_subprocess_exec(
+            *self.command, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
+        log.close()
+        self._processes.append(process)
+        await self.until(
+            lambda: any(one.number > since and slots_of(one) for one in self.heard),
+            f"an announcement on {subjects.WORKER_ANNOUNCED} with slots for {NODE_TYPE}",
+        )
+        return process
+
+    async def stop(self, process: asyncio.subprocess.Process, number: int) -> int | None:
+        """Send a signal to a process and its children, and return its exit code."""
+        with suppress(ProcessLookupError):
+            if number == signal.SIGKILL:
+                os.killpg(process.pid, number)
+            elif process.returncode is None:
+                process.send_signal(number)
+        try:
+            return await asyncio.wait_for(process.wait(), STOP_S)
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            return None
+
+    # ---- what the platform says -------------------------------------------------------------
+
+    async def send(self, task: Any, **fields: Any) -> StepRequested:
+        """Publish a step whose input is `task`."""
+        self._numbers += 1
+        now_ms = time.time() * 1000
+        step = StepRequested.model_validate(
+            {
+                "run_id": f"conformance{self._numbers:08d}",
+                "tenant": TENANT,
+                "pipeline": "conformance",
+                "version": 1,
+                "step": "step",
+                "node": "step",
+                "type": NODE_TYPE,
+                "attempt": 1,
+                "input": task,
+                "config": {},
+                "deadline_at_ms": now_ms + 60_000,
+                "run_deadline_at_ms": now_ms + 60_000,
+                "slack_ms": 30_000,
+                "timeout_ms": 30_000,
+                "priority": Priority.STANDARD,
+                "partition": PARTITION,
+                "epoch": 1,
+                "dispatched_at_ms": round(now_ms),
+                "capability": f"secret{self._numbers}",
+                **fields,
+            }
+        )
+        await self.send_raw(encoded(step), msg_id=_dispatch_id(step))
+        return step
+
+    async def send_raw(self, body: bytes, *, msg_id: str) -> None:
+        """Publish bytes where steps stand."""
+        await self.bus.publish(subjects.step(NODE_TYPE, "normal"), body, msg_id=msg_id)
+
+    def cancel(self, step: StepRequested, capability: str | None) -> None:
+        """Tell workers to stop an attempt."""
+        cancelled = StepCancelled(
+            run_id=step.run_id,
+            step=step.step,
+            attempt=step.attempt,
+            reason="conformance",
+            capability=capability,
+        )
+        self.bus.publish_nowait(subjects.CANCEL_FILTER, encoded(cancelled))
+
+    # ---- what the worker says ---------------------------------------------------------------
+
+    def results(self, step: StepRequested) -> list[Result]:
+        """Return the results of a step's run that came so far."""
+        found = []
+        for one in self.heard:
+            if one.subject.startswith("hocket.log."):
+                body = one.json()
+                found += [
+                    Result(result, one)
+                    for result in (body["results"] if one.subject.endswith(".results") else [body])
+                    if result.get("run_id") == step.run_id
+                ]
+        return found
+
+    async def result(self, step: StepRequested, within_s: float = WAIT_S) -> Result:
+        """Return the first result of a step, or raise NotSeen."""
+        await self.until(
+            lambda: bool(self.results(step)),
+            f"a result on hocket.log.{PARTITION}.finished within {within_s:g} s",
+            within_s,
+        )
+        return self.results(step)[0]
+
+    async def until(
+        self, condition: Callable[[], bool], what: str, within_s: float = WAIT_S
+    ) -> None:
+        """Wait until the worker has said something; raise NotSeen where it does not."""
+        try:
+            async with asyncio.timeout(within_s):
+                while not condition():
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            raise NotSeen(f"{what} did not come") from None
+
+    async def waiting(self) -> int:
+        """Return how many steps are in the stream: not acknowledged by anybody."""
+        return int((await self.bus.js.stream_info(subjects.STEPS)).state.messages)
+
+    async def _on_message(self, msg: Msg) -> None:
+        self._numbers += 1
+        headers = dict(msg.headers or {})
+        one = Heard(self._numbers, time.monotonic(), msg.subject, msg.data, headers)
+        self.heard.append(one)
+        self._changed.set()
+
+
+def slots_of(one: Heard) -> int:
+    """Return how many steps of NODE_TYPE an announcement says that the worker runs at once."""
+    if one.subject != subjects.WORKER_ANNOUNCED:
+        return 0
+    slots = one.json().get("slots", {})
+    return int(slots.get(NODE_TYPE, 0))
+
+
+def result_id(step: StepRequested) -> str:
+    """Return the `Nats-Msg-Id` that a result has to have."""
+    attempt = ids.attempt_id(step.run_id, step.step, step.attempt)
+    return ids.capable(ids.result_id(attempt, step.dispatched_at_ms), step.capability)
+
+
+def _dispatch_id(step: StepRequested) -> str:
+    attempt = ids.attempt_id(step.run_id, step.step, step.attempt)
+    return ids.capable(ids.dispatch_id(attempt, step.dispatched_at_ms), step.capability)

@@ -1,0 +1,34 @@
+"""`make conformance`: the suite against the SDK and against a worker that was written from the protocol
+alone, and every planted fault. Exit code 1 where one of the workers fails, or a fault is not caught."""
+
+import asyncio
+import logging
+import os
+import sys
+
+import structlog
+
+from conformance.faults import CAUGHT_BY, FOLDER, RAW, SDK, faults_of
+from hocket.cli.conformance.checks import CHECKS
+from hocket.cli.conformance.play import play
+
+
+async def main() -> int:
+    """Play all of it and print what came of it."""
+    os.environ["PYTHONPATH"] = str(FOLDER.parent)
+    wrong = 0
+    for name, command in (("SDK", SDK), ("raw", RAW)):
+        found = await play(command, list(CHECKS))
+        failed = {check: fault for check, fault in found.items() if fault}
+        wrong += len(failed)
+        print(f"{name} worker: {len(found) - len(failed)} of {len(found)} checks passed", failed)
+    for fault in CAUGHT_BY:
+        told = await faults_of(fault)
+        wrong += told is None
+        print(f"{fault}: {(told or 'NOT CAUGHT').splitlines()[0]}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    sys.exit(asyncio.run(main()))

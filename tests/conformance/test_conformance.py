@@ -1,0 +1,31 @@
+"""The conformance suite in little: the SDK passes, a planted fault does not. All of it: `make
+conformance`."""
+
+import asyncio
+
+import pytest
+
+from conformance.faults import CAUGHT_BY, FOLDER, RAW, SDK, faults_of
+from hocket.cli.conformance.checks import CHECKS
+from hocket.cli.conformance.play import play
+
+QUICK = ("answers", "cancels", "believes-no-stranger", "leaves-late", "blobs")
+
+
+async def test_the_sdk_and_a_worker_written_from_the_protocol_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(FOLDER.parent))
+    both = await asyncio.gather(play(SDK, QUICK), play(RAW, QUICK))
+    assert both == [dict.fromkeys(QUICK)] * 2
+
+
+@pytest.mark.parametrize("fault", ["wrong-attempt", "no-capability", "ack-first"])
+async def test_a_planted_fault_is_caught(fault: str) -> None:
+    assert await faults_of(fault) is not None
+
+
+def test_faults_are_planted_for_all_checks_but_few() -> None:
+    unplanted = {"describes", "cancels-before", "redelivery"}
+    assert set(CHECKS) == set(CAUGHT_BY.values()) | unplanted
+    assert len(CAUGHT_BY) >= 10
