@@ -1,6 +1,6 @@
 """The coordinator's rules over simulated time: what a load of runs comes to under one order of steps.
 
-The rules are the product's own and unchanged: `accept` and `decide` unfold every run, the outlook gives
+The rules are the product's own and unchanged: `accept` and `apply` unfold every run, the outlook gives
 deadlines and slack from durations as they are measured (they enter once a second, as in the product),
 the gate (`core/scheduling/gate.py`) holds and orders what waits. Simulated are the clock, the
 workers (slots per node type that take steps from lanes by the worker's weights) and the ways
@@ -13,11 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import Any
 
-from hocket.coordinator.core.run.commands import CancelAttempt, Dispatch, EndRun, Wake
-from hocket.coordinator.core.run.decide import Decision, accept, decide
-from hocket.coordinator.core.run.state import Run
+from hocket.coordinator.core.machine.beginning import accept
+from hocket.coordinator.core.machine.machine import apply
+from hocket.coordinator.core.machine.plan.forecasts import PlanForecast
+from hocket.coordinator.core.machine.plan.nodes import PipelinePlan
+from hocket.coordinator.core.machine.state.messages import Dispatch, EndRun
+from hocket.coordinator.core.machine.state.run import Owner, Run
+from hocket.coordinator.core.machine.transition import Outcome
+from hocket.coordinator.core.run.commands import CancelAttempt, Wake
 from hocket.coordinator.core.scheduling.gate import Gate, Order
 from hocket.coordinator.core.scheduling.priority_queue import Ready
 from hocket.coordinator.core.time.deadlines import Estimate, lane_of, observe
@@ -91,7 +95,9 @@ class Simulation:
     def __init__(
         self, plan: Plan, slots: Mapping[str, int], *, order: Order, enforced: bool
     ) -> None:
-        self._plan = plan
+        self._plan = PipelinePlan(plan)
+        self._pipeline = plan.pipeline.pipeline
+        self._owner = Owner(0, 1, None)
         self._slots = dict(slots)
         self._by_slack = order == "slack"
         self._enforced = enforced
@@ -129,7 +135,7 @@ class Simulation:
         event = RunAccepted(
             run_id=run_id,
             tenant=TENANT,
-            pipeline=self._plan.pipeline.pipeline,
+            pipeline=self._pipeline,
             version=1,
             input={name: took_ms / 1_000 for name, took_ms in task.took_ms.items()},
             priority=Priority.STANDARD,
@@ -138,11 +144,10 @@ class Simulation:
         self._carry_out(
             accept(
                 event,
-                partition=0,
+                self._plan,
+                self._owner,
                 now_ms=self._now_ms,
-                plan=self._plan,
-                outlook=self._outlook(),
-                epoch=1,
+                forecast=self._forecast(),
             )
         )
 
@@ -152,22 +157,15 @@ class Simulation:
             self._measure(event)
         run = self._runs.get(event.run_id)
         if run is not None:
-            self._carry_out(
-                decide(
-                    run,
-                    event,
-                    now_ms=self._now_ms,
-                    plan=self._plan,
-                    outlook=self._outlook(),
-                    epoch=1,
-                )
-            )
+            self._carry_out(apply(run, event, self._now_ms, self._forecast()))
         self._release()
 
-    def _carry_out(self, decision: Decision) -> None:
-        run = decision.run
+    def _carry_out(self, outcome: Outcome) -> None:
+        run = outcome.run
         self._runs[run.run_id] = run
-        for command in decision.commands:
+        for step in outcome.changed:
+            step.is_changed = False
+        for command in outcome.commands:
             if isinstance(command, Dispatch):
                 self._dispatch(command)
             elif isinstance(command, CancelAttempt):
@@ -182,13 +180,13 @@ class Simulation:
                 del self._runs[run.run_id]
                 task = self._tasks[run.run_id]
                 latency_ms = self._now_ms - EPOCH_MS - task.at_ms
-                self._ended.append(Ended(task, str(run.status), latency_ms))
+                self._ended.append(Ended(task, run.status, latency_ms))
 
     def _dispatch(self, command: Dispatch) -> None:
-        request = command.request
+        request = StepRequested.model_validate_json(command.body(command.slack_ms, 0.0))
         ready = Ready(
             attempt_id=attempt_id(request.run_id, request.step, request.attempt),
-            type=request.type,
+            type=command.pool,
             run_id=request.run_id,
             tenant=request.tenant,
             priority=request.priority,
@@ -219,8 +217,8 @@ class Simulation:
 
     # ---- durations --------------------------------------------------------------------------
 
-    def _outlook(self) -> Any:
-        return self._outlooks.of(TENANT, self._plan.pipeline.pipeline, 1, self._plan)
+    def _forecast(self) -> PlanForecast:
+        return self._outlooks.of(TENANT, self._pipeline, 1, self._plan)
 
     def _measure(self, event: AttemptFinished) -> None:
         if event.error is None:
@@ -228,7 +226,7 @@ class Simulation:
             self._measured[event.step] = observe(self._measured.get(event.step), took_ms)
 
     def _tell_durations(self) -> None:
-        event = self._outlooks.news(TENANT, self._plan.pipeline.pipeline, self._measured)
+        event = self._outlooks.news(TENANT, self._pipeline, self._measured)
         if event is not None:
             self._outlooks.change(event)
         self._later(OUTLOOKS_EVERY_MS, self._tell_durations)

@@ -1,10 +1,9 @@
-"""What a step costs in the core alone: the coordinator's present core and the new one, by turns.
+"""What a step costs in the core alone.
 
-Each round drives so many runs of a workload (`chain10`, `agent6`, `fan8`) through one core and then
-through the other: the acceptance, each result, and what the shell needs of them, that is the
-message of each step and of the end as bytes, and the rows of what changed. The events are made
-before, and the same for both; so is every identifier. Nothing else of a coordinator runs: no NATS,
-no Postgres, no gate.
+Each round drives so many runs of a workload (`chain10`, `agent6`, `fan8`): the acceptance, each
+result, and what the shell needs of them, that is the message of each step and of the end as bytes,
+and the rows of what changed. The events are made before; so is every identifier. Nothing else of a
+coordinator runs: no NATS, no Postgres, no gate.
 
 Printed are the microseconds of CPU a step, the best and the median of all rounds, as one line of
 JSON for each workload; the machine is shown on stderr.
@@ -29,10 +28,8 @@ from hocket.coordinator.core.machine.plan.nodes import PipelinePlan
 from hocket.coordinator.core.machine.state import messages, rows
 from hocket.coordinator.core.machine.state.run import Owner
 from hocket.coordinator.core.machine.transition import Outcome
-from hocket.coordinator.core.rows.records import run_row, step_row
-from hocket.coordinator.core.run import commands, decide
 from hocket.coordinator.core.time.deadlines import outlook
-from hocket.schemas.messages import AttemptFinished, Priority, RunAccepted, encoded
+from hocket.schemas.messages import AttemptFinished, Priority, RunAccepted
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
 
 AT_MS = 1_700_000_000_000.0
@@ -63,19 +60,11 @@ def _measured(name: str, rounds: int, runs: int) -> dict[str, object]:
     plan = compile_pipeline(WORKLOADS[name].pipeline(name))
     plays = [_play(plan, number) for number in range(runs)]
     steps = runs * WORKLOADS[name].steps
-    old: list[float] = []
-    new: list[float] = []
-    for _ in range(rounds):
-        old.append(_timed(lambda: _old(plan, plays)) / steps)
-        new.append(_timed(lambda: _new(plan, plays)) / steps)
+    took = [_timed(lambda: _played(plan, plays)) / steps for _ in range(rounds)]
     return {
         "workload": name,
         "steps": steps,
-        "old_us": {"best": round(min(old), 1), "median": round(statistics.median(old), 1)},
-        "new_us": {"best": round(min(new), 1), "median": round(statistics.median(new), 1)},
-        "times": round(
-            statistics.median(one / other for one, other in zip(old, new, strict=True)), 2
-        ),
+        "us": {"best": round(min(took), 1), "median": round(statistics.median(took), 1)},
     }
 
 
@@ -88,7 +77,7 @@ def _timed(work: Callable[[], int]) -> float:
 
 
 def _play(plan: Plan, number: int) -> Play:
-    """Drive a run through the present core, and write down what came."""
+    """Drive a run, and write down what came."""
     accepted = RunAccepted(
         run_id=f"r{number:024x}",
         tenant=TENANT,
@@ -99,18 +88,19 @@ def _play(plan: Plan, number: int) -> Play:
         deadline_at_ms=AT_MS + SLO_MS,
         reply_to="_INBOX.bench",
     )
-    forecast = outlook(plan, {})
+    compiled = PipelinePlan(plan)
+    forecast = PlanForecast(compiled, outlook(plan, {}))
     now_ms = AT_MS
-    decision = decide.accept(
-        accepted, partition=0, now_ms=now_ms, plan=plan, outlook=forecast, epoch=1
+    outcome = beginning.accept(
+        accepted, compiled, Owner(0, 1, None), now_ms=now_ms, forecast=forecast
     )
-    todo = [one.request for one in decision.commands if isinstance(one, commands.Dispatch)]
+    todo = [one for one in outcome.commands if isinstance(one, messages.Dispatch)]
     results = []
-    for request in todo:  # it grows
+    for dispatch in todo:  # it grows
         now_ms += 1.0
         result = AttemptFinished(
             run_id=accepted.run_id,
-            step=request.step,
+            step=dispatch.step,
             attempt=1,
             output=dict(BODY),
             started_at_ms=now_ms - 0.5,
@@ -118,67 +108,34 @@ def _play(plan: Plan, number: int) -> Play:
             queued_at_ms=now_ms - 0.7,
             delivery=1,
             worker="w1",
-            dispatched_at_ms=request.dispatched_at_ms,
+            dispatched_at_ms=dispatch.dispatched_at_ms,
         )
         results.append((result, now_ms))
-        decision = decide.decide(
-            decision.run, result, now_ms=now_ms, plan=plan, outlook=forecast, epoch=1
-        )
-        todo += [one.request for one in decision.commands if isinstance(one, commands.Dispatch)]
-    assert decision.run.status == "succeeded", decision.run.status
+        outcome = machine.apply(outcome.run, result, now_ms, forecast)
+        todo += [one for one in outcome.commands if isinstance(one, messages.Dispatch)]
+    assert outcome.run.status == "succeeded", outcome.run.status
     return Play(accepted, results)
 
 
-def _old(plan: Plan, plays: list[Play]) -> int:
-    forecast = outlook(plan, {})
-    size = 0
-    for play in plays:
-        decision = decide.accept(
-            play.accepted, partition=0, now_ms=AT_MS, plan=plan, outlook=forecast, epoch=1
-        )
-        size += _old_shell(decision)
-        for event, at_ms in play.results:
-            decision = decide.decide(
-                decision.run, event, now_ms=at_ms, plan=plan, outlook=forecast, epoch=1
-            )
-            size += _old_shell(decision)
-    return size
-
-
-def _old_shell(decision: decide.Decision) -> int:
-    run = decision.run
-    size = 0
-    for one in decision.commands:
-        if isinstance(one, commands.Dispatch):
-            size += len(encoded(one.request))
-        elif isinstance(one, commands.EndRun):
-            size += len(encoded(one.finished))
-    for key in decision.changed:
-        size += len(step_row(run.run_id, run.steps[key]))
-    if decision.run_changed:
-        size += len(run_row(run))
-    return size
-
-
-def _new(plan: Plan, plays: list[Play]) -> int:
+def _played(plan: Plan, plays: list[Play]) -> int:
     compiled = PipelinePlan(plan)
     forecast = PlanForecast(compiled, outlook(plan, {}))
     owner = Owner(0, 1, None)
     size = 0
     for play in plays:
         outcome = beginning.accept(play.accepted, compiled, owner, now_ms=AT_MS, forecast=forecast)
-        size += _new_shell(outcome)
+        size += _shell(outcome)
         run = outcome.run
         for event, at_ms in play.results:
-            size += _new_shell(machine.apply(run, event, at_ms, forecast))
+            size += _shell(machine.apply(run, event, at_ms, forecast))
         assert run.status == "succeeded", run.status
     return size
 
 
-def _new_shell(outcome: Outcome) -> int:
+def _shell(outcome: Outcome) -> int:
     run = outcome.run
     size = 0
-    for one in outcome.orders:
+    for one in outcome.commands:
         if isinstance(one, messages.Dispatch):
             size += len(one.body(one.slack_ms, 0.0))
         elif isinstance(one, messages.EndRun):

@@ -4,26 +4,26 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from hocket.coordinator.core.reuse.repeats import reuse_of
-from hocket.coordinator.core.rows.records import (
-    RUN_COLUMNS,
-    STEP_COLUMNS,
-    restore,
-    run_of,
-    run_row,
-    step_of,
-    step_row,
-)
-from hocket.coordinator.core.run.commands import CancelAttempt, Dispatch, EndRun, StartSubRun, Wake
-from hocket.coordinator.core.run.decide import Decision, accept, decide
-from hocket.coordinator.core.run.state import Run
+from hocket.coordinator.core.machine.beginning import accept
+from hocket.coordinator.core.machine.constructs.reuse import reuse_of
+from hocket.coordinator.core.machine.machine import apply
+from hocket.coordinator.core.machine.plan.forecasts import PlanForecast
+from hocket.coordinator.core.machine.plan.nodes import PipelinePlan
+from hocket.coordinator.core.machine.state.columns import RUN_COLUMNS, STEP_COLUMNS
+from hocket.coordinator.core.machine.state.messages import Dispatch, EndRun
+from hocket.coordinator.core.machine.state.restore import StoredRun, restored
+from hocket.coordinator.core.machine.state.rows import run_row, step_row
+from hocket.coordinator.core.machine.state.run import Emitted, Owner, Run
+from hocket.coordinator.core.machine.transition import Outcome
+from hocket.coordinator.core.run.commands import CancelAttempt, StartSubRun, Wake
 from hocket.coordinator.core.time.deadlines import outlook
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import (
     AttemptFinished,
-    LogEvent,
     Priority,
     RunAccepted,
+    RunEvent,
+    RunFinished,
     RunOrigin,
     RunParent,
     StepRequested,
@@ -32,6 +32,23 @@ from hocket.schemas.pipeline.plan import compile_pipeline
 
 START_MS = 1_000_000.0
 Handler = Callable[[StepRequested], Any]
+
+
+OWNER = Owner(0, 1, None)
+
+
+def request_of(dispatch: Dispatch) -> StepRequested:
+    """Return the message of a step as its worker reads it."""
+    return StepRequested.model_validate_json(dispatch.body(dispatch.slack_ms, 0.0))
+
+
+def stored(run: Run) -> StoredRun:
+    """Return a run as rows that are read from Postgres."""
+    rows = [step_row(run.run_id, step) for step in run.steps.values()]
+    return StoredRun(
+        dict(zip(RUN_COLUMNS, run_row(run), strict=True)),
+        [dict(zip(STEP_COLUMNS, row, strict=True)) for row in rows],
+    )
 
 
 def python(**fields: Any) -> dict[str, Any]:
@@ -55,8 +72,8 @@ class Play:
     seen: list[str] = field(default_factory=list)
     commands: list[Any] = field(default_factory=list)
     wakes: list[float] = field(default_factory=list)
-    decisions: list[Decision] = field(default_factory=list)
-    log: list[tuple[float, LogEvent]] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    log: list[tuple[float, RunEvent]] = field(default_factory=list)
     repeats: "Play | None" = None
     """The ended run that this one repeats, as `asked` says."""
     asked: RunOrigin | None = None
@@ -65,10 +82,12 @@ class Play:
         document = {"pipeline": "p", "nodes": self.nodes, "output": self.output} | self.spec
         self.plan = compile_pipeline(document)
         self.outlook = outlook(self.plan, {})
+        self.compiled = PipelinePlan(self.plan)
+        self.forecast = PlanForecast(self.compiled, self.outlook)
         reuse = None
         if self.repeats is not None:
             assert self.asked is not None
-            reuse = reuse_of(self.repeats.read_back(), self.repeats.plan, self.plan, self.asked)
+            reuse = reuse_of(self.repeats.read_back(), self.compiled, self.asked)
         event = RunAccepted(
             run_id=self.run_id,
             tenant="t",
@@ -86,11 +105,10 @@ class Play:
         self._take(
             accept(
                 event,
-                partition=0,
+                self.compiled,
+                OWNER,
                 now_ms=self.now_ms,
-                plan=self.plan,
-                outlook=self.outlook,
-                epoch=1,
+                forecast=self.forecast,
                 reuse=reuse,
             )
         )
@@ -104,23 +122,13 @@ class Play:
 
     def read_back(self) -> Run:
         """Return the run as a restart reads it from its rows."""
-        run = run_of(dict(zip(RUN_COLUMNS, run_row(self.run), strict=True)))
-        rows = [step_row(self.run_id, step) for step in self.run.steps.values()]
-        steps = [step_of(dict(zip(STEP_COLUMNS, row, strict=True))) for row in rows]
-        return restore(run, steps, self.plan)
+        return restored(stored(self.run), self.compiled, OWNER)
 
-    def send(self, event: LogEvent) -> Decision:
+    def send(self, event: RunEvent) -> Outcome:
         self.log.append((self.now_ms, event))
-        decision = decide(
-            self.run,
-            event,
-            now_ms=self.now_ms,
-            plan=self.plan,
-            outlook=self.outlook,
-            epoch=1,
-        )
-        self._take(decision)
-        return decision
+        outcome = apply(self.run, event, self.now_ms, self.forecast)
+        self._take(outcome)
+        return outcome
 
     def finish(
         self, key: str, output: Any = None, error: ErrorInfo | None = None, **more: Any
@@ -140,17 +148,17 @@ class Play:
 
     def take(self, key: str) -> StepRequested:
         for i, dispatch in enumerate(self.dispatched):
-            if dispatch.request.step == key:
-                return self.dispatched.pop(i).request
+            if dispatch.step == key:
+                return request_of(self.dispatched.pop(i))
         raise AssertionError(f"{key} is not dispatched; these are: {self.waiting()}")
 
     def waiting(self) -> list[str]:
-        return sorted(d.request.step for d in self.dispatched)
+        return sorted(d.step for d in self.dispatched)
 
     def work(self, handler: Handler) -> Run:
         """Let workers run until nothing is dispatched; an exception with `info` is an error."""
-        while self.dispatched and not self.run.ended:
-            request = self.dispatched.pop(0).request
+        while self.dispatched and not self.run.has_ended:
+            request = request_of(self.dispatched.pop(0))
             self.now_ms += 1
             try:
                 output, error = handler(request), None
@@ -167,21 +175,29 @@ class Play:
             )
         return self.run
 
-    def _take(self, decision: Decision) -> None:
-        self.decisions.append(decision)
-        self.run = decision.run
-        for command in decision.commands:
+    def _take(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+        self.run = outcome.run
+        for step in outcome.changed:
+            step.is_changed = False
+        for command in outcome.commands:
             self.commands.append(command)
             if isinstance(command, Dispatch):
                 self.dispatched.append(command)
-                self.seen.append(command.request.step)
+                self.seen.append(command.step)
             elif isinstance(command, CancelAttempt):
-                self.dispatched = [d for d in self.dispatched if d.request.step != command.step]
+                self.dispatched = [d for d in self.dispatched if d.step != command.step]
             elif isinstance(command, Wake):
                 self.wakes.append(command.at_ms)
 
-    def ends(self) -> list[EndRun]:
-        return [c for c in self.commands if isinstance(c, EndRun)]
+    def ends(self) -> list[RunFinished]:
+        ends = [command for command in self.commands if isinstance(command, EndRun)]
+        return [RunFinished.model_validate_json(end.body()) for end in ends]
+
+    @property
+    def emitted(self) -> dict[str, Emitted]:
+        """What planners emitted, by their steps."""
+        return {key: s.emitted for key, s in self.run.steps.items() if s.emitted is not None}
 
     def subruns(self) -> list[StartSubRun]:
         return [c for c in self.commands if isinstance(c, StartSubRun)]

@@ -10,7 +10,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from hocket.coordinator.core.run.commands import Dispatch
+from hocket.coordinator.core.machine.state.messages import Dispatch
+from hocket.coordinator.core.machine.state.restore import StoredRun
+from hocket.coordinator.core.machine.state.run import Step
+from hocket.coordinator.core.machine.transition import Transition
 from hocket.coordinator.intake import intake
 from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.events import event_handler
@@ -53,12 +56,12 @@ def raising(original: Raising, error: Exception, is_meant: Callable[..., bool]) 
     return call
 
 
-def is_result_of_default(run: Any, event: Any) -> bool:
+def is_result_of_default(run: Any, event: Any, *rest: Any) -> bool:
     return run.tenant == "default" and isinstance(event, AttemptFinished)
 
 
 @pytest.mark.parametrize(
-    ("module", "name"), [(event_handler, "decide"), (intake, "admit"), (pending_changes, "run_row")]
+    ("module", "name"), [(event_handler, "apply"), (intake, "admit"), (pending_changes, "run_row")]
 )
 async def test_what_a_process_without_memory_was_doing_is_done_again_and_is_nobodys_fault(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str
@@ -120,7 +123,7 @@ async def test_an_event_that_cannot_be_applied_ends_its_run_and_the_others_go_on
     rig: Rig, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     monkeypatch.setattr(
-        event_handler, "decide", raising(event_handler.decide, error, is_result_of_default)
+        event_handler, "apply", raising(event_handler.apply, error, is_result_of_default)
     )
     async with rig.coordinator("one"):
         bad, good = await asyncio.gather(rig.ends("default", "bad"), rig.ends("acme", "good"))
@@ -139,10 +142,37 @@ async def test_an_event_that_cannot_be_applied_ends_its_run_and_the_others_go_on
         assert (await rig.ends("default", "bad"))["status"] == "failed"
 
 
+async def test_an_event_that_raises_once_is_applied_anew_to_the_run_as_it_was(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It left the run half changed."""
+    raised: list[str] = []
+    keep = Transition.keep
+
+    def broken(t: Transition, step: Step) -> None:
+        keep(t, step)
+        if t.run.tenant == "default" and step.key == "b" and step.key not in raised:
+            raised.append(step.key)
+            raise KeyError("once")
+
+    monkeypatch.setattr(Transition, "keep", broken)
+    async with rig.coordinator("one"):
+        assert (await rig.ends("default", "first"))["status"] == "succeeded"
+    assert raised == ["b"]
+    assert await dead_letters.list_(rig.bus) == []
+    rows = await rig.pool.fetch("SELECT key, state, attempt FROM hocket.step ORDER BY key")
+    assert [(row["key"], row["state"], row["attempt"]) for row in rows] == [
+        ("a", "succeeded", 1),
+        ("b", "succeeded", 1),
+    ]
+
+
 async def test_a_run_that_cannot_be_begun_ends_with_that_error(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    accept = raising(run_acceptance.accept, KeyError("x"), lambda event: event.tenant == "default")
+    accept = raising(
+        run_acceptance.accept, KeyError("x"), lambda event, *rest: event.tenant == "default"
+    )
     monkeypatch.setattr(run_acceptance, "accept", accept)
     async with rig.coordinator("one"):
         bad, good = await asyncio.gather(rig.ends("default", "bad"), rig.ends("acme", "good"))
@@ -189,8 +219,8 @@ async def test_a_decision_that_is_half_carried_out_is_taken_back_with_its_run(
         ValueError("not to be sent"),
         lambda self, command: (
             isinstance(command, Dispatch)
-            and command.request.tenant == "default"
-            and command.request.step == "b"
+            and command.run.tenant == "default"
+            and command.step == "b"
         ),
     )
     monkeypatch.setattr(CommandExecutor, "execute", execute)
@@ -208,13 +238,15 @@ async def test_a_run_that_cannot_even_be_ended_by_the_rules_is_closed(
 ) -> None:
     monkeypatch.setattr(
         event_handler,
-        "decide",
-        raising(event_handler.decide, AssertionError("a bug"), is_result_of_default),
+        "apply",
+        raising(event_handler.apply, AssertionError("a bug"), is_result_of_default),
     )
     monkeypatch.setattr(
-        "hocket.coordinator.core.run.ending.critical_path",
+        "hocket.coordinator.core.machine.ending.critical_path",
         raising(
-            lambda u, at_ms: (), AssertionError("too"), lambda u, at_ms: u.run.tenant != "acme"
+            lambda run, at_ms: [],
+            AssertionError("too"),
+            lambda run, at_ms: run.tenant != "acme",
         ),
     )
     async with rig.coordinator("one"):
@@ -222,7 +254,12 @@ async def test_a_run_that_cannot_even_be_ended_by_the_rules_is_closed(
     assert (bad["error"]["code"], good["status"]) == ("event_not_applicable", "succeeded")
 
 
-@pytest.mark.parametrize("what", ["restore", "resume"])
+def is_of_default(one: Any, *rest: Any) -> bool:
+    """Tell whether a run, or its rows, is the tenant's whose runs are at fault."""
+    return bool((one.row["tenant"] if isinstance(one, StoredRun) else one.tenant) == "default")
+
+
+@pytest.mark.parametrize("what", ["restored", "resume"])
 async def test_a_run_that_the_next_owner_cannot_read_back_does_not_stop_it(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
@@ -234,7 +271,7 @@ async def test_a_run_that_the_next_owner_cannot_read_back_does_not_stop_it(
             while await rig.pool.fetchval(out) < 2:  # noqa: ASYNC110 - Postgres does not tell
                 await asyncio.sleep(0.02)
     original = getattr(run_loader, what)
-    broken = raising(original, KeyError("x"), lambda run, *rest: run.tenant == "default")
+    broken = raising(original, KeyError("x"), is_of_default)
     monkeypatch.setattr(run_loader, what, broken)
     rig.holding.clear()
     async with rig.coordinator("two"):

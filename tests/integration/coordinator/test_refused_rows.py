@@ -11,10 +11,10 @@ import asyncpg
 import pytest
 from prometheus_client import CollectorRegistry
 
-from hocket.coordinator.core.run.aborting import RunNotStorable, aborted, reason_of
+from hocket.coordinator.core.machine.aborting import closed
+from hocket.coordinator.core.machine.state.run import Run
 from hocket.coordinator.core.run.commands import RecordAttempt
-from hocket.coordinator.core.run.state import Run, RunStatus
-from hocket.coordinator.core.structures.frozen import replace
+from hocket.coordinator.core.run.faults import RunNotStorable, reason_of
 from hocket.coordinator.core.time.deadlines import Estimate
 from hocket.coordinator.core.time.forecasts import KeptEstimate
 from hocket.coordinator.metrics import CoordinatorMetrics
@@ -27,6 +27,7 @@ from hocket.kit.process.lifecycle import Health
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import RunParent
 from support.run_player import Play, python
+from support.runs.made import altered, with_step
 
 BOUND_S = 30
 
@@ -67,8 +68,8 @@ class Rig:
         if late:
             return None
         info = RunNotStorable(reason=reason_of(error)).info()
-        decision = aborted(run, info, now_ms=run.accepted_at_ms + 5, plan=None, epoch=1)
-        return Ended(decision.run, decision.changed, partial(self.tell, decision.run))
+        outcome = closed(run, info, now_ms=run.accepted_at_ms + 5)
+        return Ended(outcome.run, outcome.changed, partial(self.tell, outcome.run))
 
     def tell(self, run: Run) -> None:
         self.told.append((run.run_id, str(run.status)))
@@ -76,7 +77,7 @@ class Rig:
     def add(self, run: Run, *, first: bool = True, attempts: Any = (), changed: Any = None) -> None:
         self.tenure.add(
             run,
-            changed=tuple(run.steps) if changed is None else changed,
+            changed=run.steps.values() if changed is None else [run.steps[key] for key in changed],
             run_changed=changed is None,
             first=first,
             attempts=list(attempts),
@@ -122,11 +123,7 @@ async def rig(database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
 
 def a_run(run_id: str, **fields: Any) -> Run:
     play = Play({"a": python(), "b": python()}, run_id=run_id)
-    return replace(play.run, **fields)
-
-
-def with_step(run: Run, **fields: Any) -> Run:
-    return replace(run, steps=run.steps.set("a", replace(run.steps["a"], **fields)))
+    return altered(play.run, **fields)
 
 
 def nested(depth: int) -> Any:
@@ -143,17 +140,17 @@ BAD_PARENT = RunParent(run_id="p", step="s", attempt=1, partition=0).model_copy(
 REFUSED = {
     "half a surrogate pair in a step's input": lambda run: with_step(run, input={"x": "\ud800"}),
     "half a surrogate pair in an error": lambda run: with_step(run, error=BAD_ERROR),
-    "NUL in traceparent": lambda run: replace(run, traceparent="00-\x00"),
-    "NUL in the idempotency key": lambda run: replace(run, idempotency_key="k\x00"),
-    "half a surrogate pair in reply-to": lambda run: replace(run, reply_to="\udcff"),
-    "a budget with 20,000 digits": lambda run: replace(run, budget_usd=Decimal("1e-20000")),
-    "a deadline that is no time": lambda run: replace(run, deadline_at_ms=float("nan")),
-    "a deadline in the year 300,000": lambda run: replace(run, deadline_at_ms=9.5e15),
+    "NUL in traceparent": lambda run: altered(run, traceparent="00-\x00"),
+    "NUL in the idempotency key": lambda run: altered(run, idempotency_key="k\x00"),
+    "half a surrogate pair in reply-to": lambda run: altered(run, reply_to="\udcff"),
+    "a budget with 20,000 digits": lambda run: altered(run, budget_usd=Decimal("1e-20000")),
+    "a deadline that is no time": lambda run: altered(run, deadline_at_ms=float("nan")),
+    "a deadline in the year 300,000": lambda run: altered(run, deadline_at_ms=9.5e15),
     "an input that nests 300 levels": lambda run: with_step(run, input=nested(300)),
     "an attempt beyond an integer": lambda run: with_step(run, attempt=2**40),
-    "an input that is no JSON": lambda run: replace(run, input={"x": object()}),
+    "an input that is no JSON": lambda run: altered(run, input={"x": object()}),
     "a worker's name with NUL": lambda run: with_step(run, worker="w\x00"),
-    "a parent whose step is no text": lambda run: replace(run, parent=BAD_PARENT),
+    "a parent whose step is no text": lambda run: altered(run, parent=BAD_PARENT),
 }
 
 
@@ -180,14 +177,14 @@ async def test_a_run_that_postgres_refuses_fails_and_the_others_are_written(
     assert ("bad", "running") not in rig.told, "what followed the state that was not written"
     assert len(rig.told) == 9
     assert rig.health.components["postgres"] == (True, "")
-    assert [run.run_id for run, _ in await rig.store.in_flight(0)].count("bad") == 0
+    assert "bad" not in [one.row["run_id"] for one in await rig.store.in_flight(0)]
 
 
 async def test_several_runs_are_refused_among_many(rig: Rig) -> None:
     bad = {f"r{number}" for number in (0, 17, 18, 63)}
     for number in range(64):
         run = a_run(f"r{number}")
-        rig.add(replace(run, traceparent="\x00") if run.run_id in bad else run)
+        rig.add(altered(run, traceparent="\x00") if run.run_id in bad else run)
     await rig.flushed()
     failed = {r for r, row in (await rig.rows()).items() if row["status"] == "failed"}
     assert (failed, len(await rig.rows())) == (bad, 64)
@@ -196,7 +193,7 @@ async def test_several_runs_are_refused_among_many(rig: Rig) -> None:
 async def test_what_a_refused_run_decided_meanwhile_is_dropped_with_it(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = replace(a_run("bad"), traceparent="\x00")
+    run = altered(a_run("bad"), traceparent="\x00")
     asked, go_on = asyncio.Event(), asyncio.Event()
     rehearse = rig.store.rehearse
 
@@ -209,12 +206,40 @@ async def test_what_a_refused_run_decided_meanwhile_is_dropped_with_it(
     rig.add(run)
     async with asyncio.timeout(BOUND_S):
         await asked.wait()
-    ended = replace(run, status=RunStatus.SUCCEEDED, finished_at_ms=run.accepted_at_ms + 1)
+    ended = altered(run, status="succeeded", finished_at_ms=run.accepted_at_ms + 1)
     rig.add(ended, first=False)  # decided while its first state is being refused
     go_on.set()
     await rig.flushed()
     assert (await rig.rows())["bad"]["status"] == "failed"
     assert rig.told == [("bad", "failed")]
+
+
+async def test_a_run_that_ends_while_its_step_is_refused_is_not_taken_for_one_that_had_ended(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs are changed in place: what a batch holds is older than the run."""
+    run = a_run("bad")
+    rig.add(run)
+    await rig.flushed()
+    asked, go_on = asyncio.Event(), asyncio.Event()
+    rehearse = rig.store.rehearse
+
+    async def slowly(batch: Any) -> None:
+        asked.set()
+        await go_on.wait()
+        await rehearse(batch)
+
+    monkeypatch.setattr(rig.store, "rehearse", slowly)
+    run.steps["a"].worker = "w\x00"
+    rig.add(run, first=False, changed=("a",))
+    async with asyncio.timeout(BOUND_S):
+        await asked.wait()
+    run.status, run.finished_at_ms = "succeeded", run.accepted_at_ms + 1
+    rig.add(run, first=False)
+    go_on.set()
+    await rig.flushed()
+    assert (await rig.rows())["bad"]["status"] == "failed"
+    assert rig.told[-1] == ("bad", "failed")
 
 
 async def test_a_run_that_is_in_postgres_already_loses_its_open_steps(rig: Rig) -> None:
@@ -230,7 +255,7 @@ async def test_a_run_that_is_in_postgres_already_loses_its_open_steps(rig: Rig) 
 
 async def test_a_late_attempt_that_is_refused_changes_nothing_of_its_ended_run(rig: Rig) -> None:
     run = a_run("done")
-    ended = replace(run, status=RunStatus.SUCCEEDED, finished_at_ms=run.accepted_at_ms + 1)
+    ended = altered(run, status="succeeded", finished_at_ms=run.accepted_at_ms + 1)
     rig.add(ended)
     await rig.flushed()
     late = RecordAttempt("a", 1, "late", None, None, None, ended.accepted_at_ms, "w\x00")
@@ -297,7 +322,7 @@ async def test_a_batch_of_more_than_a_statement_may_have_is_written_whole(
 
 async def test_the_next_owner_sets_the_same_run_aside(rig: Rig) -> None:
     """One that was killed before its commit left nothing; its successor decides the same again."""
-    bad = replace(a_run("bad"), traceparent="\x00")
+    bad = altered(a_run("bad"), traceparent="\x00")
     await rig.own("b")
     rig.add(bad)
     await rig.flushed()

@@ -6,20 +6,27 @@ A bug is known by its name; `BUGS` tells what it is. Played with enough seeds, e
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from hocket.coordinator.core.graph import containers, scopes
-from hocket.coordinator.core.reuse import repeats
-from hocket.coordinator.core.run import attempts, decide, transition
-from hocket.coordinator.core.run.commands import CancelAttempt, CancelSubRun, EndRun
-from hocket.coordinator.core.run.state import RunStatus, Step, StepState
+from hocket.coordinator.core.machine import machine, work
+from hocket.coordinator.core.machine.constructs import graph, leaf, maps, races, results, reuse
+from hocket.coordinator.core.machine.state.messages import EndRun
+from hocket.coordinator.core.machine.state.run import DISPATCHED, RUNNING, SUCCEEDED, Step
+from hocket.coordinator.core.machine.transition import Outcome, Transition
+from hocket.coordinator.core.run.commands import CancelAttempt, CancelSubRun, Wake
 from hocket.coordinator.dispatch import dispatcher
 from hocket.coordinator.intake import intake
 from hocket.coordinator.partition import decision_recorder, partition_set
 from hocket.coordinator.partition.events import event_handler, event_reader, log_posts, log_reader
-from hocket.coordinator.partition.runs import failed_runs, run_acceptance, run_loader, run_notifier
+from hocket.coordinator.partition.runs import (
+    failed_runs,
+    run_acceptance,
+    run_cache,
+    run_loader,
+    run_notifier,
+)
 from hocket.coordinator.storage import committer, pending_changes
 from hocket.coordinator.storage.batch import groups_of
 from hocket.coordinator.storage.pending_changes import Kept
@@ -131,12 +138,11 @@ def _knows_nothing(original: Any) -> Any:
 
 
 def _before_the_end_is_committed(original: Any) -> Any:
-    def record(self: Any, before: Any, decision: Any, **how: Any) -> None:
-        original(self, before, decision, **how)
-        if decision.run.ended and (before is None or not before.ended):
-            for command in decision.commands:
-                if hasattr(command, "finished"):
-                    self.end_committed(decision.run, command.finished)
+    def record(self: Any, outcome: Outcome, **how: Any) -> None:
+        original(self, outcome, **how)
+        for command in outcome.commands:
+            if isinstance(command, EndRun):
+                self.end_committed(outcome.run)
 
     return record
 
@@ -153,103 +159,100 @@ def _no_bound(original: Any) -> Any:
 
 def _without(kinds: tuple[type, ...]) -> Callable[[Any], Any]:
     def make(original: Any) -> Any:
-        def commit(u: Any, *arguments: Any) -> None:
-            count = len(u.commands)
-            original(u, *arguments)
-            u.commands[count:] = [c for c in u.commands[count:] if not isinstance(c, kinds)]
+        def win(t: Transition, *arguments: Any) -> None:
+            count = len(t.commands)
+            original(t, *arguments)
+            t.commands[count:] = [c for c in t.commands[count:] if not isinstance(c, kinds)]
 
-        return commit
+        return win
 
     return make
 
 
 def _resumed_without_timer(original: Any) -> Any:
-    def resume(run: Any, **named: Any) -> Any:
-        decision = original(run, **named)
-        kept = [c for c in decision.commands if type(c).__name__ != "Wake"]
-        return replace(decision, commands=tuple(kept))
+    def resume(*arguments: Any) -> Outcome:
+        outcome: Outcome = original(*arguments)
+        outcome.commands = [c for c in outcome.commands if not isinstance(c, Wake)]
+        return outcome
 
     return resume
 
 
 def _resumed_with_all(original: Any) -> Any:
-    def resume(run: Any, **named: Any) -> Any:
-        decision = original(run, **named)
-        u = transition.begin(run, **named)
-        again = [
-            attempts.redispatch(u, step)
+    def resume(run: Any, now_ms: float, forecast: Any) -> Outcome:
+        outcome: Outcome = original(run, now_ms, forecast)
+        t = Transition(run, forecast, now_ms)
+        outcome.commands += [
+            leaf.dispatch_again(t, step)
             for _, step in sorted(run.steps.items())
-            if step.state is StepState.SUCCEEDED and step.role == "leaf" and step.attempt
-            if step.link == "node" and step.parent in u.scopes
+            if step.state == SUCCEEDED and step.role == "leaf" and step.attempt
+            if step.link == "node" and step.within.is_open
         ]
-        return replace(decision, commands=(*decision.commands, *again))
+        return outcome
 
     return resume
 
 
 def _longer_each_time(original: Any) -> Any:
-    def dispatch(u: Any, step: Step, attempt: int) -> None:
+    def dispatch(t: Transition, step: Step, attempt: int, **how: Any) -> Any:
         if attempt > 1:
-            u.change(deadline_at_ms=u.run.deadline_at_ms + 1_000)
-        original(u, step, attempt)
+            t.run.deadline_at_ms += 1_000
+            t.run.prefix = None
+            t.run_changed = True
+        return original(t, step, attempt, **how)
 
     return dispatch
 
 
 def _reopened(original: Any) -> Any:
-    def decided(run: Any, event: Any, **named: Any) -> Any:
-        if run.ended and isinstance(event, AttemptFinished) and event.step in run.steps:
-            return decide.Decision(
-                replace(run, status=RunStatus.RUNNING, finished_at_ms=None), run_changed=True
-            )
-        return original(run, event, **named)
+    def apply(run: Any, event: Any, *how: Any) -> Any:
+        if run.has_ended and isinstance(event, AttemptFinished) and event.step in run.steps:
+            run.status, run.finished_at_ms = RUNNING, None
+            outcome = Outcome(run)
+            outcome.run_changed = True
+            return outcome
+        return original(run, event, *how)
 
-    return decided
+    return apply
 
 
 def _forgetful_count(_original: Any) -> Any:
-    def count(u: Any, step: Step, event: Any) -> Step:
-        if event.spend.cost_usd:
-            u.change(spent_usd=u.run.spent_usd + event.spend.cost_usd)
-        return step
+    def count(t: Transition, step: Step, event: Any) -> None:
+        t.run.spent_usd += event.spend.cost_usd
+        t.run_changed = True
 
     return count
 
 
 def _any_attempt(original: Any) -> Any:
-    def finished(u: Any, event: Any) -> None:
-        step = u.steps.get(event.step)
-        if step is not None and step.state is StepState.DISPATCHED:
+    def finished(t: Transition, event: Any) -> None:
+        step = t.run.steps.get(event.step)
+        if step is not None and step.state == DISPATCHED:
             event = event.model_copy(update={"attempt": step.attempt})
-        original(u, event)
+        original(t, event)
 
     return finished
 
 
 def _one_need_is_enough(original: Any) -> Any:
-    def settled(u: Any, work: Any) -> None:
-        step = u.steps[work.key]
-        scope = u.scopes.get(step.parent)
-        if scope is not None:
-            pending = scope.pending
-            for name in u.node_plan(step).dependents:
-                if pending[name] > 1:
-                    pending = pending.set(name, 1)
-            u.scopes[step.parent] = replace(scope, pending=pending)
-        original(u, work)
+    def settled(t: Transition, step: Step) -> None:
+        pending = step.within.pending
+        for place in step.node.dependents:
+            pending[place] = min(pending[place], 1)
+        original(t, step)
 
     return settled
 
 
 def _one_item_more(original: Any) -> Any:
-    def start(u: Any, step: Any, plan: Any, index: int) -> None:
-        original(u, step, plan, index)
-        tally = u.tallies[step.key]
-        if tally.started < len(step.input) and index == tally.started - 1:
-            u.tallies[step.key] = replace(
-                tally, started=tally.started + 1, running=tally.running + 1
-            )
-            original(u, step, plan, index + 1)
+    def start(t: Transition, step: Step, index: int) -> None:
+        original(t, step, index)
+        children = step.children
+        assert children is not None
+        if children.started < len(step.input.value) and index == children.started - 1:
+            children.started += 1
+            children.running += 1
+            original(t, step, index + 1)
 
     return start
 
@@ -360,10 +363,10 @@ def _without_steps(original: Any) -> Any:
 
 
 def _tells_nobody(original: Any) -> Any:
-    def aborted(*arguments: Any, **named: Any) -> Any:
-        decision = original(*arguments, **named)
-        kept = tuple(c for c in decision.commands if not isinstance(c, EndRun))
-        return replace(decision, commands=kept)
+    def aborted(*arguments: Any, **named: Any) -> Outcome:
+        outcome: Outcome = original(*arguments, **named)
+        outcome.commands = [c for c in outcome.commands if not isinstance(c, EndRun)]
+        return outcome
 
     return aborted
 
@@ -396,7 +399,7 @@ BUGS: dict[str, Bug] = {
     "result-of-anybody": Bug(
         "a result counts without the capability of its attempt",
         _both(
-            _replaced(decide, "may_tell", _true),
+            _replaced(machine, "may_tell", _true),
             _replaced(event_handler, "may_tell", _true),
         ),
     ),
@@ -430,7 +433,7 @@ BUGS: dict[str, Bug] = {
     ),
     "early-result-forgotten": Bug(
         "a result that comes before its step is dispatched is dropped",
-        _replaced(attempts, "_hold", _nothing),
+        _replaced(results, "_hold", _nothing),
     ),
     "double-dispatch-on-takeover": Bug(
         "a new owner also hands out the steps that have succeeded",
@@ -442,7 +445,7 @@ BUGS: dict[str, Bug] = {
     ),
     "loser-not-cancelled": Bug(
         "the losers of a race are not told to stop",
-        _replaced(containers, "_commit", _without((CancelAttempt, CancelSubRun))),
+        _replaced(races, "_win", _without((CancelAttempt, CancelSubRun))),
     ),
     "cancel-ignored": Bug(
         "workers take no notice of cancellations",
@@ -501,43 +504,43 @@ BUGS: dict[str, Bug] = {
     ),
     "deadline-extended-on-retry": Bug(
         "every further attempt moves the run's deadline",
-        _replaced(attempts, "dispatch", _longer_each_time),
+        _replaced(results, "dispatch", _longer_each_time),
     ),
     "budget-check-skipped": Bug(
         "attempts are dispatched although the budget is spent",
-        _replaced(attempts, "_is_spent", lambda original: lambda run: False),
+        _replaced(leaf, "_is_spent", lambda original: lambda run: False),
     ),
     "spend-counted-twice": Bug(
         "what an attempt cost is added again when its result comes again",
-        _replaced(attempts, "_count", _forgetful_count),
+        _replaced(results, "_count", _forgetful_count),
     ),
     "ended-run-reopened": Bug(
         "a late result opens a run that has ended",
-        _replaced(event_handler, "decide", _reopened),
+        _replaced(event_handler, "apply", _reopened),
     ),
     "result-of-any-attempt": Bug(
         "the result of an earlier attempt is taken for the present one's",
-        _replaced(decide, "finished", _any_attempt),
+        _replaced(machine, "finished", _any_attempt),
     ),
     "result-of-lost-history": Bug(
         "what was executed with another input, before the log lost its end, is taken",
-        _replaced(attempts, "_is_of_another_input", lambda original: lambda step, event: False),
+        _replaced(results, "_is_of_another_input", lambda original: lambda step, event: False),
     ),
     "retry-pays-again": Bug(
         "a retry takes nothing over from the run that it repeats",
-        _replaced(attempts, "kept_for", lambda original: lambda u, step: None),
+        _replaced(leaf, "kept_for", lambda original: lambda run, step: None),
     ),
     "rerun-takes-all-over": Bug(
         "a re-run also takes over the step that it was to run anew",
-        _replaced(repeats, "_forced", lambda original: lambda *arguments: ()),
+        _replaced(reuse, "_forced", lambda original: lambda *arguments: ()),
     ),
     "starts-before-parents": Bug(
         "a node starts when the first of its needs has ended",
-        _replaced(decide, "node_settled", _one_need_is_enough),
+        _replaced(work, "node_settled", _one_need_is_enough),
     ),
     "map-too-wide": Bug(
         "a map has one item more under way than it may",
-        _replaced(containers, "_start_item", _one_item_more),
+        _replaced(maps, "_start_item", _one_item_more),
     ),
     "nothing-handed-out-again": Bug(
         "after NATS came back, steps in flight are not handed out again",
@@ -571,8 +574,16 @@ BUGS: dict[str, Bug] = {
         "a large batch leaves a row out",
         _replaced(SimulatedStore, "commit", _loses_steps),
     ),
+    "half-changed-run-kept": Bug(
+        "a run that an exception left half changed stays in memory",
+        _replaced(run_cache.Runs, "drop", _nothing),
+    ),
+    "read-back-without-unwritten": Bug(
+        "a run that an exception left half changed is read back without what is not written yet",
+        _replaced(Tenure, "unwritten", lambda original: lambda self, run_id: []),
+    ),
     "skipped-scope-open": Bug(
         "a scope that failed leaves its steps running",
-        _replaced(scopes, "cancel_below", _nothing),
+        _replaced(graph, "cancel_below", _nothing),
     ),
 }

@@ -14,33 +14,30 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from hocket.coordinator.core.reuse.repeats import Reuse, reuse_of
-from hocket.coordinator.core.rows.bare_rows import bare_run_row, bare_step_row
-from hocket.coordinator.core.rows.records import (
-    RUN_COLUMNS,
-    STEP_COLUMNS,
-    restore,
-    run_row,
-    step_row,
-)
-from hocket.coordinator.core.run.aborting import (
-    EventNotApplicable,
-    RunNotStorable,
-    aborted,
-    altered,
-    reason_of,
-)
+from hocket.coordinator.core.machine.aborting import aborted, altered
+from hocket.coordinator.core.machine.beginning import accept, refuse, reject
+from hocket.coordinator.core.machine.constructs.reuse import Reuse, reuse_of
+from hocket.coordinator.core.machine.machine import apply
+from hocket.coordinator.core.machine.plan.forecasts import PlanForecast
+from hocket.coordinator.core.machine.plan.nodes import PipelinePlan
+from hocket.coordinator.core.machine.state.bare_rows import bare_run_row, bare_step_row
+from hocket.coordinator.core.machine.state.columns import RUN_COLUMNS, STEP_COLUMNS
+from hocket.coordinator.core.machine.state.restore import restored
+from hocket.coordinator.core.machine.state.rows import run_row, step_row
+from hocket.coordinator.core.machine.state.run import RUN_REJECTED, Run
+from hocket.coordinator.core.machine.state.run import Owner as RunOwner
+from hocket.coordinator.core.machine.transition import Outcome
 from hocket.coordinator.core.run.commands import RecordAttempt
-from hocket.coordinator.core.run.decide import Decision, accept, decide, refuse, reject
 from hocket.coordinator.core.run.event_checks import plausible
-from hocket.coordinator.core.run.state import Run, RunStatus
+from hocket.coordinator.core.run.faults import EventNotApplicable, RunNotStorable, reason_of
 from hocket.coordinator.core.time.forecasts import Outlooks
 from hocket.coordinator.partition.events.event_handler import EventHandler
 from hocket.coordinator.partition.events.log_reader import LogMessage
 from hocket.coordinator.partition.events.pending_events import PendingEvent
+from hocket.coordinator.storage.batch import Batch
 from hocket.coordinator.storage.committer import Committer
 from hocket.coordinator.storage.pending_changes import Ended, Refused
-from hocket.coordinator.storage.store import Batch, Offset
+from hocket.coordinator.storage.store import Offset
 from hocket.kit.nats.delivery import parse_ack_subject
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import (
@@ -51,11 +48,10 @@ from hocket.schemas.messages import (
     RunAccepted,
     read_log,
 )
-from hocket.schemas.pipeline.plan import Plan
 from simulation.engine.database import Database
 from simulation.engine.swaps import swapped
 from simulation.platform import hostile
-from simulation.platform.compiled import plan_of
+from simulation.platform.compiled import for_runs, plan_of
 from simulation.platform.forgeries import FORGED_STEP
 from simulation.platform.platform import CAPABILITIES
 
@@ -178,6 +174,7 @@ class Replay:
         self.runs: dict[str, Run] = {}
         self.late: list[RecordAttempt] = []
         self._number = number
+        self._owner = RunOwner(number, 0, CAPABILITIES)
         self._database = database
         self._outlooks = Outlooks()
         self._rejected: dict[str, float | None] = {}
@@ -202,11 +199,10 @@ class Replay:
         if run is None or aside.at_ms is None:
             return
         self.bare.add(aside.run_id)
-        if run.ended:
+        if run.has_ended:
             self._keep(altered(run, aside.error))
         else:
-            plan = self._known(run)["plan"]
-            self._keep(aborted(run, aside.error, now_ms=aside.at_ms, plan=plan, epoch=0))
+            self._keep(aborted(run, aside.error, now_ms=aside.at_ms))
 
     def _event(self, event: LogEvent, at_ms: float) -> None:
         if isinstance(event, AttemptFinished) and event.step.startswith(FORGED_STEP):
@@ -221,11 +217,10 @@ class Replay:
         assert not isinstance(event, OutlookChanged)
         info = EventNotApplicable(kind=event.kind, reason=reason_of(error)).info()
         run = self.runs.get(event.run_id)
-        if run is not None and not run.ended:
-            plan = self._known(run)["plan"]
-            self._keep(aborted(run, info, now_ms=at_ms, plan=plan, epoch=0))
+        if run is not None and not run.has_ended:
+            self._keep(aborted(run, info, now_ms=at_ms))
         elif run is None and isinstance(event, RunAccepted):
-            self._keep(refuse(event, info, partition=self._number, now_ms=at_ms))
+            self._keep(refuse(event, info, self._owner, now_ms=at_ms))
 
     def _apply(self, event: LogEvent, at_ms: float) -> None:
         if isinstance(event, OutlookChanged):
@@ -236,9 +231,8 @@ class Replay:
             run = self.runs[event.run_id]
             if not run.version:  # it never began, and has ended
                 return
-            known = self._known(run)
-            hostile.look_at(event, run.input)
-            self._carry_out(decide(run, event, now_ms=at_ms, epoch=0, **known))
+            hostile.look_at(event, run.input.value)
+            self._carry_out(apply(run, event, at_ms, self._known(run)[1]))
         elif isinstance(event, AttemptFinished | CancelRequested):
             self._orphans.setdefault(event.run_id, []).append(event)
 
@@ -249,18 +243,18 @@ class Replay:
             return  # seen before, or refused: the comparison notices one that is missing
         if event.rejected is not None:
             self._rejected[event.run_id] = _task_of(event)
-            self._keep(reject(event, partition=self._number, now_ms=at_ms))
+            self._keep(reject(event, self._owner, now_ms=at_ms))
             return
         hostile.look_at(event, event.input)
         event = event.model_copy(update={"version": row["version"]})
-        known = self._known(event)
+        plan, forecast = self._known(event)
         # a sub-run whose origin had no end when it was accepted has none
         has_origin = bool(row["facts"]) and "origin" in from_json(row["facts"])
         if event.origin is not None and event.run_id in self._database.refused:
             self.without_origin.add(event.run_id)
-        reuse = self._reuse(event, known["plan"]) if has_origin else None
+        reuse = self._reuse(event, plan) if has_origin else None
         self._carry_out(
-            accept(event, partition=self._number, now_ms=at_ms, epoch=0, reuse=reuse, **known)
+            accept(event, plan, self._owner, now_ms=at_ms, forecast=forecast, reuse=reuse)
         )
         for early in self._orphans.pop(event.run_id, ()):
             self._apply(early, at_ms)
@@ -268,32 +262,33 @@ class Replay:
     def _comes_again(self, known: Run, event: RunAccepted) -> bool:
         """Tell whether another task came with the key of a run that was rejected."""
         before = self._rejected.get(event.run_id)
-        return known.status is RunStatus.REJECTED and (before is None or before != _task_of(event))
+        return known.status == RUN_REJECTED and (before is None or before != _task_of(event))
 
-    def _reuse(self, event: RunAccepted, plan: Plan) -> Reuse | None:
+    def _reuse(self, event: RunAccepted, plan: PipelinePlan) -> Reuse | None:
         """Return what a run takes over, out of the rows of the run that it repeats: those of a run that
         has ended never change."""
         asked = event.origin
         row = None if asked is None else self._database.runs.get(asked.run_id)
         if asked is None or row is None or row["finished_at"] is None:
             return None
-        before = plan_of(self._database, row["tenant"], row["pipeline"], row["version"])
-        origin = self._database.known([asked.run_id])[asked.run_id]
-        steps = self._database.steps_of(asked.run_id)
-        return reuse_of(restore(origin, steps, before), before, plan, asked)
+        plan_before = plan_of(self._database, row["tenant"], row["pipeline"], row["version"])
+        stored = self._database.stored(asked.run_id)
+        assert stored is not None, asked.run_id
+        return reuse_of(restored(stored, for_runs(plan_before), self._owner), plan, asked)
 
-    def _known(self, run: Run | RunAccepted) -> dict[str, Any]:
-        plan = plan_of(self._database, run.tenant, run.pipeline, run.version)
-        outlook = self._outlooks.of(run.tenant, run.pipeline, run.version, plan)
-        return {"plan": plan, "outlook": outlook, "capabilities": CAPABILITIES}
+    def _known(self, run: Run | RunAccepted) -> tuple[PipelinePlan, PlanForecast]:
+        plan = for_runs(plan_of(self._database, run.tenant, run.pipeline, run.version))
+        return plan, self._outlooks.of(run.tenant, run.pipeline, run.version, plan)
 
-    def _carry_out(self, decision: Decision) -> None:
-        self._keep(decision)
-        for command in decision.commands:
-            hostile.carry_out(command, decision.run)
+    def _carry_out(self, outcome: Outcome) -> None:
+        self._keep(outcome)
+        for command in outcome.commands:
+            hostile.carry_out(command, outcome.run)
 
-    def _keep(self, decision: Decision) -> None:
-        self.runs[decision.run.run_id] = decision.run
+    def _keep(self, outcome: Outcome) -> None:
+        for step in outcome.changed:
+            step.is_changed = False
+        self.runs[outcome.run.run_id] = outcome.run
 
 
 def _task_of(event: RunAccepted) -> float | None:
@@ -333,7 +328,7 @@ def differences(
 
 def _differences(database: Database, run: Run) -> list[str]:
     row = database.runs[run.run_id]
-    parked_until_ms = None if run.ended else row["parked_until"]  # its owner's own decision
+    parked_until_ms = None if run.has_ended else row["parked_until"]  # its owner's own decision
     values = run_row(run, parked_until_ms=parked_until_ms)
     found = _unequal(f"run {run.run_id}", RUN_COLUMNS, values, row)
     steps = database.steps.get(run.run_id, {})

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from nats.errors import Error as NatsError
 from pydantic_core import from_json
 
-from hocket.coordinator.core.rows.records import RUN_COLUMNS, STEP_COLUMNS
-from hocket.coordinator.storage.store import Batch
+from hocket.coordinator.core.machine.state.columns import RUN_COLUMNS, STEP_COLUMNS
+from hocket.coordinator.storage.batch import Batch
 from hocket.kit.nats import cloudevents
 from hocket.kit.nats.connection.durable_publisher import ACK_TIMEOUT_S
 from hocket.kit.nats.delivery import parse_ack_subject
@@ -674,7 +674,7 @@ class _Request:
     @staticmethod
     def read(payload: bytes) -> "_Request":
         fields = from_json(payload)
-        left = fields["budget_left_usd"]
+        left = fields.get("budget_left_usd")
         return _Request(
             fields["run_id"],
             fields["step"],

@@ -17,26 +17,25 @@ from typing import Any
 import asyncpg
 from pydantic_core import from_json, to_json
 
-from hocket.coordinator.core.rows.bare_rows import StoredRun, readable, steps_of
-from hocket.coordinator.core.rows.records import (
+from hocket.coordinator.core.machine.state.columns import (
     ATTEMPT_COLUMNS,
     RUN_COLUMNS,
     STEP_COLUMNS,
-    step_of,
 )
+from hocket.coordinator.core.machine.state.restore import StoredRun, readable
+from hocket.coordinator.core.machine.state.run import Run
 from hocket.coordinator.core.run.notification_watermark import NOTHING, NotificationWatermark
-from hocket.coordinator.core.run.state import Run, Step
 from hocket.coordinator.core.time.deadlines import Estimate
 from hocket.coordinator.core.time.forecasts import KeptEstimate
-from hocket.coordinator.storage.batch import MAX_STATEMENT_CHARS
-from hocket.coordinator.storage.store import Batch, Offset, PartitionLost
+from hocket.coordinator.storage.batch import MAX_STATEMENT_CHARS, Batch
+from hocket.coordinator.storage.store import Offset, PartitionLost
 from hocket.schemas.repeats import StepPlace
 from simulation.engine.world import Process, World
 
 Row = dict[str, Any]
 UNSTORABLE = "no-postgres-stores-this"
 """A row that holds this text is refused."""
-_RUN_FIXED = frozenset({"run_id", "partition", "tenant", "pipeline", "input"})
+_RUN_FIXED = frozenset({"run_id", "partition", "tenant", "pipeline", "input", "labels"})
 _STEP_FIXED = frozenset({"run_id", "key", "path", "type"})
 
 
@@ -197,12 +196,8 @@ class Database:
         return None if row is None else self._stored(row)
 
     def _stored(self, row: Row) -> StoredRun:
-        run, fault = readable(_read(RUN_COLUMNS, row))
-        steps = self.steps.get(run.run_id, {}).values()
-        return run, fault or steps_of([_read(STEP_COLUMNS, step) for step in steps])
-
-    def steps_of(self, run_id: str) -> list[Step]:
-        return [step_of(_read(STEP_COLUMNS, row)) for row in self.steps.get(run_id, {}).values()]
+        steps = self.steps.get(row["run_id"], {}).values()
+        return StoredRun(_read(RUN_COLUMNS, row), [_read(STEP_COLUMNS, step) for step in steps])
 
     def parked(self, partition: int, until_ms: float, limit: int) -> list[tuple[str, float]]:
         found = sorted(

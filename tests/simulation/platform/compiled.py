@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from hocket.coordinator.core.machine.plan.nodes import PipelinePlan
 from hocket.coordinator.storage import pipeline_catalog
 from hocket.schemas.pipeline import expressions
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
@@ -23,12 +24,19 @@ def shared() -> AbstractContextManager[None]:
         (expressions, "_compile_text", _compile_text),
         (expressions, "_compile_expression", _compile_expression),
         (pipeline_catalog, "compile_pipeline", compiled),
+        (pipeline_catalog, "PipelinePlan", for_runs),
     )
 
 
 def compiled(document: Mapping[str, Any], *, applied: bool = False) -> Plan:
     """Return the plan of a document, or raise InvalidInput."""
     return _compiled(to_json(document), applied=applied)
+
+
+@lru_cache(1_000)
+def for_runs(plan: Plan) -> PipelinePlan:
+    """Return a plan as runs have it."""
+    return PipelinePlan(plan)
 
 
 def plan_of(database: Database, tenant: str, pipeline: str, version: int) -> Plan:

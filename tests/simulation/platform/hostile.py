@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any
 
-from hocket.coordinator.core.run import decide as rules
-from hocket.coordinator.core.run.attempts import may_tell
-from hocket.coordinator.core.run.commands import Command, Dispatch
-from hocket.coordinator.core.run.decide import Decision
-from hocket.coordinator.core.run.state import Run
+from hocket.coordinator.core.machine import work as rules
+from hocket.coordinator.core.machine.constructs.results import may_tell
+from hocket.coordinator.core.machine.state.messages import Command, Dispatch
+from hocket.coordinator.core.machine.state.run import Run
+from hocket.coordinator.core.machine.transition import Outcome
 from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
 from hocket.coordinator.partition.events import event_handler
@@ -195,37 +195,39 @@ def look_at(event: Any, run_input: Any) -> None:
 
 def carry_out(command: Command, run: Run | None) -> None:
     """Raise where a run says that its steps cannot be handed out."""
-    if run is not None and _wish(run.input) == "step" and isinstance(command, Dispatch):
-        request = command.request
-        if not request.effects_external and not command.again:
-            raise PlantedFault(f"step {request.step} of {request.run_id}")
+    if run is None or _wish(run.input.value) != "step" or not isinstance(command, Dispatch):
+        return
+    if not command.is_external and not command.again:
+        raise PlantedFault(f"step {command.step} of {run.run_id}")
 
 
 @contextmanager
 def raising(raised: list[str]) -> Iterator[None]:
     """Let partitions have rules that raise; `raised` are the runs, each time."""
-    deciding, accepting = event_handler.decide, run_acceptance.accept
+    applying, accepting = event_handler.apply, run_acceptance.accept
     carrying_out, executing = DecisionRecorder._carry_out, CommandExecutor.execute
     runs: list[Run] = []
     """The one whose decision is carried out."""
 
-    def decide_(run: Run, event: Any, **named: Any) -> Decision:
-        if isinstance(event, AttemptFinished) and not may_tell(run, event, named["capabilities"]):
-            return deciding(run, event, **named)  # it is looked at first of all
+    def apply_(run: Run, event: Any, *how: Any) -> Outcome:
+        capabilities = run.owner.capabilities
+        if isinstance(event, AttemptFinished) and not may_tell(run, event, capabilities):
+            return applying(run, event, *how)  # it is looked at first of all
         try:
-            look_at(event, run.input)
+            look_at(event, run.input.value)
         except PlantedFault:
             raised.append(run.run_id)
+            applying(run, event, *how)  # what is changed of the run may not stay
             raise
-        return deciding(run, event, **named)
+        return applying(run, event, *how)
 
-    def accept_(event: Any, **named: Any) -> Decision:
+    def accept_(event: Any, *how: Any, **named: Any) -> Outcome:
         try:
             look_at(event, event.input)
         except PlantedFault:
             raised.append(event.run_id)
             raise
-        return accepting(event, **named)
+        return accepting(event, *how, **named)
 
     def carry_out_(self: Any, run: Run, command: Command, **how: Any) -> None:
         runs[:] = [run]
@@ -233,7 +235,7 @@ def raising(raised: list[str]) -> Iterator[None]:
 
     def execute(self: Any, command: Command) -> None:
         if isinstance(command, Dispatch) and not self._tenure.over:
-            run_id = command.request.run_id
+            run_id = command.run.run_id
             try:
                 carry_out(command, next((run for run in runs if run.run_id == run_id), None))
             except PlantedFault:
@@ -242,7 +244,7 @@ def raising(raised: list[str]) -> Iterator[None]:
         executing(self, command)
 
     with swapped(
-        (event_handler, "decide", decide_),
+        (event_handler, "apply", apply_),
         (run_acceptance, "accept", accept_),
         (DecisionRecorder, "_carry_out", carry_out_),
         (CommandExecutor, "execute", execute),

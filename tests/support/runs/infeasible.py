@@ -22,7 +22,7 @@ def draft(**fields: Any) -> dict[str, Any]:
 
 def pass_to(play: Play, at_ms: float) -> None:
     """Let time pass; every wake-up that was asked for comes."""
-    while play.wakes and min(play.wakes) <= START_MS + at_ms and not play.run.ended:
+    while play.wakes and min(play.wakes) <= START_MS + at_ms and not play.run.has_ended:
         due_ms = min(play.wakes)
         play.wakes.remove(due_ms)
         play.now_ms = max(play.now_ms, due_ms)

@@ -15,8 +15,9 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from pydantic import ValidationError
 
-from hocket.coordinator.core.run.aborting import unsendable
-from hocket.coordinator.core.run.commands import CancelAttempt, Dispatch
+from hocket.coordinator.core.machine.state.messages import Dispatch
+from hocket.coordinator.core.run.commands import CancelAttempt
+from hocket.coordinator.core.run.faults import unsendable
 from hocket.coordinator.core.scheduling.gate import Gate
 from hocket.coordinator.core.scheduling.priority_queue import Ready, new_ready
 from hocket.coordinator.core.time.deadlines import lane_of
@@ -32,7 +33,6 @@ from hocket.schemas.errors import ErrorInfo, HeldTooLong, HocketError
 from hocket.schemas.messages import (
     AttemptFinished,
     StepCancelled,
-    StepRequested,
     WorkerAnnounced,
     encoded,
 )
@@ -94,14 +94,14 @@ class Dispatcher:
 
     def dispatch(self, command: Dispatch) -> None:
         """Publish a step, now or when it is its turn."""
-        request = command.request
+        run = command.run
         ready = new_ready(
-            attempt_id=ids.attempt_id(request.run_id, request.step, request.attempt),
-            type=subjects.pool(request.type, request.queue),
-            run_id=request.run_id,
-            tenant=request.tenant,
-            priority=request.priority,
-            partition=request.partition,
+            attempt_id=command.attempt_id,
+            type=command.pool,
+            run_id=run.run_id,
+            tenant=run.tenant,
+            priority=run.priority,
+            partition=run.owner.partition,
             latest_start_at_ms=command.latest_start_at_ms,
             latest_feasible_start_at_ms=command.latest_feasible_start_at_ms,
             expected_ms=command.expected_ms,
@@ -109,9 +109,9 @@ class Dispatcher:
             item=(command, monotonic_ms()),
             again=command.again,
         )
-        self._load.dispatched(request, command.expected_ms)
+        self._load.dispatched(command)
         if self._gate.offer(ready):
-            self._publish(request, command.traceparent, ready.attempt_id)
+            self._publish(command, command.slack_ms, 0.0)
 
     def cancel(self, command: CancelAttempt) -> None:
         """Give an attempt up: one that waits here vanishes, else its worker is told."""
@@ -158,13 +158,11 @@ class Dispatcher:
         command, held_at_ms = ready.item
         held_ms = at_ms - held_at_ms
         self._metrics.released(ready.type, ready.priority, held_ms)
-        start_by_at_ms = command.request.start_by_at_ms
+        start_by_at_ms = command.start_by_at_ms
         if start_by_at_ms is not None and start_by_at_ms < now_ms():
-            self._end(command.request, HeldTooLong().info(), f"{ready.attempt_id}:h:{at_ms}")
+            self._end(command, HeldTooLong().info(), f"{ready.attempt_id}:h:{at_ms}")
             return
-        slack_ms = ready.latest_start_at_ms - now_ms()
-        request = command.request.model_copy(update={"slack_ms": slack_ms, "held_ms": held_ms})
-        self._publish(request, command.traceparent, ready.attempt_id)
+        self._publish(command, ready.latest_start_at_ms - now_ms(), held_ms)
 
     # ---- capacity ---------------------------------------------------------------------------
 
@@ -214,35 +212,33 @@ class Dispatcher:
 
     # ---- out --------------------------------------------------------------------------------
 
-    def _publish(self, request: StepRequested, traceparent: str | None, attempt_id: str) -> None:
-        slack_ms = request.slack_ms if self._by_slack else inf
-        subject = subjects.step(
-            subjects.pool(request.type, request.queue), lane_of(request.priority, slack_ms)
-        )
-        headers = {"traceparent": traceparent} if traceparent else None
+    def _publish(self, command: Dispatch, slack_ms: float, held_ms: float) -> None:
+        run = command.run
+        lane = lane_of(run.priority, slack_ms if self._by_slack else inf)
+        subject = subjects.step(command.pool, lane)
+        headers = {"traceparent": run.traceparent} if run.traceparent else None
         try:
-            msg_id = ids.dispatch_id(attempt_id, request.dispatched_at_ms)
-            msg_id = ids.capable(msg_id, request.capability)
-            self._bus.publish_durable(subject, encoded(request), msg_id=msg_id, headers=headers)
+            payload = command.body(slack_ms, held_ms)
+            self._bus.publish_durable(subject, payload, msg_id=command.msg_id, headers=headers)
         except BusUnavailable:
             raise
         except (HocketError, ValueError) as error:  # it fails, like one that its worker refuses
-            msg_id = ids.result_id(attempt_id, request.dispatched_at_ms)
-            self._end(request, unsendable(error), ids.capable(msg_id, request.capability))
+            msg_id = ids.result_id(command.attempt_id, command.dispatched_at_ms)
+            self._end(command, unsendable(error), ids.capable(msg_id, command.capability))
 
-    def _end(self, request: StepRequested, error: ErrorInfo, msg_id: str) -> None:
+    def _end(self, command: Dispatch, error: ErrorInfo, msg_id: str) -> None:
         """Post the end of an attempt that does not go out."""
         result = AttemptFinished(
-            run_id=request.run_id,
-            step=request.step,
-            attempt=request.attempt,
+            run_id=command.run.run_id,
+            step=command.step,
+            attempt=command.attempt,
             error=error,
             worker="coordinator",
-            dispatched_at_ms=request.dispatched_at_ms,
-            capability=request.capability,
+            dispatched_at_ms=command.dispatched_at_ms,
+            capability=command.capability,
         )
         self._bus.publish_durable(
-            subjects.log(request.partition, AttemptFinished.kind),
+            subjects.log(command.run.owner.partition, AttemptFinished.kind),
             encoded(result),
             msg_id=msg_id,
         )

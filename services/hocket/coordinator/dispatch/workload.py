@@ -7,17 +7,16 @@ task that a right one would not have, and heals with the runs it is about.
 
 from collections import OrderedDict
 
-from hocket.coordinator.core.run.state import TERMINAL, Run
+from hocket.coordinator.core.machine.state.messages import Dispatch
+from hocket.coordinator.core.machine.state.run import TERMINAL, Run
 from hocket.coordinator.core.scheduling.backlog import Backlog, Work, work_of
 from hocket.coordinator.core.scheduling.gate import Gate
 from hocket.coordinator.core.scheduling.load_prediction import Prediction, predict
 from hocket.coordinator.core.scheduling.priority_queue import Ready
 from hocket.coordinator.core.time.deadlines import DurationForecast
 from hocket.kit.process.clock import now_ms
-from hocket.schemas import subjects
-from hocket.schemas.messages import AttemptFinished, RunAccepted, StepRequested
+from hocket.schemas.messages import AttemptFinished, RunAccepted
 from hocket.schemas.pipeline.plan import Plan
-from hocket.schemas.pipeline.spec import pool_of
 
 MAX_WORKS = 256
 UNCONFIRMED_FOR_MS = 30_000.0
@@ -47,19 +46,19 @@ class Load:
     def begun(self, run: Run, plan: Plan, outlook: DurationForecast) -> None:
         """Count a run that has begun."""
         self._unconfirmed.pop(run.run_id, None)
-        self._promise(run, run.partition, plan, outlook)
+        self._promise(run, run.owner.partition, plan, outlook)
 
     def resumed(self, run: Run, plan: Plan, outlook: DurationForecast) -> None:
         """Count what is left of a run that another owner began."""
         if run.run_id in self._backlog:
             return
-        self._promise(run, run.partition, plan, outlook)
+        self._promise(run, run.owner.partition, plan, outlook)
         keys = self._work(plan, outlook).keys
         for key in keys.intersection(run.steps):
             step = run.steps[key]
             if step.state in TERMINAL:
-                expected_ms = outlook[step.path].own.mean_ms
-                pool = pool_of(plan.by_path[key].node)
+                expected_ms = outlook[step.node.path].own.mean_ms
+                pool = step.node.pool
                 self._backlog.finished(run.run_id, pool, expected_ms, 0.0, tenant=run.tenant)
 
     def ended(self, run_id: str) -> None:
@@ -81,10 +80,10 @@ class Load:
 
     # ---- attempts ---------------------------------------------------------------------------
 
-    def dispatched(self, request: StepRequested, expected_ms: float) -> None:
+    def dispatched(self, command: Dispatch) -> None:
         """Count an attempt, unless its run's plan told of its step."""
-        pool = subjects.pool(request.type, request.queue)
-        self._backlog.dispatched(request.run_id, request.step, pool, expected_ms)
+        run_id, expected_ms = command.run.run_id, command.expected_ms
+        self._backlog.dispatched(run_id, command.step, command.pool, expected_ms)
 
     def finished(self, ready: Ready, event: AttemptFinished) -> None:
         """Take an attempt off."""

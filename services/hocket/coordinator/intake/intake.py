@@ -22,9 +22,9 @@ from functools import partial
 
 import structlog
 
-from hocket.coordinator.core.run.aborting import reason_of
-from hocket.coordinator.core.run.ending import finished_of, rejected_of
-from hocket.coordinator.core.run.state import Run, RunStatus
+from hocket.coordinator.core.machine.state.messages import end_message, rejection_of
+from hocket.coordinator.core.machine.state.run import RUN_REJECTED, Run
+from hocket.coordinator.core.run.faults import reason_of
 from hocket.coordinator.dispatch.workload import Load
 from hocket.coordinator.intake.admission_queue import Candidate, Overload
 from hocket.coordinator.intake.consumer import ACK_WAIT_S, TaskPull
@@ -50,7 +50,7 @@ from hocket.schemas import ids, subjects
 from hocket.schemas.bounded import MAX_NAME_CHARS, stored_text
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import ErrorInfo, HocketError, InvalidInput
-from hocket.schemas.messages import RunAccepted, TaskRejected
+from hocket.schemas.messages import RunAccepted, TaskRejected, encoded
 from hocket.schemas.repeats import check_repeat
 
 MAX_REJECTIONS_LOGGED = 100
@@ -247,7 +247,7 @@ class Intake:
             await self._reject(message, task.info(), run_id=None)
             return
         run = known.get(task.run_id)
-        if run is not None and run.status is RunStatus.REJECTED and arrival.delivered == 1:
+        if run is not None and run.status == RUN_REJECTED and arrival.delivered == 1:
             run = None  # its key comes with a new task
         if run is not None:
             self._metrics.task("known")
@@ -317,8 +317,9 @@ class Intake:
         inbox = reply_to(task.headers)
         if inbox is None or run.finished_at_ms is None:
             return
-        end = rejected_of(run) if run.status is RunStatus.REJECTED else finished_of(run)
-        self._bus.publish_nowait(inbox, end.model_dump_json().encode())
+        rejected = run.status == RUN_REJECTED
+        end = encoded(rejection_of(run)) if rejected else end_message(run)
+        self._bus.publish_nowait(inbox, end)
 
     async def _reject(self, message: RawMessage, error: ErrorInfo, *, run_id: str | None) -> None:
         """Keep a task that is not taken as a dead letter, and tell its caller and EVENTS. What of this

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from hocket.coordinator.core.run.state import Run
+from hocket.coordinator.core.machine.state.run import Run
 from hocket.kit.nats import cloudevents
 from hocket.schemas import ids, subjects
 from hocket.schemas.bounded import MAX_USD, MAX_USD_PLACES
@@ -101,7 +101,7 @@ def admit(
     """Return the acceptance of a task by its pipeline, or raise InvalidInput. A run that repeats
     `origin` has its class, budget and labels, and a retry its input too."""
     retried = task.origin is not None and task.origin.operation == "retry"
-    run_input = origin.input if origin is not None and retried else task.input
+    run_input = origin.input.value if origin is not None and retried else task.input
     check_input(plan, run_input)
     spec, given = plan.pipeline, task.headers
     priority = spec.priority if origin is None else origin.priority

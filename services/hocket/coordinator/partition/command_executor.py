@@ -9,13 +9,11 @@ from typing import Any
 
 import structlog
 
-from hocket.coordinator.core.run.aborting import reason_of, unsendable
+from hocket.coordinator.core.machine.state.messages import Command, Dispatch
 from hocket.coordinator.core.run.commands import (
     Announce,
     CancelAttempt,
     CancelSubRun,
-    Command,
-    Dispatch,
     ExpectPrompt,
     FillCache,
     LookUpCache,
@@ -23,6 +21,7 @@ from hocket.coordinator.core.run.commands import (
     StartSubRun,
     Wake,
 )
+from hocket.coordinator.core.run.faults import reason_of, unsendable
 from hocket.coordinator.dispatch.demand_publisher import DemandPublisher
 from hocket.coordinator.partition.events.log_posts import LogPosts
 from hocket.coordinator.partition.runs.end_publisher import result_for

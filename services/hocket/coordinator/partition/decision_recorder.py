@@ -6,16 +6,16 @@ steps with effects outside) is handed to the tenure.
 
 from functools import partial
 
-from hocket.coordinator.core.run.commands import Command, Dispatch, EndRun, RecordAttempt
-from hocket.coordinator.core.run.decide import Decision
-from hocket.coordinator.core.run.feasibility import was_given_up
-from hocket.coordinator.core.run.state import Run, StepState
+from hocket.coordinator.core.machine.infeasible import was_given_up
+from hocket.coordinator.core.machine.state.messages import Command, Dispatch, EndRun
+from hocket.coordinator.core.machine.state.run import DISPATCHED, Run
+from hocket.coordinator.core.machine.transition import Outcome
+from hocket.coordinator.core.run.commands import RecordAttempt
 from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.runs.run_cache import Runs
 from hocket.coordinator.partition.runs.run_notifier import RunNotifier
 from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.storage.tenure import Tenure
-from hocket.schemas.messages import RunFinished, StepRequested
 
 
 class DecisionRecorder:
@@ -39,54 +39,59 @@ class DecisionRecorder:
         self._executor = executor
 
     def record(
-        self, before: Run | None, decision: Decision, *, surely: bool = False, closes: bool = False
+        self, outcome: Outcome, *, first: bool = False, surely: bool = False, closes: bool = False
     ) -> None:
-        """Keep a decision and do what it asks for; `surely`: where something of that fails, the rest is
-        done all the same. `closes`: Postgres may have steps of the run that are not here."""
-        run = decision.run
-        if run.ended:
+        """Keep what an event did and do what it asks for; `first`: it began the run; `surely`: where
+        something of that fails, the rest is done all the same. `closes`: Postgres may have steps of the
+        run that are not here."""
+        run = outcome.run
+        if run.has_ended:
             self._load.ended(run.run_id)
             if was_given_up(run):
                 self._durations.gave_up(run.tenant, run.pipeline)
-        self._runs.put(run)
         # first of all it is kept: what fails below finds the run as it is now
-        self._keep(before, decision, closes=closes)
-        for command in decision.commands:
+        self._keep(outcome, first=first, closes=closes)
+        self._runs.put(run)
+        for command in outcome.commands:
             if isinstance(command, EndRun):
-                self._notifier.decided(run.run_id, command.finished.finished_at_ms)
-                ended = partial(self.end_committed, run, command.finished)
+                assert run.finished_at_ms is not None, run.run_id
+                self._notifier.decided(run.run_id, run.finished_at_ms)
+                ended = partial(self.end_committed, run)
                 self._tenure.after_commit(ended, run_id=run.run_id, urgent=True)
             elif not isinstance(command, RecordAttempt):
                 self._carry_out(run, command, surely=surely)
 
-    def carry_out_again(self, run: Run, commands: tuple[Command, ...]) -> None:
+    def carry_out_again(self, outcome: Outcome) -> None:
         """Do what is in flight of a run anew, as far as it was decided and may not be done."""
-        for command in commands:
-            self._carry_out(run, command, surely=True)
+        for command in outcome.commands:
+            self._carry_out(outcome.run, command, surely=True)
 
-    def end_committed(self, run: Run, finished: RunFinished) -> None:
+    def end_committed(self, run: Run) -> None:
         """Tell an end that Postgres has now."""
-        duration_ms = finished.finished_at_ms - finished.accepted_at_ms
-        late = finished.finished_at_ms > run.deadline_at_ms
-        self._metrics.ended(finished.status, run.priority, duration_ms, late=late)
-        self._notifier.committed(run, finished)
+        assert run.finished_at_ms is not None, run.run_id
+        duration_ms = run.finished_at_ms - run.accepted_at_ms
+        late = run.finished_at_ms > run.deadline_at_ms
+        self._metrics.ended(run.status, run.priority, duration_ms, late=late)
+        self._notifier.committed(run)
 
-    def _keep(self, before: Run | None, decision: Decision, *, closes: bool) -> None:
-        run = decision.run
-        attempts = [c for c in decision.commands if isinstance(c, RecordAttempt)]
-        if not (decision.changed or decision.run_changed or attempts):
+    def _keep(self, outcome: Outcome, *, first: bool, closes: bool) -> None:
+        run, changed = outcome.run, outcome.changed
+        attempts = [c for c in outcome.commands if isinstance(c, RecordAttempt)]
+        if not (changed or outcome.run_changed or attempts):
             return
         marked = run.run_id in self._runs.marked
         self._runs.marked.discard(run.run_id)
+        for step in changed:
+            step.is_changed = False
         self._tenure.add(
             run,
-            changed=decision.changed,
-            run_changed=decision.run_changed or marked,
-            first=before is None,
+            changed=changed,
+            run_changed=outcome.run_changed or marked,
+            first=first,
             attempts=attempts,
-            urgent=any(map(has_effects, decision.commands)),
+            urgent=any(map(has_effects, outcome.commands)),
             closes=closes,
-            size_bytes=run.size_bytes - (0 if before is None else before.size_bytes),
+            size_bytes=self._runs.grown_bytes(run),
         )
 
     def _carry_out(self, run: Run, command: Command, *, surely: bool) -> None:
@@ -100,17 +105,17 @@ class DecisionRecorder:
 
     def _execute_committed(self, command: Command) -> None:
         """Carry out what waited for its commit, unless the run has gone on without it by now."""
-        if isinstance(command, Dispatch) and not self._wants(command.request):
+        if isinstance(command, Dispatch) and not self._wants(command):
             return
         self._executor.execute(command)
 
-    def _wants(self, request: StepRequested) -> bool:
-        run = self._runs.in_flight.get(request.run_id)
-        step = None if run is None else run.steps.get(request.step)
-        wanted = (StepState.DISPATCHED, request.attempt)
+    def _wants(self, dispatch: Dispatch) -> bool:
+        run = self._runs.in_flight.get(dispatch.run.run_id)
+        step = None if run is None else run.steps.get(dispatch.step)
+        wanted = (DISPATCHED, dispatch.attempt)
         return step is not None and (step.state, step.attempt) == wanted
 
 
 def has_effects(command: Command) -> bool:
     """Tell whether a command must wait for its commit: what it does outside cannot be taken back."""
-    return isinstance(command, Dispatch) and command.request.effects_external
+    return isinstance(command, Dispatch) and command.is_external

@@ -1,17 +1,17 @@
 """How long nodes take: what decisions are made with, and what ended steps add to it."""
 
-from hocket.coordinator.core.run.decide import Decision
-from hocket.coordinator.core.run.state import ParentRelation, Role, Run, Step, StepState
-from hocket.coordinator.core.time.deadlines import HOP, UNIT, DurationForecast
+from hocket.coordinator.core.machine.plan.forecasts import PlanForecast
+from hocket.coordinator.core.machine.plan.nodes import LEAF, SUBRUN, PipelinePlan
+from hocket.coordinator.core.machine.state.run import ITEM, ROUND, SUCCEEDED, Run, Step
+from hocket.coordinator.core.machine.transition import Outcome
+from hocket.coordinator.core.time.deadlines import HOP, UNIT
 from hocket.coordinator.core.time.forecasts import KeptEstimate, Outlooks
 from hocket.coordinator.core.time.hop_times import hop_ms
 from hocket.coordinator.partition.events.log_posts import LogPosts
 from hocket.coordinator.storage.duration_stats import Durations
-from hocket.coordinator.storage.pipeline_catalog import Entry
 from hocket.schemas.messages import (
     AttemptFinished,
     OutlookChanged,
-    RunAccepted,
     RunEvent,
     encoded,
 )
@@ -32,10 +32,18 @@ class Measurements:
         """Go on with what the partition's former owner left in Postgres."""
         self._outlooks = Outlooks(kept)
 
-    def outlook(self, run: Run | RunAccepted, entry: Entry) -> DurationForecast:
-        """Return what a run's decisions are made with."""
-        self._in_use.add((run.tenant, run.pipeline))
-        return self._outlooks.of(run.tenant, run.pipeline, entry.version, entry.plan)
+    def forecast(
+        self, tenant: str, pipeline: str, version: int, plan: PipelinePlan
+    ) -> PlanForecast:
+        """Return what the decisions of runs of a pipeline's version are made with."""
+        self._in_use.add((tenant, pipeline))
+        return self._outlooks.of(tenant, pipeline, version, plan)
+
+    def forecast_for(self, run: Run) -> PlanForecast | None:
+        """Return what a run's decisions are made with; None for one that never began."""
+        if run.plan is None:
+            return None
+        return self.forecast(run.tenant, run.pipeline, run.version, run.plan)
 
     def change(self, event: OutlookChanged) -> list[KeptEstimate]:
         """Apply an event of the log; return what must be kept with its commit."""
@@ -50,11 +58,10 @@ class Measurements:
             if event is not None:
                 self._posts.post(self._number, event.kind, encoded(event))
 
-    def measure(self, decision: Decision, event: RunEvent) -> None:
+    def measure(self, outcome: Outcome, event: RunEvent) -> None:
         """Take in how long the steps took that an event ended."""
-        run = decision.run
-        for key in decision.changed:
-            step = run.steps[key]
+        run = outcome.run
+        for step in outcome.changed:
             path = _measured_path(run, step)
             if path is not None:
                 self._durations.measured(run.tenant, run.pipeline, path, _duration_ms(step, event))
@@ -62,7 +69,7 @@ class Measurements:
     def measure_hop(self, run: Run, event: AttemptFinished) -> None:
         """Take in how long an attempt's way to a worker and back took."""
         step = run.steps.get(event.step)
-        if step is not None and step.state is StepState.SUCCEEDED and step.attempt == event.attempt:
+        if step is not None and step.state == SUCCEEDED and step.attempt == event.attempt:
             hop = hop_ms(run, step, event)
             if hop is not None:
                 self._durations.measured(run.tenant, run.pipeline, HOP, hop)
@@ -70,13 +77,13 @@ class Measurements:
 
 def _measured_path(run: Run, step: Step) -> str | None:
     """Return which node a step measures; None where it says nothing of one."""
-    if step.state is not StepState.SUCCEEDED or step.source is not None or step.home:
+    if step.state != SUCCEEDED or step.source is not None or step.home is not None:
         return None
-    if run.origin is not None and step.role not in (Role.LEAF, Role.SUBRUN):
+    if run.origin is not None and step.role not in (LEAF, SUBRUN):
         return None  # what is inside it was taken over, at least in part
-    if step.link not in (ParentRelation.ITEM, ParentRelation.ROUND):
-        return step.path
-    return step.path + UNIT if step.role is Role.LEAF else None
+    if step.link not in (ITEM, ROUND):
+        return step.node.path
+    return step.node.path + UNIT if step.role == LEAF else None
 
 
 def _duration_ms(step: Step, event: RunEvent) -> float:
@@ -84,7 +91,7 @@ def _duration_ms(step: Step, event: RunEvent) -> float:
     is the load's and not the node's."""
     assert step.finished_at_ms is not None
     ran = (
-        step.role is Role.LEAF
+        step.role == LEAF
         and isinstance(event, AttemptFinished)
         and event.step == step.key
         and event.started_at_ms > 0

@@ -1,7 +1,7 @@
 """One partition in the hands of this coordinator, from its takeover until it is left or lost.
 
 States: taken (its runs in flight are loaded and handed out again), reading (an event of its log in,
-`decide`, the commands out, the change to the committer), leaving (nothing is read any more, what was
+`apply`, the commands out, the change to the committer), leaving (nothing is read any more, what was
 decided is written and told), over: another coordinator owns it, or nobody. Each tenure is an object of
 its own; nothing of one is left in the next.
 """
@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from hocket.coordinator.core.run.ending import finished_of
-from hocket.coordinator.core.run.state import Run
+from hocket.coordinator.core.machine.state.run import Owner, Run
 from hocket.coordinator.dispatch.demand_publisher import DemandPublisher
 from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
@@ -58,6 +57,7 @@ class Partition:
             asks=services.asks_for_seals,
         )
         origins, demand = Origins(services.store, services.catalog), DemandPublisher(services.bus)
+        owner = Owner(number, offset.epoch, services.capabilities)
         tenure = services.committer.open(number, offset, lost=lost, refused=self._refused)
         runs = Runs()
         measurements = Measurements(number, durations=services.durations, posts=posts)
@@ -90,7 +90,6 @@ class Partition:
         )
         failed = FailedRuns(
             services,
-            epoch=offset.epoch,
             runs=runs,
             notifier=notifier,
             executor=executor,
@@ -98,7 +97,8 @@ class Partition:
         )
         loader = RunLoader(
             services,
-            epoch=offset.epoch,
+            owner=owner,
+            tenure=tenure,
             runs=runs,
             measurements=measurements,
             origins=origins,
@@ -108,6 +108,7 @@ class Partition:
         position = LogPosition(offset.applied_seq, offset.applied_msg_id)
         acceptance = RunAcceptance(
             services,
+            owner=owner,
             tenure=tenure,
             position=position,
             runs=runs,
@@ -215,7 +216,6 @@ class Partition:
         self._tenure.end()
         self._services.dispatcher.lost(self.number)
         self._notifier.stop()
-        self._loader.stop()
         self._wake_ups.clear()
         self._runs.clear()
 
@@ -247,15 +247,15 @@ class Partition:
         )
         self._measurements.load(kept)
         self._services.dispatcher.took(self.number)
-        for run, steps in in_flight:
-            await self._loader.load(run, steps)
+        for stored in in_flight:
+            await self._loader.load(stored)
         for run in ended:
             self._runs.remember(run)
             self._tell_again(run)
 
     def _tell_again(self, run: Run) -> None:
         try:
-            self._notifier.tell(run, finished_of(run))
+            self._notifier.tell(run)
         except BusUnavailable:
             raise
         except Exception:

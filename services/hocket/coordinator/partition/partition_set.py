@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import asyncpg
 import structlog
 
-from hocket.coordinator.core.run.aborting import reason_of
+from hocket.coordinator.core.run.faults import reason_of
 from hocket.coordinator.partition.partition import Partition
 from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.partition.wake_ups import WAKE_EVERY_S

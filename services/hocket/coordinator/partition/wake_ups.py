@@ -6,7 +6,7 @@ comes back with the first event about it, which may be its timer.
 
 from functools import partial
 
-from hocket.coordinator.core.run.state import Run
+from hocket.coordinator.core.machine.state.run import Run
 from hocket.coordinator.dispatch.workload import Load
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.partition.events.log_posts import LogPosts
@@ -66,7 +66,7 @@ class WakeUps:
                 urgent=False,
                 parked_until_ms=until_ms,
             )
-            self._tenure.after_commit(partial(self._parked, run), run_id=run.run_id)
+            self._tenure.after_commit(partial(self._parked, run, run.revision), run_id=run.run_id)
 
     async def wake_parked(self) -> None:
         """Ask for the timers of parked runs whose time comes soon; call it every WAKE_EVERY_S."""
@@ -77,8 +77,8 @@ class WakeUps:
                 self._waking.add(run_id)
                 self._timers.arm(run_id, at_ms)
 
-    def _parked(self, run: Run) -> None:
-        if self._runs.park(run):
+    def _parked(self, run: Run, revision: int) -> None:
+        if self._runs.park(run, revision):
             self._load.ended(run.run_id)
             self._metrics.parked()
 

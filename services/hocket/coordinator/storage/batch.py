@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from hocket.coordinator.core.rows.records import RUN_COLUMNS, STEP_COLUMNS, Row
+from hocket.coordinator.core.machine.state.columns import RUN_COLUMNS, STEP_COLUMNS, Row
 from hocket.coordinator.core.run.notification_watermark import NotificationWatermark
 
 MAX_STATEMENT_CHARS = 16 * 1024 * 1024

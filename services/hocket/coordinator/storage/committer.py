@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 
-from hocket.coordinator.core.run.aborting import reason_of
+from hocket.coordinator.core.run.faults import reason_of
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.storage.batch import Batch
 from hocket.coordinator.storage.commit_schedule import CommitSchedule
@@ -189,7 +189,7 @@ def _set_aside(tenure: Tenure, part: Pending, run_id: str, error: Exception) -> 
     if before is not None:
         part.aside[run_id] = Kept(before + 1)
         return
-    late = dirty.run.ended and not dirty.run_changed
+    late = dirty.had_ended and not dirty.run_changed
     try:
         ended = tenure.refused(dirty.run, error, late)
     except Exception:  # it cannot even be ended; its rows are no reason to stop the others'
@@ -202,8 +202,8 @@ def _set_aside(tenure: Tenure, part: Pending, run_id: str, error: Exception) -> 
     dirty.steps |= tenure.withdraw(run_id)
     part.after = [one for one in part.after if one[0] != run_id]
     part.after.append((run_id, ended.follows))
-    dirty.run, dirty.run_changed, dirty.parked_until_ms = ended.run, True, None
-    dirty.steps |= dict.fromkeys(ended.changed)
+    dirty.run = ended.run
+    dirty.steps |= dict.fromkeys(step.key for step in ended.changed)
 
 
 def _lose(parts: Iterable[Tenure], error: PartitionLost) -> None:

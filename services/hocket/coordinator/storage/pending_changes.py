@@ -1,21 +1,29 @@
 """What partitions decided that is not written yet, and the batch that is made of it.
 
-Of a run that Postgres refuses less and less is written (`Kept`), until it is taken.
+Runs are changed in place, so that their rows are made at once, event by event: what a batch holds is a
+run as it was behind the last of the batch's events, and a run that an event left half changed is read
+back from the rows that are there (`unwritten`). Of a run that Postgres refuses
+less and less is written (`Kept`), until it is taken.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol, TypeVar
 
 import structlog
 
-from hocket.coordinator.core.rows.bare_rows import bare_attempt_row, bare_run_row, bare_step_row
-from hocket.coordinator.core.rows.records import Row, attempt_row, run_row, step_row
-from hocket.coordinator.core.run.aborting import reason_of
+from hocket.coordinator.core.machine.state.bare_rows import (
+    bare_attempt_row,
+    bare_run_row,
+    bare_step_row,
+)
+from hocket.coordinator.core.machine.state.columns import Row, attempt_row
+from hocket.coordinator.core.machine.state.rows import run_row, step_row
+from hocket.coordinator.core.machine.state.run import Run, Step
 from hocket.coordinator.core.run.commands import RecordAttempt
+from hocket.coordinator.core.run.faults import reason_of
 from hocket.coordinator.core.run.notification_watermark import NotificationWatermark
-from hocket.coordinator.core.run.state import Run
 from hocket.coordinator.core.time.deadlines import Estimate
 from hocket.coordinator.storage.batch import Batch, batch_chars
 from hocket.kit.process.memory import end_if_short
@@ -39,7 +47,7 @@ class Ended:
     follows the commit."""
 
     run: Run
-    changed: tuple[str, ...]
+    changed: list[Step]
     follows: Callable[[], None]
 
 
@@ -48,16 +56,47 @@ Refused = Callable[[Run, Exception, bool], Ended | None]
 refused (the flag)."""
 
 
-@dataclass(slots=True)
 class Dirty:
-    run: Run
-    steps: dict[str, None] = field(default_factory=dict)
-    run_changed: bool = False
-    first: bool = False
-    """Its row is not in Postgres yet, as far as we know."""
-    parked_until_ms: float | None = None
-    closes: bool = False
-    """What Postgres has of its steps is ended with it."""
+    """What is to be written of a run, as rows. `first`: its own row is not in Postgres yet, as far as
+    we know; `closes`: what Postgres has of its steps is ended with it."""
+
+    __slots__ = ("closes", "fault", "first", "had_ended", "row", "run", "run_changed", "steps")
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.first = False
+        self.closes = False
+        self.run_changed = False
+        self.had_ended = False
+        """Whether the run had ended behind these changes; by now it may have."""
+        self.row: Row | None = None
+        self.steps: dict[str, Row | None] = {}
+        """By key; without a row where only the bare one is written."""
+        self.fault: Exception | None = None
+        """Why no rows could be made of it."""
+
+    def take(
+        self,
+        run: Run,
+        changed: Iterable[Step],
+        *,
+        run_changed: bool,
+        parked_until_ms: float | None = None,
+    ) -> None:
+        """Make the rows of what has changed, as it is now."""
+        self.run = run
+        self.had_ended = run.has_ended
+        self.run_changed = self.run_changed or run_changed
+        steps = list(changed)
+        self.steps.update(dict.fromkeys(step.key for step in steps))
+        try:
+            if run_changed:
+                self.row = run_row(run, first=self.first, parked_until_ms=parked_until_ms)
+            for step in steps:
+                self.steps[step.key] = step_row(run.run_id, step)
+        except Exception as error:  # the run is set aside with its batch
+            end_if_short(error)
+            self.fault = error
 
 
 @dataclass(slots=True)
@@ -118,14 +157,18 @@ def batch_of(
             if kept is not None:
                 _add_remains(batch, dirty, kept, attempts.get(run_id, ()))
                 continue
+            if dirty.fault is not None:
+                unmade.append((tenure, run_id, dirty.fault))
+                continue
             try:
-                runs, steps, tried = _rows_of(dirty, attempts.get(run_id, ()))
+                tried = [attempt_row(run_id, attempt) for attempt in attempts.get(run_id, ())]
             except Exception as error:
                 end_if_short(error)
                 unmade.append((tenure, run_id, error))
                 continue
-            batch.runs += runs
-            batch.steps += steps
+            if dirty.row is not None:
+                batch.runs.append(dirty.row)
+            batch.steps += [row for row in dirty.steps.values() if row is not None]
             batch.attempts += tried
             if dirty.closes:
                 batch.closed.append(run_id)
@@ -135,20 +178,6 @@ def batch_of(
         ]
     batch.size_chars = batch_chars(batch)
     return batch, unmade
-
-
-def _rows_of(
-    dirty: Dirty, attempts: Collection[RecordAttempt]
-) -> tuple[list[Row], list[Row], list[Row]]:
-    run, run_id = dirty.run, dirty.run.run_id
-    runs = []
-    if dirty.run_changed:
-        runs.append(run_row(run, first=dirty.first, parked_until_ms=dirty.parked_until_ms))
-    return (
-        runs,
-        [step_row(run_id, run.steps[key]) for key in dirty.steps],
-        [attempt_row(run_id, attempt) for attempt in attempts],
-    )
 
 
 def _add_remains(
@@ -180,7 +209,7 @@ def _remains_of(
         return [row], [], []
     return (
         [row],
-        [bare_step_row(run_id, run.steps[key]) for key in dirty.steps],
+        [bare_step_row(run_id, run.steps[key]) for key in dirty.steps if key in run.steps],
         [bare_attempt_row(run_id, attempt) for attempt in attempts],
     )
 

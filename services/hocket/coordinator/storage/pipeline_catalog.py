@@ -4,6 +4,7 @@ import json
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from hocket.coordinator.core.machine.plan.nodes import PipelinePlan
 from hocket.coordinator.storage.duration_stats import Durations
 from hocket.coordinator.storage.store import Store
 from hocket.kit.process.clock import monotonic_ms
@@ -17,10 +18,11 @@ LATEST_FOR_MS = 1_000.0
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A version and its plan."""
+    """A version and its plan, also compiled for runs."""
 
     version: int
     plan: Plan
+    compiled: PipelinePlan
 
 
 class Catalog:
@@ -65,7 +67,8 @@ class Catalog:
         if found is None:
             raise PipelineUnknown(tenant=tenant, pipeline=f"{pipeline} version {version}")
         await self._durations.load(tenant, pipeline)
-        entry = Entry(version, compile_pipeline(json.loads(found[1]), applied=True))
+        plan = compile_pipeline(json.loads(found[1]), applied=True)
+        entry = Entry(version, plan, PipelinePlan(plan))
         self._entries[tenant, pipeline, version] = entry
         if len(self._entries) > MAX_PLANS:
             self._entries.popitem(last=False)

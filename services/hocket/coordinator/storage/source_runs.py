@@ -3,15 +3,15 @@ read here is the same at every reading."""
 
 import structlog
 
-from hocket.coordinator.core.reuse.repeats import Reuse, reuse_of
-from hocket.coordinator.core.rows.records import restore
-from hocket.coordinator.core.run.aborting import RunNotRestorable, reason_of
-from hocket.coordinator.core.run.state import Run
+from hocket.coordinator.core.machine.constructs.reuse import Reuse, reuse_of
+from hocket.coordinator.core.machine.plan.nodes import PipelinePlan
+from hocket.coordinator.core.machine.state.restore import StoredRun, readable, restored
+from hocket.coordinator.core.machine.state.run import Owner, Run
+from hocket.coordinator.core.run.faults import RunNotRestorable, reason_of
 from hocket.coordinator.storage.pipeline_catalog import Catalog
 from hocket.coordinator.storage.store import Store
 from hocket.schemas.errors import HocketError, RunUnknown
 from hocket.schemas.messages import RunOrigin
-from hocket.schemas.pipeline.plan import Plan
 from hocket.schemas.repeats import StepPlace
 
 log = structlog.get_logger(__name__)
@@ -28,11 +28,12 @@ class Origins:
     async def run(self, tenant: str, asked: RunOrigin) -> Run:
         """Return the origin's own row, or raise RunUnknown."""
         found = await self._store.stored(asked.run_id)
-        if found is None or found[0].tenant != tenant:
+        if found is None or found.row["tenant"] != tenant:
             raise RunUnknown(run_id=asked.run_id)
-        if isinstance(found[1], Exception):
-            raise RunNotRestorable(run_id=asked.run_id, reason=reason_of(found[1]))
-        return found[0]
+        run, fault = readable(found.row)
+        if fault is not None:
+            raise RunNotRestorable(run_id=asked.run_id, reason=reason_of(fault))
+        return run
 
     async def place(self, asked: RunOrigin) -> StepPlace | None:
         """Return where the step stands that a re-run begins with, if it names one that there is."""
@@ -40,7 +41,7 @@ class Origins:
             return None
         return await self._store.place(asked.run_id, asked.from_step)
 
-    async def reuse(self, tenant: str, asked: RunOrigin | None, plan: Plan) -> Reuse | None:
+    async def reuse(self, tenant: str, asked: RunOrigin | None, plan: PipelinePlan) -> Reuse | None:
         """Return what a run of a plan takes over: nothing where the origin is missing or has no end yet
         (a sub-run's may), or where this release cannot read its pipeline any more."""
         if asked is None:
@@ -48,14 +49,20 @@ class Origins:
         found = await self._store.stored(asked.run_id)
         if found is None:
             return None
-        run, steps = found
-        if run.tenant != tenant or not run.ended:
+        run, _ = readable(found.row)
+        if run.tenant != tenant or not run.has_ended:
             return None
         try:
-            if isinstance(steps, Exception):
-                raise RunNotRestorable(run_id=run.run_id, reason=reason_of(steps))
             entry = await self._catalog.entry(run.tenant, run.pipeline, run.version)
-            return reuse_of(restore(run, steps, entry.plan), entry.plan, plan, asked)
+            return reuse_of(_origin(found, entry.compiled), plan, asked)
         except HocketError as error:
             log.warning("origin_not_read", run_id=run.run_id, code=error.code, reason=str(error))
             return None
+
+
+def _origin(found: StoredRun, plan: PipelinePlan) -> Run:
+    try:
+        return restored(found, plan, Owner(found.row["partition"], 0, None))
+    except Exception as error:
+        reason = reason_of(error)
+        raise RunNotRestorable(run_id=found.row["run_id"], reason=reason) from None

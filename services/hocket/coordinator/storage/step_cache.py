@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import structlog
 from pydantic_core import from_json, to_json
 
-from hocket.coordinator.core.run.aborting import reason_of
 from hocket.coordinator.core.run.commands import FillCache, LookUpCache, ReleaseCache
+from hocket.coordinator.core.run.faults import reason_of
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.partition.events.log_posts import LogPosts
 from hocket.coordinator.storage.cache_store import Answer, CacheStore, Filling

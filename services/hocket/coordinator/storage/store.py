@@ -7,15 +7,15 @@ from typing import Any
 
 import asyncpg
 
-from hocket.coordinator.core.rows.bare_rows import StoredRun, readable, steps_of
-from hocket.coordinator.core.rows.records import (
+from hocket.coordinator.core.machine.state.columns import (
     ATTEMPT_COLUMNS,
     RUN_COLUMNS,
     STEP_COLUMNS,
     Row,
 )
+from hocket.coordinator.core.machine.state.restore import StoredRun, readable
+from hocket.coordinator.core.machine.state.run import Run
 from hocket.coordinator.core.run.notification_watermark import NOTHING, NotificationWatermark
-from hocket.coordinator.core.run.state import Run
 from hocket.coordinator.core.time.deadlines import Estimate
 from hocket.coordinator.core.time.forecasts import KeptEstimate
 from hocket.coordinator.storage.batch import MAX_STATEMENT_CHARS, parts_of
@@ -102,21 +102,20 @@ class Store:
 
     async def in_flight(self, partition: int) -> list[StoredRun]:
         """Return the runs of a partition that have not ended and are not parked, with their steps."""
-        runs = [readable(row) for row in await self._pool.fetch(_IN_FLIGHT, partition)]
-        rows: dict[str, list[Any]] = {run.run_id: [] for run, _ in runs}
+        found = await self._pool.fetch(_IN_FLIGHT, partition)
+        rows: dict[str, list[Any]] = {row["run_id"]: [] for row in found}
         run_ids = list(rows)
         for first in range(0, len(run_ids), MAX_RUNS_READ):
             for row in await self._pool.fetch(_STEPS, run_ids[first : first + MAX_RUNS_READ]):
                 rows[row["run_id"]].append(row)
-        return [(run, fault or steps_of(rows[run.run_id])) for run, fault in runs]
+        return [StoredRun(row, rows[row["run_id"]]) for row in found]
 
     async def stored(self, run_id: str) -> StoredRun | None:
         """Return a run with its steps, if there is one."""
         row = await self._pool.fetchrow(_KNOWN, [run_id])
         if row is None:
             return None
-        run, fault = readable(row)
-        return run, fault or steps_of(await self._pool.fetch(_STEPS, [run_id]))
+        return StoredRun(row, await self._pool.fetch(_STEPS, [run_id]))
 
     async def parked(self, partition: int, until_ms: float, limit: int) -> list[tuple[str, float]]:
         """Return the parked runs of a partition that want to be woken by a time (epoch ms), and when,

@@ -6,11 +6,12 @@ decided, and what would have followed, is dropped.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from hocket.coordinator.core.machine.state.columns import Row
+from hocket.coordinator.core.machine.state.run import Run, Step
 from hocket.coordinator.core.run.commands import RecordAttempt
 from hocket.coordinator.core.run.notification_watermark import NotificationWatermark
-from hocket.coordinator.core.run.state import Run
 from hocket.coordinator.core.time.forecasts import KeptEstimate
 from hocket.coordinator.storage.commit_schedule import CommitSchedule
 from hocket.coordinator.storage.pending_changes import Dirty, Pending, Refused
@@ -49,6 +50,8 @@ class Tenure:
         self._whole: Pending | None = None
         """What was pending when that event was applied: the next one may begin at once, and wait for
         Postgres, so that the committer would never find the partition between two events."""
+        self._taken: Pending | None = None
+        """What the committer writes at present."""
         self._written = asyncio.Event()
         """Set while nothing is decided that is not written."""
         self._written.set()
@@ -67,7 +70,7 @@ class Tenure:
         self,
         run: Run,
         *,
-        changed: tuple[str, ...],
+        changed: Iterable[Step],
         run_changed: bool,
         first: bool,
         attempts: list[RecordAttempt],
@@ -83,16 +86,12 @@ class Tenure:
         dirty = pending.dirty.get(run.run_id)
         if dirty is None:
             dirty = pending.dirty[run.run_id] = Dirty(run)
-        dirty.run = run
-        dirty.run_changed = dirty.run_changed or run_changed
         dirty.first = dirty.first or first
-        dirty.parked_until_ms = parked_until_ms
         dirty.closes = dirty.closes or closes
+        dirty.take(run, changed, run_changed=run_changed, parked_until_ms=parked_until_ms)
         if size_bytes > 0 and not self.over:
             pending.size_bytes += size_bytes
             self._schedule.grew(0, size_bytes)
-        for key in changed:
-            dirty.steps[key] = None
         for attempt in attempts:
             identity = (run.run_id, attempt.key, attempt.attempt, attempt.outcome)
             pending.attempts[identity] = (run.run_id, attempt)
@@ -148,7 +147,7 @@ class Tenure:
         for part in (self._whole, self._pending):
             if part is not None:
                 self._schedule.shrank(part.events, part.size_bytes)
-        self._whole = self._pending = None
+        self._taken = self._whole = self._pending = None
         self._written.set()
 
     # ---- the committer's side ---------------------------------------------------------------
@@ -169,16 +168,23 @@ class Tenure:
             return None
         self._batches += 1
         part.number = self._batches
+        self._taken = part
         return part
 
     def wrote(self) -> None:
         """What was taken is written."""
+        self._taken = None
         if not self.has_pending:
             self._written.set()
 
-    def withdraw(self, run_id: str) -> dict[str, None]:
+    def unwritten(self, run_id: str) -> list[Dirty]:
+        """Return what is decided of a run and may not be in Postgres, in this order."""
+        parts = (self._taken, self._whole, self._pending)
+        return [part.dirty[run_id] for part in parts if part is not None and run_id in part.dirty]
+
+    def withdraw(self, run_id: str) -> dict[str, Row | None]:
         """Drop what was decided of a run since `take`; return the steps that this changed."""
-        steps: dict[str, None] = {}
+        steps: dict[str, Row | None] = {}
         for part in (self._whole, self._pending):
             if part is not None and run_id in part.dirty:
                 steps |= part.dirty[run_id].steps

@@ -1,8 +1,8 @@
 """Python's collector of reference cycles, set for processes that live long and keep much.
 
 What is there when a process has started (modules, classes, compiled schemas) lives as long as it does
-and need not be looked at again. What comes after is mostly freed by its reference counts: the state of
-runs is frozen and has no cycles. Python's defaults look at everything young after 700 new objects, and
+and need not be looked at again. What comes after is mostly freed by its reference counts: runs cut their
+cycles when they leave the memory. Python's defaults look at everything young after 700 new objects, and
 every few seconds of load at everything there is. That was a tenth of the coordinator's CPU and a seventh
 of a worker's, and stopped each of them for as long as it took.
 """

@@ -1,6 +1,5 @@
 """What a partition does with an event that its rules cannot take: bury it and go on."""
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +8,6 @@ import pytest
 from hocket.coordinator.partition.events import event_handler, event_reader
 from hocket.coordinator.partition.events.log_reader import LogMessage
 from hocket.coordinator.partition.partition import Partition
-from hocket.coordinator.partition.runs import run_loader
 from support.lone_partition import lone_partition
 
 
@@ -25,6 +23,9 @@ class Notes:
 
     async def wait_for_capacity(self) -> None:
         return
+
+    def unwritten(self, run_id: str) -> list[Any]:
+        return []
 
     write_watermark = None
     partition = 0
@@ -47,7 +48,11 @@ def message(seq: int) -> LogMessage:
 
 def partition_with(notes: Notes, **parts: Any) -> Partition:
     metrics = SimpleNamespace(applied=lambda kind: None, set_aside=lambda what: None)
-    store = SimpleNamespace(ping=None)
+
+    async def stored(run_id: str) -> None:
+        return None
+
+    store = SimpleNamespace(ping=None, stored=stored)
     return lone_partition(notes, bus=notes, metrics=metrics, store=store, **parts)
 
 
@@ -84,36 +89,3 @@ async def test_an_event_waits_while_postgres_is_away(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(event_handler, "PAUSE_S", 0.0)
     await partition._events.handle(message(7))
     assert (len(tries), notes.applied_seqs) == (3, [7])
-
-
-async def test_runs_whose_plan_is_not_in_memory_are_handed_out_again_once_it_is_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    resumed: list[tuple[str, str]] = []
-    all_resumed = asyncio.Event()
-    tries = [ConnectionRefusedError("no database")]
-
-    async def entry(tenant: str, pipeline: str, version: int) -> str:
-        if tries:
-            raise tries.pop()
-        return "read"
-
-    def resume(run: Any, found: str) -> None:
-        resumed.append((run.run_id, found))
-        if len(resumed) == 2:
-            all_resumed.set()
-
-    ready = {"known": "kept"}
-    catalog = SimpleNamespace(
-        ready=lambda tenant, pipeline, version: ready.get(pipeline), entry=entry
-    )
-    partition = partition_with(Notes(), catalog=catalog)
-    for run_id, pipeline in (("r1", "known"), ("r2", "forgotten")):
-        run: Any = SimpleNamespace(run_id=run_id, tenant="t", pipeline=pipeline, version=1)
-        partition._runs.in_flight[run_id] = run
-    monkeypatch.setattr(partition._loader, "_resume", resume)
-    monkeypatch.setattr(run_loader, "PAUSE_S", 0.0)
-    partition._loader.redispatch()
-    async with asyncio.timeout(10):
-        await all_resumed.wait()
-    assert resumed == [("r1", "kept"), ("r2", "read")]

@@ -11,8 +11,9 @@ from prometheus_client import CollectorRegistry
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.storage import commit_schedule
 from hocket.coordinator.storage import committer as module
+from hocket.coordinator.storage.batch import Batch
 from hocket.coordinator.storage.committer import Committer
-from hocket.coordinator.storage.store import Batch, Offset, PartitionLost
+from hocket.coordinator.storage.store import Offset, PartitionLost
 from hocket.coordinator.storage.tenure import Tenure
 from hocket.kit.process.lifecycle import Health
 from support.run_player import Play, python
@@ -64,7 +65,14 @@ def tenure(committer: Committer, partition: int, lost: Any = lambda: None) -> Te
 
 def add(to: Tenure, run_id: str) -> None:
     play = Play({"a": python()}, run_id=run_id)
-    to.add(play.run, changed=("a",), run_changed=True, first=True, attempts=[], urgent=False)
+    to.add(
+        play.run,
+        changed=play.run.steps.values(),
+        run_changed=True,
+        first=True,
+        attempts=[],
+        urgent=False,
+    )
 
 
 def run_ids(batches: list[Batch]) -> list[str]:

@@ -54,7 +54,7 @@ def test_what_a_task_leaves_out_has_its_default(
 
 def test_the_run_and_its_steps_have_the_defaults() -> None:
     begun = play({"question": "x"})
-    assert begun.run.input == {"question": "x", "language": "en", "search": {"top": 5}}
+    assert begun.run.input.value == {"question": "x", "language": "en", "search": {"top": 5}}
     assert begun.take("a").input == {"asked": "en", "top": 5}
 
 

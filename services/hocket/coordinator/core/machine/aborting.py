@@ -6,8 +6,12 @@ asks nothing of the run's plan. Nobody else's run is touched. A run that an exce
 is read back from its rows before.
 """
 
+from collections.abc import Iterable
+
 from hocket.coordinator.core.machine.machine import abort
 from hocket.coordinator.core.machine.plan.nodes import LEAF, SUBRUN
+from hocket.coordinator.core.machine.state.bare_rows import bare_error, moment
+from hocket.coordinator.core.machine.state.columns import Columns, parsed
 from hocket.coordinator.core.machine.state.messages import EndRun, cancel_attempt
 from hocket.coordinator.core.machine.state.run import (
     CANCELLED,
@@ -21,8 +25,7 @@ from hocket.coordinator.core.machine.state.run import (
 )
 from hocket.coordinator.core.machine.state.values import NULL
 from hocket.coordinator.core.machine.transition import Outcome
-from hocket.coordinator.core.rows.bare_rows import bare_error, moment
-from hocket.coordinator.core.run.commands import CancelSubRun, ReleaseCache
+from hocket.coordinator.core.run.commands import CancelAttempt, CancelSubRun, ReleaseCache
 from hocket.coordinator.core.time.timestamps import not_before
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.ids import child_run_id
@@ -40,6 +43,7 @@ def aborted(run: Run, error: ErrorInfo, *, now_ms: float) -> Outcome:
 
 def altered(run: Run, error: ErrorInfo) -> Outcome:
     """End a run again that ended in a way which cannot be stored: a success is none then."""
+    run.revision += 1
     succeeded = run.status in (RUN_SUCCEEDED, RUN_DEGRADED)
     if succeeded:
         run.status = RUN_FAILED
@@ -48,10 +52,14 @@ def altered(run: Run, error: ErrorInfo) -> Outcome:
     return _ended(run, run.finished_at_ms)
 
 
-def closed(run: Run, error: ErrorInfo, *, now_ms: float) -> Outcome:
-    """End a run by its steps alone: those that live are cancelled, and whoever works on them is told."""
+def closed(run: Run, error: ErrorInfo, *, now_ms: float, unread: Iterable[Columns] = ()) -> Outcome:
+    """End a run by its steps alone: those that live are cancelled, and whoever works on them is told;
+    also of `unread`, the rows of steps that could not be made steps of."""
     finished_at_ms = not_before(now_ms)
+    run.revision += 1
     outcome = Outcome(run)
+    for row in unread:
+        _withdraw_unread(outcome, run, row, error.code)
     for step in run.steps.values():
         if step.state in TERMINAL:
             continue
@@ -72,7 +80,7 @@ def closed(run: Run, error: ErrorInfo, *, now_ms: float) -> Outcome:
     run.critical_path = []
     run.reuse = None
     ended = _ended(run, finished_at_ms)
-    outcome.orders += ended.orders
+    outcome.commands += ended.commands
     outcome.run_changed = True
     return outcome
 
@@ -83,16 +91,31 @@ def _ended(run: Run, finished_at_ms: float | None) -> Outcome:
     run.finished_at_ms = moment(finished_at_ms)
     outcome = Outcome(run)
     outcome.run_changed = True
-    outcome.orders.append(EndRun(run))
+    outcome.commands.append(EndRun(run))
     return outcome
 
 
 def _withdraw(outcome: Outcome, run: Run, step: Step, reason: str) -> None:
     if step.state == DISPATCHED and step.role == LEAF:
-        outcome.orders.append(cancel_attempt(run, step, reason))
+        outcome.commands.append(cancel_attempt(run, step, reason))
     elif step.state == DISPATCHED and step.role == SUBRUN:
-        outcome.orders.append(
+        outcome.commands.append(
             CancelSubRun(child_run_id(run.run_id, step.key, step.attempt), reason)
         )
     if step.cache_key is not None:
-        outcome.orders.append(ReleaseCache(step.cache_key, run.run_id, step.key))
+        outcome.commands.append(ReleaseCache(step.cache_key, run.run_id, step.key))
+
+
+def _withdraw_unread(outcome: Outcome, run: Run, row: Columns, reason: str) -> None:
+    key, attempt, role = row["key"], row["attempt"], row["role"]
+    try:
+        facts = parsed(row["facts"]) or {}
+    except ValueError:
+        facts = {}
+    if row["state"] == DISPATCHED and role == LEAF:
+        dispatched = (run.tenant, row["dispatched_at"]) if facts.get("capable") else None
+        outcome.commands.append(CancelAttempt(run.run_id, key, attempt, reason, dispatched))
+    elif row["state"] == DISPATCHED and role == SUBRUN:
+        outcome.commands.append(CancelSubRun(child_run_id(run.run_id, key, attempt), reason))
+    if row["state"] not in TERMINAL and facts.get("cache_key") is not None:
+        outcome.commands.append(ReleaseCache(facts["cache_key"], run.run_id, key))

@@ -58,7 +58,7 @@ def _ended(
     run.finished_at_ms = not_before(now_ms)
     outcome = Outcome(run)
     outcome.run_changed = True
-    outcome.orders.append(EndRun(run))
+    outcome.commands.append(EndRun(run))
     return outcome
 
 

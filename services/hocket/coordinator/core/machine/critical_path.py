@@ -16,6 +16,7 @@ more items than its concurrency, all items are looked at once.
 """
 
 from collections.abc import Sequence
+from enum import StrEnum
 
 from hocket.coordinator.core.machine.plan.nodes import GRAPH, LEAF, LOOP, SUBRUN, WAIT
 from hocket.coordinator.core.machine.state.run import (
@@ -30,11 +31,32 @@ from hocket.coordinator.core.machine.state.run import (
     Segment,
     Step,
 )
-from hocket.coordinator.core.time.critical_path import _IN_A_CHILD, MAX_SEGMENTS, Kind
 from hocket.schemas.messages import Timing
 
+MAX_SEGMENTS = 1_000
+"""Pieces kept one by one, the latest; the earlier ones are folded by node, attempt and kind."""
 _MAX_HOPS_PER_STEP = 4
 _US_PER_MS = 1_000
+
+
+class Kind(StrEnum):
+    """What a run waited for."""
+
+    COORDINATOR = "coordinator"
+    """An event on its way into the log, a decision on its way into the stream."""
+    QUEUE = "queue"
+    """For a slot in a worker: in the coordinator, in the stream of steps, in the worker."""
+    EXECUTION = "execution"
+    """In a worker, and no model call was out."""
+    GATEWAY_QUEUE = "gateway_queue"
+    MODEL = "model"
+    BACKOFF = "backoff"
+    CACHE = "cache"
+    """For the cache's answer, or for another run that computed the same."""
+    WAITING = "waiting"
+    """For a person or a signal from outside."""
+
+
 (
     _COORDINATOR,
     _QUEUE,
@@ -45,11 +67,31 @@ _US_PER_MS = 1_000
     _CACHE,
     _WAITING,
 ) = (kind.value for kind in Kind)  # plain text, a third of the cost of a member
+_IN_A_CHILD = (
+    _QUEUE,
+    _BACKOFF,
+    _CACHE,
+    _WAITING,
+    _GATEWAY_QUEUE,
+    _MODEL,
+    _EXECUTION,
+)
+"""The order in which the kinds of a sub-run's time are laid out, behind the coordinators' part."""
 
 
 def critical_path(run: Run, ended_at_ms: float) -> list[Segment]:
     """Return the critical path of a run whose steps have all ended, from its acceptance on."""
     return _Walk(run, ended_at_ms).path()
+
+
+def timing_of(path: Sequence[Segment]) -> Timing | None:
+    """Return what a path took by kind, None for an empty one."""
+    if not path:
+        return None
+    us = dict.fromkeys((kind.value for kind in Kind), 0)
+    for segment in path:
+        us[segment[3]] += segment[4]
+    return Timing(**{f"{kind}_ms": time / _US_PER_MS for kind, time in us.items()})
 
 
 class _Walk:

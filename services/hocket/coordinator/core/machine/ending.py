@@ -14,9 +14,16 @@ from hocket.coordinator.core.machine.state.run import (
 from hocket.coordinator.core.machine.state.values import NULL, Json
 from hocket.coordinator.core.machine.transition import Transition, live_below
 from hocket.coordinator.core.run.commands import CancelSubRun, ReleaseCache
-from hocket.coordinator.core.run.ending import DeadlineExceeded
-from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.ids import child_run_id
+
+
+class DeadlineExceeded(HocketError):
+    """The run did not end by its deadline, {slo_ms} ms after it was accepted. Look at where the time
+    went: `hocket runs show {run_id}`."""
+
+    code = "deadline_exceeded"
+    error_class = ErrorClass.TIMEOUT
 
 
 def cancel_below(t: Transition, step: Step | None, reason: str) -> None:
@@ -33,16 +40,16 @@ def cancel_below(t: Transition, step: Step | None, reason: str) -> None:
 def withdraw(t: Transition, step: Step, reason: str) -> None:
     """Tell whoever works on a step that nobody waits for it any more."""
     if step.state == DISPATCHED and step.role == LEAF:
-        t.orders.append(cancel_attempt(t.run, step, reason))
+        t.commands.append(cancel_attempt(t.run, step, reason))
     elif step.state == DISPATCHED and step.role == SUBRUN:
-        t.orders.append(CancelSubRun(child_run_id(t.run.run_id, step.key, step.attempt), reason))
+        t.commands.append(CancelSubRun(child_run_id(t.run.run_id, step.key, step.attempt), reason))
     release_cache(t, step)
 
 
 def release_cache(t: Transition, step: Step) -> None:
     """Let the cache know that a step has no output for it, so that another computes."""
     if step.cache_key is not None:
-        t.orders.append(ReleaseCache(step.cache_key, t.run.run_id, step.key))
+        t.commands.append(ReleaseCache(step.cache_key, t.run.run_id, step.key))
         step.cache_key = None
 
 
@@ -62,7 +69,7 @@ def end_run(
     run.critical_path = critical_path(run, t.now_ms)
     run.reuse = None
     t.run_changed = True
-    t.orders.append(EndRun(run))
+    t.commands.append(EndRun(run))
 
 
 def fail_run(t: Transition, error: ErrorInfo) -> None:

@@ -7,10 +7,33 @@ pipeline whose estimates would else stand for ever, for what is given up measure
 """
 
 from hocket.coordinator.core.machine.plan.nodes import Node
+from hocket.coordinator.core.machine.state.run import RUN_DEGRADED, RUN_FAILED, Run
 from hocket.coordinator.core.machine.transition import Transition
-from hocket.coordinator.core.run.feasibility import LAST_MOMENT_SD, UNSURE_SHARE
 from hocket.coordinator.core.time.deadlines import Estimate, Expectation
 from hocket.coordinator.core.time.timestamps import nearest
+from hocket.schemas.errors import ErrorClass, HocketError
+
+UNSURE_SHARE = 0.5
+"""A node is left this share of the time at least, where what would come instead of it and behind it
+was never measured."""
+LAST_MOMENT_SD = 2.326
+"""Standard deviations of tail that are left free for what comes after a node is given up: 99 % of a
+normal distribution, for there is nothing left to be given up then."""
+
+
+class DeadlineInfeasible(HocketError):
+    """The run cannot meet its deadline any more: node `{node}` and what follows it are expected to
+    take longer than is left. Nothing more is spent (`on_infeasible: fail`)."""
+
+    code = "deadline_infeasible"
+    error_class = ErrorClass.TIMEOUT
+
+
+class TooSlow(HocketError):
+    """Node `{node}` was given up so that the run can meet its deadline (`on_infeasible: degrade`)."""
+
+    code = "too_slow_for_deadline"
+    error_class = ErrorClass.TIMEOUT
 
 
 def is_judged(t: Transition) -> bool:
@@ -22,6 +45,16 @@ def is_watched(t: Transition) -> bool:
     """Tell whether nodes that run are given up at the last moment. Those of a probe are where the
     pipeline degrades: they begin as they are, and its run is saved all the same."""
     return t.plan.degrades or is_judged(t)
+
+
+def was_given_up(run: Run) -> bool:
+    """Tell whether an ended run was given up, or a node of it: for want of time, by the estimates."""
+    if run.status == RUN_FAILED:
+        return run.error is not None and run.error.code == DeadlineInfeasible.code
+    if run.status != RUN_DEGRADED:
+        return False
+    errors = (step.error for step in run.steps.values())
+    return any(error is not None and error.code == TooSlow.code for error in errors)
 
 
 def may_be_spared(t: Transition, node: Node) -> bool:

@@ -33,8 +33,7 @@ from hocket.coordinator.core.machine.state.run import (
 from hocket.coordinator.core.machine.transition import Outcome, Transition, next_due_ms, take_due
 from hocket.coordinator.core.machine.work import work_off
 from hocket.coordinator.core.run.commands import RecordAttempt, ReleaseCache
-from hocket.coordinator.core.run.decide import RunCancelled
-from hocket.schemas.errors import ErrorClass, ErrorInfo
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import (
     AttemptFinished,
     CacheAnswered,
@@ -46,8 +45,16 @@ from hocket.schemas.messages import (
 )
 
 
-def apply(run: Run, event: RunEvent, now_ms: float, forecast: PlanForecast) -> Outcome:
-    """Do to a run what an event of the log does to it; `now_ms` is the log's own time."""
+class RunCancelled(HocketError):
+    """The run was cancelled by {by}: {reason}."""
+
+    code = "cancelled"
+    error_class = ErrorClass.CANCELLED
+
+
+def apply(run: Run, event: RunEvent, now_ms: float, forecast: PlanForecast | None) -> Outcome:
+    """Do to a run what an event of the log does to it; `now_ms` is the log's own time. `forecast` is
+    None only for a run that has ended."""
     if isinstance(event, AttemptFinished) and not may_tell(run, event, run.owner.capabilities):
         return Outcome(run)
     if run.has_ended:
@@ -56,6 +63,7 @@ def apply(run: Run, event: RunEvent, now_ms: float, forecast: PlanForecast) -> O
         return Outcome(run)
     if isinstance(event, TimerFired):
         now_ms = max(now_ms, event.due_at_ms)
+    assert forecast is not None, run.run_id
     t = Transition(run, forecast, now_ms)
     _apply(t, event)
     work_off(t)
@@ -69,11 +77,11 @@ def resume(run: Run, now_ms: float, forecast: PlanForecast) -> Outcome:
     for key in sorted(run.live):
         step = run.live[key]
         if step.state == LOOKING_UP:
-            t.orders.append(ask_of(t, step))
+            t.commands.append(ask_of(t, step))
         elif step.state == DISPATCHED and step.role == SUBRUN:
-            t.orders.append(start_sub_run(t, step))
+            t.commands.append(start_sub_run(t, step))
         elif step.state == DISPATCHED:
-            t.orders.append(dispatch_again(t, step))
+            t.commands.append(dispatch_again(t, step))
     run.armed_at_ms = None
     t.arm(_next_wake_ms(run))
     return t
@@ -145,9 +153,9 @@ def _late(run: Run, event: RunEvent, now_ms: float) -> Outcome:
     """Keep the result of an attempt that nobody waits for any more; give a turn to compute back."""
     outcome = Outcome(run)
     if isinstance(event, CacheAnswered) and not event.hit:
-        outcome.orders.append(ReleaseCache(event.key, event.run_id, event.step))
+        outcome.commands.append(ReleaseCache(event.key, event.run_id, event.step))
     elif isinstance(event, AttemptFinished) and _is_recorded(run, event):
-        outcome.orders.append(
+        outcome.commands.append(
             RecordAttempt(
                 key=event.step,
                 attempt=event.attempt,

@@ -6,13 +6,16 @@ whatever event names it, or when its time has come.
 
 from hocket.coordinator.core.machine.plan.nodes import SUBRUN
 from hocket.coordinator.core.machine.state.run import DISPATCHED, LOOKING_UP, WAITING, Run, Step
-from hocket.coordinator.core.waiting.parking import (
-    NEVER_MS,
-    OTHER_QUIET_MS,
-    OTHER_WAKE_MS,
-    PERSON_QUIET_MS,
-    PERSON_WAKE_MS,
-)
+
+PERSON_QUIET_MS = 2_000.0
+"""A run that waits for a person or a signal is parked after so long without an event ..."""
+PERSON_WAKE_MS = 10_000.0
+"""... unless it wakes within this."""
+OTHER_QUIET_MS = 30_000.0
+"""One that waits for a sub-run or a backoff, which are over sooner, later ..."""
+OTHER_WAKE_MS = 60_000.0
+NEVER_MS = 253_370_764_800_000.0
+"""The year 9999."""
 
 
 def rests_until(run: Run, *, quiet_ms: float, now_ms: float) -> float | None:

@@ -7,6 +7,8 @@ until it reads something that is not. A node is told of once: when the last of w
 Nodes with `map` or `loop`, and those that wait for another node to begin, are not.
 """
 
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from hocket.coordinator.core.machine.plan.nodes import Node
@@ -14,12 +16,23 @@ from hocket.coordinator.core.machine.state.names import input_of, names_in
 from hocket.coordinator.core.machine.state.run import NODE, TERMINAL, ScopeProgress, Step
 from hocket.coordinator.core.machine.transition import Transition
 from hocket.coordinator.core.run.commands import ExpectPrompt
-from hocket.coordinator.core.time.prompt_prefixes import MAX_CHARS, MIN_CHARS, _fields
-from hocket.schemas.errors import HocketError
+from hocket.schemas.errors import HocketError, InvalidInput
 from hocket.schemas.messages import NO_REQUIREMENTS, ChatMessage, PromptExpected, Requirements
-from hocket.schemas.pipeline.expressions import known_head
+from hocket.schemas.pipeline.expressions import (
+    Evaluate,
+    compile_value,
+    fails_later,
+    known_head,
+    readings,
+)
+from hocket.schemas.pipeline.plan import NodePlan
 from hocket.schemas.pipeline.spec import LlmNode
 from hocket.schemas.templates.budget import Names
+
+MIN_CHARS = 1_024
+"""Shorter beginnings are not worth a call."""
+MAX_CHARS = 400_000
+"""Longer ones do not fit into a message of the bus."""
 
 
 def expect_prompt(t: Transition, step: Step) -> None:
@@ -50,7 +63,7 @@ def _tell(t: Transition, within: ScopeProgress, node: Node) -> None:
     run, requires = t.run, spec.requires
     budget_usd = run.budget_usd
     left_usd = None if budget_usd is None else max(budget_usd - run.spent_usd, budget_usd * 0)
-    t.orders.append(
+    t.commands.append(
         ExpectPrompt(
             PromptExpected(
                 tenant=run.tenant,
@@ -90,3 +103,28 @@ def _known_input(t: Transition, within: ScopeProgress, node: Node) -> dict[str, 
             except HocketError:  # the node itself will say so
                 continue
     return known
+
+
+@lru_cache(maxsize=1_024)
+def _fields(plan: NodePlan) -> tuple[tuple[str, Evaluate, frozenset[str]], ...]:
+    """Return the fields of a node's `with`, each with the nodes that it reads."""
+    given = plan.node.with_
+    if not isinstance(given, Mapping):
+        return ()
+    return tuple(
+        (
+            str(name),
+            _compiled(value, f"with.{name}"),
+            frozenset(
+                node for reading in readings(value, name, applied=True) for node in reading.nodes
+            ),
+        )
+        for name, value in given.items()
+    )
+
+
+def _compiled(value: Any, field: str) -> Evaluate:
+    try:
+        return compile_value(value, field)
+    except InvalidInput as error:
+        return fails_later(error)

@@ -11,8 +11,8 @@ from math import inf
 from typing import Final
 
 from hocket.coordinator.core.machine.plan.forecasts import NodeForecast, PlanForecast
-from hocket.coordinator.core.machine.plan.nodes import WAIT, Node, PipelinePlan
-from hocket.coordinator.core.machine.state.messages import Order
+from hocket.coordinator.core.machine.plan.nodes import WAIT, Node, PipelinePlan, answers_to
+from hocket.coordinator.core.machine.state.messages import Command
 from hocket.coordinator.core.machine.state.run import (
     ITEM,
     ROUND,
@@ -26,7 +26,6 @@ from hocket.coordinator.core.run.commands import Announce, Wake
 from hocket.coordinator.core.run.run_size import counted, error_size
 from hocket.coordinator.core.time.deadlines import Expectation, one_of
 from hocket.coordinator.core.time.timestamps import not_before
-from hocket.coordinator.core.waiting.signal_waiters import answers_to
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import StepChanged
 from hocket.schemas.templates.budget import Account
@@ -52,11 +51,11 @@ class Outcome:
     """What an event did: the steps whose rows must be written (unless they are marked already),
     whether the run's own must be, and what the shell must do, in this order."""
 
-    __slots__ = ("changed", "orders", "run", "run_changed")
+    __slots__ = ("changed", "commands", "run", "run_changed")
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.orders: list[Order] = []
+        self.commands: list[Command] = []
         self.changed: list[Step] = []
         self.run_changed = False
 
@@ -69,6 +68,7 @@ class Transition(Outcome):
     def __init__(self, run: Run, forecast: PlanForecast, now_ms: float) -> None:
         super().__init__(run)
         assert run.plan is not None, run.run_id
+        run.revision += 1
         self.plan: PipelinePlan = run.plan
         self.forecast = forecast
         self.now_ms: float = not_before(now_ms)
@@ -188,7 +188,7 @@ class Transition(Outcome):
         armed_at_ms = self.run.armed_at_ms
         if at_ms != inf and (armed_at_ms is None or at_ms < armed_at_ms):
             self.run.armed_at_ms = at_ms
-            self.orders.append(Wake(self.run.run_id, at_ms))
+            self.commands.append(Wake(self.run.run_id, at_ms))
 
     @property
     def operations(self) -> int:
@@ -216,7 +216,7 @@ class Transition(Outcome):
         if step.node.pauses:
             self.run.pausing += 1 if waits else -1
         if waits:
-            for name in answers_to(step.node.plan, step.key):
+            for name in answers_to(step.node, step.key):
                 heapq.heappush(self.run.waiting.setdefault(name, []), step.key)
 
     def _announce(self, step: Step, reply_to: str) -> None:
@@ -235,7 +235,7 @@ class Transition(Outcome):
             duration_ms=None if finished is None else finished - begun,
             error=step.error,
         )
-        self.orders.append(Announce(change, reply_to))
+        self.commands.append(Announce(change, reply_to))
 
 
 def _join(parent: Step, step: Step) -> None:

@@ -12,7 +12,7 @@ from hocket.coordinator.core.machine.constructs.start import start
 from hocket.coordinator.core.machine.constructs.waits import resume_deadline
 from hocket.coordinator.core.machine.ending import fail_run
 from hocket.coordinator.core.machine.infeasible import is_watched
-from hocket.coordinator.core.machine.state.messages import Dispatch, Order
+from hocket.coordinator.core.machine.state.messages import Command, Dispatch
 from hocket.coordinator.core.machine.state.run import BRANCH, ITEM, NODE, OPEN, ROUND, RUNNING, Step
 from hocket.coordinator.core.machine.transition import (
     ACTIVATE,
@@ -50,7 +50,7 @@ def work_off(t: Transition) -> None:
     if run.paused_at_ms is not None and resume_deadline(t) and is_watched(t):
         watch_again(t)
     if run.reuse is not None:
-        t.orders = _without_withdrawn(t.orders)
+        t.commands = _without_withdrawn(t.commands)
 
 
 def _work_on(t: Transition, kind: int, step: Step, error: ErrorInfo | None) -> None:
@@ -96,25 +96,25 @@ def _check_bounds(t: Transition) -> None:
         fail_run(t, error.info())
 
 
-def _without_withdrawn(orders: list[Order]) -> list[Order]:
+def _without_withdrawn(commands: list[Command]) -> list[Command]:
     """Drop what was handed out and cancelled within one event: a race whose winner is taken over
     pays for no loser."""
     made: set[tuple[str, int] | str] = set()
     withdrawn: set[tuple[str, int] | str] = set()
-    for order in orders:
-        named = _attempt_of(order)
+    for command in commands:
+        named = _attempt_of(command)
         if named is None:
             continue
-        if isinstance(order, Dispatch | StartSubRun):
+        if isinstance(command, Dispatch | StartSubRun):
             made.add(named)
         elif named in made:
             withdrawn.add(named)
-    return [one for one in orders if _attempt_of(one) not in withdrawn] if withdrawn else orders
+    return [one for one in commands if _attempt_of(one) not in withdrawn] if withdrawn else commands
 
 
-def _attempt_of(order: Order) -> tuple[str, int] | str | None:
-    if isinstance(order, Dispatch | CancelAttempt):
-        return order.step, order.attempt
-    if isinstance(order, StartSubRun):
-        return order.accepted.run_id
-    return order.run_id if isinstance(order, CancelSubRun) else None
+def _attempt_of(command: Command) -> tuple[str, int] | str | None:
+    if isinstance(command, Dispatch | CancelAttempt):
+        return command.step, command.attempt
+    if isinstance(command, StartSubRun):
+        return command.accepted.run_id
+    return command.run_id if isinstance(command, CancelSubRun) else None

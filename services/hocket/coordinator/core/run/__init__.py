@@ -1,1 +1,2 @@
-"""A run's state, and the transitions that events make of it."""
+"""What stands around a run's rules: what they ask of the shell, bounds, retries, checks of what comes
+in, and what is known to be told of ends."""

@@ -1,42 +1,17 @@
 """What the core asks of the shell. Commands are carried out at once, without waiting for the
-database, except those that say after the commit."""
+database, except those that say after the commit. `Dispatch` and `EndRun`, which are made by the
+thousand, stand in `machine/state/messages.py`."""
 
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from hocket.coordinator.core.run.state import Run, Step
-from hocket.coordinator.core.structures.frozen import maker
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import (
     PromptExpected,
     RunAccepted,
-    RunFinished,
     StepChanged,
-    StepRequested,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Dispatch:
-    """Publish a step to its workers when it is its turn; after the commit where `effects_external`.
-
-    Its turn depends on when it must start to keep the run's deadline (`latest_start_at_ms`) or to
-    just make it (`latest_feasible_start_at_ms`), on how long it is expected to run, and on how many
-    steps, this one included, the next join still waits for. `again`: whoever had the run before may have
-    published it.
-    """
-
-    request: StepRequested
-    latest_start_at_ms: float
-    latest_feasible_start_at_ms: float
-    expected_ms: float
-    join_left: int
-    traceparent: str | None = None
-    again: bool = False
-
-
-new_dispatch = maker(Dispatch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +24,6 @@ class CancelAttempt:
     reason: str
     dispatched: tuple[str, float | None] | None = None
     """Tenant and moment of a dispatch that had a capability."""
-
-
-def cancel_attempt(run: Run, step: Step, reason: str) -> CancelAttempt:
-    """Return the withdrawal of a step's present attempt."""
-    dispatched = (run.tenant, step.dispatched_at_ms) if step.capable else None
-    return CancelAttempt(run.run_id, step.key, step.attempt, reason, dispatched)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +77,6 @@ class ExpectPrompt:
 
 
 @dataclass(frozen=True, slots=True)
-class EndRun:
-    """After the commit: publish the fact, answer the caller, tell the parent run."""
-
-    finished: RunFinished
-
-
-@dataclass(frozen=True, slots=True)
 class LookUpCache:
     """Ask the cache for a step's output; CacheAnswered comes to the run's log, now or when whoever
     computes it is done. `claim_until_ms`: how long this step may keep others waiting at most."""
@@ -148,19 +110,3 @@ class ReleaseCache:
     key: str
     run_id: str
     step: str
-
-
-Command = (
-    Dispatch
-    | CancelAttempt
-    | StartSubRun
-    | CancelSubRun
-    | Wake
-    | RecordAttempt
-    | Announce
-    | ExpectPrompt
-    | LookUpCache
-    | FillCache
-    | ReleaseCache
-    | EndRun
-)

@@ -6,12 +6,10 @@ fills the memory, the log or a batch of the committer. Values that several steps
 them: each has a row of its own.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from hocket.coordinator.core.run.state import Run, Step
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import AttemptFinished
 
@@ -104,32 +102,3 @@ def error_size(error: ErrorInfo | None) -> int:
 def result_size(event: AttemptFinished) -> int:
     """Return how large a result is that is held."""
     return size_of(event.output) + error_size(event.error)
-
-
-def step_size(step: Step) -> int:
-    """Return how large the values of a step are."""
-    values = size_of(step.input) + size_of(step.output) + size_of(step.emitted)
-    return values + error_size(step.error)
-
-
-def growth(before: Step | None, step: Step) -> int:
-    """Return by how much a step's values have grown."""
-    if before is None:
-        return step_size(step)
-    grown = 0
-    if step.input is not before.input:
-        grown += size_of(step.input) - size_of(before.input)
-    if step.output is not before.output:
-        grown += size_of(step.output) - size_of(before.output)
-    if step.emitted is not before.emitted:
-        grown += size_of(step.emitted) - size_of(before.emitted)
-    if step.error is not before.error:
-        grown += error_size(step.error) - error_size(before.error)
-    return grown
-
-
-def run_size(run: Run, steps: Iterable[Step]) -> int:
-    """Return how large a run is that was read back."""
-    held = sum(map(result_size, run.early.values()))
-    unread = sum(size_of(signal.payload) for signal in run.signals)
-    return size_of(run.input) + held + unread + sum(map(step_size, steps))

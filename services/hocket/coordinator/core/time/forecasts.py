@@ -9,9 +9,10 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from hocket.coordinator.core.time.deadlines import ENOUGH, DurationForecast, Estimate, outlook
+from hocket.coordinator.core.machine.plan.forecasts import PlanForecast
+from hocket.coordinator.core.machine.plan.nodes import PipelinePlan
+from hocket.coordinator.core.time.deadlines import ENOUGH, Estimate, outlook
 from hocket.schemas.messages import NodeDuration, OutlookChanged
-from hocket.schemas.pipeline.plan import Plan
 
 MAX_NODES_PER_EVENT = 500
 """Keeps an event far below the largest message that the bus carries; the rest follows in the next."""
@@ -42,16 +43,17 @@ class Outlooks:
 
     def __init__(self, kept: Iterable[KeptEstimate] = ()) -> None:
         self._durations: dict[Pipeline, dict[str, Estimate]] = {}
-        self._made: OrderedDict[tuple[str, str, int], DurationForecast] = OrderedDict()
+        self._made: OrderedDict[tuple[str, str, int], PlanForecast] = OrderedDict()
         for row in kept:
             self._durations.setdefault((row.tenant, row.pipeline), {})[row.path] = row.estimate
 
-    def of(self, tenant: str, pipeline: str, version: int, plan: Plan) -> DurationForecast:
+    def of(self, tenant: str, pipeline: str, version: int, plan: PipelinePlan) -> PlanForecast:
         """Return what to expect of every node of a pipeline's version."""
         key = (tenant, pipeline, version)
         made = self._made.get(key)
         if made is None:
-            made = self._made[key] = outlook(plan, self._durations.get((tenant, pipeline), {}))
+            known = self._durations.get((tenant, pipeline), {})
+            made = self._made[key] = PlanForecast(plan, outlook(plan.source, known))
             if len(self._made) > MAX_MADE:
                 self._made.popitem(last=False)
         return made

@@ -1,17 +1,21 @@
-"""Applying one message of the log after the other: `decide` for events of runs that are there, the
+"""Applying one message of the log after the other: `apply` for events of runs that are there, the
 beginning of runs, and what partitions expect.
 
 While Postgres is away an event waits; one that our rules cannot take is kept as a dead letter, its run
-ends, and the next is applied.
+ends, and the next is applied. A run is changed in place: one that an exception left half changed is
+dropped before anything else is done, read back as it was decided until then (`runs/run_loader.py`), and
+the event is applied once more.
 """
 
 import asyncio
 
 import structlog
 
-from hocket.coordinator.core.run.aborting import EventNotApplicable, reason_of
-from hocket.coordinator.core.run.attempts import may_tell
-from hocket.coordinator.core.run.decide import decide
+from hocket.coordinator.core.machine.constructs.results import may_tell
+from hocket.coordinator.core.machine.machine import apply
+from hocket.coordinator.core.machine.state.run import RUN_REJECTED, Run
+from hocket.coordinator.core.machine.transition import Outcome
+from hocket.coordinator.core.run.faults import EventNotApplicable, reason_of
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
 from hocket.coordinator.partition.events.event_reader import EventReader
 from hocket.coordinator.partition.events.log_reader import LogMessage
@@ -33,6 +37,7 @@ from hocket.schemas.messages import (
     LogEvent,
     OutlookChanged,
     RunAccepted,
+    RunEvent,
 )
 
 PAUSE_S = 0.2
@@ -88,38 +93,44 @@ class EventHandler:
     async def _apply_surely(self, event: LogEvent, message: LogMessage) -> None:
         """Apply an event; wait while Postgres is away; set one aside that our rules cannot take."""
         place = {"partition": self._tenure.partition, "seq": message.seq}
+        fault: Exception | None = None
         while True:
             try:
-                await self._apply(event, message.at_ms)
+                if fault is None:
+                    await self._apply(event, message.at_ms)
+                else:
+                    await self._set_aside(event, message, fault)
                 return
             except BusUnavailable:
                 raise  # the process ends
             except AWAY as error:
                 log.warning("log_waits", **place, reason=str(error))
             except Exception as error:
+                if fault is not None:
+                    raise
                 end_if_short(error)
                 log.exception("log_event_failed", **place)
                 if await fails_alone(error, self._services.store.ping):
-                    await self._set_aside(event, message, error)
-                    return
+                    fault = error
+                    continue
             await asyncio.sleep(PAUSE_S)
 
     async def _set_aside(self, event: LogEvent, message: LogMessage, error: Exception) -> None:
-        """End the run of an event that cannot be applied, and keep the event as a dead letter. In this
-        order: the run may be half changed, and the letter may have to wait for NATS."""
+        """End the run of an event that cannot be applied, and keep the event as a dead letter: in this
+        order, because the letter may have to wait for NATS."""
         info = EventNotApplicable(kind=event.kind, reason=reason_of(error)).info()
-        self._end_run_of(event, message, info)
+        await self._end_run_of(event, message, info)
         await self._reader.bury(message, info)
         self._services.metrics.set_aside("event")
 
-    def _end_run_of(self, event: LogEvent, message: LogMessage, info: ErrorInfo) -> None:
+    async def _end_run_of(self, event: LogEvent, message: LogMessage, info: ErrorInfo) -> None:
         if isinstance(event, OutlookChanged):
             return
-        run = self._runs.get(event.run_id)
-        if run is not None and not run.ended:
+        run = await self._loader.find(event.run_id)
+        if run is not None and not run.has_ended:
             self._failed.give_up(run, info, message.at_ms)
         if isinstance(event, RunAccepted):
-            if run is None:
+            if run is None or run.status == RUN_REJECTED:  # else what came early was at fault
                 self._acceptance.cannot_begin(event, info, message.at_ms)
             self._acceptance.ack_after_commit(event)
 
@@ -142,18 +153,27 @@ class EventHandler:
             if isinstance(event, AttemptFinished | CancelRequested):
                 self._pending.hold(event)
             return
-        entry = await self._services.catalog.entry(run.tenant, run.pipeline, run.version)
-        run = self._runs.get(run.run_id) or run  # it may have been set aside meanwhile
-        decision = decide(
-            run,
-            event,
-            now_ms=at_ms,
-            plan=entry.plan,
-            outlook=self._measurements.outlook(run, entry),
-            epoch=self._tenure.epoch,
-            capabilities=capabilities,
-        )
-        self._recorder.record(run, decision)
-        self._measurements.measure(decision, event)
-        if entry.plan.pipeline.on_infeasible == "degrade" and isinstance(event, AttemptFinished):
-            self._measurements.measure_hop(decision.run, event)
+        outcome = await self._outcome(run, event, at_ms)
+        self._recorder.record(outcome)
+        self._measurements.measure(outcome, event)
+        run = outcome.run
+        if run.plan is not None and run.plan.degrades and isinstance(event, AttemptFinished):
+            self._measurements.measure_hop(run, event)
+
+    async def _outcome(self, run: Run, event: RunEvent, at_ms: float) -> Outcome:
+        """Apply an event to its run, once more where that raises."""
+        try:
+            return self._applied(run, event, at_ms)
+        except Exception as error:
+            end_if_short(error)
+            log.warning("event_applied_anew", run_id=run.run_id, reason=reason_of(error))
+        again = await self._loader.find(run.run_id)
+        assert again is not None, run.run_id
+        return self._applied(again, event, at_ms)
+
+    def _applied(self, run: Run, event: RunEvent, at_ms: float) -> Outcome:
+        try:
+            return apply(run, event, at_ms, self._measurements.forecast_for(run))
+        except BaseException:
+            self._runs.drop(run)  # half changed
+            raise

@@ -3,9 +3,9 @@
 import asyncio
 from typing import Any
 
-from hocket.coordinator.core.run.ending import rejected_of
-from hocket.coordinator.core.run.state import Run, RunStatus
-from hocket.coordinator.core.time.critical_path import timing_of
+from hocket.coordinator.core.machine.critical_path import timing_of
+from hocket.coordinator.core.machine.state.messages import end_message, rejection_of
+from hocket.coordinator.core.machine.state.run import RUN_DEGRADED, RUN_REJECTED, Run
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.cloudevents import event_headers
 from hocket.kit.nats.connection.durable_publisher import PubAck
@@ -31,18 +31,19 @@ class EndPublisher:
         self._bus = bus
         self._capabilities = capabilities
 
-    def publish(self, run: Run, finished: RunFinished) -> "list[asyncio.Future[PubAck]]":
-        """Tell everybody of a run's end; return what the streams will acknowledge."""
-        if run.status is RunStatus.REJECTED:
+    def publish(self, run: Run, parent: RunParent | None = None) -> "list[asyncio.Future[PubAck]]":
+        """Tell everybody of a run's end; return what the streams will acknowledge. `parent`: the step
+        that asks now, where it is not the one which asked first."""
+        if run.status == RUN_REJECTED:
             return [self._rejection(run)]
-        return self._finish(run, finished)
+        return self._finish(run, parent or run.parent)
 
-    def answer(self, run: Run, finished: RunFinished) -> None:
-        """Answer who asked, and the parent run, without the public event."""
+    def answer(self, run: Run, parent: RunParent | None = None) -> None:
+        """Answer who asked, and the parent run, without the public event; `parent` as in `publish`."""
         try:
-            self._answer(run, encoded(finished))
+            self._answer(run, end_message(run), parent or run.parent)
         except PayloadTooLarge:
-            self._answer(run, encoded(finished.model_copy(update={"output": None})))
+            self._answer(run, end_message(run, with_output=False), parent or run.parent)
 
     def tell_parent(self, parent: RunParent, result: AttemptFinished) -> "asyncio.Future[PubAck]":
         """Tell a step of another run how its sub-run ended."""
@@ -56,14 +57,15 @@ class EndPublisher:
             refused = result.model_copy(update={"output": None, "error": error.info()})
             return self._bus.publish_durable(subject, encoded(refused), msg_id=msg_id)
 
-    def _finish(self, run: Run, finished: RunFinished) -> "list[asyncio.Future[PubAck]]":
-        payload = encoded(finished)
+    def _finish(self, run: Run, parent: RunParent | None) -> "list[asyncio.Future[PubAck]]":
+        assert run.finished_at_ms is not None, run.run_id
+        payload = end_message(run)
         headers = event_headers(
             "hocket.run.finished",
             EVENT_SOURCE,
             f"{run.run_id}:end",
             subject=run.run_id,
-            time_ms=finished.finished_at_ms,
+            time_ms=run.finished_at_ms,
             traceparent=run.traceparent,
         )
         subject = subjects.event(run.tenant, run.pipeline, RunFinished.kind)
@@ -71,29 +73,31 @@ class EndPublisher:
         try:
             told = [self._bus.publish_durable(subject, payload, msg_id=msg_id, headers=headers)]
         except PayloadTooLarge:
-            payload = encoded(finished.model_copy(update={"output": None}))
+            payload = end_message(run, with_output=False)
             told = [self._bus.publish_durable(subject, payload, msg_id=msg_id, headers=headers)]
-        return told + self._answer(run, payload)
+        return told + self._answer(run, payload, parent)
 
-    def _answer(self, run: Run, payload: bytes) -> "list[asyncio.Future[PubAck]]":
+    def _answer(
+        self, run: Run, payload: bytes, parent: RunParent | None
+    ) -> "list[asyncio.Future[PubAck]]":
         if run.reply_to is not None:
             self._bus.publish_nowait(run.reply_to, payload)
-        if run.parent is None:
+        if parent is None:
             return []
         result = result_for(
-            run.parent,
-            output=run.output,
+            parent,
+            output=run.output.value,
             error=run.error,
             spend=Spend(cost_usd=run.spent_usd),
             timing=timing_of(run.critical_path),
-            degraded=run.status is RunStatus.DEGRADED,
-            dispatched_at_ms=run.parent.dispatched_at_ms,
-            input_digest=ids.input_digest(run.input),
+            degraded=run.status == RUN_DEGRADED,
+            dispatched_at_ms=parent.dispatched_at_ms,
+            input_digest=ids.input_digest(run.input.value),
         )
-        return [self.tell_parent(run.parent, result)]
+        return [self.tell_parent(parent, result)]
 
     def _rejection(self, run: Run) -> "asyncio.Future[PubAck]":
-        payload = encoded(rejected_of(run))
+        payload = encoded(rejection_of(run))
         identity = f"{run.run_id}:rejected:{run.finished_at_ms}"
         headers = event_headers(
             "hocket.task.rejected", EVENT_SOURCE, identity, traceparent=run.traceparent

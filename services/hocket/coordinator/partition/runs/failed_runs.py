@@ -5,20 +5,13 @@ be read back. Such a run ends with that error, is kept as a dead letter, and the
 from functools import partial
 
 import structlog
-from immutables import Map
 
-from hocket.coordinator.core.run.aborting import (
-    RunNotRestorable,
-    RunNotStorable,
-    aborted,
-    altered,
-    reason_of,
-)
-from hocket.coordinator.core.run.commands import EndRun, RecordAttempt
-from hocket.coordinator.core.run.decide import Decision
-from hocket.coordinator.core.run.ending import finished_of
-from hocket.coordinator.core.run.state import Run, Step
-from hocket.coordinator.core.structures.frozen import replace
+from hocket.coordinator.core.machine.aborting import aborted, altered, closed
+from hocket.coordinator.core.machine.state.messages import EndRun
+from hocket.coordinator.core.machine.state.restore import StoredRun, readable
+from hocket.coordinator.core.machine.state.run import Run
+from hocket.coordinator.core.run.commands import RecordAttempt
+from hocket.coordinator.core.run.faults import RunNotRestorable, RunNotStorable, reason_of
 from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
 from hocket.coordinator.partition.runs.run_cache import Runs
@@ -33,20 +26,18 @@ log = structlog.get_logger(__name__)
 
 
 class FailedRuns:
-    """Ends those of one partition in one tenure, of this epoch."""
+    """Ends those of one partition in one tenure."""
 
     def __init__(
         self,
         services: SharedServices,
         *,
-        epoch: int,
         runs: Runs,
         notifier: RunNotifier,
         executor: CommandExecutor,
         recorder: DecisionRecorder,
     ) -> None:
         self._services = services
-        self._epoch = epoch
         self._runs = runs
         self._notifier = notifier
         self._executor = executor
@@ -54,15 +45,22 @@ class FailedRuns:
 
     def give_up(self, run: Run, error: ErrorInfo, at_ms: float, *, closes: bool = False) -> None:
         """End a run that cannot go on. `closes`: Postgres may have steps of it that are not here."""
-        decision = self._aborted(run, error, at_ms)
-        self._recorder.record(run, decision, surely=True, closes=closes)
+        outcome = aborted(run, error, now_ms=at_ms)
+        self._recorder.record(outcome, surely=True, closes=closes)
 
-    def not_restored(self, run: Run, steps: list[Step], error: Exception) -> None:
-        """End a run that cannot be read back, or whose rules cannot say what is in flight of it."""
+    def not_resumed(self, run: Run, error: Exception) -> None:
+        """End a run whose rules cannot say what is in flight of it."""
         info = RunNotRestorable(run_id=run.run_id, reason=reason_of(error)).info()
         self._set_aside(run, info)
-        known = replace(run, steps=Map({step.key: step for step in steps}))
-        self.give_up(known, info, now_ms(), closes=True)
+        self.give_up(run, info, now_ms(), closes=True)
+
+    def not_restored(self, stored: StoredRun, error: Exception) -> None:
+        """End a run that cannot be read back."""
+        run, _ = readable(stored.row)
+        info = RunNotRestorable(run_id=run.run_id, reason=reason_of(error)).info()
+        self._set_aside(run, info)
+        outcome = closed(run, info, now_ms=now_ms(), unread=stored.steps)
+        self._recorder.record(outcome, surely=True, closes=True)
 
     def refused(self, run: Run, error: Exception, late: bool) -> Ended | None:
         """End a run whose rows Postgres refuses, as far as it came meanwhile."""
@@ -71,23 +69,18 @@ class FailedRuns:
         if late:
             return None
         run = self._runs.get(run.run_id) or run
-        decision = altered(run, info) if run.ended else self._aborted(run, info, now_ms())
-        ended, finished = decision.run, finished_of(decision.run)
-        if not run.ended:
-            self._notifier.decided(ended.run_id, finished.finished_at_ms)
-        self._services.load.ended(ended.run_id)
-        self._runs.put(ended)
-        self._runs.remember(ended)
-        for command in decision.commands:
+        had_ended = run.has_ended
+        outcome = altered(run, info) if had_ended else aborted(run, info, now_ms=now_ms())
+        assert run.finished_at_ms is not None, run.run_id
+        if not had_ended:
+            self._notifier.decided(run.run_id, run.finished_at_ms)
+        self._services.load.ended(run.run_id)
+        self._runs.put(run)
+        self._runs.remember(run)
+        for command in outcome.commands:
             if not isinstance(command, EndRun | RecordAttempt):
                 self._executor.execute_surely(command)
-        follows = partial(self._recorder.end_committed, ended, finished)
-        return Ended(ended, decision.changed, follows)
-
-    def _aborted(self, run: Run, error: ErrorInfo, at_ms: float) -> Decision:
-        entry = self._services.catalog.ready(run.tenant, run.pipeline, run.version)
-        plan = None if entry is None else entry.plan
-        return aborted(run, error, now_ms=at_ms, plan=plan, epoch=self._epoch)
+        return Ended(run, outcome.changed, partial(self._recorder.end_committed, run))
 
     def _set_aside(self, run: Run, info: ErrorInfo) -> None:
         """Count a run that is set aside, and keep what is known of it."""

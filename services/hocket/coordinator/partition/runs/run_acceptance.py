@@ -10,9 +10,8 @@ from functools import partial
 import structlog
 from pydantic_core import to_json
 
-from hocket.coordinator.core.run.decide import accept, refuse, reject
-from hocket.coordinator.core.run.state import Run, RunStatus
-from hocket.coordinator.core.structures.frozen import replace
+from hocket.coordinator.core.machine.beginning import accept, refuse, reject
+from hocket.coordinator.core.machine.state.run import RUN_REJECTED, Owner, Run
 from hocket.coordinator.dispatch.demand_publisher import DemandPublisher
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
 from hocket.coordinator.partition.events.log_reader import LogPosition
@@ -47,6 +46,7 @@ class RunAcceptance:
         self,
         services: SharedServices,
         *,
+        owner: Owner,
         tenure: Tenure,
         position: LogPosition,
         runs: Runs,
@@ -57,6 +57,7 @@ class RunAcceptance:
         recorder: DecisionRecorder,
     ) -> None:
         self._services = services
+        self._owner = owner
         self._tenure = tenure
         self._position = position
         self._runs = runs
@@ -72,9 +73,9 @@ class RunAcceptance:
         """Begin a run, unless it is known, or cannot be; tell whether it has begun."""
         known = await self._known(event)
         if known is not None:
-            if known.ended:  # its end may be waiting for its commit still
-                asked = known if event.parent is None else replace(known, parent=event.parent)
-                self._tenure.after_commit(partial(self._notifier.answer_again, asked))
+            if known.has_ended:  # its end may be waiting for its commit still
+                answer = partial(self._notifier.answer_again, known, event.parent)
+                self._tenure.after_commit(answer)
             self.ack_after_commit(event)
             return False
         if event.rejected is not None:
@@ -90,8 +91,8 @@ class RunAcceptance:
 
     def cannot_begin(self, event: RunAccepted, error: ErrorInfo, at_ms: float) -> None:
         """End a run, as it begins, that no rule can begin."""
-        decision = refuse(event, error, partition=self._tenure.partition, now_ms=at_ms)
-        self._recorder.record(None, decision, surely=True)
+        outcome = refuse(event, error, self._owner, now_ms=at_ms)
+        self._recorder.record(outcome, first=True, surely=True)
 
     def ack_after_commit(self, event: RunAccepted) -> None:
         """Acknowledge the task with the commit that holds its run; only once the run is decided, for
@@ -100,22 +101,20 @@ class RunAcceptance:
             self._tenure.after_commit(partial(self._services.bus.ack, event.task_ack))
 
     async def _begin(self, event: RunAccepted, entry: Entry, at_ms: float) -> None:
-        reuse = await self._origins.reuse(event.tenant, event.origin, entry.plan)
-        outlook = self._measurements.outlook(event, entry)
-        decision = accept(
+        plan = entry.compiled
+        reuse = await self._origins.reuse(event.tenant, event.origin, plan)
+        forecast = self._measurements.forecast(event.tenant, event.pipeline, entry.version, plan)
+        outcome = accept(
             event.model_copy(update={"version": entry.version}),
-            partition=self._tenure.partition,
+            plan,
+            self._owner,
             now_ms=at_ms,
-            plan=entry.plan,
-            outlook=outlook,
-            epoch=self._tenure.epoch,
+            forecast=forecast,
             reuse=reuse,
-            capabilities=self._services.capabilities,
         )
-        self._runs.put(decision.run)
-        self._services.load.begun(decision.run, entry.plan, outlook)
-        self._demand.accepted(decision.run, entry, outlook)
-        self._recorder.record(None, decision)
+        self._services.load.begun(outcome.run, entry.plan, forecast.expected)
+        self._demand.accepted(outcome.run, entry, forecast.expected)
+        self._recorder.record(outcome, first=True)
         self.ack_after_commit(event)
 
     async def _known(self, event: RunAccepted) -> Run | None:
@@ -124,7 +123,7 @@ class RunAcceptance:
         known = self._runs.get(run_id)
         if known is None and self._may_be_old(event):
             known = (await self._services.store.known([run_id])).get(run_id)
-        if known is not None and known.status is RunStatus.REJECTED and self._is_new(event):
+        if known is not None and known.status == RUN_REJECTED and self._is_new(event):
             self._runs.forget(run_id)
             return None
         return known
@@ -156,9 +155,9 @@ class RunAcceptance:
             self._rejected[event.run_id] = parse_ack_subject(event.task_ack).stored_at_ms
             if len(self._rejected) > MAX_REJECTED:
                 self._rejected.popitem(last=False)
-        decision = reject(event, partition=self._tenure.partition, now_ms=at_ms)
-        self._runs.remember(decision.run)
-        self._recorder.record(None, decision)
+        outcome = reject(event, self._owner, now_ms=at_ms)
+        self._runs.remember(outcome.run)
+        self._recorder.record(outcome, first=True)
         self.ack_after_commit(event)
 
     async def _entry_for(self, event: RunAccepted) -> Entry:

@@ -8,8 +8,8 @@ memory; what is beyond that, or parked, stands in Postgres.
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from hocket.coordinator.core.run.state import Run
-from hocket.coordinator.core.waiting.parking import PERSON_QUIET_MS, rests_until
+from hocket.coordinator.core.machine.parking import PERSON_QUIET_MS, rests_until
+from hocket.coordinator.core.machine.state.run import Run
 
 MAX_ENDED = 4_000
 MAX_ENDED_BYTES = 16 * 1024 * 1024
@@ -23,10 +23,9 @@ MAX_RESTING = 2_000
 
 @dataclass(slots=True)
 class _Seen:
-    """The state in which a run was seen, and since when it is the same. It is kept itself: by its `id`
-    alone, a later state at the same place in memory would be taken for it."""
+    """The revision at which a run was seen, and since when it is the same."""
 
-    run: Run
+    revision: int
     since_ms: float
 
 
@@ -51,6 +50,8 @@ class Runs:
         self.in_flight: dict[str, Run] = {}
         self.marked: set[str] = set()
         """Runs in memory whose row says that they are parked, or will."""
+        self.dropped: set[str] = set()
+        """Runs whose attempts are out and whose state is to be read back."""
         self.forgotten_ms = 0.0
         """When the newest run was accepted or ended that is not here any more (epoch ms)."""
         self.by_tenant: dict[str, Held] = {}
@@ -58,6 +59,8 @@ class Runs:
         self._ended: OrderedDict[str, tuple[Run, int]] = OrderedDict()
         self._ended_bytes = 0
         self._sizes: dict[str, int] = {}
+        self._values: dict[str, int] = {}
+        """What the values of each run in flight were counted for."""
         self._seen: dict[str, _Seen] = {}
         self._in_flight_bytes = 0
         self._values_bytes = 0
@@ -74,18 +77,29 @@ class Runs:
             return ended[0]
         return run
 
+    def grown_bytes(self, run: Run) -> int:
+        """Return by how much the values of a run have grown since it was put here."""
+        return run.size_bytes - self._values.get(run.run_id, 0)
+
     def put(self, run: Run) -> None:
-        """Keep a run's new state; one that has ended is remembered for a while."""
-        before = self.in_flight.get(run.run_id)
-        if not run.ended:
-            self._count(
-                run.tenant,
-                runs=int(before is None),
-                values_bytes=run.size_bytes - (0 if before is None else before.size_bytes),
-            )
-            self.in_flight[run.run_id] = run
-        elif self.in_flight.pop(run.run_id, None) is not None or run.run_id not in self._ended:
-            self.remember(run, self._let_go(run.run_id, before))
+        """Keep a run as it is now; one that has ended is remembered for a while."""
+        run_id = run.run_id
+        if not run.has_ended:
+            is_new = run_id not in self._values
+            self._count(run.tenant, runs=int(is_new), values_bytes=self.grown_bytes(run))
+            self._values[run_id] = run.size_bytes
+            self.in_flight[run_id] = run
+        elif self.in_flight.pop(run_id, None) is not None or run_id not in self._ended:
+            self.remember(run, self._let_go(run))
+        if run.has_ended:
+            self.dropped.discard(run_id)
+
+    def drop(self, run: Run) -> None:
+        """Forget a run in flight that cannot be used as it is: it is read back from its rows."""
+        if self.in_flight.get(run.run_id) is run:
+            del self.in_flight[run.run_id]
+            self._let_go(run)
+            self.dropped.add(run.run_id)
 
     def remember(self, run: Run, size_bytes: int = 0) -> None:
         """Keep a run that has ended, for a while; `size_bytes` are those of its events, where known."""
@@ -98,12 +112,14 @@ class Runs:
             self._ended_bytes -= freed
             assert oldest.finished_at_ms is not None, oldest.run_id
             self.forgotten_ms = max(self.forgotten_ms, oldest.finished_at_ms)
+            oldest.untie()
 
     def clear(self) -> None:
         """Drop everything."""
-        for kept in (self.in_flight, self.marked, self.by_tenant, self._ended):
+        for kept in (self.in_flight, self.marked, self.dropped, self.by_tenant, self._ended):
             kept.clear()
         self._sizes.clear()
+        self._values.clear()
         self._seen.clear()
         self._ended_bytes = self._in_flight_bytes = self._values_bytes = 0
 
@@ -126,8 +142,8 @@ class Runs:
         seen, self._seen = self._seen, {}
         for run_id, run in self.in_flight.items():
             before = seen.get(run_id)
-            if before is None or before.run is not run:
-                self._seen[run_id] = _Seen(run, now_ms)
+            if before is None or before.revision != run.revision:
+                self._seen[run_id] = _Seen(run.revision, now_ms)
                 continue
             self._seen[run_id] = before
             quiet_ms = now_ms - before.since_ms
@@ -138,21 +154,24 @@ class Runs:
                 found.append((run, until_ms))
         return found
 
-    def park(self, run: Run) -> bool:
-        """Drop a run whose row says that it is parked, unless it has changed since; tell which."""
-        if self.in_flight.get(run.run_id) is not run:
+    def park(self, run: Run, revision: int) -> bool:
+        """Drop a run whose row says that it is parked, unless something was done to it since it had
+        this revision; tell which."""
+        if self.in_flight.get(run.run_id) is not run or run.revision != revision:
             return False
         del self.in_flight[run.run_id]
-        self._let_go(run.run_id, run)
+        self._let_go(run)
+        run.untie()
         self.marked.discard(run.run_id)
         self.forgotten_ms = max(self.forgotten_ms, run.accepted_at_ms)
         return True
 
-    def _let_go(self, run_id: str, run: Run | None) -> int:
-        size_bytes = self._sizes.pop(run_id, 0)
-        if run is not None:  # else it ended as it began
-            self._count(run.tenant, runs=-1, events_bytes=-size_bytes, values_bytes=-run.size_bytes)
-        self._seen.pop(run_id, None)
+    def _let_go(self, run: Run) -> int:
+        size_bytes = self._sizes.pop(run.run_id, 0)
+        values_bytes = self._values.pop(run.run_id, None)
+        if values_bytes is not None:  # else it ended as it began
+            self._count(run.tenant, runs=-1, events_bytes=-size_bytes, values_bytes=-values_bytes)
+        self._seen.pop(run.run_id, None)
         return size_bytes
 
     def _count(

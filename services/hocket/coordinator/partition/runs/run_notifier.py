@@ -12,13 +12,12 @@ from functools import partial
 
 import structlog
 
-from hocket.coordinator.core.run.aborting import reason_of
-from hocket.coordinator.core.run.ending import finished_of
+from hocket.coordinator.core.machine.state.run import RUN_REJECTED, Run
+from hocket.coordinator.core.run.faults import reason_of
 from hocket.coordinator.core.run.notification_watermark import (
     NotificationTracker,
     NotificationWatermark,
 )
-from hocket.coordinator.core.run.state import Run, RunStatus
 from hocket.coordinator.partition.runs.end_publisher import EndPublisher
 from hocket.coordinator.storage.store import Store
 from hocket.kit.nats.bus import Bus
@@ -27,7 +26,6 @@ from hocket.kit.process.clock import monotonic_ms, now_ms
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.messages import (
     AttemptFinished,
-    RunFinished,
     RunParent,
 )
 
@@ -65,30 +63,28 @@ class RunNotifier:
         """A run's end waits for its commit, after which `committed` is to be called."""
         self._tracker.decided(run_id, finished_at_ms)
 
-    def committed(self, run: Run, finished: RunFinished) -> None:
+    def committed(self, run: Run) -> None:
         """Tell an end that Postgres has now."""
         try:
-            self.tell(run, finished)
+            self.tell(run)
         finally:  # one that cannot be told holds back no other
             self._told(run.run_id, lasting=True)  # Postgres loses nothing
 
-    def tell(self, run: Run, finished: RunFinished) -> None:
-        """Tell everybody of a run's end."""
-        told = self._publisher.publish(run, finished)
-        self._tracker.ended(run.run_id, finished.finished_at_ms, len(told))
+    def tell(self, run: Run, parent: RunParent | None = None) -> None:
+        """Tell everybody of a run's end; `parent`: the step that asks now."""
+        assert run.finished_at_ms is not None, run.run_id
+        told = self._publisher.publish(run, parent)
+        self._tracker.ended(run.run_id, run.finished_at_ms, len(told))
         for post in told:
             post.add_done_callback(partial(self._post_ended, run.run_id))
 
-    def answer_again(self, run: Run) -> None:
+    def answer_again(self, run: Run, parent: RunParent | None = None) -> None:
         """Answer a repeated task. The public fact is posted again only where it may not be in its
         stream: that drops repeats for five minutes, and a rewound log has the tasks of a whole day."""
-        finished = finished_of(run)
-        if run.status is RunStatus.REJECTED or not self._tracker.has_told(
-            run.run_id, finished.finished_at_ms
-        ):
-            self.tell(run, finished)
+        if run.status == RUN_REJECTED or not self._has_told(run):
+            self.tell(run, parent)
         else:
-            self._publisher.answer(run, finished)
+            self._publisher.answer(run, parent)
 
     def tell_parent(self, parent: RunParent, result: AttemptFinished) -> None:
         """Tell a step of another run how its sub-run ended."""
@@ -133,13 +129,16 @@ class RunNotifier:
                 log.warning("ends_not_retold", partition=self._number, reason=reason_of(error))
                 await asyncio.sleep(PAUSE_S)
         for run in ended:
-            finished = finished_of(run)
-            if not self._tracker.has_told(run.run_id, finished.finished_at_ms):
+            if not self._has_told(run):
                 await self._bus.wait_for_capacity()
                 try:
-                    self.tell(run, finished)
+                    self.tell(run)
                 except Exception:  # the others' are told all the same
                     log.exception("end_not_told", run_id=run.run_id)
+
+    def _has_told(self, run: Run) -> bool:
+        assert run.finished_at_ms is not None, run.run_id
+        return self._tracker.has_told(run.run_id, run.finished_at_ms)
 
     def _post_ended(self, run_id: str, told: "asyncio.Future[PubAck]") -> None:
         lasting = False

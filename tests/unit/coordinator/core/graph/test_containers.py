@@ -3,10 +3,9 @@
 import pytest
 
 from hocket.coordinator.core.run.commands import CancelAttempt, RecordAttempt
-from hocket.coordinator.core.run.state import RunStatus, StepState
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import AttemptFinished
-from support.run_player import Play, python
+from support.run_player import Play, python, request_of
 
 BROKEN = ErrorInfo(code="broken", message="it broke", error_class=ErrorClass.PERMANENT)
 BUSY = ErrorInfo(code="busy", message="busy", error_class=ErrorClass.TRANSIENT)
@@ -25,12 +24,12 @@ def test_a_map_runs_once_per_item_within_its_concurrency() -> None:
     assert play.waiting() == ["m[0]", "m[2]"]
     play.finish("m[0]", "a")
     play.finish("m[2]", "c")
-    assert play.run.output == ["a", "b", "c"]
+    assert play.run.output.value == ["a", "b", "c"]
 
 
 def test_a_map_over_nothing_is_done_at_once() -> None:
     play = Play({"m": mapped()}, input={"xs": []})
-    assert (play.run.status, play.run.output) == (RunStatus.SUCCEEDED, [])
+    assert (play.run.status, play.run.output.value) == ("succeeded", [])
 
 
 @pytest.mark.parametrize("xs", ["text", 7, None])
@@ -55,8 +54,8 @@ def test_a_loop_that_grows_its_output_ends_its_run_at_the_bound(given: object) -
     play = Play({"l": python(loop=loop, **{"with": {"p": given}})})
     while play.waiting():
         (key,) = play.waiting()
-        play.finish(key, play.run.steps[key].input)
-    assert play.run.status is RunStatus.FAILED
+        play.finish(key, play.run.steps[key].input.value)
+    assert play.run.status == "failed"
     assert play.run.error is not None
     assert play.run.error.code == "expression_failed"
     assert len(play.run.steps) < 70
@@ -65,11 +64,11 @@ def test_a_loop_that_grows_its_output_ends_its_run_at_the_bound(given: object) -
 def test_a_failed_item_fails_the_map_or_leaves_a_hole() -> None:
     play = Play({"m": mapped()}, input={"xs": [1, 2]})
     play.finish("m[0]", error=BROKEN)
-    assert play.run.status is RunStatus.FAILED
+    assert play.run.status == "failed"
     play = Play({"m": mapped(on_item_error="skip")}, input={"xs": [1, 2]})
     play.finish("m[0]", error=BROKEN)
     play.finish("m[1]", 2)
-    assert (play.run.status, play.run.output) == (RunStatus.DEGRADED, [None, 2])
+    assert (play.run.status, play.run.output.value) == ("degraded", [None, 2])
 
 
 def test_a_loop_ends_when_until_holds_and_sees_the_round_before() -> None:
@@ -80,9 +79,9 @@ def test_a_loop_ends_when_until_holds_and_sees_the_round_before() -> None:
     assert play.take("l#1").input == {"p": None, "r": 1}
     play = Play({"l": node})
     play.finish("l#1", 1)
-    assert play.dispatched[0].request.input == {"p": 1, "r": 2}
+    assert request_of(play.dispatched[0]).input == {"p": 1, "r": 2}
     play.finish("l#2", 2)
-    assert play.run.output == 2
+    assert play.run.output.value == 2
 
 
 def test_a_loop_that_never_ends_is_exhausted_or_accepted() -> None:
@@ -95,7 +94,7 @@ def test_a_loop_that_never_ends_is_exhausted_or_accepted() -> None:
     play = Play({"l": python(loop=loop | {"on_exhausted": "accept"})})
     play.finish("l#1", 1)
     play.finish("l#2", 2)
-    assert play.run.output == 2
+    assert play.run.output.value == 2
 
 
 def race(**spec: object) -> dict:
@@ -105,12 +104,12 @@ def race(**spec: object) -> dict:
 def test_the_first_valid_branch_wins_and_the_others_are_cancelled() -> None:
     play = Play(race(valid="output > 5"))
     play.finish("r~a", 1)
-    assert play.run.status is RunStatus.RUNNING
+    assert play.run.status == "running"
     play.finish("r~b", 9)
-    assert play.run.output == 9
+    assert play.run.output.value == 9
     cancelled = [c.step for c in play.commands if isinstance(c, CancelAttempt)]
     assert cancelled == ["r~c"]
-    assert play.run.steps["r~c"].state is StepState.CANCELLED
+    assert play.run.steps["r~c"].state == "cancelled"
 
 
 def test_the_best_branch_wins_when_all_have_ended() -> None:
@@ -118,7 +117,7 @@ def test_the_best_branch_wins_when_all_have_ended() -> None:
     play.finish("r~a", 1)
     play.finish("r~b", 3)
     play.finish("r~c", error=BROKEN)
-    assert play.run.output == 3
+    assert play.run.output.value == 3
 
 
 def test_a_race_without_a_valid_branch_is_lost() -> None:
@@ -138,7 +137,7 @@ def test_items_that_fail_together_open_their_maps_fallback_once() -> None:
     play = Play({"m": node}, input={"xs": [1, 2, 3]})
     assert play.seen == ["m!1"]
     play.finish("m!1", "served")
-    assert (play.run.status, play.run.output) == (RunStatus.DEGRADED, "served")
+    assert (play.run.status, play.run.output.value) == ("degraded", "served")
 
 
 def test_a_fallback_serves_for_the_errors_it_names() -> None:
@@ -149,7 +148,7 @@ def test_a_fallback_serves_for_the_errors_it_names() -> None:
         ]
     )
     play = Play({"a": node}, input={"q": 1})
-    given = play.dispatched[0].request.input
+    given = request_of(play.dispatched[0]).input
     play.finish("a", error=BROKEN)
     request = play.take("a!2")
     assert (request.config, request.input) == ({"handler": "m:last"}, given)
@@ -157,7 +156,7 @@ def test_a_fallback_serves_for_the_errors_it_names() -> None:
     play.finish("a", error=BUSY)
     play.finish("a!1", error=BROKEN)
     play.finish("a!2", "served")
-    assert (play.run.status, play.run.output) == (RunStatus.DEGRADED, "served")
+    assert (play.run.status, play.run.output.value) == ("degraded", "served")
 
 
 def test_when_every_fallback_fails_the_last_error_stands() -> None:
@@ -193,11 +192,11 @@ def test_what_a_planner_emits_runs_under_it_within_its_policy() -> None:
 def test_a_map_of_many_items_and_a_loop_of_many_rounds_stay_flat() -> None:
     play = Play({"m": mapped(max_items=2_000, concurrency=50)}, input={"xs": list(range(2_000))})
     play.work(lambda request: request.input["x"])
-    assert play.run.output == list(range(2_000))
-    assert max(len(d.changed) for d in play.decisions[1:]) <= 4
+    assert play.run.output.value == list(range(2_000))
+    assert max(len(d.changed) for d in play.outcomes[1:]) <= 4
     play = Play({"l": python(loop={"until": "round >= 500", "max_rounds": 500})})
     play.work(lambda request: request.step)
-    assert play.run.output == "l#500"
+    assert play.run.output.value == "l#500"
 
 
 def test_an_emitted_node_may_have_a_fallback_within_the_policy() -> None:
@@ -207,7 +206,7 @@ def test_an_emitted_node_may_have_a_fallback_within_the_policy() -> None:
     play.finish("p", {"nodes": {"x": python(fallback=[{"node": python()}])}})
     play.finish("p/x", error=BROKEN)
     play.finish("p/x!1", 7)
-    assert (play.run.status, play.run.output) == (RunStatus.DEGRADED, 7)
+    assert (play.run.status, play.run.output.value) == ("degraded", 7)
     play = Play({"p": planner})
     play.finish("p", {"nodes": {n: python(fallback=[{"node": python()}]) for n in "ab"}})
     assert play.run.error is not None

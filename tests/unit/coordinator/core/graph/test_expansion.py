@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from hocket.coordinator.core.run.state import RunStatus
 from hocket.schemas.messages import AttemptFinished, Spend
 from support.run_player import Play, python
 
@@ -25,7 +24,7 @@ def code(play: Play) -> str | None:
 
 
 def counts(play: Play) -> dict[str, int]:
-    return {key: emitted.begun for key, emitted in play.run.emitted.items()}
+    return {key: emitted.begun for key, emitted in play.emitted.items()}
 
 
 def mapped(**fields: Any) -> dict[str, Any]:
@@ -43,7 +42,7 @@ def test_a_map_within_the_policy_runs() -> None:
     play = Play({"p": planner()})
     play.finish("p", {"nodes": {"m": mapped()}})
     play.work(lambda request: 1)
-    assert play.run.output == [1] * 15
+    assert play.run.output.value == [1] * 15
     assert counts(play) == {"p": 15}
 
 
@@ -93,7 +92,8 @@ def test_the_counts_are_the_same_when_the_run_is_read_again() -> None:
     play.finish("p", {"nodes": nodes})
     finish(play, "p/m[0]", cost="0.25")
     finish(play, "p/m[1]", cost="0.5")
-    emitted, again = play.run.emitted["p"], play.read_back().emitted["p"]
+    emitted, again = play.emitted["p"], play.read_back().steps["p"].emitted
+    assert again is not None
     assert (emitted.begun, emitted.spent_usd) == (16, Decimal("0.75"))
     assert (again.begun, again.spent_usd) == (16, Decimal("0.75"))
 
@@ -112,14 +112,14 @@ def test_a_step_beyond_the_policy_has_the_planner_s_ways_out() -> None:
     play = Play({"p": planner(max_items=1) | {"fallback": [{"node": python()}]}})
     play.finish("p", {"nodes": {"m": mapped()}})
     play.finish("p!1", "instead")
-    assert (play.run.status, play.run.output) == (RunStatus.DEGRADED, "instead")
+    assert (play.run.status, play.run.output.value) == ("degraded", "instead")
 
 
 def test_steps_of_the_spec_are_not_counted() -> None:
     play = Play({"p": planner(max_steps=1), "m": python(map={"over": "range(30)"})})
     play.finish("p", {"nodes": {"x": python()}})
     play.work(lambda request: 1)
-    assert play.run.status is RunStatus.SUCCEEDED
+    assert play.run.status == "succeeded"
 
 
 def finish(play: Play, key: str, *, cost: str) -> None:

@@ -1,18 +1,19 @@
 """`cache` in the pure core: a step asks before it computes, and fills or releases what it asked for."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
+from hocket.coordinator.core.machine.machine import resume
+from hocket.coordinator.core.machine.state.run import Source
 from hocket.coordinator.core.run.commands import FillCache, LookUpCache, ReleaseCache
-from hocket.coordinator.core.run.decide import resume
-from hocket.coordinator.core.run.state import Source
 from hocket.schemas.errors import ErrorClass, ErrorInfo, InvalidInput
 from hocket.schemas.messages import CacheAnswered, CancelRequested, Spend, TimerFired
 from hocket.schemas.pipeline.plan import compile_pipeline
 from support.run_player import START_MS, Play, python
+from support.runs.stored import assert_same
 
 BROKEN = ErrorInfo(code="broken", message="broken")
 BUSY = ErrorInfo(code="busy", message="busy", error_class=ErrorClass.TRANSIENT)
@@ -71,7 +72,7 @@ def test_a_hit_ends_the_step_without_a_worker_and_says_who_computed_it_and_what_
     hit(play, "a", {"k": 1}, saved_usd=Decimal("0.25"))
     assert play.waiting() == ["b"]
     step = play.run.steps["a"]
-    assert (step.state, step.output, step.attempt) == ("succeeded", {"k": 1}, 0)
+    assert (step.state, step.output.value, step.attempt) == ("succeeded", {"k": 1}, 0)
     assert step.source == Source("cache", "r9", "x", Decimal("0.25"))
     assert play.take("b").input == {"v": {"k": 1}}
     assert play.run.spent_usd == 0
@@ -118,7 +119,7 @@ def test_a_fallback_serves_its_own_step_and_not_the_cache() -> None:
     compute(play, "a")
     play.finish("a", error=BROKEN)
     play.finish("a!1", "instead")
-    assert play.run.output == "instead"
+    assert play.run.output.value == "instead"
     assert fills(play) == []
     assert len(releases(play)) == 1
 
@@ -146,7 +147,7 @@ def test_an_answer_that_is_told_twice_changes_nothing() -> None:
     hit(play, "a", "other")
     assert play.waiting() == ["a"]
     play.finish("a", "mine")
-    assert play.run.output == "mine"
+    assert play.run.output.value == "mine"
 
 
 def test_a_step_without_an_answer_asks_again() -> None:
@@ -176,8 +177,8 @@ def test_a_step_computes_by_itself_when_it_waited_for_the_time_of_an_attempt() -
 
 def test_a_new_owner_asks_again_for_the_steps_that_look_up() -> None:
     play = Play({"a": cached(), "b": python()})
-    decision = resume(play.run, now_ms=play.now_ms, plan=play.plan, outlook=play.outlook, epoch=2)
-    again = [c for c in decision.commands if isinstance(c, LookUpCache)]
+    outcome = resume(play.run, play.now_ms, play.forecast)
+    again = [c for c in outcome.commands if isinstance(c, LookUpCache)]
     assert [asdict(c) for c in again] == [asdict(c) for c in asks(play)]
 
 
@@ -249,7 +250,7 @@ def test_each_item_of_a_map_has_an_entry_of_its_own() -> None:
     hit(play, "m[2]", "one")
     compute(play, "m[1]")
     play.finish("m[1]", "two")
-    assert play.run.output == ["one", "two", "one"]
+    assert play.run.output.value == ["one", "two", "one"]
 
 
 def test_a_planners_steps_are_kept_as_it_returned_them() -> None:
@@ -268,7 +269,7 @@ def test_a_planners_steps_are_kept_as_it_returned_them() -> None:
     hit(second, "p", emitted)
     assert second.waiting() == ["p/i"]
     second.finish("p/i", 5)
-    assert second.run.output == 5
+    assert second.run.output.value == 5
     assert second.run.steps["p"].source is not None
 
 
@@ -290,7 +291,7 @@ def test_a_result_that_came_before_its_turn_is_taken_when_the_turn_comes() -> No
     play.send(AttemptFinished(run_id="r1", step="a", attempt=1, output="early"))
     assert play.run.steps["a"].state == "looking_up"
     compute(play, "a")
-    assert play.run.output == "early"
+    assert play.run.output.value == "early"
 
 
 @pytest.mark.parametrize(
@@ -330,4 +331,4 @@ def test_a_decision_is_the_same_when_the_log_is_read_again() -> None:
     for at_ms, event in play.log[1:]:
         again.now_ms = at_ms
         again.send(event)
-    assert replace(again.run) == replace(play.run)
+    assert_same(again.run, play.run)

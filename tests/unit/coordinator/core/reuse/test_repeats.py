@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hocket.coordinator.core.reuse.repeats import same_json
+from hocket.coordinator.core.machine.constructs.reuse import same_json
 from hocket.coordinator.core.run.commands import LookUpCache, StartSubRun
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.ids import child_run_id
@@ -21,6 +21,7 @@ from hocket.schemas.messages import (
     TimerFired,
 )
 from support.run_player import Play, python
+from support.runs.stored import assert_same
 
 BROKEN = ErrorInfo(code="broken", message="broken")
 LATE = ErrorInfo(code="late", message="late", error_class=ErrorClass.TIMEOUT)
@@ -50,7 +51,7 @@ def fails_at(*keys: str) -> Any:
 def played(nodes: dict[str, Any], *failing: str, **fields: Any) -> Play:
     play = Play(nodes, **fields)
     play.work(fails_at(*failing))
-    assert play.run.ended
+    assert play.run.has_ended
     return play
 
 
@@ -69,7 +70,7 @@ def test_a_retry_runs_the_failed_step_and_what_comes_after_it_only() -> None:
     again = first.repeat()
     assert again.waiting() == ["c"]
     whole = played(CHAIN, input={"q": 1})
-    assert again.work(fails_at()).output == whole.run.output
+    assert again.work(fails_at()).output.value == whole.run.output.value
     assert again.seen == ["c", "end"]
     assert again.run.status == "succeeded"
 
@@ -80,7 +81,7 @@ def test_what_is_taken_over_says_from_where_and_costs_nothing() -> None:
     first.finish("b", error=BROKEN)
     again = first.repeat()
     step = again.run.steps["a"]
-    assert (step.state, step.output, step.attempt) == ("succeeded", 1, 0)
+    assert (step.state, step.output.value, step.attempt) == ("succeeded", 1, 0)
     assert step.source is not None
     assert (step.source.kind, step.source.run_id, step.source.step) == ("run", "r1", "a")
     assert again.run.spent_usd == 0
@@ -144,7 +145,7 @@ def test_a_map_of_many_runs_its_bad_item_again_only() -> None:
     done = {k for k, s in first.run.steps.items() if s.state == "succeeded"}
     again = first.repeat()
     again.work(lambda request: request.input["x"])
-    assert again.run.output == list(range(100))
+    assert again.run.output.value == list(range(100))
     assert set(again.seen).isdisjoint(done)
     assert "m[40]" in again.seen
     assert len(done) >= 90
@@ -222,7 +223,7 @@ def test_a_race_that_was_won_is_not_run_again_and_pays_no_loser() -> None:
     first.finish("z", error=BROKEN)
     again = first.repeat()
     assert again.seen == ["z"]
-    assert again.run.steps["r"].output == "won"
+    assert again.run.steps["r"].output.value == "won"
     assert again.run.steps["r~slow"].state == "cancelled"
 
 
@@ -240,7 +241,7 @@ def test_the_best_of_a_race_stays_the_best_though_a_branch_had_failed() -> None:
     first.finish("z", error=BROKEN)
     again = first.repeat()
     assert again.seen == ["z"]
-    assert again.run.steps["r"].output == 3
+    assert again.run.steps["r"].output.value == 3
 
 
 def test_a_run_from_a_branch_holds_the_whole_race_again() -> None:
@@ -413,7 +414,7 @@ def test_a_repeated_run_is_read_back_with_what_it_repeats() -> None:
     again = played(CHAIN, input={"q": 1}).repeat("rerun", from_step="b", step_input={"a": [1]})
     found = again.read_back()
     assert found.origin == again.asked
-    assert found.steps == again.run.steps
+    assert_same(found, again.run)
 
 
 def test_a_graph_of_many_steps_is_taken_over_in_one_decision_with_one_row_each() -> None:
@@ -425,7 +426,7 @@ def test_a_graph_of_many_steps_is_taken_over_in_one_decision_with_one_row_each()
     )
     again = first.repeat()
     assert again.waiting() == ["last"]
-    assert Counter(again.decisions[0].changed)["n7"] == 1
+    assert Counter(step.key for step in again.outcomes[0].changed)["n7"] == 1
 
 
 @pytest.mark.parametrize(

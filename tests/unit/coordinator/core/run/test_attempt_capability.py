@@ -1,19 +1,24 @@
 """A result counts only with the capability of its attempt; what went out without one needs none."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from hocket.coordinator.core.rows.records import STEP_COLUMNS, step_of, step_row
-from hocket.coordinator.core.run.commands import Dispatch, StartSubRun
-from hocket.coordinator.core.run.decide import Decision, accept, decide, resume
-from hocket.coordinator.core.run.state import Run, StepState
+from hocket.coordinator.core.machine.beginning import accept
+from hocket.coordinator.core.machine.machine import apply, resume
+from hocket.coordinator.core.machine.plan.forecasts import PlanForecast
+from hocket.coordinator.core.machine.plan.nodes import PipelinePlan
+from hocket.coordinator.core.machine.state.messages import Dispatch
+from hocket.coordinator.core.machine.state.restore import restored
+from hocket.coordinator.core.machine.state.run import Owner, Run
+from hocket.coordinator.core.machine.transition import Outcome
+from hocket.coordinator.core.run.commands import StartSubRun
 from hocket.coordinator.core.time.deadlines import outlook
 from hocket.schemas import ids
 from hocket.schemas.capabilities import MIN_KEY_CHARS, Capabilities, keys_of
 from hocket.schemas.messages import AttemptFinished, Priority, RunAccepted, StepRequested
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
+from support.run_player import request_of, stored
 
 NOW_MS = 1_000_000.0
 KEY, OTHER = Capabilities([b"k" * 32]), Capabilities([b"o" * 32])
@@ -23,7 +28,7 @@ PLAN = compile_pipeline(
 PARENT = compile_pipeline({"pipeline": "p", "nodes": {"a": {"type": "pipeline", "pipeline": "q"}}})
 
 
-def begun(capabilities: Capabilities | None, plan: Plan = PLAN) -> Decision:
+def begun(capabilities: Capabilities | None, plan: Plan = PLAN) -> Outcome:
     event = RunAccepted(
         run_id="r1",
         tenant="t",
@@ -33,43 +38,45 @@ def begun(capabilities: Capabilities | None, plan: Plan = PLAN) -> Decision:
         priority=Priority.STANDARD,
         deadline_at_ms=NOW_MS + 60_000,
     )
-    return accept(
-        event,
-        partition=0,
-        now_ms=NOW_MS,
-        plan=plan,
-        outlook=outlook(plan, {}),
-        epoch=1,
-        capabilities=capabilities,
-    )
+    compiled = PipelinePlan(plan)
+    owner = Owner(0, 1, capabilities)
+    return accept(event, compiled, owner, now_ms=NOW_MS, forecast=forecast(compiled))
 
 
-def request(decision: Decision) -> StepRequested:
+def forecast(plan: PipelinePlan) -> PlanForecast:
+    return PlanForecast(plan, outlook(plan.source, {}))
+
+
+def owned(run: Run, capabilities: Capabilities | None) -> Run:
+    """Return a run as another coordinator takes it over."""
+    assert run.plan is not None
+    return restored(stored(run), run.plan, Owner(0, 2, capabilities))
+
+
+def request(decision: Outcome) -> StepRequested:
     (dispatch,) = (c for c in decision.commands if isinstance(c, Dispatch))
-    return dispatch.request
+    return request_of(dispatch)
 
 
-def told(run: Run, capabilities: Capabilities | None, **fields: Any) -> Run:
+def told(run: Run, capabilities: Capabilities | None, **fields: Any) -> Outcome:
+    """Tell a result to a coordinator that has these capabilities."""
+    run = run if run.owner.capabilities is capabilities else owned(run, capabilities)
     given = {"run_id": "r1", "step": "a", "attempt": 1} | fields
-    return decide(
-        run,
-        AttemptFinished.model_validate(given),
-        now_ms=NOW_MS + 5,
-        plan=PLAN,
-        outlook=outlook(PLAN, {}),
-        epoch=1,
-        capabilities=capabilities,
-    ).run
+    assert run.plan is not None
+    return apply(run, AttemptFinished.model_validate(given), NOW_MS + 5, forecast(run.plan))
+
+
+def changes(outcome: Outcome) -> bool:
+    return bool(outcome.changed or outcome.run_changed or outcome.commands)
 
 
 def test_a_result_with_the_capability_of_its_dispatch_counts() -> None:
     decision = begun(KEY)
     step = request(decision)
     assert step.capability is not None
-    run = told(
-        decision.run, KEY, capability=step.capability, dispatched_at_ms=step.dispatched_at_ms
-    )
-    assert run.steps["a"].state is StepState.SUCCEEDED
+    given = {"capability": step.capability, "dispatched_at_ms": step.dispatched_at_ms}
+    run = told(decision.run, KEY, **given).run
+    assert run.steps["a"].state == "succeeded"
 
 
 @pytest.mark.parametrize(
@@ -94,13 +101,13 @@ def test_a_result_with_the_capability_of_its_dispatch_counts() -> None:
 def test_a_result_without_it_changes_nothing(forged: dict[str, Any]) -> None:
     run = begun(KEY).run
     forged = {"dispatched_at_ms": NOW_MS, "spend": {"calls": 1, "cost_usd": "9"}} | forged
-    assert told(run, KEY, **forged) is run
+    assert not changes(told(run, KEY, **forged))
 
 
 def test_an_attempt_that_went_out_without_one_needs_none() -> None:
     run = begun(None).run
-    assert told(run, KEY).steps["a"].state is StepState.SUCCEEDED
-    assert told(run, KEY, attempt=2) is run, "nobody was given that one"
+    assert told(run, KEY).run.steps["a"].state == "succeeded"
+    assert not changes(told(run, KEY, attempt=2)), "nobody was given that one"
 
 
 def test_one_that_goes_out_again_has_the_capability_that_it_had_and_none_where_it_had_none() -> (
@@ -108,14 +115,9 @@ def test_one_that_goes_out_again_has_the_capability_that_it_had_and_none_where_i
 ):
     for before in (KEY, None):
         decision = begun(before)
-        again = resume(
-            decision.run,
-            now_ms=NOW_MS + 9,
-            plan=PLAN,
-            outlook=outlook(PLAN, {}),
-            epoch=2,
-            capabilities=KEY,
-        )
+        run = owned(decision.run, KEY)
+        assert run.plan is not None
+        again = resume(run, NOW_MS + 9, forecast(run.plan))
         assert request(again).capability == request(decision).capability
 
 
@@ -124,8 +126,8 @@ def test_a_key_that_is_replaced_is_believed_beside_the_new_one() -> None:
     decision = begun(KEY)
     step = request(decision)
     given = {"capability": step.capability, "dispatched_at_ms": step.dispatched_at_ms}
-    assert told(decision.run, both, **given).steps["a"].state is StepState.SUCCEEDED
-    assert told(decision.run, OTHER, **given) is decision.run
+    assert told(decision.run, both, **given).run.steps["a"].state == "succeeded"
+    assert not changes(told(decision.run, OTHER, **given))
 
 
 def test_a_sub_run_takes_its_parents_capability_along() -> None:
@@ -137,22 +139,20 @@ def test_a_sub_run_takes_its_parents_capability_along() -> None:
 
 def test_a_run_without_the_mark_of_its_step_is_one_of_a_release_before() -> None:
     run = begun(KEY).run
-    step = replace(run.steps["a"], capable=False)
-    former = replace(run, steps=run.steps.set("a", step))
-    assert told(former, KEY).steps["a"].state is StepState.SUCCEEDED
+    run.steps["a"].capable = False
+    assert told(run, KEY).run.steps["a"].state == "succeeded"
 
 
 def test_a_late_result_of_a_step_that_was_read_back_counts_only_with_it() -> None:
     """Postgres does not say of a step that has ended whether it had one."""
     decision = begun(KEY)
-    ended = replace(decision.run.steps["a"], state=StepState.SUCCEEDED, finished_at_ms=NOW_MS)
-    run = replace(decision.run, steps=decision.run.steps.set("a", ended))
-    steps = [step_of(dict(zip(STEP_COLUMNS, step_row("r1", ended), strict=True)))]
-    read = replace(run, steps=run.steps.set("a", steps[0]))
-    late = {"dispatched_at_ms": NOW_MS, "spend": {"calls": 1, "cost_usd": "9"}}
-    assert told(read, KEY, **late) is read
     capability = request(decision).capability
-    assert told(read, KEY, capability=capability, **late).spent_usd == 9
+    step = decision.run.steps["a"]
+    step.state, step.finished_at_ms = "succeeded", NOW_MS
+    read = owned(decision.run, KEY)
+    late = {"dispatched_at_ms": NOW_MS, "spend": {"calls": 1, "cost_usd": "9"}}
+    assert not changes(told(read, KEY, **late))
+    assert told(read, KEY, capability=capability, **late).run.spent_usd == 9
 
 
 def test_a_seal_is_that_of_one_message() -> None:

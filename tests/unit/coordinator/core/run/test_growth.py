@@ -14,33 +14,31 @@ from typing import Any
 import pytest
 from pydantic_core import to_json
 
-from hocket.coordinator.core.rows.records import (
-    RUN_COLUMNS,
-    STEP_COLUMNS,
-    restore,
-    run_of,
-    run_row,
-    step_of,
-    step_row,
-)
-from hocket.coordinator.core.run.commands import Dispatch, StartSubRun, Wake
-from hocket.coordinator.core.run.decide import Decision, accept, decide, resume
-from hocket.coordinator.core.run.state import Run
+from hocket.coordinator.core.machine.beginning import accept
+from hocket.coordinator.core.machine.machine import apply, resume
+from hocket.coordinator.core.machine.plan.forecasts import PlanForecast
+from hocket.coordinator.core.machine.plan.nodes import PipelinePlan
+from hocket.coordinator.core.machine.state.messages import Dispatch
+from hocket.coordinator.core.machine.state.restore import StoredRun, restored
+from hocket.coordinator.core.machine.state.rows import run_row, step_row
+from hocket.coordinator.core.machine.state.run import Run
+from hocket.coordinator.core.machine.transition import Outcome
+from hocket.coordinator.core.run.commands import StartSubRun, Wake
 from hocket.coordinator.core.time.deadlines import outlook
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import (
     AttemptFinished,
     CancelRequested,
-    LogEvent,
     Priority,
     RunAccepted,
+    RunEvent,
     SignalReceived,
     Spend,
     StepRequested,
     TimerFired,
 )
 from hocket.schemas.pipeline.plan import compile_pipeline
-from support.run_player import START_MS, python
+from support.run_player import OWNER, START_MS, python, request_of, stored
 
 N = 24
 SOME = 40
@@ -72,8 +70,9 @@ class Growth:
     results: int = 0
 
     def play(self) -> Run:
-        self.plan = compile_pipeline({"pipeline": "p", "slo_ms": 10_000_000} | self.document)
-        self.context: dict[str, Any] = {"plan": self.plan, "outlook": outlook(self.plan, {})}
+        plan = compile_pipeline({"pipeline": "p", "slo_ms": 10_000_000} | self.document)
+        self.plan = PipelinePlan(plan)
+        self.forecast = PlanForecast(self.plan, outlook(plan, {}))
         self.now_ms = START_MS
         self.waiting: deque[StepRequested] = deque()
         self.wakes: list[float] = []
@@ -88,16 +87,16 @@ class Growth:
             priority=Priority.STANDARD,
             deadline_at_ms=self.now_ms + 10_000_000,
         )
-        self._take(accept(accepted, partition=0, now_ms=self.now_ms, epoch=1, **self.context))
+        forecast = self.forecast
+        self._take(accept(accepted, self.plan, OWNER, now_ms=self.now_ms, forecast=forecast))
         for event in self._events():
-            decision = decide(self.run, event, now_ms=self.now_ms, epoch=1, **self.context)
-            self._take(decision)
+            self._take(apply(self.run, event, self.now_ms, forecast))
         self._commit()
         return self.run
 
-    def _events(self) -> Iterator[LogEvent]:
+    def _events(self) -> Iterator[RunEvent]:
         signals = 0
-        while not self.run.ended:
+        while not self.run.has_ended:
             self.now_ms += 1
             if self.results >= self.cancel_at:
                 yield CancelRequested(run_id="r1")
@@ -123,18 +122,20 @@ class Growth:
                 self.now_ms = max(self.now_ms, self.wakes.pop())
                 yield TimerFired(run_id="r1", due_at_ms=self.now_ms)
 
-    def _take(self, decision: Decision) -> None:
-        self.run = decision.run
-        for command in decision.commands:
+    def _take(self, outcome: Outcome) -> None:
+        self.run = outcome.run
+        for command in outcome.commands:
             if isinstance(command, Dispatch):
-                self.waiting.append(command.request)
-                self.published_bytes += len(to_json(command.request))
+                self.waiting.append(request_of(command))
+                self.published_bytes += len(command.body(command.slack_ms, 0.0))
             elif isinstance(command, StartSubRun):
                 self.published_bytes += len(to_json(command.accepted))
             elif isinstance(command, Wake):
                 self.wakes.append(command.at_ms)
-        self.dirty.update(dict.fromkeys(decision.changed))
-        self.dirty_run = self.dirty_run or decision.run_changed
+        for step in outcome.changed:
+            step.is_changed = False
+            self.dirty[step.key] = None
+        self.dirty_run = self.dirty_run or outcome.run_changed
         self.events += 1
         if self.events % BATCH == 0:
             self._commit()
@@ -311,7 +312,7 @@ SIGNALLED = (a_map_of_approvals,)
 def test_bytes_grow_with_the_run_and_not_with_its_square(shape: Callable[[int], Growth]) -> None:
     plays = [shape(n) for n in (MANY, 2 * MANY, 4 * MANY)]
     for play in plays:
-        assert play.play().ended
+        assert play.play().has_ended
     published = [play.published_bytes for play in plays]
     assert steepness(published) < WORST, published
     if shape not in SIGNALLED:
@@ -326,12 +327,10 @@ def test_taking_a_run_over_grows_with_the_run_and_not_with_its_square() -> None:
         growth.cancel_at = 0
         growth._events = lambda: iter(())  # type: ignore[method-assign]
         run = growth.play()
-        row = dict(zip(RUN_COLUMNS, run_row(run), strict=True))
-        rows = [dict(zip(STEP_COLUMNS, step_row("r1", s), strict=True)) for s in run.steps.values()]
+        rows = stored(run)
 
-        def take_over(row: Any = row, rows: Any = rows, growth: Growth = growth) -> None:
-            found = restore(run_of(row), [step_of(row) for row in rows], growth.plan)
-            resume(found, now_ms=START_MS, epoch=2, **growth.context)
+        def take_over(rows: StoredRun = rows, growth: Growth = growth) -> None:
+            resume(restored(rows, growth.plan, OWNER), START_MS, growth.forecast)
 
         costs.append(calls_of(take_over))
     assert steepness(costs) < WORST, costs

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from hocket.coordinator.core.run.retries import ASKED
-from hocket.coordinator.core.run.state import RunStatus
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import TimerFired
 from hocket.workers.errors import Retryable
@@ -16,13 +15,13 @@ BROKEN = ErrorInfo(code="busy", message="it is busy", error_class=ErrorClass.TRA
 
 def attempts_of(error: ErrorInfo, **fields: Any) -> int:
     play = Play({"a": python(**fields)})
-    while play.run.status is RunStatus.RUNNING:
+    while play.run.status == "running":
         if play.waiting():
             play.finish("a", error=error)
         else:
             play.now_ms += 1_000
             play.send(TimerFired(run_id="r1", due_at_ms=play.now_ms))
-    assert play.run.status is RunStatus.FAILED
+    assert play.run.status == "failed"
     return play.run.steps["a"].attempt
 
 

@@ -3,8 +3,7 @@
 import pytest
 from pydantic_core import to_json
 
-from hocket.coordinator.core.run import decide as module
-from hocket.coordinator.core.run.run_size import run_size
+from hocket.coordinator.core.machine import work as module
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import SignalReceived, StepRequested, encoded
 from support.run_player import Play, python
@@ -19,9 +18,10 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def counted(play: Play) -> int:
     held = sum(len(to_json(event.output)) for event in play.run.early.values())
-    values = [v for s in play.run.steps.values() for v in (s.input, s.output, s.emitted)]
-    signals = [signal.payload for signal in play.run.signals]
-    return held + sum(len(to_json(v)) for v in (play.run.input, *values, *signals) if v is not None)
+    values = [v.value for s in play.run.steps.values() for v in (s.input, s.output)]
+    values += [one.value.value for one in play.emitted.values()]
+    values += [signal.payload for signal in play.run.signals]
+    return held + sum(len(to_json(v)) for v in (play.run.input.value, *values) if v is not None)
 
 
 def test_a_map_that_makes_large_inputs_ends_its_run_and_holds_little_more_than_it_may() -> None:
@@ -61,7 +61,7 @@ def test_what_is_counted_is_what_the_values_come_to_now_and_after_a_restart() ->
     assert abs(play.run.size_bytes - counted(play)) < 10
     play.finish("a", [{"n": n} for n in range(20)])
     assert abs(play.run.size_bytes - counted(play)) < 10
-    assert play.read_back().size_bytes == run_size(play.run, play.run.steps.values())
+    assert play.read_back().size_bytes == play.run.size_bytes
     play.work(lambda request: {"out": ["y" * 100]})
     assert play.run.status == "succeeded"
     assert abs(play.run.size_bytes - counted(play)) < 10
@@ -94,7 +94,7 @@ def test_what_is_said_of_errors_counts_and_is_the_same_after_a_restart() -> None
     assert play.run.size_bytes - before > 16_000
     assert play.read_back().size_bytes == play.run.size_bytes
     for i in range(1, 100):
-        if not play.run.ended:
+        if not play.run.has_ended:
             play.finish(f"a[{i}]", error=said)
     assert play.run.error is not None
     assert play.run.error.code == "run_too_large"

@@ -84,4 +84,4 @@ def test_a_parent_of_an_older_release_says_nothing_and_the_usual_bound_holds() -
 
 def test_a_map_of_sub_runs_over_nothing_gives_nothing() -> None:
     play = Play({"a": calls(map={"over": "input.none"})}, input={"none": []})
-    assert (play.run.status, play.run.output) == ("succeeded", [])
+    assert (play.run.status, play.run.output.value) == ("succeeded", [])

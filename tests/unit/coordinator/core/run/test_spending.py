@@ -2,8 +2,9 @@
 
 from decimal import Decimal
 
-from hocket.coordinator.core.run.commands import CancelAttempt, Dispatch
-from hocket.coordinator.core.run.state import RunStatus
+from hocket.coordinator.core.machine.machine import resume
+from hocket.coordinator.core.machine.state.messages import Dispatch
+from hocket.coordinator.core.run.commands import CancelAttempt
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import AttemptFinished, RunFinished, Spend, TimerFired
 from support.run_player import Play, python
@@ -21,7 +22,7 @@ def result(step: str, *, cost: str = "0.02", attempt: int = 1, delivery: int = 1
 
 def ended(play: Play) -> RunFinished:
     (end,) = play.ends()
-    return end.finished
+    return end
 
 
 def test_a_result_that_comes_again_costs_once() -> None:
@@ -52,7 +53,7 @@ def test_a_result_before_its_step_costs_once() -> None:
     assert play.run.spent_usd == 0
     play.finish("a", 1)
     assert play.run.spent_usd == Decimal("0.02")
-    assert play.run.steps["b"].output == 2
+    assert play.run.steps["b"].output.value == 2
 
 
 def test_every_attempt_of_a_step_costs() -> None:
@@ -70,7 +71,7 @@ def test_no_further_attempt_begins_once_the_budget_is_spent() -> None:
     play.send(result("a", error=BUSY))
     play.now_ms += 1_000
     play.send(TimerFired(run_id="r1", due_at_ms=play.now_ms))
-    assert ended(play).status == RunStatus.FAILED
+    assert ended(play).status == "failed"
     assert ended(play).error is not None
     assert ended(play).error.code == "budget_exhausted"  # type: ignore[union-attr]
     assert len(play.seen) == 1
@@ -82,7 +83,7 @@ def test_a_budget_of_nothing_allows_what_costs_nothing() -> None:
     play.finish("a", 1)
     assert play.waiting() == ["b"]
     play.send(result("b", output=1))
-    assert ended(play).status == RunStatus.FAILED
+    assert ended(play).status == "failed"
 
 
 def test_a_sub_run_gets_what_is_left_and_never_less_than_nothing() -> None:
@@ -94,9 +95,7 @@ def test_a_sub_run_gets_what_is_left_and_never_less_than_nothing() -> None:
     play = Play(nodes, spec={"budget_usd": 0.05})
     play.send(result("a", cost="0.09", output=1))
     assert play.subruns()[0].accepted.budget_usd == Decimal("0.05")
-    from hocket.coordinator.core.run.decide import resume
-
-    again = resume(play.run, now_ms=play.now_ms, plan=play.plan, outlook=play.outlook, epoch=2)
+    again = resume(play.run, play.now_ms, play.forecast)
     (child,) = [c.accepted for c in again.commands if hasattr(c, "accepted")]
     assert child.budget_usd == 0
 
@@ -107,5 +106,5 @@ def test_a_run_whose_deadline_passed_dispatches_nothing_more() -> None:
     play.now_ms += 5_000
     before = len(play.commands)
     play.send(TimerFired(run_id="r1", due_at_ms=play.now_ms))
-    assert ended(play).status == RunStatus.EXPIRED
+    assert ended(play).status == "expired"
     assert not [c for c in play.commands[before:] if isinstance(c, Dispatch | CancelAttempt)]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hocket.coordinator.core.run import decide
+from hocket.coordinator.core.machine import work
 from hocket.schemas.templates import budget
 from support.run_player import Play, python
 
@@ -97,13 +97,13 @@ def test_each_event_has_an_account_of_its_own() -> None:
 
 
 def test_a_run_of_many_costly_events_has_one_total(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decide, "MAX_RUN_OPERATIONS", 1_000_000)
+    monkeypatch.setattr(work, "MAX_RUN_OPERATIONS", 1_000_000)
     play = Play({"a": python(loop=FOR_EVER | {"until": "(range(20000)|sum) < 0"})})
     rounds = 0
-    while not play.run.ended and rounds < 1_000:
+    while not play.run.has_ended and rounds < 1_000:
         play.finish(f"a#{(rounds := rounds + 1)}")
         assert play.read_back().operations == play.run.operations
-        assert play.decisions[-1].run_changed
+        assert play.outcomes[-1].run_changed
     assert play.run.error is not None
     assert (play.run.status, play.run.error.code) == ("failed", "expressions_used_up")
     assert 5 < rounds < 50
@@ -114,7 +114,7 @@ def test_small_events_neither_count_nor_write_the_run() -> None:
     play.work(lambda request: None)
     assert play.run.status == "succeeded"
     assert play.run.operations == 0
-    assert not any(decision.run_changed for decision in play.decisions[1:-1])
+    assert not any(decision.run_changed for decision in play.outcomes[1:-1])
 
 
 def test_a_score_that_is_no_float_loses() -> None:
@@ -122,4 +122,4 @@ def test_a_score_that_is_no_float_loses() -> None:
     play = Play({"r": race | {"score": "output.n"}})
     play.finish("r~a", output={"n": 10**400})
     play.finish("r~b", output={"n": 1})
-    assert play.run.output == {"n": 1}
+    assert play.run.output.value == {"n": 1}

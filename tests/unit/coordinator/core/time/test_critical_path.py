@@ -1,15 +1,14 @@
 """The critical path of runs made by hand: which steps the end waited for, and where the time went."""
 
-from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from hocket.coordinator.core.run.state import Run
-from hocket.coordinator.core.time import critical_path as module
-from hocket.coordinator.core.time.critical_path import timing_of
+from hocket.coordinator.core.machine import critical_path as module
+from hocket.coordinator.core.machine.critical_path import timing_of
+from hocket.coordinator.core.machine.state.run import Run
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import (
     AttemptFinished,
@@ -56,16 +55,31 @@ def finish(
     )
 
 
+class Piece(NamedTuple):
+    """A piece of a critical path; `folded`: how many it stands for."""
+
+    step: str
+    node: str
+    attempt: int
+    kind: str
+    us: int
+    folded: int
+
+
+def path_of(run: Run) -> list[Piece]:
+    return [Piece(*piece) for piece in run.critical_path]
+
+
 def pieces(run: Run) -> list[tuple[str, str, float]]:
     """Return step, kind and milliseconds of each piece."""
     assert run.finished_at_ms is not None
-    return [(s.step, s.kind, s.us / 1_000) for s in run.critical_path]
+    return [(s.step, s.kind, s.us / 1_000) for s in path_of(run)]
 
 
 def steps(run: Run) -> list[str]:
     """Return the steps on the path, each once per visit."""
     found: list[str] = []
-    for segment in run.critical_path:
+    for segment in path_of(run):
         if not found or found[-1] != segment.step:
             found.append(segment.step)
     return found
@@ -138,7 +152,7 @@ def test_retries_and_their_backoffs_are_on_the_path() -> None:
     play.send(TimerFired(run_id="r1", due_at_ms=due_ms))
     back_ms = due_ms - START_MS
     finish(play, "a", dispatched=back_ms, ms=back_ms + 10)
-    found = [(s.attempt, s.kind) for s in play.run.critical_path]
+    found = [(s.attempt, s.kind) for s in path_of(play.run)]
     assert found == [
         (1, "coordinator"),
         (1, "queue"),
@@ -150,7 +164,7 @@ def test_retries_and_their_backoffs_are_on_the_path() -> None:
         (2, "execution"),
         (2, "coordinator"),
     ]
-    backoff_us = next(s.us for s in play.run.critical_path if s.kind == "backoff")
+    backoff_us = next(s.us for s in path_of(play.run) if s.kind == "backoff")
     assert backoff_us == pytest.approx((back_ms - 20) * 1_000, abs=1)
     assert backoff_us >= 100_000
 
@@ -217,7 +231,7 @@ def test_of_a_race_for_the_best_the_last_one_is_on_the_path() -> None:
     play = Play({"r": race})
     finish(play, "r~one", dispatched=0, ms=30, output=9)
     finish(play, "r~two", dispatched=0, ms=50, output=1)
-    assert (play.run.output, steps(play.run)) == (9, ["r~two"])
+    assert (play.run.output.value, steps(play.run)) == (9, ["r~two"])
 
 
 def test_skipped_steps_take_no_time_and_the_path_goes_on_behind_them() -> None:
@@ -351,7 +365,7 @@ def test_a_log_whose_time_goes_back_makes_empty_pieces_and_no_gap() -> None:
     play = Play({"a": python(), "b": python(needs=["a"])})
     finish(play, "a", dispatched=0, ms=50)
     finish(play, "b", dispatched=50, ms=40)
-    assert sum(s.us for s in play.run.critical_path) == total_us(play.run) == 40_000
+    assert sum(s.us for s in path_of(play.run)) == total_us(play.run) == 40_000
 
 
 def test_what_a_repeated_run_takes_over_takes_no_time() -> None:
@@ -363,14 +377,13 @@ def test_what_a_repeated_run_takes_over_takes_no_time() -> None:
     finish(again, "b", dispatched=begun_ms, ms=begun_ms + 15)
     finish(again, "c", dispatched=begun_ms + 15, ms=begun_ms + 30)
     assert steps(again.run) == ["b", "c"]
-    assert sum(s.us for s in again.run.critical_path) == total_us(again.run) == 30_000
+    assert sum(s.us for s in path_of(again.run)) == total_us(again.run) == 30_000
 
 
 def test_a_step_of_a_release_that_kept_less_has_its_start_and_its_end() -> None:
     play = Play({"a": python(), "b": python(needs=["a"])})
     finish(play, "a", dispatched=0, ms=20)
-    kept_less = replace(play.run.steps["a"], took_ms=None, queued_at_ms=None)
-    play.run = replace(play.run, steps=play.run.steps.set("a", kept_less))
+    play.run.steps["a"].took_ms = play.run.steps["a"].queued_at_ms = None
     finish(play, "b", dispatched=20, ms=30)
     assert pieces(play.run)[:2] == [("a", "queue", 3), ("a", "execution", 17)]
 
@@ -382,7 +395,7 @@ def test_a_very_long_path_is_folded_at_its_beginning_and_still_sums_up(
     play = Play({"l": python(loop={"until": "round >= 20", "max_rounds": 20})})
     for number in range(1, 21):
         finish(play, f"l#{number}", dispatched=10 * (number - 1), ms=10 * number)
-    path = play.run.critical_path
+    path = path_of(play.run)
     assert sum(s.us for s in path) == total_us(play.run) == 200_000
     assert [s.step for s in path[-8:]] == ["l#19"] * 4 + ["l#20"] * 4
     assert {(s.node, s.kind, s.folded) for s in path[:-8]} == {
@@ -438,10 +451,10 @@ def test_the_path_of_any_run_has_no_gap_and_leads_from_the_end_to_the_acceptance
     moves = [0.25, 3.0, 40.0] if in_order else [0.0, 0.25, 3.0, 40.0, -1.0]
     dispatched: dict[str, float] = {}
     for _ in range(200):
-        if play.run.ended:
+        if play.run.has_ended:
             break
         for waiting in play.dispatched:
-            dispatched.setdefault(waiting.request.step, play.now_ms)
+            dispatched.setdefault(waiting.step, play.now_ms)
         play.now_ms += data.draw(st.sampled_from(moves))
         looking = [s for s in play.run.steps.values() if s.state == "looking_up"]
         due = [w for w in play.wakes if w <= play.now_ms]
@@ -459,7 +472,7 @@ def test_the_path_of_any_run_has_no_gap_and_leads_from_the_end_to_the_acceptance
             )
         elif play.dispatched and chance < 18:
             place = data.draw(st.integers(0, len(play.dispatched) - 1))
-            key = play.dispatched[place].request.step
+            key = play.dispatched[place].step
             begun_ms = dispatched.pop(key) + data.draw(st.sampled_from([-50.0, 0.0, 2.0, 90.0]))
             play.finish(
                 key,
@@ -473,15 +486,15 @@ def test_the_path_of_any_run_has_no_gap_and_leads_from_the_end_to_the_acceptance
             play.send(CancelRequested(run_id="r1"))
         elif chance == 19:
             play.send(SignalReceived(run_id="r1", signal_id="s1", name="go", payload=1))
-    if not play.run.ended:
+    if not play.run.has_ended:
         play.now_ms = max(play.now_ms, play.run.deadline_at_ms)
         play.send(TimerFired(run_id="r1", due_at_ms=play.run.deadline_at_ms))
     run = play.run
-    assert run.ended
-    path = run.critical_path
+    assert run.has_ended
+    path = path_of(run)
     assert sum(s.us for s in path) == max(0, total_us(run))
     assert all(s.us > 0 for s in path)
-    assert all(s.step in run.steps and run.steps[s.step].path == s.node for s in path)
+    assert all(s.step in run.steps and run.steps[s.step].node.path == s.node for s in path)
     if not in_order:
         return  # of steps that begin and end at one moment no piece is left to be looked at
     at_us = 0
@@ -507,24 +520,22 @@ def _needs(play: Play, key: str) -> tuple[str, ...]:
         plan = node_plan(play, key)
         if step.link == "node" and plan.needs:
             return tuple(plan.needs)
-        if not step.parent:
+        if step.parent is None:
             return ()
-        if step.link == "node" and step.parent in play.run.emitted:
+        if step.link == "node" and step.parent.emitted is not None:
             return ("planner",)
-        key = step.parent
+        key = step.parent.key
 
 
 def node_plan(play: Play, key: str) -> Any:
-    step = play.run.steps[key]
-    by_path = play.run.emitted[step.home].by_path if step.home else play.plan.by_path
-    return by_path[step.path]
+    return play.run.steps[key].node.plan
 
 
 def around(play: Play, key: str) -> list[str]:
     """Return a step and the steps that hold it, inside out."""
     found = [key]
-    while play.run.steps[found[-1]].parent:
-        found.append(play.run.steps[found[-1]].parent)
+    while (parent := play.run.steps[found[-1]].parent) is not None:
+        found.append(parent.key)
     return found
 
 
@@ -542,7 +553,7 @@ def leads_to(play: Play, earlier: str, later: str) -> bool:
         return False
     one, two = play.run.steps[inside_before[-1]], play.run.steps[inside_after[-1]]
     if two.link == "node":
-        names, scope = {two.key}, one.parent
+        names, scope = {two.key}, "" if one.parent is None else one.parent.key
         while True:
             needs = {
                 f"{scope}/{n}" if scope else n

@@ -5,16 +5,18 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hocket.coordinator.core.run.decide import accept
+from hocket.coordinator.core.machine.beginning import accept
+from hocket.coordinator.core.machine.plan.nodes import PipelinePlan
 from hocket.coordinator.core.time.deadlines import ENOUGH, Estimate, outlook
 from hocket.coordinator.core.time.forecasts import MAX_NODES_PER_EVENT, Outlooks
 from hocket.schemas.messages import OutlookChanged, Priority, RunAccepted
 from hocket.schemas.pipeline.plan import compile_pipeline
-from support.run_player import START_MS, python
+from support.run_player import OWNER, START_MS, python
 
 PLAN = compile_pipeline(
     {"pipeline": "p", "nodes": {"a": python(), "b": python(needs=["a"]), "c": python(needs=["b"])}}
 )
+COMPILED = PipelinePlan(PLAN)
 SURE = Estimate(100.0, 400.0, 10.0)
 
 
@@ -57,10 +59,11 @@ def test_a_pipeline_of_many_nodes_is_told_in_parts() -> None:
 
 def test_an_event_concerns_its_own_pipeline_only() -> None:
     outlooks = Outlooks()
-    before = outlooks.of("t", "other", 1, PLAN)
+    before = outlooks.of("t", "other", 1, COMPILED)
     told(outlooks, a=SURE)
-    assert outlooks.of("t", "other", 1, PLAN) == before == outlook(PLAN, {})
-    assert outlooks.of("t", "p", 1, PLAN)["a"].own.mean_ms == SURE.mean_ms
+    assert outlooks.of("t", "other", 1, COMPILED) is before
+    assert before.expected == outlook(PLAN, {})
+    assert outlooks.of("t", "p", 1, COMPILED).expected["a"].own.mean_ms == SURE.mean_ms
 
 
 @settings(max_examples=100, deadline=None)
@@ -111,6 +114,6 @@ def decision_with(outlooks: Outlooks) -> str:
         priority=Priority.STANDARD,
         deadline_at_ms=START_MS + 1_000,
     )
-    expected = outlooks.of("t", "p", 1, PLAN)
-    decision = accept(event, partition=0, now_ms=START_MS, plan=PLAN, outlook=expected, epoch=1)
-    return repr([(s.deadline_at_ms, s.slack_ms) for s in decision.run.steps.values()])
+    expected = outlooks.of("t", "p", 1, COMPILED)
+    outcome = accept(event, COMPILED, OWNER, now_ms=START_MS, forecast=expected)
+    return repr([(s.deadline_at_ms, s.slack_ms) for s in outcome.run.steps.values()])

@@ -1,11 +1,10 @@
 """What steps take beside their own time, and that a run in a hurry leaves time for it."""
 
-from dataclasses import replace
-
 import pytest
 
-from hocket.coordinator.core.run.feasibility import LAST_MOMENT_SD
-from hocket.coordinator.core.run.state import Run, Step
+from hocket.coordinator.core.machine.infeasible import LAST_MOMENT_SD
+from hocket.coordinator.core.machine.plan.forecasts import PlanForecast
+from hocket.coordinator.core.machine.state.run import Run, Step
 from hocket.coordinator.core.time.deadlines import HOP, Estimate, outlook
 from hocket.coordinator.core.time.hop_times import RISE, hop_ms, observe_hop
 from hocket.schemas.messages import AttemptFinished, Priority
@@ -23,7 +22,7 @@ def measured(weight: float = 10.0) -> dict[str, Estimate]:
 def ended(slo_ms: float = 100.0, priority: Priority = Priority.STANDARD) -> tuple[Run, Step]:
     """A run's only step: handed out at 0, back at 80 ms."""
     play = Play({"a": python()}, spec={"slo_ms": slo_ms})
-    play.run = replace(play.run, priority=priority)
+    play.run.priority = priority
     play.now_ms = START_MS + 80
     play.finish("a", started_at_ms=5_000.0, finished_at_ms=5_050.0)
     return play.run, play.run.steps["a"]
@@ -64,7 +63,7 @@ def test_a_long_hop_counts_at_once_and_short_ones_take_it_back_slowly() -> None:
 def test_a_node_is_given_up_early_enough_for_the_hops_of_what_comes_instead() -> None:
     plan = compile_pipeline({"pipeline": "p", "nodes": draft(), **DEGRADE})
     play = Play(draft(), spec=DEGRADE)
-    play.outlook = outlook(plan, measured())
+    play.forecast = PlanForecast(play.compiled, outlook(plan, measured()))
     play.finish("a")
     variance = 100**2 + 2 * HOP_SD_MS**2
     instead_ms = 500 + 1_000 + 2 * HOP_MS + LAST_MOMENT_SD * variance**0.5

@@ -24,7 +24,7 @@ def told(**answer: Any) -> list[PromptExpected]:
         },
     }
     played = Play(nodes, input={"text": TEXT})
-    (accepted,) = played.decisions
+    (accepted,) = played.outcomes
     return [one.expected for one in accepted.commands if isinstance(one, ExpectPrompt)]
 
 

@@ -1,6 +1,6 @@
 """Which runs rest: nobody works for them, and nothing is to be done soon."""
 
-from hocket.coordinator.core.waiting.parking import NEVER_MS, rests_until
+from hocket.coordinator.core.machine.parking import NEVER_MS, rests_until
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import AttemptFinished, CancelRequested, SignalReceived
 from support.run_player import START_MS, Play, python
@@ -70,7 +70,8 @@ def test_what_only_an_event_can_wake_rests_for_ever() -> None:
     play = Play({"ask": approval(pause_deadline=True)}, spec=DAY)
     run = play.run
     assert run.paused_at_ms is not None
-    assert rests_until(_unarmed(run), quiet_ms=3_000.0, now_ms=play.now_ms) == NEVER_MS
+    run.armed_at_ms = None
+    assert rests_until(run, quiet_ms=3_000.0, now_ms=play.now_ms) == NEVER_MS
 
 
 def test_a_run_that_was_read_back_goes_on_with_the_signal_it_waited_for() -> None:
@@ -81,10 +82,4 @@ def test_a_run_that_was_read_back_goes_on_with_the_signal_it_waited_for() -> Non
     )
     assert play.waiting() == ["then"]
     play.send(AttemptFinished(run_id="r1", step="then", attempt=1, output=1))
-    assert play.run.ended
-
-
-def _unarmed(run: object) -> object:
-    from hocket.coordinator.core.structures.frozen import replace
-
-    return replace(run, armed_at_ms=None)
+    assert play.run.has_ended

@@ -34,7 +34,9 @@ async def test_a_cancellation_that_overtakes_its_run_is_held() -> None:
     async def stored(run_id: str) -> None:
         return None
 
-    tenure = SimpleNamespace(epoch=1, partition=0, write_watermark=None)
+    tenure = SimpleNamespace(
+        epoch=1, partition=0, write_watermark=None, unwritten=lambda run_id: []
+    )
     handler = lone_partition(tenure, store=SimpleNamespace(stored=stored))._events
     cancel = CancelRequested(run_id="r1", reason="parent")
     await handler._apply(cancel, 1.0)

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from hocket.coordinator.core.run.ending import finished_of
+from hocket.coordinator.core.machine.state.run import Owner, Run
+from hocket.coordinator.core.machine.state.values import json_of
 from hocket.coordinator.core.run.notification_watermark import (
     CLOCKS_MS,
     SETTLED_MS,
     NotificationTracker,
     NotificationWatermark,
 )
-from hocket.coordinator.core.run.state import RunStatus
 from hocket.coordinator.partition.runs.run_notifier import RunNotifier
 from hocket.kit.nats.connection.durable_publisher import PubAck
 from hocket.kit.process.clock import now_ms
@@ -23,12 +23,26 @@ from hocket.schemas.messages import Priority, RunAccepted
 from support.lone_partition import lone_partition
 
 ENDED_MS = 1_000_000.0
-RUN: Any = SimpleNamespace(
-    run_id="r1", tenant="t", pipeline="p", version=1, status=RunStatus.SUCCEEDED, output=5,
-    error=None, accepted_at_ms=ENDED_MS - 10, finished_at_ms=ENDED_MS, deadline_at_ms=ENDED_MS + 10,
-    ended=True, reply_to="caller", traceparent=None, parent=None, steps={},
-    size_bytes=0,
-)  # fmt: skip
+
+
+def ended_run(status: str = "succeeded") -> Run:
+    run = Run(
+        Owner(0, 1, None), None, run_id="r1", tenant="t", pipeline="p", version=1,
+        priority=Priority.STANDARD, given=json_of({}), accepted_at_ms=ENDED_MS - 10,
+        deadline_at_ms=ENDED_MS + 10,
+    )  # fmt: skip
+    run.status, run.output, run.finished_at_ms, run.reply_to = (
+        status,
+        json_of(5),
+        ENDED_MS,
+        "caller",
+    )
+    if status != "succeeded":
+        run.error = ErrorInfo(code="x", message="x")
+    return run
+
+
+RUN = ended_run()
 EVENT = RunAccepted(
     run_id="r1", tenant="t", pipeline="p", version=1, input={}, priority=Priority.STANDARD,
     deadline_at_ms=RUN.deadline_at_ms,
@@ -143,7 +157,7 @@ def ends_at(server: Any) -> RunNotifier:
 
 async def told_to(server: Server) -> RunNotifier:
     ends = ends_at(server)
-    ends.tell(RUN, finished_of(RUN))
+    ends.tell(RUN)
     await server.acknowledge()
     return ends
 
@@ -217,20 +231,19 @@ async def test_the_clocks_of_two_owners_may_differ_about_a_mark() -> None:
     for margin_ms, settled in ((0.0, False), (1_000.0, True)):
         told = NotificationWatermark(0.0, marked.acked_ms, marked.acked_at_ms - margin_ms)
         ends = RunNotifier(0, bus=server, store=server, told=told, keep=server.keep)  # type: ignore[arg-type]
-        ends.tell(RUN, finished_of(RUN))
+        ends.tell(RUN)
         await server.acknowledge(duplicate=True)
         news = ends.news(now_ms())
         assert news is not None
         assert (news.told_ms > ENDED_MS) is settled
 
 
-@pytest.mark.parametrize("status", [RunStatus.SUCCEEDED, RunStatus.REJECTED])
-async def test_nobody_knows_before_under_which_id_an_end_is_told(status: RunStatus) -> None:
+@pytest.mark.parametrize("status", ["succeeded", "rejected"])
+async def test_nobody_knows_before_under_which_id_an_end_is_told(status: str) -> None:
     """Streams drop what comes under an id that they know: a fact could be kept from everybody."""
     server: Any = Server()
     keys = Capabilities([b"k" * 32])
-    error = ErrorInfo(code="x", message="x")
-    run: Any = SimpleNamespace(**{**vars(RUN), "status": status, "error": error})
+    run = ended_run(status)
     for capabilities in (keys, None, keys):
         ends = RunNotifier(
             0,
@@ -240,7 +253,7 @@ async def test_nobody_knows_before_under_which_id_an_end_is_told(status: RunStat
             keep=server.keep,
             capabilities=capabilities,
         )
-        ends.tell(run, finished_of(run))
+        ends.tell(run)
     tagged, plain, again = server.msg_ids
     assert tagged == again == keys.id_of(plain)
     assert tagged != plain

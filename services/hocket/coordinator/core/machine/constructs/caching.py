@@ -14,10 +14,14 @@ from hocket.coordinator.core.machine.state.names import names_at
 from hocket.coordinator.core.machine.state.run import LOOKING_UP, Step
 from hocket.coordinator.core.machine.state.values import Json
 from hocket.coordinator.core.machine.transition import Transition
-from hocket.coordinator.core.reuse.caching import ASK_AGAIN_MS, LEAST_WAIT_MS
 from hocket.coordinator.core.run.commands import FillCache, LookUpCache
 from hocket.coordinator.core.time.timestamps import nearest
 from hocket.schemas.ids import content_hash
+
+ASK_AGAIN_MS = 5_000.0
+"""How long a step waits before it asks again: an answer is lost only with a process."""
+LEAST_WAIT_MS = 100.0
+"""How long an answer is waited for even by a step without slack."""
 
 
 def look_up(t: Transition, step: Step) -> None:
@@ -58,7 +62,7 @@ def fill(t: Transition, step: Step, output: Json, cost_usd: Decimal) -> None:
     if step.cache_key is None:
         return
     assert step.node.cache is not None, step.key
-    t.orders.append(
+    t.commands.append(
         FillCache(
             key=step.cache_key,
             tenant=t.run.tenant,
@@ -91,7 +95,7 @@ def key_of(t: Transition, step: Step) -> str:
 def _wait(t: Transition, step: Step, patience_ms: float) -> None:
     step.wake_at_ms = nearest(t.now_ms + min(ASK_AGAIN_MS, patience_ms))
     t.keep(step)
-    t.orders.append(ask_of(t, step))
+    t.commands.append(ask_of(t, step))
 
 
 def _patience_ms(t: Transition, step: Step) -> float:

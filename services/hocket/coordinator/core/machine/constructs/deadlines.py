@@ -5,7 +5,13 @@ from hocket.coordinator.core.machine.constructs.fallbacks import open_fast
 from hocket.coordinator.core.machine.constructs.leaf import dispatch_again
 from hocket.coordinator.core.machine.constructs.results import hand_out
 from hocket.coordinator.core.machine.ending import cancel_below, close_scope, end_run, withdraw
-from hocket.coordinator.core.machine.infeasible import give_up_at_ms, is_too_late, may_be_spared
+from hocket.coordinator.core.machine.infeasible import (
+    DeadlineInfeasible,
+    TooSlow,
+    give_up_at_ms,
+    is_too_late,
+    may_be_spared,
+)
 from hocket.coordinator.core.machine.state.run import (
     DISPATCHED,
     FAILED,
@@ -15,7 +21,6 @@ from hocket.coordinator.core.machine.state.run import (
     Step,
 )
 from hocket.coordinator.core.machine.transition import Transition
-from hocket.coordinator.core.run.feasibility import DeadlineInfeasible, TooSlow
 from hocket.schemas.errors import HeldTooLong
 from hocket.schemas.messages import AttemptFinished
 
@@ -60,7 +65,7 @@ def turn_came(t: Transition, event: AttemptFinished) -> None:
     elif event.started_at_ms:
         hand_out(t, step, judged=False)
     else:
-        t.orders.append(dispatch_again(t, step, judged=False))
+        t.commands.append(dispatch_again(t, step, judged=False))
 
 
 def watch_again(t: Transition) -> None:

@@ -3,10 +3,14 @@ start, what a finished one sets free, when a scope is done."""
 
 from contextlib import suppress
 
-from hocket.coordinator.core.graph.expansion import PlanExceeded
-from hocket.coordinator.core.machine.constructs.planned import count_step
+from hocket.coordinator.core.machine.constructs.planned import PlanExceeded, count_step
 from hocket.coordinator.core.machine.ending import cancel_below, end_run, fail_run
-from hocket.coordinator.core.machine.infeasible import is_judged, is_too_late
+from hocket.coordinator.core.machine.infeasible import (
+    DeadlineInfeasible,
+    TooSlow,
+    is_judged,
+    is_too_late,
+)
 from hocket.coordinator.core.machine.plan.nodes import Scope
 from hocket.coordinator.core.machine.state.names import names_in
 from hocket.coordinator.core.machine.state.run import (
@@ -27,7 +31,6 @@ from hocket.coordinator.core.machine.transition import (
     START_FAST,
     Transition,
 )
-from hocket.coordinator.core.run.feasibility import DeadlineInfeasible, TooSlow
 from hocket.schemas.errors import ErrorInfo, HocketError
 
 

@@ -15,9 +15,16 @@ from hocket.coordinator.core.machine.plan.nodes import SUBRUN
 from hocket.coordinator.core.machine.state.messages import Dispatch
 from hocket.coordinator.core.machine.state.run import DISPATCHED, ITEM, NODE, Run, Step
 from hocket.coordinator.core.machine.transition import Transition
-from hocket.coordinator.core.run.attempts import BudgetExhausted
-from hocket.schemas.errors import HocketError
+from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.messages import AttemptFinished
+
+
+class BudgetExhausted(HocketError):
+    """The run has spent {spent_usd} USD of its budget of {budget_usd} USD. Raise `budget_usd`, or
+    make the pipeline cheaper."""
+
+    code = "budget_exhausted"
+    error_class = ErrorClass.BUDGET
 
 
 def begin_leaf(t: Transition, step: Step) -> Kept | AttemptFinished | None:
@@ -74,9 +81,9 @@ def dispatch(
     if held is not None:
         return held
     if step.role == SUBRUN:
-        t.orders.append(start_sub_run(t, step))
+        t.commands.append(start_sub_run(t, step))
     else:
-        t.orders.append(_dispatch_of(t, step, forecast, judged=judged, again=False))
+        t.commands.append(_dispatch_of(t, step, forecast, judged=judged, again=False))
     return None
 
 

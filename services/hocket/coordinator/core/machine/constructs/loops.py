@@ -1,10 +1,16 @@
 """Loops (`loop`): the node again until a condition holds, round by round."""
 
-from hocket.coordinator.core.graph.containers import LoopExhausted
 from hocket.coordinator.core.machine.state.names import names_at
 from hocket.coordinator.core.machine.state.run import FAILED, ROUND, SUCCEEDED, Children, Step
 from hocket.coordinator.core.machine.transition import START, Transition
 from hocket.schemas.errors import HocketError
+
+
+class LoopExhausted(HocketError):
+    """The loop of `{node}` ran {rounds} rounds and `until` never held. Raise `max_rounds`, or set
+    `on_exhausted: accept`."""
+
+    code = "loop_exhausted"
 
 
 def open_loop(t: Transition, step: Step) -> None:

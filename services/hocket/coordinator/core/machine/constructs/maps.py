@@ -1,7 +1,6 @@
 """Maps (`map`): the node once for each item of a list, so many at a time; the output is the list of
 their outputs."""
 
-from hocket.coordinator.core.graph.containers import ITEM_OPERATIONS
 from hocket.coordinator.core.machine.constructs.planned import check_items
 from hocket.coordinator.core.machine.constructs.sub_runs import check_map_of_runs
 from hocket.coordinator.core.machine.state.names import names_at
@@ -9,6 +8,9 @@ from hocket.coordinator.core.machine.state.run import FAILED, ITEM, SUCCEEDED, C
 from hocket.coordinator.core.machine.state.values import json_of
 from hocket.coordinator.core.machine.transition import START, Transition, is_failing
 from hocket.schemas.errors import InvalidInput
+
+ITEM_OPERATIONS = 100
+"""What it counts to put an item of a map on the way, before it begins (`templates/budget.py`)."""
 
 
 def open_map(t: Transition, step: Step) -> None:

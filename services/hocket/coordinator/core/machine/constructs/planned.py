@@ -9,18 +9,31 @@ spends.
 from collections.abc import Iterator
 from decimal import Decimal
 
-from hocket.coordinator.core.graph.expansion import (
-    PlanBudgetExhausted,
-    PlanExceeded,
-    _too_many_steps,
-)
 from hocket.coordinator.core.machine.plan.forecasts import PlanForecast
 from hocket.coordinator.core.machine.plan.nodes import LEAF, SUBRUN, WAIT, CompiledPlan
 from hocket.coordinator.core.machine.state.run import Emitted, Step
 from hocket.coordinator.core.machine.state.values import Json
 from hocket.coordinator.core.time.deadlines import emitted_outlook
+from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.pipeline.node_parts import PlanPolicy
 from hocket.schemas.pipeline.plan import compile_emitted
+
+
+class PlanExceeded(HocketError):
+    """The steps of planner `{planner}` go beyond its policy: {reason}. Raise `emit.{bound}`, or let it
+    plan less."""
+
+    code = "plan_exceeded"
+    error_class = ErrorClass.INVALID
+
+
+class PlanBudgetExhausted(HocketError):
+    """The steps of planner `{planner}` have spent {spent_usd} USD of the {budget_usd} USD that its
+    policy allows. Raise `emit.budget_usd`, or let it plan less."""
+
+    code = "plan_budget_exhausted"
+    error_class = ErrorClass.BUDGET
+
 
 WORKING = (LEAF, SUBRUN, WAIT)
 
@@ -95,3 +108,11 @@ def planners_above(step: Step) -> Iterator[tuple[Step, Emitted]]:
         assert home.emitted is not None, home.key
         yield home, home.emitted
         home = home.home
+
+
+def _too_many_steps(home: str, policy: PlanPolicy) -> PlanExceeded:
+    return PlanExceeded(
+        planner=home,
+        reason=f"more than {policy.max_steps} steps would run",
+        bound="max_steps",
+    )

@@ -1,13 +1,18 @@
 """Races (`race`): branches side by side with the same input; the first valid one wins, or the
 best."""
 
-from hocket.coordinator.core.graph.containers import RaceLost
 from hocket.coordinator.core.machine.ending import cancel_below
 from hocket.coordinator.core.machine.state.names import names_at
 from hocket.coordinator.core.machine.state.run import BRANCH, SUCCEEDED, Children, Step
 from hocket.coordinator.core.machine.transition import START, Transition
 from hocket.schemas.errors import HocketError
 from hocket.schemas.pipeline.spec import RaceNode
+
+
+class RaceLost(HocketError):
+    """No branch of `{node}` gave a valid output. Look at the errors of its branches."""
+
+    code = "race_lost"
 
 
 def open_race(t: Transition, step: Step) -> None:

@@ -29,20 +29,32 @@ from hocket.coordinator.core.machine.state.run import (
     TERMINAL,
     PastAttempt,
     Run,
+    Source,
     Step,
 )
 from hocket.coordinator.core.machine.state.values import Json, json_of
 from hocket.coordinator.core.machine.transition import Transition
-from hocket.coordinator.core.run.attempts import MAX_COUNTED, MAX_EARLY, StepTimedOut
 from hocket.coordinator.core.run.commands import RecordAttempt, ReleaseCache
 from hocket.coordinator.core.run.retries import backoff_ms
 from hocket.coordinator.core.run.run_size import result_size
-from hocket.coordinator.core.run.state import Source
 from hocket.coordinator.core.time.timestamps import nearest
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.ids import input_digest
 from hocket.schemas.messages import AttemptFinished, CacheAnswered
+
+MAX_COUNTED = 64
+"""Paid executions of one step that are remembered, to know a result that comes again."""
+MAX_EARLY = 10_000
+"""Results held before their step is dispatched; one more is dropped, and its step runs again."""
+
+
+class StepTimedOut(HocketError):
+    """The step `{step}` took longer than its timeout of {timeout_ms} ms. Raise `timeout_ms`."""
+
+    code = "step_timed_out"
+    error_class = ErrorClass.TIMEOUT
+
 
 _NOTHING = Decimal(0)
 
@@ -104,7 +116,7 @@ def cache_answered(t: Transition, event: CacheAnswered) -> None:
     step = t.run.steps.get(event.step)
     if step is None or step.cache_key != event.key:
         if not event.hit:
-            t.orders.append(ReleaseCache(event.key, event.run_id, event.step))
+            t.commands.append(ReleaseCache(event.key, event.run_id, event.step))
         return
     if step.state != LOOKING_UP:
         return  # it computes already
@@ -213,7 +225,7 @@ def _ask_anew(t: Transition, step: Step) -> None:
     """Hand a step out under the next number: streams and workers may know the present one
     already."""
     if step.role == LEAF:
-        t.orders.append(cancel_attempt(t.run, step, "superseded"))
+        t.commands.append(cancel_attempt(t.run, step, "superseded"))
     step.tries = (*step.tries, _try_of(step, t.now_ms))
     hand_out(t, step)
 
@@ -296,7 +308,7 @@ def _late_outcome(step: Step, event: AttemptFinished) -> str:
 
 
 def _record(t: Transition, step: Step, event: AttemptFinished, outcome: str) -> None:
-    t.orders.append(
+    t.commands.append(
         RecordAttempt(
             key=step.key,
             attempt=event.attempt,

@@ -30,14 +30,16 @@ from hocket.coordinator.core.machine.state.run import (
     RUN_DEGRADED,
     SUCCEEDED,
     Run,
+    Source,
     Step,
 )
 from hocket.coordinator.core.machine.state.values import NULL, Json
-from hocket.coordinator.core.reuse.repeats import _within, same_json
-from hocket.coordinator.core.run.state import Source
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.ids import child_run_id
 from hocket.schemas.messages import RunOrigin
+
+_MARKS = "/[#~!"
+"""What follows a step's key in the keys of the steps under it."""
 
 
 class Kept:
@@ -238,3 +240,29 @@ def _downstream(scope: Scope, name: str) -> set[str]:
                 found.add(below)
                 todo.append(below)
     return found
+
+
+def _within(forced: frozenset[str], key: str) -> bool:
+    """Tell whether a step is one of these or stands under one."""
+    if not forced:
+        return False
+    return key in forced or any(
+        key[:place] in forced for place, mark in enumerate(key) if mark in _MARKS
+    )
+
+
+def same_json(one: Any, other: Any) -> bool:
+    """Tell whether two JSON values are equal; true is not 1, but 1 is 1.0."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict):
+        return (
+            isinstance(other, dict)
+            and one.keys() == other.keys()
+            and all(same_json(value, other[name]) for name, value in one.items())
+        )
+    if isinstance(one, list):
+        return (
+            isinstance(other, list) and len(one) == len(other) and all(map(same_json, one, other))
+        )
+    return bool(one == other)

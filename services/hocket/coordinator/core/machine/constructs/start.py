@@ -1,7 +1,6 @@
 """The beginning of a step. A node unfolds from the outside in: map, then loop, then what its type
 says; `start` opens the outermost layer that a step's link still has to."""
 
-from hocket.coordinator.core.graph.containers import MAX_STEPS, TooManySteps
 from hocket.coordinator.core.machine.constructs.fallbacks import open_fast
 from hocket.coordinator.core.machine.constructs.graph import open_scope
 from hocket.coordinator.core.machine.constructs.loops import open_loop
@@ -11,16 +10,25 @@ from hocket.coordinator.core.machine.constructs.races import open_race
 from hocket.coordinator.core.machine.constructs.results import start_leaf
 from hocket.coordinator.core.machine.constructs.reuse import edited_input
 from hocket.coordinator.core.machine.constructs.waits import begin_wait
-from hocket.coordinator.core.machine.infeasible import give_up_at_ms, is_watched
+from hocket.coordinator.core.machine.infeasible import TooSlow, give_up_at_ms, is_watched
 from hocket.coordinator.core.machine.plan.nodes import GRAPH, LEAF, LOOP, MAP, SUBRUN, WAIT
 from hocket.coordinator.core.machine.prompts import expect_prompt
 from hocket.coordinator.core.machine.state.names import names_at, spliced_input
 from hocket.coordinator.core.machine.state.run import BRANCH, FALLBACK, NODE, OPEN, Step
 from hocket.coordinator.core.machine.state.values import NULL, Json, json_of
 from hocket.coordinator.core.machine.transition import Transition
-from hocket.coordinator.core.run.feasibility import TooSlow
 from hocket.coordinator.core.time.timestamps import nearest
-from hocket.schemas.errors import HocketError
+from hocket.schemas.errors import ErrorClass, HocketError
+
+MAX_STEPS = 200_000
+"""Steps of one run; a graph that unfolds beyond it fails rather than exhausting memory."""
+
+
+class TooManySteps(HocketError):
+    """The run would unfold into more than {limit} steps. Bound its maps and loops."""
+
+    code = "too_many_steps"
+    error_class = ErrorClass.INVALID
 
 
 def start(t: Transition, step: Step, *, fast: bool = False) -> None:

@@ -8,18 +8,40 @@ never come to more than the whole, and a replay gives the same.
 """
 
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 from hocket.coordinator.core.machine.constructs.reuse import child_origin
 from hocket.coordinator.core.machine.plan.nodes import SUBRUN
 from hocket.coordinator.core.machine.state.run import ITEM, ROUND, Run, Step
 from hocket.coordinator.core.machine.transition import Transition
-from hocket.coordinator.core.run.attempts import MAX_RUN_DEPTH, RunsNestTooDeep
 from hocket.coordinator.core.run.commands import StartSubRun
-from hocket.coordinator.core.run.run_tree import TooManyRuns, _nodes_that_begin_runs
+from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.ids import child_run_id
 from hocket.schemas.messages import RunAccepted, RunParent
-from hocket.schemas.pipeline.spec import DEFAULT_TREE_RUNS, PipelineNode
+from hocket.schemas.pipeline.plan import Plan
+from hocket.schemas.pipeline.spec import DEFAULT_TREE_RUNS, PipelineNode, PlanningNode
+
+
+class TooManyRuns(HocketError):
+    """The step `{step}` may begin no run: its run may begin {runs_left} in all, and its pipeline could
+    ask for {ways} at such places. Raise `max_runs` of the pipeline that the task names, map over fewer
+    items, or let pipelines that call themselves end sooner."""
+
+    code = "too_many_runs"
+    error_class = ErrorClass.INVALID
+
+
+MAX_RUN_DEPTH = 32
+"""Runs above a run: pipelines that call each other in a circle end here and not at their deadline."""
+
+
+class RunsNestTooDeep(HocketError):
+    """The step `{step}` would start a run below {depth} others. Pipelines that call themselves, or each
+    other in a circle, need a `when` that ends it."""
+
+    code = "runs_nest_too_deep"
+    error_class = ErrorClass.INVALID
 
 
 def check_sub_run(t: Transition, step: Step) -> None:
@@ -121,3 +143,13 @@ def _ways(step: Step, items: int) -> int:
         if parent.emitted is not None:  # its policy counts all that works inside
             ways = attempts * parent.emitted.policy.max_steps
         step = parent
+
+
+@lru_cache(maxsize=1_000)
+def _nodes_that_begin_runs(plan: Plan) -> int:
+    found = 0
+    for node_plan in plan.by_path.values():
+        node = node_plan.node
+        emit = node.emit if isinstance(node, PlanningNode) else None
+        found += isinstance(node, PipelineNode) or (emit is not None and "pipeline" in emit.types)
+    return max(1, found)

@@ -2,26 +2,49 @@
 run's deadline stand still."""
 
 import heapq
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hocket.coordinator.core.machine.constructs.reuse import kept_for, source_of
 from hocket.coordinator.core.machine.ending import fail_run
-from hocket.coordinator.core.machine.state.run import SUCCEEDED, WAITING, Run, Step
+from hocket.coordinator.core.machine.plan.nodes import answers_to
+from hocket.coordinator.core.machine.state.run import SUCCEEDED, WAITING, Run, Signal, Step
 from hocket.coordinator.core.machine.state.values import json_of
 from hocket.coordinator.core.machine.transition import Transition
 from hocket.coordinator.core.run.run_size import size_of
-from hocket.coordinator.core.run.state import Signal
 from hocket.coordinator.core.time.timestamps import nearest
-from hocket.coordinator.core.waiting.signal_waiters import answers_to
-from hocket.coordinator.core.waiting.waits import (
-    MAX_SIGNALS,
-    ApprovalRefused,
-    WaitTimedOut,
-    note_of,
-    signals_fault,
-)
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import SignalReceived
 from hocket.schemas.pipeline.spec import ApprovalNode, SignalNode
+
+MAX_SIGNALS = 1_000
+"""Signals of one run that are remembered (unread, or to know a repeat)."""
+MAX_NOTE_CHARS = 2_000
+"""Of the note with which an approval is refused, in the run's error."""
+MAX_SIGNALS_BYTES = 1024 * 1024
+"""What unread signals of one run come to as JSON: they are in the run's row, which many events write."""
+
+
+class ApprovalRefused(HocketError):
+    """`{step}` was refused by {by}: {note}."""
+
+    code = "approval_refused"
+
+
+class SignalsTooLarge(HocketError):
+    """The signals that no step of the run has read yet come to {size_bytes} bytes; {limit_bytes} are
+    allowed. Send a signal when its step waits for it, and large values by reference
+    (`PUT /v1/blobs`)."""
+
+    code = "signals_too_large"
+    error_class = ErrorClass.INVALID
+
+
+class WaitTimedOut(HocketError):
+    """Nobody answered `{step}` within {wait_ms} ms. Raise `wait_ms`, or send the signal earlier."""
+
+    code = "wait_timed_out"
+    error_class = ErrorClass.TIMEOUT
 
 
 def begin_wait(t: Transition, step: Step) -> None:
@@ -42,7 +65,7 @@ def begin_wait(t: Transition, step: Step) -> None:
     step.state = WAITING
     step.wake_at_ms = nearest(t.now_ms + _node(step).wait_ms)
     t.keep(step)
-    names = answers_to(step.node.plan, step.key)
+    names = answers_to(step.node, step.key)
     for signal in run.signals:
         if signal.name in names:
             run.signals = tuple(other for other in run.signals if other is not signal)
@@ -121,3 +144,16 @@ def _node(step: Step) -> ApprovalNode | SignalNode:
     node = step.node.spec
     assert isinstance(node, ApprovalNode | SignalNode)
     return node
+
+
+def signals_fault(unread: Iterable[Signal]) -> ErrorInfo | None:
+    """Return the error of a run whose unread signals are too large."""
+    size_bytes = sum(size_of(signal.payload) for signal in unread)
+    if size_bytes <= MAX_SIGNALS_BYTES:
+        return None
+    return SignalsTooLarge(size_bytes=size_bytes, limit_bytes=MAX_SIGNALS_BYTES).info()
+
+
+def note_of(answer: Mapping[str, Any]) -> str:
+    """Return why an approval was refused, as the run's error tells it: short enough for any message."""
+    return str(answer.get("note") or "no reason given")[:MAX_NOTE_CHARS]

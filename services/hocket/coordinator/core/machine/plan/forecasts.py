@@ -58,9 +58,10 @@ class PlanForecast:
     """What to expect of the nodes of a plan, by their index; of a node with `map` or `loop` as a
     whole, and in `units` of one of its steps."""
 
-    __slots__ = ("nodes", "units")
+    __slots__ = ("expected", "nodes", "units")
 
     def __init__(self, plan: CompiledPlan, expected: DurationForecast) -> None:
+        self.expected = expected
         self.nodes: list[NodeForecast] = [
             NodeForecast(expected.get(node.path, UNKNOWN)) for node in plan.nodes
         ]

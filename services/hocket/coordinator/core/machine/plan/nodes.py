@@ -165,6 +165,14 @@ class PipelinePlan(CompiledPlan):
         self.max_runs: int = plan.pipeline.max_runs
 
 
+def answers_to(node: Node, key: str) -> tuple[str, ...]:
+    """Return the names of the signals that end a step's wait: an approval hears to its step's key
+    and to its node's name, a signal node to the name that it says."""
+    if isinstance(node.spec, SignalNode):
+        return (node.spec.signal,)
+    return (key,) if key == node.name else (key, node.name)
+
+
 def _is_told_of(node: Node) -> bool:
     spec = node.spec
     return isinstance(spec, LlmNode) and spec.prefill and not (spec.map or spec.loop)

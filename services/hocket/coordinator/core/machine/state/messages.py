@@ -25,6 +25,7 @@ from hocket.coordinator.core.run.commands import (
     Wake,
 )
 from hocket.schemas import ids
+from hocket.schemas.messages import TaskRejected
 
 
 class Dispatch:
@@ -139,17 +140,31 @@ class EndRun:
 
     def body(self) -> bytes:
         """Return the public fact; raises ValueError for an output that JSON does not have."""
-        run = self.run
-        error = "null" if run.error is None else to_json(run.error).decode()
-        return (
-            f'{{"run_id":{_text(run.run_id)},"tenant":{_text(run.tenant)},'
-            f'"pipeline":{_text(run.pipeline)},"version":{run.version},"status":"{run.status}",'
-            f'"output":{run.output.text},"error":{error},"accepted_at_ms":{run.accepted_at_ms!r},'
-            f'"finished_at_ms":{run.finished_at_ms!r},"deadline_at_ms":{run.deadline_at_ms!r}}}'
-        ).encode()
+        return end_message(self.run)
 
 
-Order = (
+def end_message(run: Run, *, with_output: bool = True) -> bytes:
+    """Return the public fact of a run that has ended; raises ValueError for an output that JSON
+    does not have."""
+    error = "null" if run.error is None else to_json(run.error).decode()
+    output = run.output.text if with_output else "null"
+    return (
+        f'{{"run_id":{_text(run.run_id)},"tenant":{_text(run.tenant)},'
+        f'"pipeline":{_text(run.pipeline)},"version":{run.version},"status":"{run.status}",'
+        f'"output":{output},"error":{error},"accepted_at_ms":{run.accepted_at_ms!r},'
+        f'"finished_at_ms":{run.finished_at_ms!r},"deadline_at_ms":{run.deadline_at_ms!r}}}'
+    ).encode()
+
+
+def rejection_of(run: Run) -> TaskRejected:
+    """Return the public fact of a task that was rejected."""
+    assert run.error is not None, run.run_id
+    return TaskRejected(
+        tenant=run.tenant, pipeline=run.pipeline, error=run.error, task_id=run.run_id
+    )
+
+
+Command = (
     Dispatch
     | CancelAttempt
     | StartSubRun

@@ -5,9 +5,11 @@ rule changed and could not finish is thrown away with the run it was done to.
 """
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
+
+from pydantic_core import from_json
 
 from hocket.coordinator.core.machine.constructs.planned import count_restored, emitted_by
 from hocket.coordinator.core.machine.plan.nodes import (
@@ -18,7 +20,9 @@ from hocket.coordinator.core.machine.plan.nodes import (
     WAIT,
     Node,
     PipelinePlan,
+    answers_to,
 )
+from hocket.coordinator.core.machine.state.columns import Columns, parsed
 from hocket.coordinator.core.machine.state.run import (
     FALLBACK,
     NODE,
@@ -30,25 +34,29 @@ from hocket.coordinator.core.machine.state.run import (
     PastAttempt,
     Run,
     ScopeProgress,
+    Signal,
+    Source,
     Step,
 )
 from hocket.coordinator.core.machine.state.values import NULL, Json, json_of
-from hocket.coordinator.core.rows.records import _parsed, _source, _timing
 from hocket.coordinator.core.run.run_size import error_size, result_size, size_of
-from hocket.coordinator.core.run.state import Signal
-from hocket.coordinator.core.waiting.signal_waiters import answers_to
 from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.messages import AttemptFinished, Priority, RunOrigin, RunParent
-
-Columns = Mapping[str, Any]
+from hocket.schemas.messages import AttemptFinished, Priority, RunOrigin, RunParent, Timing
 
 
-def restored(row: Columns, steps: Iterable[Columns], plan: PipelinePlan, owner: Owner) -> Run:
+class StoredRun(NamedTuple):
+    """A run as Postgres has it: its row, and those of its steps in any order."""
+
+    row: Columns
+    steps: list[Columns]
+
+
+def restored(stored: StoredRun, plan: PipelinePlan, owner: Owner) -> Run:
     """Return a run with its steps, in flight or ended."""
-    run = run_of(row, plan, owner)
+    run = run_of(stored.row, plan, owner)
     run.scope = ScopeProgress(plan.root, None, None)
     run.scope.is_open = not run.has_ended
-    for columns in sorted(steps, key=_outer_first):
+    for columns in sorted(stored.steps, key=_outer_first):
         _take_in(run, columns)
     for step in run.steps.values():
         _derive(run, step)
@@ -58,36 +66,26 @@ def restored(row: Columns, steps: Iterable[Columns], plan: PipelinePlan, owner: 
     return run
 
 
-def run_of(row: Columns, plan: PipelinePlan | None, owner: Owner) -> Run:
-    """Return the run of a row, without steps."""
-    facts = _parsed(row["facts"]) or {}
-    error, parent = _parsed(row["error"]), _parsed(row["parent"])
-    run = Run(
-        owner,
-        plan,
-        run_id=row["run_id"],
-        tenant=row["tenant"],
-        pipeline=row["pipeline"],
-        version=row["version"],
-        priority=Priority(row["priority"]),
-        given=_value(row["input"]),
-        accepted_at_ms=row["accepted_at"],
-        deadline_at_ms=row["deadline_at"],
-    )
-    run.status = row["status"]
+def readable(row: Columns) -> tuple[Run, Exception | None]:
+    """Return the run of a row, without plan and steps; where it cannot be read, what remains of it
+    and why."""
+    try:
+        return run_of(row), None
+    except Exception as error:
+        return _remains_of(row), error
+
+
+def run_of(row: Columns, plan: PipelinePlan | None = None, owner: Owner | None = None) -> Run:
+    """Return the run of a row, without steps; an `owner` is not needed for one that has ended."""
+    facts = parsed(row["facts"]) or {}
+    error, parent = parsed(row["error"]), parsed(row["parent"])
+    owner = owner or Owner(row["partition"], 0, None)
+    run = _plain_run_of(row, plan, owner, _value(row["input"]))
     run.output = _value(row["output"])
     run.error = None if error is None else ErrorInfo.model_validate(error)
-    run.finished_at_ms = row["finished_at"]
-    run.budget_usd = row["budget_usd"]
-    run.spent_usd = Decimal(row["spent_usd"])
-    run.degraded = row["degraded"]
-    run.idempotency_key = row["idempotency_key"]
-    run.reply_to = row["reply_to"]
-    run.progress = row["progress"]
-    run.traceparent = row["traceparent"]
     run.parent = None if parent is None else RunParent.model_validate(parent)
     run.origin = None if "origin" not in facts else RunOrigin.model_validate(facts["origin"])
-    run.labels = _parsed(row["labels"])
+    run.labels = parsed(row["labels"])
     run.probe = facts.get("probe", False)
     run.paused_at_ms = facts.get("paused_at_ms")
     run.signals = tuple(Signal(**signal) for signal in facts.get("signals", ()))
@@ -96,13 +94,55 @@ def run_of(row: Columns, plan: PipelinePlan | None, owner: Owner) -> Run:
         event = AttemptFinished.model_validate(held)
         run.early[event.step, event.attempt] = event
     run.operations = facts.get("operations", 0)
-    run.critical_path = [tuple(piece) for piece in _parsed(row["critical_path"]) or ()]
+    run.critical_path = [tuple(piece) for piece in parsed(row["critical_path"]) or ()]
     return run
+
+
+def _plain_run_of(row: Columns, plan: PipelinePlan | None, owner: Owner, given: Json) -> Run:
+    """Return a run with what stands in columns that are no JSON."""
+    run = Run(
+        owner,
+        plan,
+        run_id=row["run_id"],
+        tenant=row["tenant"],
+        pipeline=row["pipeline"],
+        version=row["version"],
+        priority=Priority(row["priority"]),
+        given=given,
+        accepted_at_ms=row["accepted_at"],
+        deadline_at_ms=row["deadline_at"],
+    )
+    run.status = row["status"]
+    run.finished_at_ms = row["finished_at"]
+    run.budget_usd = row["budget_usd"]
+    run.spent_usd = Decimal(row["spent_usd"])
+    run.degraded = row["degraded"]
+    run.idempotency_key = row["idempotency_key"]
+    run.reply_to = row["reply_to"]
+    run.progress = row["progress"]
+    run.traceparent = row["traceparent"]
+    return run
+
+
+def _remains_of(row: Columns) -> Run:
+    """Return the run of a row as far as it can be read."""
+    run = _plain_run_of(row, None, Owner(row["partition"], 0, None), json_of({}))
+    run.error = _read(row["error"], ErrorInfo.model_validate)
+    run.parent = _read(row["parent"], RunParent.model_validate)
+    run.labels = _read(row["labels"], dict)
+    return run
+
+
+def _read(text: str | None, read: Callable[[Any], Any]) -> Any:
+    try:
+        return None if text is None else read(from_json(text))
+    except ValueError:
+        return None
 
 
 def _take_in(run: Run, row: Columns) -> None:
     """Make a step of its row and put it into its place. Its parent is there, and its planner."""
-    facts = _parsed(row["facts"]) or {}
+    facts = parsed(row["facts"]) or {}
     parent = run.steps[row["parent"]] if row["parent"] else None
     link: str = facts.get("link", NODE)
     within = _within(run, parent, link)
@@ -154,7 +194,7 @@ def _node_of(run: Run, home: str, path: str) -> Node:
 
 
 def _fill(step: Step, row: Columns, facts: Mapping[str, Any]) -> None:
-    error = _parsed(row["error"])
+    error = parsed(row["error"])
     step.state = row["state"]
     step.attempt = row["attempt"]
     step.input = _value(row["input"])
@@ -239,7 +279,7 @@ def _derive_live(run: Run, step: Step) -> None:
     if step.role == WAIT and step.state == WAITING:
         step.is_pausing = True
         run.pausing += step.node.pauses
-        for name in answers_to(step.node.plan, step.key):
+        for name in answers_to(step.node, step.key):
             heapq.heappush(run.waiting.setdefault(name, []), step.key)
 
 
@@ -268,11 +308,21 @@ def _derive_children(step: Step) -> None:
 def _outer_first(row: Columns) -> tuple[int, int, str]:
     """Order steps so that a parent and a planner come before what is under them, and children by
     their number."""
-    facts = _parsed(row["facts"]) or {}
+    facts = parsed(row["facts"]) or {}
     key: str = row["key"]
     depth = sum(key.count(mark) for mark in "/[#~!")
     return depth, facts.get("index", 0), key
 
 
 def _value(text: str | None) -> Json:
-    return NULL if text is None else json_of(_parsed(text))
+    return NULL if text is None else json_of(parsed(text))
+
+
+def _timing(facts: Mapping[str, float] | None) -> Timing | None:
+    return None if facts is None else Timing(**facts)
+
+
+def _source(facts: Mapping[str, Any] | None) -> Source | None:
+    if facts is None:
+        return None
+    return Source(facts["kind"], facts["run_id"], facts["step"], Decimal(facts.get("saved_usd", 0)))

@@ -1,13 +1,12 @@
-"""A run and its steps as rows (`core/rows/records.py` has the columns): JSON columns hold text,
+"""A run and its steps as rows (`columns.py` has them): JSON columns hold text,
 times are epoch milliseconds."""
 
 from dataclasses import asdict
 from typing import Any
 
-from hocket.coordinator.core.machine.state.run import NODE, TERMINAL, PastAttempt, Run, Step
+from hocket.coordinator.core.machine.state.columns import Row, json_column, without_nul
+from hocket.coordinator.core.machine.state.run import NODE, TERMINAL, PastAttempt, Run, Source, Step
 from hocket.coordinator.core.machine.state.values import Json
-from hocket.coordinator.core.rows.records import _NUL, Row, _json
-from hocket.coordinator.core.run.state import Source
 
 
 def run_row(run: Run, *, first: bool = True, parked_until_ms: float | None = None) -> Row:
@@ -23,7 +22,7 @@ def run_row(run: Run, *, first: bool = True, parked_until_ms: float | None = Non
         run.priority.value,
         _stored(run.input) if first else "{}",
         _stored(run.output),
-        _json(run.error),
+        json_column(run.error),
         run.idempotency_key,
         run.accepted_at_ms,
         run.deadline_at_ms,
@@ -34,11 +33,11 @@ def run_row(run: Run, *, first: bool = True, parked_until_ms: float | None = Non
         run.reply_to,
         run.progress,
         run.traceparent,
-        _json(run.parent),
-        _json(_run_facts(run)),
-        _json(run.critical_path) if run.critical_path else None,
+        json_column(run.parent),
+        json_column(_run_facts(run)),
+        json_column(run.critical_path) if run.critical_path else None,
         parked_until_ms,
-        _json(run.labels) if first else None,
+        json_column(run.labels) if first else None,
     )
 
 
@@ -56,7 +55,7 @@ def step_row(run_id: str, step: Step) -> Row:
         step.attempt,
         _stored(step.input),
         _stored(step.output),
-        _json(step.error),
+        json_column(step.error),
         step.ready_at_ms,
         step.dispatched_at_ms,
         step.started_at_ms,
@@ -65,7 +64,7 @@ def step_row(run_id: str, step: Step) -> Row:
         step.slack_ms,
         step.wake_at_ms,
         step.worker,
-        _json(_step_facts(step)),
+        json_column(_step_facts(step)),
         step.queued_at_ms,
         step.took_ms,
     )
@@ -151,8 +150,4 @@ def _source_facts(source: Source) -> dict[str, Any]:
 
 
 def _stored(value: Json) -> str | None:
-    if value.is_null:
-        return None
-    text = value.text
-    # Postgres' jsonb has no NUL; a model's output may
-    return _NUL.sub(r"\1\\ufffd", text) if "\\u0000" in text else text
+    return None if value.is_null else without_nul(value.text)

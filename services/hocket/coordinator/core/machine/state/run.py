@@ -5,17 +5,39 @@ under "derived" is worked out of them when a run is read back (`restore.py`), an
 work independent of the run's size.
 """
 
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from hocket.coordinator.core.machine.plan.forecasts import PlanForecast
 from hocket.coordinator.core.machine.plan.nodes import CompiledPlan, Node, PipelinePlan, Scope
 from hocket.coordinator.core.machine.state.values import NULL, Json
-from hocket.coordinator.core.run.state import Signal, Source
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import AttemptFinished, Priority, RunOrigin, RunParent, Timing
 from hocket.schemas.pipeline.node_parts import PlanPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the output of a step comes from that was not computed by its own run, and what it cost
+    there."""
+
+    kind: Literal["cache", "run"]
+    run_id: str
+    step: str
+    saved_usd: Decimal = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A signal that came before its step waits for it."""
+
+    signal_id: str
+    name: str
+    payload: Any
+    by: str
+
 
 # ---- states of a run ------------------------------------------------------------------------
 
@@ -292,6 +314,7 @@ class Run:
         "progress",
         "reply_to",
         "reuse",
+        "revision",
         "run_id",
         "scope",
         "seen_signals",
@@ -372,6 +395,8 @@ class Run:
         self.reuse: Any = None
         """What a repeated run takes over (`reuse.Reuse`)."""
         self.armed_at_ms: float | None = None
+        self.revision = 0
+        """How often something was done to it since it is in memory."""
         self.size_bytes = 0
         self.prefix: str | None = None
         """What all messages of its steps say alike (`messages.py`)."""
@@ -387,3 +412,12 @@ class Run:
     def depth(self) -> int:
         """Runs above this one."""
         return 0 if self.parent is None else self.parent.depth
+
+    def untie(self) -> None:
+        """Cut what its steps and scopes know of each other, so that whoever drops it last frees it
+        at once: nothing can be done to it any more. Its rows can be made still."""
+        for step in self.steps.values():
+            step.within.steps = []
+            step.within.view = None
+            step.scope = step.children = step.fallbacks = None
+        self.scope = None

@@ -1,0 +1,115 @@
+"""The columns of runs, steps and attempts in Postgres, and how their values are carried: JSON as text,
+times as epoch milliseconds. Rows are tuples in the order of the columns."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from hocket.coordinator.core.run.commands import RecordAttempt
+
+Columns = Mapping[str, Any]
+"""A row by the names of its columns."""
+Row = tuple[Any, ...]
+_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
+"""The escape of U+0000 in a JSON text, and not the six characters that look like it."""
+
+RUN_COLUMNS: Mapping[str, str] = {
+    "run_id": "text",
+    "partition": "integer",
+    "tenant": "text",
+    "pipeline": "text",
+    "version": "integer",
+    "status": "text",
+    "priority": "text",
+    "input": "jsonb",
+    "output": "jsonb",
+    "error": "jsonb",
+    "idempotency_key": "text",
+    "accepted_at": "timestamptz",
+    "deadline_at": "timestamptz",
+    "finished_at": "timestamptz",
+    "budget_usd": "numeric",
+    "spent_usd": "numeric",
+    "degraded": "boolean",
+    "reply_to": "text",
+    "progress": "boolean",
+    "traceparent": "text",
+    "parent": "jsonb",
+    "facts": "jsonb",
+    "critical_path": "jsonb",
+    "parked_until": "timestamptz",
+    "labels": "jsonb",
+}
+STEP_COLUMNS: Mapping[str, str] = {
+    "run_id": "text",
+    "key": "text",
+    "path": "text",
+    "type": "text",
+    "role": "text",
+    "parent": "text",
+    "state": "text",
+    "attempt": "integer",
+    "input": "jsonb",
+    "output": "jsonb",
+    "error": "jsonb",
+    "ready_at": "timestamptz",
+    "dispatched_at": "timestamptz",
+    "started_at": "timestamptz",
+    "finished_at": "timestamptz",
+    "deadline_at": "timestamptz",
+    "slack_ms": "double precision",
+    "wake_at": "timestamptz",
+    "worker": "text",
+    "facts": "jsonb",
+    "queued_at": "timestamptz",
+    "took_ms": "double precision",
+}
+ATTEMPT_COLUMNS: Mapping[str, str] = {
+    "run_id": "text",
+    "key": "text",
+    "attempt": "integer",
+    "outcome": "text",
+    "error": "jsonb",
+    "dispatched_at": "timestamptz",
+    "started_at": "timestamptz",
+    "finished_at": "timestamptz",
+    "worker": "text",
+}
+
+
+def attempt_row(run_id: str, attempt: RecordAttempt) -> Row:
+    """Return the row of an attempt that did not give its step the result."""
+    return (
+        run_id,
+        attempt.key,
+        attempt.attempt,
+        attempt.outcome,
+        json_column(attempt.error),
+        attempt.dispatched_at_ms,
+        attempt.started_at_ms,
+        attempt.finished_at_ms,
+        attempt.worker,
+    )
+
+
+def json_column(value: Any) -> str | None:
+    """Return a value as a JSON column holds it."""
+    return None if value is None else without_nul(to_json(value, inf_nan_mode="null").decode())
+
+
+def without_nul(text: str) -> str:
+    """Return a JSON text that Postgres' jsonb takes: it has no U+0000, and a model's output may."""
+    return _NUL.sub(r"\1\\ufffd", text) if "\\u0000" in text else text
+
+
+def parsed(text: str | None) -> Any:
+    """Return the value of a JSON column."""
+    if text is None:
+        return None
+    try:
+        return from_json(text)
+    except ValueError:  # it nests deeper than that parser goes, and Postgres and Python go
+        return json.loads(text)

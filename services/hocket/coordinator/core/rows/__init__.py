@@ -1,1 +1,0 @@
-"""A run as rows of Postgres, and back."""

@@ -1,0 +1,50 @@
+"""Errors of runs that cannot go on, and what to say of an exception."""
+
+from hocket.schemas.bounded import stored_text
+from hocket.schemas.errors import ErrorInfo, HocketError
+
+MAX_REASON_CHARS = 1_000
+
+
+class EventNotApplicable(HocketError):
+    """The event `{kind}` could not be applied to the run: {reason}. Look at what the pipeline's
+    expressions make of this input; `hocket dlq list --source log` has the event."""
+
+    code = "event_not_applicable"
+
+
+class MessageNotSendable(HocketError):
+    """A value cannot be sent as JSON: {reason}. Look for half a surrogate pair in text, and for values
+    that nest very deep."""
+
+    code = "message_not_sendable"
+
+
+class RunNotStorable(HocketError):
+    """Postgres refuses what the run holds: {reason}. Look for text with U+0000 or half a surrogate
+    pair, numbers out of range, and very large or very deep values."""
+
+    code = "run_not_storable"
+
+
+class RunNotRestorable(HocketError):
+    """The run could not be read back from Postgres: {reason}. Apply the pipeline anew and retry the
+    run: `hocket runs retry {run_id}`."""
+
+    code = "run_not_restorable"
+
+
+def unsendable(error: Exception) -> ErrorInfo:
+    """Return what to say of a message that cannot be sent."""
+    if isinstance(error, HocketError):
+        return error.info()
+    return MessageNotSendable(reason=reason_of(error)).info()
+
+
+def reason_of(error: BaseException) -> str:
+    """Return what an exception says, as text that everything can carry."""
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except Exception:  # it cannot even be said
+        text = type(error).__name__
+    return str(stored_text(text, limit=MAX_REASON_CHARS))

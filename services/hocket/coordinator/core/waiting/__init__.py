@@ -1,1 +1,0 @@
-"""Steps that wait: for time, for signals, for their run's parent, and what a deadline does to them."""

@@ -1,0 +1,29 @@
+"""The rows of a run as they will stand in Postgres when all that is decided is written."""
+
+from collections.abc import Iterable
+
+from hocket.coordinator.core.machine.state.columns import RUN_COLUMNS, STEP_COLUMNS, Columns
+from hocket.coordinator.core.machine.state.restore import StoredRun
+from hocket.coordinator.storage.pending_changes import Dirty
+
+_FIXED = ("run_id", "partition", "tenant", "pipeline", "input", "labels")
+"""Columns of a run that the first row says, and no later one."""
+
+
+def as_decided(stored: StoredRun | None, unwritten: Iterable[Dirty]) -> StoredRun | None:
+    """Return what Postgres has of a run with what is not written yet, in its order; None where there
+    is no such run. Raises what kept rows from being made. `unwritten` must be older than `stored`."""
+    row: Columns | None = None if stored is None else stored.row
+    steps = {} if stored is None else {step["key"]: step for step in stored.steps}
+    for dirty in unwritten:
+        if dirty.fault is not None:
+            raise dirty.fault
+        if dirty.row is not None:
+            made = dict(zip(RUN_COLUMNS, dirty.row, strict=True))
+            if row is not None:
+                made |= {name: row[name] for name in _FIXED}
+            row = made
+        for key, values in dirty.steps.items():
+            if values is not None:
+                steps[key] = dict(zip(STEP_COLUMNS, values, strict=True))
+    return None if row is None else StoredRun(row, list(steps.values()))

@@ -1,0 +1,24 @@
+"""Runs and steps as a test wants them, without an event that makes them so."""
+
+import copy
+from typing import Any, TypeVar
+
+from hocket.coordinator.core.machine.state.run import Run, Step
+from hocket.coordinator.core.machine.state.values import json_of
+
+T = TypeVar("T", Run, Step)
+
+
+def altered(one: T, **fields: Any) -> T:
+    """Return a copy of a run or a step with other fields; inputs and outputs are plain values."""
+    made = copy.copy(one)
+    for name, value in fields.items():
+        setattr(made, name, json_of(value) if name in ("input", "output") else value)
+    return made
+
+
+def with_step(run: Run, key: str = "a", **fields: Any) -> Run:
+    """Return a copy of a run of which one step has other fields."""
+    made = copy.copy(run)
+    made.steps = run.steps | {key: altered(run.steps[key], **fields)}
+    return made
