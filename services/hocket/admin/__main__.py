@@ -30,6 +30,7 @@ from hocket.kit.process.handler_allowlist import allowed_handlers
 from hocket.kit.process.installation import agree_on_partitions
 from hocket.kit.process.lifecycle import Service, run
 from hocket.kit.web_requests import WebRules
+from hocket.schemas.access.keys import parts_of
 from hocket.schemas.errors import ErrorClass, HocketError
 
 POOL_SIZE = 10
@@ -118,10 +119,11 @@ async def _make_first_key(pool: asyncpg.Pool, text: SecretStr | None) -> None:
     """Make the key of the first admin where the settings name one; several processes may do so."""
     if text is None:
         return
-    wanted = NewKey(FIRST_KEY, "admin", None)
+    wanted, parts = NewKey(FIRST_KEY, "admin", None), parts_of(text.get_secret_value())
+    assert parts is not None, "the setting was checked"
     async with pool.acquire() as connection:
         actor = Actor("HOCKET_ADMIN_KEY", "local")
-        await key_store.adopt(connection, text.get_secret_value().strip(), wanted, actor)
+        await key_store.adopt(connection, *parts, wanted, actor)
 
 
 class ApiPortTaken(HocketError):

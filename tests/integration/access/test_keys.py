@@ -12,8 +12,11 @@ import asyncpg
 import pytest
 
 from hocket.admin.keys.answering import KeysDoor
+from hocket.kit.access import key_store
+from hocket.kit.access.audit_log import Actor
 from hocket.kit.access.key_book import KeyBook
 from hocket.kit.access.key_source import AskedKeys, DatabaseKeys
+from hocket.kit.access.key_store import NewKey
 from hocket.schemas.access.keys import AccessDenied, parts_of
 from hocket.schemas.access.roles import permissions_of
 from hocket.schemas.capabilities import Capabilities
@@ -312,3 +315,21 @@ async def test_many_writers_make_one_chain(rest: Rest) -> None:
     await asyncio.gather(*(made(rest) for _ in range(20)))
     verdict = (await rest.get("/v1/audit/verdict")).body
     assert (verdict["status"], verdict["rows"]) == ("whole", 21)
+
+
+async def test_the_first_key_is_made_once_and_stays_revoked(rest: Rest) -> None:
+    key_id, secret = secrets.token_hex(6), secrets.token_hex(32)
+    wanted, actor = NewKey("first", "admin", None), Actor("HOCKET_ADMIN_KEY", "local")
+
+    async def start() -> None:
+        async with rest.pool.acquire() as connection:
+            await key_store.adopt(connection, key_id, secret, wanted, actor)
+
+    await asyncio.gather(*(start() for _ in range(5)))  # as many processes
+    assert (await asked(rest, f"hk_{key_id}_{secret}")).body["role"] == "admin"
+    assert (await rest.get("/v1/audit/verdict")).body["rows"] == 2
+    assert (await rest.ask("DELETE", f"/v1/keys/{key_id}")).status == 200
+    await start()
+    async with asyncio.timeout(REVOKED_WITHIN_S):
+        while (await asked(rest, f"hk_{key_id}_{secret}")).status == 200:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)

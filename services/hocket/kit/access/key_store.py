@@ -149,19 +149,14 @@ async def find(pool: Pool, key_id: str, tenant: str | None) -> asyncpg.Record:
     return _theirs(await pool.fetchrow(FIND, key_id), key_id, tenant)
 
 
-async def adopt(connection: asyncpg.Connection, text: str, wanted: NewKey, actor: Actor) -> None:
-    """Make a key with a text that is given, unless its id is there already, in whatever state."""
-    parts = parts_of(text)
-    if parts is None:
-        raise InvalidInput(
-            field="HOCKET_ADMIN_KEY",
-            reason="it is not of the form hk_<12 hexadecimal digits>_<64 more>",
-            cure="Make it of `openssl rand -hex 6` and `openssl rand -hex 32`.",
-        )
+async def adopt(
+    connection: asyncpg.Connection, key_id: str, secret: str, wanted: NewKey, actor: Actor
+) -> None:
+    """Make a key whose id and secret are given, unless the id is there already, in whatever state."""
     async with connection.transaction():
-        if await connection.fetchval(INSERT_GIVEN, *_values(parts[0], parts[1], wanted, actor)):
+        if await connection.fetchval(INSERT_GIVEN, *_values(key_id, secret, wanted, actor)):
             after = _told(wanted)
-            await _audit(connection, actor, "keys.create", parts[0], wanted.tenant, after=after)
+            await _audit(connection, actor, "keys.create", key_id, wanted.tenant, after=after)
 
 
 async def counts(connection: asyncpg.Connection, text: str) -> bool:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import NoDecode
 
+from hocket.schemas.access.keys import parts_of
 from hocket.schemas.capabilities import keys_of
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.plain_json import parse_json
@@ -97,6 +98,12 @@ def _keys(secret: SecretStr) -> SecretStr:
     return secret
 
 
+def _access_key(secret: SecretStr) -> SecretStr:
+    if parts_of(secret.get_secret_value()) is None:
+        raise ValueError("it is not of the form hk_<12 hexadecimal digits>_<64 more>")
+    return secret
+
+
 def _folder(path: Path) -> Path:
     """Refuse the name of a file or folder that no file system has."""
     _text(str(path) if path.parts else "")
@@ -109,6 +116,8 @@ Words = Annotated[str, AfterValidator(_words)]
 """Text that may be empty."""
 Keys = Annotated[SecretStr, AfterValidator(_keys)]
 """One secret key, or several."""
+AccessKey = Annotated[SecretStr, AfterValidator(_access_key)]
+"""The text of a key of REST and of the HTTP door."""
 Host = Annotated[str, AfterValidator(_host)]
 DatabaseUrl = Annotated[str, AfterValidator(_database_url)]
 HttpUrl = Annotated[str, AfterValidator(_http_url)]

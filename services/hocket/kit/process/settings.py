@@ -7,10 +7,11 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field, SecretStr, ValidationError
+from pydantic import AliasChoices, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from hocket.kit.process.setting_types import (
+    AccessKey,
     DatabaseUrl,
     EmptyIsNone,
     Folder,
@@ -124,7 +125,7 @@ class Settings(BaseSettings):
     """Where the REST API listens."""
     api_port: int = Field(8_080, ge=0, le=65_535)
     """The port of the REST API; 0: any free one."""
-    admin_key: SecretStr | None = None
+    admin_key: Annotated[AccessKey | None, EmptyIsNone] = None
     """The first key, of an admin of all tenants, which the REST service makes at its start where it is
     not there yet: `hk_`, 12 hexadecimal digits, `_` and 64 more. Without it: `hocket keys create
     --in-database` (docs/reference/access.md)."""
