@@ -26,7 +26,9 @@ MINUTES ?= 5
 SECONDS ?= 20
 EXAMPLES ?= 100
 
-.PHONY: setup demo test lint types tests unit integration workflows sim chaos fuzz exhaustion contract sdk sdk-test conformance compose-test manifests dashboards monitoring-test docs lock clean
+BROWSER := playwright==1.65.2 axe-playwright-python==0.1.8
+
+.PHONY: setup demo test lint types tests unit integration workflows sim chaos fuzz exhaustion contract sdk sdk-test conformance browser-test compose-test manifests dashboards monitoring-test docs lock clean
 
 setup: $(DEV_STAMP)
 
@@ -97,6 +99,13 @@ exhaustion: setup
 	cd tests && ../$(PY) -m exhaustion --seconds $(SECONDS)
 
 # Schemathesis with all checks over REST and the gateway's HTTP door; EXAMPLES a request kind
+# the console in a real browser, which Debian calls chromium (apt install chromium)
+browser-test: setup
+	@command -v chromium >/dev/null || { echo "This needs chromium: apt install chromium" >&2; exit 1; }
+	@if command -v uv >/dev/null; then uv pip install --quiet --python .venv $(BROWSER); \
+		else $(PY) -m pip install --quiet $(BROWSER); fi
+	@$(PY) -m pytest -q -n 0 tests/browser
+
 contract: setup
 	HOCKET_CONTRACT_EXAMPLES=$(EXAMPLES) HOCKET_CONTRACT_SEED=$(SEED) $(PY) -m pytest -q -s -n 0 \
 		--timeout 7200 tests/integration/api/test_rest_contract.py \

@@ -178,17 +178,21 @@ async def test_the_timeline_of_a_long_run_comes_in_pages(
     for number in range(5):
         await _insert_step(rest, f"hello[{number}]")
 
-    first = (await rest.get(f"/console/runs/{RUN}/timeline.json")).body
-    path = f"/console/runs/{RUN}/timeline.json?node=hello&after={first['next']}"
-    second = (await rest.get(path)).body
+    base = f"/console/runs/{RUN}/timeline.json"
+    overview = (await rest.get(base)).body
+    first = (await rest.get(f"{base}?node=hello")).body
+    second = (await rest.get(f"{base}?node=hello&after={first['next']}")).body
+    await rest.pool.execute("DELETE FROM hocket.step WHERE key > 'hello[2]'")
+    short = (await rest.get(base)).body
 
+    assert overview["columns"] is None
+    assert [node["steps"] for node in overview["nodes"]] == [5]
     assert first["columns"]["key"] == ["hello[0]", "hello[1]", "hello[2]"]
     assert second["columns"]["key"] == ["hello[3]", "hello[4]"]
-    assert (second["next"], second["columns"]["ready"][0], second["columns"]["finished"][0]) == (
-        None, 0.0, 40.0,
-    )  # fmt: skip
-    assert [node["steps"] for node in first["nodes"]] == [5]
+    assert (second["columns"]["ready"][0], second["columns"]["finished"][0]) == (0.0, 40.0)
+    assert second["next"] is None
     assert len(first["attempts"]) == 3
+    assert short["columns"]["key"] == first["columns"]["key"]
 
 
 async def test_scripts_and_styles_are_kept_for_ever_under_their_content(rest: Rest) -> None:

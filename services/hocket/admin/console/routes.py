@@ -236,11 +236,12 @@ async def console_timeline(
     node: Annotated[str | None, Query(max_length=MAX_STEP_CHARS)] = None,
     after: Annotated[str, Query(max_length=MAX_STEP_CHARS)] = "",
 ) -> Response:
-    """Return the nodes of a run and its first steps, or a page of one node's steps."""
+    """Return the nodes of a run, with the steps of a short one; or a page of one node's steps."""
     run = await runs.run_row(context.pool, caller.tenant, run_id)
-    found = await timeline.steps(context.pool, run, node, after)
     if node is None and not after:
-        found["nodes"] = await timeline.nodes(context.pool, run)
+        found = await timeline.overview(context.pool, run)
+    else:
+        found = await timeline.steps(context.pool, run, node, after)
     return JSONResponse(found, headers={"Cache-Control": "no-store"})
 
 

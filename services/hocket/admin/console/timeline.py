@@ -87,6 +87,14 @@ async def nodes(pool: Pool, run: asyncpg.Record) -> list[dict[str, Any]]:
     ]
 
 
+async def overview(pool: Pool, run: asyncpg.Record) -> dict[str, Any]:
+    """Return the nodes of a run, and its steps where there are no more than PAGE."""
+    found = await nodes(pool, run)
+    is_short = len(found) < MAX_NODES and sum(node["steps"] for node in found) <= PAGE
+    shown = await steps(pool, run, None, "") if is_short else {"columns": None}
+    return shown | {"nodes": found}
+
+
 async def steps(pool: Pool, run: asyncpg.Record, node: str | None, after: str) -> dict[str, Any]:
     """Return a page of steps as columns, their failed attempts, and the key that the next page begins
     after."""

@@ -153,7 +153,7 @@ document.addEventListener("DOMContentLoaded", async () => {
       if (row.more || !node.loaded) {
         const data = await load(node.node, row.more ? node.next : "");
         if (!data) return;
-        take(data); node.loaded = true; node.next = data.next;
+        take(data); node.loaded = true; node.next = data.next; place.dataset.loaded = steps.size;
       }
       opened.add(node.node); arrange();
       return;
@@ -223,7 +223,7 @@ document.addEventListener("DOMContentLoaded", async () => {
   learn();
   const data = await load();
   if (!data) return;
-  folded = data.next !== null;
+  folded = data.columns === null;
   for (const node of data.nodes) nodes.set(node.node, node);
   if (folded) { for (const node of nodes.values()) node.next = null; } else take(data);
   high = place.clientHeight;

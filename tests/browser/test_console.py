@@ -1,0 +1,274 @@
+"""The console in a real browser: Debian's chromium, driven by Playwright. `make browser-test` installs
+the driver and runs these; without it or without chromium they are skipped.
+
+The pages are served by the API over a real Postgres whose rows the tests write, so that a run of 200,000
+steps takes a second to make.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.rest_rig import Rest, running_rest
+
+playwright = pytest.importorskip("playwright.async_api", reason="`make browser-test` installs it")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (apt install chromium)"),
+    # the driver leaves its pipe to the collector at the end
+    pytest.mark.filterwarnings(
+        "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+    ),
+]
+
+RUN = "r" + "0" * 24
+SHORT = "r" + "1" * 24
+ATTACKED = "r" + "2" * 24
+REASON = "The draft cites a source that is not there."
+NOW = datetime.now(UTC)
+NARROW = {"width": 380, "height": 800}
+WIDE = {"width": 1360, "height": 860}
+STEPS = 200_000
+EVERY_PAGE = (
+    "/runs",
+    f"/runs/{SHORT}",
+    f"/runs/{SHORT}?view=steps",
+    f"/runs/{SHORT}?view=values",
+    "/pipelines",
+    "/pipelines/research",
+    "/money",
+    "/system",
+)
+SHOTS = os.environ.get("HOCKET_SCREENSHOTS")
+"""A folder that the screenshots of the pages go to."""
+
+PIPELINE: dict[str, Any] = {
+    "pipeline": "research",
+    "description": "Reads sources for each question and writes an answer.",
+    "slo_ms": 5000,
+    "input": {"type": "object", "properties": {"question": {"type": "string"}}},
+    "nodes": {
+        "plan": {"type": "python", "handler": "a:plan"},
+        "read": {
+            "type": "python",
+            "handler": "a:read",
+            "needs": ["plan"],
+            "map": {"over": "input.sources"},
+        },
+        "draft": {"type": "python", "handler": "a:draft", "needs": ["read"]},
+        "check": {"type": "python", "handler": "a:check", "needs": ["draft"]},
+    },
+}  # fmt: skip
+HOSTILE = (
+    "<script>alert(1)</script><img src=x onerror=alert(1)><svg onload=alert(1)>"
+    "</pre></textarea><iframe srcdoc='<script>alert(1)</script>'></iframe>"
+    "<a href='javascript:alert(1)'>x</a>{{7*7}}\u202etxt.exe\u202c\x1b[31mred"
+)
+STEP_ROWS = """
+INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, input, output, ready_at,
+    dispatched_at, started_at, finished_at, deadline_at, slack_ms, worker)
+SELECT $1, 'read[' || n || ']', 'read', 'python', 'leaf', 'succeeded', 1, '{}', '1',
+    $2::timestamptz + n * interval '0.1 ms', $2::timestamptz + n * interval '0.1 ms',
+    $2::timestamptz + n * interval '0.1 ms' + interval '40 ms',
+    $2::timestamptz + n * interval '0.1 ms' + interval '90 ms', $2::timestamptz + interval '60 s', 5, 'w'
+FROM generate_series(0, $3 - 1) n
+"""
+
+
+@pytest.fixture
+async def rest(nats_url: str, database_url: str) -> AsyncIterator[Rest]:
+    async with running_rest(nats_url, database_url) as rest:
+        assert (await rest.post("/v1/pipelines", PIPELINE)).status == 201
+        await _insert_run(rest, RUN, took_ms=21_000, allowed_ms=60_000)
+        await rest.pool.execute(STEP_ROWS, RUN, NOW, STEPS)
+        for run_id, text in ((SHORT, REASON), (ATTACKED, HOSTILE)):
+            await _insert_run(rest, run_id, text, status="failed", took_ms=2_600)
+            for number, node in enumerate(("plan", "read", "draft")):
+                await _insert_step(rest, run_id, node, text, number)
+        yield rest
+
+
+@asynccontextmanager
+async def _page(rest: Rest, **options: Any) -> AsyncIterator[Any]:
+    """A page that is signed in; what goes wrong in it fails the test."""
+    wrong: list[str] = []
+    async with playwright.async_playwright() as driver:
+        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        context = await browser.new_context(viewport=options.pop("viewport", WIDE), **options)
+        await context.add_init_script("window.alert = () => { window.ran = true; };")
+        page = await context.new_page()
+        page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
+        page.on("console", lambda line: wrong.append(line.text) if line.type == "error" else None)
+        page.on(
+            "request",
+            lambda request: (
+                None
+                if request.url.startswith((rest.url, "data:"))
+                else wrong.append(f"request to {request.url}")
+            ),
+        )
+        ticket = (await rest.post("/console/tickets")).body["ticket"]
+        await page.goto(f"{rest.url}/console/sign-in?ticket={ticket}")
+        try:
+            yield page
+        finally:
+            await browser.close()
+    assert wrong == []
+
+
+async def _insert_run(rest: Rest, run_id: str, text: str = "fine", **fields: Any) -> None:
+    took = timedelta(milliseconds=fields.get("took_ms", 1_000))
+    allowed = timedelta(milliseconds=fields.get("allowed_ms", 5_000))
+    failed = fields.get("status") == "failed"
+    error = {"code": "check_failed", "message": text, "error_class": "permanent"}
+    path = [["plan", "plan", 1, "model", 900_000, 1], ["read", "read", 1, "queue", 500_000, 1],
+            ["draft", "draft", 1, "execution", 1_200_000, 1]]  # fmt: skip
+    await rest.pool.execute(
+        "INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority,"
+        " input, output, error, accepted_at, deadline_at, finished_at, spent_usd, budget_usd,"
+        " critical_path)"
+        " VALUES ($1, 0, 'default', 'research', 1, $2, 'standard', $3, $4, $5, $6, $7, $8, 0, 0.05, $9)",
+        run_id,
+        fields.get("status", "succeeded"),
+        json.dumps({"question": text}),
+        json.dumps(text),
+        json.dumps(error) if failed else None,
+        NOW,
+        NOW + allowed,
+        NOW + took,
+        json.dumps(path),
+    )
+
+
+async def _insert_step(rest: Rest, run_id: str, node: str, text: str, number: int) -> None:
+    def at(ms: float) -> datetime:
+        return NOW + timedelta(milliseconds=850 * number + ms)
+
+    error = {"code": "check_failed", "message": text, "error_class": "permanent"}
+    state = "failed" if node == "draft" else "succeeded"
+    await rest.pool.execute(
+        "INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, input, output, error,"
+        " ready_at, dispatched_at, started_at, finished_at, deadline_at, slack_ms, worker)"
+        " VALUES ($1, $2, $2, 'python', 'leaf', $3, 1, $4, $4, $5, $6, $6, $7, $8, $9, 1200, 'w')",
+        run_id,
+        node,
+        state,
+        json.dumps({"text": text}),
+        json.dumps(error) if state == "failed" else None,
+        at(0),
+        at(220),
+        at(840),
+        NOW + timedelta(seconds=5),
+    )
+
+
+async def test_a_run_of_200000_steps_is_drawn_at_once_and_stays_smooth(rest: Rest) -> None:
+    async with _page(rest) as page:
+        sizes: list[int] = []
+        page.on(
+            "response", lambda answer: sizes.append(int(answer.headers.get("content-length", 0)))
+        )
+        await page.add_init_script(
+            "window.long = []; new PerformanceObserver((list) => window.long.push("
+            "...list.getEntries().map((one) => one.duration))).observe({type: 'longtask'});"
+        )
+        await page.goto(f"{rest.url}/console/runs/{RUN}")
+        await page.wait_for_selector("#timeline canvas")
+        await page.wait_for_selector("#zoomed:not(:empty)")
+        canvas = page.locator("#timeline canvas")
+        await canvas.click(
+            position={"x": 60, "y": 38}
+        )  # opens the node: its first steps are loaded
+        await page.wait_for_selector("#timeline[data-loaded]")
+        for _ in range(20):
+            await page.mouse.wheel(0, 400)
+        await page.keyboard.press("Tab")
+        await page.locator("#zoom-in").click()
+        await page.locator("#search").fill("read[11")
+        longest = await page.evaluate("Math.max(0, ...window.long)")
+
+    assert sum(sizes) < 600_000, "the page, its scripts, and 2,000 steps"
+    assert longest < 1_000, "a busy machine stops the browser, too: it is no measurement"
+
+
+async def test_hostile_content_is_text_on_every_page(rest: Rest) -> None:
+    async with _page(rest) as page:
+        for view in ("", "?view=steps", "?view=calls", "?view=values", "/steps/draft"):
+            await page.goto(f"{rest.url}/console/runs/{ATTACKED}{view}")
+            await page.wait_for_load_state("networkidle")
+            assert await page.evaluate("window.ran") is None
+            assert await page.locator("iframe, #main img").count() == 0
+        await page.goto(f"{rest.url}/console/runs/{ATTACKED}")
+        await page.locator("#graph .box").nth(2).click()
+        await page.wait_for_selector("#panel h2")
+        assert "<script>" in await page.locator("#panel .error").inner_text()
+        assert await page.evaluate("window.ran") is None
+
+
+async def test_a_failed_step_is_found_and_run_again_with_other_input_by_keyboard(
+    rest: Rest,
+) -> None:
+    async with _page(rest) as page:
+        await page.goto(f"{rest.url}/console/runs?status=failed")
+        await page.keyboard.press("j")
+        await page.keyboard.press("j")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url(f"**/runs/{SHORT}")
+        await page.goto(f"{rest.url}/console/runs/{SHORT}/steps/draft")
+        await page.get_by_role("button", name="Run again from here").focus()
+        await page.keyboard.press("Enter")
+        await page.locator("#dialog-from-here textarea").fill('{"text": "other"}')
+        async with page.expect_request(f"**/v1/runs/{SHORT}/rerun") as asked:
+            await page.keyboard.press("Tab")
+            await page.keyboard.press("Tab")
+            await page.keyboard.press("Enter")
+        sent = await asked.value
+
+    assert json.loads(sent.post_data) == {"from_step": "draft", "step_input": {"text": "other"}}
+
+
+async def test_every_page_fits_a_narrow_screen(rest: Rest) -> None:
+    async with _page(rest, viewport=NARROW) as page:
+        for path in (
+            "/runs",
+            f"/runs/{SHORT}",
+            "/pipelines",
+            "/pipelines/research",
+            "/money",
+            "/system",
+        ):
+            await page.goto(f"{rest.url}/console{path}")
+            width = await page.evaluate("document.documentElement.scrollWidth")
+            assert width <= NARROW["width"], path
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_axe_finds_nothing_serious(rest: Rest, scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.async_playwright")
+    async with _page(rest, color_scheme=scheme, bypass_csp=True) as page:
+        for path in EVERY_PAGE:
+            await page.goto(f"{rest.url}/console{path}")
+            await page.wait_for_load_state("networkidle")
+            if SHOTS:
+                name = (
+                    path.strip("/").replace(SHORT, "run").replace("/", "-").replace("?view=", "-")
+                )
+                await asyncio.to_thread(Path(SHOTS).mkdir, parents=True, exist_ok=True)
+                await page.screenshot(path=f"{SHOTS}/{name}-{scheme}.png")
+            found = (await axe.Axe().run(page)).response["violations"]
+            serious = [
+                (one["id"], one["nodes"][0]["html"][:200])
+                for one in found
+                if one["impact"] in ("serious", "critical")
+            ]
+            assert serious == [], path
