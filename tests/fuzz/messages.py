@@ -279,11 +279,31 @@ def _announcement(dice: random.Random, _scene: _Scene) -> Forged:
     slots = dice.choice(
         (
             {"python": 10**9}, {"python": -5}, {}, {"python": 0}, {"x" * 500: 1}, {"a": 2**70},
-            {f"type{n}": 1 for n in range(1_000)},
+            {f"type{n}": 1 for n in range(1_000)}, {"a.b@gpu": 3}, {"python@": 1}, {"a.b@c@d": 1},
         )
     )  # fmt: skip
     worker = dice.choice((f"ghost-{dice.randrange(10**6)}", "x" * 5_000, ""))
+    if dice.random() < 0.5:
+        return Forged(b"hocket.worker.described", _json(_description(dice, worker)))
     return Forged(b"hocket.worker.announced", _json({"worker": worker, "slots": slots}))
+
+
+def _description(dice: random.Random, worker: str) -> dict[str, Any]:
+    schemas = (
+        {"type": "no such"},
+        {"pattern": "(a+)+$"},
+        {"const": "\0"},
+        {"enum": ["x" * 60_000]},
+        7,
+    )
+    return {
+        "worker": worker,
+        "type": dice.choice(("python", f"a.b{dice.randrange(10**6)}", "a..b", "A.b", "x." * 500)),
+        "version": dice.choice(("1", str(dice.randrange(10**6)), "../1", "")),
+        "description": dice.choice(("", "x" * 2_000, "x" * 2_001)),
+        dice.choice(("config", "input", "output")): dice.choice(schemas),
+        "timeout_ms": dice.choice((None, 1, -1, 1e300)),
+    }
 
 
 def _gateway(dice: random.Random, scene: _Scene) -> Forged:
@@ -411,6 +431,7 @@ def _anywhere(dice: random.Random, partitions: int) -> bytes:
             b"hocket.gateway.expected",
             b"hocket.gateway.experiments",
             b"hocket.worker.announced",
+            b"hocket.worker.described",
             b"hocket.cancel",
             b"hocket.event.default.chain.run-finished",
             b"hocket.dlq.step.default",
