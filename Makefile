@@ -30,6 +30,8 @@ BROWSER := playwright==1.65.2 axe-playwright-python==0.1.8
 
 .PHONY: setup demo test lint types tests unit integration workflows sim chaos fuzz exhaustion contract sdk sdk-test conformance browser-test compose-test manifests dashboards monitoring-test docs lock clean
 
+.PHONY: setup demo test lint types tests unit integration workflows sim chaos fuzz exhaustion contract sdk sdk-test conformance compose-test manifests dashboards monitoring-test backup-test release audit docs lock clean
+
 setup: $(DEV_STAMP)
 
 # what running needs; the demo waits for no more
@@ -152,6 +154,21 @@ sdk-test: setup
 # the conformance suite of workers against the SDK, a worker written from the protocol, and planted faults
 conformance: setup
 	PYTHONPATH=tests $(PY) -m conformance
+
+# a backup under load, restored on empty servers, and every run counted
+backup-test: setup
+	PYTHONPATH=tests $(PY) -W ignore -m deploy.backup_play
+
+# wheel, sdist, chart, list of components and licences, images where Docker is, in dist/; installed in an
+# empty environment, where the demo must succeed
+release: setup .venv-deploy/.installed
+	$(PY) deploy/release.py $(if $(NO_IMAGES),--no-images)
+
+# known vulnerabilities of the locked packages; pip-audit runs from an environment of its own
+audit: setup
+	@test -x .venv-audit/bin/pip-audit || { "$(PYTHON)" -m venv .venv-audit && \
+		.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit; }
+	.venv-audit/bin/pip-audit --require-hashes --disable-pip --requirement requirements.lock
 
 # documents that are made from the code; a test says when they are old
 docs: setup

@@ -50,4 +50,4 @@ def bill() -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(bill(), indent=1))  # noqa: T201
+    print(json.dumps(bill(), indent=1))

@@ -62,7 +62,7 @@ def pipelines() -> list[dict[str, Any]]:
         *(
             {
                 "pipeline": f"sleep_{name}", "class": name, "slo_ms": 60_000, "input": given,
-                "nodes": {"one": {**sleep, "with": {"ms": 20}}},
+                "nodes": {"one": {**sleep, "with": {"seconds": 0.02}}},
             }
             for name in ("interactive", "standard", "batch")
         ),

@@ -8,6 +8,7 @@ import typer
 from hocket.cli.commands import (
     approvals,
     audit,
+    backup,
     conformance,
     console,
     dlq,
@@ -54,6 +55,8 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(keys.app, name="keys")
     app.add_typer(audit.app, name="audit")
     app.command("migrate")(migrate.migrate)
+    app.command("backup")(backup.backup)
+    app.command("restore")(backup.restore)
     app.command("serve")(serve.serve)
     app.add_typer(report_login.app, name="report-login")
     app.command("schema")(schema.schema)

@@ -1,0 +1,110 @@
+"""A backup: a folder with the tables, the messages, and a manifest that says what is in it.
+
+Messages are copied before the tables: a task that is acknowledged to its publisher is in the one or in
+the other, and in both it is one run, because its id is the same."""
+
+# ruff: noqa: ASYNC240  # nothing else runs in this loop
+
+import hashlib
+import json
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from hocket.cli.backups import messages, tables
+from hocket.cli.backups.errors import BackupFolderTaken, BackupUnreadable, TargetNotEmpty
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.streams import ensure_streams
+from hocket.kit.postgres import migrations
+
+MANIFEST = "manifest.json"
+CHUNK_BYTES = 1024 * 1024
+
+
+async def take(folder: Path, *, nats_url: str, database_url: str) -> dict[str, Any]:
+    """Take a backup into a folder that is empty or not there; return its manifest."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BackupFolderTaken(folder=folder)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    began = datetime.now(UTC)
+    bus = await Bus.connect(nats_url, name="hocket backup")
+    try:
+        counts = await messages.copy_out(bus, folder / "nats")
+    finally:
+        await bus.close()
+    connection = await asyncpg.connect(database_url, timeout=10)
+    try:
+        copied = await tables.copy_out(connection, folder / "postgres")
+    finally:
+        await connection.close()
+    manifest = {
+        "hocket": version("hocket"),
+        "revision": await migrations.current(database_url),
+        "began_at": began.isoformat(),
+        "ended_at": datetime.now(UTC).isoformat(),
+        "messages": counts,
+        **copied,
+        "sha256": {
+            str(file.relative_to(folder)): _digest(file) for file in sorted(folder.rglob("*.*"))
+        },
+    }
+    part = folder / f"{MANIFEST}.part"
+    part.write_text(json.dumps(manifest, indent=1))
+    part.rename(folder / MANIFEST)  # a folder without it is no backup
+    return manifest
+
+
+async def put_back(
+    folder: Path, *, nats_url: str, database_url: str, replicas: int
+) -> dict[str, Any]:
+    """Restore a backup into an empty database and an empty NATS, and check that all of it is there;
+    return its manifest."""
+    manifest = read(folder)
+    if manifest["revision"] != migrations.head():
+        reason = f"it is of schema {manifest['revision']}, and this release has {migrations.head()}"
+        raise BackupUnreadable(folder=folder, reason=f"{reason}: restore with {manifest['hocket']}")
+    bus = await Bus.connect(nats_url, name="hocket restore")
+    try:
+        if await messages.messages_in(bus):
+            raise TargetNotEmpty(what="the streams of this NATS hold messages")
+        if await migrations.current(database_url) is not None:
+            raise TargetNotEmpty(what="this database has a schema of Hocket's")
+        await migrations.migrate(database_url)
+        connection = await asyncpg.connect(database_url, timeout=10)
+        try:
+            await tables.copy_in(connection, folder / "postgres", manifest)
+            found = await tables.counted(connection)
+        finally:
+            await connection.close()
+        if wrong := {t for t, n in manifest["tables"].items() if found.get(t) != n}:
+            raise BackupUnreadable(folder=folder, reason=f"rows are missing in {sorted(wrong)}")
+        await ensure_streams(bus, replicas=replicas)
+        await messages.copy_in(bus, folder / "nats")
+    finally:
+        await bus.close()
+    return manifest
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """Return the manifest of a backup whose files are all there and whole."""
+    try:
+        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
+        broken = [
+            name for name, digest in manifest["sha256"].items() if _digest(folder / name) != digest
+        ]
+    except (OSError, ValueError, KeyError) as error:
+        raise BackupUnreadable(folder=folder, reason=str(error) or "no manifest") from error
+    if broken:
+        raise BackupUnreadable(folder=folder, reason=f"{', '.join(broken)} is not what it was")
+    return manifest
+
+
+def _digest(file: Path) -> str:
+    digest = hashlib.sha256()
+    with file.open("rb") as content:
+        while chunk := content.read(CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,106 @@
+"""The tables of Postgres: copied in one snapshot, and put back into a schema of the same release."""
+
+# ruff: noqa: ASYNC240  # nothing else runs in this loop
+
+import re
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+SCHEMAS = ("hocket", "retrieval")
+COPY_TIMEOUT_S = 3_600.0
+_TABLES = """
+SELECT n.nspname AS schema, c.relname AS name,
+       ARRAY(SELECT a.attname::text FROM pg_attribute a
+             WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+               AND a.attgenerated = '' ORDER BY a.attnum) AS columns,
+       ARRAY(SELECT format('%s.%s', rn.nspname, r.relname)
+             FROM pg_constraint k JOIN pg_class r ON r.oid = k.confrelid
+             JOIN pg_namespace rn ON rn.oid = r.relnamespace
+             WHERE k.conrelid = c.oid AND k.contype = 'f' AND k.confrelid <> c.oid) AS needs
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = ANY ($1) AND c.relkind IN ('r', 'p') AND NOT c.relispartition ORDER BY 1, 2
+"""
+_SEQUENCES = """
+SELECT format('%I.%I', schemaname, sequencename) AS name, last_value FROM pg_sequences
+WHERE schemaname = ANY ($1) AND last_value IS NOT NULL
+"""
+
+
+async def copy_out(connection: asyncpg.Connection, folder: Path) -> dict[str, Any]:
+    """Copy all tables as they are at one moment into files; return what was copied, how many rows of
+    each, and where the sequences stand."""
+    folder.mkdir()
+    rows: dict[str, int] = {}
+    async with connection.transaction(isolation="repeatable_read", readonly=True):
+        for table in await connection.fetch(_TABLES, SCHEMAS):
+            name = f"{table['schema']}.{table['name']}"
+            columns = ", ".join(_quoted(column) for column in table["columns"])
+            done = await connection.copy_from_query(
+                f"SELECT {columns} FROM {_place(table)}",
+                output=str(folder / f"{name}.copy"),
+                format="binary",
+                timeout=COPY_TIMEOUT_S,
+            )
+            rows[name] = int(done.rpartition(" ")[2])
+        sequences = {
+            row["name"]: row["last_value"] for row in await connection.fetch(_SEQUENCES, SCHEMAS)
+        }
+    return {"tables": rows, "sequences": sequences}
+
+
+async def copy_in(connection: asyncpg.Connection, folder: Path, copied: dict[str, Any]) -> None:
+    """Fill the tables of a schema that was just made, in one transaction: whatever a table refers to is
+    there before it."""
+    tables = {f"{t['schema']}.{t['name']}": t for t in await connection.fetch(_TABLES, SCHEMAS)}
+    async with connection.transaction():
+        for name in reversed(_in_order(tables)):
+            if await connection.fetchval(f"SELECT EXISTS (SELECT FROM {_place(tables[name])})"):
+                await connection.execute(f"DELETE FROM {_place(tables[name])}")  # by migrations
+        for name in _in_order(tables):
+            if copied["tables"].get(name):
+                await connection.copy_to_table(
+                    tables[name]["name"],
+                    schema_name=tables[name]["schema"],
+                    columns=tables[name]["columns"],
+                    source=str(folder / f"{name}.copy"),
+                    format="binary",
+                    timeout=COPY_TIMEOUT_S,
+                )
+        for name, last in copied["sequences"].items():
+            await connection.execute("SELECT setval($1::text::regclass, $2)", name, last)
+    await connection.execute("ANALYZE")
+
+
+async def counted(connection: asyncpg.Connection) -> dict[str, int]:
+    """Return how many rows each table has."""
+    return {
+        f"{t['schema']}.{t['name']}": await connection.fetchval(f"SELECT count(*) FROM {_place(t)}")
+        for t in await connection.fetch(_TABLES, SCHEMAS)
+    }
+
+
+def _in_order(tables: dict[str, Any]) -> list[str]:
+    """Return the tables so that those come first that others refer to."""
+    placed: dict[str, None] = {}
+
+    def place(name: str, on_the_way: tuple[str, ...] = ()) -> None:
+        if name in placed or name in on_the_way or name not in tables:
+            return
+        for needed in tables[name]["needs"]:
+            place(needed, (*on_the_way, name))
+        placed[name] = None
+
+    for name in tables:
+        place(name)
+    return list(placed)
+
+
+def _place(table: Any) -> str:
+    return f"{_quoted(table['schema'])}.{_quoted(table['name'])}"
+
+
+def _quoted(name: str) -> str:
+    assert re.fullmatch(r"\w+", name), name
+    return f'"{name}"'

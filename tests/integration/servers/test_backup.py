@@ -1,0 +1,78 @@
+"""A backup is restored into an empty database and an empty NATS, and nowhere else."""
+
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from hocket.cli.backups import folder as backups
+from hocket.cli.backups import tables
+from hocket.cli.backups.errors import BackupFolderTaken, BackupUnreadable, TargetNotEmpty
+from hocket.kit.embedded import EmbeddedServers
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.streams import ensure_streams
+from hocket.kit.postgres import migrations
+from hocket.schemas import subjects
+
+TASK = "hocket.task.acme.report"
+
+
+async def test_what_a_backup_holds_is_there_again_after_it_is_restored(
+    servers: EmbeddedServers, nats_url: str, database_url: str, tmp_path: Path
+) -> None:
+    source = await asyncpg.connect(database_url)
+    bus = await Bus.connect(nats_url, name="test")
+    await source.execute("CREATE DATABASE restored")
+    try:
+        await ensure_streams(bus)
+        headers = {"Hocket-Class": "batch"}
+        await bus.publish(TASK, b'{"n": 1}', msg_id="one", headers=headers)
+        await source.execute(
+            "INSERT INTO retrieval.collection (tenant, name) VALUES ('acme', 'letters')"
+        )
+        urls = {"nats_url": nats_url, "database_url": database_url}
+        manifest = await backups.take(tmp_path / "backup", **urls)
+        assert manifest["messages"][subjects.TASKS] == 1
+        assert manifest["tables"]["retrieval.collection"] >= 1
+        with pytest.raises(BackupFolderTaken):
+            await backups.take(tmp_path / "backup", **urls)
+        empty = {"nats_url": nats_url, "database_url": servers.postgres.url_of("restored")}
+        with pytest.raises(TargetNotEmpty, match="streams"):
+            await backups.put_back(tmp_path / "backup", **empty, replicas=1)
+        for stream in (subjects.TASKS, subjects.USAGE, subjects.DLQ):
+            await bus.api(f"STREAM.DELETE.{stream}", {}, timeout_ms=5_000)
+        with pytest.raises(TargetNotEmpty, match="schema"):
+            await backups.put_back(tmp_path / "backup", **urls, replicas=1)
+        await backups.put_back(tmp_path / "backup", **empty, replicas=1)
+        target = await asyncpg.connect(empty["database_url"])
+        try:
+            assert await tables.counted(target) == await tables.counted(source)
+            assert await tables.counted(target) == manifest["tables"]
+            new = "INSERT INTO retrieval.collection (tenant, name) VALUES ('acme', 'bills')"
+            await target.execute(new)  # its number follows those that were restored
+        finally:
+            await target.close()
+        wanted = {"seq": 1, "next_by_subj": ">"}
+        kept = await bus.api(f"STREAM.MSG.GET.{subjects.TASKS}", wanted, timeout_ms=5_000)
+        assert kept["message"]["subject"] == TASK
+        again = await bus.publish(TASK, b'{"n": 1}', msg_id="one")
+        assert again.duplicate  # under the id that it had
+        assert await migrations.current(empty["database_url"]) == migrations.head()
+    finally:
+        await source.execute("DELETE FROM retrieval.collection WHERE name = 'letters'")
+        await bus.close()
+        await source.execute("DROP DATABASE restored WITH (FORCE)")
+        await source.close()
+
+
+async def test_a_backup_that_is_not_whole_changes_nothing(
+    nats_url: str, database_url: str, tmp_path: Path
+) -> None:
+    urls = {"nats_url": nats_url, "database_url": database_url}
+    await backups.take(tmp_path / "backup", **urls)
+    (tmp_path / "backup" / "nats" / "TASKS.jsonl").write_text("changed")
+    with pytest.raises(BackupUnreadable, match=r"TASKS\.jsonl"):
+        await backups.put_back(tmp_path / "backup", **urls, replicas=1)
+    (tmp_path / "backup" / "manifest.json").unlink()
+    with pytest.raises(BackupUnreadable, match="No such file"):
+        await backups.put_back(tmp_path / "backup", **urls, replicas=1)
