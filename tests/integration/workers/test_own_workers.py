@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -156,3 +157,23 @@ async def test_what_is_no_worker_is_told(named: str, reason: str) -> None:
     _, told = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 1
     assert reason in told.decode()
+
+
+async def test_a_changed_file_starts_the_worker_anew(rig: Rig, ear: Ear, tmp_path: Path) -> None:
+    text = "from hocket.worker import Worker\n\nworker = Worker()\nworker.node('a.{}')(lambda: 1)\n"
+    (tmp_path / "package.py").write_text(text.format("before"))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "hocket.worker.command", "package:worker", "--reload",
+        cwd=tmp_path, env=os.environ | {"NATS_URL": rig.nats_url},
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        await ear.until_announced({"a.before": 16})
+        (tmp_path / "package.py").write_text(text.format("after_it"))
+        await ear.until_announced({"a.after_it": 16})
+        process.send_signal(signal.SIGTERM)
+        await ear.until_announced({})
+        assert await asyncio.wait_for(process.wait(), 20) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
