@@ -1,7 +1,8 @@
 """Holds the steps that a planner emits to its policy: they use what it names and nothing else. Pure.
 
 What is inside a graph, a race or a nested planner lies one deeper; a fallback stands in its node's
-place. How many steps run in the end is counted while they do (`coordinator/core/graph/expansion.py`).
+place. How many steps run in the end is counted while they do
+(`coordinator/core/machine/constructs/planned.py`).
 """
 
 from collections.abc import Iterator, Mapping

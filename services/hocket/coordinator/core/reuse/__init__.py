@@ -1,1 +1,1 @@
-"""Outputs that need not be computed again: the step cache, and runs that repeat others."""
+"""The step cache: what an entry means for a step that asks."""
