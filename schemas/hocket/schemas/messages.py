@@ -851,6 +851,8 @@ class UsageRecord(Message):
     request_usd: Money = Decimal(0)
     cost_usd: Money = Decimal(0)
     estimated: bool = False
+    unpriced: bool = False
+    """No price of the backend is known; the cost of 0 stands for an unknown one."""
     started_at_ms: Moment
     latency_ms: Milliseconds
     experiment: Name | None = None

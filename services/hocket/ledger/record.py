@@ -92,6 +92,7 @@ COLUMNS: Sequence[Column] = (
     Column("decision", "jsonb", lambda r: _json(r.decision)),
     Column("estimated", "boolean", lambda r: r.estimated),
     Column("labels", "jsonb", lambda r: _labels(r.attribution.labels)),
+    Column("unpriced", "boolean", lambda r: r.unpriced),
 )
 BOOKED_COLUMNS = (*COLUMNS, Column("amended", "text", lambda r: None))
 """The columns of a booked call; what of it was amended the record itself does not say."""

@@ -28,6 +28,11 @@ def _arrays(columns: Sequence[Column]) -> str:
     return ", ".join(f"${number}::{c.type}[]" for number, c in enumerate(columns, start=1))
 
 
+PRICES_OF = (
+    "{of}.input_usd_per_mtok, {of}.output_usd_per_mtok, {of}.cached_usd_per_mtok,"
+    " {of}.cache_write_usd_per_mtok, {of}.request_usd"
+)
+PRICE = "tenant, model, backend, " + PRICES_OF.replace("{of}.", "")
 LABELS = """CASE
     WHEN call_id LIKE 'http:%' AND run_id IS NOT NULL THEN coalesce(
         (SELECT r.labels || coalesce(calls.labels, '{}') FROM hocket.run r
@@ -38,6 +43,21 @@ LABELS = """CASE
 INSERT_USAGE = f"""
 WITH calls AS (
     SELECT * FROM unnest({_arrays(BOOKED_COLUMNS)}) AS calls({_names(BOOKED_COLUMNS)})
+), priced AS (
+    INSERT INTO hocket.price ({PRICE}, effective_from)
+    SELECT * FROM (
+        SELECT {PRICE}, min(started_at) FROM calls
+        WHERE input_usd_per_mtok > 0 OR output_usd_per_mtok > 0 OR request_usd > 0
+        GROUP BY {PRICE}
+    ) AS used
+    WHERE NOT EXISTS (
+        SELECT FROM hocket.price known
+        WHERE known.tenant = used.tenant AND known.model = used.model
+          AND known.backend = used.backend AND ({PRICES_OF.format(of="known")})
+              IS NOT DISTINCT FROM ({PRICES_OF.format(of="used")})
+    )
+    ORDER BY tenant, model, backend
+    ON CONFLICT DO NOTHING
 ), booked AS (
     DELETE FROM hocket.open_call o USING calls c
     WHERE o.call_id = c.call_id AND o.tenant = c.tenant AND o.started_at <= c.started_at
@@ -46,7 +66,8 @@ INSERT INTO hocket.usage ({_names(BOOKED_COLUMNS)})
 SELECT {_names(BOOKED_COLUMNS).replace("labels", LABELS)} FROM calls
 ON CONFLICT (call_id) DO NOTHING
 """
-"""Adds the rows whose call is not in the ledger yet; they are open no more. A repeat changes nothing."""
+"""Adds the rows whose call is not in the ledger yet; they are open no more. A repeat changes nothing.
+Prices that no call was booked at before are noted, with the call's start."""
 
 STORED = f"""
 SELECT call_id, {", ".join(IDENTITY_NAMES)}

@@ -16,7 +16,11 @@ from support.gateway.mock_upstream import running_upstream
 
 MIN_REQUESTS = 150
 KEY = "hk-of-the-fuzzer"
-MET = {identity.RESIDENCY: "eu", identity.LABELS: "precision=fp8"}
+MET = {
+    identity.RESIDENCY: "eu",
+    identity.LABELS: "precision=fp8",
+    identity.RUN_LABELS: "team=search,customer=%C3%A4",  # its pattern is beyond Schemathesis
+}
 
 
 @pytest.mark.timeout(TIMEOUT_S)

@@ -944,6 +944,30 @@ async def test_a_run_has_spent_what_calls_of_the_http_door_that_name_it_cost(res
     assert listed["spent_usd"] == shown["spent_usd"] == cost["cost_usd"] == "0.35"
 
 
+async def test_a_run_has_spent_what_calls_of_the_http_door_that_name_its_sub_runs_cost(
+    rest: Rest,
+) -> None:
+    top, middle, leaf, other = (f"r{24 * one}" for one in "abcd")
+    for run_id in (top, middle, leaf, other):
+        await _insert_run(rest, run_id)
+    for run_id, above in ((middle, top), (leaf, middle)):
+        parent = json.dumps({"run_id": above, "step": "s"})
+        await rest.pool.execute(
+            "UPDATE hocket.run SET parent = $2::jsonb WHERE run_id = $1", run_id, parent
+        )
+    for number, (run_id, usd) in enumerate(((top, "1"), (leaf, "0.2"), (leaf, "0.04"))):
+        await _insert_call(rest, f"http:default:{number}", run_id, node="draft", cost_usd=usd)
+    page = (await rest.get("/v1/runs")).body["runs"]
+    listed = {run["run_id"]: Decimal(run["spent_usd"]) for run in page}
+    assert listed == {
+        top: Decimal("1.24"),
+        middle: Decimal("0.24"),
+        leaf: Decimal("0.24"),
+        other: 0,
+    }
+    assert (await rest.get(f"/v1/runs/{top}")).body["spent_usd"] == "1.24"
+
+
 # ---- calls ----------------------------------------------------------------------------------
 
 

@@ -40,8 +40,11 @@ VIEWS = (
     "experiments",
     "lost_calls",
     "slo_attainment",
+    "prices",
+    "unpriced_calls",
+    "ledger",
 )
-OF_THE_HOUSE = ("warm_time", "warm_by_model_day", "retention")
+OF_THE_HOUSE = ("shared_cost", "warm_time", "warm_by_model_day", "retention")
 """Views without tenants."""
 
 FILL = """
@@ -58,13 +61,19 @@ INSERT INTO hocket.usage (call_id, tenant, pipeline, version, run_id, node, step
                           backend, status, cost_usd, started_at, latency_ms, experiment, arm, labels)
 VALUES ('call-TENANT', 'TENANT', 'pipeline-TENANT', 1, 'run-TENANT', 'draft', 'draft', 1, 'm', 'b', 'ok',
         0.5, now(), 1, 'trial', 'a', '{"customer": "of-TENANT"}');
+INSERT INTO hocket.usage (call_id, tenant, pipeline, model, backend, status, input_tokens, started_at,
+                          latency_ms, unpriced)
+VALUES ('free-TENANT', 'TENANT', 'pipeline-TENANT', 'm', 'b', 'ok', 9, now(), 1, true);
+INSERT INTO hocket.price (tenant, model, backend, input_usd_per_mtok, output_usd_per_mtok, request_usd,
+                          effective_from)
+VALUES ('TENANT', 'm', 'b', 1, 1, 0, now());
 INSERT INTO hocket.open_call (call_id, tenant, pipeline, model, backend, started_at, deadline_at)
 VALUES ('open-TENANT', 'TENANT', 'pipeline-TENANT', 'm', 'b', now() - interval '1 h',
         now() - interval '1 h');
 """
 SHARED = """
 INSERT INTO hocket.warm_time (record_id, backend, model, from_at, to_at)
-VALUES ('w', 'b', 'm', now(), now());
+VALUES ('w', 'spare', 'm', now(), now());
 INSERT INTO hocket.retention (kind, days, last_pass_at) VALUES ('runs', 30, now());
 """
 
@@ -107,7 +116,9 @@ async def test_every_view_shows_a_login_its_tenants_rows_and_no_others(
     for view in VIEWS:
         theirs = await reader.fetch(f"SELECT t::text AS row FROM report.{view} t")
         assert theirs, view
-        all_of_it = await owner.fetch(f"SELECT t::text AS row FROM report.{view} t")
+        all_of_it = await owner.fetch(
+            f"SELECT t::text AS row FROM report.{view} t WHERE tenant IS NOT NULL"
+        )
         assert len(all_of_it) == 2 * len(theirs), view
         assert not any("rival" in row["row"] for row in theirs), view
 

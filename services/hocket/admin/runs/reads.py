@@ -34,12 +34,22 @@ MAX_VALUE_BYTES = 4 * 1_048_576
 STEPS_AT_ONCE = 8
 """Steps with their values that are fetched together."""
 
-OUTSIDE_USD = """(
-           SELECT coalesce(sum(u.cost_usd), 0)
-           FROM hocket.usage u
-           WHERE u.tenant = run.tenant AND u.run_id = run.run_id AND u.call_id LIKE 'http:%'
-       )"""
-"""What calls of the HTTP door that name the run cost: its steps do not know of them."""
+OUTSIDE_USD = """(CASE WHEN EXISTS (
+           SELECT FROM hocket.usage u
+           WHERE u.tenant = run.tenant AND u.run_id LIKE 'r%' AND u.call_id LIKE 'http:%'
+       ) THEN (
+           WITH RECURSIVE below(run_id) AS (
+               SELECT run.run_id
+               UNION ALL
+               SELECT r.run_id FROM below
+               JOIN hocket.run r ON r.parent ->> 'run_id' = below.run_id AND r.tenant = run.tenant
+               WHERE r.parent IS NOT NULL
+           )
+           SELECT coalesce(sum(u.cost_usd), 0) FROM below
+           JOIN hocket.usage u ON u.tenant = run.tenant AND u.run_id = below.run_id
+           WHERE u.call_id LIKE 'http:%'
+       ) ELSE 0 END)"""
+"""What calls of the HTTP door that name the run or its sub-runs cost: steps do not know of them."""
 
 SUMMARY = f"""
 SELECT run_id, tenant, pipeline, version, status, priority, accepted_at, deadline_at, finished_at,

@@ -28,7 +28,7 @@ ITERATIONS = 4_096
 SALT_BYTES = 16
 ALL_TENANTS = "report_all_"
 """Begins the names of the policies of a login of all tenants; its own name follows."""
-TABLES = ("run", "usage", "open_call", "warm_time", "retention")
+TABLES = ("run", "usage", "open_call", "price", "warm_time", "retention")
 """Those that have policies; steps and attempts follow their run."""
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,51}")
 _WITHOUT_SET = 160_000

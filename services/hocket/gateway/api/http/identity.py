@@ -18,7 +18,6 @@ from hocket.schemas.errors import InvalidInput
 from hocket.schemas.labels import (
     HEADER_PATTERN,
     MAX_LABELS,
-    MAX_LABELS_HEADER_CHARS,
     is_label,
     read_labels,
 )
@@ -85,7 +84,7 @@ _NO_BODY: Mapping[str, Any] = {}
 def schema(header: str) -> dict[str, Any]:
     """Return the JSON Schema of a header."""
     if header == RUN_LABELS:
-        return {"type": "string", "maxLength": MAX_LABELS_HEADER_CHARS, "pattern": HEADER_PATTERN}
+        return {"type": "string", "pattern": HEADER_PATTERN}
     if header in _PATTERNS:
         return {"type": "string", "pattern": _PATTERNS[header]}
     return {"type": "string", "minLength": 1, "maxLength": MAX_VALUE_CHARS, "pattern": _TEXT}

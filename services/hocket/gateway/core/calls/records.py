@@ -57,6 +57,7 @@ def usage_record(
         request_usd=prices.request_usd or _FREE,
         cost_usd=_cost_usd(spec, completion, error),
         estimated=completion.estimated,
+        unpriced=not prices.priced and spec.kind != "function",
         started_at_ms=started_ms,
         latency_ms=max(latency_ms, 0.0),
         experiment=experiment,

@@ -1,0 +1,138 @@
+"""What the ledger keeps beside the cost of a call: prices, what has none, and shares of replicas."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from fractions import Fraction
+
+import asyncpg
+import pytest
+
+from hocket.kit.nats.bus import Bus
+from hocket.kit.postgres.database import connect_pool
+from hocket.schemas.messages import Attribution
+from support.ledger_rig import STARTED_MS, drained, encoded, publish, record, running_ledger
+
+DAY = datetime.fromtimestamp(STARTED_MS / 1000, UTC)
+
+
+@pytest.fixture
+async def pool(database_url: str) -> AsyncIterator[asyncpg.Pool]:
+    pool = await connect_pool(database_url, size=2, name="test")
+    yield pool
+    await pool.close()
+
+
+async def test_each_price_is_noted_from_its_first_call_on_and_no_price_is_seen(
+    bus: Bus, pool: asyncpg.Pool
+) -> None:
+    def call(number: int, usd: str, **fields: object) -> object:
+        moment = {"started_at_ms": STARTED_MS + 1_000 * number}
+        return record(f"c{number}", **{"input_usd_per_mtok": Decimal(usd), **moment, **fields})
+
+    batches = [
+        [call(1, "1"), call(2, "1"), call(3, "1", cached_usd_per_mtok=Decimal("0.1"))],
+        [call(4, "2"), call(5, "1"), call(6, "1", attribution=Attribution(tenant="acme"))],
+        [call(7, "0", unpriced=True, cost_usd=0, input_tokens=9), call(8, "0", cost_usd=0)],
+    ]
+    async with running_ledger(bus, pool):
+        for batch in batches:
+            await publish(bus, encoded(*batch))  # type: ignore[arg-type]
+            await drained(bus)
+    rows = await pool.fetch("SELECT * FROM report.prices ORDER BY effective_from")
+    assert [
+        (
+            (row["effective_from"].timestamp() * 1000 - STARTED_MS) // 1_000,
+            row["tenant"],
+            row["input_usd_per_mtok"],
+            row["cached_usd_per_mtok"],
+            row["currency"],
+        )
+        for row in rows
+    ] == [
+        (1, "default", 1, None, "USD"),
+        (3, "default", 1, Decimal("0.1"), "USD"),
+        (4, "default", 2, None, "USD"),
+        (6, "acme", 1, None, "USD"),
+    ]
+    (unpriced,) = await pool.fetch("SELECT calls, input_tokens FROM report.unpriced_calls")
+    assert tuple(unpriced) == (1, 9)
+    assert await pool.fetchval("SELECT sum(unpriced) FROM report.ledger") == 1
+
+
+async def test_what_a_shared_backend_cost_is_shared_by_the_time_of_the_calls(
+    pool: asyncpg.Pool,
+) -> None:
+    await pool.execute(
+        """INSERT INTO hocket.warm_time (record_id, backend, model, from_at, to_at, busy_ms, idle_ms,
+           provisioned_ms, cost_usd, wasted_usd)
+           SELECT 'w' || n, 'gpu', 'm', $1::timestamptz, $1::timestamptz, 40000, 50000, 10000, 1, 0.6
+           FROM generate_series(1, 3) n
+           UNION ALL SELECT 'unused', 'spare', 'm', $1::timestamptz, $1::timestamptz, 0, 1000, 0, 0.25, 0.25""",
+        DAY,
+    )
+    used = {("acme", f"p{number}"): 1_000 * number * number for number in range(1, 6)}
+    used["rival", "p1"] = 12_345
+    for number, ((tenant, pipeline), ms) in enumerate(used.items()):
+        await pool.execute(
+            "INSERT INTO hocket.usage (call_id, tenant, pipeline, model, backend, status, started_at,"
+            " latency_ms) SELECT $1 || n, $2, $3, 'm', 'gpu', 'ok', $4, $5"
+            " FROM generate_series(1, 2) n",
+            f"c{number}:",
+            tenant,
+            pipeline,
+            DAY,
+            ms / 2,
+        )
+    rows = await pool.fetch("SELECT * FROM report.shared_cost WHERE backend = 'gpu'")
+    together = sum(used.values())
+    assert len(rows) == len(used)
+    for row in rows:
+        share = Fraction(used[row["tenant"], row["pipeline"]], together)
+        for column, whole in (
+            ("share", 1),
+            ("busy_s", 120),
+            ("idle_s", 180),
+            ("busy_usd", Fraction(12, 10)),
+            ("idle_usd", Fraction(18, 10)),
+        ):
+            assert float(row[column]) == pytest.approx(float(whole * share), rel=1e-12), column
+    (spare,) = await pool.fetch("SELECT * FROM report.shared_cost WHERE backend = 'spare'")
+    assert (spare["tenant"], spare["pipeline"], spare["idle_usd"]) == (None, None, Decimal("0.25"))
+    told = await pool.fetch(
+        "SELECT kind, sum(cost_usd) AS usd FROM report.ledger WHERE unit = 'seconds' GROUP BY kind"
+    )
+    assert {row["kind"]: float(row["usd"]) for row in told} == pytest.approx(
+        {"gpu_seconds": 1.2, "warm_idle": 2.05}
+    )
+
+
+async def test_steps_that_a_repeat_took_over_saved_what_their_calls_cost(
+    pool: asyncpg.Pool,
+) -> None:
+    for run_id in ("old", "new"):
+        await pool.execute(
+            "INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority,"
+            " input, accepted_at, deadline_at) VALUES ($1, 0, 'acme', 'report', 1, 'running',"
+            " 'standard', '{}', now(), now())",
+            run_id,
+        )
+    await pool.execute(
+        """INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, ready_at, finished_at,
+           took_ms, facts) VALUES
+           ('new', 'draft', 'draft', 'llm', 'leaf', 'succeeded', 1, now(), now(), NULL,
+            '{"source": {"kind": "run", "run_id": "old", "step": "draft"}}'),
+           ('new', 'look', 'look', 'sql', 'leaf', 'succeeded', 1, now(), now(), 1500, NULL)"""
+    )
+    await pool.execute(
+        "INSERT INTO hocket.usage (call_id, tenant, pipeline, version, run_id, node, step, model,"
+        " backend, status, cost_usd, started_at, latency_ms) SELECT 'c' || n, 'acme', 'report', 1,"
+        " 'old', 'draft', 'draft', 'm', 'b', 'ok', 0.125, now(), 1 FROM generate_series(1, 2) n"
+    )
+    rows = await pool.fetch("SELECT * FROM report.ledger")
+    found = {row["kind"]: (row["quantity"], row["cost_usd"], row["saved_usd"]) for row in rows}
+    assert found == {
+        "call": (0, Decimal("0.25"), 0),
+        "tool": (Decimal("1.5"), None, 0),
+        "replay_saving": (1, 0, Decimal("0.25")),
+    }
