@@ -68,7 +68,8 @@ async def test_what_a_shared_backend_cost_is_shared_by_the_time_of_the_calls(
            provisioned_ms, cost_usd, wasted_usd)
            SELECT 'w' || n, 'gpu', 'm', $1::timestamptz, $1::timestamptz, 40000, 50000, 10000, 1, 0.6
            FROM generate_series(1, 3) n
-           UNION ALL SELECT 'unused', 'spare', 'm', $1::timestamptz, $1::timestamptz, 0, 1000, 0, 0.25, 0.25""",
+           UNION ALL
+           SELECT 'unused', 'spare', 'm', $1::timestamptz, $1::timestamptz, 0, 1000, 0, 0.25, 0.25""",
         DAY,
     )
     used = {("acme", f"p{number}"): 1_000 * number * number for number in range(1, 6)}

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -43,6 +44,18 @@ VIEWS = (
     "prices",
     "unpriced_calls",
     "ledger",
+    "cost_by_model",
+    "cost_by_tenant",
+    "cost_by_outcome",
+    "unit_cost",
+    "waste",
+    "prompt_cache_savings",
+    "month_forecast",
+    "run_budgets",
+    "latency_by_node",
+    "bottleneck",
+    "experiment_results",
+    "model_swap",
 )
 OF_THE_HOUSE = ("shared_cost", "warm_time", "warm_by_model_day", "retention")
 """Views without tenants."""
@@ -66,7 +79,17 @@ INSERT INTO hocket.usage (call_id, tenant, pipeline, model, backend, status, inp
 VALUES ('free-TENANT', 'TENANT', 'pipeline-TENANT', 'm', 'b', 'ok', 9, now(), 1, true);
 INSERT INTO hocket.price (tenant, model, backend, input_usd_per_mtok, output_usd_per_mtok, request_usd,
                           effective_from)
-VALUES ('TENANT', 'm', 'b', 1, 1, 0, now());
+VALUES ('TENANT', 'm', 'b', 1, 1, 0, now()), ('TENANT', 'other', 'b', 2, 3, 0.5, now());
+INSERT INTO hocket.usage (call_id, kind, tenant, pipeline, version, run_id, node, step, attempt, model,
+                          backend, status, input_tokens, output_tokens, cached_tokens,
+                          input_usd_per_mtok, cached_usd_per_mtok, cost_usd, started_at, latency_ms)
+VALUES ('lost-TENANT', 'cascade', 'TENANT', 'pipeline-TENANT', 1, 'run-TENANT', 'draft', 'draft', 1, 'm',
+        'b', 'ok', 3000000, 1000000, 1000000, 1, 0.25, 1, now(), 1);
+UPDATE hocket.run SET budget_usd = 2, spent_usd = 1.5 WHERE run_id = 'run-TENANT';
+INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, ready_at, dispatched_at,
+                         started_at, finished_at, took_ms)
+VALUES ('run-TENANT', 'look', 'look', 'sql', 'leaf', 'succeeded', 1, now() - interval '3 s',
+        now() - interval '3 s', now() - interval '2 s', now(), 1900);
 INSERT INTO hocket.open_call (call_id, tenant, pipeline, model, backend, started_at, deadline_at)
 VALUES ('open-TENANT', 'TENANT', 'pipeline-TENANT', 'm', 'b', now() - interval '1 h',
         now() - interval '1 h');
@@ -130,12 +153,49 @@ async def test_a_login_of_all_tenants_reads_all_and_one_of_a_tenant_nothing_of_t
     finance = await asyncpg.connect(url_of(database_url, "finance"), timeout=BOUND_S)
     try:
         for view in (*VIEWS, *OF_THE_HOUSE):
-            of_all = await finance.fetch(f"SELECT t::text FROM report.{view} t")
-            assert of_all == await owner.fetch(f"SELECT t::text FROM report.{view} t"), view
+            row = "t.spent_usd" if view == "month_forecast" else "t"  # it goes by the clock
+            of_all = await finance.fetch(f"SELECT {row}::text FROM report.{view} t")
+            assert of_all == await owner.fetch(f"SELECT {row}::text FROM report.{view} t"), view
     finally:
         await finance.close()
     for view in OF_THE_HOUSE:
         assert not await reader.fetch(f"SELECT * FROM report.{view}")
+
+
+UNSAID = """
+SELECT c.relname, a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+WHERE c.relnamespace = 'report'::regnamespace AND c.relkind = 'v' AND a.attnum >= 0
+  AND col_description(c.oid, a.attnum) IS NULL
+UNION ALL
+SELECT c.relname, '' FROM pg_class c
+WHERE c.relnamespace = 'report'::regnamespace AND c.relkind = 'v'
+  AND (obj_description(c.oid, 'pg_class') IS NULL
+       OR NOT coalesce(c.reloptions, '{}') @> '{security_invoker=true}')
+"""
+
+
+async def test_every_view_and_column_says_what_it_is_and_runs_with_its_readers_rights(
+    owner: asyncpg.Connection,
+) -> None:
+    assert not await owner.fetch(UNSAID)
+
+
+async def test_another_models_price_is_that_of_the_same_tokens(
+    reader: asyncpg.Connection,
+) -> None:
+    (swapped,) = await reader.fetch(
+        "SELECT calls, cost_usd, other_model, other_cost_usd FROM report.model_swap"
+        " WHERE node = 'draft'"
+    )
+    # 3,000,000 in at 2, 1,000,000 out at 3, each a million; 0.5 for the one call that used tokens
+    assert tuple(swapped) == (1, 1, "other", 6 + 3 + Decimal("0.5"))
+    assert await reader.fetchval("SELECT saved_usd FROM report.prompt_cache_savings") == Decimal(
+        "0.75"
+    )
+    assert tuple(await reader.fetchrow("SELECT kind, cost_usd FROM report.waste")) == ("cascade", 1)
+    assert await reader.fetchval(
+        "SELECT usd_per_success FROM report.unit_cost WHERE runs_succeeded > 0"
+    ) == (Decimal("1.5"))
 
 
 ATTEMPTS = """
@@ -387,7 +447,10 @@ async def test_the_page_does_what_it_says(
         ("finance", None),
     ]
     assert [one.name for one in await report_logins.logins(owner)] == ["finance"]
-    statements = page.split("```sql\n")[1:]
+    reports = (Path(__file__).parents[3] / "docs/reference/reports.md").read_text()
+    samples = reports.split("```sql\n")[1:]
+    assert {view for view in VIEWS if any(f"report.{view}" in one for one in samples)} == {*VIEWS}
+    statements = [*page.split("```sql\n")[1:], *samples]
     await report_logins.create(owner, "acme_again", "acme", "right-secret")
     reader = await asyncpg.connect(url_of(database_url, "acme_again"), timeout=BOUND_S)
     try:

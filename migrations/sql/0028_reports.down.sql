@@ -1,0 +1,12 @@
+DROP VIEW report.model_swap;
+DROP VIEW report.experiment_results;
+DROP VIEW report.bottleneck;
+DROP VIEW report.latency_by_node;
+DROP VIEW report.run_budgets;
+DROP VIEW report.month_forecast;
+DROP VIEW report.prompt_cache_savings;
+DROP VIEW report.waste;
+DROP VIEW report.unit_cost;
+DROP VIEW report.cost_by_outcome;
+DROP VIEW report.cost_by_tenant;
+DROP VIEW report.cost_by_model;
