@@ -112,13 +112,17 @@ class KnownTypes:
         if known.key not in self._types and self._make_room(known.key, known.size_bytes):
             self._keep(known)
 
+    def taken_changes(self) -> tuple[list[KnownType], Changes]:
+        """Return what is to be stored, and forget that it is."""
+        changes, self.changes = self.changes, Changes()
+        return [self._types[key] for key in changes.changed], changes
+
+    def changes_again(self, changes: Changes) -> None:
+        """Note changes again that could not be stored, as far as they still hold."""
+        self.changes.changed |= changes.changed & self._types.keys()
+        self.changes.removed |= changes.removed - self._types.keys()
+
     # ---- what is asked ----------------------------------------------------------------------
-
-    def __getitem__(self, key: Key) -> KnownType:
-        return self._types[key]
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._types
 
     def names(self) -> list[str]:
         """Return the names of all types, sorted."""

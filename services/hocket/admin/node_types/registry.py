@@ -12,7 +12,7 @@ import asyncpg
 import structlog
 from pydantic import ValidationError
 
-from hocket.admin.node_types.known import Changes, KnownType, KnownTypes, check, config_of
+from hocket.admin.node_types.known import KnownType, KnownTypes, check, config_of
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
@@ -124,13 +124,11 @@ class NodeTypes:
             self.types.read_back(KnownType(described, size, first_ms, last_ms, config))
 
     async def _store(self, pool: Pool, *, seen: bool) -> None:
-        changes = self.types.changes
-        changed = [self.types[key] for key in changes.changed]
+        changed, changes = self.types.taken_changes()
         if seen:
             changed = [one for name in self.types.names() for one in self.types.versions(name)]
         if not (changed or changes.removed):
             return
-        self.types.changes = Changes()
         try:
             async with pool.acquire(timeout=QUERY_TIMEOUT_S) as connection:
                 if changed:
@@ -140,8 +138,7 @@ class NodeTypes:
         except asyncpg.DataError:
             raise  # what Postgres cannot hold is not tried again
         except BaseException:
-            self.types.changes.changed |= {key for key in changes.changed if key in self.types}
-            self.types.changes.removed |= {key for key in changes.removed if key not in self.types}
+            self.types.changes_again(changes)
             raise
 
 

@@ -116,17 +116,9 @@ def _roles(
             raise HandlerUnknown(handler=handler, reason=f"`{parameter.name}` is keyword-only")
         if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
             continue
-        role: Role
-        if hints.get(parameter.name) is Context or (roles and parameter.name in CONTEXT_NAMES):
-            role = "context"
-        elif with_config and parameter.name == CONFIG_NAME:
-            role = "config"
-        elif "input" not in roles:
-            role = "input"
-        elif required:
-            role = "context"
-        else:
-            break  # what follows has defaults, and is the function's own business
+        role = _role_of(parameter, hints, roles, with_config=with_config)
+        if role is None:
+            break
         if role in roles:
             given = "(input, config, context)" if with_config else "(input, context)"
             raise HandlerUnknown(
@@ -135,6 +127,24 @@ def _roles(
             )
         roles[role] = parameter.name
     return roles
+
+
+def _role_of(
+    parameter: inspect.Parameter,
+    hints: dict[str, Any],
+    roles: dict[Role, str],
+    *,
+    with_config: bool,
+) -> Role | None:
+    """Return what a parameter gets behind those that have a role; None where it has a default, which is
+    the function's own business."""
+    if hints.get(parameter.name) is Context or (roles and parameter.name in CONTEXT_NAMES):
+        return "context"
+    if with_config and parameter.name == CONFIG_NAME:
+        return "config"
+    if "input" not in roles:
+        return "input"
+    return "context" if parameter.default is parameter.empty else None
 
 
 def _required(call: Callable[..., Any]) -> int:
