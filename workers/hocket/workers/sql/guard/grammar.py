@@ -237,11 +237,10 @@ def _respelling(
     """Return how a token is to be spelled, None for as it is, and where what it replaces ends."""
     text, stop = sql[token.start : token.end + 1], token.end + 1
     adjoining = after if after is not None and after.start == stop else None
-    if text == "!" and not (adjoining and adjoining.text.startswith("~")):
-        raise ValueError("`!` is no operator of its own")
+    if text == "!":
+        _check_operator(adjoining)
     if _NUMBER.match(text):
-        if adjoining and _WORD.match(sql[adjoining.start]):
-            stop = adjoining.end + 1
+        stop = _end_of_number(sql, stop, adjoining)
         return _number(sql[token.start : stop]), stop
     if after is None:
         return None, stop
@@ -251,6 +250,19 @@ def _respelling(
     if _is_named_literal(text, after) and not adjoining:
         return f"CAST({sql[after.start : after.end + 1]} AS {text})", after.end + 1
     return None, stop
+
+
+def _check_operator(adjoining: Token | None) -> None:
+    """Raise ValueError where `!` does not begin an operator, as of `!~`."""
+    if adjoining is None or not adjoining.text.startswith("~"):
+        raise ValueError("`!` is no operator of its own")
+
+
+def _end_of_number(sql: str, stop: int, adjoining: Token | None) -> int:
+    """Return where a number ends that the tokenizer may have cut in two, as `0x1F`."""
+    if adjoining is not None and _WORD.match(sql[adjoining.start]):
+        return adjoining.end + 1
+    return stop
 
 
 def _is_type(before: Token | None) -> bool:
