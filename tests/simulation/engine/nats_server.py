@@ -30,6 +30,9 @@ class Subscription:
     left: int | None = None
 
 
+_OF_LOG = "$JS.ACK.LOG."
+
+
 @dataclass
 class Weather:
     """What the network does at present."""
@@ -57,12 +60,15 @@ class Server:
     def __init__(self, world: World) -> None:
         self.world = world
         self.weather = Weather()
+        self.log_drop_chance = 0.0
+        """How often a message of the log does not come to its reader."""
         self.up = True
         self.connections: list[Connection] = []
         self.jetstream = JetStream(self)
         self.observers: list[Callable[[str, Connection, Message], None]] = []
         """Told of every publish that arrives, before anything is done with it."""
         self._dice = world.dice("network")
+        self._log_dice = world.dice("log losses")
         self._count = 0
         self._subscriptions: dict[tuple[int, int], Subscription] = {}
         self._exact: dict[str, list[Subscription]] = {}
@@ -84,6 +90,11 @@ class Server:
         """Tell whether this message gets lost."""
         chance = self.weather.drop_chance
         return chance > 0.0 and self._dice.random() < chance
+
+    def _loses_of_log(self, reply: str) -> bool:
+        """Tell whether a message with this ack subject is one of the log that gets lost."""
+        chance = self.log_drop_chance
+        return chance > 0.0 and reply.startswith(_OF_LOG) and self._log_dice.random() < chance
 
     # ---- life -------------------------------------------------------------------------------
 
@@ -284,7 +295,7 @@ class Server:
             subscription.left -= 1
             if subscription.left <= 0:
                 self._unlisten((subscription.connection.number, subscription.sid))
-        if self.loses():
+        if self.loses() or self._loses_of_log(reply):
             who = subscription.connection.process.name
             self.world.note("nats", f"loses {subject} to {who}")
             return

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from random import Random
 
+from simulation.engine.jetstream import Stream
 from simulation.engine.nats_server import Weather
 from simulation.platform.platform import Platform
 
@@ -60,6 +61,11 @@ class Faults:
         for _ in range(forging.choice((0, 0, 3, 10)) if count else 0):
             when_s = from_s + (until_s - from_s) * forging.random()
             self._world.at(when_s, self._happen, self._forge)
+        losing = self._world.dice("losing")  # its own: most plays stay what they were
+        for _ in range(losing.choice((0, 0, 2, 4)) if count else 0):
+            when_s = from_s + (until_s - from_s) * losing.random()
+            lose = losing.choice((self._lose_log_messages, self._lose_steps_in_hand))
+            self._world.at(when_s, self._happen, lose)
         self._world.at(until_s, self._end)
 
     def _happen(self, fault: Callable[[], None]) -> None:
@@ -71,6 +77,7 @@ class Faults:
         self._world.note("fault", "calm")
         self.calm = True
         self.platform.server.weather = Weather()
+        self.platform.server.log_drop_chance = 0.0
         weather = self.platform.database.weather
         weather.down, weather.slow_s, weather.lose_answer_chance = False, 0.0, 0.0
         for process in self.platform.processes.values():
@@ -88,6 +95,10 @@ class Faults:
 
     def _kill_worker(self) -> None:
         self.platform.kill(self._dice.choice(self.platform.workers()))
+
+    def _kill_worker_unless_calm(self) -> None:
+        if not self.calm:
+            self._kill_worker()
 
     def _kill_gateway(self) -> None:
         self.platform.kill("gateway")
@@ -127,6 +138,25 @@ class Faults:
                 self._strike_out("worker-")
 
         self._later(1.5, strike)
+
+    def _lose_steps_in_hand(self) -> None:
+        """NATS loses its power while workers have the steps that it loses: others take their places.
+        Some time later workers die that may hold one of these."""
+        left = 1
+
+        def strike() -> None:
+            self._strike_out("worker-")
+            for longest_s in (0.5, 2.0):
+                self._later(longest_s, self._kill_worker_unless_calm)
+
+        def happened(what: str, stream: Stream, *_: object) -> None:
+            nonlocal left
+            if left and not self.calm and (stream.name, what) == ("STEPS", "stored"):
+                left = 0
+                self._world.note("fault", "steps in hand")
+                self._world.after(0.01, strike)
+
+        self.platform.server.jetstream.observers.append(happened)
 
     def _strike_out(self, spare: str) -> None:
         self.platform.server.crash(0.05 + self._dice.random(), lose=True)
@@ -175,6 +205,12 @@ class Faults:
 
     def _drop(self) -> None:
         self._weather(Weather(drop_chance=self._dice.choice((0.02, 0.1, 0.3))), 2.0)
+
+    def _lose_log_messages(self) -> None:
+        """Messages of the log are lost on their way to its readers, as a slow consumer's are."""
+        server = self.platform.server
+        server.log_drop_chance = 0.2
+        self._later(2.0, lambda: setattr(server, "log_drop_chance", 0.0))
 
     def _slow_network(self) -> None:
         self._weather(Weather(latency_s=(0.001, 0.05), slow_chance=0.1, slow_s=1.0), 3.0)
