@@ -28,9 +28,7 @@ EXAMPLES ?= 100
 
 BROWSER := playwright==1.65.2 axe-playwright-python==0.1.8
 
-.PHONY: setup demo test lint types tests unit integration workflows sim chaos fuzz exhaustion contract sdk sdk-test conformance browser-test compose-test manifests dashboards monitoring-test docs lock clean
-
-.PHONY: setup demo test lint types tests unit integration workflows sim chaos fuzz exhaustion contract sdk sdk-test conformance compose-test manifests dashboards monitoring-test backup-test release audit docs lock clean
+.PHONY: setup demo test lint types tests unit integration workflows sim chaos fuzz exhaustion contract sdk sdk-test conformance browser-test compose-test manifests dashboards monitoring-test backup-test release audit cluster-test docs lock clean
 
 setup: $(DEV_STAMP)
 
@@ -154,6 +152,10 @@ sdk-test: setup
 # the conformance suite of workers against the SDK, a worker written from the protocol, and planted faults
 conformance: setup
 	PYTHONPATH=tests $(PY) -m conformance
+
+# three NATS servers with certificates on both sides, the leader of LOG killed every 15 s under load
+cluster-test: setup
+	PYTHONPATH=tests $(PY) -W ignore -m deploy.cluster_play --seconds $(SECONDS)
 
 # a backup under load, restored on empty servers, and every run counted
 backup-test: setup
