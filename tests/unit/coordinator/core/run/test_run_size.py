@@ -3,7 +3,8 @@
 import pytest
 from pydantic_core import to_json
 
-from hocket.coordinator.core.machine import work as module
+from hocket.coordinator.core.machine import work
+from hocket.coordinator.core.machine.constructs import maps
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import SignalReceived, StepRequested, encoded
 from support.run_player import Play, python
@@ -13,7 +14,8 @@ LIMIT = 1_000_000
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_RUN_STATE_BYTES", LIMIT)
+    for module in (work, maps):
+        monkeypatch.setattr(module, "MAX_RUN_STATE_BYTES", LIMIT)
 
 
 def counted(play: Play) -> int:
@@ -34,6 +36,16 @@ def test_a_map_that_makes_large_inputs_ends_its_run_and_holds_little_more_than_i
     assert (play.run.status, play.run.error.code) == ("failed", "run_too_large")
     assert LIMIT < counted(play) < LIMIT + 100_000
     assert len(play.dispatched) == 0
+
+
+def test_a_list_of_outputs_that_the_run_has_no_room_for_is_never_made() -> None:
+    play = Play({"a": python(map={"over": "range(60) | list"})})
+    play.work(lambda request: "x" * 10_000)
+
+    assert play.run.error is not None
+    assert play.run.error.code == "run_too_large"
+    assert play.run.steps["a"].output.value is None
+    assert play.run.size_bytes < LIMIT
 
 
 def test_a_loop_that_doubles_its_output_ends_its_run() -> None:

@@ -3,10 +3,12 @@ their outputs."""
 
 from hocket.coordinator.core.machine.constructs.planned import check_items
 from hocket.coordinator.core.machine.constructs.sub_runs import check_map_of_runs
+from hocket.coordinator.core.machine.ending import fail_run
 from hocket.coordinator.core.machine.state.names import names_at
 from hocket.coordinator.core.machine.state.run import FAILED, ITEM, SUCCEEDED, Children, Step
 from hocket.coordinator.core.machine.state.values import json_of
 from hocket.coordinator.core.machine.transition import START, Transition, is_failing
+from hocket.coordinator.core.run.run_size import MAX_RUN_STATE_BYTES, RunTooLarge
 from hocket.schemas.errors import InvalidInput
 
 ITEM_OPERATIONS = 100
@@ -56,8 +58,19 @@ def item_settled(t: Transition, parent: Step, child: Step) -> None:
     elif children.running > 1:
         children.running -= 1
     else:
-        outputs = [item.output.value for item in children.steps]
-        t.settle(parent, SUCCEEDED, output=json_of(outputs))
+        _join(t, parent, children)
+
+
+def _join(t: Transition, parent: Step, children: Children) -> None:
+    """Give a map the list of its items' outputs. One that the run has no room for is never made: its
+    row alone would hold up what is committed with it."""
+    size_bytes = t.run.size_bytes + sum(item.output.size for item in children.steps)
+    if size_bytes > MAX_RUN_STATE_BYTES:
+        error = RunTooLarge(size_bytes=size_bytes, limit_bytes=MAX_RUN_STATE_BYTES)
+        fail_run(t, error.info())
+        return
+    outputs = [item.output.value for item in children.steps]
+    t.settle(parent, SUCCEEDED, output=json_of(outputs))
 
 
 def _start_item(t: Transition, step: Step, index: int) -> None:
