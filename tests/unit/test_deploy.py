@@ -72,6 +72,18 @@ def test_every_container_is_read_only_and_has_no_rights_and_limits(name: str) ->
 
 
 @pytest.mark.parametrize("image", ["services", "worker"])
+def test_an_image_leaves_out_packages_that_the_lock_has(image: str) -> None:
+    folder = ROOT / "deploy" / "image"
+    command = [sys.executable, folder / "lock_without.py", folder / f"not_in_{image}.txt"]
+    lock = (ROOT / "requirements.lock").read_text()
+    done = subprocess.run(
+        command, input=lock, capture_output=True, text=True, timeout=20, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert 0 < len(done.stdout) < len(lock)
+
+
+@pytest.mark.parametrize("image", ["services", "worker"])
 def test_an_image_leaves_out_nothing_that_its_processes_import(image: str) -> None:
     names = (ROOT / "deploy" / "image" / f"not_in_{image}.txt").read_text().splitlines()
     left_out = {name.partition("#")[0].strip() for name in names} - {""}
