@@ -8,8 +8,11 @@ import pytest
 
 from hocket.admin.pipelines import versions
 from hocket.admin.pipelines.versions import TooManyPipelines, apply
+from hocket.kit.access.audit_log import Actor
 from hocket.kit.postgres.database import connect_pool
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
+
+ME = Actor("key:000000000000", "127.0.0.1")
 
 
 @pytest.fixture
@@ -29,11 +32,11 @@ async def test_one_pipeline_too_many_is_refused_and_another_tenants_is_not(
 ) -> None:
     monkeypatch.setattr(versions, "MAX_PIPELINES", 2)
     for name in ("one", "two"):
-        assert await apply(pool, "acme", plan(name), "me") == (1, True)
+        assert await apply(pool, "acme", plan(name), ME) == (1, True)
     with pytest.raises(TooManyPipelines, match="There are 2 pipelines already"):
-        await apply(pool, "acme", plan("three"), "me")
-    assert await apply(pool, "acme", plan("two", given=1), "me") == (2, True)
-    assert await apply(pool, "other", plan("three"), "me") == (1, True)
+        await apply(pool, "acme", plan("three"), ME)
+    assert await apply(pool, "acme", plan("two", given=1), ME) == (2, True)
+    assert await apply(pool, "other", plan("three"), ME) == (1, True)
 
 
 async def test_one_version_too_many_is_refused_and_the_last_one_stays(
@@ -41,7 +44,7 @@ async def test_one_version_too_many_is_refused_and_the_last_one_stays(
 ) -> None:
     monkeypatch.setattr(versions, "MAX_VERSIONS", 2)
     for number in (1, 2):
-        assert await apply(pool, "acme", plan("one", given=number), "me") == (number, True)
+        assert await apply(pool, "acme", plan("one", given=number), ME) == (number, True)
     with pytest.raises(TooManyPipelines, match="There are 2 versions of `one` already"):
-        await apply(pool, "acme", plan("one", given=3), "me")
-    assert await apply(pool, "acme", plan("one", given=2), "me") == (2, False)
+        await apply(pool, "acme", plan("one", given=3), ME)
+    assert await apply(pool, "acme", plan("one", given=2), ME) == (2, False)
