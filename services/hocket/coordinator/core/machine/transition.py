@@ -184,9 +184,11 @@ class Transition(Outcome):
     # ---- the run ----------------------------------------------------------------------------
 
     def arm(self, at_ms: float) -> None:
-        """Ask for a wake-up, unless an earlier one is already asked for."""
+        """Ask for a wake-up, unless an earlier one is already asked for. One whose time is over counts
+        no more: after a rewound log its event may have been applied before, and does not come again."""
         armed_at_ms = self.run.armed_at_ms
-        if at_ms != inf and (armed_at_ms is None or at_ms < armed_at_ms):
+        is_covered = armed_at_ms is not None and self.now_ms < armed_at_ms <= at_ms
+        if at_ms != inf and not is_covered:
             self.run.armed_at_ms = at_ms
             self.commands.append(Wake(self.run.run_id, at_ms))
 
