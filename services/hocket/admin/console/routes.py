@@ -2,7 +2,7 @@
 page is a request to the API itself."""
 
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -42,7 +42,7 @@ STEP_ROWS = 200
 MAX_CALLS = 500
 MAX_LETTERS = 50
 MAX_DOLLARS = 10**12
-STATUSES = ("running", "succeeded", "degraded", "failed", "cancelled", "expired", "rejected")
+STATUSES = get_args(Status)
 VIEWS = (
     ("timeline", "Timeline"),
     ("steps", "Steps"),
