@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
-from hocket.coordinator.core.machine.beginning import accept
-from hocket.coordinator.core.machine.machine import apply
-from hocket.coordinator.core.machine.plan.forecasts import PlanForecast
-from hocket.coordinator.core.machine.plan.nodes import PipelinePlan
-from hocket.coordinator.core.machine.state.messages import Dispatch, EndRun
-from hocket.coordinator.core.machine.state.run import Owner, Run
-from hocket.coordinator.core.machine.transition import Outcome
+from hocket.coordinator.core.run.beginning import accept
 from hocket.coordinator.core.run.commands import CancelAttempt, Wake
+from hocket.coordinator.core.run.machine import apply
+from hocket.coordinator.core.run.plan.forecasts import PlanForecast
+from hocket.coordinator.core.run.plan.nodes import PipelinePlan
+from hocket.coordinator.core.run.state.messages import Dispatch, EndRun
+from hocket.coordinator.core.run.state.run import Owner, Run
+from hocket.coordinator.core.run.transition import Outcome
 from hocket.coordinator.core.scheduling.gate import Gate, Order
 from hocket.coordinator.core.scheduling.priority_queue import Ready
 from hocket.coordinator.core.time.deadlines import Estimate, lane_of, observe

@@ -35,7 +35,7 @@ import uvloop
 from bench.support.load import BODY, CONNECT_TIMEOUT_S, TENANT, WORKLOADS, Load, Round, check
 from bench.support.machine import machine_text
 from bench.throughput.overhead import _show
-from hocket.coordinator.core.machine.state.columns import RUN_COLUMNS, STEP_COLUMNS, Row
+from hocket.coordinator.core.run.state.columns import RUN_COLUMNS, STEP_COLUMNS, Row
 from hocket.coordinator.intake.consumer import TaskPull
 from hocket.coordinator.storage.store import Batch, Store
 from hocket.kit.embedded import EmbeddedServers

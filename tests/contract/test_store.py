@@ -9,17 +9,17 @@ from typing import Any
 import asyncpg
 import pytest
 
-from hocket.coordinator.core.machine.plan.nodes import PipelinePlan
-from hocket.coordinator.core.machine.state.columns import (
+from hocket.coordinator.core.run.commands import LookUpCache, RecordAttempt, ReleaseCache
+from hocket.coordinator.core.run.ends.notification_watermark import NotificationWatermark
+from hocket.coordinator.core.run.plan.nodes import PipelinePlan
+from hocket.coordinator.core.run.state.columns import (
     RUN_COLUMNS,
     STEP_COLUMNS,
     attempt_row,
 )
-from hocket.coordinator.core.machine.state.rows import run_row, step_row
-from hocket.coordinator.core.machine.state.run import Owner, Run, ScopeProgress, Step
-from hocket.coordinator.core.machine.state.values import json_of
-from hocket.coordinator.core.run.commands import LookUpCache, RecordAttempt, ReleaseCache
-from hocket.coordinator.core.run.notification_watermark import NotificationWatermark
+from hocket.coordinator.core.run.state.rows import run_row, step_row
+from hocket.coordinator.core.run.state.run import Owner, Run, ScopeProgress, Step
+from hocket.coordinator.core.run.state.values import json_of
 from hocket.coordinator.core.time.deadlines import Estimate
 from hocket.coordinator.storage.batch import Batch
 from hocket.coordinator.storage.cache_store import CacheStore, Filling

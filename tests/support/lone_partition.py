@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from hocket.coordinator.core.run.notification_watermark import NOTHING, NotificationWatermark
+from hocket.coordinator.core.run.ends.notification_watermark import NOTHING, NotificationWatermark
 from hocket.coordinator.partition.partition import Partition
 from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.storage.store import Offset

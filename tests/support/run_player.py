@@ -4,18 +4,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from hocket.coordinator.core.machine.beginning import accept
-from hocket.coordinator.core.machine.constructs.reuse import reuse_of
-from hocket.coordinator.core.machine.machine import apply
-from hocket.coordinator.core.machine.plan.forecasts import PlanForecast
-from hocket.coordinator.core.machine.plan.nodes import PipelinePlan
-from hocket.coordinator.core.machine.state.columns import RUN_COLUMNS, STEP_COLUMNS
-from hocket.coordinator.core.machine.state.messages import Dispatch, EndRun
-from hocket.coordinator.core.machine.state.restore import StoredRun, restored
-from hocket.coordinator.core.machine.state.rows import run_row, step_row
-from hocket.coordinator.core.machine.state.run import Emitted, Owner, Run
-from hocket.coordinator.core.machine.transition import Outcome
+from hocket.coordinator.core.run.beginning import accept
 from hocket.coordinator.core.run.commands import CancelAttempt, StartSubRun, Wake
+from hocket.coordinator.core.run.constructs.reuse import reuse_of
+from hocket.coordinator.core.run.machine import apply
+from hocket.coordinator.core.run.plan.forecasts import PlanForecast
+from hocket.coordinator.core.run.plan.nodes import PipelinePlan
+from hocket.coordinator.core.run.state.columns import RUN_COLUMNS, STEP_COLUMNS
+from hocket.coordinator.core.run.state.messages import Dispatch, EndRun
+from hocket.coordinator.core.run.state.restore import StoredRun, restored
+from hocket.coordinator.core.run.state.rows import run_row, step_row
+from hocket.coordinator.core.run.state.run import Emitted, Owner, Run
+from hocket.coordinator.core.run.transition import Outcome
 from hocket.coordinator.core.time.deadlines import outlook
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import (

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import asyncpg
 import pytest
 
-from hocket.coordinator.core.run import notification_watermark
+from hocket.coordinator.core.run.ends import notification_watermark
 from hocket.kit.nats.bus import Bus
 from hocket.schemas import subjects
 from support.coordinator_rig import BOUND_S, Rig

@@ -10,10 +10,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from hocket.coordinator.core.machine.state.messages import Dispatch
-from hocket.coordinator.core.machine.state.restore import StoredRun
-from hocket.coordinator.core.machine.state.run import Step
-from hocket.coordinator.core.machine.transition import Transition
+from hocket.coordinator.core.run.state.messages import Dispatch
+from hocket.coordinator.core.run.state.restore import StoredRun
+from hocket.coordinator.core.run.state.run import Step
+from hocket.coordinator.core.run.transition import Transition
 from hocket.coordinator.intake import intake
 from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.events import event_handler
@@ -242,7 +242,7 @@ async def test_a_run_that_cannot_even_be_ended_by_the_rules_is_closed(
         raising(event_handler.apply, AssertionError("a bug"), is_result_of_default),
     )
     monkeypatch.setattr(
-        "hocket.coordinator.core.machine.ending.critical_path",
+        "hocket.coordinator.core.run.ends.ending.critical_path",
         raising(
             lambda run, at_ms: [],
             AssertionError("too"),

@@ -11,10 +11,10 @@ import asyncpg
 import pytest
 from prometheus_client import CollectorRegistry
 
-from hocket.coordinator.core.machine.aborting import closed
-from hocket.coordinator.core.machine.state.run import Run
 from hocket.coordinator.core.run.commands import RecordAttempt
+from hocket.coordinator.core.run.ends.aborting import closed
 from hocket.coordinator.core.run.faults import RunNotStorable, reason_of
+from hocket.coordinator.core.run.state.run import Run
 from hocket.coordinator.core.time.deadlines import Estimate
 from hocket.coordinator.core.time.forecasts import KeptEstimate
 from hocket.coordinator.metrics import CoordinatorMetrics

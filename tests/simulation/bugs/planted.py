@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from hocket.coordinator.core.machine import machine, work
-from hocket.coordinator.core.machine.constructs import graph, leaf, maps, races, results, reuse
-from hocket.coordinator.core.machine.state.messages import EndRun
-from hocket.coordinator.core.machine.state.run import DISPATCHED, RUNNING, SUCCEEDED, Step
-from hocket.coordinator.core.machine.transition import Outcome, Transition
+from hocket.coordinator.core.run import machine, work
 from hocket.coordinator.core.run.commands import CancelAttempt, CancelSubRun, Wake
+from hocket.coordinator.core.run.constructs import graph, leaf, maps, races, results, reuse
+from hocket.coordinator.core.run.state.messages import EndRun
+from hocket.coordinator.core.run.state.run import DISPATCHED, RUNNING, SUCCEEDED, Step
+from hocket.coordinator.core.run.transition import Outcome, Transition
 from hocket.coordinator.dispatch import dispatcher
 from hocket.coordinator.intake import intake
 from hocket.coordinator.partition import decision_recorder, partition_set

@@ -14,22 +14,22 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from hocket.coordinator.core.machine.aborting import aborted, altered
-from hocket.coordinator.core.machine.beginning import accept, refuse, reject
-from hocket.coordinator.core.machine.constructs.reuse import Reuse, reuse_of
-from hocket.coordinator.core.machine.machine import apply
-from hocket.coordinator.core.machine.plan.forecasts import PlanForecast
-from hocket.coordinator.core.machine.plan.nodes import PipelinePlan
-from hocket.coordinator.core.machine.state.bare_rows import bare_run_row, bare_step_row
-from hocket.coordinator.core.machine.state.columns import RUN_COLUMNS, STEP_COLUMNS
-from hocket.coordinator.core.machine.state.restore import restored
-from hocket.coordinator.core.machine.state.rows import run_row, step_row
-from hocket.coordinator.core.machine.state.run import RUN_REJECTED, Run
-from hocket.coordinator.core.machine.state.run import Owner as RunOwner
-from hocket.coordinator.core.machine.transition import Outcome
+from hocket.coordinator.core.run.beginning import accept, refuse, reject
 from hocket.coordinator.core.run.commands import RecordAttempt
+from hocket.coordinator.core.run.constructs.reuse import Reuse, reuse_of
+from hocket.coordinator.core.run.ends.aborting import aborted, altered
 from hocket.coordinator.core.run.event_checks import plausible
 from hocket.coordinator.core.run.faults import EventNotApplicable, RunNotStorable, reason_of
+from hocket.coordinator.core.run.machine import apply
+from hocket.coordinator.core.run.plan.forecasts import PlanForecast
+from hocket.coordinator.core.run.plan.nodes import PipelinePlan
+from hocket.coordinator.core.run.state.bare_rows import bare_run_row, bare_step_row
+from hocket.coordinator.core.run.state.columns import RUN_COLUMNS, STEP_COLUMNS
+from hocket.coordinator.core.run.state.restore import restored
+from hocket.coordinator.core.run.state.rows import run_row, step_row
+from hocket.coordinator.core.run.state.run import RUN_REJECTED, Run
+from hocket.coordinator.core.run.state.run import Owner as RunOwner
+from hocket.coordinator.core.run.transition import Outcome
 from hocket.coordinator.core.time.forecasts import Outlooks
 from hocket.coordinator.partition.events.event_handler import EventHandler
 from hocket.coordinator.partition.events.log_reader import LogMessage

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from nats.errors import Error as NatsError
 from pydantic_core import from_json
 
-from hocket.coordinator.core.machine.state.columns import RUN_COLUMNS, STEP_COLUMNS
+from hocket.coordinator.core.run.state.columns import RUN_COLUMNS, STEP_COLUMNS
 from hocket.coordinator.storage.batch import Batch
 from hocket.kit.nats import cloudevents
 from hocket.kit.nats.connection.durable_publisher import ACK_TIMEOUT_S

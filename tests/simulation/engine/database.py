@@ -17,14 +17,14 @@ from typing import Any
 import asyncpg
 from pydantic_core import from_json, to_json
 
-from hocket.coordinator.core.machine.state.columns import (
+from hocket.coordinator.core.run.ends.notification_watermark import NOTHING, NotificationWatermark
+from hocket.coordinator.core.run.state.columns import (
     ATTEMPT_COLUMNS,
     RUN_COLUMNS,
     STEP_COLUMNS,
 )
-from hocket.coordinator.core.machine.state.restore import StoredRun, readable
-from hocket.coordinator.core.machine.state.run import Run
-from hocket.coordinator.core.run.notification_watermark import NOTHING, NotificationWatermark
+from hocket.coordinator.core.run.state.restore import StoredRun, readable
+from hocket.coordinator.core.run.state.run import Run
 from hocket.coordinator.core.time.deadlines import Estimate
 from hocket.coordinator.core.time.forecasts import KeptEstimate
 from hocket.coordinator.storage.batch import MAX_STATEMENT_CHARS, Batch

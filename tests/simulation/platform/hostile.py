@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any
 
-from hocket.coordinator.core.machine import work as rules
-from hocket.coordinator.core.machine.constructs.results import may_tell
-from hocket.coordinator.core.machine.state.messages import Command, Dispatch
-from hocket.coordinator.core.machine.state.run import Run
-from hocket.coordinator.core.machine.transition import Outcome
+from hocket.coordinator.core.run import work as rules
+from hocket.coordinator.core.run.constructs.results import may_tell
+from hocket.coordinator.core.run.state.messages import Command, Dispatch
+from hocket.coordinator.core.run.state.run import Run
+from hocket.coordinator.core.run.transition import Outcome
 from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
 from hocket.coordinator.partition.events import event_handler

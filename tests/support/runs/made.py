@@ -3,8 +3,8 @@
 import copy
 from typing import Any, TypeVar
 
-from hocket.coordinator.core.machine.state.run import Run, Step
-from hocket.coordinator.core.machine.state.values import json_of
+from hocket.coordinator.core.run.state.run import Run, Step
+from hocket.coordinator.core.run.state.values import json_of
 
 T = TypeVar("T", Run, Step)
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hocket.coordinator.core.machine.state.run import Run
+from hocket.coordinator.core.run.state.run import Run
 from support.run_player import Play, stored
 
 

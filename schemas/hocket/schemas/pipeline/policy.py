@@ -2,7 +2,7 @@
 
 What is inside a graph, a race or a nested planner lies one deeper; a fallback stands in its node's
 place. How many steps run in the end is counted while they do
-(`coordinator/core/machine/constructs/planned.py`).
+(`coordinator/core/run/constructs/planned.py`).
 """
 
 from collections.abc import Iterator, Mapping

@@ -15,9 +15,9 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from pydantic import ValidationError
 
-from hocket.coordinator.core.machine.state.messages import Dispatch
 from hocket.coordinator.core.run.commands import CancelAttempt
 from hocket.coordinator.core.run.faults import unsendable
+from hocket.coordinator.core.run.state.messages import Dispatch
 from hocket.coordinator.core.scheduling.gate import Gate
 from hocket.coordinator.core.scheduling.priority_queue import Ready, new_ready
 from hocket.coordinator.core.time.deadlines import lane_of

@@ -7,8 +7,8 @@ task that a right one would not have, and heals with the runs it is about.
 
 from collections import OrderedDict
 
-from hocket.coordinator.core.machine.state.messages import Dispatch
-from hocket.coordinator.core.machine.state.run import TERMINAL, Run
+from hocket.coordinator.core.run.state.messages import Dispatch
+from hocket.coordinator.core.run.state.run import TERMINAL, Run
 from hocket.coordinator.core.scheduling.backlog import Backlog, Work, work_of
 from hocket.coordinator.core.scheduling.gate import Gate
 from hocket.coordinator.core.scheduling.load_prediction import Prediction, predict

@@ -22,9 +22,9 @@ from functools import partial
 
 import structlog
 
-from hocket.coordinator.core.machine.state.messages import end_message, rejection_of
-from hocket.coordinator.core.machine.state.run import RUN_REJECTED, Run
 from hocket.coordinator.core.run.faults import reason_of
+from hocket.coordinator.core.run.state.messages import end_message, rejection_of
+from hocket.coordinator.core.run.state.run import RUN_REJECTED, Run
 from hocket.coordinator.dispatch.workload import Load
 from hocket.coordinator.intake.admission_queue import Candidate, Overload
 from hocket.coordinator.intake.consumer import ACK_WAIT_S, TaskPull

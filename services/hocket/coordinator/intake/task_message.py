@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from hocket.coordinator.core.machine.state.run import Run
+from hocket.coordinator.core.run.state.run import Run
 from hocket.kit.nats import cloudevents
 from hocket.schemas import ids, subjects
 from hocket.schemas.bounded import MAX_USD, MAX_USD_PLACES

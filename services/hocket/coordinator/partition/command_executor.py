@@ -9,7 +9,6 @@ from typing import Any
 
 import structlog
 
-from hocket.coordinator.core.machine.state.messages import Command, Dispatch
 from hocket.coordinator.core.run.commands import (
     Announce,
     CancelAttempt,
@@ -22,6 +21,7 @@ from hocket.coordinator.core.run.commands import (
     Wake,
 )
 from hocket.coordinator.core.run.faults import reason_of, unsendable
+from hocket.coordinator.core.run.state.messages import Command, Dispatch
 from hocket.coordinator.dispatch.demand_publisher import DemandPublisher
 from hocket.coordinator.partition.events.log_posts import LogPosts
 from hocket.coordinator.partition.runs.end_publisher import result_for

@@ -6,11 +6,11 @@ steps with effects outside) is handed to the tenure.
 
 from functools import partial
 
-from hocket.coordinator.core.machine.infeasible import was_given_up
-from hocket.coordinator.core.machine.state.messages import Command, Dispatch, EndRun
-from hocket.coordinator.core.machine.state.run import DISPATCHED, Run
-from hocket.coordinator.core.machine.transition import Outcome
 from hocket.coordinator.core.run.commands import RecordAttempt
+from hocket.coordinator.core.run.infeasible import was_given_up
+from hocket.coordinator.core.run.state.messages import Command, Dispatch, EndRun
+from hocket.coordinator.core.run.state.run import DISPATCHED, Run
+from hocket.coordinator.core.run.transition import Outcome
 from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.runs.run_cache import Runs
 from hocket.coordinator.partition.runs.run_notifier import RunNotifier

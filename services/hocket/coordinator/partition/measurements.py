@@ -1,9 +1,9 @@
 """How long nodes take: what decisions are made with, and what ended steps add to it."""
 
-from hocket.coordinator.core.machine.plan.forecasts import PlanForecast
-from hocket.coordinator.core.machine.plan.nodes import LEAF, SUBRUN, PipelinePlan
-from hocket.coordinator.core.machine.state.run import ITEM, ROUND, SUCCEEDED, Run, Step
-from hocket.coordinator.core.machine.transition import Outcome
+from hocket.coordinator.core.run.plan.forecasts import PlanForecast
+from hocket.coordinator.core.run.plan.nodes import LEAF, SUBRUN, PipelinePlan
+from hocket.coordinator.core.run.state.run import ITEM, ROUND, SUCCEEDED, Run, Step
+from hocket.coordinator.core.run.transition import Outcome
 from hocket.coordinator.core.time.deadlines import HOP, UNIT
 from hocket.coordinator.core.time.forecasts import KeptEstimate, Outlooks
 from hocket.coordinator.core.time.hop_times import hop_ms

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from hocket.coordinator.core.machine.state.run import Owner, Run
+from hocket.coordinator.core.run.state.run import Owner, Run
 from hocket.coordinator.dispatch.demand_publisher import DemandPublisher
 from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder

@@ -6,7 +6,7 @@ comes back with the first event about it, which may be its timer.
 
 from functools import partial
 
-from hocket.coordinator.core.machine.state.run import Run
+from hocket.coordinator.core.run.state.run import Run
 from hocket.coordinator.dispatch.workload import Load
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.partition.events.log_posts import LogPosts

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from hocket.coordinator.core.machine.state.columns import RUN_COLUMNS, STEP_COLUMNS, Row
-from hocket.coordinator.core.run.notification_watermark import NotificationWatermark
+from hocket.coordinator.core.run.ends.notification_watermark import NotificationWatermark
+from hocket.coordinator.core.run.state.columns import RUN_COLUMNS, STEP_COLUMNS, Row
 
 MAX_STATEMENT_CHARS = 16 * 1024 * 1024
 """Rows of more go in several statements of one transaction; Postgres takes 1 GB in one."""

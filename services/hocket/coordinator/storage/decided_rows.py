@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from hocket.coordinator.core.machine.state.columns import RUN_COLUMNS, STEP_COLUMNS, Columns
-from hocket.coordinator.core.machine.state.restore import StoredRun
+from hocket.coordinator.core.run.state.columns import RUN_COLUMNS, STEP_COLUMNS, Columns
+from hocket.coordinator.core.run.state.restore import StoredRun
 from hocket.coordinator.storage.pending_changes import Dirty
 
 _FIXED = ("run_id", "partition", "tenant", "pipeline", "input", "labels")

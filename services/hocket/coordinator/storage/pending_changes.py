@@ -13,17 +13,17 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-from hocket.coordinator.core.machine.state.bare_rows import (
+from hocket.coordinator.core.run.commands import RecordAttempt
+from hocket.coordinator.core.run.ends.notification_watermark import NotificationWatermark
+from hocket.coordinator.core.run.faults import reason_of
+from hocket.coordinator.core.run.state.bare_rows import (
     bare_attempt_row,
     bare_run_row,
     bare_step_row,
 )
-from hocket.coordinator.core.machine.state.columns import Row, attempt_row
-from hocket.coordinator.core.machine.state.rows import run_row, step_row
-from hocket.coordinator.core.machine.state.run import Run, Step
-from hocket.coordinator.core.run.commands import RecordAttempt
-from hocket.coordinator.core.run.faults import reason_of
-from hocket.coordinator.core.run.notification_watermark import NotificationWatermark
+from hocket.coordinator.core.run.state.columns import Row, attempt_row
+from hocket.coordinator.core.run.state.rows import run_row, step_row
+from hocket.coordinator.core.run.state.run import Run, Step
 from hocket.coordinator.core.time.deadlines import Estimate
 from hocket.coordinator.storage.batch import Batch, batch_chars
 from hocket.kit.process.memory import end_if_short

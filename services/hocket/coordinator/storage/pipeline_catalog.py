@@ -4,7 +4,7 @@ import json
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from hocket.coordinator.core.machine.plan.nodes import PipelinePlan
+from hocket.coordinator.core.run.plan.nodes import PipelinePlan
 from hocket.coordinator.storage.duration_stats import Durations
 from hocket.coordinator.storage.store import Store
 from hocket.kit.process.clock import monotonic_ms

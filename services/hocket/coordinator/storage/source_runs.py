@@ -3,11 +3,11 @@ read here is the same at every reading."""
 
 import structlog
 
-from hocket.coordinator.core.machine.constructs.reuse import Reuse, reuse_of
-from hocket.coordinator.core.machine.plan.nodes import PipelinePlan
-from hocket.coordinator.core.machine.state.restore import StoredRun, readable, restored
-from hocket.coordinator.core.machine.state.run import Owner, Run
+from hocket.coordinator.core.run.constructs.reuse import Reuse, reuse_of
 from hocket.coordinator.core.run.faults import RunNotRestorable, reason_of
+from hocket.coordinator.core.run.plan.nodes import PipelinePlan
+from hocket.coordinator.core.run.state.restore import StoredRun, readable, restored
+from hocket.coordinator.core.run.state.run import Owner, Run
 from hocket.coordinator.storage.pipeline_catalog import Catalog
 from hocket.coordinator.storage.store import Store
 from hocket.schemas.errors import HocketError, RunUnknown

@@ -8,10 +8,10 @@ decided, and what would have followed, is dropped.
 import asyncio
 from collections.abc import Callable, Iterable
 
-from hocket.coordinator.core.machine.state.columns import Row
-from hocket.coordinator.core.machine.state.run import Run, Step
 from hocket.coordinator.core.run.commands import RecordAttempt
-from hocket.coordinator.core.run.notification_watermark import NotificationWatermark
+from hocket.coordinator.core.run.ends.notification_watermark import NotificationWatermark
+from hocket.coordinator.core.run.state.columns import Row
+from hocket.coordinator.core.run.state.run import Run, Step
 from hocket.coordinator.core.time.forecasts import KeptEstimate
 from hocket.coordinator.storage.commit_schedule import CommitSchedule
 from hocket.coordinator.storage.pending_changes import Dirty, Pending, Refused

@@ -2,8 +2,8 @@
 
 import pytest
 
-from hocket.coordinator.core.machine.state.restore import StoredRun, restored
-from hocket.coordinator.core.machine.state.values import NULL, json_of
+from hocket.coordinator.core.run.state.restore import StoredRun, restored
+from hocket.coordinator.core.run.state.values import NULL, json_of
 from hocket.coordinator.storage.decided_rows import as_decided
 from hocket.coordinator.storage.pending_changes import Dirty
 from support.run_player import OWNER, Play, python, stored

@@ -1,2 +1,3 @@
-"""What stands around a run's rules: what they ask of the shell, bounds, retries, checks of what comes
-in, and what is known to be told of ends."""
+"""The rules of runs: a mutable state machine over compiled plans
+(docs/decisions/0015-a-mutable-core-over-compiled-plans.md), the commands that it gives to the shell,
+and the bounds that a run is held to."""

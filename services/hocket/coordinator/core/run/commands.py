@@ -1,6 +1,6 @@
 """What the core asks of the shell. Commands are carried out at once, without waiting for the
 database, except those that say after the commit. `Dispatch` and `EndRun`, which are made by the
-thousand, stand in `machine/state/messages.py`."""
+thousand, stand in `run/state/messages.py`."""
 
 from dataclasses import dataclass
 from decimal import Decimal

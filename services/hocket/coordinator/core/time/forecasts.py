@@ -9,8 +9,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from hocket.coordinator.core.machine.plan.forecasts import PlanForecast
-from hocket.coordinator.core.machine.plan.nodes import PipelinePlan
+from hocket.coordinator.core.run.plan.forecasts import PlanForecast
+from hocket.coordinator.core.run.plan.nodes import PipelinePlan
 from hocket.coordinator.core.time.deadlines import ENOUGH, Estimate, outlook
 from hocket.schemas.messages import NodeDuration, OutlookChanged
 

@@ -7,7 +7,7 @@ the others: only those are measured. A queue grows within a second: a long hop c
 ones take it back slowly.
 """
 
-from hocket.coordinator.core.machine.state.run import Run, Step
+from hocket.coordinator.core.run.state.run import Run, Step
 from hocket.coordinator.core.time.deadlines import DECAY, URGENT_SLACK_MS, Estimate
 from hocket.schemas.messages import AttemptFinished, Priority
 

@@ -11,11 +11,11 @@ import asyncio
 
 import structlog
 
-from hocket.coordinator.core.machine.constructs.results import may_tell
-from hocket.coordinator.core.machine.machine import apply
-from hocket.coordinator.core.machine.state.run import RUN_REJECTED, Run
-from hocket.coordinator.core.machine.transition import Outcome
+from hocket.coordinator.core.run.constructs.results import may_tell
 from hocket.coordinator.core.run.faults import EventNotApplicable, reason_of
+from hocket.coordinator.core.run.machine import apply
+from hocket.coordinator.core.run.state.run import RUN_REJECTED, Run
+from hocket.coordinator.core.run.transition import Outcome
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
 from hocket.coordinator.partition.events.event_reader import EventReader
 from hocket.coordinator.partition.events.log_reader import LogMessage

@@ -1,7 +1,7 @@
 """What coordinators post to the logs: sealed, under ids that nobody can know before.
 
 The results of attempts have no seal but the capability of their attempt
-(`core/machine/constructs/results.py`):
+(`core/run/constructs/results.py`):
 workers have no key. Everything else in a log is posted by coordinators and by the REST service. Without
 capabilities nothing is sealed, and nothing asked for; `asks` is off while a release that knows no seals
 is replaced.

@@ -3,9 +3,9 @@
 import asyncio
 from typing import Any
 
-from hocket.coordinator.core.machine.critical_path import timing_of
-from hocket.coordinator.core.machine.state.messages import end_message, rejection_of
-from hocket.coordinator.core.machine.state.run import RUN_DEGRADED, RUN_REJECTED, Run
+from hocket.coordinator.core.run.ends.critical_path import timing_of
+from hocket.coordinator.core.run.state.messages import end_message, rejection_of
+from hocket.coordinator.core.run.state.run import RUN_DEGRADED, RUN_REJECTED, Run
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.cloudevents import event_headers
 from hocket.kit.nats.connection.durable_publisher import PubAck

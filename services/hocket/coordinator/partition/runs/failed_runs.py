@@ -6,12 +6,12 @@ from functools import partial
 
 import structlog
 
-from hocket.coordinator.core.machine.aborting import aborted, altered, closed
-from hocket.coordinator.core.machine.state.messages import EndRun
-from hocket.coordinator.core.machine.state.restore import StoredRun, readable
-from hocket.coordinator.core.machine.state.run import Run
 from hocket.coordinator.core.run.commands import RecordAttempt
+from hocket.coordinator.core.run.ends.aborting import aborted, altered, closed
 from hocket.coordinator.core.run.faults import RunNotRestorable, RunNotStorable, reason_of
+from hocket.coordinator.core.run.state.messages import EndRun
+from hocket.coordinator.core.run.state.restore import StoredRun, readable
+from hocket.coordinator.core.run.state.run import Run
 from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
 from hocket.coordinator.partition.runs.run_cache import Runs

@@ -10,8 +10,8 @@ from functools import partial
 import structlog
 from pydantic_core import to_json
 
-from hocket.coordinator.core.machine.beginning import accept, refuse, reject
-from hocket.coordinator.core.machine.state.run import RUN_REJECTED, Owner, Run
+from hocket.coordinator.core.run.beginning import accept, refuse, reject
+from hocket.coordinator.core.run.state.run import RUN_REJECTED, Owner, Run
 from hocket.coordinator.dispatch.demand_publisher import DemandPublisher
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
 from hocket.coordinator.partition.events.log_reader import LogPosition

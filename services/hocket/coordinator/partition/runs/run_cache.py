@@ -8,8 +8,8 @@ memory; what is beyond that, or parked, stands in Postgres.
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from hocket.coordinator.core.machine.parking import PERSON_QUIET_MS, rests_until
-from hocket.coordinator.core.machine.state.run import Run
+from hocket.coordinator.core.run.parking import PERSON_QUIET_MS, rests_until
+from hocket.coordinator.core.run.state.run import Run
 
 MAX_ENDED = 4_000
 MAX_ENDED_BYTES = 16 * 1024 * 1024

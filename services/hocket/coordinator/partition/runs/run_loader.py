@@ -3,11 +3,11 @@ were parked, and what is in flight of a run, handed out again."""
 
 import structlog
 
-from hocket.coordinator.core.machine.machine import resume
-from hocket.coordinator.core.machine.state.restore import StoredRun, readable, restored
-from hocket.coordinator.core.machine.state.run import Owner, Run
 from hocket.coordinator.core.run.commands import Wake
 from hocket.coordinator.core.run.faults import reason_of
+from hocket.coordinator.core.run.machine import resume
+from hocket.coordinator.core.run.state.restore import StoredRun, readable, restored
+from hocket.coordinator.core.run.state.run import Owner, Run
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
 from hocket.coordinator.partition.measurements import Measurements
 from hocket.coordinator.partition.runs.failed_runs import FailedRuns

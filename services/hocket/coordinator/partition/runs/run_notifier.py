@@ -12,12 +12,12 @@ from functools import partial
 
 import structlog
 
-from hocket.coordinator.core.machine.state.run import RUN_REJECTED, Run
-from hocket.coordinator.core.run.faults import reason_of
-from hocket.coordinator.core.run.notification_watermark import (
+from hocket.coordinator.core.run.ends.notification_watermark import (
     NotificationTracker,
     NotificationWatermark,
 )
+from hocket.coordinator.core.run.faults import reason_of
+from hocket.coordinator.core.run.state.run import RUN_REJECTED, Run
 from hocket.coordinator.partition.runs.end_publisher import EndPublisher
 from hocket.coordinator.storage.store import Store
 from hocket.kit.nats.bus import Bus

@@ -3,8 +3,8 @@
 import pytest
 from pydantic_core import to_json
 
-from hocket.coordinator.core.machine import work
-from hocket.coordinator.core.machine.constructs import maps
+from hocket.coordinator.core.run import work
+from hocket.coordinator.core.run.constructs import maps
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import SignalReceived, StepRequested, encoded
 from support.run_player import Play, python

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hocket.coordinator.core.machine.state.messages import Dispatch
+from hocket.coordinator.core.run.state.messages import Dispatch
 from hocket.coordinator.core.time.deadlines import TAIL_SD, Estimate, observe
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import CancelRequested, SignalReceived, TimerFired

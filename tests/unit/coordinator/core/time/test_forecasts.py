@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hocket.coordinator.core.machine.beginning import accept
-from hocket.coordinator.core.machine.plan.nodes import PipelinePlan
+from hocket.coordinator.core.run.beginning import accept
+from hocket.coordinator.core.run.plan.nodes import PipelinePlan
 from hocket.coordinator.core.time.deadlines import ENOUGH, Estimate, outlook
 from hocket.coordinator.core.time.forecasts import MAX_NODES_PER_EVENT, Outlooks
 from hocket.schemas.messages import OutlookChanged, Priority, RunAccepted

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.coordinator.core.machine.state.columns import RUN_COLUMNS, STEP_COLUMNS
-from hocket.coordinator.core.machine.state.rows import run_row, step_row
+from hocket.coordinator.core.run.state.columns import RUN_COLUMNS, STEP_COLUMNS
+from hocket.coordinator.core.run.state.rows import run_row, step_row
 from hocket.coordinator.core.time.timestamps import nearest, not_before
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from support.run_player import Play, python

@@ -2,8 +2,8 @@
 
 import gc
 
-from hocket.coordinator.core.machine.parking import PERSON_QUIET_MS
-from hocket.coordinator.core.machine.state.run import Run, Step
+from hocket.coordinator.core.run.parking import PERSON_QUIET_MS
+from hocket.coordinator.core.run.state.run import Run, Step
 from hocket.coordinator.partition.runs import run_cache as module
 from hocket.coordinator.partition.runs.run_cache import RUN_BYTES, STEP_BYTES, Runs
 from hocket.schemas.messages import SignalReceived

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from hocket.coordinator.core.machine.state.run import Owner, Run
-from hocket.coordinator.core.machine.state.values import json_of
-from hocket.coordinator.core.run.notification_watermark import (
+from hocket.coordinator.core.run.ends.notification_watermark import (
     CLOCKS_MS,
     SETTLED_MS,
     NotificationTracker,
     NotificationWatermark,
 )
+from hocket.coordinator.core.run.state.run import Owner, Run
+from hocket.coordinator.core.run.state.values import json_of
 from hocket.coordinator.partition.runs.run_notifier import RunNotifier
 from hocket.kit.nats.connection.durable_publisher import PubAck
 from hocket.kit.process.clock import now_ms

@@ -1,0 +1,108 @@
+"""The step cache (`cache`): look the output up before computing it, fill the entry after.
+
+States of such a step: looking up (asked, or waiting for whoever computes the same) -> done with the
+kept output, or computing like any other step with the entry's key in hand. Whatever way it then
+ends, the entry is filled or released. A step that waits asks again after a while, for an answer can
+be lost, and computes by itself once waiting would cost it its deadline: the cache can be slow,
+empty or away, and no run hangs on it.
+"""
+
+from decimal import Decimal
+from typing import Any
+
+from hocket.coordinator.core.run.commands import FillCache, LookUpCache
+from hocket.coordinator.core.run.state.names import names_at
+from hocket.coordinator.core.run.state.run import LOOKING_UP, Step
+from hocket.coordinator.core.run.state.values import Json
+from hocket.coordinator.core.run.transition import Transition
+from hocket.coordinator.core.time.timestamps import nearest
+from hocket.schemas.ids import content_hash
+
+ASK_AGAIN_MS = 5_000.0
+"""How long a step waits before it asks again: an answer is lost only with a process."""
+LEAST_WAIT_MS = 100.0
+"""How long an answer is waited for even by a step without slack."""
+
+
+def look_up(t: Transition, step: Step) -> None:
+    """Ask the cache for the output of a step that is about to begin."""
+    forecast, deadline_at_ms = t.forecast_of(step), t.run.deadline_at_ms
+    step.cache_key = key_of(t, step)
+    step.state = LOOKING_UP
+    step.deadline_at_ms = min(deadline_at_ms, forecast.deadline_at_ms(deadline_at_ms))
+    step.slack_ms = forecast.slack_ms(deadline_at_ms, t.now_ms)
+    _wait(t, step, max(LEAST_WAIT_MS, _patience_ms(t, step)))
+
+
+def look_again(t: Transition, step: Step) -> bool:
+    """Ask once more for a step that has had no answer; tell whether it should wait on."""
+    patience_ms = _patience_ms(t, step)
+    if patience_ms <= 0:
+        return False
+    _wait(t, step, patience_ms)
+    return True
+
+
+def ask_of(t: Transition, step: Step) -> LookUpCache:
+    """Return the question of a step that is looking its output up."""
+    assert step.cache_key is not None, step.key
+    assert step.node.cache is not None, step.key
+    return LookUpCache(
+        key=step.cache_key,
+        tenant=t.run.tenant,
+        run_id=t.run.run_id,
+        step=step.key,
+        ttl_ms=step.node.cache.ttl_ms,
+        claim_until_ms=max(t.run.deadline_at_ms, t.now_ms + step.node.timeout_ms),
+    )
+
+
+def fill(t: Transition, step: Step, output: Json, cost_usd: Decimal) -> None:
+    """Hand what a step computed to the cache, where it computes for it."""
+    if step.cache_key is None:
+        return
+    assert step.node.cache is not None, step.key
+    t.commands.append(
+        FillCache(
+            key=step.cache_key,
+            tenant=t.run.tenant,
+            run_id=t.run.run_id,
+            step=step.key,
+            ttl_ms=step.node.cache.ttl_ms,
+            output=output.value,
+            cost_usd=cost_usd,
+        )
+    )
+    step.cache_key = None
+
+
+def key_of(t: Transition, step: Step) -> str:
+    """Return the key of a step's entry: a hash of tenant, node type, own fields and input, or of
+    the value of `cache.key` in the input's place."""
+    plan = step.node.plan
+    content: dict[str, Any] = {
+        "tenant": t.run.tenant,
+        "type": step.node.type,
+        "config": dict(plan.config),
+    }
+    if plan.cache_key is None:
+        content["input"] = step.input.value
+    else:
+        content["key"] = plan.cache_key(names_at(t, step))
+    return content_hash(content)
+
+
+def _wait(t: Transition, step: Step, patience_ms: float) -> None:
+    step.wake_at_ms = nearest(t.now_ms + min(ASK_AGAIN_MS, patience_ms))
+    t.keep(step)
+    t.commands.append(ask_of(t, step))
+
+
+def _patience_ms(t: Transition, step: Step) -> float:
+    """Return how long waiting for somebody else's output is still better than computing: while
+    there is slack, or for as long as computing would take, and never longer than an attempt may."""
+    forecast = t.forecast_of(step)
+    waited_ms = t.now_ms - step.ready_at_ms
+    slack_ms = forecast.slack_ms(t.run.deadline_at_ms, t.now_ms)
+    bound_ms = max(slack_ms, forecast.mean_ms - waited_ms)
+    return min(step.node.timeout_ms - waited_ms, bound_ms)

@@ -1,0 +1,78 @@
+"""What is done about a node that the run can wait for no longer (`on_infeasible`): the run ends,
+the node's fast variant takes over, or the node is left out."""
+
+from hocket.coordinator.core.run.constructs.fallbacks import open_fast
+from hocket.coordinator.core.run.constructs.leaf import dispatch_again
+from hocket.coordinator.core.run.constructs.results import hand_out
+from hocket.coordinator.core.run.ends.ending import cancel_below, close_scope, end_run, withdraw
+from hocket.coordinator.core.run.infeasible import (
+    DeadlineInfeasible,
+    TooSlow,
+    give_up_at_ms,
+    is_too_late,
+    may_be_spared,
+)
+from hocket.coordinator.core.run.state.run import (
+    DISPATCHED,
+    FAILED,
+    NODE,
+    OPEN,
+    RUN_FAILED,
+    Step,
+)
+from hocket.coordinator.core.run.transition import Transition
+from hocket.schemas.errors import HeldTooLong
+from hocket.schemas.messages import AttemptFinished
+
+
+def give_up(t: Transition, step: Step) -> None:
+    """Act on a node whose time has come, by what the pipeline wants."""
+    node = step.node
+    # else it would be due again at this very moment
+    step.give_up_at_ms = None
+    t.keep(step)
+    if t.plan.fails_infeasible:
+        end_run(t, RUN_FAILED, error=DeadlineInfeasible(node=node.path).info())
+        return
+    error = TooSlow(node=node.path).info()
+    withdraw(t, step, error.code)
+    cancel_below(t, step, error.code)
+    close_scope(step)
+    if node.fast is not None and not step.fallbacks:
+        open_fast(t, step, node.fast, error)
+    else:
+        step.state = OPEN
+        step.wake_at_ms = None
+        t.keep(step)
+        t.settle(step, FAILED, error=error)
+
+
+def waited_in_vain(event: AttemptFinished) -> bool:
+    """Tell whether an attempt did not run, but waited for its turn until it was too late."""
+    return event.error is not None and event.error.code == HeldTooLong.code
+
+
+def turn_came(t: Transition, event: AttemptFinished) -> None:
+    """Decide about a step that waited too long, at the gate or on its way to a worker: what its run
+    does where it cannot make its deadline any more; else it goes out, and is not asked for again.
+    What a worker gave back is another attempt, for streams drop the name of the former."""
+    step = t.run.steps.get(event.step)
+    if step is None or step.state != DISPATCHED or step.attempt != event.attempt:
+        return
+    node = step.node
+    if may_be_spared(t, node) and is_too_late(t, node, t.forecast_of(step).expectation):
+        give_up(t, step)
+    elif event.started_at_ms:
+        hand_out(t, step, judged=False)
+    else:
+        t.commands.append(dispatch_again(t, step, judged=False))
+
+
+def watch_again(t: Transition) -> None:
+    """Watch the nodes that run by the deadline as it is now, after it was moved."""
+    for key in sorted(t.run.live):
+        step = t.run.live[key]
+        node = step.node
+        if step.link == NODE and (node.fast is not None or node.optional):
+            step.give_up_at_ms = give_up_at_ms(t, node, t.forecast_of(step).expectation)
+            t.keep(step)

@@ -1,0 +1,193 @@
+"""Scopes: the nodes of a run, of a `graph` node or of what a planner emitted. Which of them may
+start, what a finished one sets free, when a scope is done."""
+
+from contextlib import suppress
+
+from hocket.coordinator.core.run.constructs.planned import PlanExceeded, count_step
+from hocket.coordinator.core.run.ends.ending import cancel_below, end_run, fail_run
+from hocket.coordinator.core.run.infeasible import (
+    DeadlineInfeasible,
+    TooSlow,
+    is_judged,
+    is_too_late,
+)
+from hocket.coordinator.core.run.plan.nodes import Scope
+from hocket.coordinator.core.run.state.names import names_in
+from hocket.coordinator.core.run.state.run import (
+    FAILED,
+    NODE,
+    RUN_DEGRADED,
+    RUN_FAILED,
+    RUN_SUCCEEDED,
+    SKIPPED,
+    SUCCEEDED,
+    ScopeProgress,
+    Step,
+)
+from hocket.coordinator.core.run.state.values import Json, json_of
+from hocket.coordinator.core.run.transition import (
+    ACTIVATE,
+    START,
+    START_FAST,
+    Transition,
+)
+from hocket.schemas.errors import ErrorInfo, HocketError
+
+
+def open_run(t: Transition) -> None:
+    """Begin the scope of the run itself."""
+    assert t.run.plan is not None
+    progress = t.run.scope = ScopeProgress(t.run.plan.root, None, None)
+    _activate_roots(t, progress)
+
+
+def open_scope(t: Transition, owner: Step, plan: Scope, home: Step | None) -> None:
+    """Begin a scope under a step: the nodes that need nothing start."""
+    progress = owner.scope = ScopeProgress(plan, owner, home)
+    _activate_roots(t, progress)
+
+
+def activate(t: Transition, step: Step) -> None:
+    """Start a node whose needs are met, or skip it."""
+    within, node = step.within, step.node
+    if not within.is_open:
+        return  # the scope ended while this waited its turn
+    if node.needs and all(_is_skipped(within, need) for need in node.needs):
+        _skip(t, step)
+        return
+    if node.plan.when is not None:
+        try:
+            wanted = bool(node.plan.when(names_in(t, within)))
+        except HocketError as error:
+            _placeholder(t, step)
+            t.fail(step, error.info())
+            return
+        if not wanted:
+            _skip(t, step)
+            return
+    if t.plan.judges and is_judged(t):
+        expected = t.expected(step.home, node).expectation
+        if is_too_late(t, node, expected):
+            _start_late(t, step)
+            return
+    t.todo.append((START, step, None))
+
+
+def node_settled(t: Transition, step: Step) -> None:
+    """Count a finished node and set free what waited for it; a failed one fails its scope."""
+    within, node = step.within, step.node
+    if not within.is_open:
+        return
+    if step.state == FAILED and not node.optional:
+        assert step.error is not None, step.key
+        _fail_scope(t, within, step.error)
+        return
+    if step.degraded or step.state == FAILED:
+        _degrade(t, within)
+    pending = within.pending
+    for place in node.dependents:
+        left = pending[place] - 1
+        pending[place] = left
+        if left == 0:
+            _activate(t, within, place)
+    within.left -= 1
+    if within.left == 0:
+        _finish(t, within)
+
+
+def _activate_roots(t: Transition, progress: ScopeProgress) -> None:
+    for place in progress.plan.roots:
+        _activate(t, progress, place)
+
+
+def _activate(t: Transition, progress: ScopeProgress, place: int) -> None:
+    node = progress.plan.nodes[place]
+    key = progress.prefix + node.name
+    step = Step(key, node, node.role, NODE, progress.owner, progress, 0, t.now_ms)
+    t.todo.append((ACTIVATE, step, None))
+
+
+def _start_late(t: Transition, step: Step) -> None:
+    """Do what the pipeline wants of a node that cannot end in time: it fails the run, its fast
+    variant serves, it is left out, or it starts all the same."""
+    if t.plan.fails_infeasible:
+        end_run(t, RUN_FAILED, error=DeadlineInfeasible(node=step.node.path).info())
+    elif step.node.fast is not None:
+        t.todo.append((START_FAST, step, None))
+    elif step.node.optional:
+        _placeholder(t, step)
+        t.settle(step, SKIPPED, error=TooSlow(node=step.node.path).info(), degraded=True)
+    else:
+        t.todo.append((START, step, None))
+
+
+def _fail_scope(t: Transition, progress: ScopeProgress, error: ErrorInfo) -> None:
+    """Stop what runs in a scope and fail its owner: the step that opened it, or the run."""
+    owner = progress.owner
+    cancel_below(t, owner, error.code)
+    progress.is_open = False
+    if owner is None:
+        fail_run(t, error)
+    else:
+        t.fail(owner, error)
+
+
+def _finish(t: Transition, progress: ScopeProgress) -> None:
+    try:
+        output = _output(t, progress)
+    except HocketError as error:
+        _fail_scope(t, progress, error.info())
+        return
+    owner = progress.owner
+    progress.is_open = False
+    if owner is not None:
+        t.settle(owner, SUCCEEDED, output=output)
+    else:
+        end_run(t, RUN_DEGRADED if t.run.degraded else RUN_SUCCEEDED, output=output)
+
+
+def _output(t: Transition, progress: ScopeProgress) -> Json:
+    plan = progress.plan
+    if plan.output is not None:
+        return json_of(plan.output(names_in(t, progress)))
+    outputs = [_output_of(progress, place) for place in plan.finals]
+    if len(outputs) == 1:
+        return outputs[0]
+    names = [plan.nodes[place].name for place in plan.finals]
+    return json_of({name: one.value for name, one in zip(names, outputs, strict=True)})
+
+
+def _output_of(progress: ScopeProgress, place: int) -> Json:
+    step = progress.steps[place]
+    assert step is not None, progress.prefix
+    return step.output
+
+
+def _degrade(t: Transition, progress: ScopeProgress) -> None:
+    owner = progress.owner
+    if owner is None:
+        if not t.run.degraded:
+            t.run.degraded = t.run_changed = True
+    elif not owner.degraded:
+        owner.degraded = True
+        t.keep(owner)
+
+
+def _is_skipped(progress: ScopeProgress, place: int) -> bool:
+    """Tell whether a node was skipped because it is not wanted; what needs one that was left out
+    for want of time runs without it."""
+    step = progress.steps[place]
+    return step is not None and step.state == SKIPPED and step.error is None
+
+
+def _skip(t: Transition, step: Step) -> None:
+    _placeholder(t, step)
+    t.settle(step, SKIPPED)
+
+
+def _placeholder(t: Transition, step: Step) -> None:
+    """Take a node that never starts into the run, so that its end can be told like any other."""
+    t.begin(step)
+    t.keep(step)
+    with suppress(PlanExceeded):  # it counts, as when the run is read again; it does nothing
+        count_step(step)

@@ -1,0 +1,148 @@
+"""Steps that somebody else runs: workers (`leaf`) and other runs (`subrun`), up to the moment at
+which an attempt goes out. How they end stands in `results.py`.
+
+A step is taken over from the run that is repeated, or looked up in the cache, or dispatched; it
+fails at once where the run, or a planner above it, has no money left.
+"""
+
+from hocket.coordinator.core.run.constructs.caching import key_of, look_up
+from hocket.coordinator.core.run.constructs.planned import check_budget
+from hocket.coordinator.core.run.constructs.reuse import Kept, is_forced, kept_for
+from hocket.coordinator.core.run.constructs.sub_runs import check_sub_run, start_sub_run
+from hocket.coordinator.core.run.infeasible import may_be_spared, start_by_at_ms
+from hocket.coordinator.core.run.plan.forecasts import NodeForecast
+from hocket.coordinator.core.run.plan.nodes import SUBRUN
+from hocket.coordinator.core.run.state.messages import Dispatch
+from hocket.coordinator.core.run.state.run import DISPATCHED, ITEM, NODE, Run, Step
+from hocket.coordinator.core.run.transition import Transition
+from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.messages import AttemptFinished
+
+
+class BudgetExhausted(HocketError):
+    """The run has spent {spent_usd} USD of its budget of {budget_usd} USD. Raise `budget_usd`, or
+    make the pipeline cheaper."""
+
+    code = "budget_exhausted"
+    error_class = ErrorClass.BUDGET
+
+
+def begin_leaf(t: Transition, step: Step) -> Kept | AttemptFinished | None:
+    """Dispatch the first attempt of a step, unless the cache is asked first. Return what ends the
+    step at once: what it takes over, or a result that was here before."""
+    if t.run.reuse is not None:
+        kept = kept_for(t.run, step)
+        if kept is not None:
+            return kept
+    if step.node.cache is None:
+        return compute(t, step)
+    if not is_forced(t.run, step):
+        look_up(t, step)
+        return None
+    step.cache_key = key_of(t, step)
+    return compute(t, step)
+
+
+def compute(t: Transition, step: Step) -> AttemptFinished | None:
+    """Dispatch the first attempt of a step; as `dispatch`."""
+    if step.role == SUBRUN:
+        try:
+            check_sub_run(t, step)
+        except HocketError as error:
+            t.keep(step)
+            t.fail(step, error.info())
+            return None
+    return dispatch(t, step, 1)
+
+
+def dispatch(
+    t: Transition, step: Step, attempt: int, *, judged: bool = True
+) -> AttemptFinished | None:
+    """Hand an attempt out; fail the step where there is no money. Return the attempt's result where
+    it is here already. `judged`: whether its run is asked where it cannot begin in time."""
+    run = t.run
+    held = run.early.get((step.key, attempt)) if run.early else None
+    if held is None and not _may_spend(t, step):
+        return None
+    forecast = t.forecast_of(step)
+    deadline_at_ms = run.deadline_at_ms
+    step.state = DISPATCHED
+    step.attempt = attempt
+    step.dispatched_at_ms = t.now_ms
+    step.queued_at_ms = None
+    step.started_at_ms = None
+    step.took_ms = None
+    step.timing = None
+    step.deadline_at_ms = min(deadline_at_ms, forecast.deadline_at_ms(deadline_at_ms))
+    step.slack_ms = forecast.slack_ms(deadline_at_ms, t.now_ms)
+    step.wake_at_ms = None
+    step.capable = run.owner.capabilities is not None
+    t.keep(step)
+    if held is not None:
+        return held
+    if step.role == SUBRUN:
+        t.commands.append(start_sub_run(t, step))
+    else:
+        t.commands.append(_dispatch_of(t, step, forecast, judged=judged, again=False))
+    return None
+
+
+def dispatch_again(t: Transition, step: Step, *, judged: bool = True) -> Dispatch:
+    """Return the dispatch of a step's present attempt once more."""
+    return _dispatch_of(t, step, t.forecast_of(step), judged=judged, again=True)
+
+
+def _dispatch_of(
+    t: Transition, step: Step, forecast: NodeForecast, *, judged: bool, again: bool
+) -> Dispatch:
+    start_by: float | None = None
+    if judged and t.plan.judges and step.link == NODE and may_be_spared(t, step.node):
+        start_by = start_by_at_ms(t, step.node, forecast.expectation)
+    return Dispatch(
+        t.run,
+        step,
+        forecast,
+        join_left=_join_left(step),
+        start_by_at_ms=start_by,
+        again=again,
+    )
+
+
+def _join_left(step: Step) -> int:
+    """Return for how many steps, this one included, what comes next still waits."""
+    if step.link == NODE:
+        within = step.within
+        dependents = step.node.dependents
+        if not dependents:
+            return within.left
+        return min([within.pending[place] for place in dependents])
+    if step.link == ITEM:
+        parent = step.parent
+        assert parent is not None, step.key
+        assert parent.children is not None, step.key
+        children = parent.children
+        return len(parent.input.value) - children.started + children.running
+    return 1
+
+
+def _may_spend(t: Transition, step: Step) -> bool:
+    """Tell whether there is money for an attempt; fail its step where there is none."""
+    error: HocketError | None = None
+    if _is_spent(t.run):
+        error = BudgetExhausted(spent_usd=t.run.spent_usd, budget_usd=t.run.budget_usd)
+    elif step.home is not None:
+        try:
+            check_budget(step)
+        except HocketError as over:
+            error = over
+    if error is None:
+        return True
+    t.keep(step)
+    t.fail(step, error.info())
+    return False
+
+
+def _is_spent(run: Run) -> bool:
+    """Tell whether nothing may be spent any more; a budget of nothing allows what costs nothing."""
+    budget_usd = run.budget_usd
+    return budget_usd is not None and run.spent_usd > 0 and run.spent_usd >= budget_usd

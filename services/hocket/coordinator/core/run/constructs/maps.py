@@ -1,0 +1,102 @@
+"""Maps (`map`): the node once for each item of a list, so many at a time; the output is the list of
+their outputs."""
+
+from hocket.coordinator.core.run.constructs.planned import check_items
+from hocket.coordinator.core.run.constructs.sub_runs import check_map_of_runs
+from hocket.coordinator.core.run.ends.ending import fail_run
+from hocket.coordinator.core.run.run_size import MAX_RUN_STATE_BYTES, RunTooLarge
+from hocket.coordinator.core.run.state.names import names_at
+from hocket.coordinator.core.run.state.run import FAILED, ITEM, SUCCEEDED, Children, Step
+from hocket.coordinator.core.run.state.values import json_of
+from hocket.coordinator.core.run.transition import START, Transition, is_failing
+from hocket.schemas.errors import InvalidInput
+
+ITEM_OPERATIONS = 100
+"""What it counts to put an item of a map on the way, before it begins (`templates/budget.py`)."""
+
+
+def open_map(t: Transition, step: Step) -> None:
+    """Work out the list, and start as many items as may run at a time."""
+    node = step.node
+    spec, over = node.spec.map, node.plan.over
+    assert spec is not None, step.key
+    assert over is not None, step.key
+    items = over(names_at(t, step))
+    _check_list(f"nodes.{node.path}.map.over", items, spec.max_items)
+    check_items(step, len(items))
+    check_map_of_runs(t, step, len(items))
+    made = json_of(items)
+    _ = made.size
+    step.input = made
+    t.keep(step)
+    if not items:
+        t.settle(step, SUCCEEDED, output=json_of([]))
+        return
+    first = min(len(items), spec.concurrency)
+    t.account.spend(ITEM_OPERATIONS * first)
+    step.children = Children(started=first, running=first)
+    for index in range(first):
+        _start_item(t, step, index)
+
+
+def item_settled(t: Transition, parent: Step, child: Step) -> None:
+    """Start the next item, or end the map with the last one."""
+    spec, children = parent.node.spec.map, parent.children
+    assert spec is not None, parent.key
+    assert children is not None, parent.key
+    if child.state == FAILED and spec.on_item_error == "fail":
+        assert child.error is not None, child.key
+        if not is_failing(t, parent):  # once, however many fail together
+            t.fail(parent, child.error)
+        return
+    if (child.state == FAILED or child.degraded) and not parent.degraded:
+        parent.degraded = True
+        t.keep(parent)
+    if children.started < len(parent.input.value):
+        children.started += 1
+        _start_item(t, parent, children.started - 1)
+    elif children.running > 1:
+        children.running -= 1
+    else:
+        _join(t, parent, children)
+
+
+def _join(t: Transition, parent: Step, children: Children) -> None:
+    """Give a map the list of its items' outputs. One that the run has no room for is never made: its
+    row alone would hold up what is committed with it."""
+    size_bytes = t.run.size_bytes + sum(item.output.size for item in children.steps)
+    if size_bytes > MAX_RUN_STATE_BYTES:
+        error = RunTooLarge(size_bytes=size_bytes, limit_bytes=MAX_RUN_STATE_BYTES)
+        fail_run(t, error.info())
+        return
+    outputs = [item.output.value for item in children.steps]
+    t.settle(parent, SUCCEEDED, output=json_of(outputs))
+
+
+def _start_item(t: Transition, step: Step, index: int) -> None:
+    node = step.node
+    key = f"{step.key}[{index}]"
+    item = Step(key, node, node.role_in_map, ITEM, step, step.within, index, t.now_ms)
+    t.todo.append((START, item, None))
+
+
+def _check_list(field: str, items: object, max_items: int) -> None:
+    """Raise InvalidInput for what cannot be mapped over."""
+    if isinstance(items, dict) and "$blob" in items:
+        raise InvalidInput(
+            field=field,
+            reason="it gives a reference to a large value, which only workers read",
+            cure="Map over a list that fits into a message: of keys, pages or references.",
+        )
+    if not isinstance(items, list):
+        raise InvalidInput(
+            field=field,
+            reason=f"it gives a {type(items).__name__}, not a list",
+            cure="Map over a list.",
+        )
+    if len(items) > max_items:
+        raise InvalidInput(
+            field=field,
+            reason=f"it gives {len(items)} items and max_items is {max_items}",
+            cure="Raise `max_items` or map over fewer.",
+        )

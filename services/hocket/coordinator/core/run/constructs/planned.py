@@ -1,0 +1,118 @@
+"""Planners that emit steps (`planning` with `emit`): their sub-graph is spliced in under them,
+within the bounds of their policy, held while it runs.
+
+Each step that does work (a worker's, a sub-run, a wait) counts for the planner that emitted it and
+for those around that one, whether it is an item, a round, a fallback or a node. So does what it
+spends.
+"""
+
+from collections.abc import Iterator
+from decimal import Decimal
+
+from hocket.coordinator.core.run.plan.forecasts import PlanForecast
+from hocket.coordinator.core.run.plan.nodes import LEAF, SUBRUN, WAIT, CompiledPlan
+from hocket.coordinator.core.run.state.run import Emitted, Step
+from hocket.coordinator.core.run.state.values import Json
+from hocket.coordinator.core.time.deadlines import emitted_outlook
+from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.pipeline.node_parts import PlanPolicy
+from hocket.schemas.pipeline.plan import compile_emitted
+
+
+class PlanExceeded(HocketError):
+    """The steps of planner `{planner}` go beyond its policy: {reason}. Raise `emit.{bound}`, or let it
+    plan less."""
+
+    code = "plan_exceeded"
+    error_class = ErrorClass.INVALID
+
+
+class PlanBudgetExhausted(HocketError):
+    """The steps of planner `{planner}` have spent {spent_usd} USD of the {budget_usd} USD that its
+    policy allows. Raise `emit.budget_usd`, or let it plan less."""
+
+    code = "plan_budget_exhausted"
+    error_class = ErrorClass.BUDGET
+
+
+WORKING = (LEAF, SUBRUN, WAIT)
+
+
+def emitted_by(
+    step: Step, output: Json, policy: PlanPolicy, *, degrades: bool, applied: bool = False
+) -> Emitted:
+    """Return what a planner emitted, compiled; raise PlanRefused where it breaks the policy.
+    `applied`: it was accepted before."""
+    scope, by_path = compile_emitted(output.value, policy, path=step.node.path, applied=applied)
+    plan = CompiledPlan(scope, by_path)
+    forecast = PlanForecast(plan, emitted_outlook(scope, degrades=degrades))
+    return Emitted(output, plan, forecast, policy)
+
+
+def count_step(step: Step) -> None:
+    """Count a step that begins; raise PlanExceeded where a planner above it may have no more."""
+    if step.home is None or step.role not in WORKING:
+        return
+    exceeded: PlanExceeded | None = None
+    for home, emitted in planners_above(step):
+        emitted.begun += 1
+        if emitted.begun > emitted.policy.max_steps:
+            exceeded = _too_many_steps(home.key, emitted.policy)
+    if exceeded is not None:
+        raise exceeded
+
+
+def check_items(step: Step, count: int) -> None:
+    """Raise PlanExceeded where an emitted map would have more items than a policy above it
+    allows."""
+    for home, emitted in planners_above(step):
+        policy = emitted.policy
+        if count > policy.max_items:
+            raise PlanExceeded(
+                planner=home.key,
+                reason=f"a map has {count} items, and {policy.max_items} are allowed",
+                bound="max_items",
+            )
+        if emitted.begun + count > policy.max_steps:
+            raise _too_many_steps(home.key, policy)
+
+
+def check_budget(step: Step) -> None:
+    """Raise PlanBudgetExhausted where a planner above a step has no money left for it."""
+    for home, emitted in planners_above(step):
+        budget_usd = emitted.policy.budget_usd
+        if budget_usd is not None and emitted.spent_usd > 0 and emitted.spent_usd >= budget_usd:
+            raise PlanBudgetExhausted(
+                planner=home.key, spent_usd=emitted.spent_usd, budget_usd=budget_usd
+            )
+
+
+def count_cost(step: Step, cost_usd: Decimal) -> None:
+    """Add what an attempt of a step cost to what the planners above it spent."""
+    for _, emitted in planners_above(step):
+        emitted.spent_usd += cost_usd
+
+
+def count_restored(step: Step) -> None:
+    """Count a step that was read back."""
+    spent_usd = sum((cost for _, _, cost in step.counted), Decimal(0))
+    for _, emitted in planners_above(step):
+        emitted.begun += step.role in WORKING
+        emitted.spent_usd += spent_usd
+
+
+def planners_above(step: Step) -> Iterator[tuple[Step, Emitted]]:
+    """Yield the planners above a step with what they emitted, the innermost first."""
+    home = step.home
+    while home is not None:
+        assert home.emitted is not None, home.key
+        yield home, home.emitted
+        home = home.home
+
+
+def _too_many_steps(home: str, policy: PlanPolicy) -> PlanExceeded:
+    return PlanExceeded(
+        planner=home,
+        reason=f"more than {policy.max_steps} steps would run",
+        bound="max_steps",
+    )

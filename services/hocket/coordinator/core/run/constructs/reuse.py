@@ -1,0 +1,268 @@
+"""What a run that repeats another takes over from it: the outputs of steps that would do the same
+again.
+
+A step is not computed again when the step of the same key in the origin run succeeded with the same
+type, the same own fields and the same input, and it is not among the forced: the step that the
+re-run starts from, and all that comes after it. Containers are always opened, so that what is
+inside them decides one by one; a planner's steps are spliced in again as they were. A step that
+failed and was got over there (its fallback served it, or its race was won without it) fails again
+at once, with the same error, so that the same fallback or branch goes on.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hocket.coordinator.core.run.plan.nodes import (
+    LEAF,
+    RACE,
+    SUBRUN,
+    WAIT,
+    CompiledPlan,
+    PipelinePlan,
+    Scope,
+)
+from hocket.coordinator.core.run.state.run import (
+    BRANCH,
+    FAILED,
+    FALLBACK,
+    NODE,
+    ROUND,
+    RUN_DEGRADED,
+    SUCCEEDED,
+    Run,
+    Source,
+    Step,
+)
+from hocket.coordinator.core.run.state.values import NULL, Json
+from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.ids import child_run_id
+from hocket.schemas.messages import RunOrigin
+
+_MARKS = "/[#~!"
+"""What follows a step's key in the keys of the steps under it."""
+
+
+class Kept:
+    """A step of the origin run that may be taken over. `error`: it is to fail again with this;
+    `child`: the sub-run it started, from which a new one takes over, and nothing else is known."""
+
+    __slots__ = ("child", "config", "error", "output", "step")
+
+    def __init__(
+        self,
+        step: Step,
+        *,
+        output: Json = NULL,
+        error: ErrorInfo | None = None,
+        child: str | None = None,
+    ) -> None:
+        self.step = step
+        self.config: Mapping[str, Any] = step.node.plan.config
+        self.output = output
+        self.error = error
+        self.child = child
+
+
+class Reuse:
+    """By key what can be taken over, and the keys of the steps that run in any case, with all under
+    them."""
+
+    __slots__ = ("forced", "kept")
+
+    def __init__(self, kept: dict[str, Kept], forced: frozenset[str]) -> None:
+        self.kept = kept
+        self.forced = forced
+
+
+def reuse_of(origin: Run, plan: PipelinePlan, asked: RunOrigin) -> Reuse:
+    """Return what a run of `plan` takes over from a run that has ended (with its steps)."""
+    forced = frozenset(_forced(origin, plan, asked.from_step))
+    again = asked.operation == "retry" and origin.status == RUN_DEGRADED
+    kept: dict[str, Kept] = {}
+    for step in origin.steps.values():
+        if step.role in (LEAF, SUBRUN, WAIT) and not _within(forced, step.key):
+            found = _kept(origin, step, again=again)
+            if found is not None:
+                kept[step.key] = found
+    return Reuse(kept, forced)
+
+
+def edited_input(run: Run, key: str) -> dict[str, Any] | None:
+    """Return the input that a re-run gives to the step it starts from, if this is it."""
+    origin = run.origin
+    return None if origin is None or origin.from_step != key else origin.step_input
+
+
+def kept_for(run: Run, step: Step) -> Kept | None:
+    """Return what a step that is about to begin takes over, if anything."""
+    if run.reuse is None:
+        return None
+    kept = _known(run, step)
+    if kept is None or kept.child is not None:
+        return None
+    return kept if same_json(kept.step.input.value, step.input.value) else None
+
+
+def child_origin(run: Run, step: Step) -> RunOrigin | None:
+    """Return the run that a sub-run repeats: the one which the same step of the origin run
+    started."""
+    kept = _known(run, step)
+    if kept is None or kept.child is None:
+        return None
+    return RunOrigin(run_id=kept.child, operation="retry")
+
+
+def source_of(run: Run, kept: Kept) -> Source:
+    """Return where a step's output comes from: the run that computed it, however often it was taken
+    over since."""
+    assert run.origin is not None
+    before = kept.step.source
+    if before is not None:
+        return Source("run", before.run_id, before.step)
+    return Source("run", run.origin.run_id, kept.step.key)
+
+
+def is_forced(run: Run, step: Step) -> bool:
+    """Tell whether a step runs in any case: no cache serves it."""
+    reuse: Reuse | None = run.reuse
+    return reuse is not None and _within(reuse.forced, step.key)
+
+
+def _known(run: Run, step: Step) -> Kept | None:
+    reuse: Reuse | None = run.reuse
+    if reuse is None:
+        return None
+    kept = reuse.kept.get(step.key)
+    if kept is None or kept.step.node.type != step.node.type or kept.step.role != step.role:
+        return None
+    return kept if kept.config == step.node.plan.config else None
+
+
+def _kept(origin: Run, step: Step, *, again: bool) -> Kept | None:
+    if step.emitted is not None:
+        return Kept(step, output=step.emitted.value)
+    was_fast = step.fallbacks is not None and step.fallbacks[0].index == 0
+    if _has_output(step, again=again, was_fast=was_fast):
+        return Kept(step, output=step.output)
+    if was_fast:  # now there may be time
+        return None
+    if not again and step.error is not None and _was_got_over(step):
+        return Kept(step, error=step.error)
+    if step.role == SUBRUN and step.attempt > 0:
+        return Kept(step, child=child_run_id(origin.run_id, step.key, step.attempt))
+    return None
+
+
+def _has_output(step: Step, *, again: bool, was_fast: bool) -> bool:
+    """Tell whether a step's output is its node's own, or that of its fast variant that need not be tried
+    `again`."""
+    if step.state != SUCCEEDED or (step.fallbacks and not was_fast):
+        return False
+    return not again or not (step.degraded or was_fast)
+
+
+def _was_got_over(step: Step) -> bool:
+    """Tell whether the run went on without a step that failed: by its fallback, or by another branch
+    of a race."""
+    if step.state == SUCCEEDED:
+        return True
+    if step.state != FAILED:
+        return False
+    around = step.parent
+    while around is not None:
+        if around.role == RACE and around.state == SUCCEEDED:
+            return True
+        around = around.parent
+    return False
+
+
+# ---- the forced -----------------------------------------------------------------------------
+
+
+def _forced(origin: Run, plan: PipelinePlan, from_step: str | None) -> Iterator[str]:
+    """Yield the keys of the steps that run again with all under them: the chosen one, the later
+    rounds of its loops, and what needs it or what it stands in."""
+    if from_step is None or from_step not in origin.steps:
+        return
+    step = _whole(origin.steps[from_step])
+    yield step.key
+    while True:
+        parent = step.parent
+        if step.link == ROUND:
+            assert parent is not None, step.key
+            assert parent.children is not None, step.key
+            yield from [later.key for later in parent.children.steps[step.index :]]
+        elif step.link == NODE:
+            for scope in _scopes(origin, plan, step):
+                below = _downstream(scope, step.node.name)
+                yield from [step.within.prefix + name for name in below]
+        if parent is None:
+            return
+        step = parent
+
+
+def _whole(step: Step) -> Step:
+    """Return the outermost race or fallback's owner around a step, or the step: a race is one
+    decision, and a fallback comes after its node."""
+    chosen = step
+    while step.parent is not None:
+        if step.link in (BRANCH, FALLBACK):
+            chosen = step.parent
+        step = step.parent
+    return chosen
+
+
+def _scopes(origin: Run, plan: PipelinePlan, step: Step) -> Iterator[Scope]:
+    """Yield the scope that a step stands in, as it was and as it is now."""
+    parent = step.parent
+    if parent is None:
+        before: CompiledPlan | None = origin.plan
+        assert before is not None, origin.run_id
+        yield from (before.root, plan.root)
+        return
+    if parent.emitted is not None:
+        yield parent.emitted.plan.root
+        return
+    now = plan.by_path.get(parent.node.path) if parent.home is None else None
+    for node in (parent.node, now):
+        if node is not None and node.body is not None:
+            yield node.body
+
+
+def _downstream(scope: Scope, name: str) -> set[str]:
+    found: set[str] = set()
+    todo = [name]
+    while todo:
+        place = scope.places.get(todo.pop())
+        for dependent in scope.nodes[place].dependents if place is not None else ():
+            below = scope.nodes[dependent].name
+            if below not in found:
+                found.add(below)
+                todo.append(below)
+    return found
+
+
+def _within(forced: frozenset[str], key: str) -> bool:
+    """Tell whether a step is one of these or stands under one."""
+    if not forced:
+        return False
+    return key in forced or any(
+        key[:place] in forced for place, mark in enumerate(key) if mark in _MARKS
+    )
+
+
+def same_json(one: Any, other: Any) -> bool:
+    """Tell whether two JSON values are equal; true is not 1, but 1 is 1.0."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict):
+        return (
+            isinstance(other, dict)
+            and one.keys() == other.keys()
+            and all(same_json(value, other[name]) for name, value in one.items())
+        )
+    if isinstance(one, list):
+        return (
+            isinstance(other, list) and len(one) == len(other) and all(map(same_json, one, other))
+        )
+    return bool(one == other)

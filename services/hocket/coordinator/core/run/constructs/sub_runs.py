@@ -1,0 +1,155 @@
+"""Sub-runs (`pipeline` nodes), and how many runs one task may come to, shared out down the tree.
+
+The run at the top may begin `max_runs` of its pipeline. What a run may begin is divided among all
+that its plan could ask for: evenly among its `pipeline` nodes, the attempts of each, the items of a
+map, the rounds of a loop, the steps of a planner. A sub-run gets its part, less one for itself, and
+divides it further. So no count has to be kept across partitions: whatever each run does, the parts
+never come to more than the whole, and a replay gives the same.
+"""
+
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+from hocket.coordinator.core.run.commands import StartSubRun
+from hocket.coordinator.core.run.constructs.reuse import child_origin
+from hocket.coordinator.core.run.plan.nodes import SUBRUN
+from hocket.coordinator.core.run.state.run import ITEM, ROUND, Run, Step
+from hocket.coordinator.core.run.transition import Transition
+from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.ids import child_run_id
+from hocket.schemas.messages import RunAccepted, RunParent
+from hocket.schemas.pipeline.plan import Plan
+from hocket.schemas.pipeline.spec import DEFAULT_TREE_RUNS, PipelineNode, PlanningNode
+
+
+class TooManyRuns(HocketError):
+    """The step `{step}` may begin no run: its run may begin {runs_left} in all, and its pipeline could
+    ask for {ways} at such places. Raise `max_runs` of the pipeline that the task names, map over fewer
+    items, or let pipelines that call themselves end sooner."""
+
+    code = "too_many_runs"
+    error_class = ErrorClass.INVALID
+
+
+MAX_RUN_DEPTH = 32
+"""Runs above a run: pipelines that call each other in a circle end here and not at their deadline."""
+
+
+class RunsNestTooDeep(HocketError):
+    """The step `{step}` would start a run below {depth} others. Pipelines that call themselves, or each
+    other in a circle, need a `when` that ends it."""
+
+    code = "runs_nest_too_deep"
+    error_class = ErrorClass.INVALID
+
+
+def check_sub_run(t: Transition, step: Step) -> None:
+    """Raise RunsNestTooDeep or TooManyRuns for a step that may begin no run."""
+    if t.run.depth >= MAX_RUN_DEPTH:
+        raise RunsNestTooDeep(step=step.key, depth=t.run.depth)
+    _share(t, step, 1)
+
+
+def check_map_of_runs(t: Transition, step: Step, items: int) -> None:
+    """Raise TooManyRuns for a map of sub-runs whose items could not all be begun."""
+    if items and step.node.role_in_round == SUBRUN:
+        _share(t, step, items)
+
+
+def start_sub_run(t: Transition, step: Step) -> StartSubRun:
+    """Return the beginning of the run that does a step's present attempt."""
+    node = step.node.spec
+    assert isinstance(node, PipelineNode)
+    run = t.run
+    assert step.deadline_at_ms is not None
+    assert step.dispatched_at_ms is not None
+    deadline_at_ms = step.deadline_at_ms
+    if node.timeout_ms is not None:
+        deadline_at_ms = min(deadline_at_ms, step.dispatched_at_ms + node.timeout_ms)
+    accepted = RunAccepted(
+        run_id=child_run_id(run.run_id, step.key, step.attempt),
+        tenant=run.tenant,
+        pipeline=node.pipeline,
+        version=node.version or 0,
+        input=child_input(step),
+        priority=run.priority,
+        deadline_at_ms=deadline_at_ms,
+        budget_usd=_budget_left(run),
+        traceparent=run.traceparent,
+        parent=RunParent(
+            run_id=run.run_id,
+            step=step.key,
+            attempt=step.attempt,
+            partition=run.owner.partition,
+            depth=run.depth + 1,
+            dispatched_at_ms=step.dispatched_at_ms,
+            capability=_capability(run, step),
+            runs_left=_share(t, step, 1),
+        ),
+        origin=child_origin(run, step),
+        labels=run.labels,
+    )
+    return StartSubRun(accepted)
+
+
+def child_input(step: Step) -> dict[str, Any]:
+    """Return the input of a sub-run: an object always."""
+    value = step.input.value
+    return value if isinstance(value, dict) else {"value": value}
+
+
+def _capability(run: Run, step: Step) -> str | None:
+    capabilities = run.owner.capabilities
+    if capabilities is None or not step.capable:
+        return None
+    return capabilities.of_attempt(
+        run.tenant, run.run_id, step.key, step.attempt, step.dispatched_at_ms
+    )
+
+
+def _budget_left(run: Run) -> Decimal | None:
+    return None if run.budget_usd is None else max(Decimal(0), run.budget_usd - run.spent_usd)
+
+
+def _share(t: Transition, step: Step, items: int) -> int:
+    runs_left = t.plan.max_runs
+    if t.run.parent is not None:
+        given = t.run.parent.runs_left
+        runs_left = min(runs_left, DEFAULT_TREE_RUNS if given is None else given)
+    ways = _nodes_that_begin_runs(t.plan.source) * _ways(step, items)
+    if ways > runs_left:
+        raise TooManyRuns(step=step.key, runs_left=runs_left, ways=ways)
+    return runs_left // ways - 1
+
+
+def _ways(step: Step, items: int) -> int:
+    """Return how often the node of a step could come to be in its run, by attempts, items and
+    rounds."""
+    retry = step.node.spec.retry
+    attempts = 1 if retry is None else retry.max_attempts
+    ways = attempts * items
+    while True:
+        parent = step.parent
+        if step.link == ITEM:
+            assert parent is not None, step.key
+            ways *= len(parent.input.value)
+        elif step.link == ROUND:
+            loop = step.node.spec.loop
+            assert loop is not None, step.key
+            ways *= loop.max_rounds
+        if parent is None:
+            return ways
+        if parent.emitted is not None:  # its policy counts all that works inside
+            ways = attempts * parent.emitted.policy.max_steps
+        step = parent
+
+
+@lru_cache(maxsize=1_000)
+def _nodes_that_begin_runs(plan: Plan) -> int:
+    found = 0
+    for node_plan in plan.by_path.values():
+        node = node_plan.node
+        emit = node.emit if isinstance(node, PlanningNode) else None
+        found += isinstance(node, PipelineNode) or (emit is not None and "pipeline" in emit.types)
+    return max(1, found)

@@ -1,0 +1,159 @@
+"""Steps that wait for the outside: approvals and signals. They hold no worker, and may make the
+run's deadline stand still."""
+
+import heapq
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hocket.coordinator.core.run.constructs.reuse import kept_for, source_of
+from hocket.coordinator.core.run.ends.ending import fail_run
+from hocket.coordinator.core.run.plan.nodes import answers_to
+from hocket.coordinator.core.run.run_size import size_of
+from hocket.coordinator.core.run.state.run import SUCCEEDED, WAITING, Run, Signal, Step
+from hocket.coordinator.core.run.state.values import json_of
+from hocket.coordinator.core.run.transition import Transition
+from hocket.coordinator.core.time.timestamps import nearest
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
+from hocket.schemas.messages import SignalReceived
+from hocket.schemas.pipeline.spec import ApprovalNode, SignalNode
+
+MAX_SIGNALS = 1_000
+"""Signals of one run that are remembered (unread, or to know a repeat)."""
+MAX_NOTE_CHARS = 2_000
+"""Of the note with which an approval is refused, in the run's error."""
+MAX_SIGNALS_BYTES = 1024 * 1024
+"""What unread signals of one run come to as JSON: they are in the run's row, which many events write."""
+
+
+class ApprovalRefused(HocketError):
+    """`{step}` was refused by {by}: {note}."""
+
+    code = "approval_refused"
+
+
+class SignalsTooLarge(HocketError):
+    """The signals that no step of the run has read yet come to {size_bytes} bytes; {limit_bytes} are
+    allowed. Send a signal when its step waits for it, and large values by reference
+    (`PUT /v1/blobs`)."""
+
+    code = "signals_too_large"
+    error_class = ErrorClass.INVALID
+
+
+class WaitTimedOut(HocketError):
+    """Nobody answered `{step}` within {wait_ms} ms. Raise `wait_ms`, or send the signal earlier."""
+
+    code = "wait_timed_out"
+    error_class = ErrorClass.TIMEOUT
+
+
+def begin_wait(t: Transition, step: Step) -> None:
+    """Wait for a signal, or take one that is already here, or that the repeated run had."""
+    run = t.run
+    kept = kept_for(run, step)
+    if kept is not None:
+        step.source = source_of(run, kept)
+        t.keep(step)
+        if kept.error is not None:
+            t.fail(step, kept.error)
+        else:
+            t.settle(step, SUCCEEDED, output=kept.output)
+        return
+    if step.node.pauses and run.paused_at_ms is None:
+        run.paused_at_ms = t.now_ms
+        t.run_changed = True
+    step.state = WAITING
+    step.wake_at_ms = nearest(t.now_ms + _node(step).wait_ms)
+    t.keep(step)
+    names = answers_to(step.node, step.key)
+    for signal in run.signals:
+        if signal.name in names:
+            run.signals = tuple(other for other in run.signals if other is not signal)
+            t.run_changed = True
+            run.size_bytes -= size_of(signal.payload)
+            _answer(t, step, signal)
+            return
+
+
+def signal_received(t: Transition, event: SignalReceived) -> None:
+    """Give a signal to the step that waits for it, or keep it for one that will."""
+    run = t.run
+    if event.signal_id in run.seen_signals:
+        return
+    run.seen_signals = (*run.seen_signals, event.signal_id)[-MAX_SIGNALS:]
+    t.run_changed = True
+    signal = Signal(event.signal_id, event.name, event.payload, event.by)
+    step = _first_waiting(run, event.name)
+    if step is not None:
+        _answer(t, step, signal)
+        return
+    dropped = run.signals[: max(0, len(run.signals) + 1 - MAX_SIGNALS)]
+    run.signals = (*run.signals, signal)[-MAX_SIGNALS:]
+    run.size_bytes += size_of(signal.payload) - sum(size_of(one.payload) for one in dropped)
+    fault = signals_fault(run.signals)
+    if fault is not None:
+        fail_run(t, fault)
+
+
+def wait_timed_out(t: Transition, step: Step) -> None:
+    """Fail a wait that nobody answered."""
+    t.fail(step, WaitTimedOut(step=step.key, wait_ms=_node(step).wait_ms).info())
+
+
+def resume_deadline(t: Transition) -> bool:
+    """Let the deadline run again, moved by the time waited, once nobody is waited for; tell whether
+    it does so now."""
+    run = t.run
+    since_ms = run.paused_at_ms
+    if since_ms is None or run.pausing or run.has_ended:
+        return False
+    run.deadline_at_ms = nearest(run.deadline_at_ms + (t.now_ms - since_ms))
+    run.paused_at_ms = None
+    run.prefix = None
+    t.run_changed = True
+    t.arm(run.deadline_at_ms)
+    return True
+
+
+def _first_waiting(run: Run, name: str) -> Step | None:
+    """Return the first step, by key, that waits for a signal of this name."""
+    keys = run.waiting.get(name)
+    while keys:
+        step = run.steps[keys[0]]
+        if step.state == WAITING:
+            return step
+        heapq.heappop(keys)
+    run.waiting.pop(name, None)
+    return None
+
+
+def _answer(t: Transition, step: Step, signal: Signal) -> None:
+    if isinstance(_node(step), SignalNode):
+        t.settle(step, SUCCEEDED, output=json_of(signal.payload))
+        return
+    answer: dict[str, Any] = signal.payload if isinstance(signal.payload, dict) else {}
+    if answer.get("approved") is True:
+        output = {"approved": True, "by": signal.by, "note": answer.get("note", "")}
+        t.settle(step, SUCCEEDED, output=json_of(output))
+    else:
+        refused = ApprovalRefused(step=step.key, by=signal.by or "somebody", note=note_of(answer))
+        t.fail(step, refused.info())
+
+
+def _node(step: Step) -> ApprovalNode | SignalNode:
+    node = step.node.spec
+    assert isinstance(node, ApprovalNode | SignalNode)
+    return node
+
+
+def signals_fault(unread: Iterable[Signal]) -> ErrorInfo | None:
+    """Return the error of a run whose unread signals are too large."""
+    size_bytes = sum(size_of(signal.payload) for signal in unread)
+    if size_bytes <= MAX_SIGNALS_BYTES:
+        return None
+    return SignalsTooLarge(size_bytes=size_bytes, limit_bytes=MAX_SIGNALS_BYTES).info()
+
+
+def note_of(answer: Mapping[str, Any]) -> str:
+    """Return why an approval was refused, as the run's error tells it: short enough for any message."""
+    return str(answer.get("note") or "no reason given")[:MAX_NOTE_CHARS]

@@ -1,0 +1,100 @@
+"""Ends: of what runs under a step, and of the run. Every path to a terminal run goes through
+`end_run`, which leaves nothing alive."""
+
+from hocket.coordinator.core.run.commands import CancelSubRun, ReleaseCache
+from hocket.coordinator.core.run.ends.critical_path import critical_path
+from hocket.coordinator.core.run.plan.nodes import LEAF, SUBRUN
+from hocket.coordinator.core.run.state.messages import EndRun, cancel_attempt
+from hocket.coordinator.core.run.state.run import (
+    CANCELLED,
+    DISPATCHED,
+    RUN_EXPIRED,
+    RUN_FAILED,
+    Step,
+)
+from hocket.coordinator.core.run.state.values import NULL, Json
+from hocket.coordinator.core.run.transition import Transition, live_below
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
+from hocket.schemas.ids import child_run_id
+
+
+class DeadlineExceeded(HocketError):
+    """The run did not end by its deadline, {slo_ms} ms after it was accepted. Look at where the time
+    went: `hocket runs show {run_id}`."""
+
+    code = "deadline_exceeded"
+    error_class = ErrorClass.TIMEOUT
+
+
+def cancel_below(t: Transition, step: Step | None, reason: str) -> None:
+    """Cancel every live step under a step (None for all of the run)."""
+    for live in live_below(t.run, step):
+        withdraw(t, live, reason)
+        live.state = CANCELLED
+        live.finished_at_ms = t.now_ms
+        live.wake_at_ms = None
+        t.keep(live)
+        close_scope(live)
+
+
+def withdraw(t: Transition, step: Step, reason: str) -> None:
+    """Tell whoever works on a step that nobody waits for it any more."""
+    if step.state == DISPATCHED and step.role == LEAF:
+        t.commands.append(cancel_attempt(t.run, step, reason))
+    elif step.state == DISPATCHED and step.role == SUBRUN:
+        t.commands.append(CancelSubRun(child_run_id(t.run.run_id, step.key, step.attempt), reason))
+    release_cache(t, step)
+
+
+def release_cache(t: Transition, step: Step) -> None:
+    """Let the cache know that a step has no output for it, so that another computes."""
+    if step.cache_key is not None:
+        t.commands.append(ReleaseCache(step.cache_key, t.run.run_id, step.key))
+        step.cache_key = None
+
+
+def end_run(
+    t: Transition, status: str, *, output: Json = NULL, error: ErrorInfo | None = None
+) -> None:
+    """End the run: nothing of it stays alive, and after the commit its caller hears of it."""
+    run = t.run
+    assert not run.has_ended, run.run_id
+    if run.live:
+        cancel_below(t, None, error.code if error else status)
+    t.todo.clear()
+    run.status = status
+    run.output = output
+    run.error = error
+    run.finished_at_ms = t.now_ms
+    run.critical_path = critical_path(run, t.now_ms)
+    run.reuse = None
+    t.run_changed = True
+    t.commands.append(EndRun(run))
+
+
+def fail_run(t: Transition, error: ErrorInfo) -> None:
+    """End the run for an error; one that fails when its deadline has come has expired: attempts are
+    stopped at that moment, and what they say may be in the log before the timer."""
+    if deadline_has_come(t):
+        expire_run(t)
+    else:
+        end_run(t, RUN_FAILED, error=error)
+
+
+def expire_run(t: Transition) -> None:
+    """End the run because its deadline has come."""
+    run = t.run
+    slo_ms = round(run.deadline_at_ms - run.accepted_at_ms)
+    error = DeadlineExceeded(slo_ms=slo_ms, run_id=run.run_id)
+    end_run(t, RUN_EXPIRED, error=error.info())
+
+
+def deadline_has_come(t: Transition) -> bool:
+    """Tell whether the run's time is over; it stands still while the run is paused."""
+    return t.run.paused_at_ms is None and t.run.deadline_at_ms <= t.now_ms
+
+
+def close_scope(step: Step) -> None:
+    """Let nothing begin any more under a step that failed or was given up."""
+    if step.scope is not None:
+        step.scope.is_open = False

@@ -1,0 +1,176 @@
+"""The table of what an event of the log does to a run.
+
+`apply` changes the run in place and returns what changed and what the shell must do. An event for a
+run that has ended, or whose sender cannot be its attempt's worker, changes nothing. What raises is
+an event that cannot be applied: the run is half changed then, and must be read back from its rows.
+"""
+
+from math import inf
+
+from hocket.coordinator.core.run.commands import RecordAttempt, ReleaseCache
+from hocket.coordinator.core.run.constructs.caching import ask_of
+from hocket.coordinator.core.run.constructs.deadlines import give_up, turn_came, waited_in_vain
+from hocket.coordinator.core.run.constructs.leaf import dispatch_again
+from hocket.coordinator.core.run.constructs.results import (
+    cache_answered,
+    finished,
+    may_tell,
+    woken,
+)
+from hocket.coordinator.core.run.constructs.sub_runs import start_sub_run
+from hocket.coordinator.core.run.constructs.waits import signal_received, wait_timed_out
+from hocket.coordinator.core.run.ends.ending import deadline_has_come, end_run, expire_run
+from hocket.coordinator.core.run.plan.forecasts import PlanForecast
+from hocket.coordinator.core.run.plan.nodes import SUBRUN
+from hocket.coordinator.core.run.state.run import (
+    DISPATCHED,
+    LOOKING_UP,
+    RUN_CANCELLED,
+    RUN_FAILED,
+    WAITING,
+    Run,
+    Step,
+)
+from hocket.coordinator.core.run.transition import Outcome, Transition, next_due_ms, take_due
+from hocket.coordinator.core.run.work import work_off
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
+from hocket.schemas.messages import (
+    AttemptFinished,
+    CacheAnswered,
+    CancelRequested,
+    RunAccepted,
+    RunEvent,
+    SignalReceived,
+    TimerFired,
+)
+
+
+class RunCancelled(HocketError):
+    """The run was cancelled by {by}: {reason}."""
+
+    code = "cancelled"
+    error_class = ErrorClass.CANCELLED
+
+
+def apply(run: Run, event: RunEvent, now_ms: float, forecast: PlanForecast | None) -> Outcome:
+    """Do to a run what an event of the log does to it; `now_ms` is the log's own time. `forecast` is
+    None only for a run that has ended."""
+    if isinstance(event, AttemptFinished) and not may_tell(run, event, run.owner.capabilities):
+        return Outcome(run)
+    if run.has_ended:
+        return _late(run, event, now_ms)
+    if isinstance(event, RunAccepted):
+        return Outcome(run)
+    if isinstance(event, TimerFired):
+        now_ms = max(now_ms, event.due_at_ms)
+    assert forecast is not None, run.run_id
+    t = Transition(run, forecast, now_ms)
+    _apply(t, event)
+    work_off(t)
+    return t
+
+
+def resume(run: Run, now_ms: float, forecast: PlanForecast) -> Outcome:
+    """Return what a new owner must do for a run in flight: hand its attempts out again (the same
+    messages; whoever has them already drops the repeat) and ask for its next wake-up."""
+    t = Transition(run, forecast, now_ms)
+    for key in sorted(run.live):
+        step = run.live[key]
+        if step.state == LOOKING_UP:
+            t.commands.append(ask_of(t, step))
+        elif step.state == DISPATCHED and step.role == SUBRUN:
+            t.commands.append(start_sub_run(t, step))
+        elif step.state == DISPATCHED:
+            t.commands.append(dispatch_again(t, step))
+    run.armed_at_ms = None
+    t.arm(_next_wake_ms(run))
+    return t
+
+
+def abort(run: Run, error: ErrorInfo, now_ms: float) -> Outcome:
+    """End a run that cannot go on."""
+    assert run.plan is not None, run.run_id
+    t = Transition(run, PlanForecast(run.plan, {}), now_ms)
+    end_run(t, RUN_FAILED, error=error)
+    work_off(t)
+    return t
+
+
+def _apply(t: Transition, event: RunEvent) -> None:
+    if isinstance(event, AttemptFinished):
+        if waited_in_vain(event):
+            turn_came(t, event)
+        else:
+            finished(t, event)
+    elif isinstance(event, TimerFired):
+        _time_passed(t)
+    elif isinstance(event, SignalReceived):
+        signal_received(t, event)
+    elif isinstance(event, CacheAnswered):
+        cache_answered(t, event)
+    elif isinstance(event, CancelRequested):
+        error = RunCancelled(by=event.by or "somebody", reason=event.reason or "no reason given")
+        end_run(t, RUN_CANCELLED, error=error.info())
+
+
+def _time_passed(t: Transition) -> None:
+    run = t.run
+    run.armed_at_ms = None
+    if deadline_has_come(t):
+        expire_run(t)
+        return
+    for step in take_due(run, t.now_ms):
+        if run.has_ended:
+            return
+        if step.key in run.live:  # else it was withdrawn with what it stands in, just now
+            _step_is_due(t, step)
+    t.arm(_next_wake_ms(run))
+
+
+def _step_is_due(t: Transition, step: Step) -> None:
+    if step.give_up_at_ms is not None and step.give_up_at_ms <= t.now_ms:
+        if t.run.paused_at_ms is None:
+            give_up(t, step)
+            return
+        # the deadline stands still: the node is watched again when it does not
+        step.give_up_at_ms = None
+        if step.wake_at_ms is None or step.wake_at_ms > t.now_ms:
+            t.keep(step)
+            return
+        t.note(step)
+    if step.state == WAITING:
+        wait_timed_out(t, step)
+    else:
+        woken(t, step)
+
+
+def _next_wake_ms(run: Run) -> float:
+    deadline_at_ms = run.deadline_at_ms if run.paused_at_ms is None else inf
+    return min(deadline_at_ms, next_due_ms(run))
+
+
+def _late(run: Run, event: RunEvent, now_ms: float) -> Outcome:
+    """Keep the result of an attempt that nobody waits for any more; give a turn to compute back."""
+    outcome = Outcome(run)
+    if isinstance(event, CacheAnswered) and not event.hit:
+        outcome.commands.append(ReleaseCache(event.key, event.run_id, event.step))
+    elif isinstance(event, AttemptFinished) and _is_recorded(run, event):
+        outcome.commands.append(
+            RecordAttempt(
+                key=event.step,
+                attempt=event.attempt,
+                outcome="late",
+                error=event.error,
+                dispatched_at_ms=run.steps[event.step].dispatched_at_ms,
+                started_at_ms=event.started_at_ms or None,
+                finished_at_ms=now_ms,
+                worker=event.worker,
+            )
+        )
+    return outcome
+
+
+def _is_recorded(run: Run, event: AttemptFinished) -> bool:
+    if event.step not in run.steps or waited_in_vain(event):
+        return False
+    return event.error is None or event.error.error_class is not ErrorClass.CANCELLED

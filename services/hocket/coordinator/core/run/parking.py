@@ -1,0 +1,40 @@
+"""When a run rests: nobody works for it, and nothing is to be done until an event comes or a time.
+
+Such a run need not be in memory. It is parked: its row says until when, and it is loaded again by
+whatever event names it, or when its time has come.
+"""
+
+from hocket.coordinator.core.run.plan.nodes import SUBRUN
+from hocket.coordinator.core.run.state.run import DISPATCHED, LOOKING_UP, WAITING, Run, Step
+
+PERSON_QUIET_MS = 2_000.0
+"""A run that waits for a person or a signal is parked after so long without an event ..."""
+PERSON_WAKE_MS = 10_000.0
+"""... unless it wakes within this."""
+OTHER_QUIET_MS = 30_000.0
+"""One that waits for a sub-run or a backoff, which are over sooner, later ..."""
+OTHER_WAKE_MS = 60_000.0
+NEVER_MS = 253_370_764_800_000.0
+"""The year 9999."""
+
+
+def rests_until(run: Run, *, quiet_ms: float, now_ms: float) -> float | None:
+    """Return when a run that had no event for `quiet_ms` wants to be woken (epoch ms, NEVER_MS
+    where only an event can), or None where it should stay in memory."""
+    if run.has_ended or quiet_ms < PERSON_QUIET_MS:
+        return None
+    for_person = False
+    for step in run.live.values():
+        if _is_worked_on(step):
+            return None
+        for_person = for_person or step.state == WAITING
+    wake_at_ms = NEVER_MS if run.armed_at_ms is None else run.armed_at_ms
+    if for_person:
+        return wake_at_ms if wake_at_ms > now_ms + PERSON_WAKE_MS else None
+    if quiet_ms < OTHER_QUIET_MS or wake_at_ms <= now_ms + OTHER_WAKE_MS:
+        return None
+    return wake_at_ms
+
+
+def _is_worked_on(step: Step) -> bool:
+    return step.state == LOOKING_UP or (step.state == DISPATCHED and step.role != SUBRUN)

@@ -1,0 +1,79 @@
+"""What to expect of every node of a plan, with all that follows from it worked out once.
+
+The durations themselves come from `core/time/deadlines.py`; this keeps their sums and tails, which
+every dispatch reads. A `PlanForecast` is good for one compiled plan and one state of what was
+measured.
+"""
+
+from typing import Final
+
+from hocket.coordinator.core.run.plan.nodes import CompiledPlan, Node
+from hocket.coordinator.core.time.deadlines import (
+    NOTHING,
+    UNIT,
+    DurationForecast,
+    Estimate,
+    Expectation,
+)
+from hocket.coordinator.core.time.timestamps import nearest
+
+UNKNOWN: Final = Expectation(Estimate(50.0, 625.0), NOTHING)
+
+
+class NodeForecast:
+    """What to expect of a step and of the path behind it, up to the run's end."""
+
+    __slots__ = (
+        "after_sure_ms",
+        "after_tail_ms",
+        "both_tail_ms",
+        "expectation",
+        "mean_ms",
+        "sure_ms",
+    )
+
+    def __init__(self, expectation: Expectation) -> None:
+        own, after = expectation.own, expectation.after
+        self.expectation = expectation
+        self.mean_ms: float = own.mean_ms
+        self.sure_ms: float = own.sure_ms
+        self.after_sure_ms: float = after.sure_ms
+        self.after_tail_ms: float = after.tail_ms()
+        self.both_tail_ms: float = own.then(after).tail_ms()
+
+    def deadline_at_ms(self, run_deadline_at_ms: float) -> float:
+        """Return the latest useful finish of the step (epoch ms)."""
+        return nearest(run_deadline_at_ms - self.after_tail_ms)
+
+    def slack_ms(self, run_deadline_at_ms: float, now_ms: float) -> float:
+        """Return what is left when the step and the path behind it take their tail."""
+        return run_deadline_at_ms - now_ms - self.both_tail_ms
+
+    def latest_feasible_start_at_ms(self, run_deadline_at_ms: float) -> float:
+        """Return when the step must start so that the run may just make it (epoch ms)."""
+        return run_deadline_at_ms - self.sure_ms - self.after_sure_ms
+
+
+class PlanForecast:
+    """What to expect of the nodes of a plan, by their index; of a node with `map` or `loop` as a
+    whole, and in `units` of one of its steps."""
+
+    __slots__ = ("expected", "nodes", "units")
+
+    def __init__(self, plan: CompiledPlan, expected: DurationForecast) -> None:
+        self.expected = expected
+        self.nodes: list[NodeForecast] = [
+            NodeForecast(expected.get(node.path, UNKNOWN)) for node in plan.nodes
+        ]
+        self.units: list[NodeForecast | None] = [_unit(node, expected) for node in plan.nodes]
+
+    def unit(self, node: Node) -> Expectation:
+        """Return what to expect of one step of a node with `map` or `loop`."""
+        found = self.units[node.index]
+        return UNKNOWN if found is None else found.expectation
+
+
+def _unit(node: Node, expected: DurationForecast) -> NodeForecast | None:
+    if not (node.spec.map or node.spec.loop):
+        return None
+    return NodeForecast(expected.get(node.path + UNIT, UNKNOWN))

@@ -1,0 +1,206 @@
+"""The messages that every run makes, spliced from texts that are there: steps for workers, the
+run's end.
+
+A step's message is what all steps of the run say alike, what all steps of the node say alike, its
+numbers and its input. The contract is `StepRequested` and `RunFinished` in
+`hocket.schemas.messages`.
+"""
+
+from decimal import Decimal
+
+from pydantic_core import to_json
+
+from hocket.coordinator.core.run.commands import (
+    Announce,
+    CancelAttempt,
+    CancelSubRun,
+    ExpectPrompt,
+    FillCache,
+    LookUpCache,
+    RecordAttempt,
+    ReleaseCache,
+    StartSubRun,
+    Wake,
+)
+from hocket.coordinator.core.run.plan.forecasts import NodeForecast
+from hocket.coordinator.core.run.state.run import Run, Step
+from hocket.schemas import ids
+from hocket.schemas.messages import TaskRejected
+
+
+class Dispatch:
+    """Publish a step to its workers when it is its turn; after the commit where `is_external`.
+
+    Its turn depends on when it must start to keep the run's deadline (`latest_start_at_ms`) or to
+    just make it (`latest_feasible_start_at_ms`), on how long it is expected to run, and on how many
+    steps, this one included, the next join still waits for. `again`: whoever had the run before may
+    have published it.
+    """
+
+    __slots__ = (
+        "_before",
+        "_input",
+        "_numbers",
+        "again",
+        "attempt",
+        "capability",
+        "dispatched_at_ms",
+        "expected_ms",
+        "is_external",
+        "join_left",
+        "latest_feasible_start_at_ms",
+        "latest_start_at_ms",
+        "pool",
+        "run",
+        "slack_ms",
+        "start_by_at_ms",
+        "step",
+        "type",
+    )
+
+    def __init__(
+        self,
+        run: Run,
+        step: Step,
+        forecast: NodeForecast,
+        *,
+        join_left: int,
+        start_by_at_ms: float | None,
+        again: bool,
+    ) -> None:
+        node = step.node
+        deadline_at_ms = run.deadline_at_ms
+        dispatched_at_ms, slack_ms = step.dispatched_at_ms, step.slack_ms
+        assert dispatched_at_ms is not None
+        assert slack_ms is not None
+        self.run = run
+        self.step = step.key
+        self.type = node.type
+        self.pool = node.pool
+        self.attempt = step.attempt
+        self.again = again
+        self.is_external = node.is_external
+        self.join_left = join_left
+        self.slack_ms = slack_ms
+        self.start_by_at_ms = start_by_at_ms
+        self.dispatched_at_ms = dispatched_at_ms
+        self.expected_ms = forecast.mean_ms
+        self.latest_start_at_ms = dispatched_at_ms + slack_ms
+        self.latest_feasible_start_at_ms = forecast.latest_feasible_start_at_ms(deadline_at_ms)
+        self.capability: str | None = None
+        capabilities = run.owner.capabilities
+        if capabilities is not None and step.capable:
+            self.capability = capabilities.of_attempt(
+                run.tenant, run.run_id, step.key, step.attempt, dispatched_at_ms
+            )
+        timeout_ms = min(node.timeout_ms, max(1.0, deadline_at_ms - dispatched_at_ms))
+        prefix = run.prefix
+        if prefix is None:
+            prefix = run.prefix = _prefix(run)
+        self._input = step.input
+        self._before = prefix + node.static
+        self._numbers = (
+            f'"step":"{step.key}","attempt":{step.attempt},'
+            f'"deadline_at_ms":{step.deadline_at_ms!r},"timeout_ms":{timeout_ms!r},'
+            f'"dispatched_at_ms":{dispatched_at_ms!r},'
+        )
+        if run.budget_usd is not None:
+            self._numbers += _budget(run.budget_usd, run.spent_usd)
+        if start_by_at_ms is not None:
+            self._numbers += f'"start_by_at_ms":{start_by_at_ms!r},'
+        if self.capability is not None:
+            self._numbers += f'"capability":"{self.capability}",'
+
+    @property
+    def attempt_id(self) -> str:
+        """The id of the attempt."""
+        return f"{self.run.run_id}:{self.step}:{self.attempt}"
+
+    @property
+    def msg_id(self) -> str:
+        """The id under which it is published."""
+        return ids.capable(ids.dispatch_id(self.attempt_id, self.dispatched_at_ms), self.capability)
+
+    def body(self, slack_ms: float, held_ms: float) -> bytes:
+        """Return the message, for a step that has so much slack now and was held back so long;
+        raises ValueError for an input that JSON does not have."""
+        return (
+            f'{self._before}{self._numbers}"slack_ms":{slack_ms!r},"held_ms":{held_ms!r},'
+            f'"input":{self._input.text}}}'
+        ).encode()
+
+
+class EndRun:
+    """After the commit: publish the fact, answer the caller, tell the parent run."""
+
+    __slots__ = ("run",)
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    def body(self) -> bytes:
+        """Return the public fact; raises ValueError for an output that JSON does not have."""
+        return end_message(self.run)
+
+
+def end_message(run: Run, *, with_output: bool = True) -> bytes:
+    """Return the public fact of a run that has ended; raises ValueError for an output that JSON
+    does not have."""
+    error = "null" if run.error is None else to_json(run.error).decode()
+    output = run.output.text if with_output else "null"
+    return (
+        f'{{"run_id":{_text(run.run_id)},"tenant":{_text(run.tenant)},'
+        f'"pipeline":{_text(run.pipeline)},"version":{run.version},"status":"{run.status}",'
+        f'"output":{output},"error":{error},"accepted_at_ms":{run.accepted_at_ms!r},'
+        f'"finished_at_ms":{run.finished_at_ms!r},"deadline_at_ms":{run.deadline_at_ms!r}}}'
+    ).encode()
+
+
+def rejection_of(run: Run) -> TaskRejected:
+    """Return the public fact of a task that was rejected."""
+    assert run.error is not None, run.run_id
+    return TaskRejected(
+        tenant=run.tenant, pipeline=run.pipeline, error=run.error, task_id=run.run_id
+    )
+
+
+Command = (
+    Dispatch
+    | CancelAttempt
+    | StartSubRun
+    | CancelSubRun
+    | Wake
+    | RecordAttempt
+    | Announce
+    | ExpectPrompt
+    | LookUpCache
+    | FillCache
+    | ReleaseCache
+    | EndRun
+)
+
+
+def cancel_attempt(run: Run, step: Step, reason: str) -> CancelAttempt:
+    """Return the withdrawal of a step's present attempt."""
+    dispatched = (run.tenant, step.dispatched_at_ms) if step.capable else None
+    return CancelAttempt(run.run_id, step.key, step.attempt, reason, dispatched)
+
+
+def _prefix(run: Run) -> str:
+    """Return what all messages of a run's steps say alike, as long as its deadline stays."""
+    labels = "" if run.labels is None else f'"labels":{to_json(run.labels).decode()},'
+    return (
+        f'{{"run_id":{_text(run.run_id)},"tenant":{_text(run.tenant)},'
+        f'"pipeline":{_text(run.pipeline)},"version":{run.version},'
+        f'"run_deadline_at_ms":{run.deadline_at_ms!r},"priority":"{run.priority.value}",'
+        f'"partition":{run.owner.partition},"epoch":{run.owner.epoch},{labels}'
+    )
+
+
+def _budget(budget_usd: Decimal, spent_usd: Decimal) -> str:
+    left_usd = max(Decimal(0), budget_usd - spent_usd)
+    return f'"budget_usd":"{budget_usd}","budget_left_usd":"{left_usd}",'
+
+
+def _text(value: str) -> str:
+    return to_json(value).decode()

@@ -1,0 +1,125 @@
+"""Names that expressions see: `input`, `nodes`, `run`, and those of the containers around a
+step."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hocket.coordinator.core.run.plan.inputs import CONSTANT, RUN_INPUT, BoundInput
+from hocket.coordinator.core.run.state.run import (
+    FALLBACK,
+    ITEM,
+    NODE,
+    ROUND,
+    Run,
+    ScopeProgress,
+    Step,
+)
+from hocket.coordinator.core.run.state.values import Json, is_deeper, json_text
+from hocket.coordinator.core.run.transition import Transition
+from hocket.schemas.plain_json import MAX_DEPTH
+from hocket.schemas.templates.budget import Names
+
+SPLICED_CHARS = 1_000_000
+"""A longer input is checked value by value (`templates/results.py`)."""
+
+
+class NodesView(Mapping[str, Any]):
+    """`nodes` in an expression: each node of the scope as `{output, error, state}`; a node that was
+    skipped, or failed and is optional, has the output null."""
+
+    def __init__(self, progress: ScopeProgress) -> None:
+        self._progress = progress
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        step = self._progress.steps[self._progress.plan.places[name]]
+        if step is None:
+            raise KeyError(name)
+        error = None if step.error is None else step.error.model_dump(mode="json")
+        return {"output": step.output.value, "error": error, "state": step.state}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._progress.plan.places)
+
+    def __len__(self) -> int:
+        return len(self._progress.plan.places)
+
+
+def names_in(t: Transition, progress: ScopeProgress) -> Names:
+    """Return the lexical scope of a scope's nodes: `input`, `nodes`, `run`."""
+    if progress.view is None:
+        progress.view = NodesView(progress)
+    given = input_of(t.run, progress).value
+    return Names(t.account, {"input": given, "nodes": progress.view, "run": _described(t.run)})
+
+
+def names_at(t: Transition, step: Step) -> Names:
+    """Return what the expressions of a step's node see: its scope, and the item, round and error of
+    the containers between the scope and the step."""
+    layers: dict[str, Any] = {}
+    around = step
+    while around.link != NODE:
+        parent = around.parent
+        assert parent is not None, around.key
+        if around.link == ITEM:
+            spec = parent.node.spec.map
+            assert spec is not None, around.key
+            layers.setdefault(spec.as_, parent.input.value[around.index])
+            layers.setdefault("index", around.index)
+        elif around.link == ROUND:
+            layers.setdefault("round", around.index)
+            layers.setdefault("previous", _previous(parent, around.index))
+        elif around.link == FALLBACK:
+            error = parent.error
+            layers.setdefault("error", None if error is None else error.model_dump(mode="json"))
+        around = parent
+    return names_in(t, step.within).also(**layers)
+
+
+def input_of(run: Run, progress: ScopeProgress) -> Json:
+    """Return what the nodes of a scope see as `input`."""
+    return run.input if progress.owner is None else progress.owner.input
+
+
+def spliced_input(t: Transition, step: Step, bound: BoundInput) -> Json | None:
+    """Return the input of a step from texts that are there; None where it must be evaluated."""
+    text = bound.text
+    if text is None:
+        parts: list[str] = []
+        for field in bound.fields:
+            if field.source == CONSTANT:
+                parts.append(field.head)
+                continue
+            value = _source(t.run, step.within, field.source)
+            found = None if value is None else value.text_at(field.names)
+            if found is None:
+                return None
+            parts.append(field.head + found)
+        text = "{" + ",".join(parts) + "}"
+        if len(text) > SPLICED_CHARS or is_deeper(text, MAX_DEPTH):
+            return None
+    t.account.spend(bound.operations)
+    return json_text(text)
+
+
+def _source(run: Run, progress: ScopeProgress, source: int) -> Json | None:
+    if source == RUN_INPUT:
+        return input_of(run, progress)
+    step = progress.steps[source]
+    return None if step is None else step.output
+
+
+def _previous(parent: Step, index: int) -> Any:
+    children = parent.children
+    assert children is not None, parent.key
+    return children.steps[index - 2].output.value if index > 1 else None
+
+
+def _described(run: Run) -> dict[str, Any]:
+    if run.names is None:
+        run.names = {
+            "id": run.run_id,
+            "pipeline": run.pipeline,
+            "version": run.version,
+            "tenant": run.tenant,
+        }
+    return run.names

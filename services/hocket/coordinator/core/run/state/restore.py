@@ -1,0 +1,328 @@
+"""A run read back from its rows, with everything that is derived from them.
+
+The rows are those of Postgres: columns by name, JSON as text, times as epoch milliseconds. What a
+rule changed and could not finish is thrown away with the run it was done to.
+"""
+
+import heapq
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from pydantic_core import from_json
+
+from hocket.coordinator.core.run.constructs.planned import count_restored, emitted_by
+from hocket.coordinator.core.run.plan.nodes import (
+    GRAPH,
+    LOOP,
+    MAP,
+    RACE,
+    WAIT,
+    Node,
+    PipelinePlan,
+    answers_to,
+)
+from hocket.coordinator.core.run.run_size import error_size, result_size, size_of
+from hocket.coordinator.core.run.state.columns import Columns, parsed
+from hocket.coordinator.core.run.state.run import (
+    FALLBACK,
+    NODE,
+    OPEN,
+    TERMINAL,
+    WAITING,
+    Children,
+    Owner,
+    PastAttempt,
+    Run,
+    ScopeProgress,
+    Signal,
+    Source,
+    Step,
+)
+from hocket.coordinator.core.run.state.values import NULL, Json, json_of
+from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.messages import AttemptFinished, Priority, RunOrigin, RunParent, Timing
+
+
+class StoredRun(NamedTuple):
+    """A run as Postgres has it: its row, and those of its steps in any order."""
+
+    row: Columns
+    steps: list[Columns]
+
+
+def restored(stored: StoredRun, plan: PipelinePlan, owner: Owner) -> Run:
+    """Return a run with its steps, in flight or ended."""
+    run = run_of(stored.row, plan, owner)
+    run.scope = ScopeProgress(plan.root, None, None)
+    run.scope.is_open = not run.has_ended
+    for columns in sorted(stored.steps, key=_outer_first):
+        _take_in(run, columns)
+    for step in run.steps.values():
+        _derive(run, step)
+    held = sum(result_size(event) for event in run.early.values())
+    unread = sum(size_of(signal.payload) for signal in run.signals)
+    run.size_bytes += run.input.size + held + unread
+    return run
+
+
+def readable(row: Columns) -> tuple[Run, Exception | None]:
+    """Return the run of a row, without plan and steps; where it cannot be read, what remains of it
+    and why."""
+    try:
+        return run_of(row), None
+    except Exception as error:
+        return _remains_of(row), error
+
+
+def run_of(row: Columns, plan: PipelinePlan | None = None, owner: Owner | None = None) -> Run:
+    """Return the run of a row, without steps; an `owner` is not needed for one that has ended."""
+    facts = parsed(row["facts"]) or {}
+    error, parent = parsed(row["error"]), parsed(row["parent"])
+    owner = owner or Owner(row["partition"], 0, None)
+    run = _plain_run_of(row, plan, owner, _value(row["input"]))
+    run.output = _value(row["output"])
+    run.error = None if error is None else ErrorInfo.model_validate(error)
+    run.parent = None if parent is None else RunParent.model_validate(parent)
+    run.origin = None if "origin" not in facts else RunOrigin.model_validate(facts["origin"])
+    run.labels = parsed(row["labels"])
+    run.probe = facts.get("probe", False)
+    run.paused_at_ms = facts.get("paused_at_ms")
+    run.signals = tuple(Signal(**signal) for signal in facts.get("signals", ()))
+    run.seen_signals = tuple(facts.get("seen_signals", ()))
+    for held in facts.get("early", ()):
+        event = AttemptFinished.model_validate(held)
+        run.early[event.step, event.attempt] = event
+    run.operations = facts.get("operations", 0)
+    run.critical_path = [tuple(piece) for piece in parsed(row["critical_path"]) or ()]
+    return run
+
+
+def _plain_run_of(row: Columns, plan: PipelinePlan | None, owner: Owner, given: Json) -> Run:
+    """Return a run with what stands in columns that are no JSON."""
+    run = Run(
+        owner,
+        plan,
+        run_id=row["run_id"],
+        tenant=row["tenant"],
+        pipeline=row["pipeline"],
+        version=row["version"],
+        priority=Priority(row["priority"]),
+        given=given,
+        accepted_at_ms=row["accepted_at"],
+        deadline_at_ms=row["deadline_at"],
+    )
+    run.status = row["status"]
+    run.finished_at_ms = row["finished_at"]
+    run.budget_usd = row["budget_usd"]
+    run.spent_usd = Decimal(row["spent_usd"])
+    run.degraded = row["degraded"]
+    run.idempotency_key = row["idempotency_key"]
+    run.reply_to = row["reply_to"]
+    run.progress = row["progress"]
+    run.traceparent = row["traceparent"]
+    return run
+
+
+def _remains_of(row: Columns) -> Run:
+    """Return the run of a row as far as it can be read."""
+    run = _plain_run_of(row, None, Owner(row["partition"], 0, None), json_of({}))
+    run.error = _read(row["error"], ErrorInfo.model_validate)
+    run.parent = _read(row["parent"], RunParent.model_validate)
+    run.labels = _read(row["labels"], dict)
+    return run
+
+
+def _read(text: str | None, read: Callable[[Any], Any]) -> Any:
+    try:
+        return None if text is None else read(from_json(text))
+    except ValueError:
+        return None
+
+
+def _take_in(run: Run, row: Columns) -> None:
+    """Make a step of its row and put it into its place. Its parent is there, and its planner."""
+    facts = parsed(row["facts"]) or {}
+    parent = run.steps[row["parent"]] if row["parent"] else None
+    link: str = facts.get("link", NODE)
+    within = _within(run, parent, link)
+    node = _node_of(run, facts.get("home", ""), row["path"])
+    step = Step(
+        row["key"],
+        node,
+        row["role"],
+        link,
+        parent,
+        within,
+        facts.get("index", 0),
+        row["ready_at"],
+    )
+    _fill(step, row, facts)
+    run.steps[step.key] = step
+    _place(step, parent, within)
+    if "emitted" in facts:
+        policy = node.emit
+        assert policy is not None, step.key
+        assert run.plan is not None, run.run_id
+        value, degrades = json_of(facts["emitted"]), run.plan.degrades
+        step.emitted = emitted_by(step, value, policy, degrades=degrades, applied=True)
+        step.scope = ScopeProgress(step.emitted.plan.root, step, step)
+        step.scope.is_open = step.state == OPEN
+    elif step.role == GRAPH and node.body is not None:
+        step.scope = ScopeProgress(node.body, step, step.home)
+        step.scope.is_open = step.state == OPEN
+
+
+def _within(run: Run, parent: Step | None, link: str) -> ScopeProgress:
+    """Return the scope whose names a step sees."""
+    if parent is None:
+        assert run.scope is not None
+        return run.scope
+    if link != NODE:
+        return parent.within
+    assert parent.scope is not None, parent.key
+    return parent.scope
+
+
+def _node_of(run: Run, home: str, path: str) -> Node:
+    if not home:
+        assert run.plan is not None, run.run_id
+        return run.plan.by_path[path]
+    emitted = run.steps[home].emitted
+    assert emitted is not None, home
+    return emitted.plan.by_path[path]
+
+
+def _fill(step: Step, row: Columns, facts: Mapping[str, Any]) -> None:
+    error = parsed(row["error"])
+    step.state = row["state"]
+    step.attempt = row["attempt"]
+    step.input = _value(row["input"])
+    step.output = _value(row["output"])
+    step.error = None if error is None else ErrorInfo.model_validate(error)
+    step.dispatched_at_ms = row["dispatched_at"]
+    step.started_at_ms = row["started_at"]
+    step.finished_at_ms = row["finished_at"]
+    step.deadline_at_ms = row["deadline_at"]
+    step.slack_ms = row["slack_ms"]
+    step.wake_at_ms = row["wake_at"]
+    step.worker = row["worker"]
+    step.queued_at_ms = row["queued_at"]
+    step.took_ms = row["took_ms"]
+    step.degraded = facts.get("degraded", False)
+    step.give_up_at_ms = facts.get("give_up_at_ms")
+    step.winner = facts.get("winner", "")
+    step.cache_key = facts.get("cache_key")
+    step.source = _source(facts.get("source"))
+    step.counted = tuple((a, d, Decimal(cost)) for a, d, cost in facts.get("counted", ()))
+    step.timing = _timing(facts.get("timing"))
+    step.tries = tuple(_try(one) for one in facts.get("tries", ()))
+    step.capable = facts.get("capable", False)
+
+
+def _try(facts: Mapping[str, Any]) -> PastAttempt:
+    return PastAttempt(
+        facts["dispatched_at_ms"],
+        facts["finished_at_ms"],
+        facts.get("queued_at_ms"),
+        facts.get("started_at_ms"),
+        facts.get("took_ms"),
+        _timing(facts.get("timing")),
+    )
+
+
+def _place(step: Step, parent: Step | None, within: ScopeProgress) -> None:
+    if step.link == NODE:
+        within.steps[step.node.place] = step
+    elif parent is not None and step.link == FALLBACK:
+        parent.fallbacks = [*(parent.fallbacks or ()), step]
+    elif parent is not None:
+        if parent.children is None:
+            parent.children = Children(started=0, running=0)
+        parent.children.steps.append(step)
+
+
+# ---- what is derived --------------------------------------------------------------------------
+
+
+def _derive(run: Run, step: Step) -> None:
+    """Work out what an event needs to know of a step besides its row."""
+    run.size_bytes += _measured(step)
+    count_restored(step)
+    if step.role == RACE and step.children is not None:
+        order = [branch.name for branch in step.node.branches]
+        step.children.steps.sort(key=lambda child: order.index(child.node.name))
+    if step.state not in TERMINAL:
+        _derive_live(run, step)
+    elif step.link == NODE:
+        _count_done(step)
+
+
+def _measured(step: Step) -> int:
+    size = step.input.size + step.output.size
+    if step.error is not None:
+        size += error_size(step.error)
+    if step.emitted is not None:
+        size += step.emitted.value.size
+    step.size_bytes = size
+    return size
+
+
+def _derive_live(run: Run, step: Step) -> None:
+    run.live[step.key] = step
+    times = [at_ms for at_ms in (step.wake_at_ms, step.give_up_at_ms) if at_ms is not None]
+    if times:
+        step.due_at_ms = min(times)
+        heapq.heappush(run.due, (step.due_at_ms, step.key))
+    if step.state == OPEN:
+        _derive_children(step)
+    if step.role == WAIT and step.state == WAITING:
+        step.is_pausing = True
+        run.pausing += step.node.pauses
+        for name in answers_to(step.node, step.key):
+            heapq.heappush(run.waiting.setdefault(name, []), step.key)
+
+
+def _count_done(step: Step) -> None:
+    within = step.within
+    within.left -= 1
+    for place in step.node.dependents:
+        within.pending[place] -= 1
+
+
+def _derive_children(step: Step) -> None:
+    if step.fallbacks:
+        if step.scope is not None:
+            step.scope.is_open = False
+        return
+    if step.children is None:
+        if step.role == MAP:
+            step.children = Children(started=0, running=0)
+        return
+    children = step.children
+    running = sum(1 for child in children.steps if child.state not in TERMINAL)
+    children.started = len(children.steps)
+    children.running = 1 if step.role == LOOP else running
+
+
+def _outer_first(row: Columns) -> tuple[int, int, str]:
+    """Order steps so that a parent and a planner come before what is under them, and children by
+    their number."""
+    facts = parsed(row["facts"]) or {}
+    key: str = row["key"]
+    depth = sum(key.count(mark) for mark in "/[#~!")
+    return depth, facts.get("index", 0), key
+
+
+def _value(text: str | None) -> Json:
+    return NULL if text is None else json_of(parsed(text))
+
+
+def _timing(facts: Mapping[str, float] | None) -> Timing | None:
+    return None if facts is None else Timing(**facts)
+
+
+def _source(facts: Mapping[str, Any] | None) -> Source | None:
+    if facts is None:
+        return None
+    return Source(facts["kind"], facts["run_id"], facts["step"], Decimal(facts.get("saved_usd", 0)))

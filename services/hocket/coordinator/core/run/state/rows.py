@@ -1,0 +1,153 @@
+"""A run and its steps as rows (`columns.py` has them): JSON columns hold text,
+times are epoch milliseconds."""
+
+from dataclasses import asdict
+from typing import Any
+
+from hocket.coordinator.core.run.state.columns import Row, json_column, without_nul
+from hocket.coordinator.core.run.state.run import NODE, TERMINAL, PastAttempt, Run, Source, Step
+from hocket.coordinator.core.run.state.values import Json
+
+
+def run_row(run: Run, *, first: bool = True, parked_until_ms: float | None = None) -> Row:
+    """Return a run's own row; input and labels, which never change, only in the first.
+    `parked_until_ms`: until when it need not be in memory (`parking.py`)."""
+    return (
+        run.run_id,
+        run.owner.partition,
+        run.tenant,
+        run.pipeline,
+        run.version,
+        run.status,
+        run.priority.value,
+        _stored(run.input) if first else "{}",
+        _stored(run.output),
+        json_column(run.error),
+        run.idempotency_key,
+        run.accepted_at_ms,
+        run.deadline_at_ms,
+        run.finished_at_ms,
+        run.budget_usd,
+        run.spent_usd,
+        run.degraded,
+        run.reply_to,
+        run.progress,
+        run.traceparent,
+        json_column(run.parent),
+        json_column(_run_facts(run)),
+        json_column(run.critical_path) if run.critical_path else None,
+        parked_until_ms,
+        json_column(run.labels) if first else None,
+    )
+
+
+def step_row(run_id: str, step: Step) -> Row:
+    """Return a step's row."""
+    node = step.node
+    return (
+        run_id,
+        step.key,
+        node.path,
+        node.type,
+        step.role,
+        "" if step.parent is None else step.parent.key,
+        step.state,
+        step.attempt,
+        _stored(step.input),
+        _stored(step.output),
+        json_column(step.error),
+        step.ready_at_ms,
+        step.dispatched_at_ms,
+        step.started_at_ms,
+        step.finished_at_ms,
+        step.deadline_at_ms,
+        step.slack_ms,
+        step.wake_at_ms,
+        step.worker,
+        json_column(_step_facts(step)),
+        step.queued_at_ms,
+        step.took_ms,
+    )
+
+
+def _run_facts(run: Run) -> dict[str, Any] | None:
+    facts: dict[str, Any] = {}
+    if run.probe:
+        facts["probe"] = True
+    if run.paused_at_ms is not None:
+        facts["paused_at_ms"] = run.paused_at_ms
+    if run.signals:
+        facts["signals"] = [
+            {"signal_id": s.signal_id, "name": s.name, "payload": s.payload, "by": s.by}
+            for s in run.signals
+        ]
+    if run.seen_signals:
+        facts["seen_signals"] = list(run.seen_signals)
+    if run.origin is not None:
+        facts["origin"] = run.origin
+    if run.operations:
+        facts["operations"] = run.operations
+    if run.early:
+        facts["early"] = list(run.early.values())
+    return facts or None
+
+
+def _step_facts(step: Step) -> dict[str, Any] | None:
+    facts: dict[str, Any] = {}
+    if step.link != NODE:
+        facts["link"] = step.link
+        facts["index"] = step.index
+    if step.home is not None:
+        facts["home"] = step.home.key
+    if step.degraded:
+        facts["degraded"] = True
+    if step.give_up_at_ms is not None:
+        facts["give_up_at_ms"] = step.give_up_at_ms
+    if step.emitted is not None:
+        facts["emitted"] = step.emitted.value.value
+    if step.winner:
+        facts["winner"] = step.winner
+    _add_attempt_facts(facts, step)
+    return facts or None
+
+
+def _add_attempt_facts(facts: dict[str, Any], step: Step) -> None:
+    if step.cache_key is not None:
+        facts["cache_key"] = step.cache_key
+    if step.source is not None:
+        facts["source"] = _source_facts(step.source)
+    if step.counted:
+        facts["counted"] = step.counted
+    if step.timing is not None:
+        facts["timing"] = step.timing.model_dump(exclude_defaults=True)
+    if step.capable and step.state not in TERMINAL:
+        facts["capable"] = True
+    if step.tries:
+        facts["tries"] = [_try_facts(one) for one in step.tries]
+
+
+def _try_facts(one: PastAttempt) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "dispatched_at_ms": one.dispatched_at_ms,
+        "finished_at_ms": one.finished_at_ms,
+    }
+    if one.queued_at_ms is not None:
+        facts["queued_at_ms"] = one.queued_at_ms
+    if one.started_at_ms is not None:
+        facts["started_at_ms"] = one.started_at_ms
+    if one.took_ms is not None:
+        facts["took_ms"] = one.took_ms
+    if one.timing is not None:
+        facts["timing"] = one.timing.model_dump(exclude_defaults=True)
+    return facts
+
+
+def _source_facts(source: Source) -> dict[str, Any]:
+    facts = asdict(source)
+    if source.kind != "cache":
+        del facts["saved_usd"]  # the ledger knows what it cost there
+    return facts
+
+
+def _stored(value: Json) -> str | None:
+    return None if value.is_null else without_nul(value.text)

@@ -1,0 +1,423 @@
+"""What a run is made of. Everything here is changed in place, by one event at a time.
+
+Steps, the run's own fields, held results and unread signals are persisted (`rows.py`). What stands
+under "derived" is worked out of them when a run is read back (`restore.py`), and keeps an event's
+work independent of the run's size.
+"""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final, Literal
+
+from hocket.coordinator.core.run.plan.forecasts import PlanForecast
+from hocket.coordinator.core.run.plan.nodes import CompiledPlan, Node, PipelinePlan, Scope
+from hocket.coordinator.core.run.state.values import NULL, Json
+from hocket.schemas.capabilities import Capabilities
+from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.messages import AttemptFinished, Priority, RunOrigin, RunParent, Timing
+from hocket.schemas.pipeline.node_parts import PlanPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the output of a step comes from that was not computed by its own run, and what it cost
+    there."""
+
+    kind: Literal["cache", "run"]
+    run_id: str
+    step: str
+    saved_usd: Decimal = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A signal that came before its step waits for it."""
+
+    signal_id: str
+    name: str
+    payload: Any
+    by: str
+
+
+# ---- states of a run ------------------------------------------------------------------------
+
+RUNNING: Final = "running"
+RUN_SUCCEEDED: Final = "succeeded"
+RUN_DEGRADED: Final = "degraded"
+RUN_FAILED: Final = "failed"
+RUN_CANCELLED: Final = "cancelled"
+RUN_EXPIRED: Final = "expired"
+RUN_REJECTED: Final = "rejected"
+
+# ---- states of a step -----------------------------------------------------------------------
+
+LOOKING_UP: Final = "looking_up"
+DISPATCHED: Final = "dispatched"
+BACKOFF: Final = "backoff"
+OPEN: Final = "open"
+WAITING: Final = "waiting"
+SUCCEEDED: Final = "succeeded"
+FAILED: Final = "failed"
+SKIPPED: Final = "skipped"
+CANCELLED: Final = "cancelled"
+TERMINAL: Final = frozenset({SUCCEEDED, FAILED, SKIPPED, CANCELLED})
+
+# ---- what a step is to its parent -----------------------------------------------------------
+
+NODE: Final = "node"
+ITEM: Final = "item"
+ROUND: Final = "round"
+BRANCH: Final = "branch"
+FALLBACK: Final = "fallback"
+
+Segment = tuple[str, str, int, str, int, int]
+"""A piece of a critical path: step, node, attempt, kind, microseconds, how many pieces it stands
+for."""
+
+
+class Owner:
+    """A partition in the hands of one coordinator: what its messages say of it."""
+
+    __slots__ = ("capabilities", "epoch", "partition")
+
+    def __init__(self, partition: int, epoch: int, capabilities: Capabilities | None) -> None:
+        self.partition = partition
+        self.epoch = epoch
+        self.capabilities = capabilities
+
+
+class PastAttempt:
+    """An attempt that was tried again: when it went out and came back, and what its worker said of
+    the time between."""
+
+    __slots__ = (
+        "dispatched_at_ms",
+        "finished_at_ms",
+        "queued_at_ms",
+        "started_at_ms",
+        "timing",
+        "took_ms",
+    )
+
+    def __init__(
+        self,
+        dispatched_at_ms: float,
+        finished_at_ms: float,
+        queued_at_ms: float | None,
+        started_at_ms: float | None,
+        took_ms: float | None,
+        timing: Timing | None,
+    ) -> None:
+        self.dispatched_at_ms = dispatched_at_ms
+        self.finished_at_ms = finished_at_ms
+        self.queued_at_ms = queued_at_ms
+        self.started_at_ms = started_at_ms
+        self.took_ms = took_ms
+        self.timing = timing
+
+
+class ScopeProgress:
+    """A scope in a run: its steps by place, how many needs of each node are unmet, how many nodes
+    are not done. `owner` is the step that holds it (None for the run itself), `home` the planning
+    step whose nodes these are (None for the spec's)."""
+
+    __slots__ = ("home", "is_open", "left", "owner", "pending", "plan", "prefix", "steps", "view")
+
+    def __init__(self, plan: Scope, owner: "Step | None", home: "Step | None") -> None:
+        self.plan = plan
+        self.owner = owner
+        self.home = home
+        self.prefix = "" if owner is None else owner.key + "/"
+        self.steps: list[Step | None] = [None] * len(plan.nodes)
+        self.pending: list[int] = plan.pending[:]
+        self.left = len(plan.nodes)
+        self.is_open = True
+        self.view: Any = None
+        """What expressions see as `nodes` (`names.py`)."""
+
+
+class Children:
+    """The items of a map, the rounds of a loop or the branches of a race: how many were started,
+    how many run, and their steps in that order."""
+
+    __slots__ = ("running", "started", "steps")
+
+    def __init__(self, started: int, running: int) -> None:
+        self.started = started
+        self.running = running
+        self.steps: list[Step] = []
+
+
+class Emitted:
+    """A planner's sub-graph, compiled; how many steps under the planner do work, and what they
+    spent."""
+
+    __slots__ = ("begun", "forecast", "plan", "policy", "spent_usd", "value")
+
+    def __init__(
+        self, value: Json, plan: CompiledPlan, forecast: PlanForecast, policy: PlanPolicy
+    ) -> None:
+        self.value = value
+        self.plan = plan
+        self.forecast = forecast
+        self.policy = policy
+        self.begun = 0
+        self.spent_usd = Decimal(0)
+
+
+class Step:
+    """A node inside a run. `key` is its path in the run: `research[3]/read`, `refine#2`,
+    `answer~fast`, `answer!1`. `index` is the number of an item, a round (from 1) or a fallback (the
+    fast variant has 0). Times are the log's (epoch ms), except `started_at_ms` and `took_ms` (the
+    worker's)."""
+
+    __slots__ = (
+        "attempt",
+        "cache_key",
+        "capable",
+        "children",
+        "counted",
+        "deadline_at_ms",
+        "degraded",
+        "dispatched_at_ms",
+        "due_at_ms",
+        "emitted",
+        "error",
+        "fallbacks",
+        "finished_at_ms",
+        "give_up_at_ms",
+        "home",
+        "index",
+        "input",
+        "is_changed",
+        "is_pausing",
+        "key",
+        "link",
+        "node",
+        "output",
+        "parent",
+        "queued_at_ms",
+        "ready_at_ms",
+        "role",
+        "scope",
+        "size_bytes",
+        "slack_ms",
+        "source",
+        "started_at_ms",
+        "state",
+        "timing",
+        "took_ms",
+        "tries",
+        "wake_at_ms",
+        "winner",
+        "within",
+        "worker",
+    )
+
+    def __init__(
+        self,
+        key: str,
+        node: Node,
+        role: str,
+        link: str,
+        parent: "Step | None",
+        within: ScopeProgress,
+        index: int,
+        ready_at_ms: float,
+    ) -> None:
+        self.key = key
+        self.node = node
+        self.role = role
+        self.link = link
+        self.parent = parent
+        self.within = within
+        """The scope whose names its expressions see."""
+        self.home: Step | None = within.home
+        """The planning step that emitted its node."""
+        self.index = index
+        self.ready_at_ms = ready_at_ms
+        self.state: str = OPEN
+        self.attempt = 0
+        self.input: Json = NULL
+        self.output: Json = NULL
+        self.error: ErrorInfo | None = None
+        self.dispatched_at_ms: float | None = None
+        self.started_at_ms: float | None = None
+        self.finished_at_ms: float | None = None
+        self.deadline_at_ms: float | None = None
+        self.slack_ms: float | None = None
+        self.wake_at_ms: float | None = None
+        self.give_up_at_ms: float | None = None
+        """When the run can wait for this node no longer (`on_infeasible`)."""
+        self.worker = ""
+        self.degraded = False
+        self.emitted: Emitted | None = None
+        self.winner = ""
+        """The key of the branch that won a race."""
+        self.cache_key: str | None = None
+        """While the step looks its output up or computes it for the cache: the entry's key."""
+        self.source: Source | None = None
+        """Where its output comes from, if its own run did not compute it."""
+        self.counted: tuple[tuple[int, int, Decimal], ...] = ()
+        """What is in the run's `spent_usd` for this step: (attempt, delivery, cost)."""
+        self.queued_at_ms: float | None = None
+        self.took_ms: float | None = None
+        self.timing: Timing | None = None
+        self.tries: tuple[PastAttempt, ...] = ()
+        self.capable = False
+        """Whether the present attempt was dispatched with a capability."""
+        # derived:
+        self.scope: ScopeProgress | None = None
+        self.children: Children | None = None
+        self.fallbacks: list[Step] | None = None
+        """Those that were begun in its place, in their order; the fast variant is one."""
+        self.size_bytes = 0
+        self.due_at_ms: float | None = None
+        """When it wants to be woken, as it stands in the run's `due`."""
+        self.is_pausing = False
+        """Whether it is one of the waits for which the deadline stands still."""
+        self.is_changed = False
+        """Whether its row must be written."""
+
+
+class Run:
+    """One execution of a pipeline version."""
+
+    __slots__ = (
+        "accepted_at_ms",
+        "armed_at_ms",
+        "budget_usd",
+        "critical_path",
+        "deadline_at_ms",
+        "degraded",
+        "due",
+        "early",
+        "error",
+        "finished_at_ms",
+        "idempotency_key",
+        "input",
+        "labels",
+        "live",
+        "names",
+        "operations",
+        "origin",
+        "output",
+        "owner",
+        "parent",
+        "paused_at_ms",
+        "pausing",
+        "pipeline",
+        "plan",
+        "prefix",
+        "priority",
+        "probe",
+        "progress",
+        "reply_to",
+        "reuse",
+        "revision",
+        "run_id",
+        "scope",
+        "seen_signals",
+        "signals",
+        "size_bytes",
+        "spent_usd",
+        "status",
+        "steps",
+        "tenant",
+        "traceparent",
+        "version",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        owner: Owner,
+        plan: PipelinePlan | None,
+        *,
+        run_id: str,
+        tenant: str,
+        pipeline: str,
+        version: int,
+        priority: Priority,
+        given: Json,
+        accepted_at_ms: float,
+        deadline_at_ms: float,
+    ) -> None:
+        self.owner = owner
+        self.plan = plan
+        """None only for a run that never began, or that ended before it was read."""
+        self.run_id = run_id
+        self.tenant = tenant
+        self.pipeline = pipeline
+        self.version = version
+        self.priority = priority
+        self.input = given
+        self.accepted_at_ms = accepted_at_ms
+        self.deadline_at_ms = deadline_at_ms
+        self.status: str = RUNNING
+        self.output: Json = NULL
+        self.error: ErrorInfo | None = None
+        self.finished_at_ms: float | None = None
+        self.budget_usd: Decimal | None = None
+        self.spent_usd = Decimal(0)
+        self.degraded = False
+        self.idempotency_key: str | None = None
+        self.reply_to: str | None = None
+        self.progress = False
+        self.traceparent: str | None = None
+        self.parent: RunParent | None = None
+        self.origin: RunOrigin | None = None
+        self.labels: dict[str, str] | None = None
+        """Inherited by its sub-runs and calls, for chargeback."""
+        self.probe = False
+        """Whether it measures a pipeline whose runs are given up: it is not given up itself."""
+        self.paused_at_ms: float | None = None
+        """Since when the deadline stands still for a person."""
+        self.signals: tuple[Signal, ...] = ()
+        """Those that came before a step waits for them."""
+        self.seen_signals: tuple[str, ...] = ()
+        self.early: dict[tuple[str, int], AttemptFinished] = {}
+        """Results of attempts that were not dispatched yet: a log that lost its tail."""
+        self.operations = 0
+        """What its expressions have taken."""
+        self.critical_path: list[Segment] = []
+        # derived:
+        self.steps: dict[str, Step] = {}
+        self.live: dict[str, Step] = {}
+        """The steps that have not ended."""
+        self.scope: ScopeProgress | None = None
+        self.due: list[tuple[float, str]] = []
+        """A heap of when steps want to be woken, with stale entries (see `Step.due_at_ms`)."""
+        self.waiting: dict[str, list[str]] = {}
+        """By the name of a signal: a heap of the keys of steps that wait for it, and stale ones."""
+        self.pausing = 0
+        """Waits for which the deadline stands still."""
+        self.reuse: Any = None
+        """What a repeated run takes over (`reuse.Reuse`)."""
+        self.armed_at_ms: float | None = None
+        self.revision = 0
+        """How often something was done to it since it is in memory."""
+        self.size_bytes = 0
+        self.prefix: str | None = None
+        """What all messages of its steps say alike (`messages.py`)."""
+        self.names: dict[str, Any] | None = None
+        """What expressions see as `run` (`names.py`)."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing happens to it any more."""
+        return self.status != RUNNING
+
+    @property
+    def depth(self) -> int:
+        """Runs above this one."""
+        return 0 if self.parent is None else self.parent.depth
+
+    def untie(self) -> None:
+        """Cut what its steps and scopes know of each other, so that whoever drops it last frees it
+        at once: nothing can be done to it any more. Its rows can be made still."""
+        for step in self.steps.values():
+            step.within.steps = []
+            step.within.view = None
+            step.scope = step.children = step.fallbacks = None
+        self.scope = None

@@ -1,0 +1,120 @@
+"""Working an event off: each piece of work goes to the rule of its construct, until nothing is left
+or the run has ended; then the run is held to its bounds, and its deadline runs again where nobody
+is waited for."""
+
+from hocket.coordinator.core.run.commands import CancelAttempt, CancelSubRun, StartSubRun
+from hocket.coordinator.core.run.constructs.deadlines import watch_again
+from hocket.coordinator.core.run.constructs.fallbacks import failing, fallback_settled
+from hocket.coordinator.core.run.constructs.graph import activate, node_settled
+from hocket.coordinator.core.run.constructs.loops import round_settled
+from hocket.coordinator.core.run.constructs.maps import item_settled
+from hocket.coordinator.core.run.constructs.races import branch_settled
+from hocket.coordinator.core.run.constructs.start import start
+from hocket.coordinator.core.run.constructs.waits import resume_deadline
+from hocket.coordinator.core.run.ends.ending import fail_run
+from hocket.coordinator.core.run.infeasible import is_watched
+from hocket.coordinator.core.run.run_size import (
+    FREE_EVENT_OPERATIONS,
+    MAX_RUN_OPERATIONS,
+    MAX_RUN_STATE_BYTES,
+    ExpressionsUsedUp,
+    RunComputesTooMuch,
+    RunTooLarge,
+)
+from hocket.coordinator.core.run.state.messages import Command, Dispatch
+from hocket.coordinator.core.run.state.run import BRANCH, ITEM, NODE, OPEN, ROUND, RUNNING, Step
+from hocket.coordinator.core.run.transition import (
+    ACTIVATE,
+    FAILING,
+    SETTLED,
+    START_FAST,
+    Transition,
+)
+from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.templates.budget import MAX_TOGETHER_OPERATIONS
+
+
+def work_off(t: Transition) -> None:
+    """Do all that an event brings with it."""
+    run, todo, account = t.run, t.todo, t.account
+    while todo and run.status == RUNNING:
+        _work_on(t, *todo.popleft())
+        if account.operations > FREE_EVENT_OPERATIONS or run.size_bytes > MAX_RUN_STATE_BYTES:
+            _check_bounds(t)
+    if run.size_bytes > MAX_RUN_STATE_BYTES:  # also what an event only keeps
+        _check_bounds(t)
+    operations = t.operations
+    if operations != run.operations:
+        run.operations = operations
+        t.run_changed = True
+    if run.paused_at_ms is not None and resume_deadline(t) and is_watched(t):
+        watch_again(t)
+    if run.reuse is not None:
+        t.commands = _without_withdrawn(t.commands)
+
+
+def _work_on(t: Transition, kind: int, step: Step, error: ErrorInfo | None) -> None:
+    if kind == SETTLED:
+        if step.link == NODE:
+            node_settled(t, step)
+        else:
+            _child_settled(t, step)
+    elif kind == ACTIVATE:
+        activate(t, step)
+    elif kind != FAILING:
+        start(t, step, fast=kind == START_FAST)
+    elif step.key in t.run.live:
+        assert error is not None, step.key
+        failing(t, step, error)
+
+
+def _child_settled(t: Transition, child: Step) -> None:
+    """Move the container of an item, round, branch or fallback that ended."""
+    parent = child.parent
+    assert parent is not None, child.key
+    if parent.state != OPEN:
+        return
+    if child.link == ITEM:
+        item_settled(t, parent, child)
+    elif child.link == ROUND:
+        round_settled(t, parent, child)
+    elif child.link == BRANCH:
+        branch_settled(t, parent, child)
+    else:
+        fallback_settled(t, parent, child)
+
+
+def _check_bounds(t: Transition) -> None:
+    """End a run that computes or holds too much."""
+    run = t.run
+    if t.account.is_used_up and not run.has_ended:
+        fail_run(t, RunComputesTooMuch(limit=MAX_TOGETHER_OPERATIONS).info())
+    if t.operations > MAX_RUN_OPERATIONS and not run.has_ended:
+        fail_run(t, ExpressionsUsedUp(limit=MAX_RUN_OPERATIONS).info())
+    if run.size_bytes > MAX_RUN_STATE_BYTES and not run.has_ended:
+        error = RunTooLarge(size_bytes=run.size_bytes, limit_bytes=MAX_RUN_STATE_BYTES)
+        fail_run(t, error.info())
+
+
+def _without_withdrawn(commands: list[Command]) -> list[Command]:
+    """Drop what was handed out and cancelled within one event: a race whose winner is taken over
+    pays for no loser."""
+    made: set[tuple[str, int] | str] = set()
+    withdrawn: set[tuple[str, int] | str] = set()
+    for command in commands:
+        named = _attempt_of(command)
+        if named is None:
+            continue
+        if isinstance(command, Dispatch | StartSubRun):
+            made.add(named)
+        elif named in made:
+            withdrawn.add(named)
+    return [one for one in commands if _attempt_of(one) not in withdrawn] if withdrawn else commands
+
+
+def _attempt_of(command: Command) -> tuple[str, int] | str | None:
+    if isinstance(command, Dispatch | CancelAttempt):
+        return command.step, command.attempt
+    if isinstance(command, StartSubRun):
+        return command.accepted.run_id
+    return command.run_id if isinstance(command, CancelSubRun) else None
