@@ -323,7 +323,7 @@ class Checks:
         if frozen is not None and frozen.get(key) != row["state"]:
             self.fail("starts-after-end", f"{run_id} has ended and its step {key} changed")
         if row["state"] == "cancelled":
-            self._must_stop(run_id, key)
+            self._must_stop(row)
         if "[" in key and row["finished_at"] is None:
             self._check_concurrency(run_id, row)
 
@@ -344,14 +344,16 @@ class Checks:
         if len(under_way) > spec.concurrency:
             self.fail("concurrency", f"{run_id} has {under_way} under way at once")
 
-    def _must_stop(self, run_id: str, key: str) -> None:
-        """Whatever works on a cancelled step stops soon in calm weather."""
+    def _must_stop(self, row: dict[str, Any]) -> None:
+        """Whatever works on a cancelled step stops soon in calm weather. What a log that lost its end
+        had dispatched, nobody knows of any more."""
         if self._world.now_s < self._settled_s:
             return
         running = [
             execution
             for execution in self._journal.running.values()
-            if (execution.run_id, execution.step) == (run_id, key)
+            if (execution.run_id, execution.step) == (row["run_id"], row["key"])
+            and not (self._tail_lost and execution.dispatched_at_ms != row["dispatched_at"])
         ]
         if running:
             self._world.after(CANCEL_WITHIN_S, self._has_stopped, running)

@@ -22,6 +22,7 @@ class Execution:
     worker: str
     input: Any
     begun_s: float
+    dispatched_at_ms: float | None
     deadline_at_ms: float
     timeout_ms: float
     stubborn: bool = False
@@ -62,6 +63,7 @@ class Journal:
             worker=process.name,
             input=context.input,
             begun_s=self.world.now_s,
+            dispatched_at_ms=step.dispatched_at_ms,
             deadline_at_ms=step.deadline_at_ms,
             timeout_ms=step.timeout_ms,
         )
