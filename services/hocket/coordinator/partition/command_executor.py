@@ -24,6 +24,7 @@ from hocket.coordinator.core.run.faults import reason_of, unsendable
 from hocket.coordinator.core.run.state.messages import Command, Dispatch
 from hocket.coordinator.dispatch.demand_publisher import DemandPublisher
 from hocket.coordinator.partition.events.log_posts import LogPosts
+from hocket.coordinator.partition.events.log_reader import LogPosition
 from hocket.coordinator.partition.runs.end_publisher import result_for
 from hocket.coordinator.partition.runs.run_notifier import RunNotifier
 from hocket.coordinator.partition.shared_services import SharedServices
@@ -44,6 +45,7 @@ class CommandExecutor:
         services: SharedServices,
         *,
         tenure: Tenure,
+        position: LogPosition,
         wake_ups: WakeUps,
         notifier: RunNotifier,
         demand: DemandPublisher,
@@ -51,12 +53,14 @@ class CommandExecutor:
     ) -> None:
         self._bus = services.bus
         self._tenure = tenure
+        self._position = position
         self._wake_ups = wake_ups
         self._notifier = notifier
         self._posts = posts
-        dispatcher, cache = services.dispatcher, services.step_cache
+        self._dispatcher = dispatcher = services.dispatcher
+        cache = services.step_cache
         self._rules: Mapping[type, Callable[[Any], None]] = {
-            Dispatch: dispatcher.dispatch,
+            Dispatch: self._dispatch,
             Wake: self._wake,
             CancelAttempt: dispatcher.cancel,
             Announce: self._announce,
@@ -81,6 +85,14 @@ class CommandExecutor:
             self.execute(command)
         except Exception:
             log.exception("command_failed", command=type(command).__name__)
+
+    def _dispatch(self, command: Dispatch) -> None:
+        """Hand a step out. Where its event was in the log before this owner read it, the former owner
+        may have published the same step without having written so: the worker that has it must hear
+        of its cancellation even while it is held back here."""
+        if command.dispatched_at_ms <= self._position.attached_at_ms:
+            command.again = True
+        self._dispatcher.dispatch(command)
 
     def _wake(self, command: Wake) -> None:
         self._wake_ups.arm(command.run_id, command.at_ms)

@@ -77,9 +77,11 @@ class Partition:
             load=services.load,
             metrics=services.metrics,
         )
+        position = LogPosition(offset.applied_seq, offset.applied_msg_id)
         executor = CommandExecutor(
             services,
             tenure=tenure,
+            position=position,
             wake_ups=wake_ups,
             notifier=notifier,
             demand=demand,
@@ -105,7 +107,6 @@ class Partition:
             recorder=recorder,
             failed=failed,
         )
-        position = LogPosition(offset.applied_seq, offset.applied_msg_id)
         acceptance = RunAcceptance(
             services,
             owner=owner,
