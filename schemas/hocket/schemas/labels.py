@@ -19,6 +19,11 @@ MAX_LABEL_KEY_CHARS = 64
 MAX_LABEL_VALUE_CHARS = 256
 MAX_LABELS_HEADER_CHARS = 16_384
 
+RESERVED_PREFIX = "hocket."
+"""How labels begin that only the platform sets."""
+KEY_LABEL = f"{RESERVED_PREFIX}key"
+"""The label of calls that come with a key of the platform: its id, by which budgets may be set."""
+
 KEY_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$"
 VALUE_PATTERN = r"^[^\x00-\x1f\x7f]+$"
 _NEXT = "%[89ABab][0-9A-Fa-f]"
@@ -86,6 +91,25 @@ def checked_labels(pairs: Iterable[tuple[str, str]], field: str) -> dict[str, st
             field=field, reason=f"it has {len(found)} labels", cure=f"Give at most {MAX_LABELS}."
         )
     return found
+
+
+def given_labels(text: str, field: str) -> dict[str, str]:
+    """Return the labels of a header that a task came with; raise InvalidInput, also for those that only
+    the platform sets."""
+    found = read_labels(text, field)
+    if key := reserved_among(found):
+        raise InvalidInput(field=field, reason=reserved_reason(key), cure="Use another name.")
+    return found
+
+
+def reserved_among(labels: Iterable[str]) -> str | None:
+    """Return the name of a label that only the platform sets, where there is one."""
+    return next((key for key in labels if key.startswith(RESERVED_PREFIX)), None)
+
+
+def reserved_reason(key: str) -> str:
+    """Return why a task may not have such a label."""
+    return f"`{shown_text(key)}` is the platform's to set, like all that begin with `{RESERVED_PREFIX}`"
 
 
 def is_label(key: Any, value: Any) -> bool:

@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.labels import Labels
+from hocket.schemas.labels import Labels, reserved_among, reserved_reason
 from hocket.schemas.messages import CallDecision, ExperimentState, Priority
 from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS
 from hocket.schemas.plain_json import check_plain
@@ -40,6 +40,12 @@ _NANO = Decimal("1e-9")
 def _checked(value: Any) -> Any:
     check_plain(value)
     return value
+
+
+def _unreserved(labels: dict[str, str]) -> dict[str, str]:
+    if key := reserved_among(labels):
+        raise ValueError(reserved_reason(key))
+    return labels
 
 
 def _number(value: Any) -> Any:
@@ -64,6 +70,7 @@ def _budget(value: Any) -> Any:
 
 PlainJson = Annotated[Any, AfterValidator(_checked)]
 PlainObject = Annotated[dict[str, Any], AfterValidator(_checked)]
+TaskLabels = Annotated[Labels, AfterValidator(_unreserved)]
 Token = Annotated[str, Field(pattern=f"^{TOKEN.pattern}$")]
 Version = Annotated[int, Field(ge=1, le=MAX_VERSION), BeforeValidator(_number)]
 DeadlineMs = Annotated[float, Field(gt=0, le=MAX_WAIT_MS), BeforeValidator(_number)]
@@ -226,8 +233,9 @@ class RunSubmission(Request):
     priority: Priority | None = Field(None, alias="class")
     budget_usd: BudgetUsd | None = None
     version: Version | None = None
-    labels: Labels = Field(default_factory=dict)
-    """What the task is charged to, like `{"customer": "acme"}`; its sub-runs and calls inherit them."""
+    labels: TaskLabels = Field(default_factory=dict)
+    """What the task is charged to, like `{"customer": "acme"}`; its sub-runs and calls inherit them.
+    Names that begin with `hocket.` are the platform's."""
     wait_ms: ReplyWaitMs = 0
 
 

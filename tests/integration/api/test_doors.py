@@ -185,6 +185,10 @@ async def test_labels_by_every_door_are_kept_inherited_and_found(platform: Platf
     with pytest.raises(ApiRefused) as refused:
         await asked(platform, "/v1/runs", {"pipeline": "labelled", "labels": {"a b": "c"}})
     assert "labels" in str(refused.value.info().field)
+    body = {"pipeline": "labelled", "labels": {"hocket.key": "0123456789ab"}}
+    with pytest.raises(ApiRefused) as refused:
+        await asked(platform, "/v1/runs", body)
+    assert "the platform's to set" in str(refused.value)
 
 
 BAD_PIPELINES = {

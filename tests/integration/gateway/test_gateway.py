@@ -86,8 +86,13 @@ async def test_a_call_is_answered_and_its_record_is_in_the_stream(
     bus: Bus, nats_url: str, upstream: Upstream, tmp_path: Path
 ) -> None:
     async with running_gateway(nats_url, tmp_path, models(upstream)):
-        reply = await call(bus, request())
+        who = request().attribution
+        labels = {"team": "search", "hocket.key": "0123456789ab"}
+        reply = await call(bus, request(attribution=who.model_copy(update={"labels": labels})))
         (booked,) = await records(bus)
+    assert booked.attribution.labels == {"team": "search"}, (
+        "others' keys are not a caller's to name"
+    )
     expected_usd = Decimal("0.000266")  # 100 x 2 + 20 x 0.5 + 7 x 8 millionths
     assert (reply.text, reply.backend, reply.cost_usd) == ("tidal", "mock", expected_usd)
     assert (booked.call_id, booked.cost_usd, booked.attribution.node) == (

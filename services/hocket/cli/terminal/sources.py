@@ -10,7 +10,7 @@ from typing import Any
 
 from hocket.cli.terminal.errors import FileUnreadable
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.labels import checked_labels, header_of
+from hocket.schemas.labels import checked_labels, given_labels, header_of
 from hocket.schemas.plain_json import check_plain, parse_json, shown_text
 
 MAX_FILE_BYTES = 1_048_576
@@ -58,7 +58,8 @@ def task_input(given: str | None, pairs: list[str]) -> dict[str, Any]:
 
 def label_header(pairs: list[str], option: str = "--label") -> str | None:
     """Return the labels of `key=value` pairs as a header has them, None for none."""
-    return header_of(checked_labels(map(_label, pairs), option)) or None
+    header = header_of(checked_labels(map(_label, pairs), option))
+    return header_of(given_labels(header, option)) if header else None
 
 
 def _label(pair: str) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from hocket.kit.nats import cloudevents
 from hocket.schemas import ids, subjects
 from hocket.schemas.bounded import MAX_USD, MAX_USD_PLACES
 from hocket.schemas.errors import InvalidInput, MalformedTask, PayloadTooLarge
-from hocket.schemas.labels import MAX_LABELS, read_labels
+from hocket.schemas.labels import MAX_LABELS, given_labels
 from hocket.schemas.messages import Priority, RunAccepted, RunOrigin
 from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS
 from hocket.schemas.pipeline.plan import Plan, check_input
@@ -290,7 +290,7 @@ def _labels(headers: Mapping[str, str]) -> dict[str, str] | None:
     found: dict[str, str] = {}
     for field in (cloudevents.EVENT_LABELS, cloudevents.LABELS):
         if (text := headers.get(field)) is not None:
-            found |= read_labels(text, field)
+            found |= given_labels(text, field)
     if len(found) > MAX_LABELS:
         raise InvalidInput(
             field=cloudevents.LABELS,

@@ -33,6 +33,7 @@ from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import HocketError
 from hocket.schemas.first_fault import first_fault
+from hocket.schemas.labels import reserved_among
 from hocket.schemas.messages import (
     CallCancelled,
     CallReply,
@@ -105,6 +106,8 @@ class NatsDoor:
         except (CallMalformed, CallNotAttributable) as error:
             self._refuse(message, "", "", error)
             return
+        if request.attribution.labels and reserved_among(request.attribution.labels):
+            request = _without_reserved_labels(request)
         headers = message.headers or {}
         tenant = request.attribution.tenant
         again = subjects.ASKED_AGAIN in headers
@@ -196,6 +199,14 @@ def _checked(payload: bytes) -> CallRequest:
     if request.chunks_to is not None and not subjects.is_inbox(request.chunks_to):
         raise CallMalformed(field="chunks_to", reason="it is not an inbox of its caller")
     return request
+
+
+def _without_reserved_labels(request: CallRequest) -> CallRequest:
+    """Return a call without the labels that only the platform sets: by them budgets are kept."""
+    labels = request.attribution.labels or {}
+    kept = {key: value for key, value in labels.items() if not reserved_among((key,))}
+    attribution = request.attribution.model_copy(update={"labels": kept or None})
+    return request.model_copy(update={"attribution": attribution})
 
 
 def _malformed(error: ValidationError) -> CallMalformed:

@@ -101,3 +101,13 @@ def test_labels_of_event_and_header_are_kept() -> None:
     both = {"ce-labels": "team=old, tier=gold", "Hocket-Labels": header_of(labels)}
     assert accepted(both).labels == labels | {"tier": "gold"}
     assert accepted({}).labels is None
+
+
+def test_a_task_has_no_label_that_the_platform_sets() -> None:
+    for header in ("Hocket-Labels", "ce-labels"):
+        for label in ("hocket.key=0123456789ab", "team=search,hocket.team=x"):
+            with pytest.raises(HocketError) as refused:
+                accepted({header: label})
+            assert refused.value.fields["field"] == header
+            assert "hocket." in refused.value.fields["reason"]
+    assert accepted({"Hocket-Labels": "hocketeer=x"}).labels == {"hocketeer": "x"}

@@ -17,9 +17,11 @@ from hocket.schemas.access.keys import TenantForbidden
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.labels import (
     HEADER_PATTERN,
+    KEY_LABEL,
     MAX_LABELS,
+    given_labels,
     is_label,
-    read_labels,
+    reserved_among,
 )
 from hocket.schemas.messages import Attribution, Priority, Requirements
 from hocket.schemas.subjects import TOKEN, check_token
@@ -36,8 +38,6 @@ MIN_QUALITY = "X-Hocket-Min-Quality"
 RESIDENCY = "X-Hocket-Residency"
 LABELS = "X-Hocket-Labels"
 RUN_LABELS = "X-Hocket-Run-Labels"
-KEY_LABEL = "hocket.key"
-"""The label of calls that come with a key of the platform: its id, by which budgets may be set."""
 HEADERS: Mapping[str, str] = {
     RUN_HEADERS[0]: "The run that the call belongs to; also x-litellm-trace-id and x-session-id.",
     "X-Hocket-Pipeline": "The pipeline of the run.",
@@ -181,9 +181,7 @@ def _run_labels(
     """Return the labels of a call: those of the header, the id of the platform's key, then of OpenAI's
     `metadata` what can be a label, then its `user`, as many as there may be."""
     given = headers.get(RUN_LABELS)
-    found = {} if given is None else read_labels(given, RUN_LABELS)
-    if KEY_LABEL in found:
-        raise _wrong(RUN_LABELS, f"`{KEY_LABEL}` is not the caller's to say", "Leave it out.")
+    found = {} if given is None else given_labels(given, RUN_LABELS)
     if key is not None and key.bearer is not None:
         if len(found) >= MAX_LABELS:
             reason = f"it has {len(found)} labels, and the key is one more"
@@ -192,7 +190,7 @@ def _run_labels(
     metadata = body.get("metadata")
     offered = metadata if isinstance(metadata, dict) else {}
     for name, value in (*islice(offered.items(), MAX_METADATA), ("user", body.get("user"))):
-        if len(found) < MAX_LABELS and is_label(name, value) and name != KEY_LABEL:
+        if len(found) < MAX_LABELS and is_label(name, value) and not reserved_among((name,)):
             found.setdefault(name, value)
     return found
 

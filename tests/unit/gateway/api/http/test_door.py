@@ -255,7 +255,7 @@ def test_a_call_is_charged_to_its_key_and_nobody_says_so_himself() -> None:
     }  # fmt: skip
     assert identity.attribution({}, None, body).labels == {"team": "search", "user": "ada"}
     many = ",".join(f"l{number}=x" for number in range(16))
-    for labels in ("hocket.key=ffffffffffff", many):
+    for labels in ("hocket.key=ffffffffffff", "hocket.team=x", many):
         with pytest.raises(InvalidInput):
             identity.attribution({"X-Hocket-Run-Labels": labels}, key)
 
