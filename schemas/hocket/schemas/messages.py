@@ -807,6 +807,12 @@ class CallDecision(Message):
     tried: tuple[str, ...] = ()
     candidates: tuple[CandidateSeen, ...] = ()
     left_out: Int32 = 0
+    operation: StoredText = ""
+    """What was asked for, as OpenTelemetry names it: `chat`, `text_completion` or `embeddings`."""
+    provider: StoredText = ""
+    """The kind of the backend."""
+    target: StoredText = ""
+    """The model's name at its server."""
 
 
 class CallRefused(Message):

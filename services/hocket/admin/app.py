@@ -28,6 +28,7 @@ from hocket.admin.requests.in_turn import InTurn
 from hocket.admin.requests.request_limit import RequestLimit
 from hocket.admin.requests.request_rules import RequestRules, operations_of
 from hocket.admin.runs.endpoints import router as runs
+from hocket.admin.traces.endpoints import router as traces
 from hocket.kit.access.key_book import KeyBook
 from hocket.kit.process.settings import DEFAULT_KEY_REQUESTS_PER_S
 from hocket.kit.web_requests import WebRules
@@ -39,6 +40,7 @@ DEFAULT_WEB_RULES = WebRules()
 """Loopback names and addresses only."""
 ROUTERS = (
     runs,
+    traces,
     pipelines,
     node_types,
     costs,

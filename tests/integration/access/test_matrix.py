@@ -30,6 +30,7 @@ ALLOWED: dict[str, str] = {
     "GET /v1/runs/{run_id}/steps": ALL,
     "GET /v1/runs/{run_id}/cost": ALL,
     "GET /v1/runs/{run_id}/events": ALL,
+    "GET /v1/runs/{run_id}/trace": ALL,
     "POST /v1/runs/{run_id}/cancel": "developer operator admin",
     "POST /v1/runs/{run_id}/signals": "developer operator admin",
     "POST /v1/runs/{run_id}/retry": "developer operator admin",

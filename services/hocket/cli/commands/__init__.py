@@ -23,6 +23,7 @@ from hocket.cli.commands import (
     runs,
     schema,
     serve,
+    trace,
     types,
     up,
     version,
@@ -44,6 +45,7 @@ def add_to(app: typer.Typer) -> None:
     runs.app.command("refuse")(approvals.refuse)
     runs.app.command("signal")(approvals.signal)
     app.add_typer(runs.app, name="runs")
+    app.command("trace")(trace.trace)
     app.command("console")(console.console)
     app.command("types")(types.types)
     app.command("cost")(cost.cost)

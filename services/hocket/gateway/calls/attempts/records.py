@@ -37,7 +37,12 @@ class AttemptRecords:
             latency_ms=lane.latency_ms,
             kind=usage,
             decision=recorded(
-                slot.decision, queue_ms=slot.queue_ms, tried=lane.before, because=lane.because
+                call.request,
+                slot.spec,
+                slot.decision,
+                queue_ms=slot.queue_ms,
+                tried=lane.before,
+                because=lane.because,
             ),
             experiment=call.experiment,
             arm=call.arm,

@@ -6,20 +6,30 @@ first; the others are counted. `hocket gateway explain` shows it.
 
 from math import isfinite
 
+from hocket.gateway.core.config.table import BackendSpec
+from hocket.gateway.core.protocols.openai_api import CHAT, COMPLETIONS, EMBEDDINGS, path_of
 from hocket.gateway.core.routing.routing import Decision, ReplicaCandidate
-from hocket.schemas.messages import CallDecision, CandidateSeen
+from hocket.schemas.messages import CallDecision, CallRequest, CandidateSeen
 
 MAX_CANDIDATES = 16
 MAX_TRIED = 16
 MAX_REASON_CHARS = 400
 MAX_REFUSED_CHARS = 120
+MAX_TARGET_CHARS = 200
 _ENDLESS = 1e300
+_OPERATIONS = {CHAT: "chat", COMPLETIONS: "text_completion", EMBEDDINGS: "embeddings"}
 
 
 def recorded(
-    decision: Decision, *, queue_ms: float, tried: tuple[str, ...] = (), because: str = ""
+    request: CallRequest,
+    spec: BackendSpec,
+    decision: Decision,
+    *,
+    queue_ms: float,
+    tried: tuple[str, ...] = (),
+    because: str = "",
 ) -> CallDecision:
-    """Return a decision as its record has it."""
+    """Return the decision by which a replica was asked, as its record has it."""
     candidates = decision.candidates
     if len(candidates) > 1:
         candidates = tuple(sorted(candidates, key=_rank))
@@ -31,6 +41,9 @@ def recorded(
         tried=tried[-MAX_TRIED:],
         candidates=tuple(_seen(one) for one in candidates[:MAX_CANDIDATES]),
         left_out=max(len(candidates) - MAX_CANDIDATES, 0),
+        operation=_OPERATIONS.get(path_of(request), "chat"),
+        provider=spec.kind,
+        target=spec.target[:MAX_TARGET_CHARS],
     )
 
 

@@ -7,6 +7,7 @@ divides it further. So no count has to be kept across partitions: whatever each 
 never come to more than the whole, and a replay gives the same.
 """
 
+from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -21,6 +22,7 @@ from hocket.schemas.ids import child_run_id
 from hocket.schemas.messages import RunAccepted, RunParent
 from hocket.schemas.pipeline.plan import Plan
 from hocket.schemas.pipeline.spec import DEFAULT_TREE_RUNS, PipelineNode, PlanningNode
+from hocket.schemas.tracing.spans import context_of_run, step_span_id
 
 
 class TooManyRuns(HocketError):
@@ -76,7 +78,7 @@ def start_sub_run(t: Transition, step: Step) -> StartSubRun:
         priority=run.priority,
         deadline_at_ms=deadline_at_ms,
         budget_usd=_budget_left(run),
-        traceparent=run.traceparent,
+        traceparent=_traceparent(run, step),
         parent=RunParent(
             run_id=run.run_id,
             step=step.key,
@@ -91,6 +93,12 @@ def start_sub_run(t: Transition, step: Step) -> StartSubRun:
         labels=run.labels,
     )
     return StartSubRun(accepted)
+
+
+def _traceparent(run: Run, step: Step) -> str:
+    """Return the context by which a sub-run stands in its parent's trace, below the step."""
+    trace = context_of_run(run.run_id, run.traceparent)
+    return replace(trace, span_id=step_span_id(run.run_id, step.key)).header
 
 
 def child_input(step: Step) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Traces of runs: the names of attributes, trace contexts, which traces are exported, spans. Pure."""

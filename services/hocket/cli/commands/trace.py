@@ -1,0 +1,65 @@
+"""`hocket trace`: where the time of a run went, span by span."""
+
+import json
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from hocket.cli.remote.api import path
+from hocket.cli.remote.target import target_of
+
+MIN_WIDTH, MAX_WIDTH = 100, 180
+
+
+def trace(
+    context: typer.Context,
+    run_id: Annotated[str, typer.Argument(help="A run's id, as `hocket runs list` shows it.")],
+    every: Annotated[
+        bool, typer.Option("--all", help="Every span: short waits and single requests, too.")
+    ] = False,
+    format_: Annotated[
+        Literal["tree", "chrome"],
+        typer.Option("--format", help="chrome: for https://ui.perfetto.dev, into a file."),
+    ] = "tree",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file; by default RUN.trace.json.")
+    ] = None,
+    width: Annotated[int | None, typer.Option(min=60, max=400, help="Cells of a line.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Show the trace of a run: its steps, what they waited for, attempts and model calls, with times."""
+    from hocket.cli.terminal.console import print_json
+
+    found = target_of(context).api().get(path("runs", run_id, "trace"))
+    now = datetime.fromtimestamp(time.time(), tz=UTC).isoformat()
+    if format_ == "chrome" or output is not None:
+        _write_chrome(found, output or Path(f"{run_id}.trace.json"), now)
+    elif as_json:
+        print_json(found)
+    else:
+        _print_tree(found, width, now, every=every)
+
+
+def _print_tree(found: dict[str, Any], width: int | None, now: str, *, every: bool) -> None:
+    from hocket.cli.drawing.span_tree import span_tree, trace_summary
+    from hocket.cli.terminal.console import out, print_lines
+
+    print_lines(trace_summary(found))
+    out.print()
+    cells = width or max(MIN_WIDTH, min(out.width, MAX_WIDTH))
+    print_lines(span_tree(found, width=cells, now=now, every=every))
+
+
+def _write_chrome(found: dict[str, Any], file: Path, now: str) -> None:
+    from hocket.cli.drawing.chrome_trace import chrome_trace
+    from hocket.cli.terminal.errors import FileUnwritable
+
+    events = chrome_trace(found, now=now)
+    try:
+        file.write_text(json.dumps(events), encoding="utf-8")
+    except OSError as error:
+        raise FileUnwritable(path=str(file), reason=error.strerror) from error
+    typer.echo(f"{file}: {len(found['spans'])} spans; open it at https://ui.perfetto.dev")

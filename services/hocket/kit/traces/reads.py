@@ -1,0 +1,94 @@
+"""The rows that traces of runs are made of: the runs with their sub-runs, steps, attempts and calls."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import asyncpg
+
+MAX_RUNS = 2_000
+"""Runs of one read, sub-runs counted."""
+MAX_STEPS = 20_000
+MAX_CALLS = 20_000
+"""Requests to backends."""
+TIMEOUT_S = 10.0
+
+RUNS = """
+WITH RECURSIVE below(run_id, root) AS (
+    SELECT run_id, run_id FROM unnest($1::text[]) AS given(run_id)
+    UNION ALL
+    SELECT child.run_id, below.root
+    FROM below
+    JOIN hocket.run above ON above.run_id = below.run_id
+    JOIN hocket.run child
+      ON child.parent ->> 'run_id' = below.run_id AND child.tenant = above.tenant
+    WHERE child.parent IS NOT NULL
+)
+SELECT r.run_id, below.root, r.tenant, r.pipeline, r.version, r.status, r.priority, r.accepted_at,
+       r.deadline_at, r.finished_at, r.spent_usd, r.traceparent, r.labels,
+       r.error ->> 'code' AS error_code, r.error ->> 'message' AS error_message,
+       r.parent ->> 'run_id' AS parent_run, r.parent ->> 'step' AS parent_step
+FROM below
+JOIN hocket.run r ON r.run_id = below.run_id
+ORDER BY r.accepted_at, r.run_id
+LIMIT $2
+"""
+STEPS = """
+SELECT run_id, key, path, type, role, nullif(parent, '') AS parent, state, attempt, ready_at,
+       queued_at, dispatched_at, started_at, finished_at, took_ms, worker,
+       error ->> 'code' AS error_code, error ->> 'message' AS error_message,
+       facts #>> '{source,kind}' AS source
+FROM hocket.step
+WHERE run_id = ANY ($1::text[])
+ORDER BY ready_at, key
+LIMIT $2
+"""
+ATTEMPTS = """
+SELECT run_id, key, attempt, outcome, dispatched_at, started_at, finished_at, worker,
+       error ->> 'code' AS error_code, error ->> 'message' AS error_message
+FROM hocket.attempt
+WHERE run_id = ANY ($1::text[]) AND outcome <> 'late'
+ORDER BY finished_at, key, attempt
+LIMIT $2
+"""
+CALLS = """
+SELECT u.run_id, u.call_id, u.kind, u.step, u.attempt, u.model, u.backend, u.replica, u.status,
+       u.error_code, u.input_tokens, u.output_tokens, u.cached_tokens, u.cache_write_tokens,
+       u.cost_usd, u.estimated, u.started_at, u.latency_ms, u.experiment, u.arm,
+       u.decision ->> 'provider' AS provider, u.decision ->> 'target' AS target,
+       u.decision ->> 'operation' AS operation, (u.decision ->> 'queue_ms')::float8 AS queue_ms
+FROM hocket.usage u
+JOIN hocket.run r ON r.run_id = u.run_id AND r.tenant = u.tenant
+WHERE u.run_id = ANY ($1::text[])
+ORDER BY u.started_at, u.call_id
+LIMIT $2
+"""
+
+Rows = Sequence[asyncpg.Record]
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRows:
+    """What traces are made of. `truncated`: there is more than is read at once."""
+
+    runs: Rows
+    steps: Rows
+    attempts: Rows
+    calls: Rows
+    truncated: bool = False
+
+
+async def read_rows(
+    pool: "asyncpg.Pool[asyncpg.Record]", run_ids: Sequence[str], *, timeout_s: float = TIMEOUT_S
+) -> TraceRows:
+    """Return the rows of runs and of all their sub-runs."""
+    runs = await pool.fetch(RUNS, list(run_ids), MAX_RUNS + 1, timeout=timeout_s)
+    wanted = [row["run_id"] for row in runs[:MAX_RUNS]]
+    steps = await pool.fetch(STEPS, wanted, MAX_STEPS + 1, timeout=timeout_s)
+    attempts = await pool.fetch(ATTEMPTS, wanted, MAX_STEPS + 1, timeout=timeout_s)
+    calls = await pool.fetch(CALLS, wanted, MAX_CALLS + 1, timeout=timeout_s)
+    truncated = (
+        len(runs) > MAX_RUNS or max(len(steps), len(attempts)) > MAX_STEPS or len(calls) > MAX_CALLS
+    )
+    return TraceRows(
+        runs[:MAX_RUNS], steps[:MAX_STEPS], attempts[:MAX_STEPS], calls[:MAX_CALLS], truncated
+    )

@@ -1,0 +1,170 @@
+"""The spans of a run's steps: each with its waits for a worker and its attempts below it. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hocket.kit.traces.rows import Row, later, plain, us
+from hocket.schemas import ids
+from hocket.schemas.tracing import attributes as names
+from hocket.schemas.tracing.spans import (
+    Span,
+    SpanKind,
+    attempt_span_id,
+    queue_span_id,
+    run_span_id,
+    step_span_id,
+)
+
+LEAF = "leaf"
+_OWN_WORK = frozenset({"llm", "planning", "sql"})
+"""Types of nodes whose attempts are neither the use of a tool nor a retrieval."""
+_FAILED = frozenset({"failed", "timed_out"})
+
+
+def step_spans(trace_id: str, steps: Sequence[Row], attempts: Sequence[Row]) -> Iterator[Span]:
+    """Yield the spans of the steps of one run."""
+    tried: dict[str, list[Row]] = {}
+    for row in attempts:
+        tried.setdefault(row["key"], []).append(row)
+    for row in steps:
+        yield _step_span(trace_id, row)
+        if row["role"] == LEAF:
+            yield from _attempt_spans(trace_id, row, tried.get(row["key"], ()))
+
+
+def _step_span(trace_id: str, row: Row) -> Span:
+    run_id, key, ended = row["run_id"], row["key"], row["finished_at"]
+    parent, has_failed = row["parent"], row["state"] == "failed"
+    return Span(
+        trace_id,
+        step_span_id(run_id, key),
+        run_span_id(run_id) if parent is None else step_span_id(run_id, parent),
+        run_id,
+        f"step {row['path']}",
+        "internal",
+        "coordinator",
+        us(row["ready_at"]),
+        None if ended is None else us(ended),
+        "error" if has_failed else "unset",
+        (row["error_message"] or "") if has_failed else "",
+        plain(
+            {
+                names.RUN: run_id,
+                names.STEP: key,
+                names.NODE: row["path"],
+                names.NODE_TYPE: row["type"],
+                names.STATE: row["state"],
+                names.SOURCE: row["source"],
+                names.ERROR_TYPE: row["error_code"],
+            }
+        ),
+    )
+
+
+def _attempt_spans(trace_id: str, step: Row, tried: Sequence[Row]) -> Iterator[Span]:
+    """Yield the spans of a step's attempts, each after that of its wait for a worker."""
+    before = step["ready_at"]
+    for row in tried:
+        yield from _queue_span(trace_id, step, row, before)
+        yield _attempt_span(trace_id, step, row)
+        before = None
+    is_told = any(row["attempt"] == step["attempt"] for row in tried)
+    if step["dispatched_at"] is not None and not is_told:  # the one that gave the result, or is out
+        yield from _queue_span(trace_id, step, step, before)
+        yield _attempt_span(trace_id, step, step)
+
+
+def _queue_span(trace_id: str, step: Row, row: Row, ready: Any) -> Iterator[Span]:
+    """Yield the wait of an attempt from when it could begin to when a worker had it."""
+    sent, started = row["dispatched_at"], row["started_at"]
+    if sent is None:
+        return
+    run_id, key, attempt = step["run_id"], step["key"], row["attempt"]
+    begun = us(sent if ready is None else ready)
+    ended = None if started is None else us(started)
+    if ended is not None and ended < begun:  # by the worker's clock
+        ended = begun
+    yield Span(
+        trace_id,
+        queue_span_id(ids.attempt_id(run_id, key, attempt)),
+        step_span_id(run_id, key),
+        run_id,
+        "queue",
+        "internal",
+        "coordinator",
+        begun,
+        us(row["finished_at"]) if ended is None and row["finished_at"] is not None else ended,
+        attributes=plain(
+            {
+                names.RUN: run_id,
+                names.STEP: key,
+                names.ATTEMPT: attempt,
+                names.GATE_MS: (us(sent) - begun) / 1_000,
+                names.STREAM_MS: None
+                if started is None
+                else max(us(started) - us(sent), 0) / 1_000,
+            }
+        ),
+    )
+
+
+def _attempt_span(trace_id: str, step: Row, row: Row) -> Span:
+    run_id, key, attempt = step["run_id"], step["key"], row["attempt"]
+    started = row["started_at"] or row["dispatched_at"] or row["finished_at"]
+    outcome = row.get("outcome")
+    has_failed = outcome in _FAILED
+    name, kind, operation = _work_of(step)
+    return Span(
+        trace_id,
+        attempt_span_id(run_id, key, attempt),
+        step_span_id(run_id, key),
+        run_id,
+        name,
+        kind,
+        "worker",
+        us(started),
+        _end_of(row, us(started)),
+        "error" if has_failed else "unset",
+        (row["error_message"] or "") if has_failed else "",
+        plain(
+            {
+                names.RUN: run_id,
+                names.STEP: key,
+                names.NODE: step["path"],
+                names.NODE_TYPE: step["type"],
+                names.ATTEMPT: attempt,
+                names.OUTCOME: outcome,
+                names.WORKER: row["worker"],
+                names.ERROR_TYPE: row["error_code"] if has_failed else None,
+                **operation,
+            }
+        ),
+    )
+
+
+def _end_of(row: Row, started: int) -> int | None:
+    """Return when an attempt ended: by its worker's clock, where that told how long it took."""
+    if row["started_at"] is not None and row.get("took_ms") is not None:
+        return later(row["started_at"], row["took_ms"])
+    return None if row["finished_at"] is None else max(us(row["finished_at"]), started)
+
+
+def _work_of(step: Row) -> tuple[str, SpanKind, Mapping[str, Any]]:
+    """Return the name, the kind and the operation of a step's attempts, by its type."""
+    node, type_ = step["path"], step["type"]
+    if type_ == "retrieval":
+        return f"retrieval {node}", "client", {names.GEN_AI_OPERATION: "retrieval"}
+    if type_ not in _OWN_WORK:
+        operation = {
+            names.GEN_AI_OPERATION: "execute_tool",
+            names.GEN_AI_TOOL: node,
+            names.GEN_AI_TOOL_TYPE: "function",
+        }
+        return f"execute_tool {node}", "internal", operation
+    process = {
+        names.MESSAGING_SYSTEM: "nats",
+        names.MESSAGING_OPERATION: "process",
+        names.MESSAGING_OPERATION_TYPE: "process",
+        names.MESSAGING_DESTINATION: f"hocket.step.{type_}",
+    }
+    return f"process {node}", "consumer", process
