@@ -16,6 +16,7 @@ from hocket.coordinator.core.run.state.columns import (
     RUN_COLUMNS,
     STEP_COLUMNS,
     attempt_row,
+    completed,
 )
 from hocket.coordinator.core.run.state.rows import run_row, step_row
 from hocket.coordinator.core.run.state.run import Owner, Run, ScopeProgress, Step
@@ -244,6 +245,23 @@ def test_runs_in_flight_come_back_with_their_steps(play: Play) -> None:
         assert place is not None
         assert (place.path, place.role, place.home) == ("a", "leaf", "")
         assert await store.place("r1", "nowhere") is None
+
+    play(scene)
+
+
+def test_a_later_row_without_what_was_written_of_a_step_leaves_it(play: Play) -> None:
+    async def scene(parts: Parts) -> None:
+        store = parts.store
+        await store.acquire(0, "a")
+        before = a_step(deadline_at_ms=NOW_MS + 7)
+        await store.commit(batch_of(1, 3, a_run(steps=[before])))
+        after = a_step(state="succeeded", input=None, slack_ms=None, worker="w", output={"k": 2})
+        await store.commit(batch_of(1, 4, a_run(steps=[after])))
+        ((_, (step,)),) = await store.in_flight(0)
+        found = plain(STEP_COLUMNS, dict(step))
+        wanted = plain(STEP_COLUMNS, completed(step_row("r1", after), step_row("r1", before)))
+        assert found == wanted
+        assert (found["worker"], found["slack_ms"]) == ("w", 0.5)
 
     play(scene)
 

@@ -24,7 +24,7 @@ from hocket.coordinator.core.run.machine import apply
 from hocket.coordinator.core.run.plan.forecasts import PlanForecast
 from hocket.coordinator.core.run.plan.nodes import PipelinePlan
 from hocket.coordinator.core.run.state.bare_rows import bare_run_row, bare_step_row
-from hocket.coordinator.core.run.state.columns import RUN_COLUMNS, STEP_COLUMNS
+from hocket.coordinator.core.run.state.columns import RUN_COLUMNS, STEP_COLUMNS, completed
 from hocket.coordinator.core.run.state.restore import restored
 from hocket.coordinator.core.run.state.rows import run_row, step_row
 from hocket.coordinator.core.run.state.run import RUN_REJECTED, Run
@@ -361,10 +361,11 @@ def _bare_differences(database: Database, run: Run) -> list[str]:
             unequal.append(f"{name} is in {'Postgres' if key in steps else 'the log'} only")
         elif key in steps and not is_barest:
             step = run.steps[key]
+            whole, bare = step_row(run.run_id, step), bare_step_row(run.run_id, step)
             unequal += min(
                 (
                     _unequal(name, STEP_COLUMNS, values, steps[key])
-                    for values in (step_row(run.run_id, step), bare_step_row(run.run_id, step))
+                    for values in (whole, bare, completed(bare, whole))
                 ),
                 key=len,
             )

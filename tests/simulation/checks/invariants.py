@@ -486,8 +486,9 @@ class Checks:
         )
 
     def _is_bare(self, run_id: str, step: dict[str, Any]) -> bool:
-        """Tell whether a step may have been written without its values: its run was set aside."""
-        return run_id in self._database.refused and step["input"] is None is step["output"]
+        """Tell whether a step may have been written without its values: its run was set aside. What
+        Postgres had of its input stays."""
+        return run_id in self._database.refused and step["output"] is None
 
     def _check_path(self, run_id: str, row: dict[str, Any], steps: dict[str, Any]) -> None:
         """The pieces of the critical path are steps of the run, and sum to its time."""

@@ -20,6 +20,7 @@ from pydantic_core import from_json, to_json
 from hocket.coordinator.core.run.ends.notification_watermark import NOTHING, NotificationWatermark
 from hocket.coordinator.core.run.state.columns import (
     ATTEMPT_COLUMNS,
+    KEPT_COLUMNS,
     RUN_COLUMNS,
     STEP_COLUMNS,
 )
@@ -275,7 +276,8 @@ class Database:
         if found is None:
             steps[row["key"]] = row
         else:
-            found.update({name: row[name] for name in row if name not in _STEP_FIXED})
+            kept = {name: found[name] for name in KEPT_COLUMNS if row[name] is None}
+            found.update({name: row[name] for name in row if name not in _STEP_FIXED} | kept)
 
 
 class SimulatedStore:

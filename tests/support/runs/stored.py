@@ -26,15 +26,15 @@ def _derived(run: Run) -> dict[str, Any]:
     steps = run.steps.values()
     return {
         "size_bytes": run.size_bytes,
-        "live": sorted(run.live),
-        "due": {key: step.due_at_ms for key, step in sorted(run.live.items())},
+        "live": [step.key for step in run.live()],
+        "due": {step.key: step.due_at_ms for step in run.live()},
         "pausing": run.pausing,
         "waiting": {
             name: waiting
-            for name, keys in sorted(run.waiting.items())
-            if (waiting := sorted(key for key in keys if key in run.live))
+            for name, keys in sorted((run.waiting or {}).items())
+            if (waiting := sorted(key for key in keys if run.is_live(run.steps[key])))
         },
-        "early": sorted(run.early),
+        "early": sorted(run.early or ()),
         "scopes": sorted(
             (scope.prefix, scope.left, scope.pending)
             for scope in (run.scope, *(step.scope for step in steps))

@@ -93,6 +93,9 @@ class DecisionRecorder:
             closes=closes,
             size_bytes=self._runs.grown_bytes(run),
         )
+        run.input.forget_value()
+        for step in changed:
+            step.let_go()
 
     def _carry_out(self, run: Run, command: Command, *, surely: bool) -> None:
         if has_effects(command):

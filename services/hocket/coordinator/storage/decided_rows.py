@@ -2,7 +2,12 @@
 
 from collections.abc import Iterable
 
-from hocket.coordinator.core.run.state.columns import RUN_COLUMNS, STEP_COLUMNS, Columns
+from hocket.coordinator.core.run.state.columns import (
+    KEPT_COLUMNS,
+    RUN_COLUMNS,
+    STEP_COLUMNS,
+    Columns,
+)
 from hocket.coordinator.core.run.state.restore import StoredRun
 from hocket.coordinator.storage.pending_changes import Dirty
 
@@ -25,5 +30,8 @@ def as_decided(stored: StoredRun | None, unwritten: Iterable[Dirty]) -> StoredRu
             row = made
         for key, values in dirty.steps.items():
             if values is not None:
-                steps[key] = dict(zip(STEP_COLUMNS, values, strict=True))
+                made = dict(zip(STEP_COLUMNS, values, strict=True))
+                before = steps.get(key, made)
+                made |= {name: before[name] for name in KEPT_COLUMNS if made[name] is None}
+                steps[key] = made
     return None if row is None else StoredRun(row, list(steps.values()))

@@ -21,7 +21,7 @@ from hocket.coordinator.core.run.state.bare_rows import (
     bare_run_row,
     bare_step_row,
 )
-from hocket.coordinator.core.run.state.columns import Row, attempt_row
+from hocket.coordinator.core.run.state.columns import Row, attempt_row, completed
 from hocket.coordinator.core.run.state.rows import run_row, step_row
 from hocket.coordinator.core.run.state.run import Run, Step
 from hocket.coordinator.core.time.deadlines import Estimate
@@ -88,12 +88,14 @@ class Dirty:
         self.had_ended = run.has_ended
         self.run_changed = self.run_changed or run_changed
         steps = list(changed)
-        self.steps.update(dict.fromkeys(step.key for step in steps))
+        before = {step.key: self.steps.get(step.key) for step in steps}
+        self.steps.update(dict.fromkeys(before))
         try:
             if run_changed:
                 self.row = run_row(run, first=self.first, parked_until_ms=parked_until_ms)
             for step in steps:
-                self.steps[step.key] = step_row(run.run_id, step)
+                row = step_row(run.run_id, step)
+                self.steps[step.key] = completed(row, before[step.key])
         except Exception as error:  # the run is set aside with its batch
             end_if_short(error)
             self.fault = error

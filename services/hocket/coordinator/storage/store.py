@@ -10,6 +10,7 @@ import asyncpg
 from hocket.coordinator.core.run.ends.notification_watermark import NOTHING, NotificationWatermark
 from hocket.coordinator.core.run.state.columns import (
     ATTEMPT_COLUMNS,
+    KEPT_COLUMNS,
     RUN_COLUMNS,
     STEP_COLUMNS,
     Row,
@@ -296,7 +297,9 @@ WITH fence AS (
 ), step AS (
     INSERT INTO hocket.step ({", ".join(STEP_COLUMNS)})
     {_unnest(STEP_COLUMNS, _STEP_FIRST)}
-    ON CONFLICT (run_id, key) DO UPDATE SET {_set(STEP_COLUMNS, {"run_id", "key", "path", "type"})}
+    ON CONFLICT (run_id, key) DO UPDATE
+    SET {", ".join(f"{name} = coalesce(excluded.{name}, hocket.step.{name})" for name in KEPT_COLUMNS)},
+        {_set(STEP_COLUMNS, {"run_id", "key", "path", "type", *KEPT_COLUMNS})}
 ), attempt AS (
     INSERT INTO hocket.attempt ({", ".join(ATTEMPT_COLUMNS)})
     {_unnest(ATTEMPT_COLUMNS, _ATTEMPT_FIRST)}

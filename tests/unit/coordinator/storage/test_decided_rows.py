@@ -2,6 +2,7 @@
 
 import pytest
 
+from hocket.coordinator.core.run.state.columns import KEPT_COLUMNS
 from hocket.coordinator.core.run.state.restore import StoredRun, restored
 from hocket.coordinator.core.run.state.values import NULL, json_of
 from hocket.coordinator.storage.decided_rows import as_decided
@@ -23,6 +24,31 @@ def taken(play: Play, outcome: int, *, first: bool = False) -> Dirty:
     done = play.outcomes[outcome]
     dirty.take(play.run, done.changed, run_changed=done.run_changed)
     return dirty
+
+
+def let_go(play: Play, outcome: int) -> None:
+    """Drop what the rows of an event have."""
+    for step in play.outcomes[outcome].changed:
+        step.let_go()
+
+
+def test_what_a_run_let_go_stays_in_the_rows_of_before() -> None:
+    play = Play(NODES)
+    whole = stored(play.run)
+    dirty = taken(play, 0, first=True)
+    play.finish("a", {"k": 1})
+    let_go(play, -1)
+    assert play.run.steps["a"].input.is_in_row_only
+    ended = taken(play, -1)  # the row of before is written, or not
+    dirty.take(play.run, play.outcomes[-1].changed, run_changed=False)
+    for found in (as_decided(whole, [ended]), as_decided(None, [dirty])):
+        assert found is not None
+        before = next(step for step in whole.steps if step["key"] == "a")
+        after = next(step for step in found.steps if step["key"] == "a")
+        assert after["state"] == "succeeded"
+        for name in KEPT_COLUMNS:
+            assert before[name] is not None
+            assert after[name] == before[name]
 
 
 def test_rows_are_those_of_the_moment_at_which_they_were_made() -> None:

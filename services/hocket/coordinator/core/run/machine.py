@@ -74,8 +74,7 @@ def resume(run: Run, now_ms: float, forecast: PlanForecast) -> Outcome:
     """Return what a new owner must do for a run in flight: hand its attempts out again (the same
     messages; whoever has them already drops the repeat) and ask for its next wake-up."""
     t = Transition(run, forecast, now_ms)
-    for key in sorted(run.live):
-        step = run.live[key]
+    for step in run.live():
         if step.state == LOOKING_UP:
             t.commands.append(ask_of(t, step))
         elif step.state == DISPATCHED and step.role == SUBRUN:
@@ -122,7 +121,7 @@ def _time_passed(t: Transition) -> None:
     for step in take_due(run, t.now_ms):
         if run.has_ended:
             return
-        if step.key in run.live:  # else it was withdrawn with what it stands in, just now
+        if run.is_live(step):  # else it was withdrawn with what it stands in, just now
             _step_is_due(t, step)
     t.arm(_next_wake_ms(run))
 

@@ -5,7 +5,14 @@ whatever event names it, or when its time has come.
 """
 
 from hocket.coordinator.core.run.plan.nodes import SUBRUN
-from hocket.coordinator.core.run.state.run import DISPATCHED, LOOKING_UP, WAITING, Run, Step
+from hocket.coordinator.core.run.state.run import (
+    DISPATCHED,
+    LOOKING_UP,
+    TERMINAL,
+    WAITING,
+    Run,
+    Step,
+)
 
 PERSON_QUIET_MS = 2_000.0
 """A run that waits for a person or a signal is parked after so long without an event ..."""
@@ -24,7 +31,9 @@ def rests_until(run: Run, *, quiet_ms: float, now_ms: float) -> float | None:
     if run.has_ended or quiet_ms < PERSON_QUIET_MS:
         return None
     for_person = False
-    for step in run.live.values():
+    for step in run.steps.values():
+        if step.state in TERMINAL:
+            continue
         if _is_worked_on(step):
             return None
         for_person = for_person or step.state == WAITING

@@ -81,7 +81,6 @@ class Transition(Outcome):
         """Take a new step into the run."""
         self.account.spend(STEP_OPERATIONS)
         self.run.steps[step.key] = step
-        self.run.live[step.key] = step
         within, link = step.within, step.link
         if link == "node":
             within.steps[step.node.place] = step
@@ -103,7 +102,6 @@ class Transition(Outcome):
             self._note_wait(step)
         self.note(step)
         if step.state in TERMINAL:
-            run.live.pop(step.key, None)
             step.due_at_ms = None
         else:
             self._note_wake(step)
@@ -204,7 +202,7 @@ class Transition(Outcome):
             at_ms = give_up_at_ms
         if at_ms is not None:
             if step.due_at_ms != at_ms:
-                heapq.heappush(self.run.due, (at_ms, step.key))
+                heapq.heappush(self.run.wanted_due(), (at_ms, step.key))
             step.due_at_ms = at_ms
             self.arm(at_ms)
         else:
@@ -219,7 +217,7 @@ class Transition(Outcome):
             self.run.pausing += 1 if waits else -1
         if waits:
             for name in answers_to(step.node, step.key):
-                heapq.heappush(self.run.waiting.setdefault(name, []), step.key)
+                heapq.heappush(self.run.waiting_for(name), step.key)
 
     def _announce(self, step: Step, reply_to: str) -> None:
         begun = step.dispatched_at_ms if step.dispatched_at_ms is not None else step.ready_at_ms

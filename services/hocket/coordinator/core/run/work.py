@@ -63,7 +63,7 @@ def _work_on(t: Transition, kind: int, step: Step, error: ErrorInfo | None) -> N
         activate(t, step)
     elif kind != FAILING:
         start(t, step, fast=kind == START_FAST)
-    elif step.key in t.run.live:
+    elif t.run.is_live(step):
         assert error is not None, step.key
         failing(t, step, error)
 

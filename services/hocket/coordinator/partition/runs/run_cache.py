@@ -58,9 +58,6 @@ class Runs:
         """Of the tenants that have runs in flight: never more than there are runs."""
         self._ended: OrderedDict[str, tuple[Run, int]] = OrderedDict()
         self._ended_bytes = 0
-        self._sizes: dict[str, int] = {}
-        self._values: dict[str, int] = {}
-        """What the values of each run in flight were counted for."""
         self._seen: dict[str, _Seen] = {}
         self._in_flight_bytes = 0
         self._values_bytes = 0
@@ -79,18 +76,21 @@ class Runs:
 
     def grown_bytes(self, run: Run) -> int:
         """Return by how much the values of a run have grown since it was put here."""
-        return run.size_bytes - self._values.get(run.run_id, 0)
+        return run.size_bytes - (run.counted_bytes or 0)
 
     def put(self, run: Run) -> None:
         """Keep a run as it is now; one that has ended is remembered for a while."""
         run_id = run.run_id
         if not run.has_ended:
-            is_new = run_id not in self._values
+            before = self.in_flight.get(run_id)
+            if before is not run and before is not None:
+                self._let_go(before)
+            is_new = run.counted_bytes is None
             self._count(run.tenant, runs=int(is_new), values_bytes=self.grown_bytes(run))
-            self._values[run_id] = run.size_bytes
+            run.counted_bytes = run.size_bytes
             self.in_flight[run_id] = run
-        elif self.in_flight.pop(run_id, None) is not None or run_id not in self._ended:
-            self.remember(run, self._let_go(run))
+        elif (before := self.in_flight.pop(run_id, None)) is not None or run_id not in self._ended:
+            self.remember(run, self._let_go(before or run))
         if run.has_ended:
             self.dropped.discard(run_id)
 
@@ -118,8 +118,6 @@ class Runs:
         """Drop everything."""
         for kept in (self.in_flight, self.marked, self.dropped, self.by_tenant, self._ended):
             kept.clear()
-        self._sizes.clear()
-        self._values.clear()
         self._seen.clear()
         self._ended_bytes = self._in_flight_bytes = self._values_bytes = 0
 
@@ -133,7 +131,7 @@ class Runs:
         """Count an event of so many bytes for a run in flight."""
         run = self.in_flight.get(run_id)
         if run is not None:
-            self._sizes[run_id] = self._sizes.get(run_id, 0) + size_bytes
+            run.events_bytes += size_bytes
             self._count(run.tenant, events_bytes=size_bytes)
 
     def resting(self, now_ms: float) -> list[tuple[Run, float]]:
@@ -167,8 +165,8 @@ class Runs:
         return True
 
     def _let_go(self, run: Run) -> int:
-        size_bytes = self._sizes.pop(run.run_id, 0)
-        values_bytes = self._values.pop(run.run_id, None)
+        size_bytes, run.events_bytes = run.events_bytes, 0
+        values_bytes, run.counted_bytes = run.counted_bytes, None
         if values_bytes is not None:  # else it ended as it began
             self._count(run.tenant, runs=-1, events_bytes=-size_bytes, values_bytes=-values_bytes)
         self._seen.pop(run.run_id, None)

@@ -95,7 +95,7 @@ def test_a_container_that_is_given_up_leaves_nothing_running() -> None:
     play.finish("draft!0", 1)
     play.finish("end", 1)
     assert play.run.status == "degraded"
-    assert not play.run.live
+    assert not play.run.live()
 
 
 def test_the_fast_variant_of_a_mapped_node_says_itself_what_it_runs_over() -> None:
@@ -381,7 +381,7 @@ def test_a_hurried_run_is_restored_at_every_moment_and_ends(
             assert_same(found, play.run)
     pass_to(play, slo_ms)
     assert play.run.has_ended
-    assert play.run.live == {}
+    assert play.run.live() == []
     assert play.waiting() == []
     ended = [step for step in play.run.steps.values() if step.state == "dispatched"]
     assert ended == []

@@ -19,7 +19,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def counted(play: Play) -> int:
-    held = sum(len(to_json(event.output)) for event in play.run.early.values())
+    held = sum(len(to_json(event.output)) for event in (play.run.early or {}).values())
     values = [v.value for s in play.run.steps.values() for v in (s.input, s.output)]
     values += [one.value.value for one in play.emitted.values()]
     values += [signal.payload for signal in play.run.signals]

@@ -70,8 +70,7 @@ def turn_came(t: Transition, event: AttemptFinished) -> None:
 
 def watch_again(t: Transition) -> None:
     """Watch the nodes that run by the deadline as it is now, after it was moved."""
-    for key in sorted(t.run.live):
-        step = t.run.live[key]
+    for step in t.run.live():
         node = step.node
         if step.link == NODE and (node.fast is not None or node.optional):
             step.give_up_at_ms = give_up_at_ms(t, node, t.forecast_of(step).expectation)

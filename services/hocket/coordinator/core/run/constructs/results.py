@@ -159,6 +159,7 @@ def hand_out(t: Transition, step: Step, *, judged: bool = True) -> None:
 def _take_held(t: Transition, step: Step, held: AttemptFinished | None) -> None:
     if held is None:
         return
+    assert t.run.early is not None, step.key
     del t.run.early[step.key, step.attempt]
     t.run_changed = True
     t.run.size_bytes -= result_size(held)
@@ -293,6 +294,8 @@ def _count(t: Transition, step: Step, event: AttemptFinished) -> None:
 
 def _hold(t: Transition, event: AttemptFinished) -> None:
     early = t.run.early
+    if early is None:
+        early = t.run.early = {}
     key = (event.step, event.attempt)
     if key not in early and len(early) < MAX_EARLY:
         early[key] = event

@@ -117,6 +117,8 @@ def resume_deadline(t: Transition) -> bool:
 
 def _first_waiting(run: Run, name: str) -> Step | None:
     """Return the first step, by key, that waits for a signal of this name."""
+    if run.waiting is None:
+        return None
     keys = run.waiting.get(name)
     while keys:
         step = run.steps[keys[0]]

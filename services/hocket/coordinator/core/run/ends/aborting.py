@@ -70,14 +70,12 @@ def closed(run: Run, error: ErrorInfo, *, now_ms: float, unread: Iterable[Column
         if not step.is_changed:
             step.is_changed = True
             outcome.changed.append(step)
-    run.live.clear()
-    run.due.clear()
-    run.waiting.clear()
+    run.due = run.waiting = None
     run.pausing = 0
     run.status = RUN_FAILED
     run.output = NULL
     run.error = error
-    run.critical_path = []
+    run.critical_path = ()
     run.reuse = None
     ended = _ended(run, finished_at_ms)
     outcome.commands += ended.commands

@@ -59,14 +59,13 @@ def end_run(
     """End the run: nothing of it stays alive, and after the commit its caller hears of it."""
     run = t.run
     assert not run.has_ended, run.run_id
-    if run.live:
-        cancel_below(t, None, error.code if error else status)
+    cancel_below(t, None, error.code if error else status)
     t.todo.clear()
     run.status = status
     run.output = output
     run.error = error
     run.finished_at_ms = t.now_ms
-    run.critical_path = critical_path(run, t.now_ms)
+    run.critical_path = tuple(critical_path(run, t.now_ms))
     run.reuse = None
     t.run_changed = True
     t.commands.append(EndRun(run))

@@ -77,7 +77,7 @@ def bare_step_row(run_id: str, step: Step) -> Row:
         _moment_or_none(step.dispatched_at_ms),
         _moment_or_none(step.started_at_ms),
         _moment_or_none(step.finished_at_ms),
-        _moment_or_none(step.deadline_at_ms),
+        None,
         None,
         None,
         str(stored_text(step.worker, limit=MAX_TEXT_CHARS)),

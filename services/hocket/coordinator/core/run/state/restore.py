@@ -60,7 +60,7 @@ def restored(stored: StoredRun, plan: PipelinePlan, owner: Owner) -> Run:
         _take_in(run, columns)
     for step in run.steps.values():
         _derive(run, step)
-    held = sum(result_size(event) for event in run.early.values())
+    held = sum(result_size(event) for event in (run.early or {}).values())
     unread = sum(size_of(signal.payload) for signal in run.signals)
     run.size_bytes += run.input.size + held + unread
     return run
@@ -90,11 +90,13 @@ def run_of(row: Columns, plan: PipelinePlan | None = None, owner: Owner | None =
     run.paused_at_ms = facts.get("paused_at_ms")
     run.signals = tuple(Signal(**signal) for signal in facts.get("signals", ()))
     run.seen_signals = tuple(facts.get("seen_signals", ()))
+    early: dict[tuple[str, int], AttemptFinished] = {}
     for held in facts.get("early", ()):
         event = AttemptFinished.model_validate(held)
-        run.early[event.step, event.attempt] = event
+        early[event.step, event.attempt] = event
+    run.early = early or None
     run.operations = facts.get("operations", 0)
-    run.critical_path = [tuple(piece) for piece in parsed(row["critical_path"]) or ()]
+    run.critical_path = tuple(tuple(piece) for piece in parsed(row["critical_path"]) or ())
     return run
 
 
@@ -269,18 +271,17 @@ def _measured(step: Step) -> int:
 
 
 def _derive_live(run: Run, step: Step) -> None:
-    run.live[step.key] = step
     times = [at_ms for at_ms in (step.wake_at_ms, step.give_up_at_ms) if at_ms is not None]
     if times:
         step.due_at_ms = min(times)
-        heapq.heappush(run.due, (step.due_at_ms, step.key))
+        heapq.heappush(run.wanted_due(), (step.due_at_ms, step.key))
     if step.state == OPEN:
         _derive_children(step)
     if step.role == WAIT and step.state == WAITING:
         step.is_pausing = True
         run.pausing += step.node.pauses
         for name in answers_to(step.node, step.key):
-            heapq.heappush(run.waiting.setdefault(name, []), step.key)
+            heapq.heappush(run.waiting_for(name), step.key)
 
 
 def _count_done(step: Step) -> None:

@@ -42,7 +42,7 @@ def run_row(run: Run, *, first: bool = True, parked_until_ms: float | None = Non
 
 
 def step_row(run_id: str, step: Step) -> Row:
-    """Return a step's row."""
+    """Return a step's row, without what was let go (`KEPT_COLUMNS`)."""
     node = step.node
     return (
         run_id,
@@ -150,4 +150,4 @@ def _source_facts(source: Source) -> dict[str, Any]:
 
 
 def _stored(value: Json) -> str | None:
-    return None if value.is_null else without_nul(value.text)
+    return None if value.is_null or value.is_in_row_only else without_nul(value.text)

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any, Final, Literal
 
 from hocket.coordinator.core.run.plan.forecasts import PlanForecast
-from hocket.coordinator.core.run.plan.nodes import CompiledPlan, Node, PipelinePlan, Scope
+from hocket.coordinator.core.run.plan.nodes import LEAF, CompiledPlan, Node, PipelinePlan, Scope
 from hocket.coordinator.core.run.state.values import NULL, Json
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import ErrorInfo
@@ -70,6 +70,7 @@ ROUND: Final = "round"
 BRANCH: Final = "branch"
 FALLBACK: Final = "fallback"
 
+NOTHING_SPENT: Final = Decimal(0)
 Segment = tuple[str, str, int, str, int, int]
 """A piece of a critical path: step, node, attempt, kind, microseconds, how many pieces it stands
 for."""
@@ -279,6 +280,14 @@ class Step:
         self.is_changed = False
         """Whether its row must be written."""
 
+    def let_go(self) -> None:
+        """Drop what its row has, now that it is made, and nobody reads again (`KEPT_COLUMNS` of an ended
+        step that has nothing under it), and values that can be read from their texts."""
+        self.output.forget_value()
+        if self.role == LEAF and self.fallbacks is None and self.state in TERMINAL:
+            self.input = self.input.left_to_row()
+            self.deadline_at_ms = self.slack_ms = None
+
 
 class Run:
     """One execution of a pipeline version."""
@@ -287,17 +296,18 @@ class Run:
         "accepted_at_ms",
         "armed_at_ms",
         "budget_usd",
+        "counted_bytes",
         "critical_path",
         "deadline_at_ms",
         "degraded",
         "due",
         "early",
         "error",
+        "events_bytes",
         "finished_at_ms",
         "idempotency_key",
         "input",
         "labels",
-        "live",
         "names",
         "operations",
         "origin",
@@ -359,7 +369,7 @@ class Run:
         self.error: ErrorInfo | None = None
         self.finished_at_ms: float | None = None
         self.budget_usd: Decimal | None = None
-        self.spent_usd = Decimal(0)
+        self.spent_usd = NOTHING_SPENT
         self.degraded = False
         self.idempotency_key: str | None = None
         self.reply_to: str | None = None
@@ -376,19 +386,17 @@ class Run:
         self.signals: tuple[Signal, ...] = ()
         """Those that came before a step waits for them."""
         self.seen_signals: tuple[str, ...] = ()
-        self.early: dict[tuple[str, int], AttemptFinished] = {}
+        self.early: dict[tuple[str, int], AttemptFinished] | None = None
         """Results of attempts that were not dispatched yet: a log that lost its tail."""
         self.operations = 0
         """What its expressions have taken."""
-        self.critical_path: list[Segment] = []
+        self.critical_path: tuple[Segment, ...] = ()
         # derived:
         self.steps: dict[str, Step] = {}
-        self.live: dict[str, Step] = {}
-        """The steps that have not ended."""
         self.scope: ScopeProgress | None = None
-        self.due: list[tuple[float, str]] = []
+        self.due: list[tuple[float, str]] | None = None
         """A heap of when steps want to be woken, with stale entries (see `Step.due_at_ms`)."""
-        self.waiting: dict[str, list[str]] = {}
+        self.waiting: dict[str, list[str]] | None = None
         """By the name of a signal: a heap of the keys of steps that wait for it, and stale ones."""
         self.pausing = 0
         """Waits for which the deadline stands still."""
@@ -398,6 +406,9 @@ class Run:
         self.revision = 0
         """How often something was done to it since it is in memory."""
         self.size_bytes = 0
+        self.counted_bytes: int | None = None
+        """What its values count among the runs in memory, and the events that it was made of."""
+        self.events_bytes = 0
         self.prefix: str | None = None
         """What all messages of its steps say alike (`messages.py`)."""
         self.names: dict[str, Any] | None = None
@@ -412,6 +423,27 @@ class Run:
     def depth(self) -> int:
         """Runs above this one."""
         return 0 if self.parent is None else self.parent.depth
+
+    def live(self) -> "list[Step]":
+        """Return the steps that have not ended, by key."""
+        found = [step for step in self.steps.values() if step.state not in TERMINAL]
+        return sorted(found, key=lambda step: step.key)
+
+    def is_live(self, step: Step) -> bool:
+        """Tell whether a step was taken into the run, and has not ended."""
+        return step.state not in TERMINAL and step.key in self.steps
+
+    def wanted_due(self) -> list[tuple[float, str]]:
+        """Return the heap of when steps want to be woken, to add to it."""
+        if self.due is None:
+            self.due = []
+        return self.due
+
+    def waiting_for(self, name: str) -> list[str]:
+        """Return the heap of the steps that wait for a signal, to add to it."""
+        if self.waiting is None:
+            self.waiting = {}
+        return self.waiting.setdefault(name, [])
 
     def untie(self) -> None:
         """Cut what its steps and scopes know of each other, so that whoever drops it last frees it

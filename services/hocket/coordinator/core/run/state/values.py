@@ -1,10 +1,11 @@
 """JSON values that are read and written once.
 
 Most outputs are only passed on: from a message into a row and into the next message. A `Json` holds
-a value as text, as Python has it, or both; each is made from the other when it is asked for the
-first time.
+a value as text, as Python has it, or both; each is made from the other when it is asked for. What
+nothing reads any more is left to the row that has it (`left_to_row`).
 """
 
+from functools import lru_cache
 from typing import Any, Final
 
 from pydantic_core import from_json, to_json
@@ -25,17 +26,22 @@ class Json:
 
     @property
     def value(self) -> Any:
-        """The value as Python has it."""
-        if not self._is_read:
-            assert self._text is not None
-            self._value = from_json(self._text)
+        """The value as Python has it; that of a short text is read anew each time, for it takes ten
+        times the memory."""
+        if self._is_read:
+            return self._value
+        assert self._text is not None
+        value = from_json(self._text)
+        if len(self._text) > MAX_SHORT_CHARS:
+            self._value = value
             self._is_read = True
-        return self._value
+        return value
 
     @property
     def text(self) -> str:
         """The value as JSON; raises ValueError for one that JSON does not have."""
         if self._text is None:
+            assert self._is_read, "only its row has it"
             self._text = to_json(self._value, inf_nan_mode="null").decode()
         return self._text
 
@@ -51,6 +57,21 @@ class Json:
     def is_null(self) -> bool:
         """Whether it is `null`."""
         return self._value is None if self._is_read else self._text == "null"
+
+    @property
+    def is_in_row_only(self) -> bool:
+        """Whether it was left to the row that has it."""
+        return self._text is None and not self._is_read
+
+    def forget_value(self) -> None:
+        """Keep the text alone, where there is one that is short."""
+        if self._text is not None and len(self._text) <= MAX_SHORT_CHARS:
+            self._value = None
+            self._is_read = False
+
+    def left_to_row(self) -> "Json":
+        """Return what remains of it when its row has it and nobody reads it again: its size."""
+        return self if self.is_null else _in_row(self.size)
 
     def text_at(self, names: tuple[str, ...]) -> str | None:
         """Return the text of what stands below these names, None where there is no such thing."""
@@ -98,6 +119,14 @@ def _text_of(value: Any) -> str:
         raise
 
 
+@lru_cache(maxsize=1_024)
+def _in_row(size: int) -> Json:
+    value = Json(None, None, is_read=False)
+    value._size = size
+    return value
+
+
+MAX_SHORT_CHARS: Final = 1_024
 _CONTAINER: Final = ("{", "[")
 _SURELY_FLAT: Final = 190
 NULL: Final = Json(None, "null", is_read=True)

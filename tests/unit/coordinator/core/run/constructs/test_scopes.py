@@ -68,7 +68,7 @@ def test_a_failed_node_ends_the_run_and_cancels_its_siblings() -> None:
     assert (play.run.status, play.run.error) == ("failed", BROKEN)
     assert play.run.steps["right"].state == "cancelled"
     assert play.waiting() == []
-    assert not play.run.live
+    assert not play.run.live()
 
 
 def test_an_optional_node_that_fails_leaves_the_run_degraded() -> None:
