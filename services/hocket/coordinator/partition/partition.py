@@ -272,6 +272,7 @@ class Partition:
         """The log lost its tail: hand out again what is in flight."""
         self._services.metrics.taken("rewind", 0.0)
         self._loader.redispatch()
+        await self._loader.read_back()
 
     def _refused(self, run: Run, error: Exception, late: bool) -> Ended | None:
         return self._failed.refused(run, error, late)

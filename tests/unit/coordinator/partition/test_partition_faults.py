@@ -89,3 +89,21 @@ async def test_an_event_waits_while_postgres_is_away(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(event_handler, "PAUSE_S", 0.0)
     await partition._events.handle(message(7))
     assert (len(tries), notes.applied_seqs) == (3, [7])
+
+
+async def test_a_run_that_an_event_left_half_changed_is_read_back_where_the_log_lost_the_event() -> (
+    None
+):
+    asked: list[str] = []
+
+    async def stored(run_id: str) -> None:
+        asked.append(run_id)
+        if len(asked) == 1:
+            raise ConnectionRefusedError("no database")
+
+    metrics = SimpleNamespace(taken=lambda cause, took_ms: None)
+    partition = lone_partition(Notes(), metrics=metrics, store=SimpleNamespace(stored=stored))
+    partition._runs.dropped["r1"] = True
+    partition._loader.redispatch()  # the server came back
+    await partition._rewound()
+    assert (asked, partition._runs.dropped) == (["r1"] * 2, {})

@@ -50,8 +50,8 @@ class Runs:
         self.in_flight: dict[str, Run] = {}
         self.marked: set[str] = set()
         """Runs in memory whose row says that they are parked, or will."""
-        self.dropped: set[str] = set()
-        """Runs whose attempts are out and whose state is to be read back."""
+        self.dropped: dict[str, bool] = {}
+        """Runs whose state is to be read back, and whether their attempts are out all the same."""
         self.forgotten_ms = 0.0
         """When the newest run was accepted or ended that is not here any more (epoch ms)."""
         self.by_tenant: dict[str, Held] = {}
@@ -92,14 +92,14 @@ class Runs:
         elif (before := self.in_flight.pop(run_id, None)) is not None or run_id not in self._ended:
             self.remember(run, self._let_go(before or run))
         if run.has_ended:
-            self.dropped.discard(run_id)
+            self.dropped.pop(run_id, None)
 
     def drop(self, run: Run) -> None:
         """Forget a run in flight that cannot be used as it is: it is read back from its rows."""
         if self.in_flight.get(run.run_id) is run:
             del self.in_flight[run.run_id]
             self._let_go(run)
-            self.dropped.add(run.run_id)
+            self.dropped[run.run_id] = True
 
     def remember(self, run: Run, size_bytes: int = 0) -> None:
         """Keep a run that has ended, for a while; `size_bytes` are those of its events, where known."""

@@ -1,6 +1,8 @@
 """Runs that Postgres has, and this process not: those in flight when the partition is taken, those that
 were parked, and what is in flight of a run, handed out again."""
 
+import asyncio
+
 import structlog
 
 from hocket.coordinator.core.run.commands import Wake
@@ -20,6 +22,8 @@ from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.postgres.errors import AWAY, fails_alone
 from hocket.kit.process.clock import now_ms
 from hocket.kit.process.memory import end_if_short
+
+PAUSE_S = 0.2
 
 log = structlog.get_logger(__name__)
 
@@ -86,9 +90,23 @@ class RunLoader:
     def redispatch(self) -> None:
         """Hand every attempt in flight out again: the server came back and may have lost steps.
         Streams drop what they still have; a step that was lost runs."""
-        self._runs.dropped.clear()  # what comes back from its rows is handed out, too
+        for run_id in self._runs.dropped:
+            self._runs.dropped[run_id] = False  # they are handed out once it is read back
         for run in list(self._runs.in_flight.values()):
             self._resume(run)
+
+    async def read_back(self) -> None:
+        """Read back the runs that an event left half changed: the log has lost that event, and nothing
+        else may ever name them. Postgres is waited for."""
+        for run_id in list(self._runs.dropped):
+            while True:
+                try:
+                    await self.find(run_id)
+                    self._runs.dropped.pop(run_id, None)  # where there is nothing to go on with
+                    break
+                except AWAY as error:
+                    log.warning("run_waits", run_id=run_id, reason=str(error))
+                    await asyncio.sleep(PAUSE_S)
 
     async def _go_on(self, stored: StoredRun) -> None:
         run, fault = readable(stored.row)
@@ -129,7 +147,6 @@ class RunLoader:
             self._failed.not_resumed(run, error)
             return
         self._runs.put(run)
-        if run.run_id in self._runs.dropped:  # it left the memory for a moment, and no attempt did
-            self._runs.dropped.discard(run.run_id)
+        if self._runs.dropped.pop(run.run_id, False):  # it left the memory, and no attempt did
             outcome.commands = [one for one in outcome.commands if isinstance(one, Wake)]
         self._recorder.carry_out_again(outcome)
