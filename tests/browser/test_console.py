@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from support.rest_rig import Rest, running_rest
+from support.run_rows import insert_run, insert_step
 
 playwright = pytest.importorskip("playwright.async_api", reason="`make browser-test` installs it")
 CHROMIUM = (
@@ -69,6 +70,8 @@ PIPELINE: dict[str, Any] = {
         "check": {"type": "python", "handler": "a:check", "needs": ["draft"]},
     },
 }  # fmt: skip
+PATH = [["plan", "plan", 1, "model", 900_000, 1], ["read", "read", 1, "queue", 500_000, 1],
+        ["draft", "draft", 1, "execution", 1_200_000, 1]]  # fmt: skip
 HOSTILE = (
     "<script>alert(1)</script><img src=x onerror=alert(1)><svg onload=alert(1)>"
     "</pre></textarea><iframe srcdoc='<script>alert(1)</script>'></iframe>"
@@ -127,49 +130,15 @@ async def _page(rest: Rest, **options: Any) -> AsyncIterator[Any]:
 
 
 async def _insert_run(rest: Rest, run_id: str, text: str = "fine", **fields: Any) -> None:
-    took = timedelta(milliseconds=fields.get("took_ms", 1_000))
-    allowed = timedelta(milliseconds=fields.get("allowed_ms", 5_000))
-    failed = fields.get("status") == "failed"
-    error = {"code": "check_failed", "message": text, "error_class": "permanent"}
-    path = [["plan", "plan", 1, "model", 900_000, 1], ["read", "read", 1, "queue", 500_000, 1],
-            ["draft", "draft", 1, "execution", 1_200_000, 1]]  # fmt: skip
-    await rest.pool.execute(
-        "INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority,"
-        " input, output, error, accepted_at, deadline_at, finished_at, spent_usd, budget_usd,"
-        " critical_path)"
-        " VALUES ($1, 0, 'default', 'research', 1, $2, 'standard', $3, $4, $5, $6, $7, $8, 0, 0.05, $9)",
-        run_id,
-        fields.get("status", "succeeded"),
-        json.dumps({"question": text}),
-        json.dumps(text),
-        json.dumps(error) if failed else None,
-        NOW,
-        NOW + allowed,
-        NOW + took,
-        json.dumps(path),
-    )
+    fields |= {"pipeline": "research", "budget": 0.05, "path": PATH, "input": {"question": text}}
+    await insert_run(rest.pool, run_id, NOW, text, **fields)
 
 
 async def _insert_step(rest: Rest, run_id: str, node: str, text: str, number: int) -> None:
-    def at(ms: float) -> datetime:
-        return NOW + timedelta(milliseconds=850 * number + ms)
-
-    error = {"code": "check_failed", "message": text, "error_class": "permanent"}
     state = "failed" if node == "draft" else "succeeded"
-    await rest.pool.execute(
-        "INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, input, output, error,"
-        " ready_at, dispatched_at, started_at, finished_at, deadline_at, slack_ms, worker)"
-        " VALUES ($1, $2, $2, 'python', 'leaf', $3, 1, $4, $4, $5, $6, $6, $7, $8, $9, 1200, 'w')",
-        run_id,
-        node,
-        state,
-        json.dumps({"text": text}),
-        json.dumps(error) if state == "failed" else None,
-        at(0),
-        at(220),
-        at(840),
-        NOW + timedelta(seconds=5),
-    )
+    ready = NOW + timedelta(milliseconds=850 * number)
+    times = {"queue_ms": 220, "ran_ms": 620, "allowed_ms": 5_000 - 850 * number}
+    await insert_step(rest.pool, run_id, node, ready, text, state=state, **times)
 
 
 async def test_a_run_of_200000_steps_is_drawn_at_once_and_stays_smooth(rest: Rest) -> None:

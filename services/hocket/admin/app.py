@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from hocket.admin.audit.endpoints import router as audit
 from hocket.admin.calls.endpoints import router as calls
-from hocket.admin.console.routes import router as console
+from hocket.admin.console.routes import ROUTERS as CONSOLE
 from hocket.admin.console.sessions import Sessions
 from hocket.admin.context import Context
 from hocket.admin.costs.endpoints import router as costs
@@ -50,7 +50,7 @@ ROUTERS = (
     health,
     keys,
     audit,
-    console,
+    *CONSOLE,
 )
 
 

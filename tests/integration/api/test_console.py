@@ -2,7 +2,8 @@
 stored becomes markup."""
 
 import asyncio
-import json
+import html
+import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,6 +12,7 @@ import aiohttp
 import pytest
 
 from support.rest_rig import Answer, Rest, running_rest
+from support.run_rows import insert_run, insert_step
 
 RUN = "r" + "0" * 24
 CHILD = "r" + "1" * 24
@@ -56,46 +58,12 @@ async def rest(nats_url: str, database_url: str) -> AsyncIterator[Rest]:
 
 
 async def _insert_run(rest: Rest, run_id: str = RUN, text: str = "hi", **fields: Any) -> None:
-    accepted = fields.get("accepted_at", NOW)
-    await rest.pool.execute(
-        "INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority, input,"
-        " output, error, accepted_at, deadline_at, finished_at, spent_usd)"
-        " VALUES ($1, 0, $2, 'greet', 1, $3, 'standard', $4, $5, $6, $7, $8, $9, $10)",
-        run_id,
-        fields.get("tenant", "default"),
-        fields.get("status", "succeeded"),
-        json.dumps({"text": text}),
-        json.dumps(text),
-        json.dumps({"code": "odd", "message": text, "error_class": "permanent"}),
-        accepted,
-        accepted + timedelta(seconds=5),
-        accepted + timedelta(seconds=fields.get("took_s", 1)),
-        fields.get("cost", 0),
-    )
+    await insert_run(rest.pool, run_id, fields.pop("accepted_at", NOW), text, **fields)
 
 
 async def _insert_step(rest: Rest, key: str, text: str = "hi", run_id: str = RUN) -> None:
-    await rest.pool.execute(
-        "INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, input, output, error,"
-        " ready_at, started_at, finished_at, deadline_at, slack_ms, worker)"
-        " VALUES ($1, $2, 'hello', 'python', 'leaf', 'succeeded', 2, $3, $3, $4, $5, $6, $7, $7, 1, $8)",
-        run_id,
-        key,
-        json.dumps({"text": text}),
-        json.dumps({"code": "odd", "message": text, "error_class": "permanent"}),
-        NOW,
-        NOW + timedelta(milliseconds=10),
-        NOW + timedelta(milliseconds=40),
-        text,
-    )
-    await rest.pool.execute(
-        "INSERT INTO hocket.attempt (run_id, key, attempt, outcome, error, started_at, finished_at)"
-        " VALUES ($1, $2, 1, 'failed', $3, $4, $4)",
-        run_id,
-        key,
-        json.dumps({"code": "odd", "message": text, "error_class": "permanent"}),
-        NOW,
-    )
+    fields = {"node": "hello", "attempt": 2, "error": True, "worker": text}
+    await insert_step(rest.pool, run_id, key, NOW, text, **fields)
 
 
 async def test_nothing_stored_is_ever_markup(rest: Rest) -> None:
@@ -135,8 +103,8 @@ async def test_every_page_forbids_inline_scripts_and_framing(rest: Rest) -> None
 
 
 async def test_filters_are_an_address(rest: Rest) -> None:
-    await _insert_run(rest, took_s=1)
-    await _insert_run(rest, CHILD, took_s=9, cost=3)
+    await _insert_run(rest, took_ms=1_000)
+    await _insert_run(rest, CHILD, took_ms=9_000, cost=3)
 
     async def shown(query: str) -> set[str]:
         page = (await rest.get(f"/console/runs?{query}", headers=PAGE)).body
@@ -329,3 +297,91 @@ async def test_a_ticket_signs_in_once_shown_by_the_command_line(
 
     assert (entered.status, entered.headers["Location"]) == (303, "/console/runs")
     assert (inside.status, refused.status) == (200, 401)
+
+
+# ---- tenants and filters --------------------------------------------------------------------
+
+
+async def test_a_key_of_all_tenants_chooses_one_and_every_link_keeps_it(rest: Rest) -> None:
+    await _insert_run(rest, tenant="acme")
+    await _insert_step(rest, "hello")
+
+    pages = [
+        await rest.get(f"{path}?tenant=acme", headers=PAGE)
+        for path in (
+            "/console/runs",
+            f"/console/runs/{RUN}",
+            "/console/money",
+            "/console/pipelines",
+        )
+    ]
+    names = await rest.get("/console/tenants", headers=PAGE)
+    data = await rest.get(f"/console/runs/{RUN}/timeline.json?tenant=acme")
+    foreign = await _cookie(rest, await rest.make_key("viewer", "rival"))
+    refused = await _bare(rest, "GET", "/console/runs?tenant=acme", headers=foreign)
+
+    assert [page.status for page in pages] == [200] * 4
+    for page in pages:
+        links = re.findall(r'(?:href|data-src)="(/console/[^"]*)"', page.body)
+        ours = [link for link in links if "/assets/" not in link]
+        assert ours
+        assert all("tenant=acme" in link for link in ours), page.body
+    assert f"/console/runs/{RUN}?tenant=acme" in pages[0].body
+    assert '?tenant=acme">acme</a>' in names.body
+    assert (data.status, refused.status) == (200, 403)
+    assert (await rest.get("/console/tenants", headers=foreign)).status == 200
+
+
+async def test_a_form_keeps_the_tenant_and_what_was_typed(rest: Rest) -> None:
+    page = (
+        await rest.get("/console/runs?tenant=acme&labels=a%3Db&contains=x%22y", headers=PAGE)
+    ).body
+
+    assert page.count('<input type="hidden" name="tenant" value="acme">') == 2
+    assert 'name="labels" size="15" placeholder="customer=acme" value="a=b"' in page
+    assert 'value="x&#34;y"' in page
+
+
+async def test_runs_are_found_by_label_error_and_content(rest: Rest) -> None:
+    await _insert_run(rest, text='says "100%" of a_b', labels={"customer": "acme"})
+    await _insert_run(rest, CHILD, text="other", status="failed", code="budget_spent")
+
+    async def shown(query: str) -> set[str]:
+        page = (await rest.get(f"/console/runs?{query}", headers=PAGE)).body
+        return {run_id for run_id in (RUN, CHILD) if f"/console/runs/{run_id}" in page}
+
+    assert await shown("labels=customer%3Dacme") == {RUN}
+    assert await shown("labels=customer%3Dother") == set()
+    assert await shown("error=budget_spent") == {CHILD}
+    assert await shown("contains=100%25") == {RUN}
+    assert await shown("contains=%22100") == {RUN}
+    assert await shown("contains=a_b") == {RUN}
+    assert await shown("contains=a%25b") == set()
+    assert await shown("contains=OTHER") == {CHILD}
+
+
+async def test_a_search_reads_so_many_runs_and_goes_on_from_there(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hocket.admin.runs.reads.SEARCHED_RUNS", 2)
+    for number in range(4):
+        text = "needle" if number == 3 else "hay"
+        run_id = f"r{number:024x}"
+        await _insert_run(rest, run_id, text, accepted_at=NOW - timedelta(minutes=number))
+
+    first = (await rest.get("/console/runs?contains=needle", headers=PAGE)).body
+    older = html.unescape(re.findall(r'href="(\?[^"]*)" rel="next"', first)[0])
+    second = (await rest.get(f"/console/runs{older}", headers=PAGE)).body
+
+    assert "None of the runs that were searched" in first
+    assert f"/console/runs/r{3:024x}" in second
+
+
+async def test_who_sees_no_content_searches_none(rest: Rest) -> None:
+    viewer = await _cookie(rest, await rest.make_key("viewer"))
+
+    answer = await _bare(rest, "GET", "/console/runs?contains=x", headers=viewer)
+    page = await _bare(rest, "GET", "/console/runs", headers=viewer)
+
+    assert answer.status == 403
+    assert 'name="contains"' not in page.body

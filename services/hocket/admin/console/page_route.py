@@ -1,17 +1,32 @@
 """Answers errors of the console's pages with a page."""
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
-from hocket.admin.console.rendering import render
+from hocket.admin.console.rendering import BASE, render
 from hocket.admin.requests.errors import status_of
 from hocket.schemas.errors import HocketError
 
 HTML = "text/html"
+
+
+def named_tenant(tenant: Annotated[str, Query(max_length=64)] = "") -> str:
+    """Take the tenant that an address names; whoever asks was let in for it."""
+    return tenant
+
+
+def page_router() -> APIRouter:
+    """Return a router of pages, which all may name a tenant."""
+    return APIRouter(
+        prefix=BASE,
+        include_in_schema=False,
+        route_class=PageRoute,
+        dependencies=[Depends(named_tenant)],
+    )
 
 
 class PageRoute(APIRoute):

@@ -13,8 +13,11 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
+from starlette.types import Scope
 
 from hocket.admin.console.assets import asset_path
 from hocket.admin.requests.identity import Caller
@@ -33,6 +36,8 @@ SECURITY_HEADERS = {
 }
 NOTHING = "\N{EN DASH}"
 """What stands where there is no figure."""
+TENANT = "tenant"
+"""The parameter of an address by which the bearer of a key of all tenants chooses one."""
 MS_PER_S = 1_000
 MS_PER_MIN = 60_000
 MS_PER_H = 3_600_000
@@ -68,11 +73,10 @@ def render(
 ) -> HTMLResponse:
     """Return a page, or a part of one, under the console's policy. What its caller may not do, it does
     not offer; without a caller it is for somebody who has not signed in."""
-    root = str(request.scope.get("root_path", "")) + BASE
+    root = root_of(request)
 
     def url(path: str, **query: Any) -> str:
-        given = {name: value for name, value in query.items() if value not in (None, "", False)}
-        return root + quote(path, safe="/~[]!:@") + (f"?{urlencode(given)}" if given else "")
+        return href(request, path, **query)
 
     def may(permission: str) -> bool:
         return caller is not None and caller.bearer.may(Permission(permission))
@@ -86,8 +90,51 @@ def render(
         now=datetime.now(UTC),
         caller=caller,
         may=may,
+        is_free=caller is not None and caller.bearer.tenant is None,
+        tenant_field=_tenant_field(request),
+        root=root,
+        section_path=_section_path(values.get("section")),
     )
     return HTMLResponse(body, headers=SECURITY_HEADERS)
+
+
+def _tenant_field(request: Request) -> Markup:
+    """Return the field by which a form keeps the tenant that was chosen."""
+    chosen = request.query_params.get(TENANT)
+    field = Markup('<input type="hidden" name="tenant" value="{}">')
+    return field.format(chosen) if chosen else Markup("")
+
+
+def _section_path(section: object) -> str:
+    """Return the page of a section, which every tenant has."""
+    return f"/{str(section).lower()}" if section else "/runs"
+
+
+def root_of(request: Request) -> str:
+    """Return where the console stands: below the path that a proxy gave us, if any."""
+    return str(request.scope.get("root_path", "")) + BASE
+
+
+def chosen_tenant(scope: Scope) -> str | None:
+    """Return the tenant that the address of one of the console's pages names."""
+    if not scope["path"].startswith(BASE) or b"tenant=" not in scope["query_string"]:
+        return None
+    return QueryParams(scope["query_string"]).get(TENANT) or None
+
+
+def href(request: Request, path: str, **query: Any) -> str:
+    """Return the address of a page of the console; the tenant that was chosen is kept."""
+    chosen = request.query_params.get(TENANT)
+    given = {TENANT: chosen, **query}
+    told = [(name, value) for name, value in given.items() if value not in (None, "", False)]
+    text = urlencode(told)
+    return root_of(request) + quote(path, safe="/~[]!:@") + (f"?{text}" if text else "")
+
+
+def address(request: Request, **changes: Any) -> str:
+    """Return the present address with other parameters: what is given replaces what was asked."""
+    told = {**request.query_params, **changes}
+    return "?" + urlencode({name: value for name, value in told.items() if value is not None})
 
 
 def duration(ms: float | None) -> str:

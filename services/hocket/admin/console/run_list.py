@@ -2,20 +2,37 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
 
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.admin.requests.parameters import Moment, Switch
+from hocket.admin.runs.endpoints import Status
 from hocket.admin.runs.reads import RunFilter, conditions_of
+from hocket.schemas.labels import MAX_LABELS_HEADER_CHARS
 
-RANGES = {
-    "15m": timedelta(minutes=15),
-    "1h": timedelta(hours=1),
-    "6h": timedelta(hours=6),
-    "24h": timedelta(days=1),
-    "7d": timedelta(days=7),
-    "30d": timedelta(days=30),
-}
-DEFAULT_RANGE = "24h"
+UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+
+
+class Period(StrEnum):
+    """A range of time that ends now."""
+
+    M15 = "15m"
+    H1 = "1h"
+    H6 = "6h"
+    H24 = "24h"
+    D7 = "7d"
+    D30 = "30d"
+
+    @property
+    def length(self) -> timedelta:
+        """How long it is."""
+        return timedelta(**{UNITS[self[-1]]: int(self[:-1])})
+
+
+DEFAULT_PERIOD = Period.H24
 BUCKETS = 60
 """Bars of the histogram."""
 
@@ -34,6 +51,27 @@ PIPELINES = """
 SELECT DISTINCT name FROM hocket.pipeline WHERE tenant = $1 ORDER BY name LIMIT 500
 """
 """The names to choose from."""
+
+
+class Asked(BaseModel):
+    """What the form of the list asks for, in the parameters of its address."""
+
+    pipeline: str = Field("", max_length=64)
+    status: Literal["", Status] = ""
+    period: Period = DEFAULT_PERIOD
+    since: Moment | None = None
+    until: Moment | None = None
+    missed: Switch = False
+    min_cost: str = Field("", max_length=20)
+    labels: str = Field("", max_length=MAX_LABELS_HEADER_CHARS)
+    error: str = Field("", max_length=200)
+    contains: str = Field("", max_length=200)
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether it asks for less than all runs of a range of time."""
+        texts = (self.pipeline, self.status, self.min_cost, self.labels, self.error, self.contains)
+        return any(texts) or self.missed or self.since is not None or self.until is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +103,12 @@ class Histogram:
 
 
 def span_of(
-    period: str, since: datetime | None, until: datetime | None
+    period: Period, since: datetime | None, until: datetime | None
 ) -> tuple[datetime, datetime]:
     """Return from when to when runs are shown: the moments where they are given, else the range that
     ends now."""
     end = until or datetime.now(UTC)
-    return since or end - RANGES[period], end
+    return since or end - period.length, end
 
 
 async def histogram(

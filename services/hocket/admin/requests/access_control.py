@@ -12,7 +12,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hocket.admin.console.rendering import ASSETS, BASE, SIGN_IN
+from hocket.admin.console.rendering import ASSETS, BASE, SIGN_IN, chosen_tenant
 from hocket.admin.console.sessions import COOKIE, Sessions
 from hocket.admin.requests.errors import error_response
 from hocket.admin.requests.identity import BEARER, DEFAULT_TENANT, TENANT, TENANT_HEADER
@@ -71,7 +71,8 @@ class AccessControl:
                 return
             bearer = await self._bearer(headers)
             scope[BEARER] = bearer
-            scope[TENANT] = bearer.acts_for(headers.get(TENANT_HEADER), DEFAULT_TENANT)
+            tenant = headers.get(TENANT_HEADER) or chosen_tenant(scope)
+            scope[TENANT] = bearer.acts_for(tenant, DEFAULT_TENANT)
             with self._book.open(bearer):
                 await self._app(scope, receive, noted)
         except HocketError as error:

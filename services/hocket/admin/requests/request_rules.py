@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from re import Pattern
 from urllib.parse import parse_qsl, unquote_to_bytes
 
+from fastapi._compat import ModelField
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -146,7 +148,9 @@ def _operation(route: Route) -> Operation:
     media_types: tuple[str, ...] = JSON_TYPES
     if isinstance(route, APIRoute):
         tree = tuple(_dependants(route.dependant))
-        query = frozenset(field.alias for part in tree for field in part.query_params)
+        query = frozenset(
+            name for part in tree for field in part.query_params for name in _names_of(field)
+        )
         headers = frozenset(
             field.alias.replace("_", "-").lower() for part in tree for field in part.header_params
         )
@@ -157,6 +161,14 @@ def _operation(route: Route) -> Operation:
     return Operation(
         route.path_regex, route.path_format, needs, methods, query, headers, media_types
     )
+
+
+def _names_of(field: ModelField) -> Iterable[str]:
+    """Return the parameters of a field: its own, or those of the model that it is."""
+    kind = field.field_info.annotation
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return kind.model_fields
+    return (field.alias,)
 
 
 def _dependants(dependant: Dependant) -> Iterator[Dependant]:

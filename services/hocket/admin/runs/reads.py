@@ -6,7 +6,7 @@ Every query is bound to the caller's tenant; a run of another tenant does not ex
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -62,6 +62,11 @@ WHERE tenant = $1
 MISSED = """(CASE WHEN finished_at IS NULL THEN deadline_at < now()
             ELSE status NOT IN ('succeeded', 'degraded') OR finished_at > deadline_at END)"""
 """Whether a run gave no result by its deadline."""
+
+CONTAINS = "concat(input::text, ' ', output::text, ' ', error::text) ILIKE {}"
+"""Whether a text stands in what a run was given or gave."""
+SEARCHED_RUNS = 2_000
+"""Runs whose content one search reads."""
 
 LATEST_FIRST = "ORDER BY accepted_at DESC, run_id DESC LIMIT"
 
@@ -137,6 +142,11 @@ class RunFilter:
     missed: bool = False
     """Only runs that gave no result by their deadline, or are beyond it."""
     min_cost_usd: Decimal | None = None
+    error_code: str | None = None
+    contains: str | None = None
+    """Text in the input, the output or the error. No index has it: `within_reach` bounds the search."""
+    back_to: tuple[datetime, str] | None = None
+    """Time and id of the earliest run that is looked at."""
 
 
 def conditions_of(wanted: RunFilter, values: list[Any], after: str | None = None) -> str:
@@ -156,6 +166,12 @@ def conditions_of(wanted: RunFilter, values: list[Any], after: str | None = None
         conditions.append((MISSED, ()))
     if wanted.min_cost_usd is not None:
         conditions.append((f"spent_usd + {OUTSIDE_USD} >= {{}}", (wanted.min_cost_usd,)))
+    if wanted.error_code is not None:
+        conditions.append(("error ->> 'code' = {}", (wanted.error_code,)))
+    if wanted.contains is not None:
+        conditions.append((CONTAINS, (_pattern(wanted.contains),)))
+    if wanted.back_to is not None:
+        conditions.append(("(accepted_at, run_id) >= ({}, {})", wanted.back_to))
     if after is not None:
         conditions.append(("(accepted_at, run_id) < ({}, {})", parse_cursor(after)))
     text = ""
@@ -164,6 +180,18 @@ def conditions_of(wanted: RunFilter, values: list[Any], after: str | None = None
         text += f"  AND {condition.format(*places)}\n"
         values.extend(given)
     return text
+
+
+async def within_reach(pool: Pool, tenant: str, wanted: RunFilter, after: str | None) -> RunFilter:
+    """Return a filter that reads the content of SEARCHED_RUNS runs at most: those that come first."""
+    if wanted.contains is None:
+        return wanted
+    values: list[Any] = [tenant]
+    query = "SELECT accepted_at, run_id FROM hocket.run WHERE tenant = $1\n"
+    query += conditions_of(replace(wanted, contains=None), values, after)
+    query += f"{LATEST_FIRST} 1 OFFSET {SEARCHED_RUNS - 1}"
+    row = await pool.fetchrow(query, *values, timeout=QUERY_TIMEOUT_S)
+    return wanted if row is None else replace(wanted, back_to=(row["accepted_at"], row["run_id"]))
 
 
 async def list_runs(
@@ -176,6 +204,8 @@ async def list_runs(
     rows = await pool.fetch(query, *values, limit + 1, timeout=QUERY_TIMEOUT_S)
     page = rows[:limit]
     more = cursor(page[-1]["accepted_at"], page[-1]["run_id"]) if len(rows) > limit else None
+    if more is None and wanted.back_to is not None:
+        more = cursor(*wanted.back_to)
     return RunList(runs=tuple(RunSummary(**_summary(row)) for row in page), next=more)
 
 
@@ -297,6 +327,13 @@ async def run_cost(pool: Pool, tenant: str, run_id: str) -> RunCost:
         cache_saved_usd=saved["saved_usd"],
         nodes=nodes,
     )
+
+
+def _pattern(text: str) -> str:
+    """Return the pattern of a text as it stands in JSON."""
+    written = json.dumps(text, ensure_ascii=False)[1:-1]
+    escaped = written.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return f"%{escaped}%"
 
 
 def met_deadline(status: str, finished_at: datetime, deadline_at: datetime) -> bool:

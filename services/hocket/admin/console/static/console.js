@@ -13,12 +13,19 @@
     setTimeout(() => line.remove(), 8000);
   };
 
+  const tenant = () => "free" in document.body.dataset ? { "X-Hocket-Tenant": document.body.dataset.tenant } : {};
+  /** The address of a page of the console; the tenant that was chosen is kept. */
+  const address = (path) => {
+    const chosen = new URL(location.href).searchParams.get("tenant");
+    return document.body.dataset.root + path + (chosen ? `${path.includes("?") ? "&" : "?"}tenant=${encodeURIComponent(chosen)}` : "");
+  };
+
   /** Send a request to the API; the answer's JSON, or null after the error was told. */
   async function call(operation, body, base = document.body.dataset.api) {
     const [method, path] = operation.split(" ");
     try {
       const answer = await fetch(base + path, {
-        method, headers: { "Content-Type": "application/json" }, body: JSON.stringify(body ?? {}),
+        method, headers: { "Content-Type": "application/json", ...tenant() }, body: JSON.stringify(body ?? {}),
       });
       const said = await answer.json().catch(() => ({}));
       if (answer.ok) return said;
@@ -39,7 +46,7 @@
     return body;
   }
 
-  const open = (path) => { location.href = document.body.dataset.root + path; };
+  const open = (path) => { location.href = address(path); };
 
   async function send(form) {
     let body;
@@ -64,11 +71,45 @@
     },
   };
 
+  // views: filters under a name, kept by this browser
+  const views = { get: () => { try { return JSON.parse(localStorage.getItem("hocket-views")) || {}; } catch { return {}; } },
+    set: (all) => { try { localStorage.setItem("hocket-views", JSON.stringify(all)); } catch { say("This browser keeps nothing in private windows."); } } };
+  function listViews() {
+    const list = document.getElementById("view-list");
+    if (!list) return;
+    const all = Object.entries(views.get());
+    list.replaceChildren(...all.map(([name, query]) => {
+      const item = document.createElement("li"), link = document.createElement("a"), drop = document.createElement("button");
+      link.textContent = name; link.href = location.pathname + query;
+      drop.type = "button"; drop.className = "quiet"; drop.textContent = "×"; drop.setAttribute("aria-label", `Forget ${name}`);
+      drop.addEventListener("click", () => { const rest = views.get(); delete rest[name]; views.set(rest); listViews(); });
+      item.append(link, drop);
+      return item;
+    }));
+    document.getElementById("no-view").hidden = all.length > 0;
+  }
+  acts.saveView = () => document.getElementById("dialog-view").showModal();
+  document.addEventListener("DOMContentLoaded", () => {
+    listViews();
+    const menu = document.getElementById("tenants");
+    menu?.addEventListener("toggle", async () => {
+      if (!menu.open || menu.dataset.loaded) return;
+      const answer = await fetch(menu.dataset.src, { headers: { "HX-Request": "true" } });
+      if (answer.ok) { menu.querySelector(".menu-body").innerHTML = await answer.text(); menu.dataset.loaded = "true"; }
+    });
+  });
+
   document.addEventListener("submit", async (event) => {
+    if (event.target.id === "name-view") {
+      event.preventDefault();
+      const kept = new URLSearchParams([...new FormData(document.getElementById("filters"))].filter(([, value]) => value !== ""));
+      views.set({ ...views.get(), [event.target.elements.name.value]: `?${kept}` });
+      event.target.reset(); event.target.closest("dialog").close(); listViews(); say("Saved in this browser.");
+    }
     if (event.target.dataset.console) {
       event.preventDefault();
       const said = await call(event.target.dataset.console, bodyOf(event.target), document.body.dataset.root);
-      if (said) location.href = said.back || `${document.body.dataset.root}/runs`;
+      if (said) location.href = said.back || address("/runs");
     }
     if (event.target.dataset.api) { event.preventDefault(); send(event.target); }
   });
@@ -118,12 +159,12 @@
       const ms = Date.now() - began;
       took.textContent = ms < 60000 ? `${(ms / 1000).toFixed(1)} s` : `${Math.floor(ms / 60000)} min ${Math.floor(ms / 1000) % 60} s`;
     }, 250);
-    const stream = new EventSource(`${document.body.dataset.api}/runs/${run.dataset.run}/events`);
+    const stream = new EventSource(address(`/runs/${run.dataset.run}/events`));
     stream.addEventListener("step", (event) =>
       document.dispatchEvent(new CustomEvent("hocket:step", { detail: JSON.parse(event.data) })));
     stream.addEventListener("run", () => { stream.close(); clearInterval(clock); location.reload(); });
     stream.addEventListener("timeout", () => stream.close());
   });
 
-  window.hocket = { say, call, open };
+  window.hocket = { say, call, open, address };
 })();

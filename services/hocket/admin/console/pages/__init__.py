@@ -1,0 +1,1 @@
+"""The console's pages, each with what it sends to its template."""

@@ -1,0 +1,130 @@
+"""The list of runs."""
+
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, get_args
+
+from fastapi import Query, Request
+from fastapi.responses import RedirectResponse, Response
+
+from hocket.admin.console import run_list, tenant_list
+from hocket.admin.console.page_route import page_router
+from hocket.admin.console.pages import sign_in
+from hocket.admin.console.rendering import address, href, render
+from hocket.admin.context import Ctx
+from hocket.admin.pages import After, in_range
+from hocket.admin.requests.identity import Caller, CallerDep
+from hocket.admin.requests.permissions import needs
+from hocket.admin.runs import reads as runs
+from hocket.admin.runs.endpoints import Status
+from hocket.schemas.access.roles import Permission
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.labels import read_labels
+
+ROWS = 50
+"""Rows of a list on one page."""
+MAX_DOLLARS = 10**12
+STATUSES = get_args(Status)
+Choice = Annotated[str, Query(max_length=64)]
+
+router = page_router()
+
+
+@router.get("")
+@needs(Permission.RUNS_READ)
+async def console_home(request: Request) -> Response:
+    """Send a visitor to the runs."""
+    return RedirectResponse(href(request, "/runs"), status_code=307)
+
+
+@router.get("/find")
+@needs(Permission.RUNS_READ)
+async def console_find(request: Request, q: Choice = "") -> Response:
+    """Send a visitor to the run with an id."""
+    wanted = "".join(one for one in q.strip() if one.isalnum())
+    path = f"/runs/{wanted}" if wanted else "/runs"
+    return RedirectResponse(href(request, path), status_code=303)
+
+
+@router.get("/tenants")
+@needs(Permission.RUNS_READ)
+async def console_tenants(
+    request: Request,
+    context: Ctx,
+    caller: CallerDep,
+    back: Annotated[str, Query(max_length=200)] = "/runs",
+) -> Response:
+    """List the tenants that the caller may look at; each leads to a page of the console."""
+    if caller.bearer.tenant is None:
+        names = await tenant_list.tenant_names(context.pool)
+    else:
+        names = [caller.tenant]
+    values = {"section": "", "tenants": names, "back": sign_in.own_path(back) or "/runs"}
+    part = request.headers.get("hx-request") == "true"
+    return render(request, caller, "tenant_names.html" if part else "tenants.html", values)
+
+
+@router.get("/runs")
+@needs(Permission.RUNS_READ, Permission.COSTS_READ)
+async def console_runs(
+    request: Request,
+    context: Ctx,
+    caller: CallerDep,
+    wanted: Annotated[run_list.Asked, Query()],
+    after: After = None,
+) -> Response:
+    """List runs under a chart of how many were accepted when."""
+    found = filter_of(wanted, caller)
+    found = await runs.within_reach(context.pool, caller.tenant, found, after)
+    page = await runs.list_runs(context.pool, caller.tenant, found, after, ROWS)
+    start, end = run_list.span_of(wanted.period, found.since, found.until)
+    bars = await run_list.histogram(context.pool, caller.tenant, found, start, end)
+    values = {
+        "section": "Runs",
+        "page": page,
+        "older": address(request, after=page.next) if page.next else None,
+        "histogram": bars,
+        "start": start,
+        "end": end,
+        "wanted": wanted,
+        "custom": wanted.since is not None or wanted.until is not None,
+        "back_to": found.back_to,
+        "pipelines": await run_list.pipeline_names(context.pool, caller.tenant),
+        "statuses": STATUSES,
+        "periods": tuple(run_list.Period),
+    }
+    return render(request, caller, "runs.html", values)
+
+
+def filter_of(wanted: run_list.Asked, caller: Caller) -> runs.RunFilter:
+    """Return which runs a form asks for, or raise InvalidInput. Who may not see content may not search
+    it either."""
+    if wanted.contains:
+        caller.bearer.check(Permission.CONTENT_READ)
+    since = in_range(wanted.since) if wanted.since else None
+    until = in_range(wanted.until) if wanted.until else None
+    return runs.RunFilter(
+        pipeline=wanted.pipeline or None,
+        status=wanted.status or None,
+        since=run_list.span_of(wanted.period, since, until)[0],
+        until=until,
+        labels=read_labels(wanted.labels, "labels") if wanted.labels else {},
+        missed=wanted.missed,
+        min_cost_usd=_dollars(wanted.min_cost),
+        error_code=wanted.error or None,
+        contains=wanted.contains or None,
+    )
+
+
+def _dollars(text: str) -> Decimal | None:
+    """Return an amount that somebody typed, or raise InvalidInput."""
+    if not text.strip():
+        return None
+    try:
+        amount = Decimal(text.strip().removeprefix("$"))
+    except InvalidOperation:
+        amount = Decimal("NaN")
+    if not amount.is_finite() or not 0 <= amount < MAX_DOLLARS:
+        raise InvalidInput(
+            field="min_cost", reason="it is no amount of dollars", cure="Write it like `0.05`."
+        )
+    return amount

@@ -1,0 +1,99 @@
+"""Signing in and out."""
+
+from typing import Annotated
+
+from fastapi import Depends, Query, Request
+from fastapi.responses import JSONResponse, RedirectResponse, Response
+from pydantic import Field
+
+from hocket.admin.console.page_route import page_router
+from hocket.admin.console.rendering import render, root_of
+from hocket.admin.console.sessions import COOKIE, SESSION_S, Sessions
+from hocket.admin.requests.identity import CallerDep
+from hocket.admin.requests.permissions import needs, public
+from hocket.schemas.access.keys import Principal
+from hocket.schemas.access.roles import Permission
+from hocket.schemas.rest import Request as Body
+
+
+def _sessions(request: Request) -> Sessions:
+    found = request.app.state.sessions
+    assert isinstance(found, Sessions)
+    return found
+
+
+SessionsDep = Annotated[Sessions, Depends(_sessions)]
+
+
+class SignIn(Body):
+    """What the page of `sign-in` sends."""
+
+    key: str = Field(max_length=200)
+    back: str = Field("", max_length=2_000)
+
+
+router = page_router()
+
+
+@router.get("/sign-in")
+@public
+async def console_sign_in(
+    request: Request,
+    sessions: SessionsDep,
+    ticket: Annotated[str, Query(max_length=200)] = "",
+    back: Annotated[str, Query(max_length=2_000)] = "",
+) -> Response:
+    """Ask for a key; who comes with a ticket from `hocket console` has shown one."""
+    answer: Response = render(
+        request, None, "sign_in.html", {"section": "", "back": own_path(back)}
+    )
+    if ticket:
+        bearer = sessions.redeem(ticket)
+        answer = RedirectResponse(f"{root_of(request)}/runs", status_code=303)
+        _begin_session(request, answer, sessions, bearer)
+    return answer
+
+
+@router.post("/sign-in")
+@public
+async def console_begin_session(request: Request, body: SignIn, sessions: SessionsDep) -> Response:
+    """Begin a session for the bearer of a key."""
+    answer = JSONResponse({"back": own_path(body.back)})
+    _begin_session(request, answer, sessions, await sessions.book.bearer(body.key.strip()))
+    return answer
+
+
+@router.post("/tickets")
+@needs(Permission.RUNS_READ)
+async def console_ticket(sessions: SessionsDep, caller: CallerDep) -> Response:
+    """Return a ticket that begins a session for the bearer of this request's key, for a minute."""
+    return JSONResponse({"ticket": sessions.ticket(caller.bearer)})
+
+
+@router.post("/sign-out")
+@public
+async def console_end_session(request: Request) -> Response:
+    """End the session of this browser. Rotating or revoking its key ends it everywhere."""
+    answer = JSONResponse({"back": ""})
+    answer.delete_cookie(COOKIE, path=request.scope.get("root_path", "") or "/")
+    return answer
+
+
+def _begin_session(
+    request: Request, answer: Response, sessions: Sessions, bearer: Principal
+) -> None:
+    answer.set_cookie(
+        COOKIE,
+        sessions.begin(bearer),
+        max_age=SESSION_S,
+        path=request.scope.get("root_path", "") or "/",
+        secure=request.url.scheme == "https",
+        httponly=True,
+        samesite="strict",
+    )
+
+
+def own_path(path: str) -> str:
+    """Return a path of the console to go back to; what leads anywhere else is left out."""
+    plain = path.startswith("/") and not path.startswith("//") and path.isprintable()
+    return path if plain and "\\" not in path else ""
