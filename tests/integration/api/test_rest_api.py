@@ -15,7 +15,7 @@ from nats.aio.msg import Msg
 from openapi_spec_validator import validate as validate_openapi
 
 from hocket.admin.app import MAX_BODY_BYTES
-from hocket.admin.runs import reads
+from hocket.admin.runs import endpoints, reads
 from hocket.admin.runs.followers import LOOKS_AT_ONCE
 from hocket.kit.nats import dead_letters
 from hocket.schemas import ids, subjects
@@ -595,6 +595,16 @@ async def test_a_run_submitted_a_moment_ago_is_waited_for(greet: Rest) -> None:
     await _insert_run(greet, run_id, status="running")
 
     assert (await asking).body["status"] == "running"
+
+
+async def test_a_run_that_another_tenant_submitted_a_moment_ago_is_not_waited_for(
+    greet: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoints, "APPEAR_TIMEOUT_S", 90.0)
+    run_id = (await greet.post("/v1/runs", _task("k"))).body["run_id"]
+    async with asyncio.timeout(60):
+        answer = await greet.get(f"/v1/runs/{run_id}", headers={"X-Hocket-Tenant": "acme"})
+    assert answer.error["code"] == "run_unknown"
 
 
 # ---- costs ----------------------------------------------------------------------------------

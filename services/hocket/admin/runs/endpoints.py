@@ -229,7 +229,7 @@ def _answered(response: Response, answer: RunReceipt | RunResult) -> RunReceipt 
 async def _run(context: Context, tenant: str, run_id: str) -> asyncpg.Record:
     """Return the row of a run; one that was submitted here a moment ago is waited for."""
     row = await reads.find_run(context.pool, tenant, run_id)
-    if row is None and run_id in context.recent:
+    if row is None and (tenant, run_id) in context.recent:
         deadline = asyncio.get_running_loop().time() + APPEAR_TIMEOUT_S
         while row is None and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(APPEAR_INTERVAL_S)

@@ -1,7 +1,7 @@
 """Runs that this process took on a moment ago.
 
-A run is in the database a few milliseconds after its task was taken. Who asks for it in between shall
-not be told that there is no such run.
+A run is in the database a few milliseconds after its task was taken. A request for it in between
+must not be answered that there is no such run.
 """
 
 from collections import OrderedDict
@@ -10,16 +10,18 @@ RECENT_RUNS_KEPT = 10_000
 
 
 class RecentRuns:
-    """The ids of the runs submitted last, up to `RECENT_RUNS_KEPT`."""
+    """The runs submitted last, up to `RECENT_RUNS_KEPT`. Only their own tenant finds them: a wait would
+    tell another one that there is such a run."""
 
     def __init__(self) -> None:
-        self._ids: OrderedDict[str, None] = OrderedDict()
+        self._runs: OrderedDict[tuple[str, str], None] = OrderedDict()
 
-    def add(self, run_id: str) -> None:
+    def add(self, tenant: str, run_id: str) -> None:
         """Remember a run."""
-        self._ids[run_id] = None
-        if len(self._ids) > RECENT_RUNS_KEPT:
-            self._ids.popitem(last=False)
+        self._runs[tenant, run_id] = None
+        if len(self._runs) > RECENT_RUNS_KEPT:
+            self._runs.popitem(last=False)
 
-    def __contains__(self, run_id: str) -> bool:
-        return run_id in self._ids
+    def __contains__(self, run: tuple[str, str]) -> bool:
+        """Return whether a run, given as its tenant and its id, is one of them."""
+        return run in self._runs

@@ -180,7 +180,7 @@ async def _publish(
         headers=headers,
         timeout_ms=PUBLISH_TIMEOUT_MS,
     )
-    context.recent.add(run_id)
+    context.recent.add(caller.tenant, run_id)
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ import resource
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any
 
 import pytest
@@ -103,6 +104,18 @@ def endless(head: str, piece: bytes) -> Says:
     return says
 
 
+def bomb(kind: str = "application/json") -> Says:
+    async def says(writer: asyncio.StreamWriter) -> None:
+        await reply(_squeezed(), "Content-Encoding: gzip", kind=kind)(writer)
+
+    return says
+
+
+@cache
+def _squeezed() -> bytes:
+    return gzip.compress(b'{"a": "' + b"x" * 200_000_000 + b'"}', 1)
+
+
 def chat(usage: Any = None, **choice: Any) -> bytes:
     message = {"role": "assistant", "content": "tidal"}
     body = {"choices": [{"message": message, "finish_reason": "stop", **choice}]}
@@ -115,7 +128,6 @@ def delta(**fields: Any) -> bytes:
 
 OK = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 SSE = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
-BOMB = gzip.compress(b'{"a": "' + b"x" * 200_000_000 + b'"}')
 USAGE = {"prompt_tokens": 1, "completion_tokens": 1}
 
 WHOLE = {
@@ -127,7 +139,7 @@ WHOLE = {
     "deep": reply(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
     "headers": endless("HTTP/1.1 200 OK\r\n", b"X-A: " + b"a" * 8_000 + b"\r\n"),
     "one header": endless("HTTP/1.1 200 OK\r\nX-A: ", b"a" * 65_536),
-    "gzip": reply(BOMB, "Content-Encoding: gzip"),
+    "gzip": bomb(),
     "redirect": reply(b"", "Location: file:///etc/passwd", status="302 Found"),
     "redirect home": reply(b"", "Location: http://169.254.169.254/", status="307 Temporary"),
     "not utf-8": reply(b'{"choices": [{"message": {"content": "\xff\xfe"}}]}'),
@@ -150,7 +162,7 @@ STREAMS = {
     "no newline": endless(SSE + "\r\n", b"data: " + b"x" * 65_536),
     "no end": endless(SSE + "\r\n", b"data: " + delta(delta={"content": "a"}) + b"\n\n"),
     "comments": endless(SSE + "\r\n", b": keep alive\n\n" * 4_096),
-    "gzip": reply(BOMB, "Content-Encoding: gzip", kind="text/event-stream"),
+    "gzip": bomb("text/event-stream"),
     "headers": endless("HTTP/1.1 200 OK\r\n", b"X-A: " + b"a" * 8_000 + b"\r\n"),
     "redirect": reply(b"", "Location: file:///etc/passwd", status="302 Found"),
     "finish reason": stream(delta(finish_reason={"a": 1})),

@@ -19,7 +19,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_it_is_refused_and_the_next_one_is_read(name: str) -> None:
     source, data = HOSTILE[name]
-    reader = Reader(timeout_s=8)
+    reader = Reader(timeout_s=2)
     try:
         with pytest.raises(DocumentUnreadable):
             await reader.cut(data, source, DEFAULT_SIZES)

@@ -222,7 +222,7 @@ async def test_masking_ends_when_nobody_waits_for_it(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(pii, "with_texts", seen)
     hook = pii.PiiHook({})
-    slow = request(messages=({"role": "user", "content": "1 " * 20_000_000},))
+    slow = request(messages=({"role": "user", "content": "1 " * 8_000_000},))
     masking = asyncio.create_task(hook.before(slow))
     assert await asyncio.to_thread(began.wait, 60)
     masking.cancel()
