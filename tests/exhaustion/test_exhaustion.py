@@ -12,7 +12,8 @@ import pytest
 from exhaustion.play import ON_A_DISK, PLAYS, POSTGRES, ROOM_S
 from exhaustion.small_disk import mounts_are_allowed
 
-SECONDS = 3.0
+OPTIONS = ("--seconds", "3", "--rate", "6")
+"""Few tasks a second: what is short is so whatever the load."""
 NAMES = [name for name in PLAYS if ON_A_DISK.get(name) != POSTGRES]
 PATIENCE = 4
 """Beside other tests a process takes as much longer to start; `make exhaustion` has none of it."""
@@ -31,7 +32,7 @@ needs_a_disk = pytest.mark.skipif(
 async def plays() -> dict[str, dict[str, Any]]:
     """What each play showed, by its name; all on one platform."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "exhaustion", "--seconds", str(SECONDS), *NAMES),
+        *(sys.executable, "-m", "exhaustion", *OPTIONS, *NAMES),
         cwd=TESTS,
         env={**os.environ, "PYTHONPATH": str(TESTS)},
         stdout=asyncio.subprocess.PIPE,
