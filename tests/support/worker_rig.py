@@ -29,7 +29,6 @@ from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.metrics import Meters
 from hocket.workers.runtime.execution.step_threads import StepThreads
 from hocket.workers.runtime.execution.worker import Worker
-from hocket.workers.spans import Spans
 
 WAIT_S = 20.0
 PARTITION = 1
@@ -108,7 +107,6 @@ class Rig:
                 dict.fromkeys(handlers, slots),
                 name=name,
                 meters=Meters(CollectorRegistry()),
-                spans=Spans(exporting=False),
                 blobs=blobs,
                 ack_wait_s=ack_wait_s,
                 **options,

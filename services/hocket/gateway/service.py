@@ -129,7 +129,6 @@ async def serve(
         registry = CallRegistry(
             calls,
             metrics,
-            exporting=service.telemetry.exporting,
             max_calls=MAX_CALLS,
             learn=warming.learn,
         )

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import structlog
 from nats.errors import Error as NatsError
-from nats.js.api import AckPolicy, ConsumerConfig
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import Error as JetStreamError
 
 from hocket.kit.nats.bus import Bus
@@ -36,9 +36,11 @@ log = structlog.get_logger()
 
 
 class RecordPull:
-    """Pulls the messages of one subject of a stream."""
+    """Pulls the messages of one subject of a stream; `only_new`: those from its first opening on."""
 
-    def __init__(self, bus: Bus, stream: str, subject: str, *, ack_wait_ms: float) -> None:
+    def __init__(
+        self, bus: Bus, stream: str, subject: str, *, ack_wait_ms: float, only_new: bool = False
+    ) -> None:
         self._bus = bus
         self._stream = stream
         self._config = ConsumerConfig(
@@ -47,6 +49,7 @@ class RecordPull:
             ack_policy=AckPolicy.EXPLICIT,
             ack_wait=ack_wait_ms / 1000,
             max_ack_pending=MAX_ACK_PENDING,
+            deliver_policy=DeliverPolicy.NEW if only_new else DeliverPolicy.ALL,
         )
         self._pull = PullConsumer(
             bus,

@@ -6,9 +6,12 @@ With several ledgers the opening of a call may be written after its booking by a
 
 import asyncio
 from contextlib import suppress
+from decimal import Decimal
+from typing import TYPE_CHECKING
 
 import asyncpg
 
+from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.kit.postgres.migrations import wait_current
@@ -20,6 +23,10 @@ from hocket.ledger.metrics import LedgerMetrics
 from hocket.ledger.retention import Periods
 from hocket.ledger.spent import SpentDoor
 from hocket.ledger.store import sweep
+from hocket.schemas.tracing.sampling import SamplingRule
+
+if TYPE_CHECKING:
+    from hocket.ledger.traces.export import TraceExport
 
 POOL_SIZE = 3
 TABLES_TIMEOUT_MS = 120_000.0
@@ -62,6 +69,22 @@ async def main(service: Service) -> None:
             tasks.create_task(intake.run(service.stopping))
         tasks.create_task(_swept(service, pool))
         tasks.create_task(janitor.run(service.stopping))
+        if settings.otlp_endpoint is not None:
+            tasks.create_task(_export(service, bus, pool).run(service.stopping))
+
+
+def _export(service: Service, bus: Bus, pool: asyncpg.Pool) -> "TraceExport":
+    """Return what sends traces; only here, because OpenTelemetry's SDK takes 150 ms to import."""
+    from hocket.ledger.traces.export import TraceExport, TraceMetrics
+    from hocket.ledger.traces.otlp import OtlpSender
+
+    settings = service.settings
+    assert settings.otlp_endpoint is not None
+    rule = SamplingRule(
+        settings.trace_ratio, settings.trace_slow_ms, Decimal(str(settings.trace_expensive_usd))
+    )
+    metrics = TraceMetrics(service.telemetry.registry)
+    return TraceExport(bus, pool, rule, OtlpSender(settings.otlp_endpoint), metrics)
 
 
 async def _swept(service: Service, pool: asyncpg.Pool) -> None:

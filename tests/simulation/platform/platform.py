@@ -23,7 +23,6 @@ from hocket.kit.process.lifecycle import Health
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities
 from hocket.workers.runtime.execution.worker import Worker
-from hocket.workers.spans import Spans
 from simulation.engine.cache_tables import CacheTables, SimulatedCacheStore
 from simulation.engine.database import Database, SimulatedStore
 from simulation.engine.nats_server import Server
@@ -190,7 +189,6 @@ class Platform:
             dict.fromkeys(handlers, self.layout.slots),
             name=f"{process.name}/{process.starts}",
             meters=Silence(),  # type: ignore[arg-type]
-            spans=Spans(exporting=False),
             ack_wait_s=self.layout.ack_wait_s,
         )
         stopping = self._until_stopped(process)

@@ -18,6 +18,7 @@ from typing import Any
 
 import structlog
 
+from hocket.kit.logs.run_lines import add_run
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.server_urls import passwords_of
 from hocket.kit.process import memory
@@ -175,6 +176,7 @@ def _configure_logs(nats_url: str) -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            add_run,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,

@@ -22,7 +22,6 @@ from hocket.schemas.subjects import DEFAULT_QUEUE, QUEUE, TOKEN, pool
 from hocket.worker.connection import place_of
 from hocket.worker.errors import NodeTypeInvalid
 from hocket.worker.node_type import NodeType
-from hocket.workers.runtime.execution.attempt_spans import NoSpans
 from hocket.workers.runtime.execution.functions import described
 from hocket.workers.runtime.execution.metrics import Meters
 from hocket.workers.runtime.execution.step_threads import StepThreads
@@ -126,7 +125,6 @@ class Worker:
             {pool_name: one.concurrency for pool_name, one in pools.items()},
             name=name,
             meters=Meters(registry or CollectorRegistry()),
-            spans=NoSpans(),
             blobs=None if place.blobs is None else LimitedBlobs(FileBlobs(place.blobs)),
             types=[one.described(name) for one in self.types],
         )

@@ -30,7 +30,6 @@ from hocket.workers.runtime.execution.step_threads import StepThreads
 from hocket.workers.runtime.execution.watchdog import LoopWatchdog
 from hocket.workers.runtime.execution.worker import Worker
 from hocket.workers.runtime.transport.held_steps import HeldSteps
-from hocket.workers.spans import Spans
 from hocket.workers.sql.targets import Targets
 
 BLOB_POOL_SIZE = 4
@@ -77,7 +76,6 @@ def serve(
             slots,
             name=f"{socket.gethostname()}-{os.getpid()}",
             meters=Meters(service.telemetry.registry),
-            spans=Spans(exporting=service.telemetry.exporting, tracer=service.telemetry.tracer),
             blobs=None if blobs is None else LimitedBlobs(blobs, max_bytes=max_bytes),
             ack_wait_s=configuration.workers.ack_wait_s,
             calls=calls,

@@ -30,6 +30,7 @@ from hocket.coordinator.partition.wake_ups import WakeUps
 from hocket.coordinator.storage.pending_changes import Ended
 from hocket.coordinator.storage.source_runs import Origins
 from hocket.coordinator.storage.store import Offset
+from hocket.kit.logs.run_lines import of_run
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.process.clock import monotonic_ms
 
@@ -260,7 +261,7 @@ class Partition:
         except BusUnavailable:
             raise
         except Exception:
-            log.exception("end_not_told", run_id=run.run_id)
+            log.exception("end_not_told", **of_run(run.run_id, run.traceparent))
 
     def _keep_watermark(self) -> None:
         """Keep up to when the ends of runs are known to be told, where that is news."""

@@ -28,6 +28,7 @@ from hocket.coordinator.storage.pending_changes import (
 from hocket.coordinator.storage.refused_runs import Refusals, find_refusals
 from hocket.coordinator.storage.store import Offset, PartitionLost, Store
 from hocket.coordinator.storage.tenure import Tenure
+from hocket.kit.logs.run_lines import of_run
 from hocket.kit.postgres.errors import AWAY, may_be_row_fault
 from hocket.kit.process.clock import monotonic_ms
 from hocket.kit.process.lifecycle import Health
@@ -185,7 +186,8 @@ def _set_aside(tenure: Tenure, part: Pending, run_id: str, error: Exception) -> 
     """Write less of a run than before: first what it came to when it was ended for being refused."""
     dirty = part.dirty[run_id]
     before = part.aside.get(run_id)
-    log.error("run_refused_by_postgres", run_id=run_id, reason=reason_of(error), kept=before)
+    of = of_run(run_id, dirty.run.traceparent)
+    log.error("run_refused_by_postgres", **of, reason=reason_of(error), kept=before)
     if before is not None:
         part.aside[run_id] = Kept(before + 1)
         return
@@ -193,7 +195,7 @@ def _set_aside(tenure: Tenure, part: Pending, run_id: str, error: Exception) -> 
     try:
         ended = tenure.refused(dirty.run, error, late)
     except Exception:  # it cannot even be ended; its rows are no reason to stop the others'
-        log.exception("run_not_ended", run_id=run_id)
+        log.exception("run_not_ended", **of)
         ended = None
     if late or ended is None:
         part.aside[run_id] = Kept.NOTHING

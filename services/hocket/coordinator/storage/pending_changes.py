@@ -26,6 +26,7 @@ from hocket.coordinator.core.run.state.rows import run_row, step_row
 from hocket.coordinator.core.run.state.run import Run, Step
 from hocket.coordinator.core.time.deadlines import Estimate
 from hocket.coordinator.storage.batch import Batch, batch_chars
+from hocket.kit.logs.run_lines import of_run
 from hocket.kit.process.memory import end_if_short
 
 log = structlog.get_logger(__name__)
@@ -192,7 +193,11 @@ def _add_remains(
                 runs, steps, tried = _remains_of(dirty, less, attempts)
             except Exception as error:
                 end_if_short(error)
-                log.error("run_not_kept", run_id=dirty.run.run_id, reason=reason_of(error))
+                log.error(
+                    "run_not_kept",
+                    **of_run(dirty.run.run_id, dirty.run.traceparent),
+                    reason=reason_of(error),
+                )
                 continue
             batch.runs += runs
             batch.steps += steps

@@ -10,6 +10,7 @@ from hocket.coordinator.core.run.state.restore import StoredRun, readable, resto
 from hocket.coordinator.core.run.state.run import Owner, Run
 from hocket.coordinator.storage.pipeline_catalog import Catalog
 from hocket.coordinator.storage.store import Store
+from hocket.kit.logs.run_lines import of_run
 from hocket.schemas.errors import HocketError, RunUnknown
 from hocket.schemas.messages import RunOrigin
 from hocket.schemas.repeats import StepPlace
@@ -56,7 +57,12 @@ class Origins:
             entry = await self._catalog.entry(run.tenant, run.pipeline, run.version)
             return reuse_of(_origin(found, entry.compiled), plan, asked)
         except HocketError as error:
-            log.warning("origin_not_read", run_id=run.run_id, code=error.code, reason=str(error))
+            log.warning(
+                "origin_not_read",
+                **of_run(run.run_id, run.traceparent),
+                code=error.code,
+                reason=str(error),
+            )
             return None
 
 

@@ -13,12 +13,11 @@ from functools import partial
 from sys import getsizeof
 
 import structlog
-from opentelemetry import context
 
 from hocket.gateway.backends.protocol import Chunks
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.calls.lifecycle import Calls
-from hocket.gateway.calls.tracing import attached, traced
+from hocket.gateway.calls.tracing import TracedCall
 from hocket.gateway.capacity.rejections import BUSY_RETRY_MS
 from hocket.gateway.core.calls.reply_cache import RecentReplies
 from hocket.gateway.core.config.table import RoutingTable
@@ -61,13 +60,11 @@ class CallRegistry:
         calls: Calls,
         metrics: GatewayMetrics,
         *,
-        exporting: bool = False,
         max_calls: int = MAX_CALLS,
         learn: Callable[[str, Attribution], None] | None = None,
     ) -> None:
         self._calls = calls
         self._metrics = metrics
-        self._exporting = exporting
         self._max_calls = max_calls
         self._learn = learn
         """Called with the model of each call, and with its caller."""
@@ -225,20 +222,14 @@ class CallRegistry:
         tell: Tell | None,
     ) -> None:
         """Make the call and tell its reply, remembered where a backend was asked."""
-        token = attached(headers)
+        TracedCall(request, headers).enter()
         try:
-            if self._exporting:
-                reply = await traced(request, self._calls.make(request, cancellation, chunks))
-            else:
-                reply = await self._calls.make(request, cancellation, chunks)
+            reply = await self._calls.make(request, cancellation, chunks)
         except Exception as error:
             end_if_short(error)
             log.exception("call_crashed", call_id=request.call_id)
             broken = GatewayBroken(reason=type(error).__name__, component="gateway")
             reply = CallReply(call_id=request.call_id, model=request.model, error=broken.info())
-        finally:
-            if token is not None:
-                context.detach(token)
         _answer(told, reply, tell)
         if not reply.backend:
             self.refused(reply.error.code if reply.error else "")

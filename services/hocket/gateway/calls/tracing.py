@@ -1,45 +1,50 @@
-"""Spans of calls, after OpenTelemetry's conventions for generative AI."""
+"""The trace that a call stands in: its backends get it with every request, its log lines carry it."""
 
-from collections.abc import Awaitable, Mapping
-from contextvars import Token
+from collections.abc import Mapping
+from typing import Any
 
-from opentelemetry import context, trace
-from opentelemetry.context import Context
+from opentelemetry import context
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
+from opentelemetry.trace.span import TraceState
 
-from hocket.gateway.core.protocols.openai_api import CHAT, COMPLETIONS, EMBEDDINGS, path_of
-from hocket.kit.logs import telemetry
-from hocket.schemas.messages import CallReply, CallRequest
+from hocket.kit.logs.run_lines import RUNNING
+from hocket.schemas import ids
+from hocket.schemas.messages import CallRequest
+from hocket.schemas.tracing.context import TraceContext, read_context
+from hocket.schemas.tracing.spans import call_span_id
 
-_OPERATIONS = {CHAT: "chat", COMPLETIONS: "text_completion", EMBEDDINGS: "embeddings"}
-
-tracer = trace.get_tracer("hocket.gateway")
-
-
-def attached(headers: Mapping[str, str]) -> Token[Context] | None:
-    """Make the trace context among headers, whose names may be written anyhow, that of this task; return
-    what it is detached with, None where there is none."""
-    named = {name.lower(): name for name in headers}
-    found = {name: headers[named[name]] for name in telemetry.FIELDS if name in named}
-    return context.attach(telemetry.extract(found)) if found else None
+TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
 
 
-async def traced(request: CallRequest, making: Awaitable[CallReply]) -> CallReply:
-    """Make a call inside a span."""
-    operation = _OPERATIONS[path_of(request)]
-    with tracer.start_as_current_span(
-        f"{operation} {request.model}",
-        kind=trace.SpanKind.CLIENT,
-        attributes={
-            "gen_ai.operation.name": operation,
-            "gen_ai.request.model": request.model,
-            "hocket.call_id": request.call_id,
-            "hocket.run_id": request.attribution.run_id or "",
-        },
-    ) as span:
-        reply = await making
-        span.set_attribute("hocket.backend", reply.backend)
-        span.set_attribute("gen_ai.usage.input_tokens", reply.input_tokens)
-        span.set_attribute("gen_ai.usage.output_tokens", reply.output_tokens)
-        if reply.error is not None:
-            span.set_status(trace.StatusCode.ERROR, reply.error.code)
-        return reply
+class TracedCall:
+    """A call with its trace: its caller's, else that of its run, else one of its own."""
+
+    def __init__(self, request: CallRequest, headers: Mapping[str, str]) -> None:
+        """`headers` are the caller's, their names written anyhow."""
+        named = {name.lower(): value for name, value in headers.items()}
+        caller = read_context(named.get(TRACEPARENT))
+        self._run_id = request.attribution.run_id
+        self._call_id = request.call_id
+        self._state = named.get(TRACESTATE) if caller is not None else None
+        self._context = TraceContext(
+            ids.trace_id(self._run_id or self._call_id) if caller is None else caller.trace_id,
+            call_span_id(self._call_id),
+            0 if caller is None else caller.flags,
+        )
+
+    def enter(self) -> None:
+        """Make the call's trace that of the task that makes it, until its end."""
+        own = SpanContext(
+            int(self._context.trace_id, 16),
+            int(self._context.span_id, 16),
+            is_remote=False,
+            trace_flags=TraceFlags(self._context.flags),
+            trace_state=TraceState.from_header([self._state]) if self._state else None,
+        )
+        context.attach(set_span_in_context(NonRecordingSpan(own)))
+        RUNNING.set(self)
+
+    def log_fields(self) -> dict[str, Any]:
+        """Return what lines that are logged for the call carry."""
+        fields: dict[str, Any] = {"call_id": self._call_id, "trace_id": self._context.trace_id}
+        return fields if self._run_id is None else {"run_id": self._run_id, **fields}

@@ -1,1 +1,1 @@
-"""Log files and their bounds, and where logs, spans and metrics go."""
+"""Log files and their bounds, what log lines carry, and where logs and metrics go."""

@@ -1,35 +1,24 @@
-"""Logs as JSON lines, metrics for Prometheus, spans for OpenTelemetry.
-
-Spans are made only where an OTLP endpoint is configured; without one `exporting` is false, and the
-hot paths do not even ask for a tracer. The W3C context travels in the header `traceparent`.
-"""
+"""Logs as JSON lines, metrics for Prometheus. Traces: `kit/traces`, and `ledger/traces`."""
 
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from threading import Thread
 from typing import Any, TextIO
 from urllib.parse import unquote, urlsplit
 
 import structlog
-from opentelemetry import trace
-from opentelemetry.context import Context
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from pydantic_core import to_json
 
+from hocket.kit.logs.run_lines import RUNNING, add_run
 from hocket.kit.nats.server_urls import passwords_of
 from hocket.kit.process import memory
 from hocket.kit.process.settings import Settings
 from hocket.schemas.redaction import Redactor
 
-_PROPAGATOR = TraceContextTextMapPropagator()
-FIELDS = ("traceparent", "tracestate")
-"""The headers of a trace context."""
-EXPORT_TIMEOUT_S = 5
 _hidden: list[str] = []
 """Values that no line of the log shows."""
 
@@ -40,17 +29,6 @@ class Telemetry:
 
     service: str
     registry: CollectorRegistry
-    exporting: bool
-    tracer: trace.Tracer
-
-    def flush(self) -> None:
-        """Send the spans that wait, within EXPORT_TIMEOUT_S, and make no more: the process ends. The SDK
-        itself takes as long as whoever takes the spans likes."""
-        provider: Any = trace.get_tracer_provider()
-        if self.exporting:
-            sending = Thread(target=provider.shutdown, name="last spans", daemon=True)
-            sending.start()
-            sending.join(EXPORT_TIMEOUT_S)
 
 
 def hide(secrets: Iterable[str]) -> None:
@@ -59,7 +37,7 @@ def hide(secrets: Iterable[str]) -> None:
 
 
 def setup(service: str, settings: Settings) -> Telemetry:
-    """Configure logs, metrics and spans of this process."""
+    """Configure logs and metrics of this process."""
     hide(passwords_of(settings.nats_url))
     database = urlsplit(settings.database_url)
     if database.password:
@@ -69,24 +47,7 @@ def setup(service: str, settings: Settings) -> Telemetry:
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
-    if settings.otlp_endpoint:
-        _configure_spans(service, settings.otlp_endpoint)
-    return Telemetry(
-        service=service,
-        registry=registry,
-        exporting=settings.otlp_endpoint is not None,
-        tracer=trace.get_tracer(f"hocket.{service}"),
-    )
-
-
-def extract(headers: Mapping[str, str] | None) -> Context:
-    """Return the trace context that a message's headers carry."""
-    return _PROPAGATOR.extract(dict(headers or {}))
-
-
-def inject(headers: MutableMapping[str, str]) -> None:
-    """Put the current trace context into a message's headers."""
-    _PROPAGATOR.inject(headers)
+    return Telemetry(service=service, registry=registry)
 
 
 def _configure_logs(service: str, settings: Settings) -> None:
@@ -100,6 +61,7 @@ def _configure_logs(service: str, settings: Settings) -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            add_run,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),
@@ -125,14 +87,17 @@ def _redacting(redacted: Redactor) -> Callable[[Any, str, Any], str]:
 
 
 class _RedactingFormatter(logging.Formatter):
-    """Formats what libraries log, without secrets."""
+    """Formats what libraries log, with the run that they log it for and without secrets."""
 
     def __init__(self, redacted: Redactor) -> None:
         super().__init__("%(message)s")
         self._redacted = redacted
 
     def format(self, record: logging.LogRecord) -> str:
-        return self._redacted(super().format(record))
+        line = super().format(record)
+        if (running := RUNNING.get()) is not None:
+            line += "".join(f" {name}={value}" for name, value in running.log_fields().items())
+        return self._redacted(line)
 
 
 class _Output:
@@ -167,17 +132,3 @@ def _as_json(event: Any, default: Callable[[Any], Any]) -> str:
         if line.isascii():
             return line.decode()
     return json.dumps(event, default=default)
-
-
-def _configure_spans(service: str, endpoint: str) -> None:
-    # imported here: the SDK and its exporter cost 150 ms that most processes need not pay
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
-
-    resource = Resource.create({"service.name": f"hocket-{service}"})
-    provider = TracerProvider(resource=resource, shutdown_on_exit=False)  # `flush` does it
-    exporter = OTLPSpanExporter(endpoint=endpoint, timeout=EXPORT_TIMEOUT_S)
-    provider.add_span_processor(BatchSpanProcessor(exporter))
-    trace.set_tracer_provider(provider)

@@ -21,6 +21,7 @@ OPERATION = "Hocket-Operation"
 FROM_STEP = "Hocket-From-Step"
 STEP_INPUT = "Hocket-Step-Input"
 TRACEPARENT = "traceparent"
+SUBJECT = "ce-subject"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def event_headers(
         "content-type": "application/json",
     }
     if subject is not None:
-        headers["ce-subject"] = subject
+        headers[SUBJECT] = subject
     if time_ms is not None:
         headers["ce-time"] = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat()
     if traceparent is not None:

@@ -179,7 +179,6 @@ async def _serve(name: str, settings: Settings, main: Callable[[Service], Awaita
         return 1
     finally:
         await service.close()
-        service.telemetry.flush()
     service.log.info("service_stopped")
     return 0
 

@@ -71,7 +71,16 @@ class Settings(BaseSettings):
     health_port: int = Field(0, ge=-1, le=65_535)
     """0: any free port; -1: none."""
     otlp_endpoint: Annotated[HttpUrl | None, EmptyIsNone] = None
-    """Where spans go, such as `http://collector:4318/v1/traces`; without it none are made."""
+    """Where ledgers send traces of ended runs by OTLP over HTTP, such as
+    `http://collector:4318/v1/traces`; without it nowhere (docs/reference/traces.md). Headers and
+    certificates are in OpenTelemetry's own variables: `OTEL_EXPORTER_OTLP_HEADERS` ..."""
+    trace_ratio: float = Field(0.1, ge=0, le=1)
+    """The part of the traces that are sent, whatever became of the run. Those whose caller keeps the
+    trace are sent, too, and those of runs that failed, were late, slow or expensive."""
+    trace_slow_ms: float = Field(30_000, ge=0)
+    """From how long a run on its trace is sent; 0: only one that was late."""
+    trace_expensive_usd: float = Field(1, ge=0)
+    """From what cost of a run on its trace is sent; 0: whatever it cost."""
     min_free_disk_mib: int = Field(0, ge=0)
     """Free space, in MiB, of the data folder's disk below which no new work is taken; 0: not watched.
     `hocket up` sets it where a server of its own writes there."""

@@ -19,6 +19,8 @@ LEAF = "leaf"
 _OWN_WORK = frozenset({"llm", "planning", "sql"})
 """Types of nodes whose attempts are neither the use of a tool nor a retrieval."""
 _FAILED = frozenset({"failed", "timed_out"})
+_OUTCOMES = {"failed": "failed", "cancelled": "cancelled"}
+"""What the end of a step says of its last attempt."""
 
 
 def step_spans(trace_id: str, steps: Sequence[Row], attempts: Sequence[Row]) -> Iterator[Span]:
@@ -111,7 +113,7 @@ def _queue_span(trace_id: str, step: Row, row: Row, ready: Any) -> Iterator[Span
 def _attempt_span(trace_id: str, step: Row, row: Row) -> Span:
     run_id, key, attempt = step["run_id"], step["key"], row["attempt"]
     started = row["started_at"] or row["dispatched_at"] or row["finished_at"]
-    outcome = row.get("outcome")
+    outcome = row.get("outcome") or _OUTCOMES.get(step["state"])
     has_failed = outcome in _FAILED
     name, kind, operation = _work_of(step)
     return Span(

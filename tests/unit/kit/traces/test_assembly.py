@@ -114,6 +114,17 @@ def test_a_failed_attempt_stands_before_the_one_that_gave_the_result() -> None:
     assert len({span.span_id for span in spans}) == len(spans)
 
 
+def test_the_last_attempt_of_a_failed_step_failed() -> None:
+    failed = step("a", state="failed", error_code="timeout", error_message="too slow")
+    attempt = spans_of(steps=(failed,))[-1]
+    assert (attempt.name, attempt.status, attempt.message) == (
+        "execute_tool a",
+        "error",
+        "too slow",
+    )
+    assert attempt.attributes["error.type"] == "timeout"
+
+
 def test_items_of_a_map_stand_below_it() -> None:
     steps = (
         step("a", role="map", dispatched_at=None, started_at=None),

@@ -27,6 +27,7 @@ from hocket.coordinator.partition.runs.run_cache import Runs
 from hocket.coordinator.partition.runs.run_loader import RunLoader
 from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.storage.tenure import Tenure
+from hocket.kit.logs.run_lines import of_run
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.postgres.errors import AWAY, fails_alone
 from hocket.kit.process.memory import end_if_short
@@ -166,7 +167,9 @@ class EventHandler:
             return self._applied(run, event, at_ms)
         except Exception as error:
             end_if_short(error)
-            log.warning("event_applied_anew", run_id=run.run_id, reason=reason_of(error))
+            log.warning(
+                "event_applied_anew", **of_run(run.run_id, run.traceparent), reason=reason_of(error)
+            )
         again = await self._loader.find(run.run_id)
         assert again is not None, run.run_id
         return self._applied(again, event, at_ms)

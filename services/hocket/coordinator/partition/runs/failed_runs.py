@@ -18,6 +18,7 @@ from hocket.coordinator.partition.runs.run_cache import Runs
 from hocket.coordinator.partition.runs.run_notifier import RunNotifier
 from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.storage.pending_changes import Ended
+from hocket.kit.logs.run_lines import of_run
 from hocket.kit.nats import dead_letters
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.errors import ErrorInfo
@@ -95,4 +96,4 @@ class FailedRuns:
                 capabilities=self._services.capabilities,
             )
         except Exception:
-            log.exception("dead_letter_not_kept", run_id=run.run_id)
+            log.exception("dead_letter_not_kept", **of_run(run.run_id, run.traceparent))

@@ -23,6 +23,7 @@ from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.storage.pipeline_catalog import Entry
 from hocket.coordinator.storage.source_runs import Origins
 from hocket.coordinator.storage.tenure import Tenure
+from hocket.kit.logs.run_lines import of_run
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.cloudevents import IDEMPOTENCY_KEY
 from hocket.kit.nats.delivery import parse_ack_subject
@@ -169,7 +170,12 @@ class RunAcceptance:
     async def _refuse(self, event: RunAccepted, error: HocketError, at_ms: float) -> None:
         """Answer for a run that cannot be: its pipeline went away, or a sub-run's input is wrong. A
         task is kept as a dead letter, to be redriven when its pipeline is back, and rejected."""
-        log.error("run_refused", run_id=event.run_id, code=error.code, reason=str(error))
+        log.error(
+            "run_refused",
+            **of_run(event.run_id, event.traceparent),
+            code=error.code,
+            reason=str(error),
+        )
         if event.parent is not None:
             self._notifier.tell_parent(event.parent, result_for(event.parent, error=error.info()))
             return

@@ -18,6 +18,7 @@ from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.storage.decided_rows import as_decided
 from hocket.coordinator.storage.source_runs import Origins
 from hocket.coordinator.storage.tenure import Tenure
+from hocket.kit.logs.run_lines import of_run
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.postgres.errors import AWAY, fails_alone
 from hocket.kit.process.clock import now_ms
@@ -84,7 +85,9 @@ class RunLoader:
             end_if_short(error)
             if not await fails_alone(error, self._services.store.ping):
                 raise
-            log.exception("run_not_restored", run_id=stored.row["run_id"])
+            log.exception(
+                "run_not_restored", **of_run(stored.row["run_id"], stored.row["traceparent"])
+            )
             self._failed.not_restored(stored, error)
 
     def redispatch(self) -> None:
@@ -130,7 +133,11 @@ class RunLoader:
             raise
         except Exception as error:  # nothing is done to it any more
             end_if_short(error)
-            log.warning("ended_run_not_restored", run_id=run.run_id, reason=reason_of(error))
+            log.warning(
+                "ended_run_not_restored",
+                **of_run(run.run_id, run.traceparent),
+                reason=reason_of(error),
+            )
             return run
 
     def _resume(self, run: Run) -> None:
@@ -143,7 +150,7 @@ class RunLoader:
             outcome = resume(run, now_ms(), forecast)
         except Exception as error:
             end_if_short(error)
-            log.exception("run_not_resumed", run_id=run.run_id)
+            log.exception("run_not_resumed", **of_run(run.run_id, run.traceparent))
             self._failed.not_resumed(run, error)
             return
         self._runs.put(run)

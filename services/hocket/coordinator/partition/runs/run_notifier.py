@@ -20,6 +20,7 @@ from hocket.coordinator.core.run.faults import reason_of
 from hocket.coordinator.core.run.state.run import RUN_REJECTED, Run
 from hocket.coordinator.partition.runs.end_publisher import EndPublisher
 from hocket.coordinator.storage.store import Store
+from hocket.kit.logs.run_lines import of_run
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.connection.durable_publisher import PubAck
 from hocket.kit.process.clock import monotonic_ms, now_ms
@@ -134,7 +135,7 @@ class RunNotifier:
                 try:
                     self.tell(run)
                 except Exception:  # the others' are told all the same
-                    log.exception("end_not_told", run_id=run.run_id)
+                    log.exception("end_not_told", **of_run(run.run_id, run.traceparent))
 
     def _has_told(self, run: Run) -> bool:
         assert run.finished_at_ms is not None, run.run_id

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from hocket.kit.nats.protocol import header_of
 from hocket.kit.process.clock import monotonic_ms
 from hocket.schemas import ids
 from hocket.schemas.errors import ErrorInfo, HocketError
@@ -23,8 +24,11 @@ from hocket.schemas.messages import (
     Timing,
 )
 from hocket.schemas.structs.steps import RequestedStep
+from hocket.schemas.tracing.context import TraceContext
+from hocket.schemas.tracing.spans import attempt_span_id, context_of_run
 from hocket.workers.runtime.models.model_time import ModelTime
-from hocket.workers.runtime.transport.traceparent import traceparent_in
+
+_TRACEPARENT = b"traceparent"
 
 
 class Calls(Protocol):
@@ -73,8 +77,7 @@ class Context:
         self.delivery = delivery
         self.deadline_at_ms = deadline_at_ms
         self._head = head
-        """Empty once it was read."""
-        self._traceparent: str | None = None
+        """Empty once the trace was read from it."""
         self.left_behind: Future[Any] | None = None
         """What runs for this attempt and cannot be stopped; its slot is taken until it ends."""
         self._calls = calls
@@ -102,30 +105,35 @@ class Context:
     def log(self) -> structlog.typing.FilteringBoundLogger:
         """A logger whose lines carry run, trace, step and attempt."""
         logger: structlog.typing.FilteringBoundLogger = structlog.get_logger()
-        return logger.bind(
-            run_id=self._step.run_id,
-            trace_id=self.trace_id,
-            step=self._step.step,
-            attempt=self._step.attempt,
-        )
+        return logger.bind(**self.log_fields())
+
+    def log_fields(self) -> dict[str, Any]:
+        """Return what every line that is logged for this attempt carries."""
+        step = self._step
+        return {
+            "run_id": step.run_id,
+            "trace_id": self.trace_id,
+            "step": step.step,
+            "attempt": step.attempt,
+        }
+
+    @cached_property
+    def _trace(self) -> TraceContext:
+        step, head = self._step, self._head
+        self._head = b""
+        of_run = context_of_run(step.run_id, header_of(head, _TRACEPARENT) if head else None)
+        span_id = attempt_span_id(step.run_id, step.step, step.attempt)
+        return TraceContext(of_run.trace_id, span_id, of_run.flags)
 
     @property
-    def traceparent(self) -> str | None:
-        """The W3C context that this attempt's calls continue; None where the run came without one."""
-        if self._head:
-            self._traceparent, self._head = traceparent_in(self._head), b""
-        return self._traceparent
-
-    @traceparent.setter
-    def traceparent(self, traceparent: str | None) -> None:
-        self._traceparent, self._head = traceparent, b""
+    def traceparent(self) -> str:
+        """The W3C context of this attempt: its calls stand below it, and what it asks of others too."""
+        return self._trace.header
 
     @property
     def trace_id(self) -> str:
         """The W3C trace id of the run."""
-        if self.traceparent:
-            return self.traceparent.split("-")[1]
-        return ids.trace_id(self._step.run_id)
+        return self._trace.trace_id
 
     @property
     def attribution(self) -> Attribution:
@@ -191,8 +199,7 @@ class Context:
             capability=self._step.capability,
             dispatched_at_ms=self._step.dispatched_at_ms,
         )
-        headers = {"traceparent": self.traceparent} if self.traceparent else None
-        reply = await self._timed(request, headers)
+        reply = await self._timed(request, {"traceparent": self.traceparent})
         spent = self.spend
         self.spent = Spend(
             calls=spent.calls + 1,

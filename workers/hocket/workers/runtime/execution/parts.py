@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from hocket.kit.blobs import BlobStore
 from hocket.kit.nats.bus import Bus
 from hocket.workers.runtime.execution.alarms import Alarms
-from hocket.workers.runtime.execution.attempt_spans import AttemptSpans
 from hocket.workers.runtime.execution.context import Calls
 from hocket.workers.runtime.intake.probation import Probation
 from hocket.workers.runtime.models.calls import ModelCalls
@@ -27,7 +26,6 @@ class Parts:
 
     worker: str
     bus: Bus
-    spans: AttemptSpans
     acks: Acks
     outbox: Outbox
     alarms: Alarms
@@ -43,7 +41,6 @@ def parts(
     bus: Bus,
     worker: str,
     *,
-    spans: AttemptSpans,
     blobs: BlobStore | None,
     calls: Calls | None,
     held: HeldSteps,
@@ -56,7 +53,6 @@ def parts(
     return Parts(
         worker,
         bus,
-        spans,
         acks,
         Outbox(bus, acks),
         Alarms(),

@@ -15,6 +15,7 @@ from typing import Any
 
 import structlog
 
+from hocket.kit.logs.run_lines import RUNNING
 from hocket.kit.process.clock import now_ms
 from hocket.kit.process.memory import end_if_short
 from hocket.schemas import ids
@@ -51,7 +52,6 @@ class Runner:
         self._calls = parts.calls
         self._cancellations = parts.cancellations
         self._large_values = parts.large_values
-        self._spans = parts.spans
         self._alarms = parts.alarms
         self._background = background
         self._reporter = reporter
@@ -81,8 +81,8 @@ class Runner:
                 decimal.setcontext(_DECIMAL.copy())  # else a handler would change everybody's
                 timeout_ms = context.deadline_at_ms - attempt.started_at_ms
                 self._alarms.set(attempt, timeout_ms / 1000, self._timed_out)
-                with self._spans.attempt(attempt, context):
-                    output = await self._handler(context)
+                RUNNING.set(context)
+                output = await self._handler(context)
             except BaseException as raised:
                 end_if_short(raised)  # its step comes again
                 error = raised

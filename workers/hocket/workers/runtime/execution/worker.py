@@ -17,7 +17,6 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.process.clock import now_ms
 from hocket.schemas import subjects
 from hocket.schemas.messages import StepCancelled, TypeDescribed
-from hocket.workers.runtime.execution.attempt_spans import AttemptSpans
 from hocket.workers.runtime.execution.context import Calls
 from hocket.workers.runtime.execution.metrics import Meters
 from hocket.workers.runtime.execution.parts import parts
@@ -64,7 +63,6 @@ class Worker:
         *,
         name: str,
         meters: Meters,
-        spans: AttemptSpans,
         blobs: BlobStore | None = None,
         ack_wait_s: float = ACK_WAIT_S,
         calls: Calls | None = None,
@@ -79,7 +77,6 @@ class Worker:
         self._parts = parts(
             bus,
             name,
-            spans=spans,
             blobs=blobs,
             calls=calls,
             held=held or HeldSteps(),

@@ -6,6 +6,8 @@ from typing import Any
 
 import structlog
 
+from hocket.kit.logs.run_lines import of_run
+from hocket.kit.nats.protocol import header_of
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.structs.results import FinishedAttempt, spend_json, timing_json
@@ -124,7 +126,8 @@ def _is_stopping() -> bool:
 
 def _log_failure(attempt: Attempt, context: Context | None, info: ErrorInfo) -> None:
     step = attempt.step
-    logger = context.log if context else log.bind(run_id=step.run_id, step=step.step)
+    trace = header_of(attempt.head, b"traceparent")
+    logger = context.log if context else log.bind(**of_run(step.run_id, trace), step=step.step)
     emit = logger.info if info.error_class is ErrorClass.CANCELLED else logger.warning
     emit(
         "step_failed",

@@ -1,0 +1,62 @@
+"""Which traces are exported: a part of all, chosen at the head by the trace's id or by the caller, and
+at the tail every run that failed, was late, slow or expensive. Pure."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal
+
+from hocket.schemas.tracing.context import read_context
+from hocket.schemas.tracing.spans import context_of_run
+
+Reason = Literal["sampled", "error", "late", "slow", "expensive"]
+_MAX = 1 << 56
+_DIGITS = 14
+"""The right 56 bits of a trace's id are random, as W3C has it."""
+_GOOD = frozenset({"succeeded", "degraded", "cancelled"})
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRun:
+    """What the choice depends on."""
+
+    run_id: str
+    traceparent: str | None
+    is_sub_run: bool
+    status: str
+    duration_ms: float
+    is_late: bool
+    spent_usd: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingRule:
+    """The part of traces that are exported whatever became of the run (0 to 1), from when on a run is
+    slow and expensive; 0 is never."""
+
+    ratio: float
+    slow_ms: float
+    expensive_usd: Decimal
+
+    def reason(self, run: EndedRun) -> Reason | None:
+        """Return why a run's trace is exported, None where it is not. One that is sampled goes out with
+        the run at the top, so its sub-runs do not by themselves."""
+        if self.samples(run.run_id, run.traceparent):
+            return None if run.is_sub_run else "sampled"
+        if run.status not in _GOOD:
+            return "error"
+        if run.is_late and run.status != "cancelled":
+            return "late"
+        if 0 < self.slow_ms < run.duration_ms:
+            return "slow"
+        if 0 < self.expensive_usd <= run.spent_usd:
+            return "expensive"
+        return None
+
+    def samples(self, run_id: str, traceparent: str | None) -> bool:
+        """Tell whether a trace is chosen at its head: by its caller, where that keeps it, else by its
+        id, so that every process comes to the same."""
+        caller = read_context(traceparent)
+        if caller is not None and caller.is_sampled:
+            return True
+        trace_id = context_of_run(run_id, traceparent).trace_id
+        return int(trace_id[-_DIGITS:], 16) < self.ratio * _MAX

@@ -1,0 +1,1 @@
+"""Traces of ended runs on their way to an OTLP endpoint."""

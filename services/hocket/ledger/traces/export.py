@@ -1,0 +1,225 @@
+"""Exports the traces of ended runs: the ends are read from the stream EVENTS, which is the queue.
+
+Of each end the rule decides by the run's row. A trace that is chosen waits SETTLE_S, so that the run's
+calls are booked, is read whole and sent; only then is the end acknowledged. While the endpoint takes
+nothing, no more than MAX_WAITING traces wait here, and EVENTS keeps the other ends.
+A trace that is refused while others are taken is dropped and counted. Nothing that runs waits for any
+of this.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import asyncpg
+import structlog
+from prometheus_client import CollectorRegistry, Counter
+
+from hocket.kit.nats import cloudevents
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.nats.protocol import RawMessage
+from hocket.kit.postgres.errors import STATEMENT_ERRORS
+from hocket.kit.process.clock import monotonic_ms
+from hocket.kit.traces.assembly import Trace, traces_of
+from hocket.kit.traces.reads import read_rows
+from hocket.ledger.record_pull import RecordPull
+from hocket.ledger.traces.otlp import OtlpSender, span_count
+from hocket.schemas import subjects
+from hocket.schemas.messages import RunFinished
+from hocket.schemas.tracing.sampling import EndedRun, SamplingRule
+
+SETTLE_S = 5.0
+"""How long after its end a trace is read: its calls are booked by then."""
+MAX_WAITING = 1_000
+"""Traces that wait here."""
+AT_ONCE = 25
+"""Traces that are read and sent together."""
+PROBES = 3
+"""Traces that are tried one by one before the endpoint counts as away."""
+ACK_WAIT_MS = 600_000.0
+"""After this an end that was delivered and not acknowledged comes again."""
+PULL_MS, GATHER_MS = 1_000.0, 100.0
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 30.0
+QUERY_TIMEOUT_S = 10.0
+RUNS = """
+SELECT run_id, traceparent, parent IS NOT NULL AS is_sub_run, status, spent_usd,
+       extract(epoch FROM finished_at - accepted_at)::float8 * 1000 AS duration_ms,
+       finished_at > deadline_at AS is_late
+FROM hocket.run
+WHERE run_id = ANY ($1::text[]) AND finished_at IS NOT NULL
+"""
+
+_AWAY: tuple[type[Exception], ...] = (BusUnavailable, TimeoutError, *STATEMENT_ERRORS)
+
+log = structlog.get_logger(__name__)
+
+
+class TraceMetrics:
+    """Traces that were exported by reason, dropped, and spans that were sent."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.exported = Counter(
+            "hocket_traces_exported",
+            "Traces sent to the OTLP endpoint, by why they were chosen.",
+            ["reason"],
+            registry=registry,
+        )
+        self.dropped = Counter(
+            "hocket_traces_dropped",
+            "Traces that were chosen and not sent, because the endpoint refused them.",
+            registry=registry,
+        )
+        self.spans = Counter(
+            "hocket_spans_exported", "Spans sent to the OTLP endpoint.", registry=registry
+        )
+
+
+@dataclass(slots=True)
+class _Chosen:
+    """A run whose trace is to be sent, why, from when on, and the message of its end."""
+
+    run_id: str
+    reason: str
+    due_ms: float
+    ack: str
+
+
+class TraceExport:
+    """Sends the traces that a rule chooses; `run` it until it is asked to stop."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        pool: "asyncpg.Pool[asyncpg.Record]",
+        rule: SamplingRule,
+        sender: OtlpSender,
+        metrics: TraceMetrics,
+        *,
+        settle_s: float = SETTLE_S,
+        acknowledge: Callable[[str], None] | None = None,
+    ) -> None:
+        self._pool = pool
+        self._rule = rule
+        self._sender = sender
+        self._metrics = metrics
+        self._settle_ms = settle_s * 1_000
+        self._acknowledge = acknowledge or bus.ack
+        subject = subjects.event("*", "*", RunFinished.kind)
+        self._pull = RecordPull(
+            bus, subjects.EVENTS, subject, ack_wait_ms=ACK_WAIT_MS, only_new=True
+        )
+        self._waiting: deque[_Chosen] = deque()
+        self._known: dict[str, _Chosen] = {}
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Export until `stopping`; what waits then is exported by the next ledger."""
+        pause_s = FIRST_PAUSE_S
+        while not stopping.is_set():
+            try:
+                if len(self._waiting) < MAX_WAITING:
+                    await self._choose(await self._pull.batch(PULL_MS, GATHER_MS))
+                is_well = await self._send_due()
+            except _AWAY as error:
+                log.warning("traces_wait", reason=str(error) or type(error).__name__)
+                is_well = False
+            if is_well:
+                pause_s = FIRST_PAUSE_S
+            else:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(stopping.wait(), pause_s)
+                pause_s = min(2 * pause_s, MAX_PAUSE_S)
+        await self._pull.close()
+        self._sender.close()
+
+    async def _choose(self, batch: Sequence[RawMessage]) -> None:
+        """Take in the ends whose traces are to be sent; the others are done with."""
+        ends: dict[str, str] = {}
+        for message in batch:
+            run_id = _run_of(message)
+            if run_id is None or run_id in ends:
+                self._acknowledge(message.reply)
+            elif (known := self._known.get(run_id)) is not None:
+                known.ack = message.reply  # it was delivered once more
+            else:
+                ends[run_id] = message.reply
+        if not ends:
+            return
+        reasons = await self._reasons(list(ends))
+        due_ms = monotonic_ms() + self._settle_ms
+        for run_id, ack in ends.items():
+            if (reason := reasons.get(run_id)) is None:
+                self._acknowledge(ack)
+            else:
+                chosen = self._known[run_id] = _Chosen(run_id, reason, due_ms, ack)
+                self._waiting.append(chosen)
+
+    async def _reasons(self, run_ids: Sequence[str]) -> dict[str, str | None]:
+        rows = await self._pool.fetch(RUNS, run_ids, timeout=QUERY_TIMEOUT_S)
+        return {row["run_id"]: self._rule.reason(EndedRun(**dict(row))) for row in rows}
+
+    async def _send_due(self) -> bool:
+        """Send the traces whose time has come; tell whether the endpoint takes any."""
+        while self._waiting and self._waiting[0].due_ms <= monotonic_ms():
+            some = [
+                self._waiting[place]
+                for place in range(min(AT_ONCE, len(self._waiting)))
+                if self._waiting[place].due_ms <= monotonic_ms()
+            ]
+            found = {
+                trace.run_id: trace
+                for trace in traces_of(await read_rows(self._pool, [one.run_id for one in some]))
+            }
+            if not await self._sent(some, found):
+                return False
+        return True
+
+    async def _sent(self, some: Sequence[_Chosen], found: dict[str, Trace]) -> bool:
+        """Send traces together, one by one where that is refused; tell whether any was taken. What is
+        refused while others are taken is dropped, else tried again after the others."""
+        if await self._sender.send(list(found.values())):
+            for one in some:
+                self._done(one, found.get(one.run_id))
+            return True
+        refused: list[_Chosen] = []
+        taken = 0
+        for one in some:
+            trace = found.get(one.run_id)
+            if trace is None or (len(some) > 1 and await self._sender.send([trace])):
+                self._done(one, trace)
+                taken += trace is not None
+            else:
+                refused.append(one)
+                if not taken and len(refused) >= PROBES:
+                    break
+        for one in refused:
+            if not taken:
+                self._waiting.remove(one)
+                self._waiting.append(one)
+            elif await self._sender.send([found[one.run_id]]):  # it came back a moment ago
+                self._done(one, found[one.run_id])
+            else:
+                self._drop(one)
+        return bool(taken)
+
+    def _done(self, one: _Chosen, trace: Trace | None) -> None:
+        self._leave(one)
+        if trace is not None:  # retention was quicker
+            self._metrics.exported.labels(one.reason).inc()
+            self._metrics.spans.inc(span_count([trace]))
+
+    def _drop(self, one: _Chosen) -> None:
+        self._leave(one)
+        self._metrics.dropped.inc()
+        log.warning("trace_dropped", run_id=one.run_id, reason="the endpoint refuses it")
+
+    def _leave(self, one: _Chosen) -> None:
+        del self._known[one.run_id]
+        self._waiting.remove(one)
+        self._acknowledge(one.ack)
+
+
+def _run_of(message: RawMessage) -> str | None:
+    return (message.headers or {}).get(cloudevents.SUBJECT)

@@ -1,0 +1,86 @@
+"""Spans as OTLP over HTTP, sent by OpenTelemetry's own exporter. Beside the endpoint it reads the usual
+variables: `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_EXPORTER_OTLP_CERTIFICATE` ..."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+from hocket.kit.traces.assembly import Trace
+from hocket.schemas.tracing.spans import Span
+
+TIMEOUT_S = 10.0
+"""For one request, with what the exporter tries again."""
+MAX_SPANS = 2_000
+"""In one request."""
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
+_KINDS = {
+    "internal": SpanKind.INTERNAL,
+    "server": SpanKind.SERVER,
+    "client": SpanKind.CLIENT,
+    "producer": SpanKind.PRODUCER,
+    "consumer": SpanKind.CONSUMER,
+}
+_STATUS = {"unset": StatusCode.UNSET, "ok": StatusCode.OK, "error": StatusCode.ERROR}
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+_NS_PER_US = 1_000
+
+
+class OtlpSender:
+    """Sends traces to one endpoint."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._exporter = OTLPSpanExporter(endpoint=endpoint, timeout=TIMEOUT_S)
+        release = version("hocket")
+        self._scope = InstrumentationScope("hocket", release, SCHEMA_URL)
+        self._resources = {
+            service: Resource(
+                {"service.name": f"hocket-{service}", "service.version": release}, SCHEMA_URL
+            )
+            for service in ("coordinator", "worker", "gateway")
+        }
+
+    async def send(self, traces: Sequence[Trace]) -> bool:
+        """Send traces; tell whether the endpoint took all of them."""
+        spans = [self._readable(span) for trace in traces for span in trace.spans]
+        for begin in range(0, len(spans), MAX_SPANS):
+            part = spans[begin : begin + MAX_SPANS]
+            if await asyncio.to_thread(self._exporter.export, part) is not SpanExportResult.SUCCESS:
+                return False
+        return True
+
+    def close(self) -> None:
+        """Let go of connections; a request that is out ends soon."""
+        self._exporter.shutdown()  # type: ignore[no-untyped-call]
+
+    def _readable(self, span: Span) -> ReadableSpan:
+        ended_us = span.started_at_us if span.ended_at_us is None else span.ended_at_us
+        return ReadableSpan(
+            span.name,
+            context=_context(span.trace_id, span.span_id),
+            parent=None if span.parent_id is None else _context(span.trace_id, span.parent_id),
+            resource=self._resources[span.service],
+            attributes=dict(span.attributes),
+            kind=_KINDS[span.kind],
+            status=Status(_STATUS[span.status], span.message or None)
+            if span.status == "error"
+            else Status(_STATUS[span.status]),
+            start_time=span.started_at_us * _NS_PER_US,
+            end_time=ended_us * _NS_PER_US,
+            instrumentation_scope=self._scope,
+        )
+
+
+def _context(trace_id: str, span_id: str) -> SpanContext:
+    return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=_SAMPLED)
+
+
+def span_count(traces: Iterable[Trace]) -> int:
+    """Return how many spans traces have."""
+    return sum(len(trace.spans) for trace in traces)
