@@ -136,16 +136,20 @@ class Stream:
             observer("removed", self, stored, why)
         return True
 
+    def lose_from(self, first_seq: int) -> None:
+        """Lose the tail from this sequence on; it is used again."""
+        for seq in range(first_seq, self.last_seq + 1):
+            stored = self.messages.pop(seq, None)
+            if stored is not None:
+                for observer in self.jetstream.observers:
+                    observer("lost", self, stored, "tail")
+        self.last_seq = first_seq - 1
+
     def crash(self, *, lose: bool) -> None:
         dice = self.jetstream.dice
         if lose and self.is_fast:
             count = min(dice.randrange(dice.choice(MAX_LOST) + 1), self.last_seq)
-            for seq in range(self.last_seq - count + 1, self.last_seq + 1):
-                stored = self.messages.pop(seq, None)
-                if stored is not None:
-                    for observer in self.jetstream.observers:
-                        observer("lost", self, stored, "tail")
-            self.last_seq -= count
+            self.lose_from(self.last_seq - count + 1)
         if lose and self.is_queue:
             back = list(self.removed)
             for stored in back[len(back) - dice.randrange(len(back) + 1) :]:

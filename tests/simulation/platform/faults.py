@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from random import Random
 
-from simulation.engine.jetstream import Stream
+from pydantic_core import from_json
+
+from simulation.engine.jetstream import Stored, Stream
 from simulation.engine.nats_server import Weather
 from simulation.platform.platform import Platform
 
@@ -66,6 +68,10 @@ class Faults:
             when_s = from_s + (until_s - from_s) * losing.random()
             lose = losing.choice((self._lose_log_messages, self._lose_steps_in_hand))
             self._world.at(when_s, self._happen, lose)
+        swapping = self._world.dice("swapping")  # its own, too
+        if count and len(platform.workers()) > 1 and swapping.random() < 0.4:
+            when_s = from_s + 0.5 * (until_s - from_s) * swapping.random()
+            self._world.at(when_s, self._happen, self._swap_places)
         self._world.at(until_s, self._end)
 
     def _happen(self, fault: Callable[[], None]) -> None:
@@ -155,6 +161,26 @@ class Faults:
                 left = 0
                 self._world.note("fault", "steps in hand")
                 self._world.after(0.01, strike)
+
+        self.platform.server.jetstream.observers.append(happened)
+
+    def _swap_places(self) -> None:
+        """NATS loses a step that was done, and one behind it that a worker still has: all that is handed
+        out again has another place, and the next step has that of the one in hand."""
+        left = 1
+
+        def happened(what: str, stream: Stream, stored: Stored, why: str) -> None:
+            nonlocal left
+            if not left or self.calm or (stream.name, what, why) != ("STEPS", "removed", "+ACK"):
+                return
+            if any(seq > stored.seq and _takes_long(one) for seq, one in stream.messages.items()):
+                left = 0
+                self._world.after(0.0, strike, stream, stored.seq)
+
+        def strike(stream: Stream, first_seq: int) -> None:
+            self._world.note("fault", f"places from {first_seq} on")
+            stream.lose_from(first_seq)
+            self.platform.server.crash(0.02, lose=False)
 
         self.platform.server.jetstream.observers.append(happened)
 
@@ -264,3 +290,8 @@ class Faults:
         weather = self.platform.database.weather
         weather.lose_answer_chance = 0.4
         self._later(3.0, lambda: setattr(weather, "lose_answer_chance", 0.0))
+
+
+def _takes_long(stored: Stored) -> bool:
+    handler = from_json(stored.data)["config"].get("handler")
+    return handler in ("sim:slow", "sim:long", "sim:stubborn")

@@ -16,6 +16,7 @@ from simulation.platform.compiled import shared
 from simulation.platform.faults import Faults
 from simulation.platform.pipelines import CHILD, Generator
 from simulation.platform.platform import URL, Layout, Platform, idling_slowly
+from simulation.platform.stumbles import stumbling
 from simulation.platform.user import AGAIN, TENANT, Task, User
 
 LIMIT_S = 1_500.0
@@ -156,7 +157,8 @@ def _played(seed: str, bug: Callable[[], AbstractContextManager[Any]], *, verbos
 
     raised: list[str] = []
     rules = hostile.raising(raised) if plan.hostile else nullcontext()
-    with replaced(world, Transport), shared(), idling_slowly(), bug(), rules:
+    stumbles = stumbling(world)
+    with replaced(world, Transport), shared(), idling_slowly(), bug(), rules, stumbles:
         platform.start()
         for process, skew_s in zip(platform.processes.values(), plan.skews, strict=False):
             process.skew_s = skew_s
