@@ -13,7 +13,7 @@ import pytest
 from hocket.kit.blobs import FileBlobs
 from hocket.kit.embedded import EmbeddedServers
 from support.values.comparison import LARGE, same
-from support.values.hostile_values import CARRIED, REFUSED, Value
+from support.values.hostile_values import CARRIED, REFUSED, Value, packed
 from support.values.value_doors import (
     APPROVES,
     DATABASE,
@@ -68,7 +68,7 @@ AS_PAIRS = {"not UTF-8": "surrogate", "overlong": "surrogate", "halves, raw": "s
 
 
 async def test_a_pair_of_the_command_line_is_json_or_text(hall: House) -> None:
-    for value in [*CARRIED, *REFUSED]:
+    for value in [*packed(CARRIED), *REFUSED]:
         if len(value.text) > 100_000:
             continue  # the system takes no longer argument
         text = value.text.decode("utf-8", "surrogateescape")
@@ -229,7 +229,7 @@ async def test_a_reference_gives_what_its_tenant_kept_and_nothing_else(hall: Hou
 @pytest.mark.timeout(300)
 async def test_a_note_of_an_approval_is_kept_as_it_came(hall: House) -> None:
     views = ("REST run", "Postgres run", "public fact", "CLI --json", "REST events")
-    for value in [*CARRIED, *REFUSED]:
+    for value in [*packed(CARRIED), *REFUSED]:
         outcome = await by_approval(hall, value.text)
         if value.refused is None:
             assert outcome.status == "succeeded", (value.name, outcome)

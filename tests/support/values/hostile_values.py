@@ -6,10 +6,12 @@ docs/reference/values.md.
 
 import json
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 MAX_DEPTH = 64
+MAX_PACKED_BYTES = 2_000
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,15 @@ REFUSED = (
     Value("nothing", b"", "not JSON"),
     Value("a mark of byte order", b'\xef\xbb\xbf"a"', "not JSON"),
 )
+
+
+def packed(values: Iterable[Value]) -> list[Value]:
+    """Return the small ones of some values as one list, and the large and deep ones as they are."""
+    small, other = [], []
+    for value in values:
+        alone = len(value.text) > MAX_PACKED_BYTES or value.name.startswith("depth")
+        (other if alone else small).append(value)
+    return [Value("many in a list", b"[" + b",".join(one.text for one in small) + b"]"), *other]
 
 
 def mixtures(seed: int, count: int) -> list[Value]:
