@@ -385,3 +385,44 @@ async def test_who_sees_no_content_searches_none(rest: Rest) -> None:
 
     assert answer.status == 403
     assert 'name="contains"' not in page.body
+
+
+# ---- comparing ------------------------------------------------------------------------------
+
+
+async def test_two_runs_are_compared_and_the_first_difference_is_marked(rest: Rest) -> None:
+    for run_id, text in ((RUN, "hi"), (CHILD, "other")):
+        await _insert_run(rest, run_id, text)
+        for number, node in enumerate(("plan", "read", "write")):
+            at = NOW + timedelta(milliseconds=number)
+            said = "hi" if node == "plan" else text
+            await insert_step(rest.pool, run_id, node, at, said)
+    await insert_step(rest.pool, CHILD, "late", NOW + timedelta(seconds=1))
+
+    page = (await rest.get(f"/console/compare?a={RUN}&b={CHILD}", headers=PAGE)).body
+    alike = (await rest.get(f"/console/compare?a={RUN}&b={RUN}", headers=PAGE)).body
+    viewer = await _cookie(rest, await rest.make_key("viewer"))
+    bare = (await _bare(rest, "GET", f"/console/compare?a={RUN}&b={CHILD}", headers=viewer)).body
+    foreign = await _cookie(rest, await rest.make_key("viewer", "rival"))
+    unknown = await _bare(rest, "GET", f"/console/compare?a={RUN}&b={CHILD}", headers=foreign)
+
+    marked = re.findall(r'<tr class="first-difference"><td class="mono">(\w+)</td>', page)
+    assert marked == ["read"]
+    assert "They differ from" in page
+    assert page.count("did not come to it") == 1
+    assert "&#34;text&#34;: &#34;other&#34;" in page
+    assert "Their nodes did the same." in alike
+    assert "&#34;text&#34;" not in bare
+    assert unknown.status == 404
+
+
+async def test_two_versions_of_a_pipeline_are_compared(rest: Rest) -> None:
+    changed = {**PIPELINE, "slo_ms": 7000}
+    assert (await rest.post("/v1/pipelines", changed)).status == 201
+
+    page = (await rest.get("/console/pipelines/greet/diff?a=1&b=2", headers=PAGE)).body
+    newest = (await rest.get("/console/pipelines/greet", headers=PAGE)).body
+
+    assert '<td class="left">  &#34;slo_ms&#34;: 5000' in page
+    assert '<td class="right">  &#34;slo_ms&#34;: 7000' in page
+    assert "/console/pipelines/greet/diff?a=1&amp;b=2" in newest

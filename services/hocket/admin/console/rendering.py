@@ -57,6 +57,7 @@ def environment() -> Environment:
     )
     made.filters |= {
         "duration": duration,
+        "signed_duration": signed_duration,
         "usd": usd,
         "clock": clock,
         "iso": iso,
@@ -153,6 +154,11 @@ def duration(ms: float | None) -> str:
         return f"{sign}{minutes} min {rest} s"
     hours, rest = divmod(round(ms / MS_PER_MIN), 60)
     return f"{sign}{hours} h {rest} min"
+
+
+def signed_duration(ms: float) -> str:
+    """Return by how much a time is longer (`+1.20 s`) or shorter (`-300 ms`)."""
+    return ("+" if ms >= 0 else "") + duration(ms)
 
 
 def usd(amount: Decimal | float | None) -> str:

@@ -57,6 +57,15 @@
     else { form.closest("dialog")?.close(); say("Sent."); setTimeout(() => location.reload(), 700); }
   }
 
+  const picked = () => [...document.querySelectorAll("[data-pick]:checked")].map((box) => box.value);
+  document.addEventListener("change", (event) => {
+    if (!("pick" in event.target.dataset)) return;
+    const ids = picked();
+    document.getElementById("picked").hidden = ids.length === 0;
+    document.getElementById("picked-count").textContent = ids.length;
+    document.getElementById("compare").disabled = ids.length !== 2;
+  });
+
   const acts = {
     out: async () => {
       if (await call("POST /sign-out", {}, document.body.dataset.root)) open("/sign-in");
@@ -65,6 +74,7 @@
       const said = await call(`POST /runs/${document.getElementById("run").dataset.run}/retry`);
       if (said) open(`/runs/${said.run_id}`);
     },
+    compare: () => { const [a, b] = picked(); open(`/compare?a=${a}&b=${b}`); },
     redrive: async (button) => {
       const said = await call(`POST /dead-letters/${button.dataset.seq}/redrive`);
       if (said) { say("Published again."); button.closest("tr").remove(); }
@@ -140,12 +150,13 @@
   }
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.target.closest("input, textarea, select, dialog")) return;
+    if (event.target.closest("input:not([type=checkbox]), textarea, select, dialog")) return;
     const go = { r: "/runs", p: "/pipelines", m: "/money", s: "/system" };
     if (chord === "g" && go[event.key]) { chord = ""; open(go[event.key]); return; }
     chord = event.key === "g" ? "g" : "";
     if (event.key === "/") { event.preventDefault(); document.getElementById("find").focus(); }
     else if (event.key === "?") document.getElementById("help").showModal();
+    else if (event.key === "x") { const box = document.querySelector("tr.chosen [data-pick]"); box?.click(); }
     else if (event.key === "j") choose(1);
     else if (event.key === "k") choose(-1);
   });

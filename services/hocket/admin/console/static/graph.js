@@ -1,8 +1,6 @@
 // A pipeline's graph by dagre, drawn as SVG. A node's colour is the state of its steps.
 "use strict";
-document.addEventListener("DOMContentLoaded", async () => {
-  const place = document.getElementById("graph");
-  if (!place) return;
+document.addEventListener("DOMContentLoaded", () => document.querySelectorAll(".drawing").forEach(async (place, index) => {
   const answer = await fetch(place.dataset.src);
   if (!answer.ok) { place.textContent = "The graph cannot be shown."; return; }
   const data = await answer.json();
@@ -32,7 +30,7 @@ document.addEventListener("DOMContentLoaded", async () => {
   dagre.layout(graph);
   const { width, height } = graph.graph();
   const svg = make("svg", { width: Math.ceil(width), height: Math.ceil(height), viewBox: `0 0 ${Math.ceil(width)} ${Math.ceil(height)}`, role: "img", "aria-label": `Graph with ${data.boxes.length} nodes` });
-  const marker = make("marker", { id: "head", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, make("defs", {}, svg));
+  const marker = make("marker", { id: `head${index}`, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, make("defs", {}, svg));
   make("path", { d: "M0 0 8 4 0 8z" }, marker);
   const stateOf = (node) => !node ? "" : node.failed ? "bad" : node.finished !== null ? "done" : "live";
   const order = data.boxes.slice().sort((a, b) => (parents.has(b.id) ? 1 : 0) - (parents.has(a.id) ? 1 : 0));
@@ -53,7 +51,7 @@ document.addEventListener("DOMContentLoaded", async () => {
   }
   for (const edge of graph.edges()) {
     const points = graph.edge(edge).points;
-    make("path", { class: "arrow", "marker-end": "url(#head)", d: "M" + points.map((point) => `${point.x} ${point.y}`).join(" L") }, svg);
+    make("path", { class: "arrow", "marker-end": `url(#head${index})`, d: "M" + points.map((point) => `${point.x} ${point.y}`).join(" L") }, svg);
   }
   place.replaceChildren(svg);
   if (data.more > 0) { const note = document.createElement("p"); note.className = "dim"; note.textContent = `${data.more} more nodes are not drawn.`; place.append(note); }
@@ -61,4 +59,4 @@ document.addEventListener("DOMContentLoaded", async () => {
     const group = [...svg.querySelectorAll(".box")].find((one) => one.dataset.node === detail.node);
     if (group) { group.classList.remove("done", "bad", "live"); group.classList.add(detail.state === "succeeded" ? "done" : detail.state === "failed" ? "bad" : "live"); }
   });
-});
+}));

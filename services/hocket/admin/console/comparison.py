@@ -1,0 +1,123 @@
+"""Two runs side by side, node by node."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import asyncpg
+
+from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.schemas.rest import RunCost
+
+MAX_NODES = 500
+MAX_COMPARED_STEPS = 10_000
+"""Steps of a run whose values are compared; of a larger one only states and numbers are."""
+
+NODES = """
+WITH size AS (
+    SELECT count(*) <= $3 AS is_small
+    FROM (SELECT FROM hocket.step WHERE run_id = $1 LIMIT $3 + 1) counted
+)
+SELECT path, count(*) AS steps,
+       count(*) FILTER (WHERE state = 'succeeded') AS succeeded,
+       count(*) FILTER (WHERE state = 'failed') AS failed,
+       min(ready_at) AS ready_at,
+       min(started_at) AS started_at,
+       max(finished_at) AS finished_at,
+       CASE WHEN (SELECT is_small FROM size) THEN
+           md5(string_agg(md5(coalesce(input::text, '')), ',' ORDER BY key)) END AS input,
+       CASE WHEN (SELECT is_small FROM size) THEN
+           md5(string_agg(md5(coalesce(output::text, '')), ',' ORDER BY key)) END AS output
+FROM hocket.step
+WHERE run_id = $1
+GROUP BY path
+ORDER BY min(ready_at), path
+LIMIT $2
+"""
+"""The nodes of a run: how many steps, how they ended, when, and the digests of their values."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSide:
+    """What a node did in one of the runs; times in milliseconds."""
+
+    steps: int
+    succeeded: int
+    failed: int
+    at_ms: float
+    ran_ms: float | None
+    input: str | None
+    output: str | None
+    cost: Decimal
+
+    @property
+    def state(self) -> str:
+        """In a word, how its steps ended."""
+        if self.failed:
+            return "failed"
+        return "succeeded" if self.succeeded == self.steps else "open"
+
+
+@dataclass(frozen=True, slots=True)
+class NodePair:
+    """A node in both runs, None where a run has not got to it; and in what the two differ."""
+
+    node: str
+    left: NodeSide | None
+    right: NodeSide | None
+    differs: tuple[str, ...]
+    first: bool = False
+
+
+async def nodes_of(pool: Pool, run: asyncpg.Record, cost: RunCost) -> dict[str, NodeSide]:
+    """Return what each node of a run did, by when it began."""
+    spent: dict[str | None, Decimal] = {}
+    for row in cost.nodes:
+        spent[row.node] = spent.get(row.node, Decimal(0)) + row.cost_usd
+    rows = await pool.fetch(
+        NODES, run["run_id"], MAX_NODES, MAX_COMPARED_STEPS, timeout=QUERY_TIMEOUT_S
+    )
+    return {row["path"]: _side(row, run, spent.get(row["path"], Decimal(0))) for row in rows}
+
+
+def _side(row: asyncpg.Record, run: asyncpg.Record, cost: Decimal) -> NodeSide:
+    began, ended = row["started_at"], row["finished_at"]
+    return NodeSide(
+        steps=row["steps"],
+        succeeded=row["succeeded"],
+        failed=row["failed"],
+        at_ms=(row["ready_at"] - run["accepted_at"]).total_seconds() * 1_000,
+        ran_ms=(ended - began).total_seconds() * 1_000 if began and ended else None,
+        input=row["input"],
+        output=row["output"],
+        cost=cost,
+    )
+
+
+def side_by_side(left: Mapping[str, NodeSide], right: Mapping[str, NodeSide]) -> list[NodePair]:
+    """Return the nodes of two runs by when they began in the first that has them; the earliest that
+    differs is marked. Pure."""
+    names = {**left, **right}
+    order = sorted(names, key=lambda name: (names[name].at_ms, name))
+    pairs: list[NodePair] = []
+    marked = False
+    for name in order:
+        ours, theirs = left.get(name), right.get(name)
+        differs = differences(ours, theirs)
+        pairs.append(NodePair(name, ours, theirs, differs, first=bool(differs) and not marked))
+        marked = marked or bool(differs)
+    return pairs
+
+
+def differences(left: NodeSide | None, right: NodeSide | None) -> tuple[str, ...]:
+    """Return in what a node differs between two runs. Pure."""
+    if left is None or right is None:
+        return ("only in B" if left is None else "only in A",)
+    compared: dict[str, tuple[Any, Any]] = {
+        "input": (left.input, right.input),
+        "steps": (left.steps, right.steps),
+        "state": (left.state, right.state),
+        "output": (left.output, right.output),
+    }
+    return tuple(name for name, (ours, theirs) in compared.items() if ours != theirs)

@@ -1,0 +1,75 @@
+"""Two runs, or two versions of a pipeline, side by side."""
+
+from typing import Annotated, Any
+
+from fastapi import Query, Request
+from fastapi.responses import Response
+
+from hocket.admin.console import comparison, run_page
+from hocket.admin.console.line_diff import diff_of
+from hocket.admin.console.page_route import page_router
+from hocket.admin.console.rendering import pretty, render, without_nulls
+from hocket.admin.context import Ctx
+from hocket.admin.pipelines import reads as pipelines
+from hocket.admin.requests.identity import CallerDep
+from hocket.admin.requests.parameters import VersionNumber
+from hocket.admin.requests.permissions import needs
+from hocket.admin.runs import reads as runs
+from hocket.schemas.access.roles import Permission
+from hocket.schemas.rest import Token
+
+RunChoice = Annotated[str, Query(pattern=r"^r[0-9a-f]{24}$")]
+
+router = page_router()
+
+
+@router.get("/compare")
+@needs(Permission.RUNS_READ, Permission.COSTS_READ)
+async def console_compare(
+    request: Request, context: Ctx, caller: CallerDep, a: RunChoice, b: RunChoice
+) -> Response:
+    """Show two runs side by side, and the first node that differs."""
+    pool, tenant = context.pool, caller.tenant
+    rows = [await runs.run_row(pool, tenant, run_id) for run_id in (a, b)]
+    costs = [await runs.run_cost(pool, tenant, run_id) for run_id in (a, b)]
+    left, right = [
+        await comparison.nodes_of(pool, row, cost) for row, cost in zip(rows, costs, strict=True)
+    ]
+    found = [runs.detail(row) for row in rows]
+    values: dict[str, Any] = {
+        "section": "Runs",
+        "sides": [
+            {"name": name, "run": run, "cost": cost, "took": run_page.took_ms(run)}
+            for name, run, cost in zip("AB", found, costs, strict=True)
+        ],
+        "nodes": comparison.side_by_side(left, right),
+        "input": None,
+        "output": None,
+    }
+    if caller.sees_content:
+        values["input"] = diff_of(*(pretty(run.input) for run in found))
+        values["output"] = diff_of(*(pretty(run.output) for run in found))
+    return render(request, caller, "compare.html", values)
+
+
+@router.get("/pipelines/{name}/diff")
+@needs(Permission.PIPELINES_READ)
+async def console_pipeline_diff(
+    request: Request,
+    name: Token,
+    context: Ctx,
+    caller: CallerDep,
+    a: VersionNumber,
+    b: VersionNumber,
+) -> Response:
+    """Show two versions of a pipeline side by side."""
+    found = [
+        await pipelines.version_of(context.pool, caller.tenant, name, number) for number in (a, b)
+    ]
+    values = {
+        "section": "Pipelines",
+        "name": name,
+        "versions": found,
+        "diff": diff_of(*(pretty(without_nulls(one.spec)) for one in found)),
+    }
+    return render(request, caller, "pipeline_diff.html", values)
