@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from random import Random
 
-from pydantic_core import from_json
-
+from hocket.schemas.messages import StepRequested
 from simulation.engine.jetstream import Stored, Stream
 from simulation.engine.nats_server import Weather
 from simulation.platform.platform import Platform
@@ -293,5 +292,8 @@ class Faults:
 
 
 def _takes_long(stored: Stored) -> bool:
-    handler = from_json(stored.data)["config"].get("handler")
-    return handler in ("sim:slow", "sim:long", "sim:stubborn")
+    try:
+        step = StepRequested.model_validate_json(stored.data)
+    except ValueError:  # somebody's junk
+        return False
+    return step.config.get("handler") in ("sim:slow", "sim:long", "sim:stubborn")
