@@ -28,7 +28,7 @@ EXAMPLES ?= 100
 
 BROWSER := playwright==1.65.2 axe-playwright-python==0.1.8
 
-.PHONY: setup demo test lint types tests unit integration workflows sim chaos fuzz exhaustion contract sdk sdk-test conformance browser-test compose-test manifests dashboards monitoring-test backup-test release audit cluster-test docs lock clean
+.PHONY: setup demo test lint types tests unit integration workflows bench-floor sim chaos fuzz exhaustion contract sdk sdk-test conformance browser-test compose-test manifests dashboards monitoring-test backup-test release audit cluster-test docs lock clean
 
 setup: $(DEV_STAMP)
 
@@ -84,6 +84,10 @@ integration: setup
 # every real workflow of the shared data on the real stack, about 4 minutes; prints a table
 workflows: setup
 	$(PY) -m bench.throughput.workflows
+
+# Hocket by turns with the least that its messages and rows take, about 6 minutes on an idle machine
+bench-floor: setup
+	$(PY) -m bench.throughput.against_floor
 
 # the platform under simulated faults; SEEDS=1 prints the trace of one seed
 sim: setup

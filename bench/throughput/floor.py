@@ -190,7 +190,7 @@ async def coordinate(nats_url: str, database_url: str) -> None:
     """Be the coordinator until killed."""
     bus = await Bus.connect(nats_url, name="floor coordinator")
     store = Store(await connect_pool(database_url, size=2, name="floor"))
-    offset = await store.own(0, "floor")
+    offset = await store.acquire(0, "floor")
     coordinator = Coordinator(bus, store, offset.epoch)
     inbox = bus.nc.new_inbox()
     await bus.subscribe_raw(inbox, coordinator.event)

@@ -1,0 +1,227 @@
+"""Hocket against the floor of 5d479bd, by turns in one measurement.
+
+The floor (`bench/floor.py` of that commit, with the kit and the store that it had) is taken out of the
+repository's history into a temporary folder, and both platforms run side by side: while one is measured,
+the other has nothing to do. Each round loads the floor and then Hocket, the next one the other way
+round, so that a busy machine costs both. The floor moves what the workload's graph says, stage by stage.
+
+For each workload: steps/s and CPU at `--inflight` runs, p50 and p99 of one run at a time, all as the
+median over the rounds, and what Hocket is of the floor. At the end Postgres of both must hold every run.
+
+    .venv/bin/python -m bench.throughput.against_floor --workloads agent6 chain10 fan8
+"""
+
+import argparse
+import asyncio
+import io
+import json
+import os
+import statistics
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import nats
+import structlog
+import uvloop
+
+from bench.support.load import CONNECT_TIMEOUT_S, TENANT, WORKLOADS, Load, Round, Workload, check
+from bench.support.machine import machine_text
+from bench.support.places import HANDLERS, ROOT
+from hocket.cli.local.platform import Platform
+
+COMMIT = "5d479bd"
+START_S = 60.0
+MIN_WARMUP_RUNS = 200
+# in the folder of the old commit: its floor, with the stages of a workload
+OLD_FLOOR = """
+import asyncio, json, os, sys, tempfile, types
+from pathlib import Path
+import structlog, uvloop
+# named by code that the floor never runs
+frozen = type("Map", (dict,), {"__hash__": object.__hash__})
+sys.modules["immutables"] = types.SimpleNamespace(Map=frozen)
+import floor
+structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+floor.__file__ = __file__
+floor.PIPELINE = os.environ["FLOOR_PIPELINE"]
+floor.STAGES = tuple(map(tuple, json.loads(os.environ["FLOOR_STAGES"])))
+async def serve(folder):
+    async with floor.floor(Path(folder)) as servers:
+        print(json.dumps([servers.nats_url, servers.database_url]), flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+if sys.argv[1:2] == ["--role"]:
+    role, *urls = sys.argv[2:]
+    uvloop.run(floor.ROLES[role](*urls))
+else:
+    with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
+        uvloop.run(serve(folder))
+"""
+
+
+@dataclass
+class Side:
+    """One of the two platforms, and what was measured of it."""
+
+    name: str
+    load: Load
+    pid: int
+    database_url: str
+    loaded: list[Round] = field(default_factory=list)
+    alone: list[Round] = field(default_factory=list)
+
+
+async def main(options: argparse.Namespace) -> None:
+    """Measure each workload, and print."""
+    flags = sysconfig.get_config_var("CONFIG_ARGS") or "unknown"
+    print(machine_text(), f"Python built with {flags}", sep="\n", file=sys.stderr)
+    with tempfile.TemporaryDirectory(prefix="hkt-floor-") as folder:
+        _take_out(Path(folder))
+        for name in options.workloads:
+            print(json.dumps(await measured(name, Path(folder), options)), flush=True)
+
+
+async def measured(name: str, old: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Return the figures of a workload."""
+    workload = WORKLOADS[name]
+    async with AsyncExitStack() as stack:
+        sides = [
+            await stack.enter_async_context(_side(kind, command, env, name))
+            for kind, (command, env) in _commands(name, workload, old).items()
+        ]
+        for side in sides:
+            await side.load.run(MIN_WARMUP_RUNS, min(options.inflight, 64), side.pid)
+        for number in range(options.rounds):
+            for side in sides if number % 2 == 0 else sides[::-1]:
+                side.loaded.append(await side.load.run(options.runs, options.inflight, side.pid))
+                side.alone.append(await side.load.run(options.alone, 1, side.pid))
+                _show(side, workload, number)
+        for side in sides:
+            await check(side.database_url, name, side.load.published, workload.steps)
+        floor, hocket = (_figures(side, workload) for side in sides)
+    ratios = {key: round(hocket[key] / floor[key], 3) for key in floor}
+    return {"workload": name, "floor": floor, "hocket": hocket, "hocket_of_floor": ratios}
+
+
+def _figures(side: Side, workload: Workload) -> dict[str, float]:
+    steps_per_s, cpu = [], []
+    for one in side.loaded:
+        steps = len(one.latencies_ms) * workload.steps
+        steps_per_s.append(steps / one.took_s)
+        cpu.append(1_000 * one.cpu_s / steps)
+    return {
+        "steps_per_s": round(statistics.median(steps_per_s), 1),
+        "cpu_s_per_1000_steps": round(statistics.median(cpu), 4),
+        "p50_ms_alone": round(statistics.median(one.p50_ms for one in side.alone), 3),
+        "p99_ms_alone": round(statistics.median(one.p99_ms for one in side.alone), 3),
+    }
+
+
+def _show(side: Side, workload: Workload, number: int) -> None:
+    loaded, alone = side.loaded[-1], side.alone[-1]
+    steps = len(loaded.latencies_ms) * workload.steps
+    parts = sorted(loaded.cpu_s_by_process.items(), key=lambda item: -item[1])
+    text = ", ".join(f"{name} {1e6 * used / steps:.0f}" for name, used in parts if used)
+    print(
+        f"{number + 1} {side.name}: {steps / loaded.took_s:.0f} steps/s, "
+        f"{1_000 * loaded.cpu_s / steps:.3f} CPU s per 1000 steps, "
+        f"alone p50 {alone.p50_ms:.2f} ms, p99 {alone.p99_ms:.2f} ms; CPU us per step: {text}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+# ---- the platforms --------------------------------------------------------------------------
+
+
+def _take_out(folder: Path) -> None:
+    """Put the floor of COMMIT and the code that it stands on into a folder."""
+    parts = ["bench", "schemas", "services", "workers", "migrations"]
+    archive = subprocess.run(
+        ["git", "archive", COMMIT, *parts], cwd=ROOT, check=True, capture_output=True
+    ).stdout
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        tar.extractall(folder, filter="data")
+    (folder / "bench" / "old_floor.py").write_text(OLD_FLOOR)
+
+
+def _commands(name: str, workload: Workload, old: Path) -> dict[str, tuple[list[str], Any]]:
+    paths = [old / part for part in ("bench", "schemas", "services", "workers")]
+    floor = {
+        "PYTHONPATH": os.pathsep.join(map(str, paths)),
+        "FLOOR_PIPELINE": name,
+        "FLOOR_STAGES": json.dumps(_stages(workload)),
+    }
+    here = ["-m", "bench.throughput.against_floor", "--serve", name]
+    return {"floor": ([str(old / "bench" / "old_floor.py")], floor), "hocket": (here, {})}
+
+
+def _stages(workload: Workload) -> list[list[str]]:
+    """Return the nodes of a workload by what they wait for."""
+    left, done, stages = dict(workload.needs), set[str](), list[list[str]]()
+    while left:
+        stages.append([node for node, needs in left.items() if done.issuperset(needs)])
+        done.update(stages[-1])
+        left = {node: needs for node, needs in left.items() if node not in done}
+    return stages
+
+
+@asynccontextmanager
+async def _side(
+    name: str, command: list[str], env: dict[str, str], pipeline: str
+) -> AsyncIterator[Side]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *command,
+        env={**os.environ, **env},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(START_S):
+            line = await process.stdout.readline()
+        nats_url, database_url = json.loads(line)
+        client = await nats.connect(nats_url, connect_timeout=CONNECT_TIMEOUT_S)
+        load = Load(client, pipeline)
+        await load.start()
+        yield Side(name, load, process.pid, database_url)
+        await client.close()
+    finally:
+        process.stdin.close()
+        await process.wait()
+
+
+async def serve(pipeline: str) -> None:
+    """Be Hocket's side until the standard input ends."""
+    env = {"HOCKET_HANDLERS": "handlers", "PYTHONPATH": HANDLERS}
+    with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
+        async with Platform(Path(folder), env=env, log_level="warning") as platform:
+            api = platform.api(TENANT)
+            document = WORKLOADS[pipeline].pipeline(pipeline)
+            await asyncio.to_thread(api.post, "/v1/pipelines", document)
+            print(json.dumps([platform.nats_url, platform.database_url]), flush=True)
+            await asyncio.to_thread(sys.stdin.read)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--workloads", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS))
+    parser.add_argument("--runs", type=int, default=2_000)
+    parser.add_argument("--alone", type=int, default=150)
+    parser.add_argument("--inflight", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    arguments = parser.parse_args()
+    uvloop.run(serve(arguments.serve) if arguments.serve else main(arguments))
