@@ -46,7 +46,10 @@ PAGES = (
     "/console/pipelines",
     "/console/pipelines/greet",
     "/console/money",
+    "/console/approvals",
     "/console/system",
+    "/console/system?view=workers",
+    "/console/system?view=dead-letters",
 )
 
 
@@ -426,3 +429,54 @@ async def test_two_versions_of_a_pipeline_are_compared(rest: Rest) -> None:
     assert '<td class="left">  &#34;slo_ms&#34;: 5000' in page
     assert '<td class="right">  &#34;slo_ms&#34;: 7000' in page
     assert "/console/pipelines/greet/diff?a=1&amp;b=2" in newest
+
+
+# ---- approvals and the platform -------------------------------------------------------------
+
+ASKING: dict[str, Any] = {
+    "pipeline": "ask",
+    "slo_ms": 5000,
+    "nodes": {"sign": {"type": "approval", "prompt": "May <b>it</b> go out?"}},
+}
+
+
+async def test_an_approval_that_waits_is_shown_with_its_question(rest: Rest) -> None:
+    assert (await rest.post("/v1/pipelines", ASKING)).status == 201
+    waiting = {"pipeline": "ask", "status": "running"}
+    await insert_run(rest.pool, RUN, NOW, "the letter", **waiting)
+    await insert_step(rest.pool, RUN, "sign", NOW, "the letter", type="approval", state="waiting")
+    await insert_run(rest.pool, CHILD, NOW, tenant="acme", **waiting)
+    await insert_step(rest.pool, CHILD, "sign", NOW, type="approval", state="waiting")
+
+    page = (await rest.get("/console/approvals", headers=PAGE)).body
+    viewer = await _cookie(rest, await rest.make_key("viewer"))
+    bare = (await _bare(rest, "GET", "/console/approvals", headers=viewer)).body
+
+    assert "May &lt;b&gt;it&lt;/b&gt; go out?" in page
+    assert "the letter" in page
+    assert f'data-api="POST /runs/{RUN}/signals"' in page
+    assert CHILD not in page
+    assert "the letter" not in bare
+    assert "data-api" not in bare.partition("<main")[2].partition("</main>")[0]
+
+
+async def test_the_platforms_sides_are_shown_to_whom_they_concern(rest: Rest) -> None:
+    await rest.pool.execute("INSERT INTO hocket.partition (partition, owner) VALUES (0, 'c1')")
+
+    sides = {
+        view: (await rest.get(f"/console/system?view={view}", headers=PAGE)).body
+        for view in ("health", "workers", "dead-letters", "keys", "audit")
+    }
+    viewer = await _cookie(rest, await rest.make_key("viewer"))
+    refused = [
+        (await _bare(rest, "GET", f"/console/system?view={view}", headers=viewer)).status
+        for view in ("health", "keys", "audit")
+    ]
+
+    assert '<td class="mono">c1</td>' in sides["health"]
+    assert '<td class="mono">STEPS</td>' in sides["health"]
+    assert "No worker has said what it runs yet" in sides["workers"]
+    assert ">test</td>" in sides["keys"]
+    assert "hk_" not in sides["keys"]
+    assert "pipelines.apply" in sides["audit"]
+    assert refused == [200, 403, 403]

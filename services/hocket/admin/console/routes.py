@@ -4,10 +4,19 @@ page is a request to the API itself."""
 from fastapi import APIRouter
 
 from hocket.admin.console.assets import serve_asset
-from hocket.admin.console.pages import compare, money, pipelines, run, runs, sign_in, system
+from hocket.admin.console.pages import (
+    approvals,
+    compare,
+    money,
+    pipelines,
+    run,
+    runs,
+    sign_in,
+    system,
+)
 from hocket.admin.console.rendering import ASSETS
 
-PAGES = (sign_in, runs, run, compare, pipelines, money, system)
+PAGES = (sign_in, runs, run, compare, approvals, pipelines, money, system)
 
 assets = APIRouter(include_in_schema=False)
 assets.add_route(ASSETS + "{digest}/{name:path}", serve_asset, methods=["GET"])

@@ -36,21 +36,24 @@
     return null;
   }
 
-  function bodyOf(form) {
+  /** A form's fields as a body; `a.b` is `b` in `a`, and of buttons the one that was pressed counts. */
+  function bodyOf(form, pressed = null) {
     const body = {};
     for (const field of form.elements) {
-      if (!field.name || field.value === "") continue;
+      if (!field.name || field.value === "" || (field.type === "submit" && field !== pressed)) continue;
       if ("unchanged" in field.dataset && field.value === field.defaultValue) continue;
-      body[field.name] = "json" in field.dataset ? JSON.parse(field.value) : field.value;
+      const names = field.name.split("."), last = names.pop();
+      const place = names.reduce((at, name) => at[name] ??= {}, body);
+      place[last] = "json" in field.dataset ? JSON.parse(field.value) : field.value;
     }
     return body;
   }
 
   const open = (path) => { location.href = address(path); };
 
-  async function send(form) {
+  async function send(form, pressed) {
     let body;
-    try { body = bodyOf(form); } catch (error) { say(`This is no JSON: ${error.message}`); return; }
+    try { body = bodyOf(form, pressed); } catch (error) { say(`This is no JSON: ${error.message}`); return; }
     const said = await call(form.dataset.api, body);
     if (!said) return;
     if ("follow" in form.dataset && said.run_id) open(`/runs/${said.run_id}`);
@@ -75,6 +78,10 @@
       if (said) open(`/runs/${said.run_id}`);
     },
     compare: () => { const [a, b] = picked(); open(`/compare?a=${a}&b=${b}`); },
+    revoke: async (button) => {
+      if (!button.dataset.sure) { button.dataset.sure = "true"; button.textContent = "Revoke for good?"; return; }
+      if (await call(`DELETE /keys/${button.dataset.key}`)) { say("Revoked."); setTimeout(() => location.reload(), 700); }
+    },
     redrive: async (button) => {
       const said = await call(`POST /dead-letters/${button.dataset.seq}/redrive`);
       if (said) { say("Published again."); button.closest("tr").remove(); }
@@ -121,7 +128,7 @@
       const said = await call(event.target.dataset.console, bodyOf(event.target), document.body.dataset.root);
       if (said) location.href = said.back || address("/runs");
     }
-    if (event.target.dataset.api) { event.preventDefault(); send(event.target); }
+    if (event.target.dataset.api) { event.preventDefault(); send(event.target, event.submitter); }
   });
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button");
@@ -151,7 +158,7 @@
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.target.closest("input:not([type=checkbox]), textarea, select, dialog")) return;
-    const go = { r: "/runs", p: "/pipelines", m: "/money", s: "/system" };
+    const go = { r: "/runs", a: "/approvals", p: "/pipelines", m: "/money", o: "/models", s: "/system" };
     if (chord === "g" && go[event.key]) { chord = ""; open(go[event.key]); return; }
     chord = event.key === "g" ? "g" : "";
     if (event.key === "/") { event.preventDefault(); document.getElementById("find").focus(); }

@@ -1,0 +1,66 @@
+"""Approvals that runs wait for."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from hocket.admin.context import Context
+from hocket.admin.queries import QUERY_TIMEOUT_S
+from hocket.schemas.errors import HocketError
+from hocket.schemas.pipeline.spec import ApprovalNode
+
+MAX_WAITING = 200
+
+WAITING = """
+SELECT s.run_id, s.key, s.path, s.ready_at, r.pipeline, r.version, r.accepted_at, r.deadline_at,
+       CASE WHEN $3 THEN left(coalesce(s.input, r.input)::text, 2000) END AS input
+FROM hocket.run r
+JOIN hocket.step s ON s.run_id = r.run_id
+WHERE r.tenant = $1 AND r.finished_at IS NULL AND s.state = 'waiting' AND s.type = 'approval'
+ORDER BY s.ready_at
+LIMIT $2
+"""
+"""The approvals of runs that go on, the one that waits longest first, with what they are about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An approval that a run waits for."""
+
+    run_id: str
+    step: str
+    pipeline: str
+    version: int
+    since: datetime
+    prompt: str
+    input: str | None
+
+
+async def waiting(context: Context, tenant: str, *, content: bool) -> list[Waiting]:
+    """Return the approvals of a tenant that wait longest, up to MAX_WAITING; with the beginning of what
+    they are about where its reader sees content."""
+    rows = await context.pool.fetch(WAITING, tenant, MAX_WAITING, content, timeout=QUERY_TIMEOUT_S)
+    found = []
+    for row in rows:
+        prompt = await _prompt(context, tenant, row["pipeline"], row["version"], row["path"])
+        found.append(
+            Waiting(
+                run_id=row["run_id"],
+                step=row["key"],
+                pipeline=row["pipeline"],
+                version=row["version"],
+                since=row["ready_at"],
+                prompt=prompt,
+                input=row["input"],
+            )
+        )
+    return found
+
+
+async def _prompt(context: Context, tenant: str, pipeline: str, version: int, path: str) -> str:
+    """Return what the person is asked; nothing where the pipeline cannot be read."""
+    try:
+        _, plan = await context.plans.plan_of(context.pool, tenant, pipeline, version)
+    except HocketError:
+        return ""
+    node = plan.by_path.get(path)
+    return node.node.prompt if node and isinstance(node.node, ApprovalNode) else ""

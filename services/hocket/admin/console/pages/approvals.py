@@ -1,0 +1,23 @@
+"""What waits for a person."""
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from hocket.admin.console import approval_list
+from hocket.admin.console.page_route import page_router
+from hocket.admin.console.rendering import render
+from hocket.admin.context import Ctx
+from hocket.admin.requests.identity import CallerDep
+from hocket.admin.requests.permissions import needs
+from hocket.schemas.access.roles import Permission
+
+router = page_router()
+
+
+@router.get("/approvals")
+@needs(Permission.RUNS_READ)
+async def console_approvals(request: Request, context: Ctx, caller: CallerDep) -> Response:
+    """List the approvals that runs wait for, to be given or refused with a comment."""
+    found = await approval_list.waiting(context, caller.tenant, content=caller.sees_content)
+    values = {"section": "Approvals", "waiting": found}
+    return render(request, caller, "approvals.html", values)

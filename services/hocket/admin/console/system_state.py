@@ -1,0 +1,66 @@
+"""What the page System shows besides health: partitions, and how much waits in each stream."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from nats.errors import Error as NatsError
+
+from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.kit.access import audit_log
+from hocket.kit.nats.bus import Bus
+
+AUDIT_ROWS = 100
+PARTITIONS = """
+SELECT p.partition, p.owner, p.epoch, p.applied_seq, p.updated_at, count(r.run_id) AS running
+FROM hocket.partition p
+LEFT JOIN hocket.run r ON r.partition = p.partition AND r.finished_at IS NULL
+GROUP BY p.partition
+ORDER BY p.partition
+LIMIT 1000
+"""
+"""Who owns each partition, how far its log is applied, and how many of its runs go on."""
+AUDIT_FROM = """
+SELECT seq FROM hocket.audit WHERE $1::text IS NULL OR tenant = $1 ORDER BY seq DESC OFFSET $2 LIMIT 1
+"""
+"""The row before the latest ones of a tenant, or of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """How much a stream holds."""
+
+    name: str
+    messages: int
+    bytes: int
+    consumers: int
+
+
+async def partitions(pool: Pool) -> list[dict[str, Any]]:
+    """Return the partitions by number."""
+    return [dict(row) for row in await pool.fetch(PARTITIONS, timeout=QUERY_TIMEOUT_S)]
+
+
+async def streams(bus: Bus) -> list[StreamState] | None:
+    """Return what the streams hold, or None where NATS does not say."""
+    try:
+        found = await bus.js.streams_info()
+    except (NatsError, TimeoutError, OSError):
+        return None
+    states = [
+        StreamState(
+            name=info.config.name or "",
+            messages=info.state.messages,
+            bytes=info.state.bytes,
+            consumers=info.state.consumer_count,
+        )
+        for info in found
+        if not (info.config.name or "").startswith("KV_")
+    ]
+    return sorted(states, key=lambda state: state.name)
+
+
+async def latest_audit(pool: Pool, tenant: str | None) -> list[audit_log.AuditRow]:
+    """Return the latest rows of the audit, the last first."""
+    after = await pool.fetchval(AUDIT_FROM, tenant, AUDIT_ROWS, timeout=QUERY_TIMEOUT_S)
+    rows = await audit_log.page(pool, after=after or 0, tenant=tenant, limit=AUDIT_ROWS)
+    return rows[::-1]
