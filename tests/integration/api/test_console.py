@@ -475,7 +475,7 @@ async def test_the_platforms_sides_are_shown_to_whom_they_concern(rest: Rest) ->
 
     assert '<td class="mono">c1</td>' in sides["health"]
     assert '<td class="mono">STEPS</td>' in sides["health"]
-    assert "No worker has said what it runs yet" in sides["workers"]
+    assert '<td class="mono">python</td>' in sides["workers"]
     assert ">test</td>" in sides["keys"]
     assert "hk_" not in sides["keys"]
     assert "pipelines.apply" in sides["audit"]
