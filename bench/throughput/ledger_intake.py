@@ -33,6 +33,7 @@ from hocket.kit.postgres.migrations import migrate
 from hocket.kit.process.lifecycle import Health
 from hocket.ledger.intake import Intake
 from hocket.ledger.metrics import LedgerMetrics
+from hocket.ledger.prices import KnownPrices
 from hocket.ledger.record import record_of
 from hocket.ledger.record_pull import DURABLE, MAX_BATCH
 from hocket.ledger.store import insert
@@ -111,6 +112,7 @@ async def reading(reader: str, bus: Bus, pool: asyncpg.Pool, nats_url: str) -> A
         await task
         return
     broker = NatsBroker(nats_url, logger=None)
+    prices = KnownPrices()
 
     @broker.subscriber(
         subjects.USAGE_SUBJECT,
@@ -121,7 +123,7 @@ async def reading(reader: str, bus: Bus, pool: asyncpg.Pool, nats_url: str) -> A
     )
     async def book(message: NatsMessage) -> None:
         raw: list[object] = message.raw_message  # type: ignore[assignment]
-        await insert(pool, [record_of(one.data) for one in raw])  # type: ignore[attr-defined]
+        await insert(pool, [record_of(one.data) for one in raw], prices)  # type: ignore[attr-defined]
 
     await broker.start()
     yield

@@ -30,6 +30,7 @@ from hocket.kit.process.lifecycle import Health
 from hocket.kit.process.task_stop import stop_tasks
 from hocket.ledger.amended import amended, shortened
 from hocket.ledger.metrics import LedgerMetrics
+from hocket.ledger.prices import KnownPrices
 from hocket.ledger.record import (
     MAX_RECORDS,
     SEPARATOR,
@@ -118,6 +119,7 @@ class Intake:
         self._acknowledge = acknowledge or bus.ack
         self._pull = RecordPull(bus, source.stream, source.subject, ack_wait_ms=ack_wait_ms)
         self._gather_ms = GATHER_MS
+        self._prices = KnownPrices()
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Move records until `stopping`, then what still waits, within DRAIN_MS."""
@@ -176,7 +178,8 @@ class Intake:
         while True:
             try:
                 async with self._writing:
-                    new = await insert(self._pool, [entry.record for entry in entries])
+                    records = [entry.record for entry in entries]
+                    new = await insert(self._pool, records, self._prices)
             except STATEMENT_ERRORS as error:
                 if is_row_fault(error):
                     return await self._split(entries, error, stopping)

@@ -19,6 +19,7 @@ from hocket.kit.process.capability_key import usage_seals_of
 from hocket.kit.process.lifecycle import Service
 from hocket.ledger.intake import ANNOUNCED, BOOKED, Intake
 from hocket.ledger.janitor import Janitor, JanitorMetrics
+from hocket.ledger.kinds import settle
 from hocket.ledger.metrics import LedgerMetrics
 from hocket.ledger.retention import Periods
 from hocket.ledger.spent import SpentDoor
@@ -94,5 +95,6 @@ async def _swept(service: Service, pool: asyncpg.Pool) -> None:
             await asyncio.wait_for(service.stopping.wait(), SWEEP_S)
         try:
             await sweep(pool)
+            await settle(pool)
         except STATEMENT_ERRORS as error:
             service.log.info("ledger_sweep_failed", reason=repr(error))

@@ -6,6 +6,8 @@ from typing import Any
 
 import asyncpg
 
+from hocket.ledger.kinds import late_runs
+from hocket.ledger.prices import KnownPrices
 from hocket.ledger.record import (
     BOOKED_COLUMNS,
     IDENTITY_NAMES,
@@ -40,24 +42,10 @@ LABELS = """CASE
     ELSE labels END"""
 """A call of the HTTP door that names a run has that run's labels, beside its own."""
 
+_CALLS = f"SELECT * FROM unnest({_arrays(BOOKED_COLUMNS)}) AS calls({_names(BOOKED_COLUMNS)})"
 INSERT_USAGE = f"""
 WITH calls AS (
-    SELECT * FROM unnest({_arrays(BOOKED_COLUMNS)}) AS calls({_names(BOOKED_COLUMNS)})
-), priced AS (
-    INSERT INTO hocket.price ({PRICE}, effective_from)
-    SELECT * FROM (
-        SELECT {PRICE}, min(started_at) FROM calls
-        WHERE input_usd_per_mtok > 0 OR output_usd_per_mtok > 0 OR request_usd > 0
-        GROUP BY {PRICE}
-    ) AS used
-    WHERE NOT EXISTS (
-        SELECT FROM hocket.price known
-        WHERE known.tenant = used.tenant AND known.model = used.model
-          AND known.backend = used.backend AND ({PRICES_OF.format(of="known")})
-              IS NOT DISTINCT FROM ({PRICES_OF.format(of="used")})
-    )
-    ORDER BY tenant, model, backend
-    ON CONFLICT DO NOTHING
+    {_CALLS}
 ), booked AS (
     DELETE FROM hocket.open_call o USING calls c
     WHERE o.call_id = c.call_id AND o.tenant = c.tenant AND o.started_at <= c.started_at
@@ -66,8 +54,31 @@ INSERT INTO hocket.usage ({_names(BOOKED_COLUMNS)})
 SELECT {_names(BOOKED_COLUMNS).replace("labels", LABELS)} FROM calls
 ON CONFLICT (call_id) DO NOTHING
 """
-"""Adds the rows whose call is not in the ledger yet; they are open no more. A repeat changes nothing.
-Prices that no call was booked at before are noted, with the call's start."""
+"""Adds the rows whose call is not in the ledger yet; they are open no more. A repeat changes nothing."""
+
+INSERT_PRICES = f"""
+WITH calls AS (
+    {_CALLS}
+)
+INSERT INTO hocket.price ({PRICE}, effective_from)
+SELECT * FROM (
+    SELECT {PRICE}, min(started_at) FROM calls
+    WHERE input_usd_per_mtok > 0 OR output_usd_per_mtok > 0 OR request_usd > 0
+    GROUP BY {PRICE}
+) AS used
+WHERE NOT EXISTS (
+    SELECT FROM hocket.price known
+    WHERE known.tenant = used.tenant AND known.model = used.model
+      AND known.backend = used.backend AND ({PRICES_OF.format(of="known")})
+          IS NOT DISTINCT FROM ({PRICES_OF.format(of="used")})
+)
+ORDER BY tenant, model, backend
+ON CONFLICT DO NOTHING
+"""
+"""Notes the prices that no call was booked at before, with the call's start."""
+
+NOTE_LATE = "INSERT INTO hocket.kind_change (run_id) SELECT unnest($1::text[])"
+"""Notes runs whose calls are booked late (`kinds.py`)."""
 
 STORED = f"""
 SELECT call_id, {", ".join(IDENTITY_NAMES)}
@@ -114,17 +125,24 @@ ON CONFLICT (record_id) DO NOTHING
 """Adds the time of replicas. A repeat changes nothing."""
 
 
-async def insert(pool: asyncpg.Pool, records: Sequence[Record]) -> int:
+async def insert(pool: asyncpg.Pool, records: Sequence[Record], prices: KnownPrices) -> int:
     """Write records in one transaction and return how many calls were newly booked; raise one of
-    STATEMENT_ERRORS."""
+    STATEMENT_ERRORS. `prices` is what this ledger knows to be noted."""
     refused = [one.row for one in records if one.refused]
     warm = [one.row for one in records if one.warm]
     calls = [one for one in records if one.usage is not None]
     ended = {one.call_id for one in calls}
     opened = [one.row for one in records if one.opened and one.call_id not in ended]
-    if not (opened or refused or warm):
+    priced = prices.unknown(calls)
+    late = late_runs(calls)
+    if not (opened or refused or warm or priced or late):
         return await _booked(pool, calls)
     async with pool.acquire() as connection, connection.transaction():
+        if priced:
+            columns = _columns([one.row for one in priced])
+            await connection.execute(INSERT_PRICES, *columns, timeout=INSERT_TIMEOUT_S)
+        if late:
+            await connection.execute(NOTE_LATE, late, timeout=INSERT_TIMEOUT_S)
         new = await _booked(connection, calls)
         for statement, rows in (
             (INSERT_OPENED, opened),
@@ -133,6 +151,7 @@ async def insert(pool: asyncpg.Pool, records: Sequence[Record]) -> int:
         ):
             if rows:
                 await connection.execute(statement, *_columns(rows), timeout=INSERT_TIMEOUT_S)
+    prices.remember(priced)
     return new
 
 

@@ -23,6 +23,7 @@ from hocket.gateway.core.config.configuration import parse
 from hocket.gateway.core.config.table import BackendSpec, ModelSpec, RoutingTable
 from hocket.gateway.core.errors import RoutingInvalid
 from hocket.gateway.warming.drivers import Driver, StartFailed, build_driver
+from hocket.ledger.prices import KnownPrices
 from hocket.ledger.record import record_of
 from hocket.ledger.store import insert
 from hocket.schemas.messages import WarmRecord
@@ -238,8 +239,8 @@ async def test_the_time_of_a_replica_is_in_the_report_once_however_often_it_is_t
     kept = record_of(record.model_dump_json().encode())
     pool = await asyncpg.create_pool(database_url, min_size=1, max_size=1)
     async with pool:
-        assert await insert(pool, [kept]) == 0
-        assert await insert(pool, [kept]) == 0
+        assert await insert(pool, [kept], KnownPrices()) == 0
+        assert await insert(pool, [kept], KnownPrices()) == 0
         row = await pool.fetchrow("SELECT * FROM report.warm_by_model_day")
     found = json.loads(json.dumps(dict(row), default=str))
     assert found == {

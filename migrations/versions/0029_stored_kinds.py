@@ -1,0 +1,14 @@
+"""the kinds of calls in their rows: see migrations/sql/0029_stored_kinds.up.sql."""
+
+from hocket.kit.postgres.migrations import run_sql as run
+
+revision = "0029"
+down_revision = "0028"
+
+
+def upgrade() -> None:
+    run("0029_stored_kinds.up.sql")
+
+
+def downgrade() -> None:
+    run("0029_stored_kinds.down.sql")

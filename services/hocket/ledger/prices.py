@@ -1,0 +1,70 @@
+"""The prices that a ledger knows to stand in `hocket.price`: a batch asks the table only for others."""
+
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from operator import itemgetter
+from typing import Any
+
+from hocket.kit.process.clock import monotonic_ms
+from hocket.ledger.record import COLUMNS, Record
+
+MAX_PRICES = 10_000
+"""Prices that are remembered; beyond it all are forgotten."""
+REMEMBERED_MS = 600_000.0
+"""After this the table is asked again: rows of a tenant may have been deleted."""
+_ROW = [column.name for column in COLUMNS]
+_WHOSE = itemgetter(*(_ROW.index(name) for name in ("tenant", "model", "backend")))
+_AMOUNTS = itemgetter(
+    *(
+        _ROW.index(name)
+        for name in (
+            "input_usd_per_mtok",
+            "output_usd_per_mtok",
+            "cached_usd_per_mtok",
+            "cache_write_usd_per_mtok",
+            "request_usd",
+        )
+    )
+)
+_STARTED = _ROW.index("started_at")
+
+
+class KnownPrices:
+    """Prices that are noted already: by tenant, model and backend those that were met."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, ...], list[tuple[Decimal | None, ...]]] = {}
+        self._size = 0
+        self._since_ms = monotonic_ms()
+
+    def unknown(self, calls: Sequence[Record]) -> Sequence[Record]:
+        """Return calls with the prices that are not known, of each price its first one."""
+        if monotonic_ms() - self._since_ms > REMEMBERED_MS:
+            self._forget()
+        found: dict[tuple[Any, ...], Record] = {}
+        for one in calls:
+            row = one.row
+            amounts = _AMOUNTS(row)
+            # equal amounts are looked for one by one: a Decimal is compared much faster than hashed
+            if amounts in self._known.get(_WHOSE(row), ()):
+                continue
+            if not (amounts[0] or amounts[1] or amounts[-1]):
+                continue
+            price = (*_WHOSE(row), *amounts)
+            first = found.get(price)
+            if first is None or row[_STARTED] < first.row[_STARTED]:
+                found[price] = one
+        return list(found.values())
+
+    def remember(self, calls: Iterable[Record]) -> None:
+        """Keep the prices of calls: they were noted and committed."""
+        for one in calls:
+            if self._size >= MAX_PRICES:
+                self._forget()
+            self._known.setdefault(_WHOSE(one.row), []).append(_AMOUNTS(one.row))
+            self._size += 1
+
+    def _forget(self) -> None:
+        self._known.clear()
+        self._size = 0
+        self._since_ms = monotonic_ms()

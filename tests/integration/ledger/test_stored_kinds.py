@@ -1,0 +1,133 @@
+"""What became of a call is written into its row, whichever of the two was committed first."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import asyncpg
+import pytest
+
+from hocket.kit.postgres.database import connect_pool
+from hocket.ledger import kinds
+from hocket.ledger.prices import KnownPrices
+from hocket.ledger.record import Record, booked
+from hocket.ledger.store import insert
+from hocket.schemas.messages import Attribution
+from support.ledger_rig import record
+
+KINDS = "SELECT call_id, kind FROM {} ORDER BY call_id"
+
+
+@pytest.fixture
+async def pool(database_url: str) -> AsyncIterator[asyncpg.Pool]:
+    pool = await connect_pool(database_url, size=2, name="test")
+    yield pool
+    await pool.close()
+
+
+def now_ms() -> float:
+    return datetime.now(UTC).timestamp() * 1000
+
+
+async def book(
+    pool: asyncpg.Pool, call_id: str, run_id: str, step: str, *, late_s: float = 0, **fields: object
+) -> None:
+    who = Attribution(tenant="acme", run_id=run_id, step=step, attempt=1)
+    one = record(call_id, attribution=who, started_at_ms=now_ms() - late_s * 1000, **fields)
+    assert await insert(pool, [booked(one)], KnownPrices()) == 1
+
+
+async def add_run(pool: asyncpg.Pool, run_id: str, parent: str = "") -> None:
+    above, _, step = parent.partition("/")
+    await pool.execute(
+        """INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority,
+           input, accepted_at, deadline_at, parent) VALUES ($1, 0, 'acme', 'p', 1, 'running', 'standard',
+           '{}', now(), now(), CASE WHEN $2 <> ''
+           THEN jsonb_build_object('run_id', $2::text, 'step', $3::text) END)""",
+        run_id,
+        above,
+        step,
+    )
+
+
+async def fail(pool: asyncpg.Pool, run_id: str, step: str) -> None:
+    await pool.execute(
+        "INSERT INTO hocket.attempt (run_id, key, attempt, outcome, finished_at)"
+        " VALUES ($1, $2, 1, 'failed', now())",
+        run_id,
+        step,
+    )
+
+
+async def found(pool: asyncpg.Pool, table: str = "report.usage") -> dict[str, str]:
+    return {row["call_id"]: row["kind"] for row in await pool.fetch(KINDS.format(table))}
+
+
+async def test_a_failed_attempts_calls_are_retries_at_once_and_then_by_their_rows(
+    pool: asyncpg.Pool,
+) -> None:
+    await add_run(pool, "r")
+    await book(pool, "before", "r", "draft")
+    await book(pool, "good", "r", "other")
+    await fail(pool, "r", "draft")
+    await book(pool, "after", "r", "draft")
+    told = {"after": "retry", "before": "retry", "good": "call"}
+    assert await found(pool) == told
+    assert await found(pool, "hocket.usage") == dict.fromkeys(told, "call")
+    assert await kinds.settle(pool) == 0  # a booking could still be under way
+    assert await found(pool) == told
+    assert await kinds.settle(pool, settled_s=0) == 2
+    assert await found(pool) == await found(pool, "hocket.usage") == told
+    assert await pool.fetchval("SELECT count(*) FROM hocket.kind_change") == 0
+    # the note is gone: a call that comes only now brings one of its own
+    await book(pool, "late", "r", "draft", late_s=kinds.LATE_S + 1)
+    assert (await found(pool))["late"] == "retry"
+    assert await kinds.settle(pool, settled_s=0) == 1
+    assert (await found(pool, "hocket.usage"))["late"] == "retry"
+
+
+async def test_what_branches_spent_that_lost_a_race_is_speculation_in_sub_runs_too(
+    pool: asyncpg.Pool,
+) -> None:
+    await add_run(pool, "r")
+    await add_run(pool, "sub", parent="r/race~slow")
+    await add_run(pool, "below", parent="sub/again")
+    await pool.execute(
+        "INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, ready_at)"
+        " VALUES ('r', 'race', 'race', 'race', 'race', 'open', 1, now())"
+    )
+    for call_id, run_id, step in (
+        ("fast", "r", "race~fast"),
+        ("slow", "r", "race~slow"),
+        ("sub", "sub", "draft"),
+        ("below", "below", "draft"),
+    ):
+        await book(pool, call_id, run_id, step)
+    assert set((await found(pool)).values()) == {"call"}
+    await pool.execute(
+        """UPDATE hocket.step SET state = 'succeeded', facts = '{"winner": "race~fast"}'"""
+    )
+    told = {"fast": "call", "slow": "speculation", "sub": "speculation", "below": "speculation"}
+    assert await found(pool) == told
+    assert await kinds.settle(pool, settled_s=0) == 3
+    assert await found(pool) == await found(pool, "hocket.usage") == told
+
+
+async def test_a_price_is_asked_for_in_the_table_once_and_noted_when_it_changes(
+    pool: asyncpg.Pool,
+) -> None:
+    prices = KnownPrices()
+
+    def call(call_id: str, usd: str) -> Record:
+        return booked(record(call_id, input_usd_per_mtok=Decimal(usd), started_at_ms=now_ms()))
+
+    noted = "SELECT input_usd_per_mtok FROM hocket.price ORDER BY 1"
+    await insert(pool, [call("a", "1"), call("b", "0")], prices)
+    assert not prices.unknown([call("c", "1"), call("d", "0")])
+    await insert(pool, [call("c", "1"), call("d", "2")], prices)
+    assert [row[0] for row in await pool.fetch(noted)] == [1, 2]
+    await pool.execute("DELETE FROM hocket.price")
+    await insert(pool, [call("e", "1"), call("f", "3")], prices)
+    assert [row[0] for row in await pool.fetch(noted)] == [3]
+    await insert(pool, [call("g", "1")], KnownPrices())
+    assert [row[0] for row in await pool.fetch(noted)] == [1, 3]
