@@ -19,6 +19,7 @@ while not (ROOT / "pyproject.toml").exists():
     ROOT = ROOT.parent
 PAGES = {page.stem: page for page in (ROOT / "docs/reference/nodes").glob("*.md")}
 MODELS = {
+    "http": spec.HttpNode,
     "llm": spec.LlmNode,
     "planning": spec.PlanningNode,
     "python": spec.PythonNode,

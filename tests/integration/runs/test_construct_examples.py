@@ -7,7 +7,10 @@ import json
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -38,9 +41,15 @@ async def platform() -> AsyncIterator[Platform]:
     folder = Path(tempfile.mkdtemp(prefix="hocket-"))
     environment = {"PYTHONPATH": f"{EXAMPLES}:{NODES}:{TUTORIAL}"}
     config = folder / "hocket.yaml"
-    config.write_text(json.dumps(together(EXAMPLES / "hocket.yaml", NODES / "hocket.yaml")))
-    async with Platform(folder / "d", env=environment, config=config) as platform:
-        yield platform
+    serve = partial(SimpleHTTPRequestHandler, directory=str(NODES / "crm"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), serve) as service:
+        Thread(target=service.serve_forever, daemon=True).start()
+        sections = together(EXAMPLES / "hocket.yaml", NODES / "hocket.yaml")
+        sections["http_services"]["crm"]["url"] = f"http://127.0.0.1:{service.server_port}"
+        config.write_text(json.dumps(sections))
+        async with Platform(folder / "d", env=environment, config=config) as platform:
+            yield platform
+        service.shutdown()
     shutil.rmtree(folder)
 
 
@@ -51,6 +60,7 @@ def together(first: Path, second: Path) -> dict[str, Any]:
     return {
         "models": other["models"] | one["models"],
         "node_types": {"python": {"modules": [*modules[0], *modules[1], "shop"]}},
+        "http_services": other["http_services"],
     }
 
 

@@ -5,6 +5,7 @@ workers:    {ack_wait_s: 10, drain_s: 10}
 node_types: {llm: {concurrency: 32}, python: {concurrency: 64, modules: [acme.steps]}}
 blobs:      {store: file, max_mib: 65536}   # or postgres, shared by several machines; or none
 databases:  {...}                # see hocket.workers.sql.targets
+http_services: {...}             # see hocket.workers.http.services
 ```
 """
 
@@ -30,6 +31,7 @@ CONCURRENCY: Mapping[str, int] = {
     "sql": 8,
     "retrieval": 16,
     "planning": 16,
+    "http": 64,
 }
 """Steps of a node type that run at once in one worker process."""
 MAX_CONCURRENCY = 4_096
@@ -81,6 +83,7 @@ class Configuration(_Section):
     node_types: dict[str, NodeType] = Field(default_factory=dict)
     blobs: Blobs = Blobs()
     databases: dict[str, Any] = Field(default_factory=dict)
+    http_services: dict[str, Any] = Field(default_factory=dict)
 
     def slots(self, pools: Sequence[str]) -> dict[str, int]:
         """Return how many steps of each pool (`python`, `python@gpu`) run at once."""

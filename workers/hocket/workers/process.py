@@ -22,6 +22,7 @@ from hocket.schemas.pipeline.handlers import AllowedHandlers
 from hocket.schemas.subjects import type_of
 from hocket.workers.configuration import Configuration, parse
 from hocket.workers.errors import WorkerOverrun
+from hocket.workers.http.services import Services
 from hocket.workers.nodes.registry import handlers as node_handlers
 from hocket.workers.nodes.resources import Resources
 from hocket.workers.runtime.execution.context import Calls
@@ -59,10 +60,12 @@ def serve(
         of_python = sum(count for pool, count in slots.items() if type_of(pool) == "python")
         threads = StepThreads(max(1, of_python) + IMPORTING_THREADS)
         targets = Targets(configuration.databases)
+        services = Services(configuration.http_services, service.secrets)
         resources = Resources(
             threads=threads,
             targets=targets,
             handlers=allowed_handlers(settings, sections) or AllowedHandlers(),
+            services=services,
             index=await service.pool(INDEX_POOL_SIZE)
             if "retrieval" in map(type_of, types)
             else None,
@@ -94,6 +97,7 @@ def serve(
             watchdog.stop()
             removing.cancel()
             await targets.close()
+            await services.close()
             threads.close()
         if worker.overrun.is_set() and not service.stopping.is_set():
             raise WorkerOverrun

@@ -21,6 +21,7 @@ _SPECIAL = str.maketrans({"\\": r"\\", '"': r"\"", "\r": r"\r", "\n": r"\n"})
 
 TEMPLATES = {
     "graph": ("output",),
+    "http": ("params", "query", "headers", "body"),
     "llm": ("prompt", "system"),
     "planning": ("prompt",),
     "retrieval": ("query",),

@@ -15,6 +15,7 @@ from hocket.schemas.errors import ErrorInfo, InvalidInput
 from hocket.schemas.pipeline.expressions import Reading, readings
 from hocket.schemas.pipeline.spec import (
     GraphNode,
+    HttpNode,
     LlmNode,
     Node,
     NodeBase,
@@ -280,6 +281,9 @@ def _worker_readings(node: Node, field: str) -> Iterator[Reading]:
         templates = {"query": node.query}
     elif isinstance(node, SqlNode):
         templates = {"params": node.params}
+    elif isinstance(node, HttpNode):
+        templates = {"params": node.params, "query": node.query, "headers": node.headers}
+        templates |= {"body": node.body}
     for place, value in templates.items():
         yield from readings(value, f"{field}.{place}")
 

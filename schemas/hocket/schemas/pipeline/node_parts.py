@@ -117,6 +117,8 @@ class PlanPolicy(SpecPart):
     """Databases that `sql` and `planning` nodes may read."""
     collections: tuple[str, ...] = Field((), max_length=MAX_NAMED)
     """Collections that `retrieval` nodes may search."""
+    services: tuple[str, ...] = Field((), max_length=MAX_NAMED)
+    """HTTP services that `http` nodes may ask."""
     pipelines: tuple[Name, ...] = Field((), max_length=MAX_NAMED)
     """Pipelines that `pipeline` nodes may run."""
     max_steps: int = Field(20, ge=1, le=MAX_NODES)

@@ -12,6 +12,7 @@ from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.pipeline.node_parts import PlanPolicy
 from hocket.schemas.pipeline.spec import (
     GraphNode,
+    HttpNode,
     LlmNode,
     Node,
     PipelineNode,
@@ -30,7 +31,7 @@ class PlanRefused(HocketError):
     error_class = ErrorClass.INVALID
 
 
-LISTS = ("types", "handlers", "models", "databases", "collections", "pipelines")
+LISTS = ("types", "handlers", "models", "databases", "collections", "services", "pipelines")
 BOUNDS = ("max_steps", "max_items", "max_attempts", "max_depth")
 
 
@@ -66,6 +67,8 @@ def named_by(node: Node) -> Iterator[tuple[str, str, str]]:
         yield "databases", "database", node.database
     elif isinstance(node, RetrievalNode):
         yield "collections", "collection", node.collection
+    elif isinstance(node, HttpNode):
+        yield "services", "service", node.service
     elif isinstance(node, PipelineNode):
         yield "pipelines", "pipeline", node.pipeline
 

@@ -49,6 +49,7 @@ NAMED_BY_TYPE = {
     "planning": "models",
     "sql": "databases",
     "retrieval": "collections",
+    "http": "services",
     "pipeline": "pipelines",
 }
 """The list of a planner's policy without which no node of a type can be emitted."""

@@ -166,6 +166,29 @@ class PythonNode(NodeBase):
     """The function, `module:function`, of a package that the worker was started for."""
 
 
+class HttpNode(NodeBase):
+    """Send one request to an HTTP service; output `{status, headers, body}`."""
+
+    type: Literal["http"]
+    """The node's type."""
+    service: str = Field(min_length=1, max_length=200)
+    """A service of the configuration's section `http_services`."""
+    path: str = Field("/", max_length=2_048, pattern=r"^/[!-\"$&->@-\[\]-~]*$")
+    """The path below the service's URL; each `:name` in it is filled from `params`. Never a template."""
+    params: dict[str, Any] = Field(default_factory=dict, max_length=100)
+    """The values of `:name` in the path, templates over `input`."""
+    method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] | None = None
+    """The method; without it `POST` where there is a `body`, otherwise `GET`."""
+    query: dict[str, Any] = Field(default_factory=dict, max_length=100)
+    """The query's values, templates over `input`; a list stands for several, null for none."""
+    headers: dict[str, str] = Field(default_factory=dict, max_length=50)
+    """Headers beside those of the service, templates over `input`."""
+    body: Any = None
+    """What is sent as JSON: a value with templates over `input`."""
+    accept: tuple[Annotated[int, Field(ge=300, le=599)], ...] = Field((), max_length=50)
+    """Statuses beside 2xx whose answer is an output and no error."""
+
+
 class OwnNode(NodeBase):
     """A node type of your own, which your workers announce: `type: crm.lookup`."""
 
@@ -259,6 +282,7 @@ Node = Annotated[
     | Annotated[SqlNode, Tag("sql")]
     | Annotated[LlmNode, Tag("llm")]
     | Annotated[PythonNode, Tag("python")]
+    | Annotated[HttpNode, Tag("http")]
     | Annotated[OwnNode, Tag(OWN)]
     | Annotated[GraphNode, Tag("graph")]
     | Annotated[RaceNode, Tag("race")]
@@ -268,7 +292,7 @@ Node = Annotated[
     Discriminator(_tag_of),
 ]
 
-WORKER_TYPES = ("planning", "retrieval", "sql", "llm", "python")
+WORKER_TYPES = ("planning", "retrieval", "sql", "llm", "python", "http")
 """Built-in node types that workers run; the coordinator runs the others itself."""
 WAIT_TYPES = ("approval", "signal")
 NODE_TYPES = (*WORKER_TYPES, *WAIT_TYPES, "graph", "race", "pipeline")

@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -72,6 +72,8 @@ class Service:
     stopping: asyncio.Event
     health: Health
     log: Any
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    """The variables that were handed to this process, which its environment may not have any more."""
     start: str = "started"
     """The component that says whether it does its work."""
     disk: DiskSpace = field(init=False)
@@ -151,11 +153,16 @@ def run(
     telemetry.hide(value for key, value in secrets.items() if key not in process_secrets.URLS)
     for key in secrets if "*" in hide_secrets else hide_secrets:
         os.environ.pop(key, None)
-    code = uvloop.run(_serve(name, settings, main))
+    code = uvloop.run(_serve(name, settings, main, secrets))
     sys.exit(code)
 
 
-async def _serve(name: str, settings: Settings, main: Callable[[Service], Awaitable[None]]) -> int:
+async def _serve(
+    name: str,
+    settings: Settings,
+    main: Callable[[Service], Awaitable[None]],
+    secrets: Mapping[str, str],
+) -> int:
     service = Service(
         name=name,
         settings=settings,
@@ -163,6 +170,7 @@ async def _serve(name: str, settings: Settings, main: Callable[[Service], Awaita
         stopping=asyncio.Event(),
         health=Health({"started": (False, "starting")}),
         log=structlog.get_logger(f"hocket.{name}"),
+        secrets=secrets,
     )
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(memory.note)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from hocket.schemas.subjects import type_of
+from hocket.workers.nodes.http import HttpNode
 from hocket.workers.nodes.llm import run_llm
 from hocket.workers.nodes.parameter_values import ParameterValues
 from hocket.workers.nodes.planning import PlanningNode
@@ -28,5 +29,6 @@ _MAKERS: Mapping[str, Callable[[Resources], Handler]] = {
     "retrieval": _retrieval,
     "sql": lambda resources: SqlNode(resources.targets),
     "llm": lambda resources: run_llm,
+    "http": lambda resources: HttpNode(resources.services),
     "python": lambda resources: PythonNode(resources.threads, resources.handlers),
 }

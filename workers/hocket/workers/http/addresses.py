@@ -1,0 +1,51 @@
+"""Which addresses a service may have: public ones, unless it is configured as a private one.
+
+Names are resolved for each connection and the connection goes to the address that was checked, so that
+a name cannot mean another address a moment later.
+"""
+
+import socket
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.resolver import ThreadedResolver
+
+from hocket.workers.http.errors import HttpAddressRefused
+
+_TRANSLATED = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
+"""IPv4 addresses behind a translator (RFC 6052, RFC 8215)."""
+
+
+def is_public(text: str) -> bool:
+    """Tell whether an address can be reached from anywhere, whatever IPv4 address is inside it."""
+    address = ip_address(text.partition("%")[0])
+    return all(one.is_global and not one.is_multicast for one in (address, *_inside(address)))
+
+
+def _inside(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
+    if isinstance(address, IPv4Address):
+        return []
+    found = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+    if any(address in network for network in _TRANSLATED):
+        found.append(IPv4Address(int(address) & 0xFFFF_FFFF))
+    return [one for one in found if one is not None]
+
+
+class PublicResolver(AbstractResolver):
+    """Resolves names to public addresses; raises HttpAddressRefused for a name that has another."""
+
+    def __init__(self) -> None:
+        self._resolver = ThreadedResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """Return where a host is."""
+        found = await self._resolver.resolve(host, port, family)
+        if not all(is_public(one["host"]) for one in found):
+            raise HttpAddressRefused(host=host)
+        return found
+
+    async def close(self) -> None:
+        """Release what it holds."""
+        await self._resolver.close()

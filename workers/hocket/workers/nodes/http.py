@@ -1,0 +1,177 @@
+"""The `http` node: one request to a configured HTTP service, checked and bounded."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import quote
+
+from aiohttp import ClientError, ClientResponse, ClientTimeout, StreamReader
+from yarl import URL
+
+from hocket.kit.process.clock import now_ms
+from hocket.schemas.errors import HocketError, InvalidInput
+from hocket.schemas.plain_json import parse_json, shown_text
+from hocket.workers.http.errors import (
+    HttpAnswerTooLarge,
+    HttpAnswerUnreadable,
+    HttpFailed,
+    HttpNotAuthorized,
+    HttpRateLimited,
+    HttpRedirected,
+    HttpRejected,
+    HttpTimeout,
+    HttpUnreachable,
+)
+from hocket.workers.http.requests import request_of
+from hocket.workers.http.services import Services
+from hocket.workers.runtime.execution.context import Context
+
+MAX_ANSWER_VALUES = 500_000
+"""JSON values in an answer."""
+READ_IN_THREAD_BYTES = 100_000
+MAX_RETRY_AFTER_S = 86_400.0
+SHOWN_HEADERS = ("content-type", "etag", "last-modified", "link", "location", "retry-after")
+"""Headers of the answer that stand in the output."""
+_UNAUTHORIZED = (401, 403, 407)
+_SAYS_WHEN = (429, 503)
+_TRANSIENT = (408, 425)
+
+
+class HttpNode:
+    """Asks the services that it was given."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def __call__(self, context: Context) -> dict[str, Any]:
+        """Return `{status, headers, body}`: of JSON its value, otherwise text; None where there is
+        none."""
+        config = context.config
+        service = self._services.get(config["service"], context.tenant)
+        request = request_of(config, context.input, service)
+        left_ms = max(context.deadline_at_ms - now_ms(), 1.0)
+        component = f"http:{service.name}"
+        with _typed_errors(component, left_ms):
+            async with service.session.request(
+                request.method,
+                URL(request.url, encoded=True),
+                headers={**request.headers, **_identity(context)},
+                data=request.body,
+                allow_redirects=False,
+                timeout=ClientTimeout(total=left_ms / 1000),
+            ) as response:
+                status = response.status
+                if not 200 <= status < 300 and status not in (config.get("accept") or ()):
+                    response.close()  # what it says besides is not read
+                    raise _refused(response, component)
+                body = await _read(response, service.settings.max_bytes, component)
+        return {
+            "status": status,
+            "headers": {
+                name: shown_text(response.headers[name], 2_000)
+                for name in SHOWN_HEADERS
+                if name in response.headers
+            },
+            "body": await _value(response, body, component),
+        }
+
+
+def _identity(context: Context) -> dict[str, str]:
+    """Return the headers that tell a service which request this is: the same for every attempt of a
+    step, so that a service which knows them does it once."""
+    step = context.step
+    headers = {
+        "accept-encoding": "identity",
+        "idempotency-key": quote(f"{step.run_id}:{step.step}", safe=":/[]#~"),
+    }
+    if context.traceparent:
+        headers["traceparent"] = context.traceparent
+    return headers
+
+
+async def _read(response: ClientResponse, limit: int, component: str) -> bytes:
+    encoding = response.headers.get("content-encoding", "identity").lower()
+    if encoding != "identity":
+        raise HttpAnswerUnreadable(
+            reason=f"it is compressed (`{shown_text(encoding)}`), though that was not asked for",
+            component=component,
+        )
+    content: StreamReader = response.content
+    body = bytearray()
+    async for chunk in content.iter_any():
+        body += chunk
+        if len(body) > limit:
+            response.close()
+            raise HttpAnswerTooLarge(limit_bytes=limit, component=component)
+    return bytes(body)
+
+
+async def _value(response: ClientResponse, body: bytes, component: str) -> Any:
+    if not body:
+        return None
+    kind = response.content_type.lower()
+    if kind == "application/json" or kind.endswith("+json"):
+        if len(body) <= READ_IN_THREAD_BYTES:
+            return _json(body, component)
+        return await asyncio.to_thread(_json, body, component)
+    if not kind.startswith("text/") and not kind.endswith(("/xml", "+xml", "/csv", "/yaml")):
+        raise HttpAnswerUnreadable(
+            reason=f"it is `{shown_text(kind)}`, which is not text", component=component
+        )
+    try:
+        return body.decode(response.charset or "utf-8", "replace")
+    except LookupError:
+        return body.decode("utf-8", "replace")
+
+
+def _json(body: bytes, component: str) -> Any:
+    try:
+        return parse_json(body, "body", max_values=MAX_ANSWER_VALUES)
+    except InvalidInput as error:
+        raise HttpAnswerUnreadable(reason=str(error), component=component) from None
+
+
+def _refused(response: ClientResponse, component: str) -> HocketError:
+    """Return the error that a status means."""
+    status = response.status
+    fields: dict[str, Any] = {"status": status, "component": component}
+    if status in _SAYS_WHEN:
+        retry_at_ms = _retry_at_ms(response.headers.get("retry-after", ""))
+        fields |= {"retry_at_ms": retry_at_ms} if retry_at_ms is not None else {}
+        return HttpRateLimited(**fields) if status == 429 else HttpFailed(**fields)
+    if status >= 500 or status in _TRANSIENT:
+        return HttpFailed(**fields)
+    if status in _UNAUTHORIZED:
+        return HttpNotAuthorized(**fields)
+    if 300 <= status < 400:
+        return HttpRedirected(**fields)
+    return HttpRejected(**fields)
+
+
+def _retry_at_ms(text: str) -> float | None:
+    """Return when a service wants to be asked again (epoch ms), as `Retry-After` says it."""
+    try:
+        if text.strip().isdecimal() and len(text) < 20:
+            wait_s = float(text)
+        else:
+            wait_s = parsedate_to_datetime(text).timestamp() - now_ms() / 1000
+    except (ValueError, OverflowError):
+        return None
+    return now_ms() + 1000 * min(max(wait_s, 0.0), MAX_RETRY_AFTER_S)
+
+
+@contextmanager
+def _typed_errors(component: str, timeout_ms: float) -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError as error:
+        raise HttpTimeout(timeout_ms=round(timeout_ms), component=component) from error
+    except (ClientError, OSError) as error:
+        reason = shown_text(str(error) or type(error).__name__, 300)
+        raise HttpUnreachable(reason=reason, component=component) from error
+    except ValueError as error:  # an answer that is not HTTP
+        raise HttpAnswerUnreadable(
+            reason=shown_text(str(error), 300), component=component
+        ) from error
