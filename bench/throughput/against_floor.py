@@ -1,6 +1,6 @@
 """Hocket against the floor of 5d479bd, by turns in one measurement.
 
-The floor (`bench/floor.py` of that commit, with the kit and the store that it had) is taken out of the
+The floor (the module `floor` of that bench, with the kit and the store that it had) is taken out of the
 repository's history into a temporary folder, and both platforms run side by side: while one is measured,
 the other has nothing to do. Each round loads the floor and then Hocket, the next one the other way
 round, so that a busy machine costs both. The floor moves what the workload's graph says, stage by stage.

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from support.rest_rig import Rest, running_rest
-from support.run_rows import insert_run, insert_step
+from support.runs.rows import insert_run, insert_step
 
 playwright = pytest.importorskip("playwright.async_api", reason="`make browser-test` installs it")
 CHROMIUM = (

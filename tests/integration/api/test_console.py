@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from support.rest_rig import Answer, Rest, running_rest
-from support.run_rows import insert_run, insert_step
+from support.runs.rows import insert_run, insert_step
 
 RUN = "r" + "0" * 24
 CHILD = "r" + "1" * 24
