@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from support.rest_rig import Answer, Rest, running_rest
-from support.runs.rows import insert_run, insert_step
+from support.runs.rows import insert_call, insert_run, insert_step
 
 RUN = "r" + "0" * 24
 CHILD = "r" + "1" * 24
@@ -36,6 +36,14 @@ HOSTILE = (
     "\x1b]8;;evil\x07click\x1b]8;;\x07",
     "<!--<iframe srcdoc='<script>alert(1)</script>'>-->",
 )
+DECISION = {
+    "model": "smart",
+    "reason": "the cheap one is too slow for the deadline",
+    "candidates": [
+        {"backend": "dear", "score": [0, 1.5]},
+        {"backend": "cheap", "score": [1], "refused": "its breaker is open"},
+    ],
+}
 PAGES = (
     "/console/runs",
     f"/console/runs/{RUN}",
@@ -47,6 +55,7 @@ PAGES = (
     "/console/pipelines/greet",
     "/console/money",
     "/console/approvals",
+    "/console/models",
     "/console/system",
     "/console/system?view=workers",
     "/console/system?view=dead-letters",
@@ -73,6 +82,10 @@ async def test_nothing_stored_is_ever_markup(rest: Rest) -> None:
     text = "".join(HOSTILE)
     await _insert_run(rest, text=text)
     await _insert_step(rest, "hello", text)
+    name = text.replace("\x1b", "").replace("\x07", "")[:200]
+    losers = [{"backend": name, "refused": text[:100]}]
+    decision = {**DECISION, "reason": text, "candidates": losers}
+    await insert_call(rest.pool, text, NOW, run_id=RUN, model=text, backend=text, decision=decision)
 
     for path in PAGES:
         shown = await rest.get(path, headers=PAGE)
@@ -480,3 +493,21 @@ async def test_the_platforms_sides_are_shown_to_whom_they_concern(rest: Rest) ->
     assert "hk_" not in sides["keys"]
     assert "pipelines.apply" in sides["audit"]
     assert refused == [200, 403, 403]
+
+
+async def test_a_call_shows_why_it_went_to_its_backend_and_who_lost(rest: Rest) -> None:
+    await _insert_run(rest)
+    await insert_call(rest.pool, "c1", NOW, run_id=RUN, decision=DECISION)
+    await insert_call(rest.pool, "c2", NOW, tenant="acme", model="theirs", decision=DECISION)
+
+    models = (await rest.get("/console/models", headers=PAGE)).body
+    of_run = (await rest.get(f"/console/runs/{RUN}?view=calls", headers=PAGE)).body
+    other = (await rest.get("/console/models?model=smart&backend=cheap", headers=PAGE)).body
+
+    for page in (models, of_run):
+        assert "the cheap one is too slow for the deadline" in page
+        assert '<span class="missed">its breaker is open</span>' in page
+        assert '<span class="chosen-word">chosen</span>' in page
+    assert "theirs" not in models
+    assert "No gateway answers" in models
+    assert "the cheap one" not in other

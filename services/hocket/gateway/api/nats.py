@@ -4,7 +4,8 @@ A CallRequest on `hocket.gateway.call` gets its CallReply on the request's reply
 `chunks_to` the pieces of its answer there as CallChunks. One that is asked again, and that is not known
 here, may be held by another gateway: that is asked first. `hocket.gateway.cancel` stops a call,
 `hocket.cancel` (which workers hear too) those of an attempt,
-`hocket.gateway.models` lists the logical models. What cannot be a call is answered with a typed error.
+`hocket.gateway.models` lists the logical models, and how their replicas are. What cannot be
+a call is answered with a typed error.
 """
 
 import asyncio
@@ -178,7 +179,9 @@ class NatsDoor:
             for name in table.names()
             for backends in [table.serving(name)]
         ]
-        self._answer(message, json.dumps({"models": models}).encode())
+        self._answer(
+            message, json.dumps({"models": models, "replicas": self._registry.replicas()}).encode()
+        )
 
 
 def _checked(payload: bytes) -> CallRequest:

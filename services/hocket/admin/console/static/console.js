@@ -82,6 +82,7 @@
       if (!button.dataset.sure) { button.dataset.sure = "true"; button.textContent = "Revoke for good?"; return; }
       if (await call(`DELETE /keys/${button.dataset.key}`)) { say("Revoked."); setTimeout(() => location.reload(), 700); }
     },
+    arm: async (button) => { if (await call(`POST ${button.dataset.path}`)) { say("Done."); setTimeout(() => location.reload(), 700); } },
     redrive: async (button) => {
       const said = await call(`POST /dead-letters/${button.dataset.seq}/redrive`);
       if (said) { say("Published again."); button.closest("tr").remove(); }

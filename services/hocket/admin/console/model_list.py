@@ -1,0 +1,86 @@
+"""Models: their backends as a gateway sees them, what their calls were like, and why they went there."""
+
+import json
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
+from hocket.schemas import subjects
+from hocket.schemas.messages import CallDecision
+
+GATEWAY_TIMEOUT_MS = 2_000
+MAX_DECISIONS = 50
+MAX_LINES = 200
+
+CALLS = """
+SELECT model, backend, count(*) AS calls, count(*) FILTER (WHERE status <> 'ok') AS failed,
+       percentile_cont(0.95) WITHIN GROUP (ORDER BY latency_ms) AS p95_ms,
+       coalesce(sum(cost_usd), 0) AS cost
+FROM hocket.usage
+WHERE tenant = $1 AND started_at > now() - interval '1 day'
+GROUP BY model, backend
+ORDER BY cost DESC, model, backend
+LIMIT $2
+"""
+"""What the calls of the last day were like, by model and backend."""
+
+DECISIONS = """
+SELECT call_id, run_id, node, model, backend, status, cost_usd, latency_ms, started_at, decision
+FROM hocket.usage
+WHERE tenant = $1 AND decision IS NOT NULL AND started_at > now() - interval '7 days'
+  AND ($2::text IS NULL OR model = $2) AND ($3::text IS NULL OR backend = $3)
+ORDER BY started_at DESC
+LIMIT $4
+"""
+"""The latest calls with the decisions behind them."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallLine:
+    """The calls of a model at a backend."""
+
+    model: str
+    backend: str
+    calls: int
+    failed: int
+    p95_ms: float | None
+    cost: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayView:
+    """What the gateway that answered has: models, and its replicas."""
+
+    models: list[dict[str, Any]] = field(default_factory=list)
+    replicas: list[dict[str, Any]] = field(default_factory=list)
+
+
+async def gateway_view(bus: Bus) -> GatewayView | None:
+    """Return what one gateway has, or None where none answers."""
+    try:
+        reply = await bus.request(subjects.GATEWAY_MODELS, b"{}", timeout_ms=GATEWAY_TIMEOUT_MS)
+    except (BusUnavailable, TimeoutError):
+        return None
+    told = json.loads(reply.data)
+    return GatewayView(told.get("models", []), told.get("replicas", []))
+
+
+async def call_lines(pool: Pool, tenant: str) -> list[CallLine]:
+    """Return what the last day's calls were like, the dearest first."""
+    rows = await pool.fetch(CALLS, tenant, MAX_LINES, timeout=QUERY_TIMEOUT_S)
+    return [CallLine(**dict(row)) for row in rows]
+
+
+async def decisions(
+    pool: Pool, tenant: str, model: str | None, backend: str | None
+) -> list[dict[str, Any]]:
+    """Return the latest calls with their decisions, of one model or backend where one is named."""
+    rows = await pool.fetch(
+        DECISIONS, tenant, model, backend, MAX_DECISIONS, timeout=QUERY_TIMEOUT_S
+    )
+    return [
+        {**dict(row), "decision": CallDecision.model_validate_json(row["decision"])} for row in rows
+    ]

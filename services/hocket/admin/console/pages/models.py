@@ -1,0 +1,46 @@
+"""Models: backends, breakers, experiments, and why calls went where they went."""
+
+from typing import Annotated
+
+from fastapi import Query, Request
+from fastapi.responses import Response
+
+from hocket.admin.console import model_list
+from hocket.admin.console.page_route import page_router
+from hocket.admin.console.rendering import render
+from hocket.admin.context import Ctx
+from hocket.admin.experiments.endpoints import GatewayAway, list_experiments
+from hocket.admin.requests.identity import CallerDep
+from hocket.admin.requests.permissions import needs
+from hocket.schemas.access.roles import Permission
+
+Name = Annotated[str, Query(max_length=200)]
+
+router = page_router()
+
+
+@router.get("/models")
+@needs(Permission.MODELS_READ, Permission.COSTS_READ, Permission.EXPERIMENTS_READ)
+async def console_models(
+    request: Request, context: Ctx, caller: CallerDep, model: Name = "", backend: Name = ""
+) -> Response:
+    """Show the models and their replicas, and the latest decisions."""
+    gateway = await model_list.gateway_view(context.bus)
+    experiments = []
+    if gateway is not None:
+        try:
+            experiments = list((await list_experiments(context, caller)).experiments)
+        except GatewayAway:
+            gateway = None
+    values = {
+        "section": "Models",
+        "gateway": gateway,
+        "experiments": experiments,
+        "lines": await model_list.call_lines(context.pool, caller.tenant),
+        "decisions": await model_list.decisions(
+            context.pool, caller.tenant, model or None, backend or None
+        ),
+        "model": model,
+        "backend": backend,
+    }
+    return render(request, caller, "models.html", values)
