@@ -103,7 +103,11 @@ async def running_rest(
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     port = listener.getsockname()[1]
     try:
-        async with book.running(), aiohttp.ClientSession(headers=bearer(key)) as session:
+        async with (
+            book.running(),
+            context.live.running(bus, stopping),
+            aiohttp.ClientSession(headers=bearer(key)) as session,
+        ):
             yield Rest(bus, pool, session, f"http://127.0.0.1:{port}", registry, book, app, key)
     finally:
         stopping.set()

@@ -402,6 +402,7 @@ class RunFinished(Message):
     accepted_at_ms: Moment
     finished_at_ms: Moment
     deadline_at_ms: Moment
+    labels: Labels | None = None
 
 
 class TaskRejected(Message):

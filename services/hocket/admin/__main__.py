@@ -83,7 +83,11 @@ async def main(service: Service) -> None:
         ),
         on_started=partial(_started, service, listener),
     )
-    async with book.running(), KeysDoor(bus, stored, context.usage_seals).open():
+    async with (
+        book.running(),
+        KeysDoor(bus, stored, context.usage_seals).open(),
+        context.live.running(bus, service.stopping),
+    ):
         types = asyncio.create_task(context.node_types.run(bus, pool), name="node-types")
         await _serve(service, server, listener)
         types.cancel()

@@ -17,6 +17,7 @@ from hocket.admin.docs_page import add_docs_page
 from hocket.admin.experiments.endpoints import router as experiments
 from hocket.admin.health.endpoints import router as health
 from hocket.admin.keys.endpoints import router as keys
+from hocket.admin.live.endpoints import router as live
 from hocket.admin.metrics import RequestMetrics
 from hocket.admin.node_types.endpoints import router as node_types
 from hocket.admin.openapi import document
@@ -39,6 +40,7 @@ MAX_BODY_BYTES = 1_048_576
 DEFAULT_WEB_RULES = WebRules()
 """Loopback names and addresses only."""
 ROUTERS = (
+    live,
     runs,
     traces,
     pipelines,

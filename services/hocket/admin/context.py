@@ -6,11 +6,11 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from hocket.admin.live.live_events import LiveEvents
 from hocket.admin.node_types.registry import NodeTypes
 from hocket.admin.pipelines.compiler import Compiler
 from hocket.admin.pipelines.versions import Plans
 from hocket.admin.queries import Pool
-from hocket.admin.runs.followers import Followers
 from hocket.admin.runs.recent import RecentRuns
 from hocket.kit.nats.bus import Bus
 from hocket.kit.process.disk_space import UNWATCHED, DiskSpace
@@ -36,7 +36,7 @@ class Context:
     """By which the ledger believes the usage records that are redriven here."""
     plans: Plans = field(default_factory=Plans)
     compiler: Compiler = field(default_factory=Compiler)
-    followers: Followers = field(default_factory=Followers)
+    live: LiveEvents = field(default_factory=LiveEvents)
     node_types: NodeTypes = field(default_factory=NodeTypes)
     recent: RecentRuns = field(default_factory=RecentRuns)
 

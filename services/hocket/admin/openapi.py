@@ -9,9 +9,11 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
 
 from hocket.admin.requests.errors import PROBLEM_TYPE
 from hocket.admin.requests.permissions import EXTENSION
+from hocket.schemas.administration.live import LiveEnd, RunNotice
 from hocket.schemas.pipeline.spec import pipeline_schema
 from hocket.schemas.rest import ErrorReply, RunResult, StepDetail
 
@@ -131,29 +133,40 @@ def _add_pipeline(found: Json) -> None:
 
 
 def _add_events(found: Json) -> None:
-    """Say what an event of a run's stream holds, as OpenAPI 3.2 has it: the schema of each event."""
+    """Say what the events of streams hold, as OpenAPI 3.2 has it: the schema of each event."""
+    _add_stream(found, "/v1/runs/{run_id}/events", {"step": StepDetail, "run": RunResult})
+    _add_stream(found, "/v1/runs/events", {"run": RunNotice})
+
+
+def _add_stream(found: Json, path: str, kinds: dict[str, type[BaseModel]]) -> None:
     schemas = found["components"]["schemas"]
-    for model in (StepDetail, RunResult):
+    kinds = kinds | dict.fromkeys(("lagged", "reset"), LiveEnd)
+    for model in kinds.values():
         schema = model.model_json_schema(
             mode="serialization", ref_template="#/components/schemas/{model}"
         )
         schemas |= schema.pop("$defs", {})
         schemas.setdefault(model.__name__, schema)
-    data = [{"$ref": f"#/components/schemas/{model.__name__}"} for model in (StepDetail, RunResult)]
+    data = [{"$ref": f"#/components/schemas/{name}"} for name in _names(kinds)]
     event = {
         "type": "object",
         "required": ["event", "data"],
         "properties": {
-            "event": {"enum": ["step", "run", "timeout"]},
+            "event": {"enum": list(kinds)},
+            "id": {"type": "string"},
             "data": {
                 "type": "string",
                 "contentMediaType": "application/json",
-                "contentSchema": {"anyOf": [*data, {"type": "object", "maxProperties": 0}]},
+                "contentSchema": {"anyOf": data},
             },
         },
     }
-    answer = found["paths"]["/v1/runs/{run_id}/events"]["get"]["responses"]["200"]
+    answer = found["paths"][path]["get"]["responses"]["200"]
     answer["content"]["text/event-stream"]["schema"] = event
+
+
+def _names(kinds: dict[str, type[BaseModel]]) -> list[str]:
+    return list(dict.fromkeys(model.__name__ for model in kinds.values()))
 
 
 def _drop_null(operation: Json) -> None:

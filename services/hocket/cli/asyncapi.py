@@ -19,6 +19,7 @@ from pydantic import RootModel
 from hocket.kit.nats import cloudevents
 from hocket.schemas import subjects
 from hocket.schemas.messages import RunFinished, StepChanged, TaskRejected, UsageRecord
+from hocket.schemas.run_changes import RunsChanged
 
 PARAMETERS = {
     "tenant": "Who the run is for: 1 to 63 letters, digits, `-` or `_`.",
@@ -86,6 +87,14 @@ def _application() -> FastStream:
             ),
         ),
         (TaskRejected.kind, TaskRejected, "A task was refused at intake."),
+        (
+            RunsChanged.kind,
+            RunsChanged,
+            (
+                "What a commit changed of runs and their steps, without inputs and outputs: for "
+                "watching. It is told once and not again, other than a run's end."
+            ),
+        ),
     ):
         subject = subjects.event("{tenant}", "{pipeline}", kind)
         broker.publisher(subject, title=model.__name__, description=text, schema=model)

@@ -22,6 +22,7 @@ from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.ownership.leases import Ownership
 from hocket.coordinator.partition.events.log_trimmer import LogTrimmer
 from hocket.coordinator.partition.partition_set import PartitionSet
+from hocket.coordinator.partition.runs.change_publisher import ChangePublisher
 from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.storage.cache_store import CacheStore
 from hocket.coordinator.storage.committer import Committer
@@ -69,7 +70,7 @@ class Coordinator:
         self._bus = bus
         self._durations = Durations(store)
         catalog = Catalog(store, self._durations)
-        self._committer = Committer(store, health, metrics)
+        self._committer = Committer(store, health, metrics, ChangePublisher(bus).committed)
         self._step_cache = StepCache(
             bus, cache_store, metrics, partitions=partitions, capabilities=capabilities
         )

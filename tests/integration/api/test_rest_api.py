@@ -15,8 +15,7 @@ from nats.aio.msg import Msg
 from openapi_spec_validator import validate as validate_openapi
 
 from hocket.admin.app import MAX_BODY_BYTES
-from hocket.admin.runs import endpoints, reads
-from hocket.admin.runs.followers import LOOKS_AT_ONCE
+from hocket.admin.runs import lookup, reads
 from hocket.kit.nats import dead_letters
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorInfo
@@ -500,57 +499,6 @@ async def test_a_page_of_steps_ends_where_their_values_are_large(
     assert len((await rest.get(f"/v1/runs/{_id(1)}/steps")).body["steps"]) == 20
 
 
-async def test_many_who_follow_look_at_a_few_pages_at_a_time(
-    rest: Rest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looking = most = 0
-
-    async def list_steps(*given: Any, **options: Any) -> Any:
-        nonlocal looking, most
-        looking += 1
-        most = max(most, looking)
-        try:
-            return await real(*given, **options)
-        finally:
-            looking -= 1
-
-    real = reads.list_steps
-    monkeypatch.setattr(reads, "list_steps", list_steps)
-    await _insert_run(rest, _id(1), status="succeeded")
-    await _insert_step(rest, _id(1), "plan", ready=0, ended=1)
-
-    heard = await asyncio.gather(*(rest.get(f"/v1/runs/{_id(1)}/events") for _ in range(20)))
-
-    assert all(answer.body.count("event: run") == 1 for answer in heard)
-    assert 1 <= most <= LOOKS_AT_ONCE
-
-
-async def test_who_follows_a_run_hears_its_steps_and_its_end(rest: Rest) -> None:
-    await _insert_run(rest, _id(1), status="running")
-    await _insert_step(rest, _id(1), "plan", ready=0)
-    events: list[tuple[str, dict[str, Any]]] = []
-    async with asyncio.timeout(WAIT_S), rest.session.get(
-        f"{rest.url}/v1/runs/{_id(1)}/events"
-    ) as stream:  # fmt: skip
-        name = ""
-        async for raw in stream.content:
-            key, _, value = raw.decode().strip().partition(": ")
-            if key == "event":
-                name = value
-            elif key == "data":
-                events.append((name, json.loads(value)))
-                if len(events) == 1:
-                    await rest.pool.execute(
-                        "UPDATE hocket.step SET state = 'succeeded', finished_at = ready_at"
-                    )
-                    await rest.pool.execute(
-                        "UPDATE hocket.run SET status = 'succeeded', finished_at = accepted_at"
-                    )
-
-    said = [(name, event.get("state") or event["status"]) for name, event in events]
-    assert said == [("step", "dispatched"), ("step", "succeeded"), ("run", "succeeded")]
-
-
 # ---- changing runs --------------------------------------------------------------------------
 
 
@@ -600,7 +548,7 @@ async def test_a_run_submitted_a_moment_ago_is_waited_for(greet: Rest) -> None:
 async def test_a_run_that_another_tenant_submitted_a_moment_ago_is_not_waited_for(
     greet: Rest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(endpoints, "APPEAR_TIMEOUT_S", 90.0)
+    monkeypatch.setattr(lookup, "APPEAR_TIMEOUT_S", 90.0)
     run_id = (await greet.post("/v1/runs", _task("k"))).body["run_id"]
     async with asyncio.timeout(60):
         answer = await greet.get(f"/v1/runs/{run_id}", headers={"X-Hocket-Tenant": "acme"})

@@ -32,6 +32,11 @@ include-path = [
     "/v1/costs/pipelines", "/v1/costs/kinds", "/v1/costs/cache",
 ]
 checks.positive_data_acceptance.expected-statuses = ["2xx", "401", "403", "404", "409", "422"]
+
+# A stream that has no end.
+[[operations]]
+include-path = "/v1/runs/events"
+enabled = false
 """
 
 

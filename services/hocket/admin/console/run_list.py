@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.admin.requests.parameters import Moment, Switch
-from hocket.admin.runs.endpoints import Status
+from hocket.admin.runs.parameters import Status
 from hocket.admin.runs.reads import RunFilter, conditions_of
 from hocket.schemas.labels import MAX_LABELS_HEADER_CHARS
 

@@ -9,12 +9,16 @@ from hocket.admin.requests.identity import tenant_of
 from hocket.schemas.errors import ErrorClass, HocketError
 
 MAX_REQUESTS = 1_024
-"""Requests that are answered at once, those that wait for a run or follow one included."""
+"""Requests that are answered at once, those that wait for a run included. Streams of events have a limit
+of their own (`live/live_events.py`)."""
 TENANT_SHARE = 0.5
 """The part of them that one tenant may have, so that one who waits for or follows many runs keeps nobody
 else out."""
 ALWAYS = frozenset({"/healthz", "/readyz", "/v1/health"})
 """What is answered all the same, for it says how things are."""
+
+COUNTED = "hocket.counted"
+"""Under which name the scope of a request has what ends its counting."""
 
 
 class ApiFull(HocketError):
@@ -56,13 +60,25 @@ class RequestLimit:
             return
         self._answering += 1
         self._by_tenant[tenant] += 1
+        counted = True
+
+        def leave() -> None:
+            nonlocal counted
+            if counted:
+                counted = False
+                self._leave(tenant)
+
+        scope[COUNTED] = leave
         try:
             await self._app(scope, receive, send)
         finally:
-            self._answering -= 1
-            self._by_tenant[tenant] -= 1
-            if not self._by_tenant[tenant]:
-                del self._by_tenant[tenant]
+            leave()
+
+    def _leave(self, tenant: str) -> None:
+        self._answering -= 1
+        self._by_tenant[tenant] -= 1
+        if not self._by_tenant[tenant]:
+            del self._by_tenant[tenant]
 
     def _refused(self, tenant: str) -> HocketError | None:
         if self._answering >= self._limit:
@@ -70,3 +86,10 @@ class RequestLimit:
         if self._by_tenant[tenant] >= self._tenant_limit:
             return TenantApiFull(limit=self._tenant_limit)
         return None
+
+
+def stop_counting(scope: Scope) -> None:
+    """Count a request no more: it has a limit of its own from now on."""
+    leave = scope.get(COUNTED)
+    if leave is not None:
+        leave()

@@ -1,28 +1,24 @@
 """`/v1/runs`: submit, read, cancel and signal runs."""
 
-import asyncio
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
-import asyncpg
-from fastapi import APIRouter, Header, Path, Query, Response
-from fastapi.responses import StreamingResponse
+from fastapi import APIRouter, Header, Query, Response
 
 from hocket.admin.audit.recording import record
-from hocket.admin.context import Context, Ctx
+from hocket.admin.context import Ctx
 from hocket.admin.node_types.awaited import with_awaited
 from hocket.admin.pages import DEFAULT_PAGE, After, Limit, in_range
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.json_bodies import PlainJsonRoute
 from hocket.admin.requests.parameters import Moment, Switch
 from hocket.admin.requests.permissions import needs
-from hocket.admin.runs import actions, events, reads, repeats
+from hocket.admin.runs import actions, reads, repeats
 from hocket.admin.runs.content import shown
+from hocket.admin.runs.lookup import RunId, found_run
+from hocket.admin.runs.parameters import LabelsText, Status, labels_of
 from hocket.admin.runs.submission import merged_key, submit
-from hocket.kit.request_turns import give_way
 from hocket.schemas.access.roles import Permission
-from hocket.schemas.errors import RunUnknown
-from hocket.schemas.labels import HEADER_PATTERN, MAX_LABELS_HEADER_CHARS, read_labels
 from hocket.schemas.rest import (
     CancelBody,
     Key,
@@ -40,25 +36,10 @@ from hocket.schemas.rest import (
     Token,
 )
 
-APPEAR_TIMEOUT_S = 2.0
-"""How long a run that was submitted here a moment ago is waited for before it counts as unknown."""
-APPEAR_INTERVAL_S = 0.02
-
-RunId = Annotated[str, Path(pattern=r"^r[0-9a-f]{24}$", description="The id of a run.")]
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 Traceparent = Annotated[
     str | None, Header(description="The caller's trace (W3C); one that is not valid is ignored.")
 ]
-Status = Literal[
-    "running", "succeeded", "degraded", "failed", "cancelled", "expired", "rejected"
-]  # fmt: skip
-
-EVENT_STREAM: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "The events.",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
-    }
-}
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=PlainJsonRoute)
 
@@ -88,14 +69,7 @@ async def list_runs(
     pipeline: Annotated[Token | None, Query()] = None,
     status: Annotated[Status | None, Query()] = None,
     since: Annotated[Moment | None, Query(description="RFC 3339, with a zone.")] = None,
-    labels: Annotated[
-        str | None,
-        Query(
-            max_length=MAX_LABELS_HEADER_CHARS,
-            pattern=HEADER_PATTERN,
-            description="`customer=acme,team=search`, values percent-encoded: runs that have all.",
-        ),
-    ] = None,
+    labels: LabelsText = None,
     after: After = None,
     limit: Limit = DEFAULT_PAGE,
 ) -> RunList:
@@ -104,7 +78,7 @@ async def list_runs(
         pipeline=pipeline,
         status=status,
         since=in_range(since) if since else None,
-        labels={} if labels is None else read_labels(labels, "labels"),
+        labels=labels_of(labels),
     )
     return await reads.list_runs(context.pool, caller.tenant, wanted, after, limit)
 
@@ -113,7 +87,7 @@ async def list_runs(
 @needs(Permission.RUNS_READ)
 async def show_run(run_id: RunId, context: Ctx, caller: CallerDep) -> RunDetail:
     """Show a run with its input and its output or error."""
-    return shown(reads.detail(await _run(context, caller.tenant, run_id)), caller)
+    return shown(reads.detail(await found_run(context, caller.tenant, run_id)), caller)
 
 
 @router.get("/{run_id}/steps")
@@ -129,7 +103,7 @@ async def list_steps(
     """List the steps of a run with their times, deadlines, slack and failed attempts."""
     if values:
         caller.bearer.check(Permission.CONTENT_READ)
-    run = await _run(context, caller.tenant, run_id)
+    run = await found_run(context, caller.tenant, run_id)
     found = await reads.list_steps(context.pool, run_id, after=after, limit=limit, values=values)
     return await with_awaited(context, caller.tenant, run["pipeline"], run["version"], found)
 
@@ -138,20 +112,8 @@ async def list_steps(
 @needs(Permission.RUNS_READ, Permission.COSTS_READ)
 async def show_cost(run_id: RunId, context: Ctx, caller: CallerDep) -> RunCost:
     """Show what a run cost so far, by node, model and backend."""
-    await _run(context, caller.tenant, run_id)
+    await found_run(context, caller.tenant, run_id)
     return await reads.run_cost(context.pool, caller.tenant, run_id)
-
-
-@router.get("/{run_id}/events", response_class=StreamingResponse, responses=EVENT_STREAM)
-@needs(Permission.RUNS_READ)
-async def follow_run(run_id: RunId, context: Ctx, caller: CallerDep) -> StreamingResponse:
-    """Follow a run as server-sent events: `step` whenever a step changes, `run` at its end."""
-    await _run(context, caller.tenant, run_id)
-    give_way()
-    stream = events.follow(context, caller, run_id)
-    return StreamingResponse(
-        stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"}
-    )
 
 
 @router.post("/{run_id}/cancel", status_code=202)
@@ -160,7 +122,7 @@ async def cancel_run(
     run_id: RunId, context: Ctx, caller: CallerDep, body: CancelBody | None = None
 ) -> Sent:
     """Ask for a run's end. 202: its coordinator acts on it in order."""
-    run = await _run(context, caller.tenant, run_id)
+    run = await found_run(context, caller.tenant, run_id)
     reason = (body or CancelBody()).reason
     await record(context, caller, "runs.cancel", f"run:{run_id}", {"reason": reason})
     return await actions.cancel(context, caller, run, body or CancelBody())
@@ -170,7 +132,7 @@ async def cancel_run(
 @needs(Permission.RUNS_SIGNAL)
 async def signal_run(run_id: RunId, body: SignalBody, context: Ctx, caller: CallerDep) -> Sent:
     """Hand an event to a run: the answer to an approval, or what a `signal` node waits for."""
-    run = await _run(context, caller.tenant, run_id)
+    run = await found_run(context, caller.tenant, run_id)
     await record(context, caller, "runs.signal", f"run:{run_id}", {"name": body.name})
     return await actions.signal(context, caller, run, body)
 
@@ -187,7 +149,7 @@ async def retry_run(
 ) -> RunReceipt | RunResult:
     """Run again what failed in a run that ended, as a new run of the same version that takes over
     all that succeeded. The same request twice is one run."""
-    run = await _run(context, caller.tenant, run_id)
+    run = await found_run(context, caller.tenant, run_id)
     await record(context, caller, "runs.retry", f"run:{run_id}")
     answer = await repeats.retry(
         context, caller, run, body or RetryBody(), traceparent=_valid(traceparent)
@@ -207,7 +169,7 @@ async def rerun_run(
 ) -> RunReceipt | RunResult:
     """Run again from a step, with another input or as another version, as a new run that takes over
     what would be done the same again. The same request twice is one run."""
-    run = await _run(context, caller.tenant, run_id)
+    run = await found_run(context, caller.tenant, run_id)
     await record(context, caller, "runs.rerun", f"run:{run_id}")
     answer = await repeats.rerun(
         context, caller, run, body or RerunBody(), traceparent=_valid(traceparent)
@@ -224,16 +186,3 @@ def _answered(response: Response, answer: RunReceipt | RunResult) -> RunReceipt 
         response.status_code = 200
     response.headers["Location"] = f"/v1/runs/{answer.run_id}"
     return answer
-
-
-async def _run(context: Context, tenant: str, run_id: str) -> asyncpg.Record:
-    """Return the row of a run; one that was submitted here a moment ago is waited for."""
-    row = await reads.find_run(context.pool, tenant, run_id)
-    if row is None and (tenant, run_id) in context.recent:
-        deadline = asyncio.get_running_loop().time() + APPEAR_TIMEOUT_S
-        while row is None and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(APPEAR_INTERVAL_S)
-            row = await reads.find_run(context.pool, tenant, run_id)
-    if row is None:
-        raise RunUnknown(run_id=run_id)
-    return row

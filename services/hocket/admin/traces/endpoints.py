@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from hocket.admin.context import Ctx
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs
-from hocket.admin.runs.endpoints import RunId
+from hocket.admin.runs.lookup import RunId
 from hocket.admin.runs.reads import run_row
 from hocket.kit.traces.assembly import traces_of
 from hocket.kit.traces.reads import read_rows

@@ -38,15 +38,24 @@ MAX_PAUSE_S = 5.0
 log = structlog.get_logger(__name__)
 
 Parts = Mapping[Tenure, Pending]
+Written = Callable[[list[tuple[int, Pending]]], None]
 
 
 class Committer:
-    """Writes what the partitions of this coordinator decide."""
+    """Writes what the partitions of this coordinator decide. `written` is told of each batch, by
+    partition, before what follows it is done."""
 
-    def __init__(self, store: Store, health: Health, metrics: CoordinatorMetrics) -> None:
+    def __init__(
+        self,
+        store: Store,
+        health: Health,
+        metrics: CoordinatorMetrics,
+        written: Written = lambda parts: None,
+    ) -> None:
         self._store = store
         self._health = health
         self._metrics = metrics
+        self._written = written
         self._schedule = CommitSchedule()
         self._tenures: dict[int, Tenure] = {}
 
@@ -104,6 +113,7 @@ class Committer:
         parts = await self._write_until_in(taken)
         for part in taken.values():
             self._schedule.shrank(part.events, part.size_bytes)
+        _follow(lambda: self._written([(one.partition, parts[one]) for one in parts]))
         for tenure, part in parts.items():
             for _, action in part.after:
                 _follow(action)

@@ -15,7 +15,7 @@ from hocket.admin.pages import After, in_range
 from hocket.admin.requests.identity import Caller, CallerDep
 from hocket.admin.requests.permissions import needs
 from hocket.admin.runs import reads as runs
-from hocket.admin.runs.endpoints import Status
+from hocket.admin.runs.parameters import Status
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.labels import read_labels

@@ -182,7 +182,6 @@
     stream.addEventListener("step", (event) =>
       document.dispatchEvent(new CustomEvent("hocket:step", { detail: JSON.parse(event.data) })));
     stream.addEventListener("run", () => { stream.close(); clearInterval(clock); location.reload(); });
-    stream.addEventListener("timeout", () => stream.close());
   });
 
   window.hocket = { say, call, open, address };

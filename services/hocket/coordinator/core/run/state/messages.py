@@ -148,11 +148,12 @@ def end_message(run: Run, *, with_output: bool = True) -> bytes:
     does not have."""
     error = "null" if run.error is None else to_json(run.error).decode()
     output = run.output.text if with_output else "null"
+    labels = f',"labels":{to_json(run.labels).decode()}' if run.labels else ""
     return (
         f'{{"run_id":{_text(run.run_id)},"tenant":{_text(run.tenant)},'
         f'"pipeline":{_text(run.pipeline)},"version":{run.version},"status":"{run.status}",'
         f'"output":{output},"error":{error},"accepted_at_ms":{run.accepted_at_ms!r},'
-        f'"finished_at_ms":{run.finished_at_ms!r},"deadline_at_ms":{run.deadline_at_ms!r}}}'
+        f'"finished_at_ms":{run.finished_at_ms!r},"deadline_at_ms":{run.deadline_at_ms!r}{labels}}}'
     ).encode()
 
 

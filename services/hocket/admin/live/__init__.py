@@ -1,0 +1,1 @@
+"""Runs as server-sent events: one reading of EVENTS for all clients of this process."""

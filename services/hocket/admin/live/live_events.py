@@ -1,0 +1,198 @@
+"""Hands the facts of EVENTS to those who follow runs live, each from a queue of its own.
+
+A queue has bounds: who does not read it in time loses it, and is told so (`lagged`); it comes again and
+says where it was, and what it missed is read from the stream. Nobody else waits for it.
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+
+from hocket.admin.live.event_facts import EventFacts, Fact
+from hocket.admin.live.run_news import RunNews, news_of
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
+from hocket.schemas.errors import ErrorClass, HocketError
+
+MAX_CLIENTS = 2_048
+"""Who may follow at once, at one process."""
+TENANT_SHARE = 0.5
+"""The part of them that one tenant may have."""
+MAX_QUEUED = 1_000
+"""News that wait for one client."""
+ATTACH_TIMEOUT_S = 5.0
+READS_AT_ONCE = 2
+"""Looks into the database for all clients at once: at their beginning, and at the end of a run."""
+CATCHING_UP_AT_ONCE = 8
+"""Clients that read the past at once; each has a consumer at NATS."""
+
+
+class LiveFull(HocketError):
+    """{limit} clients follow runs at this process already. Try again after `Retry-After`, or start
+    another API process."""
+
+    code = "live_full"
+    error_class = ErrorClass.UNAVAILABLE
+    retryable = True
+
+
+class TenantLiveFull(HocketError):
+    """{limit} clients of this tenant follow runs at this process already. Try again after `Retry-After`,
+    or follow lists instead of single runs."""
+
+    code = "tenant_live_full"
+    error_class = ErrorClass.RATE_LIMITED
+    retryable = True
+
+
+@dataclass(frozen=True, slots=True)
+class ListFilter:
+    """Of which runs a client hears."""
+
+    pipeline: str | None = None
+    status: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def wants(self, news: RunNews) -> bool:
+        """Whether the client hears of it."""
+        return (
+            news.is_notice
+            and (self.pipeline is None or self.pipeline == news.pipeline)
+            and (self.status is None or self.status == news.status)
+            and all(news.labels.get(key) == value for key, value in self.labels.items())
+        )
+
+
+class Watch:
+    """The queue of one client. It is filled from `position` on."""
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+        self.news = deque[RunNews]()
+        self.arrived = asyncio.Event()
+        self.ended: str | None = None
+        """Why nothing more comes: `lagged`, `reset` or `stopping`."""
+
+    def put(self, news: RunNews) -> None:
+        """Add news, or end where there is no room."""
+        if self.ended is None:
+            if len(self.news) >= MAX_QUEUED:
+                self.end("lagged")
+            else:
+                self.news.append(news)
+                self.arrived.set()
+
+    def end(self, why: str) -> None:
+        """Let nothing more come."""
+        self.ended = self.ended or why
+        self.news.clear()
+        self.arrived.set()
+
+
+class LiveEvents:
+    """Who follows what, at one process. Facts are read inside `running`."""
+
+    def __init__(self) -> None:
+        self._facts = EventFacts(self._heard, self._rewound)
+        self._runs: dict[str, dict[str, set[Watch]]] = {}
+        self._lists: dict[str, dict[Watch, ListFilter]] = {}
+        self._clients: Counter[str] = Counter()
+        self.reading = asyncio.Semaphore(READS_AT_ONCE)
+        self.catching_up = asyncio.Semaphore(CATCHING_UP_AT_ONCE)
+
+    @asynccontextmanager
+    async def running(self, bus: Bus, stopping: asyncio.Event) -> AsyncIterator[None]:
+        """Read facts until the block ends; all streams end when the process stops."""
+        tasks = [
+            asyncio.create_task(self._facts.run(bus), name="events"),
+            asyncio.create_task(self._end_when(stopping), name="live-end"),
+        ]
+        try:
+            yield
+        finally:
+            self._end_all("stopping")
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    @contextmanager
+    def place_of(self, tenant: str) -> Iterator[None]:
+        """Count a client while the block lasts; raise LiveFull or TenantLiveFull."""
+        limit = int(MAX_CLIENTS * TENANT_SHARE)
+        if self._clients.total() >= MAX_CLIENTS:
+            raise LiveFull(limit=MAX_CLIENTS)
+        if self._clients[tenant] >= limit:
+            raise TenantLiveFull(limit=limit)
+        self._clients[tenant] += 1
+        try:
+            yield
+        finally:
+            self._clients[tenant] -= 1
+            if not self._clients[tenant]:
+                del self._clients[tenant]
+
+    async def until_attached(self) -> None:
+        """Wait until facts are read, or raise BusUnavailable."""
+        try:
+            async with asyncio.timeout(ATTACH_TIMEOUT_S):
+                await self._facts.attached.wait()
+        except TimeoutError:
+            raise BusUnavailable(reason="the stream EVENTS cannot be read") from None
+
+    @contextmanager
+    def watch_run(self, tenant: str, run_id: str) -> Iterator[Watch]:
+        """Gather the news of a run while the block lasts."""
+        watch = Watch(self._facts.position)
+        of_tenant = self._runs.setdefault(tenant, {})
+        of_tenant.setdefault(run_id, set()).add(watch)
+        try:
+            yield watch
+        finally:
+            of_tenant[run_id].discard(watch)
+            if not of_tenant[run_id]:
+                del of_tenant[run_id]
+            if not of_tenant and self._runs.get(tenant) is of_tenant:
+                del self._runs[tenant]
+
+    @contextmanager
+    def watch_list(self, tenant: str, wanted: ListFilter) -> Iterator[Watch]:
+        """Gather the news of a tenant's runs while the block lasts."""
+        watch = Watch(self._facts.position)
+        of_tenant = self._lists.setdefault(tenant, {})
+        of_tenant[watch] = wanted
+        try:
+            yield watch
+        finally:
+            del of_tenant[watch]
+            if not of_tenant and self._lists.get(tenant) is of_tenant:
+                del self._lists[tenant]
+
+    def _heard(self, fact: Fact) -> None:
+        lists, runs = self._lists.get(fact.tenant), self._runs.get(fact.tenant)
+        if not lists and not runs:
+            return
+        for news in news_of(fact):
+            for watch in (runs or {}).get(news.run_id, ()):
+                watch.put(news)
+            if lists and news.is_notice:
+                for watch, wanted in lists.items():
+                    if wanted.wants(news):
+                        watch.put(news)
+
+    def _rewound(self) -> None:
+        self._end_all("reset")
+
+    async def _end_when(self, stopping: asyncio.Event) -> None:
+        await stopping.wait()
+        self._end_all("stopping")
+
+    def _end_all(self, why: str) -> None:
+        for lists in list(self._lists.values()):
+            for watch in lists:
+                watch.end(why)
+        for runs in list(self._runs.values()):
+            for watches in runs.values():
+                for watch in watches:
+                    watch.end(why)

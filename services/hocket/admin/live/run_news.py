@@ -1,0 +1,137 @@
+"""What a fact of EVENTS says about runs, run by run, and how it is told to those who follow them.
+
+The texts are made once, however many clients there are.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import structlog
+from pydantic import BaseModel, ValidationError
+
+from hocket.admin.live.event_facts import Fact
+from hocket.kit.logs.log_limits import Reporting
+from hocket.schemas.administration.live import RunNotice
+from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.messages import RunFinished
+from hocket.schemas.rest import StepDetail, StepSource
+from hocket.schemas.run_changes import KIND
+from hocket.schemas.structs.run_changes import RunChange, StepState, read
+
+REJECTED = "rejected"
+NO_LABELS: Mapping[str, str] = {}
+
+log = structlog.get_logger(__name__)
+_reporting = Reporting()
+
+
+class RunNews:
+    """What a fact says about one run. `log_seq` is up to where rows hold it already; None for its end,
+    which is told once they do."""
+
+    def __init__(
+        self, event_id: str, pipeline: str, run: RunChange | RunFinished, *, is_end: bool
+    ) -> None:
+        self.event_id = event_id
+        self.pipeline = pipeline
+        self.run_id = run.run_id
+        self.status = run.status
+        self.labels: Mapping[str, str] = run.labels or NO_LABELS
+        self.is_end = is_end
+        self.log_seq = run.log_seq if isinstance(run, RunChange) else None
+        self.is_notice = is_end or (
+            isinstance(run, RunChange) and (run.is_new or run.status == REJECTED)
+        )
+        """Whether those who follow lists hear of it."""
+        self._run = run
+
+    @cached_property
+    def notice(self) -> bytes:
+        """The event for those who follow lists."""
+        run = self._run
+        told = RunNotice(
+            run_id=run.run_id,
+            pipeline=self.pipeline,
+            version=run.version,
+            status=run.status,
+            accepted_at=_moment(run.accepted_at_ms),
+            deadline_at=_moment(run.deadline_at_ms),
+            finished_at=None if run.finished_at_ms is None else _moment(run.finished_at_ms),
+            labels=dict(self.labels),
+            **({"class": run.priority} if isinstance(run, RunChange) else {}),
+        )
+        return event("run", told, self.event_id)
+
+    @cached_property
+    def steps(self) -> bytes:
+        """The events for those who follow the run: its steps, as they changed."""
+        changed = self._run.steps if isinstance(self._run, RunChange) else []
+        last = len(changed) - 1
+        return b"".join(
+            event("step", _step(step), self.event_id if place == last else None)
+            for place, step in enumerate(changed)
+        )
+
+
+def news_of(fact: Fact) -> Iterator[RunNews]:
+    """Yield what a fact says about runs; nothing where it says nothing, or cannot be read."""
+    try:
+        if fact.kind == KIND:
+            for place, change in enumerate(read(fact.data).runs):
+                yield RunNews(f"{fact.seq}.{place}", fact.pipeline, change, is_end=False)
+        elif fact.kind == RunFinished.kind:
+            ended = RunFinished.model_validate_json(fact.data)
+            yield RunNews(f"{fact.seq}.0", fact.pipeline, ended, is_end=True)
+    except (msgspec.MsgspecError, ValidationError, UnicodeDecodeError) as error:
+        if count := _reporting.due("fact_malformed"):
+            log.warning("fact_malformed", seq=fact.seq, reason=str(error), count=count)
+
+
+def event(
+    name: str, data: BaseModel, event_id: str | None = None, *, with_nulls: bool = False
+) -> bytes:
+    """Return a server-sent event."""
+    place = f"id: {event_id}\n" if event_id else ""
+    text = data.model_dump_json(exclude_none=not with_nulls, by_alias=True)
+    return f"event: {name}\n{place}data: {text}\n\n".encode()
+
+
+def _step(step: StepState) -> StepDetail:
+    started, finished = step.started_at_ms, step.finished_at_ms
+    is_timed = started is not None and finished is not None
+    return StepDetail(
+        step=step.step,
+        node=step.node,
+        type=step.type,
+        role=step.role,
+        parent=step.parent,
+        state=step.state,
+        attempt=step.attempt,
+        ready_at=_moment(step.ready_at_ms),
+        dispatched_at=_moment_or_none(step.dispatched_at_ms),
+        started_at=_moment_or_none(started),
+        finished_at=_moment_or_none(finished),
+        deadline_at=_moment_or_none(step.deadline_at_ms),
+        slack_ms=step.slack_ms,
+        duration_ms=round(finished - started, 3) if is_timed else None,  # type: ignore[operator]
+        worker=step.worker,
+        error=_read(step.error, ErrorInfo),
+        source=_read(step.source, StepSource),
+    )
+
+
+def _read(raw: msgspec.Raw, model: type[Any]) -> Any:
+    value = json.loads(bytes(raw))
+    return None if value is None else model.model_validate(value)
+
+
+def _moment(at_ms: float) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1000, tz=UTC)
+
+
+def _moment_or_none(at_ms: float | None) -> datetime | None:
+    return None if at_ms is None else _moment(at_ms)

@@ -1,0 +1,201 @@
+"""The streams of those who follow a run, or a list of runs, as server-sent events.
+
+States: catching up (what came since `Last-Event-ID`, from EVENTS) or looking (the run as the database
+has it), then live, then ended: the run has ended, the client left or does not read, or the process
+stops. A comment line keeps proxies from closing a quiet connection.
+
+`id` is the place of a fact in EVENTS, and the place in that fact: who comes again with the last one gets
+what came behind it, in order.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import asyncpg
+
+from hocket.admin.context import Context
+from hocket.admin.live.event_facts import PastGone, past_facts
+from hocket.admin.live.live_events import ListFilter, Watch
+from hocket.admin.live.run_news import RunNews, event, news_of
+from hocket.admin.queries import QUERY_TIMEOUT_S
+from hocket.admin.requests.identity import Caller
+from hocket.admin.runs import reads
+from hocket.admin.runs.content import shown
+from hocket.schemas import subjects
+from hocket.schemas.administration.live import LiveEnd
+from hocket.schemas.rest import MAX_PAGE, RunResult
+
+QUIET_S = 15.0
+"""After so long without news a comment is sent."""
+END_S = 2.0
+"""How long the fact of an end is waited for that the database has already."""
+MAX_CATCH_UP = 100_000
+"""Facts that are read again for one client; one that missed more begins anew."""
+QUIET = b": nothing new\n\n"
+ENDS = {
+    "lagged": LiveEnd(
+        reason="What happened came faster than it was read.",
+        cure="Connect again with `Last-Event-ID`, and read faster or follow less.",
+    ),
+    "reset": LiveEnd(
+        reason="The stream of events has lost its end.",
+        cure="Connect again without `Last-Event-ID`, and load again what you show.",
+    ),
+}
+APPLIED = """
+SELECT coalesce((SELECT applied_seq FROM hocket.partition p WHERE p.partition = r.partition), 0)
+FROM hocket.run r WHERE r.run_id = $1
+"""
+"""How far the log of a run's partition is applied."""
+
+Place = tuple[int, int | None]
+"""Where a client was: the place of a fact, and the place in it; None where it had all of it."""
+
+
+def parse_event_id(text: str) -> Place:
+    """Return what a `Last-Event-ID` says."""
+    seq, dot, place = text.partition(".")
+    return int(seq), int(place) if dot else None
+
+
+async def follow_list(
+    context: Context, caller: Caller, wanted: ListFilter, since: Place | None
+) -> AsyncGenerator[bytes, None]:
+    """Yield an event for each run that is accepted or ends, of those that are wanted."""
+    live = context.live
+    with live.place_of(caller.tenant), live.watch_list(caller.tenant, wanted) as watch:
+        if since is None:
+            yield _place(watch.position)
+        else:
+            subject = subjects.event(caller.tenant, wanted.pipeline or "*", "*")
+            try:
+                async for news in _missed(context, subject, since, watch):
+                    if wanted.wants(news):
+                        yield news.notice
+            except PastGone as gone:
+                yield _reset(gone)
+            yield _place(watch.position)
+        async for batch in _live(watch):
+            yield b"".join(news.notice for news in batch) if batch else QUIET
+        if end := ENDS.get(watch.ended or ""):
+            yield event(watch.ended or "", end)
+
+
+async def follow_run(
+    context: Context, caller: Caller, run: asyncpg.Record, since: Place | None
+) -> AsyncGenerator[bytes, None]:
+    """Yield an event for each change of a step, and one for the end of the run."""
+    live, run_id = context.live, run["run_id"]
+    with live.place_of(caller.tenant), live.watch_run(caller.tenant, run_id) as watch:
+        applied, has_ended = 0, False
+        if since is not None:
+            subject = subjects.event(caller.tenant, run["pipeline"], "*")
+            try:
+                async for news in _missed(context, subject, since, watch):
+                    if news.run_id == run_id:
+                        has_ended = has_ended or news.is_end
+                        yield news.steps
+            except PastGone:
+                since = None
+        if since is None:
+            has_ended = run["finished_at"] is not None
+            async for step, seen in _steps(context, run_id):
+                applied = max(applied, seen)
+                yield step
+        yield _place(watch.position)
+        if not has_ended:
+            async for told in _until_end(context, caller, run_id, watch, applied):
+                yield told
+        if watch.ended is None or has_ended:
+            ended = await _end_of(context, caller, run_id)
+            if ended is not None:
+                yield event("run", ended, with_nulls=True)
+        elif end := ENDS.get(watch.ended):
+            yield event(watch.ended, end)
+
+
+async def _until_end(
+    context: Context, caller: Caller, run_id: str, watch: Watch, applied: int
+) -> AsyncGenerator[bytes, None]:
+    """Yield what comes of a run until its end has come. Where the database has the end already, what
+    leads to it is on its way: it is waited for END_S, for the client may have had it before."""
+    is_late = await _end_of(context, caller, run_id) is not None
+    async for batch in _live(watch, END_S if is_late else QUIET_S):
+        if told := b"".join(_newer(batch, applied)):
+            yield told
+        if any(news.is_end for news in batch) or (is_late and not batch):
+            return
+        if not batch:
+            yield QUIET
+
+
+def _newer(batch: list[RunNews], applied: int) -> list[bytes]:
+    """Return what the rows that were shown do not have."""
+    return [news.steps for news in batch if news.log_seq is not None and news.log_seq > applied]
+
+
+async def _live(watch: Watch, quiet_s: float = QUIET_S) -> AsyncGenerator[list[RunNews], None]:
+    """Yield what comes, all that there is at once; nothing after a quiet while."""
+    while watch.ended is None:
+        try:
+            async with asyncio.timeout(quiet_s):
+                await watch.arrived.wait()
+        except TimeoutError:
+            yield []
+            continue
+        watch.arrived.clear()
+        batch = list(watch.news)
+        watch.news.clear()
+        if batch:
+            yield batch
+
+
+async def _missed(
+    context: Context, subject: str, since: Place, watch: Watch
+) -> AsyncGenerator[RunNews, None]:
+    """Yield the news from where a client was to where its queue begins; raise PastGone."""
+    seq, place = since
+    first = seq + 1 if place is None else seq
+    async with context.live.catching_up:
+        async for fact in past_facts(context.bus, subject, first, watch.position, MAX_CATCH_UP):
+            for number, news in enumerate(news_of(fact)):
+                if fact.seq > seq or place is None or number > place:
+                    yield news
+
+
+async def _steps(context: Context, run_id: str) -> AsyncGenerator[tuple[bytes, int], None]:
+    """Yield the steps of a run as the database has them, and how much of the log the first ones hold;
+    of a run of many pages a step may be told again."""
+    after: str | None = None
+    applied: int | None = None
+    while True:
+        async with (
+            context.live.reading,
+            context.pool.acquire(timeout=QUERY_TIMEOUT_S) as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            if applied is None:
+                applied = await connection.fetchval(APPLIED, run_id, timeout=QUERY_TIMEOUT_S)
+            page = await reads.list_steps(
+                connection, run_id, after=after, limit=MAX_PAGE, values=False
+            )
+        for step in page.steps:
+            yield event("step", step), applied or 0
+        if (after := page.next) is None:
+            return
+
+
+async def _end_of(context: Context, caller: Caller, run_id: str) -> RunResult | None:
+    async with context.live.reading:
+        row = await reads.run_row(context.pool, caller.tenant, run_id)
+    return None if row["finished_at"] is None else shown(reads.result(row), caller)
+
+
+def _place(position: int) -> bytes:
+    """Say where the client is, without an event."""
+    return f"id: {position}\n\n".encode()
+
+
+def _reset(gone: PastGone) -> bytes:
+    cure = "Load again what you show; what happens from now on follows."
+    return event("reset", LiveEnd(reason=f"What you missed cannot be told: {gone}.", cure=cure))

@@ -1,0 +1,31 @@
+"""Finds the run that a request names."""
+
+import asyncio
+from typing import Annotated
+
+import asyncpg
+from fastapi import Path
+
+from hocket.admin.context import Context
+from hocket.admin.runs import reads
+from hocket.schemas.errors import RunUnknown
+
+APPEAR_TIMEOUT_S = 2.0
+"""How long a run that was submitted here a moment ago is waited for before it counts as unknown."""
+APPEAR_INTERVAL_S = 0.02
+
+RunId = Annotated[str, Path(pattern=r"^r[0-9a-f]{24}$", description="The id of a run.")]
+
+
+async def found_run(context: Context, tenant: str, run_id: str) -> asyncpg.Record:
+    """Return the row of a run; one that was submitted here a moment ago is waited for. Raises
+    RunUnknown."""
+    row = await reads.find_run(context.pool, tenant, run_id)
+    if row is None and (tenant, run_id) in context.recent:
+        deadline = asyncio.get_running_loop().time() + APPEAR_TIMEOUT_S
+        while row is None and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(APPEAR_INTERVAL_S)
+            row = await reads.find_run(context.pool, tenant, run_id)
+    if row is None:
+        raise RunUnknown(run_id=run_id)
+    return row

@@ -1,0 +1,158 @@
+"""Tells EVENTS what a commit changed of runs, for those who follow them: one fact for each pipeline.
+
+Told once, after the commit, and not again: a coordinator that is killed in between has told nothing,
+and whoever follows sees the next change and the end. Rows that Postgres refused are left out.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterable
+
+import structlog
+from msgspec import Raw
+
+from hocket.coordinator.core.run.state.columns import RUN_COLUMNS, STEP_COLUMNS, Row
+from hocket.coordinator.core.run.state.run import RUNNING
+from hocket.coordinator.storage.pending_changes import Dirty, Pending
+from hocket.kit.logs.log_limits import Reporting
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.connection.durable_publisher import PubAck
+from hocket.schemas import subjects
+from hocket.schemas.errors import HocketError
+from hocket.schemas.run_changes import KIND, MAX_ERROR_CHARS, MAX_FACT_BYTES
+from hocket.schemas.structs.run_changes import NULL, RunChange, RunsChanged, StepState, write
+
+EVENT_SOURCE = "hocket/coordinator"
+STEP_BYTES = 320
+"""About what a step takes in a fact, without its error."""
+MAX_STEPS = MAX_FACT_BYTES // STEP_BYTES
+HEADERS = {"ce-specversion": "1.0", "ce-type": "hocket.runs.changed", "ce-source": EVENT_SOURCE}
+
+_RUN = {name: place for place, name in enumerate(RUN_COLUMNS)}
+_STATUS, _DEADLINE, _FINISHED = _RUN["status"], _RUN["deadline_at"], _RUN["finished_at"]
+_STEP = {name: place for place, name in enumerate(STEP_COLUMNS)}
+_ERROR, _FACTS = _STEP["error"], _STEP["facts"]
+_TOLD = tuple(
+    _STEP[name]
+    for name in (
+        "key",
+        "path",
+        "type",
+        "role",
+        "state",
+        "attempt",
+        "ready_at",
+        "parent",
+        "dispatched_at",
+        "started_at",
+        "finished_at",
+        "deadline_at",
+        "slack_ms",
+        "worker",
+    )
+)
+
+log = structlog.get_logger(__name__)
+_reporting = Reporting()
+
+
+class ChangePublisher:
+    """Tells what parts of a batch changed, once they are written."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+
+    def committed(self, parts: Iterable[tuple[int, Pending]]) -> None:
+        """Tell what was written, by partition."""
+        facts: dict[tuple[str, str], _Fact] = {}
+        for partition, part in parts:
+            for run_id, dirty in part.dirty.items():
+                if run_id not in part.aside:
+                    key = (dirty.run.tenant, dirty.run.pipeline)
+                    fact = facts.get(key)
+                    if fact is None:
+                        fact = facts[key] = _Fact()
+                    for change in _changes_of(dirty, partition, part.seq):
+                        fact.add(change)
+                        if fact.size_bytes >= MAX_FACT_BYTES:
+                            self._publish(*key, fact)
+                            fact = facts[key] = _Fact()
+        for (tenant, pipeline), fact in facts.items():
+            if fact.runs:
+                self._publish(tenant, pipeline, fact)
+
+    def _publish(self, tenant: str, pipeline: str, fact: "_Fact") -> None:
+        subject = subjects.event(tenant, pipeline, KIND)
+        body = write(RunsChanged(tenant, pipeline, fact.runs))
+        try:
+            told = self._bus.publish_durable(subject, body, headers=HEADERS)
+        except HocketError as error:
+            _not_told(error)
+        else:
+            told.add_done_callback(_acknowledged)
+
+
+class _Fact:
+    """A fact that is being gathered."""
+
+    __slots__ = ("runs", "size_bytes")
+
+    def __init__(self) -> None:
+        self.runs: list[RunChange] = []
+        self.size_bytes = 0
+
+    def add(self, change: RunChange) -> None:
+        self.runs.append(change)
+        self.size_bytes += STEP_BYTES
+        for step in change.steps:
+            self.size_bytes += STEP_BYTES + len(bytes(step.error))
+
+
+def _changes_of(dirty: Dirty, partition: int, log_seq: int) -> Iterable[RunChange]:
+    """Yield what is told of a run: its change, and further ones where many steps have changed."""
+    run, row = dirty.run, dirty.row
+    steps = [_state(row) for row in dirty.steps.values() if row is not None]
+    if row is None and not steps:
+        return
+    if row is not None:
+        status, deadline_at_ms, finished_at_ms = row[_STATUS], row[_DEADLINE], row[_FINISHED]
+    else:
+        status = run.status if dirty.had_ended else RUNNING
+        deadline_at_ms = run.deadline_at_ms
+        finished_at_ms = run.finished_at_ms if dirty.had_ended else None
+    for first in range(0, max(1, len(steps)), MAX_STEPS):
+        yield RunChange(
+            run.run_id,
+            partition,
+            log_seq,
+            run.version,
+            status,
+            run.priority.value,
+            run.accepted_at_ms,
+            deadline_at_ms,
+            finished_at_ms,
+            dirty.first and first == 0,
+            run.labels or None,
+            steps[first : first + MAX_STEPS],
+        )
+
+
+def _state(row: Row) -> StepState:
+    state = StepState(*[row[place] for place in _TOLD])
+    error, facts = row[_ERROR], row[_FACTS]
+    if error is not None and len(error) <= MAX_ERROR_CHARS:
+        state.error = Raw(error.encode())
+    if facts is not None and '"source"' in facts:
+        source = json.loads(facts).get("source")
+        state.source = NULL if source is None else Raw(json.dumps(source).encode())
+    return state
+
+
+def _acknowledged(told: "asyncio.Future[PubAck]") -> None:
+    if not told.cancelled() and (error := told.exception()) is not None:
+        _not_told(error)
+
+
+def _not_told(error: BaseException) -> None:
+    if count := _reporting.due("changes_not_told"):
+        log.warning("run_changes_not_told", reason=str(error), count=count)

@@ -1,0 +1,1 @@
+"""What tests of administration over REST share."""
