@@ -55,6 +55,8 @@ PAGES = (
     "/console/pipelines/greet",
     "/console/money",
     "/console/approvals",
+    "/console/editor",
+    "/console/editor?name=greet",
     "/console/models",
     "/console/system",
     "/console/system?view=workers",
@@ -256,7 +258,8 @@ async def test_a_role_is_offered_only_what_it_may_do(rest: Rest) -> None:
     developer = await _cookie(rest, await rest.make_key("developer"))
 
     async def all_pages(headers: dict[str, str]) -> str:
-        found = [await _bare(rest, "GET", path, headers=headers) for path in PAGES]
+        paths = [path for path in PAGES if "editor" not in path]
+        found = [await _bare(rest, "GET", path, headers=headers) for path in paths]
         assert {answer.status for answer in found} == {200}
         return "".join(answer.body for answer in found)
 
@@ -511,3 +514,30 @@ async def test_a_call_shows_why_it_went_to_its_backend_and_who_lost(rest: Rest) 
     assert "theirs" not in models
     assert "No gateway answers" in models
     assert "the cheap one" not in other
+
+
+async def test_a_pipelines_attainment_is_the_reports(rest: Rest) -> None:
+    ended = [("succeeded", 1_000), ("succeeded", 9_000), ("failed", 1_000), ("cancelled", 1_000)]
+    for number, (status, took_ms) in enumerate(ended):
+        await _insert_run(rest, f"r{number:024x}", status=status, took_ms=took_ms)
+
+    page = (await rest.get("/console/pipelines", headers=PAGE)).body
+    row = await rest.pool.fetchrow("SELECT met, runs FROM report.slo_attainment")
+
+    assert (row["met"], row["runs"]) == (1, 3)
+    assert "33\N{NO-BREAK SPACE}% met their deadline" in page
+
+
+async def test_the_editor_begins_with_a_pipeline_that_can_be_applied(rest: Rest) -> None:
+    page = (await rest.get("/console/editor?name=greet", headers=PAGE)).body
+    new = (await rest.get("/console/editor", headers=PAGE)).body
+
+    for shown in (page, new):
+        text = html.unescape(re.findall(r'rows="32">(.*?)</textarea>', shown, re.S)[0])
+        checked = await rest.ask(
+            "POST",
+            "/v1/pipelines/validate",
+            data=text.encode(),
+            headers={"Content-Type": "application/yaml"},
+        )
+        assert checked.status == 200, checked.body

@@ -19,6 +19,8 @@ FOREVER = "public, max-age=31536000, immutable"
 NAMES = (
     "console.css",
     "console.js",
+    "editor.js",
+    "form.js",
     "graph.js",
     "histogram.js",
     "icon.svg",

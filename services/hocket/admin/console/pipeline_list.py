@@ -10,19 +10,24 @@ from hocket.schemas.rest import PipelineSummary
 MAX_EXAMPLE_DEPTH = 6
 
 LAST_DAYS = """
-SELECT pipeline, count(*) AS runs,
-       count(*) FILTER (WHERE finished_at IS NOT NULL AND status <> 'cancelled') AS ended,
-       count(*) FILTER (WHERE status IN ('succeeded', 'degraded')
-                        AND finished_at <= deadline_at) AS met,
+SELECT r.pipeline, count(*) AS runs, coalesce(max(slo.ended), 0) AS ended,
+       coalesce(max(slo.met), 0) AS met,
        percentile_cont(0.95) WITHIN GROUP (
-           ORDER BY extract(epoch FROM finished_at - accepted_at) * 1000
-       ) FILTER (WHERE finished_at IS NOT NULL) AS p95_ms,
-       sum(spent_usd) AS cost_usd
-FROM hocket.run
-WHERE tenant = $1 AND pipeline = ANY ($2::text[]) AND accepted_at > now() - interval '7 days'
-GROUP BY pipeline
+           ORDER BY extract(epoch FROM r.finished_at - r.accepted_at) * 1000
+       ) FILTER (WHERE r.finished_at IS NOT NULL) AS p95_ms,
+       sum(r.spent_usd) AS cost_usd
+FROM hocket.run r
+LEFT JOIN (
+    SELECT pipeline, sum(runs)::bigint AS ended, sum(met)::bigint AS met
+    FROM report.slo_attainment
+    WHERE tenant = $1 AND pipeline = ANY ($2::text[])
+      AND day > (now() AT TIME ZONE 'UTC')::date - 7
+    GROUP BY pipeline
+) slo USING (pipeline)
+WHERE r.tenant = $1 AND r.pipeline = ANY ($2::text[]) AND r.accepted_at > now() - interval '7 days'
+GROUP BY r.pipeline
 """
-"""How the runs of these pipelines went; deadlines are judged as in `report.slo_attainment`."""
+"""How the runs of these pipelines went; which met their deadlines says `report.slo_attainment`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,14 @@
 
 from typing import Annotated
 
+import yaml
 from fastapi import Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from hocket.admin.console import pipeline_list
 from hocket.admin.console.graph import graph_of
 from hocket.admin.console.page_route import page_router
-from hocket.admin.console.rendering import address, render
+from hocket.admin.console.rendering import address, render, without_nulls
 from hocket.admin.context import Ctx
 from hocket.admin.costs import reads as costs
 from hocket.admin.pipelines import reads as pipelines
@@ -20,6 +21,24 @@ from hocket.schemas.rest import Token
 
 ROWS = 50
 """Rows of a list on one page."""
+
+NEW_PIPELINE = """pipeline: hello
+description: What it does, in one sentence.
+slo_ms: 30000
+input:
+  type: object
+  properties:
+    question: {type: string}
+  required: [question]
+nodes:
+  answer:
+    type: llm
+    model: smart
+    with:
+      question: "{{ input.question }}"
+    prompt: "{{ input.question }}"
+"""
+"""What somebody begins with."""
 
 router = page_router()
 
@@ -57,8 +76,28 @@ async def console_pipeline(
         "pipeline": found,
         "costs": nodes.costs,
         "example": pipeline_list.example_of(found.spec.get("input")) or {},
+        "schema": found.spec.get("input") or {},
     }
     return render(request, caller, "pipeline.html", values)
+
+
+@router.get("/editor")
+@needs(Permission.PIPELINES_CHECK, Permission.PIPELINES_READ)
+async def console_editor(
+    request: Request,
+    context: Ctx,
+    caller: CallerDep,
+    name: Annotated[Token | None, Query()] = None,
+    version: VersionNumber | None = None,
+) -> Response:
+    """Edit a version of a pipeline, or a new one; the API checks what is typed."""
+    text = NEW_PIPELINE
+    if name is not None:
+        found = await pipelines.version_of(context.pool, caller.tenant, name, version)
+        spec = without_nulls(found.spec)
+        text = yaml.safe_dump(spec, sort_keys=False, allow_unicode=True, width=100)
+    values = {"section": "Pipelines", "name": name, "text": text}
+    return render(request, caller, "editor.html", values)
 
 
 @router.get("/pipelines/{name}/graph.json")
