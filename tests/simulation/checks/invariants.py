@@ -613,6 +613,8 @@ class Checks:
                     continue
                 if other["state"] != "succeeded" or _is_taken_over(other):
                     continue
+                if other["attempt"] == 0 and self._is_bare(run_id, other):
+                    continue  # it was taken over, and its row may not say from where
                 if f"{other_key}!0" in steps:  # its fast variant served, and is looked at itself
                     continue
                 # what was decided before the end of a log was lost may have rested on a former attempt
