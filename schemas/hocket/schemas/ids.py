@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from functools import lru_cache
 from typing import Any
 
 RUN_ID_HEX = 24
@@ -58,6 +59,7 @@ def call_id(attempt_id: str, delivery: int, ordinal: int) -> str:
     return f"{attempt_id}:{delivery}:{ordinal}"
 
 
+@lru_cache(maxsize=16_384)
 def partition_of(run_id: str, partitions: int) -> int:
     """Return the partition that owns the run, uniform over `partitions`."""
     return int(_digest(run_id)[:8], 16) % partitions

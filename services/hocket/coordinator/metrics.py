@@ -114,6 +114,7 @@ class CoordinatorMetrics:
             ["type"],
             registry=registry,
         )
+        self._held_of: dict[tuple[str, str], Histogram] = {}
         self._held_seconds = Histogram(
             "hocket_step_held_seconds",
             "How long a step waited for its turn, of those that had to wait.",
@@ -123,7 +124,12 @@ class CoordinatorMetrics:
         )
 
     def released(self, node_type: str, priority: str, held_ms: float) -> None:
-        self._held_seconds.labels(node_type, priority).observe(held_ms / 1000)
+        held = self._held_of.get((node_type, priority))
+        if held is None:
+            held = self._held_of[node_type, priority] = self._held_seconds.labels(
+                node_type, priority
+            )
+        held.observe(held_ms / 1000)
 
     def dispatching(self, loads: Mapping[str, Load]) -> None:
         for node_type, load in loads.items():

@@ -205,13 +205,13 @@ def _longer_each_time(original: Any) -> Any:
 
 
 def _reopened(original: Any) -> Any:
-    def apply(run: Any, event: Any, *how: Any) -> Any:
+    def apply(run: Any, event: Any, *how: Any, **named: Any) -> Any:
         if run.has_ended and isinstance(event, AttemptFinished) and event.step in run.steps:
             run.status, run.finished_at_ms = RUNNING, None
             outcome = Outcome(run)
             outcome.run_changed = True
             return outcome
-        return original(run, event, *how)
+        return original(run, event, *how, **named)
 
     return apply
 

@@ -209,17 +209,17 @@ def raising(raised: list[str]) -> Iterator[None]:
     runs: list[Run] = []
     """The one whose decision is carried out."""
 
-    def apply_(run: Run, event: Any, *how: Any) -> Outcome:
+    def apply_(run: Run, event: Any, *how: Any, **named: Any) -> Outcome:
         capabilities = run.owner.capabilities
         if isinstance(event, AttemptFinished) and not may_tell(run, event, capabilities):
-            return applying(run, event, *how)  # it is looked at first of all
+            return applying(run, event, *how, **named)  # it is looked at first of all
         try:
             look_at(event, run.input.value)
         except PlantedFault:
             raised.append(run.run_id)
-            applying(run, event, *how)  # what is changed of the run may not stay
+            applying(run, event, *how, **named)  # what is changed of the run may not stay
             raise
-        return applying(run, event, *how)
+        return applying(run, event, *how, **named)
 
     def accept_(event: Any, *how: Any, **named: Any) -> Outcome:
         try:

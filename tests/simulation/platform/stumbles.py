@@ -38,15 +38,15 @@ def stumbling(world: World) -> Iterator[None]:
     tried: dict[str, Any] = {}
     """The latest event of each run: applied once more it does not raise."""
 
-    def apply(run: Run, event: Any, *how: Any) -> Outcome:
+    def apply(run: Run, event: Any, *how: Any, **named: Any) -> Outcome:
         nonlocal left
         is_again = tried.get(run.run_id) is event
         tried[run.run_id] = event
         if is_again or dice.random() >= CHANCE:
-            return applying(run, event, *how)
+            return applying(run, event, *how, **named)
         left = dice.randint(1, LATEST)
         try:
-            applying(run, event, *how)
+            applying(run, event, *how, **named)
             raise Stumble
         finally:
             left = None

@@ -52,10 +52,20 @@ class RunCancelled(HocketError):
     error_class = ErrorClass.CANCELLED
 
 
-def apply(run: Run, event: RunEvent, now_ms: float, forecast: PlanForecast | None) -> Outcome:
+def apply(
+    run: Run,
+    event: RunEvent,
+    now_ms: float,
+    forecast: PlanForecast | None,
+    *,
+    believed: bool = False,
+) -> Outcome:
     """Do to a run what an event of the log does to it; `now_ms` is the log's own time. `forecast` is
-    None only for a run that has ended."""
-    if isinstance(event, AttemptFinished) and not may_tell(run, event, run.owner.capabilities):
+    None only for a run that has ended. `believed`: whoever sends it is known to be its attempt's
+    worker."""
+    if isinstance(event, AttemptFinished) and not (
+        believed or may_tell(run, event, run.owner.capabilities)
+    ):
         return Outcome(run)
     if run.has_ended:
         return _late(run, event, now_ms)

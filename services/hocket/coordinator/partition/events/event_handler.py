@@ -144,11 +144,10 @@ class EventHandler:
         if isinstance(event, OutlookChanged):
             self._tenure.expects(self._measurements.change(event))
             return
-        capabilities = self._services.capabilities
         run = await self._loader.find(event.run_id)
-        if isinstance(event, AttemptFinished) and (
-            run is None or may_tell(run, event, capabilities)
-        ):
+        if isinstance(event, AttemptFinished):
+            if run is not None and not may_tell(run, event, self._services.capabilities):
+                return
             self._services.dispatcher.finished(event)
         if run is None:
             if isinstance(event, AttemptFinished | CancelRequested):
@@ -176,7 +175,7 @@ class EventHandler:
 
     def _applied(self, run: Run, event: RunEvent, at_ms: float) -> Outcome:
         try:
-            return apply(run, event, at_ms, self._measurements.forecast_for(run))
+            return apply(run, event, at_ms, self._measurements.forecast_for(run), believed=True)
         except BaseException:
             self._runs.drop(run)  # half changed
             raise

@@ -83,6 +83,8 @@ class Runs:
         run_id = run.run_id
         if not run.has_ended:
             before = self.in_flight.get(run_id)
+            if before is run and run.counted_bytes == run.size_bytes:
+                return
             if before is not run and before is not None:
                 self._let_go(before)
             is_new = run.counted_bytes is None

@@ -83,17 +83,18 @@ ATTEMPT_COLUMNS: Mapping[str, str] = {
 KEPT_COLUMNS = ("input", "deadline_at", "slack_ms")
 """Columns of a step that a later row without them leaves as they are: the run need not have them any
 more when the step has ended."""
-_KEPT_PLACES = frozenset(list(STEP_COLUMNS).index(name) for name in KEPT_COLUMNS)
+_KEPT_PLACES = tuple(list(STEP_COLUMNS).index(name) for name in KEPT_COLUMNS)
 
 
 def completed(row: Row, before: Row | None) -> Row:
     """Return a step's row with what only its earlier row says."""
-    if before is None or all(row[place] is not None for place in _KEPT_PLACES):
+    if before is None:
         return row
-    return tuple(
-        before[place] if value is None and place in _KEPT_PLACES else value
-        for place, value in enumerate(row)
-    )
+    made = list(row)
+    for place in _KEPT_PLACES:
+        if made[place] is None:
+            made[place] = before[place]
+    return tuple(made)
 
 
 def attempt_row(run_id: str, attempt: RecordAttempt) -> Row:
