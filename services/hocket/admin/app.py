@@ -10,6 +10,7 @@ from hocket.admin.audit.endpoints import router as audit
 from hocket.admin.calls.endpoints import router as calls
 from hocket.admin.console.routes import ROUTERS as CONSOLE
 from hocket.admin.console.sessions import Sessions
+from hocket.admin.content.endpoints import router as content
 from hocket.admin.context import Context
 from hocket.admin.costs.endpoints import router as costs
 from hocket.admin.dead_letters.endpoints import router as dead_letters
@@ -47,6 +48,7 @@ ROUTERS = (
     node_types,
     costs,
     calls,
+    content,
     experiments,
     dead_letters,
     health,

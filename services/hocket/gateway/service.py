@@ -32,6 +32,7 @@ from hocket.gateway.capacity.membership import Membership, name_of
 from hocket.gateway.capacity.shared_limits import SharedLimits
 from hocket.gateway.config.backend_pool import retire_missing
 from hocket.gateway.config.routes import Reload, Routes, read_routes
+from hocket.gateway.content.recorder import ContentRecorder
 from hocket.gateway.core.config.access import Access
 from hocket.gateway.core.routing import membership_records
 from hocket.gateway.experiments.door import ExperimentsDoor, publish_fact
@@ -126,11 +127,16 @@ async def serve(
             book=warm_usage.book,
             metrics=metrics,
         )
+        content = ContentRecorder(
+            bus, lambda: calls.routes.content, service.telemetry.registry, seals
+        )
+        await stack.enter_async_context(content.running())
         registry = CallRegistry(
             calls,
             metrics,
             max_calls=MAX_CALLS,
             learn=warming.learn,
+            record=content.record,
         )
         trials = ExperimentsDoor(bus, experiments)
 

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.kit.process.clock import monotonic_ms
-from hocket.ledger import retention
+from hocket.ledger import day_partitions, retention
 from hocket.ledger.retention import KINDS, Periods
 
 PASS_S = 600.0
@@ -80,9 +80,13 @@ class Janitor:
     async def _passed(self, connection: asyncpg.Connection) -> dict[str, int]:
         passed: dict[str, tuple[int, int]] = {}
         periods = self._periods
+        await day_partitions.make_ahead(connection)
         for name, days in (("rejected", periods.rejected), ("runs", periods.runs)):
             if days:
                 passed[name] = days, await self._runs(connection, name, days)
+        if periods.content:
+            gone = await day_partitions.drop_behind(connection, "content", periods.content)
+            passed["content"] = periods.content, gone
         for kind in KINDS:
             days = getattr(periods, kind.period)
             if days:

@@ -5,6 +5,7 @@
   flight repeats. The ledger's rows of a run stay; what reports call them (retry, speculation) follows
   from steps and attempts, so it is written into them before those go.
 - The ledger, `usage` days after the call: model calls, the time of warm replicas, calls that were lost.
+- Prompts and answers that are kept, `content` days after the call, by whole days (`day_partitions.py`).
 - Estimates of durations of pipelines that were not used for `durations` days.
 - Blobs in Postgres that were neither stored nor read for `blobs` days. Those in files are removed by the
   workers that have them, by the same rule (`kit/blobs.py`).
@@ -39,6 +40,7 @@ class Periods:
     usage: int
     durations: int
     blobs: int
+    content: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.kit.postgres.migrations import wait_current
 from hocket.kit.process.capability_key import usage_seals_of
 from hocket.kit.process.lifecycle import Service
+from hocket.ledger import day_partitions
+from hocket.ledger.content.door import ContentDoor
 from hocket.ledger.intake import ANNOUNCED, BOOKED, Intake
 from hocket.ledger.janitor import Janitor, JanitorMetrics
 from hocket.ledger.kinds import settle
@@ -40,6 +42,8 @@ async def main(service: Service) -> None:
     await ensure_streams(bus, replicas=service.settings.stream_replicas)
     await wait_current(service.settings.database_url, TABLES_TIMEOUT_MS)
     pool = await service.pool(POOL_SIZE)
+    async with pool.acquire() as connection:
+        await day_partitions.make_ahead(connection)
     metrics = LedgerMetrics(service.telemetry.registry)
     service.started()
     service.log.info("ledger_serving")
@@ -50,6 +54,7 @@ async def main(service: Service) -> None:
         usage=settings.keep_usage_days,
         durations=settings.keep_durations_days,
         blobs=settings.keep_blobs_days,
+        content=settings.keep_content_days,
     )
     janitor = Janitor(pool, periods, JanitorMetrics(service.telemetry.registry))
     writing = asyncio.Lock()
@@ -65,7 +70,11 @@ async def main(service: Service) -> None:
         Intake(bus, pool, service.health, metrics, source, writing=writing, seals=seals)
         for source in (BOOKED, ANNOUNCED)
     )
-    async with SpentDoor(bus, pool, seals).open(), asyncio.TaskGroup() as tasks:
+    async with (
+        SpentDoor(bus, pool, seals).open(),
+        ContentDoor(bus, pool, seals).open(),
+        asyncio.TaskGroup() as tasks,
+    ):
         for intake in intakes:
             tasks.create_task(intake.run(service.stopping))
         tasks.create_task(_swept(service, pool))

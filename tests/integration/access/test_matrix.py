@@ -50,6 +50,7 @@ ALLOWED: dict[str, str] = {
     "GET /v1/costs/runs": ALL,
     "GET /v1/calls": ALL,
     "GET /v1/calls/{call_id}": ALL,
+    "GET /v1/content": "developer admin",
     "GET /v1/experiments": ALL,
     "POST /v1/experiments/{experiment}/arms/{arm}/rollback": "operator admin",
     "POST /v1/experiments/{experiment}/arms/{arm}/restore": "operator admin",
@@ -109,7 +110,7 @@ BODIES: dict[str, Any] = {
     "/responses": {"model": "scripted", "input": "?"},
 }
 USAGE_KEY = "u" * 32
-QUERIES = {"/v1/calls": "?run=none"}
+QUERIES = {"/v1/calls": "?run=none", "/v1/content": "?run=none"}
 
 
 @pytest.fixture

@@ -47,7 +47,8 @@ async def platform(receiver: Receiver) -> AsyncIterator[Platform]:
         "thinker": {"backends": [{"function": "path_handlers:think"}]},
         "teller": {"backends": [{"function": "trace_handlers:think"}]},
     }
-    config.write_text(yaml.safe_dump({"models": models}))
+    content = {"pipelines": {"kept": "full"}}
+    config.write_text(yaml.safe_dump({"models": models, "content": content}))
     async with Platform(
         folder / "d",
         env={
@@ -216,3 +217,28 @@ async def test_every_log_line_of_a_run_names_the_run_and_its_trace(
     assert all((e["run_id"], e["trace_id"]) == (run_id, TRACE) for e in events), events
     (plain,) = [line for line in lines if not line.startswith("{")]
     assert plain.startswith(f"told by a library: w run_id={run_id} trace_id={TRACE}")
+
+
+async def test_prompts_and_answers_are_kept_where_the_policy_says_so(api: Api) -> None:
+    say = THINK | {"prompt": "what is {{ input.input.word }}?"}
+    spoken = {"input": {"type": "object", "properties": {"word": {"type": "string"}}}}
+    for name in ("kept", "forgotten"):
+        document = {"pipeline": name, "nodes": {"say": say}, **spoken}
+        await asyncio.to_thread(api.post, "/v1/pipelines", document)
+    found = {}
+    for name in ("forgotten", "kept"):
+        body = {"pipeline": name, "input": {"word": "gold"}, "wait_ms": BOUND_S * 1000}
+        found[name] = await asyncio.to_thread(api.post, "/v1/runs", body)
+
+    async with asyncio.timeout(BOUND_S):
+        while not (kept := await content_of(api, found["kept"]["run_id"])):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    ((step, prompt, answer),) = kept
+    assert (step, answer) == ("say", {"text": "ok"})
+    assert prompt["messages"][-1]["content"] == "what is gold?"
+    assert await content_of(api, found["forgotten"]["run_id"]) == []
+
+
+async def content_of(api: Api, run_id: str) -> list[tuple[Any, ...]]:
+    found = await asyncio.to_thread(api.get, "/v1/content", run=run_id)
+    return [(one["step"], one["prompt"], one["answer"]) for one in found["content"]]

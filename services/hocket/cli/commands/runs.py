@@ -95,6 +95,12 @@ def show(
     width: Annotated[
         int | None, typer.Option(min=60, max=400, help="Cells of the drawing.")
     ] = None,
+    content: Annotated[
+        bool,
+        typer.Option(
+            "--content", help="Its prompts and answers instead, as far as a policy keeps them."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show a run: its output or error, its timeline with deadlines and slack, its critical path once it
@@ -103,6 +109,9 @@ def show(
     from hocket.cli.terminal.errors import ApiRefused
 
     api = target_of(context).api()
+    if content:
+        _show_content(api, run_id, as_json=as_json)
+        return
     try:
         found = read_run(api, run_id, values=as_json)
     except ApiRefused:
@@ -115,6 +124,23 @@ def show(
         print_json(found)
         return
     print_run(found, width=width)
+
+
+def _show_content(api: Api, run_id: str, *, as_json: bool) -> None:
+    from hocket.cli.drawing.content import content_lines
+    from hocket.cli.terminal.console import notes, out, print_json
+
+    found = api.get("/v1/content", run=run_id, limit=MAX_CALLS_SHOWN)
+    if as_json:
+        print_json(found)
+    elif not found["content"]:
+        notes.print(
+            f"No prompts and answers of run {run_id} are kept: the section `content:` of the gateway's "
+            "configuration says whose are (docs/how-to/content.md).",
+            markup=False,
+        )
+    for line in content_lines(found) if not as_json else ():
+        out.print(line)
 
 
 def _print_external(run_id: str, calls: list[dict[str, Any]], *, as_json: bool) -> None:

@@ -64,12 +64,15 @@ class CallRegistry:
         *,
         max_calls: int = MAX_CALLS,
         learn: Callable[[str, Attribution], None] | None = None,
+        record: Callable[[CallRequest, CallReply], None] | None = None,
     ) -> None:
         self._calls = calls
         self._metrics = metrics
         self._max_calls = max_calls
         self._learn = learn
         """Called with the model of each call, and with its caller."""
+        self._record = record
+        """Called with each call that was made, and with its reply."""
         self._making: dict[str, _Making] = {}
         self._of_tenant: Counter[str] = Counter()
         self._of_run: dict[str, dict[str, Attribution]] = {}
@@ -237,6 +240,8 @@ class CallRegistry:
             broken = GatewayBroken(reason=type(error).__name__, component="gateway")
             reply = CallReply(call_id=request.call_id, model=request.model, error=broken.info())
         _answer(told, reply, tell)
+        if self._record is not None and reply.backend:
+            self._record(request, reply)
         if not reply.backend:
             self.refused(reply.error.code if reply.error else "")
         elif reply.openai is None:  # a client of OpenAI's API does not ask for the same call again

@@ -25,6 +25,8 @@ from hocket.gateway.core.config.access import Access, parse_access
 from hocket.gateway.core.config.configuration import parse
 from hocket.gateway.core.config.hook_rules import HookRule
 from hocket.gateway.core.config.table import RoutingTable
+from hocket.gateway.core.content import policy
+from hocket.gateway.core.content.policy import NOTHING_KEPT, ContentPolicy
 from hocket.gateway.core.experiments import experiments
 from hocket.gateway.core.experiments.experiments import Experiment
 from hocket.gateway.hooks.builder import BuiltHook, build
@@ -46,7 +48,7 @@ log = structlog.get_logger()
 @dataclass(frozen=True, slots=True)
 class Routes:
     """A routing table, its backends by replica key, the budgets, the keys of the HTTP door, the
-    experiments and the hooks; replaced as a whole on reload."""
+    experiments, the hooks, and whose content is kept; replaced as a whole on reload."""
 
     table: RoutingTable
     served: Mapping[str, ServedBackend]
@@ -54,6 +56,7 @@ class Routes:
     access: Access = field(default_factory=Access)
     experiments: tuple[Experiment, ...] = ()
     hooks: tuple[BuiltHook, ...] = ()
+    content: ContentPolicy = NOTHING_KEPT
 
 
 async def read_routes(path: Path | None, before: Routes | None = None) -> Routes:
@@ -65,6 +68,7 @@ async def read_routes(path: Path | None, before: Routes | None = None) -> Routes
     access = parse_access(content.get("access"), os.environ)
     tried = experiments.read(content.get("experiments"), os.environ, table)
     hooks = await _hooks(hook_rules.read(content.get("hooks"), os.environ, table), before)
+    kept = policy.read(content.get("content"), os.environ)
     for name in table.without_effect:
         log.warning("routing_field_without_effect", field=name)
     for entry in table.skipped:
@@ -79,7 +83,7 @@ async def read_routes(path: Path | None, before: Routes | None = None) -> Routes
         if not spec.prices.priced:
             log.warning("backend_unpriced", backend=spec.key)
     served = await serve(table, before.served if before else {}, clock.now_ms)
-    return Routes(table, served, budgets, access, tried, hooks)
+    return Routes(table, served, budgets, access, tried, hooks, kept)
 
 
 async def _hooks(rules: tuple[HookRule, ...], before: Routes | None) -> tuple[BuiltHook, ...]:

@@ -96,6 +96,9 @@ class Settings(BaseSettings):
     keep_blobs_days: int = Field(220, ge=0, le=36_500)
     """For how long a large value is kept that nobody stores again or reads: longer than runs, the
     longest wait and the longest `ttl_ms` of a cached step together."""
+    keep_content_days: int = Field(30, ge=0, le=36_500)
+    """For how long prompts and answers are kept that the configuration's section `content:` has kept
+    (docs/how-to/content.md)."""
     max_task_bytes: int = Field(512 * 1024, ge=1_024)
     """The longest body of a task, in bytes."""
     tenant_weights: Weights = {}

@@ -1,0 +1,57 @@
+"""Prompts and answers of model calls, as they are kept where a policy says so."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from hocket.schemas.bounded import Moment, Name, StepKey
+from hocket.schemas.messages import Attribution, Message
+from hocket.schemas.rest import Reply
+
+MAX_BATCH = 200
+"""Calls of one message."""
+
+Kept = Literal["redacted", "full"]
+
+
+class CallContent(Message):
+    """What a call asked and what it got: whole, or with personal data replaced by placeholders.
+    `is_cut`: one of them was too long, and what is left is its beginning as text."""
+
+    call_id: StepKey
+    attribution: Attribution
+    model: Name
+    kept: Kept
+    prompt: Any
+    answer: Any
+    is_cut: bool = False
+    started_at_ms: Moment
+
+
+class ContentBatch(Message):
+    """Content on its way to a ledger."""
+
+    calls: Annotated[tuple[CallContent, ...], Field(max_length=MAX_BATCH)]
+
+
+class KeptContent(Reply):
+    """What is kept of a call; `kept` says whether personal data was replaced."""
+
+    call_id: str
+    run_id: str | None
+    step: str | None
+    attempt: int | None
+    model: str
+    kept: Kept
+    prompt: Any
+    answer: Any
+    is_cut: bool
+    started_at: datetime
+
+
+class ContentList(Reply):
+    """Prompts and answers, the earliest first. `truncated`: there are more."""
+
+    content: tuple[KeptContent, ...]
+    truncated: bool = False

@@ -1,0 +1,47 @@
+"""`/v1/content`: prompts and answers that are kept, shown to those who may see content."""
+
+import json
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from hocket.admin.context import Ctx
+from hocket.admin.pages import DEFAULT_PAGE, Limit
+from hocket.admin.queries import QUERY_TIMEOUT_S
+from hocket.admin.requests.identity import CallerDep
+from hocket.admin.requests.permissions import needs
+from hocket.schemas.access.roles import Permission
+from hocket.schemas.tracing.content import ContentList, KeptContent
+
+CONTENT = """
+SELECT call_id, run_id, step, attempt, model, kept, prompt, answer, is_cut, started_at
+FROM hocket.content
+WHERE tenant = $1 AND run_id = $2
+ORDER BY started_at, call_id
+LIMIT $3
+"""
+
+router = APIRouter(prefix="/v1/content", tags=["calls"])
+
+
+@router.get("")
+@needs(Permission.CONTENT_READ)
+async def content_of_run(
+    context: Ctx,
+    caller: CallerDep,
+    run_id: Annotated[str, Query(alias="run", min_length=1, max_length=256, pattern=r"^[^\x00]+$")],
+    limit: Limit = DEFAULT_PAGE,
+) -> ContentList:
+    """List the prompts and answers of a run's calls, as far as they are kept: whether, and how, the
+    section `content:` of the gateway's configuration says."""
+    rows = await context.pool.fetch(
+        CONTENT, caller.tenant, run_id, limit + 1, timeout=QUERY_TIMEOUT_S
+    )
+    return ContentList(
+        content=tuple(_shown(dict(row)) for row in rows[:limit]), truncated=len(rows) > limit
+    )
+
+
+def _shown(row: dict[str, Any]) -> KeptContent:
+    prompt, answer = json.loads(row.pop("prompt")), json.loads(row.pop("answer"))
+    return KeptContent(**row, prompt=prompt, answer=answer)

@@ -1,0 +1,1 @@
+"""Prompts and answers on their way to where they are kept."""

@@ -1,0 +1,145 @@
+"""Hands prompts and answers that a policy wants kept to a ledger: in batches, beside the calls.
+
+A call that is kept costs its caller a look into the policy and an entry in a list. What waits is
+bounded; beyond the bound, and where no ledger takes it in time, content is dropped and counted: it is
+not worth what a call is. Personal data is replaced in a thread, before anything leaves the process.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter
+
+from hocket.gateway.core.calls.request_content import texts
+from hocket.gateway.core.content.kept import kept_content
+from hocket.gateway.core.content.policy import ContentPolicy
+from hocket.kit.logs.log_limits import Reporting
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.process import clock
+from hocket.kit.process.task_stop import stop_tasks
+from hocket.schemas import subjects
+from hocket.schemas.capabilities import Capabilities, sealed
+from hocket.schemas.messages import CallReply, CallRequest, encoded
+from hocket.schemas.tracing.content import MAX_BATCH, CallContent, ContentBatch, Kept
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+MAX_WAITING = 2_000
+MAX_WAITING_CHARS = 32_000_000
+MAX_BATCH_BYTES = 512 * 1024
+FLUSH_S = 0.5
+TIMEOUT_MS = 5_000.0
+TRIES = 3
+CLOSE_S = 2.0
+
+log = structlog.get_logger()
+_reporting = Reporting()
+_Waiting = tuple[CallRequest, CallReply, Kept, float, int]
+
+
+class ContentRecorder:
+    """Keeps content as the policy of the moment says."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        policy: Callable[[], ContentPolicy],
+        registry: CollectorRegistry,
+        seals: Capabilities | None = None,
+    ) -> None:
+        self._bus = bus
+        self._policy = policy
+        self._seals = seals
+        self._waiting: deque[_Waiting] = deque()
+        self._chars = 0
+        self._kept = Counter(
+            "hocket_content_kept", "Calls whose content a ledger took.", registry=registry
+        )
+        self._dropped = Counter(
+            "hocket_content_dropped",
+            "Calls whose content was to be kept and is not: no room, or no ledger in time.",
+            registry=registry,
+        )
+
+    def record(self, request: CallRequest, reply: CallReply) -> None:
+        """Have the content of a call kept, where the policy says so."""
+        kept = self._policy().of(request.attribution)
+        if kept is None:
+            return
+        chars = sum(map(len, texts(request))) + len(reply.text)
+        if len(self._waiting) >= MAX_WAITING or self._chars + chars > MAX_WAITING_CHARS:
+            self._dropped.inc()
+            return
+        self._chars += chars
+        started_ms = clock.now_ms() - reply.latency_ms
+        self._waiting.append((request, reply, kept, started_ms, chars))
+
+    @asynccontextmanager
+    async def running(self) -> "AsyncIterator[None]":
+        """Hand over inside the block; what waits at its end goes within CLOSE_S."""
+        task = asyncio.create_task(self._run(), name="content")
+        try:
+            yield
+        finally:
+            await stop_tasks([task])
+            try:
+                async with asyncio.timeout(CLOSE_S):
+                    await self._flush()
+            except TimeoutError:
+                self._dropped.inc(len(self._waiting))
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            await self._flush()
+
+    async def _flush(self) -> None:
+        while self._waiting:
+            some = [self._waiting.popleft() for _ in range(min(MAX_BATCH, len(self._waiting)))]
+            self._chars -= sum(one[-1] for one in some)
+            for batch in await asyncio.to_thread(_batches, some):
+                await self._send(batch)
+
+    async def _send(self, calls: list[CallContent]) -> None:
+        body = encoded(ContentBatch(calls=tuple(calls)))
+        headers = sealed(self._seals, subjects.LEDGER_CONTENT, body)
+        reason = ""
+        for _ in range(TRIES):
+            try:
+                await self._bus.request(
+                    subjects.LEDGER_CONTENT, body, timeout_ms=TIMEOUT_MS, headers=headers
+                )
+            except BusUnavailable as error:
+                reason = str(error)
+                await asyncio.sleep(FLUSH_S)
+            else:
+                self._kept.inc(len(calls))
+                return
+        self._dropped.inc(len(calls))
+        if count := _reporting.due("content_not_kept"):
+            log.warning("content_not_kept", reason=reason, count=count)
+
+
+def _batches(some: list[_Waiting]) -> list[list[CallContent]]:
+    """Return content in batches that fit a message; what cannot be made ready is left out."""
+    batches: list[list[CallContent]] = [[]]
+    size = 0
+    for request, reply, kept, started_ms, _ in some:
+        try:
+            content = kept_content(request, reply, kept, started_ms)
+            length = len(encoded(content))
+        except Exception as error:  # a fault of ours must not keep what could not be redacted
+            log.warning("content_not_made", call_id=request.call_id, reason=repr(error))
+            continue
+        if size + length > MAX_BATCH_BYTES and batches[-1]:
+            batches.append([])
+            size = 0
+        batches[-1].append(content)
+        size += length
+    return [batch for batch in batches if batch]

@@ -1,0 +1,1 @@
+"""Which prompts and answers are kept, and how. Pure."""

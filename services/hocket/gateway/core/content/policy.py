@@ -1,0 +1,65 @@
+"""The section `content:` of the configuration: whose prompts and answers are kept, and how. Without it
+nothing is kept."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from hocket.gateway.core.config.fields import Fields, wrong
+from hocket.schemas.messages import Attribution
+from hocket.schemas.subjects import TOKEN
+from hocket.schemas.tracing.content import Kept
+
+Keep = Literal["none", "redacted", "full"]
+KEEPS: tuple[Keep, ...] = ("none", "redacted", "full")
+MAX_RULES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ContentPolicy:
+    """What is kept of all (`keep`), of a tenant, of a pipeline (`pipeline`, or `tenant/pipeline`). The
+    pipeline of a tenant goes before the tenant, that before the pipeline of any, that before all."""
+
+    keep: Keep = "none"
+    tenants: Mapping[str, Keep] = field(default_factory=dict)
+    pipelines: Mapping[str, Keep] = field(default_factory=dict)
+
+    def of(self, who: Attribution) -> Kept | None:
+        """Return how the calls of somebody are kept, None where they are not."""
+        keep = (
+            self.pipelines.get(f"{who.tenant}/{who.pipeline}")
+            or self.tenants.get(who.tenant)
+            or self.pipelines.get(who.pipeline or "")
+            or self.keep
+        )
+        return None if keep == "none" else keep
+
+
+NOTHING_KEPT = ContentPolicy()
+
+
+def read(section: Any, environment: Mapping[str, str]) -> ContentPolicy:
+    """Return the policy of a section; raise RoutingInvalid."""
+    if section is None:
+        return NOTHING_KEPT
+    fields = Fields(section, "content", environment)
+    fields.only(("keep", "tenants", "pipelines"))
+    return ContentPolicy(
+        fields.choice("keep", KEEPS, "none"),
+        _rules(fields, "tenants", parts=1),
+        _rules(fields, "pipelines", parts=2),
+    )
+
+
+def _rules(fields: Fields, name: str, *, parts: int) -> Mapping[str, Keep]:
+    rules = fields.under(name)
+    found: dict[str, Keep] = {}
+    for key in rules:
+        names = str(key).split("/")
+        if len(names) > parts or not all(TOKEN.fullmatch(one) for one in names):
+            cure = "Use `tenant: keep`." if parts == 1 else "Use `pipeline` or `tenant/pipeline`."
+            raise wrong(rules.at(str(key)), "it is no name", cure)
+        found[str(key)] = rules.choice(key, KEEPS, "none")
+    if len(found) > MAX_RULES:
+        raise wrong(rules.where, f"it has {len(found)} entries", f"Use at most {MAX_RULES}.")
+    return found

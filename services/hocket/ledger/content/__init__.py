@@ -1,0 +1,1 @@
+"""Prompts and answers that are kept, in partitions by day."""

@@ -1,0 +1,79 @@
+"""Tables that are partitioned by day: partitions are made ahead, and dropped behind, by the janitor.
+
+A partition `content_20260504` holds the rows of that day (UTC). It is made as a table of its own and
+then attached, and detached before it is dropped, so that nobody who reads or writes others waits. What a
+process that was killed on the way leaves is finished by the next pass.
+"""
+
+from datetime import UTC, date, datetime, timedelta
+
+import asyncpg
+
+AHEAD_DAYS = 3
+"""For so many days after today partitions are there."""
+TIMEOUT_S = 10.0
+TABLES = ("content",)
+LOCK = 0x686F636B706172
+"""The advisory lock of the one that makes partitions."""
+NAMES = """
+SELECT child.relname AS name, inherits.inhrelid IS NOT NULL AS attached,
+       coalesce(inherits.inhdetachpending, false) AS pending
+FROM pg_class child
+LEFT JOIN pg_inherits inherits ON inherits.inhrelid = child.oid
+WHERE child.relnamespace = 'hocket'::regnamespace AND child.relkind = 'r'
+  AND child.relname ~ ('^' || $1 || '_[0-9]{8}$')
+ORDER BY child.relname
+"""
+
+
+async def make_ahead(connection: asyncpg.Connection) -> None:
+    """Make the partitions of today and of the days to come that are not there yet."""
+    today = datetime.now(UTC).date()
+    await connection.execute(f"SELECT pg_advisory_lock({LOCK})", timeout=TIMEOUT_S)
+    try:
+        for table in TABLES:
+            rows = await connection.fetch(NAMES, table, timeout=TIMEOUT_S)
+            known = {row["name"] for row in rows if row["attached"]}
+            for ahead in range(AHEAD_DAYS + 1):
+                day = today + timedelta(days=ahead)
+                if _name(table, day) not in known:
+                    await _make(connection, table, day)
+    finally:
+        await connection.execute(f"SELECT pg_advisory_unlock({LOCK})", timeout=TIMEOUT_S)
+
+
+async def drop_behind(connection: asyncpg.Connection, table: str, days: int) -> int:
+    """Drop the partitions whose last row is older than so many days; return how many rows they had."""
+    oldest = _name(table, datetime.now(UTC).date() - timedelta(days=days))
+    gone = 0
+    for row in await connection.fetch(NAMES, table, timeout=TIMEOUT_S):
+        name = row["name"]
+        if name >= oldest:
+            break
+        gone += await connection.fetchval(f"SELECT count(*) FROM hocket.{name}", timeout=TIMEOUT_S)
+        if row["attached"]:
+            how = "FINALIZE" if row["pending"] else "CONCURRENTLY"
+            await connection.execute(
+                f"ALTER TABLE hocket.{table} DETACH PARTITION hocket.{name} {how}",
+                timeout=TIMEOUT_S,
+            )
+        await connection.execute(f"DROP TABLE hocket.{name}", timeout=TIMEOUT_S)
+    return gone
+
+
+async def _make(connection: asyncpg.Connection, table: str, day: date) -> None:
+    name = _name(table, day)
+    await connection.execute(
+        f"CREATE TABLE IF NOT EXISTS hocket.{name} (LIKE hocket.{table} INCLUDING ALL)",
+        timeout=TIMEOUT_S,
+    )
+    after = day + timedelta(days=1)
+    await connection.execute(
+        f"ALTER TABLE hocket.{table} ATTACH PARTITION hocket.{name} "
+        f"FOR VALUES FROM ('{day} 00:00+00') TO ('{after} 00:00+00')",
+        timeout=TIMEOUT_S,
+    )
+
+
+def _name(table: str, day: date) -> str:
+    return f"{table}_{day:%Y%m%d}"

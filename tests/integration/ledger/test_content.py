@@ -1,0 +1,146 @@
+"""Prompts and answers from a gateway to Postgres, in partitions that come and go; who may read them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import asyncpg
+import pytest
+from prometheus_client import CollectorRegistry
+
+from hocket.gateway.content.recorder import ContentRecorder
+from hocket.gateway.core.content.policy import ContentPolicy
+from hocket.kit.nats.bus import Bus
+from hocket.kit.postgres.database import connect_pool
+from hocket.ledger import day_partitions
+from hocket.ledger.content.door import ContentDoor, write
+from hocket.schemas.capabilities import Capabilities
+from hocket.schemas.messages import Attribution, CallReply, CallRequest, ChatMessage
+from hocket.schemas.tracing.content import CallContent
+from support.rest_rig import bearer, running_rest
+
+BOUND_S = 20.0
+RUN = "r" + "1" * 24
+KEY, OTHER = Capabilities([b"k" * 32]), Capabilities([b"o" * 32])
+ALL = ContentPolicy("full")
+
+
+@pytest.fixture
+async def pool(database_url: str) -> "AsyncIterator[asyncpg.Pool[asyncpg.Record]]":
+    pool = await connect_pool(database_url, size=4, name="test")
+    async with pool.acquire() as connection:
+        await day_partitions.make_ahead(connection)
+    yield pool
+    await pool.close()
+
+
+def call(number: int, tenant: str = "default") -> tuple[CallRequest, CallReply]:
+    request = CallRequest(
+        call_id=f"{RUN}:a:1:1:{number}",
+        model="m",
+        messages=(ChatMessage(role="user", content=f"question {number} \0"),),
+        deadline_at_ms=0,
+        attribution=Attribution(tenant=tenant, pipeline="p", run_id=RUN, step="a", attempt=1),
+    )
+    return request, CallReply(call_id=request.call_id, text=f"answer {number}")
+
+
+async def test_content_is_written_once_and_shown_to_those_who_may_see_it(
+    bus: Bus, pool: asyncpg.Pool, nats_url: str, database_url: str
+) -> None:
+    recorder = ContentRecorder(bus, lambda: ALL, CollectorRegistry(), KEY)
+    async with ContentDoor(bus, pool, KEY).open(), recorder.running():
+        for number in (1, 2, 2):  # the same call twice is kept once
+            recorder.record(*call(number))
+        recorder.record(*call(3, tenant="rival"))
+    async with running_rest(nats_url, database_url) as rest:
+        shown = await rest.get(f"/v1/content?run={RUN}")
+        assert [one["answer"] for one in shown.body["content"]] == [
+            {"text": "answer 1"},
+            {"text": "answer 2"},
+        ]
+        assert shown.body["content"][0]["prompt"] == {
+            "messages": [{"role": "user", "content": "question 1 \ufffd"}]
+        }
+        for role, status in (("viewer", 403), ("operator", 403), ("developer", 200)):
+            key = await rest.make_key(role)
+            answer = await rest.get(f"/v1/content?run={RUN}", headers=bearer(key))
+            assert answer.status == status, role
+
+
+async def test_what_no_gateway_sealed_is_not_kept_and_what_is_not_kept_is_counted(
+    bus: Bus, pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hocket.gateway.content.recorder.TIMEOUT_MS", 50.0)
+    monkeypatch.setattr("hocket.gateway.content.recorder.FLUSH_S", 0.01)
+    registry = CollectorRegistry()
+    recorder = ContentRecorder(bus, lambda: ALL, registry, OTHER)
+    async with ContentDoor(bus, pool, KEY).open(), recorder.running():
+        recorder.record(*call(1))
+        async with asyncio.timeout(BOUND_S):
+            while not registry.get_sample_value("hocket_content_dropped_total"):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    assert await pool.fetchval("SELECT count(*) FROM hocket.content") == 0
+
+
+async def test_what_waits_is_bounded(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hocket.gateway.content.recorder.MAX_WAITING", 2)
+    registry = CollectorRegistry()
+    recorder = ContentRecorder(bus, lambda: ALL, registry)
+    for number in range(5):
+        recorder.record(*call(number))
+    assert registry.get_sample_value("hocket_content_dropped_total") == 3
+
+
+async def test_days_are_made_ahead_and_dropped_behind_while_others_write(
+    pool: asyncpg.Pool,
+) -> None:
+    today = datetime.now(UTC).date()
+    async with pool.acquire() as connection, pool.acquire() as other:
+        for back in (1, 5, 6):
+            await day_partitions._make(connection, "content", today - timedelta(days=back))
+            at = datetime.now(UTC) - timedelta(days=back)
+            await _insert(connection, f"c{back}", at)
+        # one was detached by a process that was killed before it dropped it
+        await connection.execute(
+            f"ALTER TABLE hocket.content DETACH PARTITION "
+            f"hocket.content_{today - timedelta(days=6):%Y%m%d} CONCURRENTLY"
+        )
+        async with other.transaction():
+            await _insert(other, "now", datetime.now(UTC))  # holds its locks until the end
+            dropping = asyncio.create_task(day_partitions.drop_behind(connection, "content", 3))
+            found = await pool.fetchval("SELECT count(*) FROM hocket.content WHERE call_id = 'c1'")
+            assert found == 1
+        assert await asyncio.wait_for(dropping, BOUND_S) == 2
+        await day_partitions.make_ahead(connection)  # changes nothing
+        names = await connection.fetch(day_partitions.NAMES, "content")
+    days = [today + timedelta(days=ahead) for ahead in (-1, 0, 1, 2, 3)]
+    assert [row["name"] for row in names] == [f"content_{day:%Y%m%d}" for day in days]
+    kept = await pool.fetch("SELECT call_id FROM hocket.content ORDER BY kept_at")
+    assert [row["call_id"] for row in kept] == ["c1", "now"]
+
+
+async def test_several_ledgers_make_partitions_at_once(database_url: str) -> None:
+    pool = await connect_pool(database_url, size=4, name="test")
+
+    async def make() -> None:
+        async with pool.acquire() as connection:
+            await day_partitions.make_ahead(connection)
+
+    await asyncio.gather(*(make() for _ in range(4)))
+    content = CallContent(
+        call_id="c", attribution=Attribution(), model="m", kept="full", prompt={}, answer={},
+        started_at_ms=1.0,
+    )  # fmt: skip
+    await write(pool, (content,))
+    assert await pool.fetchval("SELECT count(*) FROM hocket.content") == 1
+    await pool.close()
+
+
+async def _insert(connection: asyncpg.Connection, call_id: str, at: datetime) -> None:
+    await connection.execute(
+        """INSERT INTO hocket.content (call_id, tenant, model, kept, prompt, answer, started_at,
+        kept_at) VALUES ($1, 't', 'm', 'full', '{}', '{}', $2, $2)""",
+        call_id,
+        at,
+    )

@@ -1,0 +1,94 @@
+"""Whose prompts and answers are kept, and what of them."""
+
+import json
+from typing import Any
+
+import pytest
+
+from hocket.gateway.core.content.kept import MAX_CHARS, kept_content
+from hocket.gateway.core.content.policy import read
+from hocket.gateway.core.errors import RoutingInvalid
+from hocket.schemas.messages import Attribution, CallReply, CallRequest, ChatMessage, OpenAIBody
+
+POLICY = {
+    "keep": "none",
+    "tenants": {"acme": "redacted", "shy": "none"},
+    "pipelines": {"support": "full", "acme/billing": "none", "shy/open": "full"},
+}
+SAID = "Mail bob@example.org, then bob@example.org or eve@example.org"
+
+
+@pytest.mark.parametrize(
+    ("tenant", "pipeline", "kept"),
+    [
+        ("other", "p", None),
+        ("other", None, None),
+        ("other", "support", "full"),
+        ("acme", "p", "redacted"),
+        ("acme", "support", "redacted"),
+        ("acme", "billing", None),
+        ("shy", "support", None),
+        ("shy", "open", "full"),
+    ],
+)
+def test_what_is_nearer_to_the_call_decides(
+    tenant: str, pipeline: str | None, kept: str | None
+) -> None:
+    assert read(POLICY, {}).of(Attribution(tenant=tenant, pipeline=pipeline)) == kept
+
+
+def test_without_a_section_nothing_is_kept() -> None:
+    assert read(None, {}).of(Attribution(tenant="acme", pipeline="p")) is None
+
+
+@pytest.mark.parametrize(
+    ("section", "field"),
+    [
+        ({"keep": "all"}, "content.keep"),
+        ({"kept": "full"}, "content.kept"),
+        ({"tenants": {"acme": True}}, "content.tenants.acme"),
+        ({"tenants": {"acme/p": "full"}}, "content.tenants.acme/p"),
+        ({"pipelines": {"a/b/c": "full"}}, "content.pipelines.a/b/c"),
+        ([], "content"),
+    ],
+)
+def test_a_wrong_section_names_its_field(section: Any, field: str) -> None:
+    with pytest.raises(RoutingInvalid) as raised:
+        read(section, {})
+    assert raised.value.fields["field"] == field
+
+
+def request(**fields: Any) -> CallRequest:
+    given: dict[str, Any] = {"call_id": "c", "model": "m", "deadline_at_ms": 0}
+    return CallRequest(**given, attribution=Attribution(tenant="acme"), **fields)
+
+
+def test_personal_data_is_replaced_in_prompt_and_answer_alike() -> None:
+    asked = request(messages=(ChatMessage(role="user", content=SAID),))
+    content = kept_content(asked, CallReply(call_id="c", text="I wrote to eve@example.org"),
+                           "redacted", 0.0)  # fmt: skip
+    (message,) = content.prompt["messages"]
+    assert message["content"] == "Mail <EMAIL_1>, then <EMAIL_1> or <EMAIL_2>"
+    assert content.answer == {"text": "I wrote to <EMAIL_2>"}
+    whole = kept_content(asked, CallReply(call_id="c", text="ok"), "full", 0.0)
+    assert whole.prompt["messages"][0]["content"] == SAID
+
+
+def test_what_is_cut_was_redacted_before() -> None:
+    text = "x" * (MAX_CHARS - 60) + SAID
+    asked = request(messages=(ChatMessage(role="user", content=text),))
+    content = kept_content(asked, CallReply(call_id="c", text="ok"), "redacted", 0.0)
+    assert content.is_cut
+    assert len(content.prompt) == MAX_CHARS
+    assert "bob" not in content.prompt
+
+
+def test_a_body_of_openai_s_api_is_kept_without_what_no_model_reads() -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": SAID}], "user": "u1"}
+    asked = request(openai=OpenAIBody(path="chat/completions", body=body))
+    choices = [{"message": {"content": "to bob@example.org"}}]
+    reply = CallReply(call_id="c", openai={"id": "x", "choices": choices})
+    content = kept_content(asked, reply, "redacted", 0.0)
+    assert set(content.prompt) == {"messages"}
+    assert "example.org" not in json.dumps([content.prompt, content.answer])
+    assert content.answer == {"choices": [{"message": {"content": "to <EMAIL_1>"}}]}
