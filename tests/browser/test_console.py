@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from support.administration import live_rig
 from support.rest_rig import Rest, running_rest
 from support.runs.rows import insert_run, insert_step
 
@@ -92,8 +93,6 @@ FROM generate_series(0, $3 - 1) n
 async def rest(nats_url: str, database_url: str) -> AsyncIterator[Rest]:
     async with running_rest(nats_url, database_url) as rest:
         assert (await rest.post("/v1/pipelines", PIPELINE)).status == 201
-        await _insert_run(rest, RUN, took_ms=21_000, allowed_ms=60_000)
-        await rest.pool.execute(STEP_ROWS, RUN, NOW, STEPS)
         for run_id, text in ((SHORT, REASON), (ATTACKED, HOSTILE)):
             await _insert_run(rest, run_id, text, status="failed", took_ms=2_600)
             for number, node in enumerate(("plan", "read", "draft")):
@@ -142,6 +141,8 @@ async def _insert_step(rest: Rest, run_id: str, node: str, text: str, number: in
 
 
 async def test_a_run_of_200000_steps_is_drawn_at_once_and_stays_smooth(rest: Rest) -> None:
+    await _insert_run(rest, RUN, took_ms=21_000, allowed_ms=60_000)
+    await rest.pool.execute(STEP_ROWS, RUN, NOW, STEPS)
     async with _page(rest) as page:
         sizes: list[int] = []
         page.on(
@@ -241,3 +242,29 @@ async def test_axe_finds_nothing_serious(rest: Rest, scheme: str) -> None:
                 if one["impact"] in ("serious", "critical")
             ]
             assert serious == [], path
+
+
+async def test_a_list_and_a_run_change_at_once_and_nothing_jumps(rest: Rest) -> None:
+    going = live_rig.run_id(900)
+    await _insert_run(rest, going, status="running", allowed_ms=600_000)
+    async with _page(rest) as page:
+        await page.goto(f"{rest.url}/console/runs")
+        await page.wait_for_selector("#runs[data-live=open]")
+        row = page.locator(f'tr[data-run="{going}"]')
+        assert "running" in await row.inner_text()
+        await page.keyboard.press("j")  # somebody reads: rows change, and none is pushed away
+        await rest.pool.execute(
+            "UPDATE hocket.run SET status = 'succeeded', finished_at = $2 WHERE run_id = $1",
+            going,
+            NOW,
+        )
+        await live_rig.tell_end(rest.bus, 900, pipeline="research")
+        await page.wait_for_selector(f'tr[data-run="{going}"] .status.succeeded')
+        fresh = live_rig.run_id(901)
+        first = await page.locator("#runs tbody tr").first.get_attribute("data-run")
+        await _insert_run(rest, fresh, status="running")
+        await live_rig.tell(rest.bus, live_rig.change(901, 1, is_new=True), pipeline="research")
+        await page.wait_for_selector("#fresh:not([hidden])")
+        assert await page.locator("#runs tbody tr").first.get_attribute("data-run") == first
+        await page.locator("#fresh button").click()
+        await page.wait_for_selector(f'tr[data-run="{fresh}"]')

@@ -541,3 +541,16 @@ async def test_the_editor_begins_with_a_pipeline_that_can_be_applied(rest: Rest)
             headers={"Content-Type": "application/yaml"},
         )
         assert checked.status == 200, checked.body
+
+
+async def test_rows_that_changed_come_alone_and_new_ones_only_where_they_fit(rest: Rest) -> None:
+    await _insert_run(rest, status="failed")
+    await _insert_run(rest, CHILD)
+
+    async def rows(query: str) -> list[str]:
+        answer = await rest.get(f"/console/live/rows?{query}", headers=PAGE)
+        return re.findall(r'<tr data-run="(\w+)">', answer.body)
+
+    assert await rows(f"shown={RUN},{CHILD}&status=running") == [CHILD, RUN]
+    assert await rows(f"fresh={RUN},{CHILD}&status=failed") == [RUN]
+    assert (await rest.get("/console/live/rows?shown=x", headers=PAGE)).status == 422

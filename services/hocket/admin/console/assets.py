@@ -24,6 +24,7 @@ NAMES = (
     "graph.js",
     "histogram.js",
     "icon.svg",
+    "live.js",
     "timeline.js",
     "vendor/dagre-3.1.3.min.js",
     "vendor/htmx-4.0.1.min.js",

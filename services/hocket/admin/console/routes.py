@@ -7,6 +7,7 @@ from hocket.admin.console.assets import serve_asset
 from hocket.admin.console.pages import (
     approvals,
     compare,
+    live,
     models,
     money,
     pipelines,
@@ -17,7 +18,7 @@ from hocket.admin.console.pages import (
 )
 from hocket.admin.console.rendering import ASSETS
 
-PAGES = (sign_in, runs, run, compare, approvals, pipelines, money, models, system)
+PAGES = (sign_in, live, runs, run, compare, approvals, pipelines, money, models, system)
 
 assets = APIRouter(include_in_schema=False)
 assets.add_route(ASSETS + "{digest}/{name:path}", serve_asset, methods=["GET"])

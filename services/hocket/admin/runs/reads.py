@@ -145,6 +145,7 @@ class RunFilter:
     error_code: str | None = None
     contains: str | None = None
     """Text in the input, the output or the error. No index has it: `within_reach` bounds the search."""
+    run_ids: tuple[str, ...] | None = None
     back_to: tuple[datetime, str] | None = None
     """Time and id of the earliest run that is looked at."""
 
@@ -170,6 +171,8 @@ def conditions_of(wanted: RunFilter, values: list[Any], after: str | None = None
         conditions.append(("error ->> 'code' = {}", (wanted.error_code,)))
     if wanted.contains is not None:
         conditions.append((CONTAINS, (_pattern(wanted.contains),)))
+    if wanted.run_ids is not None:
+        conditions.append(("run_id = ANY ({}::text[])", (list(wanted.run_ids),)))
     if wanted.back_to is not None:
         conditions.append(("(accepted_at, run_id) >= ({}, {})", wanted.back_to))
     if after is not None:

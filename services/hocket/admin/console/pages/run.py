@@ -12,7 +12,6 @@ from hocket.admin.console.graph import graph_of
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.rendering import address, render
 from hocket.admin.context import Ctx
-from hocket.admin.live.endpoints import LastEventId, follow_run
 from hocket.admin.pages import After
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs
@@ -112,19 +111,6 @@ async def console_run_graph(run_id: RunId, context: Ctx, caller: CallerDep) -> R
     found = graph_of(plan)
     found["nodes"] = await timeline.nodes(context.pool, run)
     return JSONResponse(found, headers={"Cache-Control": "no-store"})
-
-
-@router.get("/runs/{run_id}/events")
-@needs(Permission.RUNS_READ)
-async def console_run_events(
-    run_id: RunId,
-    request: Request,
-    context: Ctx,
-    caller: CallerDep,
-    last_event_id: LastEventId = None,
-) -> Response:
-    """Follow a run, as the API does; an event source of a browser sends no header with the tenant."""
-    return await follow_run(run_id, request, context, caller, last_event_id)
 
 
 @router.get("/runs/{run_id}/steps/{step:path}")

@@ -88,6 +88,7 @@ async def console_runs(
         "wanted": wanted,
         "custom": wanted.since is not None or wanted.until is not None,
         "back_to": found.back_to,
+        "live": after is None and wanted.until is None and not wanted.contains,
         "pipelines": await run_list.pipeline_names(context.pool, caller.tenant),
         "statuses": STATUSES,
         "periods": tuple(run_list.Period),

@@ -169,20 +169,5 @@
     else if (event.key === "k") choose(-1);
   });
 
-  // a running run: what changed is drawn; its end loads the page anew
-  document.addEventListener("DOMContentLoaded", () => {
-    const run = document.getElementById("run");
-    if (!run || run.dataset.status !== "running") return;
-    const took = document.getElementById("took"), began = Date.parse(run.dataset.accepted);
-    const clock = setInterval(() => {
-      const ms = Date.now() - began;
-      took.textContent = ms < 60000 ? `${(ms / 1000).toFixed(1)} s` : `${Math.floor(ms / 60000)} min ${Math.floor(ms / 1000) % 60} s`;
-    }, 250);
-    const stream = new EventSource(address(`/runs/${run.dataset.run}/events`));
-    stream.addEventListener("step", (event) =>
-      document.dispatchEvent(new CustomEvent("hocket:step", { detail: JSON.parse(event.data) })));
-    stream.addEventListener("run", () => { stream.close(); clearInterval(clock); location.reload(); });
-  });
-
-  window.hocket = { say, call, open, address };
+  window.hocket = { say, call, open, address, acts };
 })();

@@ -1,0 +1,84 @@
+"""What open pages hear of: changes of runs, and the rows that changed."""
+
+import re
+from dataclasses import replace
+from typing import Annotated
+
+from fastapi import Query, Request
+from fastapi.responses import Response
+
+from hocket.admin.console import run_list
+from hocket.admin.console.page_route import page_router
+from hocket.admin.console.pages.runs import ROWS, filter_of
+from hocket.admin.console.rendering import render
+from hocket.admin.context import Ctx
+from hocket.admin.live.endpoints import LastEventId, follow_run, follow_runs
+from hocket.admin.requests.identity import CallerDep
+from hocket.admin.requests.permissions import needs
+from hocket.admin.runs import reads as runs
+from hocket.admin.runs.lookup import RunId
+from hocket.schemas.access.roles import Permission
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.rest import RunSummary
+
+RUN_ID = re.compile(r"r[0-9a-f]{24}")
+MAX_IDS_CHARS = 26 * ROWS
+
+
+class AskedRows(run_list.Asked):
+    """Which rows of a list have changed: `shown` are on the page, `fresh` are there if they fit its
+    filters."""
+
+    shown: str = ""
+    fresh: str = ""
+
+
+router = page_router()
+
+
+@router.get("/live/runs")
+@needs(Permission.RUNS_READ)
+async def console_live_runs(
+    request: Request, context: Ctx, caller: CallerDep, last_event_id: LastEventId = None
+) -> Response:
+    """Follow the runs of the tenant; an event source of a browser sends no header with it."""
+    return await follow_runs(request, context, caller, last_event_id=last_event_id)
+
+
+@router.get("/live/runs/{run_id}")
+@needs(Permission.RUNS_READ)
+async def console_live_run(
+    run_id: RunId,
+    request: Request,
+    context: Ctx,
+    caller: CallerDep,
+    last_event_id: LastEventId = None,
+) -> Response:
+    """Follow a run, as the API does."""
+    return await follow_run(run_id, request, context, caller, last_event_id)
+
+
+@router.get("/live/rows")
+@needs(Permission.RUNS_READ, Permission.COSTS_READ)
+async def console_live_rows(
+    request: Request, context: Ctx, caller: CallerDep, wanted: Annotated[AskedRows, Query()]
+) -> Response:
+    """Return rows of the list as they are now."""
+    found: list[RunSummary] = []
+    if shown := _ids(wanted.shown, "shown"):
+        every = runs.RunFilter(run_ids=shown)
+        found += (await runs.list_runs(context.pool, caller.tenant, every, None, ROWS)).runs
+    if fresh := _ids(wanted.fresh, "fresh"):
+        fitting = replace(filter_of(wanted, caller), run_ids=fresh)
+        found += (await runs.list_runs(context.pool, caller.tenant, fitting, None, ROWS)).runs
+    return render(request, caller, "run_lines.html", {"section": "Runs", "runs": found})
+
+
+def _ids(text: str, field: str) -> tuple[str, ...]:
+    """Return the ids of runs in a list, or raise InvalidInput."""
+    found = tuple(part for part in text.split(",") if part)
+    if len(text) > MAX_IDS_CHARS or not all(map(RUN_ID.fullmatch, found)):
+        raise InvalidInput(
+            field=field, reason=f"it is not a list of up to {ROWS} ids of runs", cure="Send fewer."
+        )
+    return found
