@@ -11,6 +11,7 @@ from hocket.cli.commands import (
     backup,
     conformance,
     console,
+    data,
     dlq,
     doctor,
     emulate,
@@ -56,6 +57,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("emulate")(emulate.emulate)
     app.add_typer(keys.app, name="keys")
     app.add_typer(audit.app, name="audit")
+    app.add_typer(data.app, name="data")
     app.command("migrate")(migrate.migrate)
     app.command("backup")(backup.backup)
     app.command("restore")(backup.restore)

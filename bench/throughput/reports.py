@@ -1,0 +1,234 @@
+"""How long each view of the schema `report` takes over 30 days, what row-level security adds, and what
+reports cost the ledger that books beside them.
+
+Fills a database with `--rows` calls in `--runs` runs over 30 days (three tenants, 12 pipelines, retries,
+labels, steps, critical paths), and asks every view for all of it: as the owner, and as a login of one
+tenant against the owner who asks for that tenant. Prints one JSON line per view; with `--plans FOLDER`
+each view's plan goes to a file there.
+
+    .venv/bin/python -m bench.throughput.reports --rows 2000000 --runs 200000
+"""
+
+import argparse
+import asyncio
+import json
+import statistics
+import tempfile
+import time
+from decimal import Decimal
+from pathlib import Path
+
+import asyncpg
+import uvloop
+
+from hocket.kit.embedded import EmbeddedServers
+from hocket.kit.postgres import report_logins
+from hocket.kit.postgres.database import connect_pool
+from hocket.kit.postgres.migrations import migrate
+from hocket.ledger.prices import KnownPrices
+from hocket.ledger.record import Record, booked
+from hocket.ledger.retention import KINDS, MAX_ROWS
+from hocket.ledger.store import insert
+from hocket.schemas.messages import Attribution, UsageRecord
+
+DAYS = 30
+TENANT = "t0"
+STEPS = 5
+"""Steps of a run; the calls of a run are spread over them."""
+PIECE_RUNS = 20_000
+BATCH = 500
+BATCHES = 60
+TIMEOUT_S = 600.0
+PASSWORD = "only-of-this-bench"
+
+RUNS = f"""
+INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority, input,
+    accepted_at, deadline_at, finished_at, budget_usd, spent_usd, labels, critical_path)
+SELECT 'r' || lpad(to_hex(n), 24, '0'), n % 16, 't' || n % 3, 'p' || n % 12, 1 + n % 2,
+    (ARRAY['succeeded', 'succeeded', 'succeeded', 'degraded', 'failed'])[1 + n % 5], 'standard', '{{}}',
+    at, at + interval '60 s', at + interval '1 s' * (1 + n % 90), 0.1, 0.01,
+    jsonb_build_object('customer', 'c' || n % 50),
+    jsonb_build_array(jsonb_build_array('s1', 's1', 1, 'queue', 200000, 1),
+                      jsonb_build_array('s1', 's1', 1, 'work', 800000 + n % 1000, 1))
+FROM (SELECT n, now() - interval '{DAYS} days' * (1 - n::double precision / $3) AS at
+      FROM generate_series($1::integer, $2::integer - 1) n) runs
+"""
+STEP_ROWS = f"""
+INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, ready_at, dispatched_at,
+    started_at, finished_at, took_ms)
+SELECT run_id, 's' || s, 's' || s, CASE s WHEN 0 THEN 'sql' ELSE 'llm' END, 'leaf', 'succeeded', 1,
+    accepted_at, accepted_at, accepted_at + interval '20 ms', accepted_at + interval '900 ms', 880
+FROM (SELECT run_id, accepted_at FROM hocket.run
+      WHERE run_id >= 'r' || lpad(to_hex($1::integer), 24, '0')
+        AND run_id < 'r' || lpad(to_hex($2::integer), 24, '0')) r, generate_series(0, {STEPS - 1}) s
+"""
+CALLS = f"""
+INSERT INTO hocket.usage (call_id, kind, tenant, pipeline, version, run_id, node, step, attempt, model,
+    backend, status, input_tokens, output_tokens, cached_tokens, input_usd_per_mtok, output_usd_per_mtok,
+    cost_usd, started_at, latency_ms, recorded_at, labels)
+SELECT run_id || '/' || c, CASE c % 10 WHEN 1 THEN 'retry' WHEN 2 THEN 'cascade' ELSE 'call' END, tenant,
+    pipeline, version, run_id, 's' || c % {STEPS}, 's' || c % {STEPS}, 1, 'm' || c % 4, 'b' || c % 2,
+    CASE c % 10 WHEN 1 THEN 'error' ELSE 'ok' END, 1200, 80, 300, 1, 2, 0.00136,
+    accepted_at + interval '10 ms' * c, 850, accepted_at + interval '1 s', labels
+FROM (SELECT run_id, tenant, pipeline, version, accepted_at, labels FROM hocket.run
+      WHERE run_id >= 'r' || lpad(to_hex($1::integer), 24, '0')
+        AND run_id < 'r' || lpad(to_hex($2::integer), 24, '0')) r,
+     generate_series(0, $3::integer - 1) c
+"""
+VIEWS = "SELECT viewname FROM pg_views WHERE schemaname = 'report' ORDER BY 1"
+COLUMNS = """
+SELECT column_name FROM information_schema.columns WHERE table_schema = 'report' AND table_name = $1
+"""
+ROWS_OF_RUNS = ("usage", "cost_by_run", "run_critical_path")
+"""Views with a row for each call or run: the dearest or latest 100 are asked for."""
+
+
+async def main(arguments: argparse.Namespace) -> None:
+    """Fill a database of its own, and time."""
+    with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
+        async with EmbeddedServers(Path(folder)) as servers:
+            await migrate(servers.database_url)
+            pool = await connect_pool(servers.database_url, size=3, name="reports")
+            async with pool.acquire() as owner:
+                await filled(owner, arguments.rows, arguments.runs)
+            await timed_views(pool, servers.database_url, arguments)
+            await timed_booking(pool)
+            await timed_day(pool)
+            await pool.close()
+
+
+async def filled(owner: asyncpg.Connection, rows: int, runs: int) -> None:
+    """Fill the tables; foreign keys and triggers rest meanwhile."""
+    begun_s = time.perf_counter()
+    await owner.execute("SET session_replication_role = replica")
+    for first in range(0, runs, PIECE_RUNS):
+        last = min(first + PIECE_RUNS, runs)
+        await owner.execute(RUNS, first, last, runs, timeout=TIMEOUT_S)
+        await owner.execute(STEP_ROWS, first, last, timeout=TIMEOUT_S)
+        await owner.execute(CALLS, first, last, rows // runs, timeout=TIMEOUT_S)
+    await owner.execute("RESET session_replication_role")
+    await owner.execute("VACUUM ANALYZE", timeout=TIMEOUT_S)
+    size = await owner.fetchval("SELECT pg_size_pretty(pg_database_size(current_database()))")
+    told(
+        what="filled",
+        rows=rows,
+        runs=runs,
+        steps=runs * STEPS,
+        size=size,
+        took_s=time.perf_counter() - begun_s,
+    )
+
+
+async def timed_views(pool: asyncpg.Pool, url: str, arguments: argparse.Namespace) -> None:
+    """Ask every view, and as a tenant's login those that have tenants."""
+    async with pool.acquire() as owner:
+        await report_logins.create(owner, "bench_reader", TENANT, PASSWORD)
+        place = url.rpartition("@")[2]
+        reader = await asyncpg.connect(f"postgresql://bench_reader:{PASSWORD}@{place}")
+        await reader.execute("SET statement_timeout = 0")
+        try:
+            for (view,) in await owner.fetch(VIEWS):
+                columns = {row[0] for row in await owner.fetch(COLUMNS, view)}
+                asked = f"SELECT * FROM report.{view} WHERE true"
+                if "day" in columns:
+                    asked += f" AND day > (now() - interval '{DAYS} days')::date"
+                last = (
+                    " ORDER BY cost_usd DESC LIMIT 100" if "cost_usd" in columns else " LIMIT 100"
+                )
+                last = last if view in ROWS_OF_RUNS else ""
+                found: dict[str, float] = {"all_s": await median_s(owner, asked + last)}
+                if "tenant" in columns:
+                    own = f"{asked} AND tenant = '{TENANT}'{last}"
+                    found["tenant_s"] = await median_s(owner, own)
+                    found["tenants_login_s"] = await median_s(reader, asked + last)
+                told(what="view", view=view, **found)
+                if arguments.plans:
+                    plan = await owner.fetch(f"EXPLAIN (ANALYZE, BUFFERS) {asked}{last}")
+                    text = "\n".join(row[0] for row in plan)
+                    (arguments.plans / f"{view}.txt").write_text(text)
+        finally:
+            await reader.close()
+            await report_logins.revoke(owner, "bench_reader")
+
+
+async def timed_booking(pool: asyncpg.Pool) -> None:
+    """Book batches alone, and beside somebody who asks for costs all the time."""
+    for beside in (False, True, False, True):
+        asking = asyncio.create_task(asked_forever(pool)) if beside else None
+        prices, took_ms = KnownPrices(), []
+        for number in range(BATCHES):
+            begun_s = time.perf_counter()
+            await insert(
+                pool, [call(f"{time.time_ns()}-{number}-{one}") for one in range(BATCH)], prices
+            )
+            took_ms.append((time.perf_counter() - begun_s) * 1000)
+        if asking is not None:
+            asking.cancel()
+            await asyncio.wait([asking])
+        told(what="booking", beside_reports=beside, rows=BATCH, p50_ms=statistics.median(took_ms))
+
+
+async def asked_forever(pool: asyncpg.Pool) -> None:
+    """Ask for costs until cancelled."""
+    while True:
+        await pool.fetch("SELECT * FROM report.cost_by_pipeline_day")
+
+
+async def timed_day(pool: asyncpg.Pool) -> None:
+    """Let the oldest day of calls go as the janitor does, statement by statement."""
+    cutoff = await pool.fetchval("SELECT min(recorded_at) + interval '1 day' FROM hocket.usage")
+    (kind,) = (one for one in KINDS if one.name == "usage")
+    begun_s, gone, longest_s = time.perf_counter(), 0, 0.0
+    while True:
+        statement_s = time.perf_counter()
+        number = int((await pool.execute(kind.statement, cutoff, MAX_ROWS)).rsplit(" ", 1)[1])
+        longest_s = max(longest_s, time.perf_counter() - statement_s)
+        gone += number
+        if number < MAX_ROWS:
+            break
+    took_s = time.perf_counter() - begun_s
+    told(what="day_deleted", rows=gone, took_s=took_s, longest_statement_s=longest_s)
+
+
+def call(call_id: str) -> Record:
+    """Return a call as gateways tell of it."""
+    usage = UsageRecord(
+        call_id=call_id,
+        attribution=Attribution(
+            tenant=TENANT, pipeline="p0", version=1, run_id="r" * 25, node="s1"
+        ),
+        model="m0",
+        backend="b0",
+        status="ok",
+        input_tokens=1200,
+        output_tokens=80,
+        input_usd_per_mtok=Decimal(1),
+        cost_usd=Decimal("0.0012"),
+        started_at_ms=time.time() * 1000,
+        latency_ms=850.0,
+    )
+    return booked(usage)
+
+
+async def median_s(connection: asyncpg.Connection, asked: str) -> float:
+    """Return the median of three times, without the first, which warms the cache."""
+    took_s = []
+    for _ in range(4):
+        begun_s = time.perf_counter()
+        await connection.fetch(asked, timeout=TIMEOUT_S)
+        took_s.append(time.perf_counter() - begun_s)
+    return statistics.median(took_s[1:])
+
+
+def told(**figures: object) -> None:
+    """Print a line of figures."""
+    rounded = {k: round(v, 4) if isinstance(v, float) else v for k, v in figures.items()}
+    print(json.dumps(rounded), flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--runs", type=int, default=200_000)
+    parser.add_argument("--plans", type=Path)
+    uvloop.run(main(parser.parse_args()))

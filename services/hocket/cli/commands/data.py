@@ -1,0 +1,90 @@
+"""`hocket data`: delete what there is of a tenant, or of a customer."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hocket.cli.remote.target import target_of
+
+if TYPE_CHECKING:
+    from hocket.kit.postgres.data_deletion import Selection
+
+app = typer.Typer(
+    help="Delete what the database has of a tenant, or of a label.", no_args_is_help=True
+)
+
+
+@app.callback()
+def data() -> None:
+    """Delete what the database has of a tenant, or of a label."""
+
+
+@app.command("delete")
+def delete(
+    context: typer.Context,
+    tenant: Annotated[str, typer.Option("--tenant", help="Whose data it is.")],
+    label: Annotated[
+        str | None,
+        typer.Option(
+            "--label",
+            metavar="KEY=VALUE",
+            help="Only tasks with this label; without it everything.",
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how much there is.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Delete runs with their results, calls and all else of a tenant or a label, for good.
+
+    It works on the database (DATABASE_URL), and the audit has what was deleted. Runs in flight must have
+    ended.
+    """
+    from hocket.cli.terminal.console import notes, print_json, print_table
+    from hocket.kit.postgres.data_deletion import Selection
+    from hocket.schemas.labels import checked_labels
+    from hocket.schemas.subjects import check_token
+
+    check_token("--tenant", tenant)
+    pair = None
+    if label is not None:
+        key, _, value = label.partition("=")
+        (pair,) = checked_labels([(key, value)], "--label").items()
+    selection = Selection(tenant, pair)
+    url = target_of(context).database_url
+    if not dry_run and not yes:
+        typer.confirm(f"Delete {selection.name} of the tenant {tenant} for good?", abort=True)
+    found = _done(url, selection, dry_run=dry_run)
+    if as_json:
+        print_json(found)
+        return
+    notes.print("There is:" if dry_run else "Deleted:")
+    rows = [(name, str(number)) for name, number in found.items()]
+    print_table(("WHAT", "ROWS"), rows, numbers=("ROWS",))
+
+
+def _done(url: str, selection: "Selection", *, dry_run: bool) -> dict[str, int]:
+    """Count or delete; raise DatabaseUnavailable and DataInUse."""
+    import asyncio
+    import getpass
+
+    import asyncpg
+
+    from hocket.kit.access.audit_log import Actor
+    from hocket.kit.postgres import data_deletion
+    from hocket.kit.postgres.database import DatabaseUnavailable, said
+
+    async def done() -> dict[str, int]:
+        try:
+            connection = await asyncpg.connect(url, timeout=5)
+        except (OSError, TimeoutError, asyncpg.PostgresError) as error:
+            raise DatabaseUnavailable(reason=said(error)) from error
+        try:
+            if dry_run:
+                return await data_deletion.counted(connection, selection)
+            actor = Actor(f"os:{getpass.getuser()}", "database")
+            return await data_deletion.deleted(connection, selection, actor)
+        finally:
+            await connection.close()
+
+    return asyncio.run(done())

@@ -1,0 +1,186 @@
+"""Deletes what a database has of one tenant, or of its tasks that have a label: for good, and logged.
+
+Runs that are in flight are not deleted under their coordinator: they are cancelled first. Each statement
+takes at most MAX_ROWS rows, in a transaction of its own, so that nobody waits for the whole; what was
+begun and broke off is finished by doing it again. The audit has a row when it begins, and one with the
+numbers when it is done.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import asyncpg
+
+from hocket.kit.access import audit_log
+from hocket.kit.access.audit_log import Action, Actor
+from hocket.schemas.errors import ErrorClass, HocketError
+
+MAX_RUNS = 200
+"""Runs that go together."""
+MAX_ROWS = 2_000
+"""Rows of one statement."""
+TIMEOUT_S = 60.0
+
+
+class DataInUse(HocketError):
+    """{runs} runs of it are in flight. Cancel them (`hocket runs cancel`), or wait for their end; then
+    delete again. Nothing was deleted."""
+
+    code = "data_in_use"
+    error_class = ErrorClass.INVALID
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """All of a tenant; with a label what is of its tasks that have it."""
+
+    tenant: str
+    label: tuple[str, str] | None = None
+
+    @property
+    def name(self) -> str:
+        """What the audit calls it."""
+        if self.label is None:
+            return f"tenant:{self.tenant}"
+        return f"label:{self.label[0]}={self.label[1]}"
+
+    @property
+    def labels(self) -> str | None:
+        """The label as JSON, as columns have it."""
+        return None if self.label is None else json.dumps(dict([self.label]))
+
+
+_SELECTED = "tenant = $1 AND ($2::jsonb IS NULL OR labels @> $2::jsonb)"
+_OF_RUNS = "tenant = $1 AND run_id = ANY ($2::text[])"
+_OF_TENANT = "tenant = $1"
+
+_IN_FLIGHT = f"""
+SELECT count(*) FROM hocket.run r
+WHERE r.finished_at IS NULL AND r.tenant = $1
+  AND ($2::jsonb IS NULL OR r.labels @> $2::jsonb OR EXISTS (
+      SELECT FROM hocket.run o WHERE o.run_id = r.facts #>> '{{origin,run_id}}' AND o.{_SELECTED}))
+"""
+"""The runs that are in flight, and those that repeat one which is to go."""
+_ENDED = f"""
+SELECT run_id FROM hocket.run WHERE {_SELECTED} AND finished_at IS NOT NULL LIMIT {MAX_RUNS}
+"""
+
+_WITH_RUNS = {
+    "steps": ("hocket.step", "$1 <> '' AND run_id = ANY ($2::text[])"),
+    "attempts": ("hocket.attempt", "$1 <> '' AND run_id = ANY ($2::text[])"),
+    "content": ("hocket.content", _OF_RUNS),
+    "calls": ("hocket.usage", _OF_RUNS),
+    "open_calls": ("hocket.open_call", _OF_RUNS),
+    "refused_calls": ("hocket.refused_call", _OF_RUNS),
+    "cached_outputs": ("hocket.step_cache", "tenant = $1 AND filled_run = ANY ($2::text[])"),
+}
+"""What goes before its runs, by the name that people read: the table, and which of its rows."""
+_CONTENT_OF_CALLS = f"""
+tenant = $1 AND call_id IN (SELECT call_id FROM hocket.usage WHERE {_SELECTED})
+"""
+"""Prompts and answers of the HTTP door's calls, which may be of no run."""
+_WITH_TENANT = {
+    "content": ("hocket.content", _OF_TENANT),
+    "calls": ("hocket.usage", _OF_TENANT),
+    "open_calls": ("hocket.open_call", _OF_TENANT),
+    "refused_calls": ("hocket.refused_call", _OF_TENANT),
+    "prices": ("hocket.price", _OF_TENANT),
+    "cached_outputs": ("hocket.step_cache", _OF_TENANT),
+    "blobs": ("hocket.tenant_blob", _OF_TENANT),
+    "durations": ("hocket.duration", _OF_TENANT),
+    "forecasts": ("hocket.outlook", _OF_TENANT),
+    "collections": ("retrieval.collection", _OF_TENANT),
+    "pipelines": ("hocket.pipeline", _OF_TENANT),
+}
+"""What a tenant has beside runs."""
+LEGACY_TENANT = "default"
+_LEGACY_BLOBS = {"blobs": ("hocket.blob", f"$1 = '{LEGACY_TENANT}'")}
+"""Blobs of before tenants are `default`'s."""
+
+
+async def counted(connection: asyncpg.Connection, selection: Selection) -> dict[str, int]:
+    """Return how many rows of each kind there are to be deleted, and how many runs are in flight."""
+    values = (selection.tenant, selection.labels)
+    found = {"in_flight": int(await connection.fetchval(_IN_FLIGHT, *values, timeout=TIMEOUT_S))}
+    runs = f"SELECT run_id FROM hocket.run WHERE {_SELECTED}"
+    found["runs"] = await _number(connection, f"SELECT count(*) FROM ({runs}) r", *values)
+    for name, (table, _) in _WITH_RUNS.items():
+        column = "filled_run" if table == "hocket.step_cache" else "run_id"
+        rows = f"SELECT count(*) FROM {table} WHERE {column} IN ({runs})"
+        if table == "hocket.usage":
+            # those of the HTTP door that name a run of elsewhere have labels of their own
+            rows = f"SELECT count(*) FROM {table} WHERE tenant = $1"
+            rows += f" AND (run_id IN ({runs}) OR {_SELECTED})"
+        if table == "hocket.content":
+            rows += f" OR {_CONTENT_OF_CALLS}"
+        if selection.label is None and name in _WITH_TENANT:
+            continue
+        found[name] = await _number(connection, rows, *values)
+    if selection.label is None:
+        for name, (table, which) in _of_tenant(selection.tenant):
+            rows = f"SELECT count(*) FROM {table} WHERE {which}"
+            found[name] = found.get(name, 0) + await _number(connection, rows, selection.tenant)
+    return found
+
+
+async def deleted(
+    connection: asyncpg.Connection, selection: Selection, actor: Actor
+) -> dict[str, int]:
+    """Delete it, and return how many rows of each kind went. Raises DataInUse."""
+    before = await counted(connection, selection)
+    if before["in_flight"]:
+        raise DataInUse(runs=before["in_flight"])
+    await _log(connection, actor, selection, "data.delete", {"found": before})
+    gone = dict.fromkeys((name for name in before if name != "in_flight"), 0)
+    values = (selection.tenant, selection.labels)
+    while True:
+        rows = await connection.fetch(_ENDED, *values, timeout=TIMEOUT_S)
+        ids = [row["run_id"] for row in rows]
+        if not ids:
+            break
+        for name, (table, which) in _WITH_RUNS.items():
+            gone[name] += await _emptied(connection, table, which, selection.tenant, ids)
+        ended = f"{_OF_RUNS} AND finished_at IS NOT NULL"
+        gone["runs"] += await _emptied(connection, "hocket.run", ended, selection.tenant, ids)
+    gone["content"] += await _emptied(connection, "hocket.content", _CONTENT_OF_CALLS, *values)
+    gone["calls"] += await _emptied(connection, "hocket.usage", _SELECTED, *values)
+    if selection.label is None:
+        for name, (table, which) in _of_tenant(selection.tenant):
+            gone[name] += await _emptied(connection, table, which, selection.tenant)
+    await _log(connection, actor, selection, "data.deleted", {"deleted": gone})
+    return gone
+
+
+def _of_tenant(tenant: str) -> Sequence[tuple[str, tuple[str, str]]]:
+    older = _LEGACY_BLOBS if tenant == LEGACY_TENANT else {}
+    return (*_WITH_TENANT.items(), *older.items())
+
+
+async def _emptied(connection: asyncpg.Connection, table: str, which: str, *values: object) -> int:
+    """Delete the rows of a table that are meant, a piece at a time; return how many those were."""
+    some = f"SELECT ctid FROM {table} WHERE {which} LIMIT {MAX_ROWS}"
+    statement = f"DELETE FROM {table} WHERE ctid = ANY (ARRAY({some})) AND {which}"
+    gone = 0
+    while True:
+        status = await connection.execute(statement, *values, timeout=TIMEOUT_S)
+        number = int(status.rsplit(" ", 1)[1])
+        gone += number
+        if number < MAX_ROWS:
+            return gone
+
+
+async def _number(connection: asyncpg.Connection, asked: str, *values: object) -> int:
+    return int(await connection.fetchval(asked, *values, timeout=TIMEOUT_S))
+
+
+async def _log(
+    connection: asyncpg.Connection,
+    actor: Actor,
+    selection: Selection,
+    action: str,
+    after: Mapping[str, object],
+) -> None:
+    async with connection.transaction():
+        done = Action(action, selection.name, selection.tenant, after=after)
+        await audit_log.record(connection, actor, done)

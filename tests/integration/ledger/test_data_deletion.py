@@ -1,0 +1,152 @@
+"""All that there is of a tenant or of a customer goes, nothing of others, and the audit tells."""
+
+import json
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+
+from hocket.kit.access import audit_log
+from hocket.kit.access.audit_log import Actor
+from hocket.kit.postgres import data_deletion
+from hocket.kit.postgres.data_deletion import DataInUse, Selection
+
+FILL = """
+INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority, input,
+    accepted_at, deadline_at, finished_at, labels)
+SELECT 'TENANT-' || customer || n, 0, 'TENANT', 'p', 1, 'succeeded', 'standard', '{"told": "secret"}',
+    now(), now(), now(),
+    CASE WHEN customer <> '-' THEN jsonb_build_object('customer', customer, 'team', 't') END
+FROM unnest(ARRAY['one', 'two', '-']) customer, generate_series(1, 3) n;
+INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, ready_at)
+SELECT run_id, 's', 's', 'llm', 'leaf', 'succeeded', 1, now() FROM hocket.run WHERE tenant = 'TENANT';
+INSERT INTO hocket.attempt (run_id, key, attempt, outcome, finished_at)
+SELECT run_id, 's', 1, 'failed', now() FROM hocket.run WHERE tenant = 'TENANT';
+INSERT INTO hocket.usage (call_id, tenant, run_id, model, backend, status, started_at, latency_ms,
+    labels)
+SELECT run_id, tenant, run_id, 'm', 'b', 'ok', now(), 1, labels FROM hocket.run WHERE tenant = 'TENANT'
+UNION ALL
+SELECT 'http:TENANT', 'TENANT', 'elsewhere', 'm', 'b', 'ok', now(), 1, '{"customer": "one"}'
+UNION ALL
+SELECT 'alone:TENANT', 'TENANT', NULL, 'm', 'b', 'ok', now(), 1, NULL;
+INSERT INTO hocket.content (call_id, tenant, run_id, model, kept, prompt, answer, started_at)
+SELECT call_id, tenant, run_id, model, 'full', '[]', '[]', now() FROM hocket.usage
+WHERE tenant = 'TENANT';
+INSERT INTO hocket.open_call (call_id, tenant, run_id, model, backend, started_at, deadline_at)
+SELECT 'open:' || run_id, tenant, run_id, 'm', 'b', now(), now() FROM hocket.run WHERE tenant = 'TENANT';
+INSERT INTO hocket.refused_call (call_id, tenant, run_id, model, error_code, reason, refused_at)
+SELECT run_id, tenant, run_id, 'm', 'c', 'r', now() FROM hocket.run WHERE tenant = 'TENANT';
+INSERT INTO hocket.price (tenant, model, backend, input_usd_per_mtok, output_usd_per_mtok, request_usd,
+    effective_from) VALUES ('TENANT', 'm', 'b', 1, 1, 0, now());
+INSERT INTO hocket.step_cache (key, tenant, output, filled_at, fresh_until, filled_run, filled_step,
+    expires_at)
+SELECT run_id, tenant, '"secret"', now(), now(), run_id, 's', now() FROM hocket.run
+WHERE tenant = 'TENANT';
+INSERT INTO hocket.tenant_blob (tenant, hash, data) VALUES ('TENANT', repeat('a', 64), 'secret');
+INSERT INTO hocket.pipeline (tenant, name, version, spec, spec_hash) VALUES ('TENANT', 'p', 1, '{}', '');
+INSERT INTO hocket.duration (tenant, pipeline, path, weight, mean_ms, variance)
+VALUES ('TENANT', 'p', 's', 1, 1, 1);
+INSERT INTO hocket.outlook (partition, tenant, pipeline, path, weight, mean_ms, variance)
+VALUES (0, 'TENANT', 'p', 's', 1, 1, 1);
+INSERT INTO retrieval.collection (tenant, name) VALUES ('TENANT', 'papers');
+"""
+OWNED = r"""
+SELECT table_schema || '.' || table_name AS name FROM information_schema.columns
+WHERE column_name = 'tenant' AND table_schema IN ('hocket', 'retrieval')
+  AND table_name NOT LIKE 'content\_%' ORDER BY 1
+"""
+STAY = {"hocket.api_key", "hocket.audit", "hocket.report_login"}
+"""Who may do what, and what was done."""
+ACTOR = Actor("os:test", "database")
+
+
+@pytest.fixture
+async def owner(database_url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(database_url)
+    await connection.execute("CREATE TABLE hocket.content_all PARTITION OF hocket.content DEFAULT")
+    for tenant in ("acme", "rival"):
+        await connection.execute(FILL.replace("TENANT", tenant))
+    yield connection
+    await connection.close()
+
+
+async def rows(owner: asyncpg.Connection, tenant: str) -> dict[str, int]:
+    """Count the rows of a tenant in every table that has a column for it, and in those of its runs."""
+    found = {
+        row["name"]: await owner.fetchval(
+            f"SELECT count(*) FROM {row['name']} WHERE tenant = $1", tenant
+        )
+        for row in await owner.fetch(OWNED)
+        if row["name"] not in STAY
+    }
+    for table in ("step", "attempt"):
+        found[table] = await owner.fetchval(
+            f"SELECT count(*) FROM hocket.{table} WHERE starts_with(run_id, $1 || '-')", tenant
+        )
+    return found
+
+
+async def test_a_tenants_data_goes_from_every_table_and_no_one_elses(
+    owner: asyncpg.Connection,
+) -> None:
+    others = await rows(owner, "rival")
+    before = await rows(owner, "acme")
+    assert all(before.values()), "every table has something of the tenant"
+    selection = Selection("acme")
+    found = await data_deletion.counted(owner, selection)
+    assert await rows(owner, "acme") == before
+    gone = await data_deletion.deleted(owner, selection, ACTOR)
+    assert gone == {name: number for name, number in found.items() if name != "in_flight"}
+    assert sum(gone.values()) == sum(before.values())
+    assert not any((await rows(owner, "acme")).values())
+    assert await rows(owner, "rival") == others
+    told = [row async for row in audit_log.rows(owner)]
+    assert [(row.action, row.target, row.tenant, row.actor) for row in told] == [
+        ("data.delete", "tenant:acme", "acme", "os:test"),
+        ("data.deleted", "tenant:acme", "acme", "os:test"),
+    ]
+    assert json.loads(told[1].after or "")["deleted"] == gone
+
+
+async def test_a_customers_data_goes_and_the_tenants_other_customers_stay(
+    owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_deletion, "MAX_ROWS", 2)  # in pieces
+    before, others = await rows(owner, "acme"), await rows(owner, "rival")
+    gone = await data_deletion.deleted(owner, Selection("acme", ("customer", "one")), ACTOR)
+    assert gone == {
+        "runs": 3,
+        "steps": 3,
+        "attempts": 3,
+        "content": 4,
+        "calls": 4,
+        "open_calls": 3,
+        "refused_calls": 3,
+        "cached_outputs": 3,
+    }
+    after = await rows(owner, "acme")
+    assert sum(before.values()) - sum(after.values()) == sum(gone.values())
+    left = await owner.fetch("SELECT labels FROM hocket.usage WHERE tenant = 'acme'")
+    assert len(left) == 7
+    assert not any("one" in (row["labels"] or "") for row in left)
+    assert await rows(owner, "rival") == others
+
+
+async def test_runs_in_flight_and_what_they_repeat_are_not_deleted_under_them(
+    owner: asyncpg.Connection,
+) -> None:
+    before = await rows(owner, "acme")
+    for facts, customer in (({}, "one"), ({"origin": {"run_id": "acme-one1"}}, "two")):
+        await owner.execute(
+            "UPDATE hocket.run SET finished_at = NULL, status = 'running', facts = $2"
+            " WHERE run_id = 'acme-' || $1 || '2'",
+            customer,
+            json.dumps(facts),
+        )
+        with pytest.raises(DataInUse) as refused:
+            await data_deletion.deleted(owner, Selection("acme", ("customer", "one")), ACTOR)
+        assert "1 runs" in str(refused.value)
+        await owner.execute(
+            "UPDATE hocket.run SET finished_at = now(), status = 'succeeded' WHERE finished_at IS NULL"
+        )
+    assert await rows(owner, "acme") == before
