@@ -17,6 +17,9 @@ GEN_AI_CACHED_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
 GEN_AI_CACHE_WRITE_TOKENS: Final = "gen_ai.usage.cache_creation.input_tokens"
 GEN_AI_TOOL: Final = "gen_ai.tool.name"
 GEN_AI_TOOL_TYPE: Final = "gen_ai.tool.type"
+DB_SYSTEM: Final = "db.system.name"
+DB_OPERATION: Final = "db.operation.name"
+DB_ROWS: Final = "db.response.returned_rows"
 ERROR_TYPE: Final = "error.type"
 MESSAGING_SYSTEM: Final = "messaging.system"
 MESSAGING_OPERATION: Final = "messaging.operation.name"
@@ -68,6 +71,9 @@ MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
     GEN_AI_CACHE_WRITE_TOKENS: ("call", "tokens of the prompt that it wrote to its cache"),
     GEN_AI_TOOL: ("attempt", "of `python` nodes and node types of one's own: the node"),
     GEN_AI_TOOL_TYPE: ("attempt", "`function`"),
+    DB_SYSTEM: ("query", "`other_sql`: the kind of the database stands in the configuration"),
+    DB_OPERATION: ("query", "`SELECT`"),
+    DB_ROWS: ("query", "how many rows came"),
     ERROR_TYPE: ("all", "the code of the error, where one ended the span"),
     MESSAGING_SYSTEM: ("attempt", "`nats`"),
     MESSAGING_OPERATION: ("attempt", "`process`"),

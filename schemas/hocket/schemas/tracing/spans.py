@@ -60,6 +60,11 @@ def queue_span_id(of: str) -> str:
     return ids.span_id(of, "queue")
 
 
+def query_span_id(attempt_span_id: str) -> str:
+    """Return the id of the span of an attempt's query."""
+    return ids.span_id(attempt_span_id, "query")
+
+
 def call_span_id(call_id: str) -> str:
     """Return the id of the span of a model call."""
     return ids.span_id("call", call_id)

@@ -36,7 +36,11 @@ STEPS = """
 SELECT run_id, key, path, type, role, nullif(parent, '') AS parent, state, attempt, ready_at,
        queued_at, dispatched_at, started_at, finished_at, took_ms, worker,
        error ->> 'code' AS error_code, error ->> 'message' AS error_message,
-       facts #>> '{source,kind}' AS source
+       facts #>> '{source,kind}' AS source,
+       CASE WHEN type = 'sql' AND jsonb_typeof(output -> 'elapsed_ms') = 'number'
+            THEN output ->> 'elapsed_ms' END AS sql_ms,
+       CASE WHEN type = 'sql' AND jsonb_typeof(output -> 'row_count') = 'number'
+            THEN output ->> 'row_count' END AS sql_rows
 FROM hocket.step
 WHERE run_id = ANY ($1::text[])
 ORDER BY ready_at, key

@@ -10,6 +10,7 @@ from hocket.schemas.tracing.spans import (
     Span,
     SpanKind,
     attempt_span_id,
+    query_span_id,
     queue_span_id,
     run_span_id,
     step_span_id,
@@ -18,6 +19,7 @@ from hocket.schemas.tracing.spans import (
 LEAF = "leaf"
 _OWN_WORK = frozenset({"llm", "planning", "sql"})
 """Types of nodes whose attempts are neither the use of a tool nor a retrieval."""
+_MAX_ROWS = 2.0**53
 _FAILED = frozenset({"failed", "timed_out"})
 _OUTCOMES = {"failed": "failed", "cancelled": "cancelled"}
 """What the end of a step says of its last attempt."""
@@ -73,7 +75,35 @@ def _attempt_spans(trace_id: str, step: Row, tried: Sequence[Row]) -> Iterator[S
     is_told = any(row["attempt"] == step["attempt"] for row in tried)
     if step["dispatched_at"] is not None and not is_told:  # the one that gave the result, or is out
         yield from _queue_span(trace_id, step, step, before)
-        yield _attempt_span(trace_id, step, step)
+        attempt = _attempt_span(trace_id, step, step)
+        yield attempt
+        if step.get("sql_ms") is not None and attempt.ended_at_us is not None:
+            yield _query_span(attempt, step, attempt.ended_at_us)
+
+
+def _query_span(attempt: Span, step: Row, ended_us: int) -> Span:
+    """Return the span of the query of an `sql` node, by what its output says. It comes last in its
+    attempt."""
+    took_us = min(float(step["sql_ms"]) * 1_000, ended_us - attempt.started_at_us)
+    rows = min(float(step["sql_rows"] or 0), _MAX_ROWS)
+    return Span(
+        attempt.trace_id,
+        query_span_id(attempt.span_id),
+        attempt.span_id,
+        attempt.run_id,
+        "SELECT",
+        "client",
+        "worker",
+        ended_us - max(round(took_us), 0),
+        ended_us,
+        attributes={
+            names.RUN: attempt.run_id,
+            names.STEP: step["key"],
+            names.DB_SYSTEM: "other_sql",
+            names.DB_OPERATION: "SELECT",
+            names.DB_ROWS: int(rows),
+        },
+    )
 
 
 def _queue_span(trace_id: str, step: Row, row: Row, ready: Any) -> Iterator[Span]:

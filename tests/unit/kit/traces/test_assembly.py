@@ -4,6 +4,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import pytest
+
 from hocket.kit.traces.assembly import traces_of
 from hocket.kit.traces.reads import TraceRows
 from hocket.schemas import ids
@@ -123,6 +125,17 @@ def test_the_last_attempt_of_a_failed_step_failed() -> None:
         "too slow",
     )
     assert attempt.attributes["error.type"] == "timeout"
+
+
+@pytest.mark.parametrize(("told_ms", "begun_us"), [("12.5", 32_500), ("1e400", 5_000)])
+def test_a_query_stands_at_the_end_of_its_attempt_whatever_its_node_says(
+    told_ms: str, begun_us: int
+) -> None:
+    spans = spans_of(steps=(step("a", type="sql", sql_ms=told_ms, sql_rows="7"),))
+    assert tree(spans)[2:] == ["    queue", "    process a", "      SELECT"]
+    query, epoch = spans[-1], round(T0.timestamp() * 1e6)
+    assert (query.started_at_us - epoch, (query.ended_at_us or 0) - epoch) == (begun_us, 45_000)
+    assert query.attributes["db.response.returned_rows"] == 7
 
 
 def test_items_of_a_map_stand_below_it() -> None:
