@@ -137,3 +137,35 @@ async def test_steps_that_a_repeat_took_over_saved_what_their_calls_cost(
         "tool": (Decimal("1.5"), None, 0),
         "replay_saving": (1, 0, Decimal("0.25")),
     }
+
+
+async def test_a_runs_budget_is_used_up_by_its_steps_and_by_calls_of_the_http_door_alike(
+    pool: asyncpg.Pool,
+) -> None:
+    runs = {"top": (1, None), "below": (None, "top"), "other": (1, None)}
+    for run_id, (budget, parent) in runs.items():
+        await pool.execute(
+            "INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority,"
+            " input, accepted_at, deadline_at, budget_usd, spent_usd, parent) VALUES ($1, 0, 'acme',"
+            " $1, 1, 'running', 'standard', '{}', now(), now(), $2, 0.25, CASE WHEN $3::text IS NOT NULL"
+            " THEN jsonb_build_object('run_id', $3::text) END)",
+            run_id,
+            budget,
+            parent,
+        )
+    calls = (
+        ("http:1", "acme", "top"),
+        ("http:2", "acme", "below"),
+        ("http:3", "rival", "top"),
+        ("of-a-step", "acme", "top"),
+    )
+    for call_id, tenant, run_id in calls:
+        await pool.execute(
+            "INSERT INTO hocket.usage (call_id, tenant, run_id, model, backend, status, cost_usd,"
+            " started_at, latency_ms) VALUES ($1, $2, $3, 'm', 'b', 'ok', 0.375, now(), 1)",
+            call_id,
+            tenant,
+            run_id,
+        )
+    rows = await pool.fetch("SELECT pipeline, mean_burn, runs_exhausted FROM report.run_budgets")
+    assert sorted(map(tuple, rows)) == [("other", Decimal("0.25"), 0), ("top", 1, 1)]
