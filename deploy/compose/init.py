@@ -1,8 +1,9 @@
 """Makes what the containers of docker-compose.yml share and nobody has to think of: certificates,
 passwords and keys, each once. Runs before everything else, as the user of all containers.
 
-What is there stays. Certificates of servers and clients are made anew in their last 30 days: restart
-NATS and Postgres then. The key of the authority is on a volume of its own, which only this mounts.
+What is there stays. Certificates of servers and clients are made anew in their last 30 days:
+restart NATS and Postgres then. The key of the authority is on a volume of its own, which only this
+mounts.
 """
 
 import os
@@ -13,9 +14,18 @@ from urllib.parse import quote
 
 import yaml
 
+from hocket.kit.access.account_files import kept_accounts
+
 CA, ACCESS, KEYS = Path("/srv/ca"), Path("/srv/access"), Path("/srv/keys")
 ADMIN = Path("/srv/admin")
 NATS, POSTGRES = Path("/srv/nats-secrets"), Path("/srv/postgres-secrets")
+URLS = {
+    **dict.fromkeys(("hocket", "access", "admin"), ADMIN),
+    **dict.fromkeys(("coordinator", "gateway", "ledger"), KEYS),
+    "worker": ACCESS,
+}
+"""Where the address of NATS is with each user's password: whoever mounts a folder can read what is
+there."""
 CA_DAYS, DAYS, RENEW_S = 3_650, 365, 30 * 86_400
 DEMO_READER = "hocket_demo_reader"
 VERIFIER = "hocket.workers.nodes.verify:verify_draft"
@@ -87,15 +97,13 @@ def main() -> None:
     certificate(ACCESS, "client", usage="clientAuth", hosts=("hocket",))
     once(KEYS / "capability_key", secrets.token_hex(32))
     once(ADMIN / "key", f"hk_{secrets.token_hex(6)}_{secrets.token_hex(32)}")
-    password = once(NATS / "password", secrets.token_urlsafe(24))
-    write(
-        NATS / "auth.conf",
-        f'authorization {{ users: [ {{user: hocket, password: "{password}"}} ] }}\n',
-    )
     files = "&".join(
         (f"ca={ACCESS}/ca.crt", f"cert={ACCESS}/client.crt", f"key={ACCESS}/client.key")
     )
-    write(ACCESS / "nats_url", f"tls://hocket:{password}@nats:4222?{files}")
+    kept_accounts(NATS, f"tls://nats:4222?{files}")
+    for user, folder in URLS.items():
+        write(folder / f"nats_url_{user}", (NATS / f"{user}.url").read_text())
+    write(ADMIN / "nats_access_seed", (NATS / "access.seed").read_text())
     tls = f"sslmode=verify-full&sslrootcert={ACCESS}/ca.crt"
     postgres = quote(os.environ["POSTGRES_PASSWORD"], safe="")
     write(ACCESS / "database_url", f"postgresql://hocket:{postgres}@postgres:5432/hocket?{tls}")

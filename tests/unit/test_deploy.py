@@ -17,6 +17,9 @@ from hocket.cli.__main__ import main
 from hocket.cli.local.service_modules import MODULES
 from hocket.coordinator.core.scheduling.type_queue import Load
 from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.kit.access.account_files import kept_accounts
+from hocket.kit.access.nats_accounts import USERS
+from hocket.kit.embedded.nats import nats_program
 from hocket.kit.process.lifecycle import STOP_TIMEOUT_S
 from hocket.kit.process.process_secrets import FILE, OWN, PIPE, read_files
 from hocket.kit.process.settings import Settings
@@ -377,3 +380,40 @@ def test_the_nats_server_accepts_its_configuration(tmp_path: Path) -> None:
         [server, "-t", "-c", config], capture_output=True, text=True, timeout=20, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_each_process_of_the_compose_file_is_a_user_of_nats_of_its_own(tmp_path: Path) -> None:
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    users = {
+        name: services[name]["environment"]["NATS_URL_FILE"].rpartition("nats_url_")[2]
+        for name in ("coordinator", "gateway", "ledger", "admin", "worker")
+    }
+    assert users == {name: name for name in users}
+    assert "/srv/keys" not in str(services["worker"]["volumes"])
+    assert "/srv/admin" not in str(services["worker"]["volumes"])
+    assert set(users) < set(USERS)
+    written = {
+        path.name for path in kept_accounts(tmp_path / "n", "tls://nats:4222?ca=/tls/ca.crt")
+    }
+    assert written == {"accounts.conf", "access.seed", *(f"{user}.url" for user in USERS)}
+
+
+def test_the_accounts_that_are_written_are_a_servers_configuration(tmp_path: Path) -> None:
+    folder, server = tmp_path / "n", "tls://a:4222,tls://b:4222?ca=/tls/ca.crt"
+    kept_accounts(folder, server)
+    before = {path.name: path.read_text() for path in folder.iterdir()}
+    kept_accounts(folder, server)
+    assert {path.name: path.read_text() for path in folder.iterdir()} == before
+    password = before["ledger.password"].strip()
+    account = f"ledger:{password}"
+    assert before["ledger.url"].strip() == (
+        f"tls://{account}@a:4222,tls://{account}@b:4222?ca=/tls/ca.crt"
+    )
+    (folder / "nats.conf").write_text(
+        f"jetstream {{ store_dir: {folder}/s }}\ninclude accounts.conf\n"
+    )
+    checked = subprocess.run(
+        [nats_program(), "-t", "-c", folder / "nats.conf"], capture_output=True, check=False
+    )
+    assert checked.returncode == 0, checked.stderr
+    assert not any((folder / name).stat().st_mode & 0o077 for name in before)

@@ -168,6 +168,11 @@ def step(pool_name: str, lane: str) -> str:
     return f"hocket.step.{pool_token(pool_name)}.{lane}"
 
 
+def step_consumer(token: str, lane: str) -> str:
+    """Return the name of the consumer of a lane of a pool, whose name is given as one token."""
+    return f"step-{token}-{lane}"
+
+
 def probation(step_digest: str) -> str:
     """Return the subject of the record of a step on probation."""
     return f"hocket.probation.{step_digest}"

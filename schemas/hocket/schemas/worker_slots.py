@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from hocket.schemas.messages import WorkerAnnounced
-from hocket.schemas.subjects import is_pool
+from hocket.schemas.subjects import WORKER_ANNOUNCED, is_pool, pool_token
 
 SILENT_MS = 7_000.0
 """A worker that has not announced itself for so long is not counted any more."""
@@ -16,7 +16,8 @@ MAX_SLOTS = 100_000
 
 
 def is_worker(announced: WorkerAnnounced) -> bool:
-    """Tell whether a worker can be so: a name, and within bounds the node types and slots of each."""
+    """Tell whether a worker can be so: a name, and within bounds the node types and slots of
+    each."""
     return (
         bool(announced.worker)
         and len(announced.slots) <= MAX_TYPES
@@ -24,6 +25,17 @@ def is_worker(announced: WorkerAnnounced) -> bool:
             is_pool(pool) and 0 <= slots <= MAX_SLOTS for pool, slots in announced.slots.items()
         )
     )
+
+
+def of_subject(announced: WorkerAnnounced, subject: str) -> WorkerAnnounced:
+    """Return what counts of an announcement: on a subject of a pool
+    (`hocket.worker.announced.<pool>`), on which the bearer of a key announces himself, only that
+    pool, of a worker by that name who is nobody else."""
+    token = subject.removeprefix(WORKER_ANNOUNCED).removeprefix(".")
+    if not token:
+        return announced
+    slots = {pool: count for pool, count in announced.slots.items() if pool_token(pool) == token}
+    return announced.model_copy(update={"worker": f"{announced.worker}.{token}", "slots": slots})
 
 
 class WorkerSlots:
@@ -47,7 +59,8 @@ class WorkerSlots:
         return {} if known is None else known[1]
 
     def announced(self, worker: str, slots: Mapping[str, int], now_ms: float) -> set[str]:
-        """Note what a worker can do; nothing, where it leaves. Returns the types that it changes."""
+        """Note what a worker can do; nothing, where it leaves. Returns the types that it
+        changes."""
         known = self._workers.get(worker)
         if known is None and len(self._workers) >= MAX_WORKERS:
             return set()

@@ -19,6 +19,7 @@ from hocket.admin.app import make_app
 from hocket.admin.connections import WatchedConnection, watch
 from hocket.admin.context import Context
 from hocket.admin.keys.answering import KeysDoor
+from hocket.admin.nats_access.service import nats_access
 from hocket.kit.access import key_store
 from hocket.kit.access.audit_log import Actor
 from hocket.kit.access.key_book import KeyBook
@@ -87,6 +88,7 @@ async def main(service: Service) -> None:
         book.running(),
         KeysDoor(bus, stored, context.usage_seals).open(),
         context.live.running(bus, service.stopping),
+        nats_access(service, bus, book),
     ):
         types = asyncio.create_task(context.node_types.run(bus, pool), name="node-types")
         await _serve(service, server, listener)

@@ -12,6 +12,7 @@ from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.storage.cache_store import CacheStore
 from hocket.coordinator.storage.store import Store
 from hocket.kit.nats.kv.bucket import Bucket
+from hocket.kit.nats.step_consumers import StepConsumersDoor
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.postgres.migrations import wait_current
 from hocket.kit.process.capability_key import platform_capabilities
@@ -60,7 +61,7 @@ async def main(service: Service) -> None:
         asks_for_seals=settings.asks_for_seals,
         disk=service.disk,
     )
-    async with leases.watching():
+    async with StepConsumersDoor(bus).open(), leases.watching():
         serving = asyncio.create_task(_say_when_settled(service, coordinator))
         sweeping = asyncio.create_task(keep_removing(bus, is_mine=lambda: coordinator.owns(0)))
         try:

@@ -16,6 +16,7 @@ from hocket.admin import app as admin_app
 from hocket.admin.keys.answering import KeysDoor
 from hocket.admin.requests.permissions import OperationUndeclared
 from hocket.kit.access.key_source import DatabaseKeys
+from hocket.kit.access.key_store import WORKER
 from hocket.schemas.access.roles import ROLES, Permission
 from hocket.schemas.capabilities import Capabilities
 from support.gateway.gateway_process import Gateway, running_gateway
@@ -92,7 +93,8 @@ GRANTS: dict[str, str] = {
     "admin": "platform.read runs.read pipelines.read costs.read models.read experiments.read "
     "dead_letters.read content.read runs.submit runs.cancel runs.signal pipelines.check "
     "pipelines.apply models.call experiments.control dead_letters.manage keys.read keys.manage "
-    "audit.read",
+    "audit.read steps.run",
+    "worker": "steps.run",
 }
 VALUES = {
     "run_id": "r" + "0" * 24, "name": "none", "call_id": "none", "experiment": "none", "arm": "none",
@@ -134,8 +136,9 @@ async def test_every_operation_of_rest_is_allowed_to_whom_the_table_says(rest: R
     document = (await rest.get("/openapi.json")).body
     found = {f"{method} {path}" for method, path in operations(document)}
     assert found == set(ALLOWED), "declare new operations here, and who may ask them"
-    keys = {role: await rest.make_key(role, "acme") for role in ROLES}
-    wide = {role: await rest.make_key(role, None) for role in ROLES}
+    keys = {role: await rest.make_key(role, "acme") for role in ROLES if role != WORKER}
+    wide = {role: await rest.make_key(role, None) for role in keys}
+    worker = await rest.make_key(WORKER, None, pools=("crm.lookup",))
     cells = 0
     for method, path in operations(document):
         named = f"{method} {path}"
@@ -171,9 +174,11 @@ async def test_every_operation_of_rest_is_allowed_to_whom_the_table_says(rest: R
             expected = is_allowed or (named == WIDE_ONLY and role in ("auditor", "admin"))
             assert (other.status not in (401, 403)) is expected, (named, role, other)
             cells += 4
-        cells += 1
+        denied = await asked(**bearer(worker))
+        assert (denied.status, denied.body["code"]) == (403, "permission_missing"), named
+        cells += 2
     print(f"{cells} cells (operation, role, tenant) were right")
-    assert cells == len(ALLOWED) * (4 * len(ROLES) + 1)
+    assert cells == len(ALLOWED) * (4 * len(keys) + 2)
 
 
 DENIALS = ("permission_missing", "tenant_forbidden")
@@ -251,7 +256,9 @@ async def test_every_path_of_the_http_door_is_allowed_to_whom_the_table_says(
 
             assert await asked() == (401, "invalid_api_key"), named
             for role in ROLES:
-                key = await rest.make_key(role, "acme")
+                pools = ("crm.lookup",) if role == WORKER else None
+                tenant = None if role == WORKER else "acme"
+                key = await rest.make_key(role, tenant, pools=pools)
                 for headers in (bearer(key), {"x-api-key": key}):
                     status, code = await asked(**headers)
                     is_allowed = role in DOOR[named].split()

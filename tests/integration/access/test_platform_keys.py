@@ -27,11 +27,11 @@ SPEC = {
 ASK = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "?"}]}
 
 
-async def hocket(platform: Platform, *arguments: str) -> str:
+async def hocket(platform: Platform, *arguments: str, **env: str) -> str:
     """Run the command as its user does, and return what it prints."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "hocket.cli", *arguments),
-        env={**os.environ, "HOCKET_DATA_DIR": str(platform.data_dir)},
+        env={**os.environ, "HOCKET_DATA_DIR": str(platform.data_dir), **env},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -105,6 +105,10 @@ async def ask_everywhere(platform: Platform, session: aiohttp.ClientSession, key
     task = {"pipeline": "p", "input": {"n": 1}, "wait_ms": 20_000}
     async with session.post(f"{platform.api_url}/v1/runs", json=task) as answer:
         assert answer.status == 200, await answer.text()
+    place = f"nats://{platform.nats_url.rpartition('@')[2]}"
+    by_nats = {"NATS_URL": place, "HOCKET_API_URL": platform.api_url, "HOCKET_API_KEY": key}
+    end = json.loads(await hocket(platform, "run", "p", "-i", "n=1", "--json", **by_nats))
+    assert end["status"] == "succeeded"
     wrong = f"{key[:-1]}{'0' if key[-1] != '0' else '1'}"
     for headers in ({"X-Api-Key": key}, bearer(f" {key} "), bearer(wrong), bearer(key + "x")):
         for url in (f"{platform.api_url}/v1/runs", f"{platform.gateway_url}/models"):

@@ -25,11 +25,12 @@ PIPELINES = (
 NAMES = [spec["pipeline"] for spec in PIPELINES]
 BEYOND_SCHEMAS = """
 # What JSON Schema cannot say: the rules of a pipeline's graph and expressions, a run's input against its
-# pipeline's own schema, steps and versions that there are, and days that must not lie far apart.
+# pipeline's own schema, steps and versions that there are, days that must not lie far apart, and
+# which keys have pools.
 [[operations]]
 include-path = [
     "/v1/pipelines", "/v1/pipelines/validate", "/v1/runs", "/v1/runs/{run_id}/rerun",
-    "/v1/costs/pipelines", "/v1/costs/kinds", "/v1/costs/cache",
+    "/v1/costs/pipelines", "/v1/costs/kinds", "/v1/costs/cache", "/v1/keys",
 ]
 checks.positive_data_acceptance.expected-statuses = ["2xx", "401", "403", "404", "409", "422"]
 

@@ -395,3 +395,20 @@ async def database(url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record
         yield connection
     finally:
         await connection.close()
+
+
+async def test_streams_of_a_release_without_accounts_are_there_after_the_upgrade(
+    folder: Path,
+) -> None:
+    async with EmbeddedServers(folder, postgres=False) as servers:
+        client = await nats.connect(servers.nats_url)
+        await client.jetstream().add_stream(name="KEPT", subjects=["kept"])
+        await client.jetstream().publish("kept", b"accepted")
+        await client.close()
+    kept = folder / "nats" / "store" / "jetstream"
+    (kept / "HOCKET").rename(kept / "$G")  # where servers without accounts have them
+    for _ in range(2):
+        async with EmbeddedServers(folder, postgres=False) as servers:
+            client = await nats.connect(servers.nats_url)
+            assert (await client.jetstream().get_msg("KEPT", 1)).data == b"accepted"
+            await client.close()

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from hocket.kit.access.nats_accounts import USERS
 from hocket.kit.embedded.nats_config import config_text
 from hocket.kit.process.settings import Settings
 from hocket.kit.web_requests import (
@@ -144,7 +145,9 @@ def test_hosts_and_origins_are_configured_with_commas(monkeypatch: pytest.Monkey
 
 
 def test_the_embedded_nats_has_no_door_for_browsers(tmp_path: Path) -> None:
-    config = config_text(tmp_path, server_name="n", port=4222, password="p", system_password="s")
+    config = config_text(
+        tmp_path, server_name="n", port=4222, passwords=dict.fromkeys(USERS, "p"), issuer="A"
+    )
 
     assert "websocket" not in config
     assert "http" not in config

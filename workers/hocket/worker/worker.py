@@ -129,7 +129,8 @@ class Worker:
             types=[one.described(name) for one in self.types],
         )
         try:
-            await _until_there_is_a_platform(bus)
+            if not bus.identity.is_guest:  # to whom a coordinator has to answer
+                await _until_there_is_a_platform(bus)
             await worker.start()
             try:
                 yield Running(name, worker.overrun)

@@ -12,10 +12,15 @@ from hocket.schemas.rest import Reply, Token
 MAX_OVERLAP_S = 7_776_000
 """For how long the former secret of a rotated key may count at most: 90 days."""
 MAX_MODELS = 1_000
+MAX_KEY_POOLS = 32
+"""Of a worker's key; its permissions on NATS are a dozen subjects for each."""
 MAX_KEY_REQUESTS_PER_S = 1_000_000
 
 KeyName = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[!-~]([ -~]*[!-~])?$")]
 ModelName = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[!-~]([ -~]*[!-~])?$")]
+PoolName = Annotated[
+    str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]*$")
+]
 
 
 class _Body(BaseModel):
@@ -24,12 +29,14 @@ class _Body(BaseModel):
 
 class KeyBody(_Body):
     """What a key is to be. `scopes` narrow it to some permissions of its role, `models` to some models.
-    `all_tenants` makes a key of all tenants, which needs one."""
+    `all_tenants` makes a key of all tenants, which needs one. A worker's key is of all tenants and
+    names its `pools`: node types, such as `crm.lookup`, each with `@` and a queue where it has one."""
 
     name: KeyName
     role: Role
     scopes: tuple[Permission, ...] | None = Field(None, max_length=len(Permission))
     models: tuple[ModelName, ...] | None = Field(None, max_length=MAX_MODELS)
+    pools: tuple[PoolName, ...] | None = Field(None, max_length=MAX_KEY_POOLS)
     all_tenants: Annotated[bool, Field(strict=True)] = False
     requests_per_s: (
         Annotated[float, Field(ge=0.01, le=MAX_KEY_REQUESTS_PER_S, strict=True)] | None
@@ -53,6 +60,7 @@ class KeyDetail(Reply):
     role: str
     scopes: tuple[str, ...] | None = None
     models: tuple[str, ...] | None = None
+    pools: tuple[str, ...] | None = None
     requests_per_s: float | None = None
     created_at: datetime
     created_by: str

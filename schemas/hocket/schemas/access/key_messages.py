@@ -39,6 +39,7 @@ class KeyRow(_Message):
     role: str
     scopes: tuple[str, ...] | None = None
     models: tuple[str, ...] | None = None
+    pools: tuple[str, ...] | None = None
     requests_per_s: float | None = None
     expires_at_s: float | None = None
     revoked: bool = False
@@ -56,6 +57,7 @@ class KeyRow(_Message):
             role=self.role,
             permissions=permissions_of(self.role, self.scopes),
             models=None if self.models is None else frozenset(self.models),
+            pools=self.pools or (),
             requests_per_s=self.requests_per_s,
             expires_at_s=_FOREVER if self.expires_at_s is None else self.expires_at_s,
             secret_sha256=bytes.fromhex(self.secret_sha256),

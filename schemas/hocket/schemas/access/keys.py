@@ -73,6 +73,8 @@ class Principal:
     permissions: frozenset[Permission]
     models: frozenset[str] | None = None
     """The models that may be called; None is all."""
+    pools: tuple[str, ...] = ()
+    """The pools whose steps may be taken: node types, each with `@` and the queue where there is one."""
     requests_per_s: float | None = None
     expires_at_s: float = float("inf")
     secret_sha256: bytes = b""
@@ -95,6 +97,12 @@ class Principal:
         if named is not None and named != self.tenant:
             raise TenantForbidden(key=self.key_id)
         return self.tenant
+
+    def counts_until_s(self, secret: str) -> float:
+        """Return until when a secret counts that is accepted now."""
+        if hmac.compare_digest(hashed(secret), self.secret_sha256):
+            return self.expires_at_s
+        return min(self.expires_at_s, self.former_until_s)
 
     def accepts(self, secret: str, now_s: float) -> str:
         """Return why a secret is refused, nothing where it is accepted. It is compared in constant

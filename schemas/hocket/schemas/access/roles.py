@@ -1,7 +1,7 @@
 """Permissions and roles: the one table by which every door decides.
 
-A permission is a right to a kind of operation. A role is a set of permissions. A key has one role, and
-may be narrowed to some of its permissions (`scopes`); it can never do more than its role.
+A permission is a right to a kind of operation. A role is a set of permissions. A key has one role,
+and may be narrowed to some of its permissions (`scopes`); it can never do more than its role.
 """
 
 from collections.abc import Collection, Mapping
@@ -32,6 +32,8 @@ class Permission(StrEnum):
     MODELS_READ = "models.read"
     MODELS_CALL = "models.call"
     """Call models over the gateway's HTTP door."""
+    STEPS_RUN = "steps.run"
+    """Take the steps of the key's pools, run them and post their results."""
     EXPERIMENTS_READ = "experiments.read"
     EXPERIMENTS_CONTROL = "experiments.control"
     """Switch arms of experiments off and on."""
@@ -79,10 +81,12 @@ ROLES: Mapping[str, frozenset[Permission]] = {
     },
     "auditor": _READS | {Permission.KEYS_READ, Permission.AUDIT_READ},
     "admin": frozenset(Permission),
+    "worker": frozenset({Permission.STEPS_RUN}),
 }
-"""Each role with its permissions; only `developer` and `admin` see content and apply pipelines."""
+"""Each role with its permissions; only `developer` and `admin` see content and apply pipelines. A
+`worker` gets the steps of its pools, of all tenants, and nothing else."""
 
-Role = Literal["viewer", "developer", "operator", "auditor", "admin"]
+Role = Literal["viewer", "developer", "operator", "auditor", "admin", "worker"]
 """The name of a role, as REST takes it."""
 
 

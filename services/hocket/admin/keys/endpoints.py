@@ -40,6 +40,7 @@ async def create_key(body: KeyBody, context: Ctx, caller: CallerDep) -> KeyMade:
         tenant=_tenant(caller, all_tenants=body.all_tenants),
         scopes=None if body.scopes is None else frozenset(body.scopes),
         models=body.models,
+        pools=body.pools,
         requests_per_s=body.requests_per_s,
         expires_at=body.expires_at,
     )

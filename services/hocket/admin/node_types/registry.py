@@ -20,8 +20,8 @@ from hocket.kit.process.clock import monotonic_ms, now_ms
 from hocket.schemas import subjects
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import TypeDescribed, WorkerAnnounced, encoded
-from hocket.schemas.subjects import MAX_DESCRIPTION_BYTES
-from hocket.schemas.worker_slots import is_worker
+from hocket.schemas.subjects import MAX_DESCRIPTION_BYTES, WORKER_DESCRIBED, pool_token
+from hocket.schemas.worker_slots import is_worker, of_subject
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -61,8 +61,10 @@ class NodeTypes:
 
     async def run(self, bus: Bus, pool: Pool) -> None:
         """Read what was stored, then hear and store; cancel to stop."""
-        await bus.subscribe(subjects.WORKER_ANNOUNCED, self._announced)
-        await bus.subscribe(subjects.WORKER_DESCRIBED, self._described)
+        for subject in (subjects.WORKER_ANNOUNCED, f"{subjects.WORKER_ANNOUNCED}.*"):
+            await bus.subscribe(subject, self._announced)
+        for subject in (subjects.WORKER_DESCRIBED, f"{subjects.WORKER_DESCRIBED}.*"):
+            await bus.subscribe(subject, self._described)
         bus.on_reconnect.append(lambda: self._came_back(bus))
         self._came_back(bus)
         read = False
@@ -94,6 +96,7 @@ class NodeTypes:
         except ValidationError:
             return  # coordinators say so
         if is_worker(announced):
+            announced = of_subject(announced, message.subject)
             self.types.announced(announced.worker, announced.slots, now_ms())
 
     async def _described(self, message: "Msg") -> None:
@@ -101,6 +104,9 @@ class NodeTypes:
             if len(message.data) > MAX_DESCRIPTION_BYTES:
                 raise ValueError(f"it has more than {MAX_DESCRIPTION_BYTES} bytes")
             described = TypeDescribed.model_validate_json(message.data)
+            token = message.subject.removeprefix(WORKER_DESCRIBED).removeprefix(".")
+            if token and pool_token(described.type) != token:
+                raise ValueError(f"it is not of the type whose subject it came on, {token}")
             if self.types.is_news(described):
                 if self._news < 1:
                     raise ValueError("too many new descriptions come at once")

@@ -19,6 +19,7 @@ from hocket.cli.commands import (
     index,
     keys,
     migrate,
+    nats,
     pipeline,
     run,
     runs,
@@ -58,6 +59,7 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(keys.app, name="keys")
     app.add_typer(audit.app, name="audit")
     app.add_typer(data.app, name="data")
+    app.add_typer(nats.app, name="nats")
     app.command("migrate")(migrate.migrate)
     app.command("backup")(backup.backup)
     app.command("restore")(backup.restore)

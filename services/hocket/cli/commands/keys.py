@@ -34,6 +34,12 @@ def create(
     model: Annotated[
         list[str] | None, typer.Option(help="Only this model; may be given again.")
     ] = None,
+    pool: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A worker's: a node type whose steps it takes, `type@queue` of a queue; again for more."
+        ),
+    ] = None,
     days: Annotated[
         float | None, typer.Option(min=0, help="For how long it counts; without it for ever.")
     ] = None,
@@ -63,6 +69,7 @@ def create(
         "role": role,
         "scopes": scope or None,
         "models": model or None,
+        "pools": pool or None,
         "all_tenants": all_tenants,
         "requests_per_s": requests_per_s,
         "expires_at": expires_at and expires_at.isoformat(),
@@ -224,6 +231,7 @@ def _made_in(database_url: str, body: dict[str, Any], tenant: str) -> dict[str, 
         tenant=None if asked.all_tenants else tenant,
         scopes=None if asked.scopes is None else frozenset(asked.scopes),
         models=asked.models,
+        pools=asked.pools,
         requests_per_s=asked.requests_per_s,
         expires_at=asked.expires_at,
     )

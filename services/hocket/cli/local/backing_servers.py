@@ -8,11 +8,13 @@ from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.process.settings import read
+from hocket.schemas.access.nats_table import ACCESS_USER
 
 
 class BackingServers:
-    """The servers behind a platform. Those that are not named by their URL are embedded in `data_dir`.
-    `replicas` is how many servers of a NATS cluster keep a stream, as the environment names it."""
+    """The servers behind a platform. Those that are not named by their URL are embedded in
+    `data_dir`. `replicas` is how many servers of a NATS cluster keep a stream, as the environment
+    names it."""
 
     def __init__(
         self,
@@ -45,9 +47,24 @@ class BackingServers:
         """The URL for NATS clients."""
         return self._given_nats or self.embedded.nats_url
 
+    def nats_url_of(self, user: str) -> str:
+        """Return the URL with which a process of ours connects; the user's own server has one for
+        all."""
+        return self._given_nats or self.embedded.nats.url_of(user)
+
+    @property
+    def nats_access(self) -> tuple[str, str] | None:
+        """What one needs who decides which keys may connect: a URL and a secret. None where NATS is
+        the user's own: what its users may do is written there."""
+        if self._given_nats:
+            return None
+        nats = self.embedded.nats
+        return nats.url_of(ACCESS_USER), nats.access_seed
+
     @property
     def nats_url_file(self) -> Path | None:
-        """The file with the embedded server's URL and password; None where NATS is the user's own."""
+        """The file with the embedded server's URL and password; None where NATS is the user's
+        own."""
         return None if self._given_nats else self.embedded.nats.url_file
 
     @property

@@ -16,6 +16,8 @@ INLINE_GATEWAY = "hocket.cli.local.inline_gateway"
 """What a worker process runs that has a gateway in it."""
 KEYED = ("coordinator", "gateway", "admin", "ledger")
 """Who gets the key of the capabilities. A worker with a gateway inside gets the one of usage records."""
+NATS_ACCESS = ("HOCKET_NATS_ACCESS_URL", "HOCKET_NATS_ACCESS_SEED")
+"""What the REST service alone gets: with it one decides which keys may connect to NATS."""
 STREAM_REPLICAS = "HOCKET_STREAM_REPLICAS"
 NO_PORT = "-1"
 
@@ -56,9 +58,7 @@ class ProcessPlan:
         """Give all processes, the servers being up."""
         env: dict[str, str] = {
             **os.environ,
-            "NATS_URL": servers.nats_url,
             "DATABASE_URL": servers.database_url,
-            "HOCKET_NATS_URL": servers.nats_url,
             "HOCKET_DATABASE_URL": servers.database_url,
             "HOCKET_DATA_DIR": str(data_dir),
             "HOCKET_API_HOST": host,
@@ -75,22 +75,34 @@ class ProcessPlan:
         key = env.pop(CAPABILITY_KEY, "") or kept_key(data_dir)
         usage_key = env.pop(USAGE_KEY, "")
         env.pop(KEY_ENV, None)  # that of the command line
+        access = {name: env.pop(name) for name in NATS_ACCESS if name in env}
         if servers.are_embedded:
             env.setdefault("HOCKET_MIN_FREE_DISK_MIB", str(MIN_FREE_MIB))
         if self.config is not None:
             env["HOCKET_CONFIG"] = str(self.config.absolute())
-        env |= self.extra_env
         for name, service in self._names():
             own = self._own_environment(name, key, usage_key)
-            yield PlannedProcess(
-                name, self._module(service), self._arguments(service), {**env, **own}
-            )
+            nats = self._nats_environment(service, servers)
+            if service == "admin":
+                nats = {**access, **nats}
+            given = {**env, **nats, **self.extra_env, **own}
+            yield PlannedProcess(name, self._module(service), self._arguments(service), given)
 
     def _names(self) -> Iterator[tuple[str, str]]:
         for service in self.services:
             yield service, service
             for number in range(2, self.numbers.get(service, 1) + 1):
                 yield f"{service}-{number}", service
+
+    def _nats_environment(self, service: str, servers: BackingServers) -> dict[str, str]:
+        """Return by what a process is known to NATS."""
+        user = "worker-gateway" if service == "worker" and self.inline_gateway else service
+        alone = service == "worker" and "coordinator" not in self.services
+        url = servers.nats_url if alone else servers.nats_url_of(user)
+        found = {"NATS_URL": url, "HOCKET_NATS_URL": url}
+        if service == "admin" and servers.nats_access is not None:
+            found |= zip(NATS_ACCESS, servers.nats_access, strict=True)
+        return found
 
     def _module(self, service: str) -> str:
         return INLINE_GATEWAY if service == "worker" and self.inline_gateway else MODULES[service]

@@ -24,6 +24,7 @@ from hocket.kit.embedded.errors import ServerBinaryMissing
 from hocket.kit.embedded.nats import nats_program
 from hocket.kit.embedded.ports import port_is_free
 from hocket.kit.embedded.postgres import postgres_install
+from hocket.kit.nats.identity import identity_of
 from hocket.kit.nats.server_tls import tls_of
 from hocket.kit.nats.server_urls import server_urls
 from hocket.kit.postgres.database import said
@@ -363,6 +364,7 @@ async def _connect_nats(url: str) -> Client:
             return await nats.connect(
                 server_urls(url),
                 name="hocket-doctor",
+                inbox_prefix=identity_of(url).inbox.encode(),
                 tls=tls_of(url),
                 connect_timeout=2,
                 error_cb=note,

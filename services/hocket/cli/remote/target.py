@@ -61,8 +61,16 @@ class Target:
 
     @property
     def known_nats(self) -> str | None:
-        """The address of NATS; None where none is known."""
-        return self.named_nats or (self.facts.nats_url if self.facts else None)
+        """The address of NATS; None where none is known. A named one without an account is shown the key
+        of the environment."""
+        if self.named_nats is None:
+            return self.facts.nats_url if self.facts else None
+        key = os.environ.get(KEY_ENV, "").strip()
+        if not key:
+            return self.named_nats
+        from hocket.kit.nats.identity import with_key
+
+        return with_key(self.named_nats, key)
 
     @property
     def nats_url(self) -> str:

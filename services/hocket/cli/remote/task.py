@@ -20,6 +20,7 @@ from nats.errors import TimeoutError as NatsTimeout
 from nats.js.errors import NoStreamResponseError
 
 from hocket.cli.terminal.errors import ApiRefused, BrokerUnreachable
+from hocket.kit.nats.identity import identity_of
 from hocket.kit.nats.server_tls import tls_of
 from hocket.kit.nats.server_urls import server_urls, without_passwords
 from hocket.schemas import ids, subjects
@@ -174,7 +175,12 @@ async def _connected(nats_url: str) -> AsyncIterator[Client]:
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             connection = await nats.connect(
-                servers, name="hocket-cli", tls=tls, connect_timeout=2, error_cb=note
+                servers,
+                name="hocket-cli",
+                tls=tls,
+                inbox_prefix=identity_of(nats_url).inbox.encode(),
+                connect_timeout=2,
+                error_cb=note,
             )
     except ValueError as error:
         raise InvalidInput(

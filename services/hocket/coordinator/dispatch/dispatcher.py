@@ -36,7 +36,7 @@ from hocket.schemas.messages import (
     WorkerAnnounced,
     encoded,
 )
-from hocket.schemas.worker_slots import is_worker
+from hocket.schemas.worker_slots import is_worker, of_subject
 
 TICK_S = 0.25
 FIRST_ANSWER_S = 0.2
@@ -73,7 +73,7 @@ class Dispatcher:
         self._load = load
         self._owned: set[int] = set()
         self._answered = asyncio.Event()
-        self._subscription: Subscription | None = None
+        self._subscriptions: list[Subscription] = []
 
     # ---- partitions -------------------------------------------------------------------------
 
@@ -170,7 +170,10 @@ class Dispatcher:
         """Begin to hear of workers, and let those that are there announce themselves."""
         if not self._gated:
             return
-        self._subscription = await self._bus.subscribe(subjects.WORKER_ANNOUNCED, self._announced)
+        self._subscriptions = [
+            await self._bus.subscribe(subject, self._announced)
+            for subject in (subjects.WORKER_ANNOUNCED, f"{subjects.WORKER_ANNOUNCED}.*")
+        ]
         self._bus.on_reconnect.append(self._came_back)
         self._bus.publish_nowait(subjects.WORKER_ASKED, b"")
         with suppress(TimeoutError):
@@ -188,8 +191,8 @@ class Dispatcher:
                 self._load.tick()
                 self._metrics.dispatching(self._gate.loads())
         finally:
-            if self._subscription is not None:
-                await self._subscription.unsubscribe()
+            for subscription in self._subscriptions:
+                await subscription.unsubscribe()
 
     def _came_back(self) -> None:
         self._gate.hears_again(monotonic_ms())
@@ -206,6 +209,7 @@ class Dispatcher:
             if count := self._reporting.due("unlikely"):
                 log.warning("announcement_not_believed", worker=announced.worker[:80], count=count)
             return
+        announced = of_subject(announced, message.subject)
         self._answered.set()
         self._gate.announced(announced.worker, announced.slots, monotonic_ms())
         self.release()

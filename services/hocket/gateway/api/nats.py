@@ -31,6 +31,7 @@ from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.protocol import RawMessage
 from hocket.schemas import subjects
+from hocket.schemas.access.nats_table import GUESTS_CALL
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import HocketError
 from hocket.schemas.first_fault import first_fault
@@ -71,6 +72,7 @@ class NatsDoor:
         subscribe = self._bus.subscribe
         self._subscriptions = [
             await self._bus.subscribe_raw(subjects.GATEWAY_CALL, self._on_call, queue=QUEUE),
+            await self._bus.subscribe_raw(GUESTS_CALL, self._on_call, queue=QUEUE),
             await subscribe(subjects.GATEWAY_MODELS, self._on_models, queue=QUEUE),
         ]
         self._cancels = [
@@ -103,7 +105,8 @@ class NatsDoor:
     def _on_call(self, message: RawMessage) -> None:
         try:
             request = _checked(message.data)
-            check_attribution(self._capabilities, request)
+            of_guest = message.subject == GUESTS_CALL
+            check_attribution(self._capabilities, request, of_guest=of_guest)
         except (CallMalformed, CallNotAttributable) as error:
             self._refuse(message, "", "", error)
             return

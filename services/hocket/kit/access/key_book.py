@@ -69,6 +69,8 @@ class KeyBook:
         self._look = asyncio.Event()
         self._next: asyncio.Future[None] | None = None
         self._waiting = 0
+        self.lost = asyncio.Event()
+        """Set whenever a secret that was known here counts no more."""
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -108,6 +110,17 @@ class KeyBook:
             raise KeyRefused(reason=refused)
         self._used[key_id] = now_s
         return found
+
+    def still_counts(self, key_id: str, mark: str) -> bool:
+        """Tell whether the secret counts of which `mark` is the beginning of the hash."""
+        found = self._keys.get(key_id)
+        if found is None:
+            return not self._loaded
+        now_s = clock.now_ms() / 1000
+        return now_s < found.expires_at_s and (
+            found.secret_sha256.hex().startswith(mark)
+            or (now_s < found.former_until_s and found.former_sha256.hex().startswith(mark))
+        )
 
     def holder(self, key_id: str) -> Principal:
         """Return the bearer of the key with an id, for whoever knows in another way that it was shown;
@@ -202,7 +215,10 @@ class KeyBook:
         if row.revoked:
             self._drop(row.key_id)
             return
+        known = self._keys.get(row.key_id)
         found = self._keys[row.key_id] = row.principal()
+        if known is not None and known.secret_sha256 != found.secret_sha256:
+            self.lost.set()
         if found.expires_at_s != float("inf"):
             heapq.heappush(self._ends, (found.expires_at_s, row.key_id))
 
@@ -215,7 +231,8 @@ class KeyBook:
                 self._end_requests(key_id)
 
     def _drop(self, key_id: str) -> None:
-        self._keys.pop(key_id, None)
+        if self._keys.pop(key_id, None) is not None:
+            self.lost.set()
         self._end_requests(key_id)
 
     def _end_requests(self, key_id: str) -> None:

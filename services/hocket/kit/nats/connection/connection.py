@@ -15,6 +15,7 @@ from nats.errors import SlowConsumerError
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.connection.client import RECONNECT_WAIT_S, ReconnectingClient
 from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.nats.identity import identity_of
 from hocket.kit.nats.server_tls import certificate_files, load, tls_of
 from hocket.kit.nats.server_urls import server_urls, without_passwords
 from hocket.schemas.errors import InvalidInput
@@ -40,6 +41,8 @@ class Connection:
         """How often the connection was lost after it was opened."""
         self.on_reconnect: list[Callable[[], None]] = []
         """Functions that are called after each reconnect, in order."""
+        self.identity = identity_of(url)
+        """Whom it connects as."""
         self._url = url
         self._tls: ssl.SSLContext | None = None
         self._name = name
@@ -59,6 +62,7 @@ class Connection:
                     server_urls(self._url),
                     tls=self._tls,
                     name=self._name,
+                    inbox_prefix=self.identity.inbox.encode(),
                     max_reconnect_attempts=-1,
                     allow_reconnect=True,
                     reconnect_time_wait=RECONNECT_WAIT_S,  # it takes fractions

@@ -6,6 +6,7 @@ from typing import Any
 from nats.js.errors import NotFoundError
 
 from hocket.kit.nats.delivery import Delivery
+from hocket.kit.nats.identity import Identity
 from hocket.schemas.messages import Priority
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.execution.attempt import Attempt
@@ -19,6 +20,7 @@ class Bus:
 
     def __init__(self, stored: dict[int, str]) -> None:
         self.losses = 0
+        self.identity = Identity()
         self.acked: list[str] = []
         self.js = self
         self._stored = stored
@@ -85,6 +87,15 @@ async def test_another_step_in_its_place_is_left_alone() -> None:
 
 async def test_a_message_that_is_gone_stays_unknown() -> None:
     bus = Bus({})
+    acks, held = Acks(bus), attempt()  # type: ignore[arg-type]
+    bus.losses += 1
+    assert not await acks.recognise(held)
+
+
+async def test_a_guest_looks_nothing_up_because_it_may_not_read_the_stream() -> None:
+    bus = Bus({})
+    bus.identity = Identity("guest")
+    bus.js = None  # type: ignore[assignment]
     acks, held = Acks(bus), attempt()  # type: ignore[arg-type]
     bus.losses += 1
     assert not await acks.recognise(held)

@@ -35,6 +35,8 @@ class Announcements:
         self._worker = worker
         self._slots = slots
         self._types = tuple(types)
+        self._pools: set[str] = set()
+        """What a guest has announced."""
         self._number = 0
         self._announcing = False
         self._subscription: Subscription | None = None
@@ -73,8 +75,20 @@ class Announcements:
 
     def _describe(self) -> None:
         for described in self._types:
-            self._bus.publish_nowait(subjects.WORKER_DESCRIBED, encoded(described))
+            subject = subjects.WORKER_DESCRIBED
+            if self._bus.identity.is_guest:
+                subject = f"{subject}.{subjects.pool_token(described.type)}"
+            self._bus.publish_nowait(subject, encoded(described))
 
     def _tell(self, slots: Mapping[str, int]) -> None:
+        if not self._bus.identity.is_guest:
+            self._announce_on(subjects.WORKER_ANNOUNCED, slots)
+            return
+        self._pools |= slots.keys()
+        for pool in self._pools:  # each may say something of his own pools only
+            subject = f"{subjects.WORKER_ANNOUNCED}.{subjects.pool_token(pool)}"
+            self._announce_on(subject, {pool: slots[pool]} if pool in slots else {})
+
+    def _announce_on(self, subject: str, slots: Mapping[str, int]) -> None:
         announced = WorkerAnnounced(worker=self._worker, slots=dict(slots))
-        self._bus.publish_nowait(subjects.WORKER_ANNOUNCED, announced.model_dump_json().encode())
+        self._bus.publish_nowait(subject, announced.model_dump_json().encode())

@@ -1,49 +1,44 @@
-"""The durable pull consumers of STEPS, one per pool (a node type, or a queue of it) and lane, shared by
-all workers."""
+"""The durable pull consumers of STEPS, as a worker comes by them: it makes them where it may, and asks a
+coordinator otherwise (`kit/nats/step_consumers.py`)."""
 
 import asyncio
 
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.errors import NotFoundError
 
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.step_consumers import ACK_WAIT_S, ask_for_consumers, make_consumers
 from hocket.schemas import subjects
 
-ACK_WAIT_S = 10.0
-"""A step whose worker says nothing for so long goes to another one."""
+__all__ = ["ACK_WAIT_S", "MAX_DELIVERIES", "consumer_name", "ensure_consumers"]
+
 MAX_DELIVERIES = 20
 """A step delivered so often is dead-lettered. Also counts what a dying worker held beside it: a
 step that ends its worker is found long before, on probation."""
-MAX_ACK_PENDING = 65_536
-"""Steps in the hands of all workers together, per node type and lane."""
-MAX_WAITING = 8_192
-"""Pull requests that stand at the server, per node type and lane."""
 
 
 def consumer_name(pool: str, lane: str) -> str:
     """Return the name of the consumer of a pool's lane."""
-    return f"step-{subjects.pool_token(pool)}-{lane}"
+    return subjects.step_consumer(subjects.pool_token(pool), lane)
 
 
-async def ensure_consumers(bus: Bus, node_type: str, ack_wait_s: float = ACK_WAIT_S) -> None:
-    """Create the consumers of a node type, or bring them up to date."""
-    await asyncio.gather(
-        *(
-            bus.js.add_consumer(subjects.STEPS, _config(node_type, lane, ack_wait_s))
-            for lane in subjects.LANES
-        )
-    )
+async def ensure_consumers(bus: Bus, pool: str, ack_wait_s: float = ACK_WAIT_S) -> None:
+    """See to it that the consumers of a pool are there. Who makes none waits for a coordinator where
+    they are not."""
+    token = subjects.pool_token(pool)
+    if bus.identity.makes_consumers:
+        await make_consumers(bus, token, ack_wait_s)
+        return
+    if bus.identity.is_guest:  # to whom consumers are not shown
+        await ask_for_consumers(bus, token, ack_wait_s)
+        return
+    names = [consumer_name(pool, lane) for lane in subjects.LANES]
+    if not all(await asyncio.gather(*(_is_there(bus, name, ack_wait_s) for name in names))):
+        await ask_for_consumers(bus, token, ack_wait_s)
 
 
-def _config(node_type: str, lane: str, ack_wait_s: float) -> ConsumerConfig:
-    name = consumer_name(node_type, lane)
-    return ConsumerConfig(
-        name=name,
-        durable_name=name,
-        filter_subject=subjects.step(node_type, lane),
-        deliver_policy=DeliverPolicy.ALL,
-        ack_policy=AckPolicy.EXPLICIT,
-        ack_wait=ack_wait_s,
-        max_deliver=-1,  # workers count: what the server gave up would only be told on a subject
-        max_ack_pending=MAX_ACK_PENDING,
-        max_waiting=MAX_WAITING,
-    )
+async def _is_there(bus: Bus, name: str, ack_wait_s: float) -> bool:
+    try:
+        found = await bus.js.consumer_info(subjects.STEPS, name)
+    except NotFoundError:
+        return False
+    return bool(found.config.ack_wait == ack_wait_s)

@@ -55,6 +55,8 @@ class ProbationRecords:
 
     async def read(self, step: RequestedStep) -> Record:
         """Return what is known of a step."""
+        if self._bus.identity.is_guest:
+            return NOTHING
         try:
             answer = await self._api("STREAM.MSG.GET", {"last_by_subj": _subject(step)})
             return _record_in(answer, step)
@@ -66,6 +68,8 @@ class ProbationRecords:
 
     async def write(self, step: RequestedStep, record: Record) -> None:
         """Replace what is known of a step."""
+        if self._bus.identity.is_guest:
+            return
         try:
             if record == NOTHING:
                 await self._api("STREAM.PURGE", {"filter": _subject(step)})
@@ -80,6 +84,8 @@ class ProbationRecords:
 
     async def killers(self) -> set[str]:
         """Return the kinds of steps that ended their workers."""
+        if self._bus.identity.is_guest:
+            return set()
         try:
             request = {"subjects_filter": subjects.PROBATION_FILTER}
             answer = await self._api("STREAM.INFO", request)
@@ -92,6 +98,8 @@ class ProbationRecords:
 
     async def note_kind(self, kind: str, *, ends_worker: bool) -> None:
         """Note that steps of a kind end their worker, or forget it."""
+        if self._bus.identity.is_guest:
+            return
         try:
             if ends_worker:
                 await self._bus.publish(subjects.probation(kind), b"", timeout_ms=API_TIMEOUT_MS)

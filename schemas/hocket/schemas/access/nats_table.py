@@ -1,0 +1,333 @@
+"""What each identity may do on NATS: the table from which its servers' permissions are made. Pure.
+
+Platform, guests and servers have an account each. A *service* is a process of ours with a password,
+in the platform's account, beside the streams. A *guest* shows a key (a tenant's, or a team's
+worker), and is in an account without streams, from which only `CROSSINGS` lead to the platform, and
+`TOLD` back: whatever a guest names as the place of an answer is in the guests' account, where
+nobody of the platform listens.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from hocket.schemas import subjects
+from hocket.schemas.access.keys import ID_DIGITS, Principal
+from hocket.schemas.access.roles import Permission
+
+PLATFORM_ACCOUNT = "HOCKET"
+GUEST_ACCOUNT = "GUESTS"
+SYSTEM_ACCOUNT = "SYS"
+
+OWNER = "hocket"
+"""The user that may do everything beside the streams: the operator of the platform."""
+ACCESS_USER = "access"
+"""The user of those who decide which keys may connect, in the servers' account."""
+SYSTEM_USER = "system"
+
+INBOX_OF_SERVICES = f"{subjects.INBOX_PREFIX}service."
+INBOX_OF_KEYS = f"{subjects.INBOX_PREFIX}key."
+
+_API = "$JS.API"
+_STREAMS = (
+    subjects.TASKS,
+    subjects.LOG,
+    subjects.STEPS,
+    subjects.CALLS,
+    subjects.USAGE,
+    subjects.EVENTS,
+    subjects.DLQ,
+    subjects.PROBATION,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NatsPermissions:
+    """The subjects that one may publish on and subscribe to; nothing else."""
+
+    publish: tuple[str, ...] = ()
+    subscribe: tuple[str, ...] = ()
+
+    def __or__(self, other: "NatsPermissions") -> "NatsPermissions":
+        return NatsPermissions(
+            tuple(dict.fromkeys(self.publish + other.publish)),
+            tuple(dict.fromkeys(self.subscribe + other.subscribe)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """A subject on which guests reach the platform: there it is `to`, where that is named.
+    `is_streamed`: several messages may come back."""
+
+    subject: str
+    is_streamed: bool = False
+    to: str | None = None
+
+
+GUESTS_CALL = "hocket.gateway.guest"
+"""Core NATS request/reply, queue group `gateway`: a CallRequest of a guest, as on
+`hocket.gateway.call`."""
+EVENTS_ASKED = "hocket.access.events"
+"""Core NATS request/reply, queue group `admin`: `hocket.access.events.<id of the key>` makes the
+consumer of the key's tenant's events."""
+CONSUMERS_ASKED = "hocket.worker.consumers"
+"""Core NATS request/reply, queue group `coordinator`: `hocket.worker.consumers.<pool>` makes the
+consumers of a pool's steps."""
+
+CROSSINGS = (
+    Crossing(subjects.TASK_FILTER),
+    Crossing(f"{EVENTS_ASKED}.*"),
+    Crossing(f"{_API}.CONSUMER.MSG.NEXT.{subjects.EVENTS}.*", is_streamed=True),
+    Crossing(f"$JS.ACK.{subjects.EVENTS}.>"),
+    Crossing(f"{CONSUMERS_ASKED}.*"),
+    Crossing(f"{_API}.CONSUMER.MSG.NEXT.{subjects.STEPS}.*", is_streamed=True),
+    Crossing(f"$JS.ACK.{subjects.STEPS}.>"),
+    Crossing("hocket.log.*.finished"),
+    Crossing("hocket.log.*.results"),
+    Crossing("hocket.dlq.step.*"),
+    Crossing(f"{subjects.WORKER_ANNOUNCED}.*"),
+    Crossing(f"{subjects.WORKER_DESCRIBED}.*"),
+    Crossing(subjects.GATEWAY_CALL, to=GUESTS_CALL),
+    Crossing(subjects.GATEWAY_CANCEL),
+)
+TOLD = (subjects.CANCEL_FILTER, subjects.WORKER_ASKED, f"{INBOX_OF_KEYS}>")
+"""What guests hear of the platform's."""
+
+
+def _made(stream: str, *, bucket: bool = False) -> tuple[str, ...]:
+    """What makes a stream and brings it up to date."""
+    name = f"KV_{stream}" if bucket else stream
+    return tuple(f"{_API}.STREAM.{verb}.{name}" for verb in ("INFO", "CREATE", "UPDATE"))
+
+
+def _watched(stream: str) -> tuple[str, ...]:
+    """What reads a stream in order (kit/nats/ordered_consumer.py)."""
+    return (
+        f"{_API}.CONSUMER.CREATE.{stream}.>",
+        f"{_API}.CONSUMER.DELETE.{stream}.*",
+        f"$JS.FC.{stream}.>",
+    )
+
+
+def _bucket(name: str) -> tuple[str, ...]:
+    stream = f"KV_{name}"
+    return (
+        f"$KV.{name}.>",
+        *_made(name, bucket=True),
+        *_watched(stream),
+        f"{_API}.STREAM.MSG.GET.{stream}",
+        f"{_API}.STREAM.PURGE.{stream}",
+    )
+
+
+def _pulled(stream: str) -> tuple[str, ...]:
+    """What makes durable consumers of a stream and takes their messages."""
+    return (
+        f"{_API}.CONSUMER.INFO.{stream}.*",
+        f"{_API}.CONSUMER.CREATE.{stream}.>",
+        f"{_API}.CONSUMER.DURABLE.CREATE.{stream}.*",
+        f"{_API}.CONSUMER.MSG.NEXT.{stream}.*",
+        *_acks(stream),
+    )
+
+
+def _acks(stream: str) -> tuple[str, ...]:
+    return f"$JS.ACK.{stream}.>", f"$JS.ACK.*.*.{stream}.>"
+
+
+_ALL_STREAMS = tuple(subject for stream in _STREAMS for subject in _made(stream))
+_ANSWERS = (f"{subjects.INBOX_PREFIX}>",)
+"""Where answers go: their place is in the question."""
+
+
+def _service(name: str, publish: tuple[str, ...], subscribe: tuple[str, ...]) -> NatsPermissions:
+    return NatsPermissions(publish, (f"{INBOX_OF_SERVICES}{name}.>", *subscribe))
+
+
+_WORKER = _service(
+    "worker",
+    (
+        f"{CONSUMERS_ASKED}.*",
+        f"{_API}.CONSUMER.INFO.{subjects.STEPS}.*",
+        f"{_API}.CONSUMER.MSG.NEXT.{subjects.STEPS}.*",
+        *_acks(subjects.STEPS),
+        f"{_API}.STREAM.INFO.{subjects.STEPS}",
+        f"{_API}.STREAM.MSG.GET.{subjects.STEPS}",
+        "hocket.log.*.finished",
+        "hocket.log.*.results",
+        subjects.PROBATION_FILTER,
+        f"{_API}.STREAM.INFO.{subjects.PROBATION}",
+        f"{_API}.STREAM.MSG.GET.{subjects.PROBATION}",
+        f"{_API}.STREAM.PURGE.{subjects.PROBATION}",
+        "hocket.dlq.step.*",
+        subjects.WORKER_ANNOUNCED,
+        subjects.WORKER_DESCRIBED,
+        subjects.GATEWAY_CALL,
+        subjects.GATEWAY_CANCEL,
+    ),
+    (subjects.CANCEL_FILTER, subjects.WORKER_ASKED),
+)
+_GATEWAY = _service(
+    "gateway",
+    (
+        *_ALL_STREAMS,
+        *_bucket(subjects.GATEWAYS),
+        *_bucket(subjects.BUDGETS),
+        subjects.CALL_OPENED,
+        subjects.CALL_REFUSED,
+        f"{_API}.STREAM.MSG.GET.{subjects.CALLS}",
+        subjects.USAGE_SUBJECT,
+        f"hocket.event.{subjects.GATEWAY_TENANT}.>",
+        subjects.GATEWAY_HELD,
+        subjects.REPLICAS_USED,
+        subjects.LEDGER_SPENT,
+        subjects.LEDGER_CONTENT,
+        subjects.ACCESS_KEYS,
+        *_ANSWERS,
+    ),
+    ("hocket.gateway.*", subjects.CANCEL_FILTER, "hocket.event.*.*.run-finished"),
+)
+
+SERVICES: Mapping[str, NatsPermissions] = {
+    "coordinator": _service(
+        "coordinator",
+        (
+            *_ALL_STREAMS,
+            *_bucket(subjects.COORDINATORS),
+            *_pulled(subjects.TASKS),
+            f"{_API}.CONSUMER.DELETE.{subjects.TASKS}.*",
+            subjects.LOG_FILTER,
+            *_watched(subjects.LOG),
+            f"{_API}.STREAM.MSG.GET.{subjects.LOG}",
+            f"{_API}.STREAM.PURGE.{subjects.LOG}",
+            subjects.STEP_FILTER,
+            f"{_API}.STREAM.PURGE.{subjects.STEPS}",
+            f"{_API}.CONSUMER.LIST.{subjects.STEPS}",
+            f"{_API}.CONSUMER.CREATE.{subjects.STEPS}.>",
+            f"{_API}.CONSUMER.DURABLE.CREATE.{subjects.STEPS}.*",
+            subjects.EVENT_FILTER,
+            subjects.DLQ_FILTER,
+            subjects.CANCEL_FILTER,
+            subjects.WORKER_ASKED,
+            subjects.RUNS_EXPECTED,
+            subjects.PROMPT_EXPECTED,
+            *_ANSWERS,
+        ),
+        (
+            subjects.WORKER_ANNOUNCED,
+            f"{subjects.WORKER_ANNOUNCED}.*",
+            f"{CONSUMERS_ASKED}.*",
+        ),
+    ),
+    "gateway": _GATEWAY,
+    "ledger": _service(
+        "ledger",
+        (
+            *_ALL_STREAMS,
+            *_pulled(subjects.USAGE),
+            *_pulled(subjects.CALLS),
+            *_pulled(subjects.EVENTS),
+            subjects.DLQ_FILTER,
+            *_ANSWERS,
+        ),
+        (subjects.LEDGER_SPENT, subjects.LEDGER_CONTENT),
+    ),
+    "admin": _service(
+        "admin",
+        (
+            subjects.TASK_FILTER,
+            subjects.LOG_FILTER,
+            subjects.STEP_FILTER,
+            subjects.USAGE_SUBJECT,
+            subjects.DLQ_FILTER,
+            f"{_API}.STREAM.INFO.{subjects.DLQ}",
+            f"{_API}.STREAM.MSG.GET.{subjects.DLQ}",
+            f"{_API}.STREAM.MSG.DELETE.{subjects.DLQ}",
+            *_watched(subjects.EVENTS),
+            f"{_API}.STREAM.INFO.{subjects.EVENTS}",
+            f"{_API}.STREAM.LIST",
+            subjects.GATEWAY_MODELS,
+            subjects.GATEWAY_EXPERIMENTS,
+            subjects.GATEWAY_CONTROL,
+            subjects.WORKER_ASKED,
+            *_ANSWERS,
+        ),
+        (
+            subjects.EVENT_FILTER,
+            subjects.ACCESS_KEYS,
+            f"{EVENTS_ASKED}.*",
+            subjects.WORKER_ANNOUNCED,
+            f"{subjects.WORKER_ANNOUNCED}.*",
+            subjects.WORKER_DESCRIBED,
+            f"{subjects.WORKER_DESCRIBED}.*",
+        ),
+    ),
+    "worker": _WORKER,
+    "worker-gateway": _WORKER
+    | _GATEWAY
+    | NatsPermissions((), (f"{INBOX_OF_SERVICES}worker-gateway.>",)),
+}
+"""Each process of ours. `worker` is one of the platform's own, for all node types; `worker-gateway`
+one with a gateway inside."""
+
+ACCESS = NatsPermissions(
+    ("$SYS.REQ.SERVER.*.KICK", "$SYS.REQ.SERVER.PING.CONNZ", "$SYS._INBOX.>"),
+    (f"{INBOX_OF_SERVICES}{ACCESS_USER}.>", "$SYS.REQ.USER.AUTH"),
+)
+"""Those who decide which keys may connect."""
+
+
+def events_consumer(key_id: str) -> str:
+    """Return the name of the consumer of EVENTS that belongs to a key."""
+    return f"key-{key_id}"
+
+
+def inbox_of_key(key_id: str) -> str:
+    """Return what the inboxes of a key's bearer begin with."""
+    assert len(key_id) == ID_DIGITS, "ids are checked where they come in"
+    return f"{INBOX_OF_KEYS}{key_id}"
+
+
+def inbox_of_service(user: str) -> str:
+    """Return what the inboxes of a process of ours begin with."""
+    return f"{INBOX_OF_SERVICES}{user}"
+
+
+def of_bearer(bearer: Principal) -> NatsPermissions | None:
+    """Return what the bearer of a key may do; None where that is nothing."""
+    publish = (*_of_tenant(bearer), *_of_worker(bearer))
+    if not publish:
+        return None
+    told = (subjects.CANCEL_FILTER, subjects.WORKER_ASKED) if bearer.pools else ()
+    return NatsPermissions(publish, (f"{inbox_of_key(bearer.key_id)}.>", *told))
+
+
+def reads_events(bearer: Principal) -> bool:
+    """Tell whether one may read the events of his tenant, which hold the outputs of runs."""
+    return bearer.may(Permission.RUNS_READ) and bearer.may(Permission.CONTENT_READ)
+
+
+def _of_tenant(bearer: Principal) -> Iterator[str]:
+    if bearer.may(Permission.RUNS_SUBMIT):
+        yield subjects.task("*" if bearer.tenant is None else bearer.tenant, "*")
+    if reads_events(bearer):
+        consumer = events_consumer(bearer.key_id)
+        yield f"{EVENTS_ASKED}.{bearer.key_id}"
+        yield f"{_API}.CONSUMER.MSG.NEXT.{subjects.EVENTS}.{consumer}"
+        yield f"$JS.ACK.{subjects.EVENTS}.{consumer}.>"
+
+
+def _of_worker(bearer: Principal) -> Iterator[str]:
+    if not bearer.pools or not bearer.may(Permission.STEPS_RUN):
+        return
+    for pool in bearer.pools:
+        for lane in subjects.LANES:
+            consumer = subjects.step_consumer(subjects.pool_token(pool), lane)
+            yield f"{_API}.CONSUMER.MSG.NEXT.{subjects.STEPS}.{consumer}"
+            yield f"$JS.ACK.{subjects.STEPS}.{consumer}.>"
+        yield f"{CONSUMERS_ASKED}.{subjects.pool_token(pool)}"
+        yield f"{subjects.WORKER_ANNOUNCED}.{subjects.pool_token(pool)}"
+    for node_type in dict.fromkeys(subjects.type_of(pool) for pool in bearer.pools):
+        yield f"{subjects.WORKER_DESCRIBED}.{subjects.pool_token(node_type)}"
+    yield from ("hocket.log.*.finished", "hocket.log.*.results", "hocket.dlq.step.*")
+    yield from (subjects.GATEWAY_CALL, subjects.GATEWAY_CANCEL)

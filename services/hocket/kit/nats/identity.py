@@ -1,0 +1,59 @@
+"""Whom a connection to NATS is: a process of ours, the bearer of a key, or somebody that the server
+knows.
+
+The address says it: `nats://coordinator:PASSWORD@host` is a process of ours,
+`nats://hk_..._...@host` the bearer of a key, as is any user whose password is a key. What each may
+do: `schemas/access/nats_table.py`. Everybody else is taken for one that may do everything beside
+the streams, as before there were keys.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import unquote
+
+from hocket.schemas.access.keys import parts_of
+from hocket.schemas.access.nats_table import ACCESS_USER, SERVICES, inbox_of_key, inbox_of_service
+from hocket.schemas.subjects import INBOX_PREFIX
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whose connection it is. `inbox` is what its inboxes begin with."""
+
+    kind: Literal["owner", "service", "guest"] = "owner"
+    inbox: str = INBOX_PREFIX.rstrip(".")
+
+    @property
+    def is_guest(self) -> bool:
+        """Whether it is the bearer of a key, to whom only what leads to the platform is open."""
+        return self.kind == "guest"
+
+    @property
+    def makes_consumers(self) -> bool:
+        """Whether it makes consumers itself; otherwise it asks a coordinator for those of its
+        steps."""
+        return self.kind == "owner"
+
+
+def with_key(url: str, key: str) -> str:
+    """Return a `NATS_URL` with a key for each server that is named without an account."""
+    return ",".join(_with(part.strip(), key) for part in url.split(","))
+
+
+def _with(server: str, key: str) -> str:
+    scheme, mark, place = server.rpartition("://")
+    return server if "@" in place else f"{scheme}{mark or 'nats://'}{key}@{place}"
+
+
+def identity_of(url: str) -> Identity:
+    """Return whom a `NATS_URL` connects as; of several servers the first says it."""
+    account, at, _ = url.partition(",")[0].strip().rpartition("://")[2].rpartition("@")
+    if not at:
+        return Identity()
+    user, colon, password = account.partition(":")
+    key = parts_of(unquote(password if colon else user))
+    if key is not None:
+        return Identity("guest", inbox_of_key(key[0]))
+    if colon and (user in SERVICES or user == ACCESS_USER):
+        return Identity("service", inbox_of_service(user))
+    return Identity()

@@ -1,0 +1,1 @@
+"""Bearers of keys that connect to NATS."""

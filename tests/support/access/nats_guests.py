@@ -1,0 +1,86 @@
+"""The parts that let the bearers of keys connect to NATS, in the process of a test, and such bearers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import nats
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from hocket.admin.nats_access.callout import Callout
+from hocket.admin.nats_access.connections import Connections
+from hocket.admin.nats_access.event_readers import EventReaders
+from hocket.kit.access.key_book import KeyBook
+from hocket.kit.access.nkeys import AccountKey
+from hocket.kit.embedded import EmbeddedServers
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.step_consumers import StepConsumersDoor
+from hocket.schemas.access.nats_table import ACCESS_USER, inbox_of_key
+
+
+@asynccontextmanager
+async def guests_welcome(
+    servers: EmbeddedServers, bus: Bus, book: KeyBook
+) -> AsyncIterator[Connections]:
+    """Let keys connect inside the block."""
+    access = await Bus.connect(servers.nats.url_of(ACCESS_USER), name="access")
+    connections = Connections(access, book)
+    try:
+        async with (
+            Callout(access, AccountKey(servers.nats.access_seed), book).open(),
+            EventReaders(bus, book).open(),
+            StepConsumersDoor(bus).open(),
+            connections.watched(),
+        ):
+            yield connections
+    finally:
+        await access.close()
+
+
+def url_with(url: str, key: str) -> str:
+    """Return the URL of a server with a key in the place of who it named."""
+    return f"nats://{key}@{url.rpartition('@')[2]}"
+
+
+@dataclass
+class Guest:
+    """A client of any language's kind that shows a key, and what came to it."""
+
+    client: Client
+    key_id: str
+    came: list[Msg] = field(default_factory=list)
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def inbox(self) -> str:
+        return inbox_of_key(self.key_id)
+
+    async def hear(self, message: Msg) -> None:
+        self.came.append(message)
+
+
+@asynccontextmanager
+async def guest(url: str, key: str) -> AsyncIterator[Guest]:
+    """Connect with a key; raises what the client does where it is refused."""
+    found = Guest(nats.NATS(), key.split("_")[1])
+
+    async def lost() -> None:
+        found.lost.set()
+
+    async def note(_error: Exception) -> None:
+        pass  # what the server says against an operation
+
+    try:
+        await found.client.connect(
+            url_with(url, key),
+            inbox_prefix=found.inbox.encode(),
+            allow_reconnect=False,
+            disconnected_cb=lost,
+            error_cb=note,
+            connect_timeout=10,
+        )
+        yield found
+    finally:
+        await found.client.close()
