@@ -6,6 +6,7 @@ and what a graph branches on (`retry.on`, `fallback.on`).
 """
 
 import inspect
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -80,6 +81,8 @@ class HocketError(Exception):
         )
 
 
+MAX_OTHERS = 9
+"""Faults of a document that an error's text tells beside the first."""
 _INFO_FIELDS = frozenset(
     {
         "field",
@@ -103,11 +106,25 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-class InvalidInput(HocketError):
+class DocumentInvalid(HocketError):
+    """`{field}` is not valid: {reason}. {cure}"""
+
+    error_class = ErrorClass.INVALID
+
+    def __init__(self, *, others: Sequence[Mapping[str, str]] = (), **fields: Any) -> None:
+        """`others` are the further faults, each a field, a reason and a cure."""
+        super().__init__(**fields, **({"others": others} if others else {}))
+        told = [f"`{one['field']}`: {one['reason']}. {one['cure']}" for one in others[:MAX_OTHERS]]
+        if len(others) > MAX_OTHERS:
+            told.append(f"And {len(others) - MAX_OTHERS} more.")
+        if told:
+            self.args = (" ".join([str(self), "Also wrong:", *told]),)
+
+
+class InvalidInput(DocumentInvalid):
     """`{field}` is not valid: {reason}. {cure}"""
 
     code = "invalid_input"
-    error_class = ErrorClass.INVALID
 
 
 class PayloadTooLarge(HocketError):

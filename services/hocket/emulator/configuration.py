@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from hocket.emulator.core.faults import FaultRates
 from hocket.emulator.core.profile import EngineProfile
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.first_fault import first_fault
+from hocket.schemas.faults import faults_of, refusal
 
 MAX_ENGINES = 256
 MAX_SPEED = 100_000.0
@@ -50,9 +50,8 @@ def parse(document: Mapping[str, Any]) -> EmulatorConfig:
     try:
         return EmulatorConfig.model_validate(document)
     except ValidationError as error:
-        fault = first_fault(error)
-        raise InvalidInput(
-            field=fault.field("emulator"),
-            reason=fault.reason,
-            cure="See docs/how-to/emulator.md for the fields.",
-        ) from error
+        raise refusal(InvalidInput, faults_of(error, field_of=_field_of)) from None
+
+
+def _field_of(place: tuple[int | str, ...]) -> str:
+    return ".".join(map(str, place)) or "emulator"

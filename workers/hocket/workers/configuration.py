@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hocket.kit.blob_limits import MAX_STORE_MIB
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.first_fault import first_fault
+from hocket.schemas.faults import faults_of, refusal
 from hocket.schemas.pipeline.spec import WORKER_TYPES
 from hocket.schemas.plain_json import shown_text
 from hocket.schemas.subjects import DEFAULT_QUEUE, QUEUE, type_of
@@ -97,21 +97,20 @@ class Configuration(_Section):
 
 
 def parse(sections: Mapping[str, Any]) -> Configuration:
-    """Return the configuration, or raise InvalidInput naming the field."""
+    """Return the configuration, or raise InvalidInput naming each field that is wrong."""
     try:
         configuration = Configuration.model_validate(
             {name: value for name, value in sections.items() if value is not None}
         )
     except ValidationError as error:
-        fault = first_fault(error)
-        raise InvalidInput(
-            field=".".join(shown_text(str(part)) for part in fault.place),
-            reason=fault.reason,
-            cure="Correct it in the configuration file.",
-        ) from None
+        raise refusal(InvalidInput, faults_of(error, field_of=_field_of)) from None
     for name in configuration.node_types:
         check_type(name, "node_types")
     return configuration
+
+
+def _field_of(place: tuple[int | str, ...]) -> str:
+    return ".".join(shown_text(str(part)) for part in place)
 
 
 def parse_types(text: str) -> tuple[str, ...]:

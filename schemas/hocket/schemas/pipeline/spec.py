@@ -12,8 +12,9 @@ from pydantic import Discriminator, Field, Tag, ValidationError, field_validator
 
 from hocket.schemas.bounded import MAX_INT32, WrittenMoney
 from hocket.schemas.errors import InvalidInput
+from hocket.schemas.faults import refusal
 from hocket.schemas.messages import Priority
-from hocket.schemas.pipeline.faults import fault_of, misuse
+from hocket.schemas.pipeline.faults import faults_of_document, misuse
 from hocket.schemas.pipeline.node_parts import (
     MAX_NODES,
     MAX_WAIT_MS,
@@ -359,8 +360,8 @@ for _model in (NodeBase, GraphNode, RaceNode, Fallback, Pipeline):
 
 
 def parse_pipeline(document: Any) -> Pipeline:
-    """Return the pipeline of a parsed YAML or JSON document, or raise InvalidInput for its first
-    fault, naming the field and the cure."""
+    """Return the pipeline of a parsed YAML or JSON document, or raise InvalidInput with
+    its faults, each with the field and the cure."""
     if not isinstance(document, Mapping):
         raise InvalidInput(
             field="(document)",
@@ -383,7 +384,8 @@ def pipeline_schema() -> dict[str, Any]:
 
 def fault(error: ValidationError) -> InvalidInput:
     """Return what is wrong with a document that pydantic refused."""
-    return fault_of(error, tags=(*NODE_TYPES, OWN), fields=_fields())
+    faults = faults_of_document(error, tags=(*NODE_TYPES, OWN), fields=_fields())
+    return refusal(InvalidInput, faults)
 
 
 @cache

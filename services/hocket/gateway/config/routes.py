@@ -27,12 +27,14 @@ from hocket.gateway.core.config.hook_rules import HookRule
 from hocket.gateway.core.config.table import RoutingTable
 from hocket.gateway.core.content import policy
 from hocket.gateway.core.content.policy import NOTHING_KEPT, ContentPolicy
+from hocket.gateway.core.errors import RoutingInvalid
 from hocket.gateway.core.experiments import experiments
 from hocket.gateway.core.experiments.experiments import Experiment
 from hocket.gateway.hooks.builder import BuiltHook, build
 from hocket.kit.process import clock, config
 from hocket.kit.process.lifecycle import Health
 from hocket.schemas.errors import HocketError
+from hocket.schemas.faults import Faults
 
 _LITELLM_SECTIONS = frozenset(
     """
@@ -63,12 +65,19 @@ async def read_routes(path: Path | None, before: Routes | None = None) -> Routes
     """Return the routes of a configuration file, or the built-in ones; raise RoutingInvalid."""
     content = await asyncio.to_thread(config.load, path)  # a large file takes seconds
     models, pools = _section(content), content.get("pools")
-    table = await with_list_prices(await asyncio.to_thread(parse, models, os.environ, pools))
-    budgets = budget_rules.read(content.get("budgets"), os.environ)
-    access = parse_access(content.get("access"), os.environ)
+    faults = Faults(RoutingInvalid)
+    with faults.part():
+        table = await asyncio.to_thread(parse, models, os.environ, pools)
+    with faults.part():
+        budgets = budget_rules.read(content.get("budgets"), os.environ)
+    with faults.part():
+        access = parse_access(content.get("access"), os.environ)
+    with faults.part():
+        kept = policy.read(content.get("content"), os.environ)
+    faults.check()
+    table = await with_list_prices(table)
     tried = experiments.read(content.get("experiments"), os.environ, table)
     hooks = await _hooks(hook_rules.read(content.get("hooks"), os.environ, table), before)
-    kept = policy.read(content.get("content"), os.environ)
     for name in table.without_effect:
         log.warning("routing_field_without_effect", field=name)
     for entry in table.skipped:

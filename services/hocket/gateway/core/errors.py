@@ -1,13 +1,12 @@
 """Why the gateway refuses a call or a configuration, without having asked any backend."""
 
-from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.errors import DocumentInvalid, ErrorClass, HocketError
 
 
-class RoutingInvalid(HocketError):
+class RoutingInvalid(DocumentInvalid):
     """The routing table is not valid at `{field}`: {reason}. {cure}"""
 
     code = "routing_invalid"
-    error_class = ErrorClass.INVALID
 
 
 class ModelUnknown(HocketError):

@@ -5,6 +5,7 @@
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,7 +26,7 @@ from hocket.kit.process.setting_types import (
     Words,
 )
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.first_fault import first_fault
+from hocket.schemas.faults import Fault, faults_of, refusal
 from hocket.schemas.plain_json import shown_text
 
 DEFAULT_KEY_REQUESTS_PER_S = 5_000.0
@@ -166,18 +167,24 @@ class Settings(BaseSettings):
 
 def read(**given: Any) -> Settings:
     """Return the settings of this process, those `given` before its environment's, or raise
-    InvalidInput naming the variable. What it holds is in no error: it may be a secret."""
+    InvalidInput naming each variable that is wrong. What it holds is in no error: it may be a secret."""
     try:
         return Settings(**given)
     except ValidationError as error:
-        fault = first_fault(error)
-    place, *inner = fault.place
-    reason = fault.reason.removeprefix("Value error, ")
-    raise InvalidInput(
-        field=".".join([_variable_at(str(place)), *map(shown_text, map(str, inner))]),
-        reason=f"{reason[:1].lower()}{reason[1:]}",
-        cure="docs/reference/settings.md says what it may be.",
-    )
+        faults = faults_of(error, field_of=_field_of, fault_of=_fault_of)
+    raise refusal(InvalidInput, faults)
+
+
+def _field_of(place: tuple[int | str, ...]) -> str:
+    name, *inner = map(str, place)
+    return ".".join([_variable_at(name), *map(shown_text, inner)])
+
+
+def _fault_of(complaint: Mapping[str, Any], field: str) -> Fault:
+    """Return a fault that says nothing of the value."""
+    reason = str(complaint["msg"]).removeprefix("Value error, ")
+    cure = "docs/reference/settings.md says what it may be."
+    return Fault(field, f"{reason[:1].lower()}{reason[1:]}", cure)
 
 
 def _variable_at(place: str) -> str:

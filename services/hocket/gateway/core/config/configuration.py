@@ -43,11 +43,13 @@ from hocket.gateway.core.config.table import (
     PoolSpec,
     RoutingTable,
 )
+from hocket.gateway.core.errors import RoutingInvalid
 from hocket.gateway.core.protocols.triton import TRITON_FIELDS, TritonOptions
 from hocket.gateway.core.routing.breaker import NEVER, USUAL, BreakerRule
 from hocket.gateway.core.routing.locality import PrefixCache
 from hocket.gateway.core.warming.warm_rule import read_rule
 from hocket.schemas.errors import InvalidInput
+from hocket.schemas.faults import Faults
 
 __all__ = ["EXTRACTIVE", "built_in_table", "parse"]
 
@@ -129,44 +131,53 @@ def built_in_table() -> RoutingTable:
 
 def parse(section: Any, environment: Mapping[str, str], pools: Any = None) -> RoutingTable:
     """Return the routing table of a `models:` section and a `pools:` section; raise RoutingInvalid."""
-    builder = ConfigBuilder()
-    if isinstance(section, list):
-        litellm.read(Fields({"model_list": section}, "models", environment), builder)
-    elif isinstance(section, dict) and isinstance(section.get("model_list"), list):
-        litellm.read(Fields(section, "models", environment), builder)
-    elif isinstance(section, dict):
-        _read_models(Fields(section, "models", environment), builder)
-    elif section is not None:
-        cure = "Make it a mapping from model name to backends, or LiteLLM's `model_list`."
-        raise wrong("models", f"it is a {type(section).__name__}", cure)
-    if pools is not None:
-        _read_pools(Fields(pools, "pools", environment), builder)
+    builder, faults = ConfigBuilder(), Faults(RoutingInvalid)
+    with faults.part():
+        if isinstance(section, list):
+            litellm.read(Fields({"model_list": section}, "models", environment), builder)
+        elif isinstance(section, dict) and isinstance(section.get("model_list"), list):
+            litellm.read(Fields(section, "models", environment), builder)
+        elif isinstance(section, dict):
+            _read_models(Fields(section, "models", environment), builder)
+        elif section is not None:
+            cure = "Make it a mapping from model name to backends, or LiteLLM's `model_list`."
+            raise wrong("models", f"it is a {type(section).__name__}", cure)
+    with faults.part():
+        if pools is not None:
+            _read_pools(Fields(pools, "pools", environment), builder)
+    faults.check()
     return builder.table()
 
 
 def _read_models(models: Fields, builder: ConfigBuilder) -> None:
+    faults = Faults(RoutingInvalid)
     for name in models:
-        where = models.at(str(name))
-        if not isinstance(name, str) or not name:
-            raise wrong(where, "the model's name is not text", "Put quotes around it.")
-        check_name(name, where)
-        if isinstance(models.raw(name), str):
-            builder.add_alias(name, models.raw(name), where)
-            continue
-        model = models.under(name)
-        model.only(_MODEL_FIELDS)
-        if sum(kind in model for kind in ("alias", "backends", "cascade")) != 1:
-            reason = "it needs one of `alias`, `backends` and `cascade`"
-            raise wrong(where, reason, "Give exactly one.")
-        if "cascade" in model:
-            model.only({"cascade"})
-            builder.models[name] = ModelSpec((), cascade=_cascade(model.under("cascade")))
-            builder.cascade_fields[name] = model.under("cascade").at("models")
-            continue
-        if "alias" in model:
-            model.only({"alias"})
-            builder.add_alias(name, model.text("alias"), model.at("alias"))
-            continue
+        with faults.part():
+            _read_model(models, name, builder)
+    faults.check()
+
+
+def _read_model(models: Fields, name: Any, builder: ConfigBuilder) -> None:
+    where = models.at(str(name))
+    if not isinstance(name, str) or not name:
+        raise wrong(where, "the model's name is not text", "Put quotes around it.")
+    check_name(name, where)
+    if isinstance(models.raw(name), str):
+        builder.add_alias(name, models.raw(name), where)
+        return
+    model = models.under(name)
+    model.only(_MODEL_FIELDS)
+    if sum(kind in model for kind in ("alias", "backends", "cascade")) != 1:
+        reason = "it needs one of `alias`, `backends` and `cascade`"
+        raise wrong(where, reason, "Give exactly one.")
+    if "cascade" in model:
+        model.only({"cascade"})
+        builder.models[name] = ModelSpec((), cascade=_cascade(model.under("cascade")))
+        builder.cascade_fields[name] = model.under("cascade").at("models")
+    elif "alias" in model:
+        model.only({"alias"})
+        builder.add_alias(name, model.text("alias"), model.at("alias"))
+    else:
         builder.models[name] = _model(name, model)
         builder.fallback_fields[name] = model.at("fallbacks")
 
@@ -174,8 +185,11 @@ def _read_models(models: Fields, builder: ConfigBuilder) -> None:
 def _model(name: str, model: Fields) -> ModelSpec:
     rule = _breaker(model, USUAL)
     backends: list[BackendSpec] = []
+    faults = Faults(RoutingInvalid)
     for index, (where, entry) in enumerate(model.items("backends", "List at least one.")):
-        backends += _backends(model.of(entry, where), f"{name}-{index + 1}", rule)
+        with faults.part():
+            backends += _backends(model.of(entry, where), f"{name}-{index + 1}", rule)
+    faults.check()
     fallbacks = model.raw("fallbacks") or []
     if not isinstance(fallbacks, list) or not all(isinstance(one, str) for one in fallbacks):
         cure = "List the models to use when no backend of this one can."
@@ -413,24 +427,30 @@ def _prefix_cache(entry: Fields) -> PrefixCache | None:
 
 
 def _read_pools(pools: Fields, builder: ConfigBuilder) -> None:
+    faults = Faults(RoutingInvalid)
     for name in pools:
-        pool = pools.under(str(name))
-        pool.only(_POOL_FIELDS)
-        if "max_concurrency" not in pool:
-            cure = "Set `max_concurrency` to the calls it takes at once."
-            raise wrong(pool.at("max_concurrency"), "it is missing", cure)
-        limit = pool.count("max_concurrency", 1, "calls")
-        reserved = pool.count("reserved_fast", _reserved(limit), "places", least=0)
-        if reserved >= limit:
-            cure = f"Use 0 to {limit - 1} of its {limit} places."
-            raise wrong(pool.at("reserved_fast"), "it leaves no place for others", cure)
-        builder.pools[str(name)] = PoolSpec(
-            limit,
-            reserved,
-            pool.duration_ms("fast_ms", FAST_MS),
-            pool.count("max_waiting", MAX_WAITING, "calls", least=0),
-            pool.number("interactive_share", INTERACTIVE_SHARE, 0.0, MOST_INTERACTIVE_SHARE),
-        )
+        with faults.part():
+            builder.pools[str(name)] = _pool(pools.under(str(name)))
+    faults.check()
+
+
+def _pool(pool: Fields) -> PoolSpec:
+    pool.only(_POOL_FIELDS)
+    if "max_concurrency" not in pool:
+        cure = "Set `max_concurrency` to the calls it takes at once."
+        raise wrong(pool.at("max_concurrency"), "it is missing", cure)
+    limit = pool.count("max_concurrency", 1, "calls")
+    reserved = pool.count("reserved_fast", _reserved(limit), "places", least=0)
+    if reserved >= limit:
+        cure = f"Use 0 to {limit - 1} of its {limit} places."
+        raise wrong(pool.at("reserved_fast"), "it leaves no place for others", cure)
+    return PoolSpec(
+        limit,
+        reserved,
+        pool.duration_ms("fast_ms", FAST_MS),
+        pool.count("max_waiting", MAX_WAITING, "calls", least=0),
+        pool.number("interactive_share", INTERACTIVE_SHARE, 0.0, MOST_INTERACTIVE_SHARE),
+    )
 
 
 def _reserved(limit: int) -> int:

@@ -39,12 +39,11 @@ Choice = TypeVar("Choice", bound=str)
 
 def wrong(where: str, reason: str, cure: str) -> RoutingInvalid:
     """Return the error for a field; what it quotes of the file is cut."""
-    return RoutingInvalid(
-        **{
-            name: text if len(text) <= MAX_SAID_CHARS else f"{text[:MAX_SAID_CHARS]} ..."
-            for name, text in (("field", where), ("reason", reason), ("cure", cure))
-        }
+    field, reason, cure = (
+        text if len(text) <= MAX_SAID_CHARS else f"{text[:MAX_SAID_CHARS]} ..."
+        for text in (where, reason, cure)
     )
+    return RoutingInvalid(field=field, reason=reason, cure=cure)
 
 
 class Section:

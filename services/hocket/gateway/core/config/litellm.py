@@ -20,7 +20,9 @@ from hocket.gateway.core.config.table import (
     ModelSpec,
     SkippedEntry,
 )
+from hocket.gateway.core.errors import RoutingInvalid
 from hocket.gateway.core.routing.breaker import USUAL, BreakerRule
+from hocket.schemas.faults import Faults
 
 STRATEGIES: dict[str, Choose] = {
     "simple-shuffle": "load",
@@ -81,34 +83,42 @@ def read(section: Fields, builder: ConfigBuilder) -> None:
     timeout_ms = router.duration_ms("timeout", timeout_ms, scale=1000)
     rule = _breaker(router)
     backends: dict[str, list[BackendSpec]] = {}
+    faults = Faults(RoutingInvalid)
     for index, item in enumerate(section.raw("model_list")):
-        entry = section.of(item, f"model_list[{index}]")
-        params = entry.of(entry.raw("litellm_params"), entry.at("litellm_params"))
-        info = entry.under("model_info")
-        model = entry.name("model_name")
-        provider, target = provider_of(params)
-        if provider not in PROVIDERS:
-            builder.skipped.append(SkippedEntry(params.at("model"), model, provider))
-            continue
-        served = backends.setdefault(model, [])
-        name = str(info.raw("id") or f"{model}-{len(served) + 1}")
-        served.append(
-            BackendSpec(
-                name,
-                **reached(provider, target, params),
-                **_common(params, info, rule, timeout_ms),
-            )
-        )
-        known = _PARAMS | _PRICES | (_AZURE_PARAMS if provider == AZURE else frozenset())
-        builder.without_effect += entry.others(_ENTRY)
-        builder.without_effect += params.others(known)
-        builder.without_effect += info.others(_INFO | _PRICES)
+        with faults.part():
+            entry = section.of(item, f"model_list[{index}]")
+            _read_entry(entry, rule, timeout_ms, backends, builder)
+    faults.check()
     _read_models(backends, router, settings, builder)
     builder.without_effect += router.others(_ROUTER)
     builder.without_effect += settings.others(_SETTINGS)
     for name in section:
         if name not in _SECTIONS:
             builder.without_effect += _named(str(name), section.raw(name))
+
+
+def _read_entry(
+    entry: Fields,
+    rule: BreakerRule,
+    timeout_ms: float,
+    backends: dict[str, list[BackendSpec]],
+    builder: ConfigBuilder,
+) -> None:
+    params = entry.of(entry.raw("litellm_params"), entry.at("litellm_params"))
+    info = entry.under("model_info")
+    model = entry.name("model_name")
+    provider, target = provider_of(params)
+    if provider not in PROVIDERS:
+        builder.skipped.append(SkippedEntry(params.at("model"), model, provider))
+        return
+    served = backends.setdefault(model, [])
+    name = str(info.raw("id") or f"{model}-{len(served) + 1}")
+    common = _common(params, info, rule, timeout_ms)
+    served.append(BackendSpec(name, **reached(provider, target, params), **common))
+    known = _PARAMS | _PRICES | (_AZURE_PARAMS if provider == AZURE else frozenset())
+    builder.without_effect += entry.others(_ENTRY)
+    builder.without_effect += params.others(known)
+    builder.without_effect += info.others(_INFO | _PRICES)
 
 
 def _read_models(

@@ -439,3 +439,34 @@ def test_a_mistake_in_router_settings_is_refused_with_its_field_and_cure(
         parse({"model_list": listed(), "router_settings": router}, {})
     assert refused.value.fields["field"] == field
     assert cure in refused.value.fields["cure"]
+
+
+def test_the_faults_of_all_models_backends_and_pools_are_told_at_once() -> None:
+    good = {"base_url": "http://127.0.0.1:1", "model": "m"}
+    section = {
+        "a": {"backends": [{**good, "limit": 0}, good, {**good, "kind": "x"}]},
+        "b": {"alias": "a", "backends": [good]},
+        "c": {"backends": [good]},
+    }
+    with pytest.raises(RoutingInvalid) as caught:
+        parse(section, {}, {"p": {"max_concurrency": -1}})
+    fields = caught.value.fields
+    assert [fields["field"], *(one["field"] for one in fields["others"])] == [
+        "models.a.backends[0].limit", "models.a.backends[2].kind", "models.b",
+        "pools.p.max_concurrency",
+    ]  # fmt: skip
+
+
+def test_the_faults_of_all_entries_of_litellm_are_told_at_once() -> None:
+    params = {"model": "openai/m", "api_base": "http://127.0.0.1:1"}
+    entries = [
+        {"model_name": "a", "litellm_params": {**params, "timeout": -1}},
+        {"model_name": "b", "litellm_params": params},
+        {"litellm_params": params},
+    ]
+    with pytest.raises(RoutingInvalid) as caught:
+        parse(entries, {})
+    fields = caught.value.fields
+    assert [fields["field"], *(one["field"] for one in fields["others"])] == [
+        "model_list[0].litellm_params.timeout", "model_list[2].model_name",
+    ]  # fmt: skip

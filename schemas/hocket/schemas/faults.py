@@ -1,0 +1,154 @@
+"""What is wrong with a document that people write (a pipeline, the configuration, settings): faults,
+each with its field, the reason and the cure. One error tells all of them.
+
+A reader that goes on after a fault gathers them in `Faults`; those of a pydantic model come from
+`faults_of`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import ValidationError
+
+from hocket.schemas.errors import DocumentInvalid
+
+MAX_SHOWN_CHARS = 80
+
+E = TypeVar("E", bound=DocumentInvalid)
+
+
+class Fault(NamedTuple):
+    """One thing that is wrong: where, what, and what to do about it. `reason` has no full stop."""
+
+    field: str
+    reason: str
+    cure: str
+
+
+def refusal(kind: type[E], faults: Sequence[Fault]) -> E:
+    """Return the error that tells of all faults, the first in its fields."""
+    first, *others = faults
+    return kind(**first._asdict(), others=[one._asdict() for one in others])
+
+
+class Faults:
+    """Gathers the errors of the parts of a document, so that the first does not hide the others."""
+
+    def __init__(self, kind: type[DocumentInvalid]) -> None:
+        self._kind = kind
+        self._found: list[Fault] = []
+
+    @contextmanager
+    def part(self) -> Iterator[None]:
+        """Keep an error of this kind that ends the block."""
+        try:
+            yield
+        except self._kind as error:
+            fields = error.fields
+            self._found.append(Fault(fields["field"], fields["reason"], fields["cure"]))
+            self._found += (Fault(**one) for one in fields.get("others", ()))
+
+    def check(self) -> None:
+        """Raise the refusal where anything was found."""
+        if self._found:
+            raise refusal(self._kind, self._found)
+
+
+Place = Callable[[tuple[int | str, ...]], str]
+Words = Callable[[Mapping[str, Any], str], Fault]
+
+
+def faults_of(
+    error: ValidationError, *, field_of: Place, fault_of: Words | None = None
+) -> list[Fault]:
+    """Return one fault for each field that pydantic complains about, in its order. `field_of` names a
+    place; `fault_of` finds words for a complaint (a row of `ValidationError.errors`) about a field."""
+    told = fault_of or usual_fault
+    found: dict[str, Fault] = {}
+    for complaint in error.errors(include_url=False):
+        fault = told(complaint, field_of(complaint["loc"]))
+        if not any(_same_place(fault.field, other) for other in found):
+            found[fault.field] = fault
+    return list(found.values())
+
+
+def _same_place(one: str, other: str) -> bool:
+    """Whether a field is another one or inside it: pydantic complains for each form it may have."""
+    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
+
+
+def usual_fault(complaint: Mapping[str, Any], field: str, *, quotes: bool = False) -> Fault:
+    """Return a complaint in the words of people who write YAML. It quotes the value where that is said
+    to be no secret."""
+    kind = complaint["type"]
+    if kind == "extra_forbidden":
+        return Fault(field, "there is no such field", "Remove it, or check its spelling.")
+    if kind == "missing":
+        return Fault(field, "it is missing", "Add it.")
+    if kind == "misuse":
+        return Fault(field, complaint["ctx"]["reason"], complaint["ctx"]["cure"])
+    given = complaint["input"]
+    it = shown(given) if quotes else "it"
+    return Fault(field, *_told(kind, complaint.get("ctx", {}), given, it))
+
+
+def _told(kind: str, context: Mapping[str, Any], given: Any, it: str) -> tuple[str, str]:
+    if kind in _BOUNDS:
+        words, key = _BOUNDS[kind]
+        reason = "it is out of bounds" if it == "it" else f"it is {it}"
+        return reason, f"Use {words.format(_number(context[key]))}."
+    if kind in ("literal_error", "enum"):
+        values = context["expected"].replace("'", "`")
+        return f"{it} is not one of its values", f"Use {values}."
+    if kind in ("too_short", "too_long"):
+        least = "at least" if kind == "too_short" else "at most"
+        bound = context["min_length" if kind == "too_short" else "max_length"]
+        return f"it has {context['actual_length']}", f"Give {least} {bound}."
+    return _told_of_type(kind, given, it)
+
+
+def _told_of_type(kind: str, given: Any, it: str) -> tuple[str, str]:
+    if kind == "string_type":
+        return f"it is {_kind(given)}, not text", "Put it in quotes."
+    if kind == "tuple_type":
+        return f"it is {_kind(given)}, not a list", "Write a list: `[...]`."
+    if kind in ("dict_type", "model_type", "model_attributes_type"):
+        return f"it is {_kind(given)}, not a mapping", "Write `{field: value}`."
+    if kind.startswith("bool"):
+        return f"{it} is neither true nor false", "Write `true` or `false`."
+    if kind.startswith(("int", "float", "decimal", "finite")):
+        noun = "whole number" if kind.startswith("int") else "number"
+        return f"{it} is not a {noun}", f"Give a {noun}."
+    return kind.replace("_", " "), "Change its value."
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, int | float):
+        return "a number"
+    if isinstance(value, str):
+        return "text"
+    return "a mapping" if isinstance(value, Mapping) else "a list"
+
+
+def shown(value: Any) -> str:
+    """Return a value of a document as an error quotes it."""
+    if isinstance(value, bool) or value is None:
+        return {True: "`true`", False: "`false`", None: "null"}[value]
+    return str(value) if isinstance(value, int | float) else f"`{str(value)[:MAX_SHOWN_CHARS]}`"
+
+
+def _number(value: Any) -> str:
+    return str(int(value)) if value == int(value) else str(value)
+
+
+_BOUNDS = {
+    "greater_than": ("more than {}", "gt"),
+    "greater_than_equal": ("{} or more", "ge"),
+    "less_than": ("less than {}", "lt"),
+    "less_than_equal": ("{} or less", "le"),
+}

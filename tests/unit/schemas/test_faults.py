@@ -1,0 +1,80 @@
+"""All that is wrong with a document is told at once, each fault with its field and its cure."""
+
+from typing import Any
+
+import pytest
+
+from hocket.schemas.errors import MAX_OTHERS, InvalidInput
+from hocket.schemas.faults import Fault, Faults, refusal
+from hocket.schemas.pipeline.spec import parse_pipeline
+from hocket.workers.configuration import parse
+
+
+def refused(document: Any) -> InvalidInput:
+    with pytest.raises(InvalidInput) as caught:
+        parse_pipeline(document)
+    return caught.value
+
+
+def fields_of(error: InvalidInput) -> list[str]:
+    return [error.fields["field"], *(one["field"] for one in error.fields.get("others", ()))]
+
+
+def test_every_fault_of_a_pipeline_is_told_with_its_cure() -> None:
+    error = refused(
+        {
+            "pipeline": "p",
+            "slo_ms": 0,
+            "nodes": {
+                "a": {"type": "python", "handlr": "m:f"},
+                "b": {"type": "llm", "model": "m", "prompt": "x", "optional": "perhaps"},
+            },
+        }
+    )
+    assert set(fields_of(error)) == {
+        "slo_ms", "nodes.a.handler", "nodes.a.handlr", "nodes.b.optional",
+    }  # fmt: skip
+    assert "Did you mean `handler`?" in str(error)
+    assert "Write `true` or `false`." in str(error)
+    assert str(error).count("\n") == 0
+    assert len(error.info().details["others"]) == 3
+
+
+def test_a_field_with_several_forms_is_one_fault() -> None:
+    error = refused({"pipeline": "p", "nodes": {"a": {"type": "python", "handler": ["m:f"]}}})
+    assert fields_of(error) == ["nodes.a.handler"]
+
+
+def test_the_first_faults_are_told_and_the_others_counted() -> None:
+    error = refusal(InvalidInput, [Fault(f"f{n}", "it is wrong", "Mend it.") for n in range(30)])
+    assert f"`f{MAX_OTHERS}`: it is wrong. Mend it. And {29 - MAX_OTHERS} more." in str(error)
+    assert f"`f{MAX_OTHERS + 1}`" not in str(error)
+
+
+def test_a_value_of_the_configuration_stands_in_no_error() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse({"workers": {"ack_wait_s": "s3cr3t", "drain_s": 10**9}, "blobs": {"store": "s3cr3t"}})
+    assert fields_of(caught.value) == ["workers.ack_wait_s", "workers.drain_s", "blobs.store"]
+    assert "s3cr3t" not in str(caught.value)
+    assert "it is out of bounds. Use 20 or less." in str(caught.value)
+
+
+def test_parts_of_parts_are_gathered_in_their_order() -> None:
+    inner, outer = Faults(InvalidInput), Faults(InvalidInput)
+    with outer.part():
+        for name in ("a", "b"):
+            with inner.part():
+                raise InvalidInput(field=name, reason="it is wrong", cure="Mend it.")
+        inner.check()
+    with outer.part():
+        raise InvalidInput(field="c", reason="it is wrong", cure="Mend it.")
+    with pytest.raises(InvalidInput) as caught:
+        outer.check()
+    assert fields_of(caught.value) == ["a", "b", "c"]
+
+
+def test_another_error_ends_the_reading() -> None:
+    faults = Faults(InvalidInput)
+    with pytest.raises(ZeroDivisionError), faults.part():
+        raise ZeroDivisionError
+    faults.check()
