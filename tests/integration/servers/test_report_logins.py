@@ -210,6 +210,7 @@ SELECT * FROM hocket.tenant_blob
 SELECT * FROM hocket.pipeline
 SELECT * FROM hocket.platform_key
 SELECT * FROM hocket.span
+SELECT * FROM hocket.content
 SELECT * FROM hocket.refused_call
 SELECT * FROM retrieval.collection
 SELECT * FROM public.hocket_revision
