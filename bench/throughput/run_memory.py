@@ -148,7 +148,6 @@ def _accepted(run_id: str, plan: PipelinePlan, now_ms: float) -> bytes:
             priority=Priority.STANDARD,
             deadline_at_ms=now_ms + SLO_MS,
             reply_to=f"_INBOX.{run_id}",
-            idempotency_key=f"key-{run_id}",
         )
     )
 

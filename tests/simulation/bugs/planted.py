@@ -197,7 +197,6 @@ def _longer_each_time(original: Any) -> Any:
     def dispatch(t: Transition, step: Step, attempt: int, **how: Any) -> Any:
         if attempt > 1:
             t.run.deadline_at_ms += 1_000
-            t.run.prefix = None
             t.run_changed = True
         return original(t, step, attempt, **how)
 

@@ -27,7 +27,8 @@ def accept(
     """Begin a run that was admitted; `reuse` is what it takes over from the run that it repeats."""
     completed = complete_input(plan.source, event.input)
     run = _run_of(event, plan, owner, json_of(completed), now_ms)
-    run.reuse = reuse
+    if reuse is not None:
+        run.reuse = reuse
     if run.parent is not None and reuse is None:
         run.origin = None  # it had no end yet, and what it comes to is not taken over
     t = Transition(run, forecast, now_ms)
@@ -81,10 +82,12 @@ def _run_of(
     run.idempotency_key = event.idempotency_key
     run.reply_to = event.reply_to
     run.progress = event.progress
-    run.traceparent = event.traceparent
-    run.parent = event.parent
-    run.origin = event.origin
-    run.labels = event.labels
-    run.probe = event.probe
+    run.set_seldom(
+        traceparent=event.traceparent,
+        parent=event.parent,
+        origin=event.origin,
+        labels=event.labels,
+        probe=event.probe,
+    )
     run.size_bytes = given.size
     return run

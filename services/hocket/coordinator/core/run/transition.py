@@ -102,7 +102,8 @@ class Transition(Outcome):
             self._note_wait(step)
         self.note(step)
         if step.state in TERMINAL:
-            step.due_at_ms = None
+            if step.due_at_ms is not None:
+                step.due_at_ms = None
         else:
             self._note_wake(step)
         if run.progress and run.reply_to is not None:
@@ -131,8 +132,10 @@ class Transition(Outcome):
         if error is not None:
             step.error = error
         step.finished_at_ms = self.now_ms
-        step.wake_at_ms = None
-        step.degraded = step.degraded or degraded
+        if step.wake_at_ms is not None:
+            step.wake_at_ms = None
+        if degraded:
+            step.degraded = True
         self.keep(step)
         self.todo.append((SETTLED, step, None))
 
@@ -205,7 +208,7 @@ class Transition(Outcome):
                 heapq.heappush(self.run.wanted_due(), (at_ms, step.key))
             step.due_at_ms = at_ms
             self.arm(at_ms)
-        else:
+        elif step.due_at_ms is not None:
             step.due_at_ms = None
 
     def _note_wait(self, step: Step) -> None:

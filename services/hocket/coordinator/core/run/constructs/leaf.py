@@ -72,10 +72,12 @@ def dispatch(
     step.queued_at_ms = None
     step.started_at_ms = None
     step.took_ms = None
-    step.timing = None
     step.deadline_at_ms = min(deadline_at_ms, forecast.deadline_at_ms(deadline_at_ms))
     step.slack_ms = forecast.slack_ms(deadline_at_ms, t.now_ms)
-    step.wake_at_ms = None
+    if step.timing is not None:
+        step.timing = None
+    if step.wake_at_ms is not None:
+        step.wake_at_ms = None
     step.capable = run.owner.capabilities is not None
     t.keep(step)
     if held is not None:

@@ -257,7 +257,8 @@ def _note_clocks(step: Step, event: AttemptFinished) -> None:
         step.started_at_ms = None
         step.took_ms = None
     step.queued_at_ms = nearest(event.queued_at_ms) or None
-    step.timing = event.timing
+    if step.timing is not event.timing:
+        step.timing = event.timing
     step.worker = event.worker
 
 

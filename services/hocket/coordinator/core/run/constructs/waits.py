@@ -109,7 +109,6 @@ def resume_deadline(t: Transition) -> bool:
         return False
     run.deadline_at_ms = nearest(run.deadline_at_ms + (t.now_ms - since_ms))
     run.paused_at_ms = None
-    run.prefix = None
     t.run_changed = True
     t.arm(run.deadline_at_ms)
     return True

@@ -66,7 +66,8 @@ def end_run(
     run.error = error
     run.finished_at_ms = t.now_ms
     run.critical_path = tuple(critical_path(run, t.now_ms))
-    run.reuse = None
+    if run.reuse is not None:
+        run.reuse = None
     t.run_changed = True
     t.commands.append(EndRun(run))
 

@@ -7,6 +7,7 @@ numbers and its input. The contract is `StepRequested` and `RunFinished` in
 """
 
 from decimal import Decimal
+from functools import lru_cache
 
 from pydantic_core import to_json
 
@@ -25,7 +26,7 @@ from hocket.coordinator.core.run.commands import (
 from hocket.coordinator.core.run.plan.forecasts import NodeForecast
 from hocket.coordinator.core.run.state.run import Run, Step
 from hocket.schemas import ids
-from hocket.schemas.messages import TaskRejected
+from hocket.schemas.messages import Priority, TaskRejected
 
 
 class Dispatch:
@@ -94,11 +95,11 @@ class Dispatch:
                 run.tenant, run.run_id, step.key, step.attempt, dispatched_at_ms
             )
         timeout_ms = min(node.timeout_ms, max(1.0, deadline_at_ms - dispatched_at_ms))
-        prefix = run.prefix
-        if prefix is None:
-            prefix = run.prefix = _prefix(run)
         self._input = step.input
-        self._before = prefix + node.static
+        self._before = (
+            f'{{"run_id":{_text(run.run_id)},"run_deadline_at_ms":{deadline_at_ms!r},'
+            f"{_shared(run)}{node.static}"
+        )
         self._numbers = (
             f'"step":"{step.key}","attempt":{step.attempt},'
             f'"deadline_at_ms":{step.deadline_at_ms!r},"timeout_ms":{timeout_ms!r},'
@@ -187,14 +188,22 @@ def cancel_attempt(run: Run, step: Step, reason: str) -> CancelAttempt:
     return CancelAttempt(run.run_id, step.key, step.attempt, reason, dispatched)
 
 
-def _prefix(run: Run) -> str:
-    """Return what all messages of a run's steps say alike, as long as its deadline stays."""
-    labels = "" if run.labels is None else f'"labels":{to_json(run.labels).decode()},'
+def _shared(run: Run) -> str:
+    """Return what the messages of many runs say alike."""
+    owner, labels = run.owner, run.labels
+    text = _of_runs(
+        run.tenant, run.pipeline, run.version, run.priority, owner.partition, owner.epoch
+    )
+    return text if labels is None else f'{text}"labels":{to_json(labels).decode()},'
+
+
+@lru_cache(maxsize=1_024)
+def _of_runs(
+    tenant: str, pipeline: str, version: int, priority: Priority, partition: int, epoch: int
+) -> str:
     return (
-        f'{{"run_id":{_text(run.run_id)},"tenant":{_text(run.tenant)},'
-        f'"pipeline":{_text(run.pipeline)},"version":{run.version},'
-        f'"run_deadline_at_ms":{run.deadline_at_ms!r},"priority":"{run.priority.value}",'
-        f'"partition":{run.owner.partition},"epoch":{run.owner.epoch},{labels}'
+        f'"tenant":{_text(tenant)},"pipeline":{_text(pipeline)},"version":{version},'
+        f'"priority":"{priority.value}","partition":{partition},"epoch":{epoch},'
     )
 
 

@@ -83,18 +83,20 @@ def run_of(row: Columns, plan: PipelinePlan | None = None, owner: Owner | None =
     run = _plain_run_of(row, plan, owner, _value(row["input"]))
     run.output = _value(row["output"])
     run.error = None if error is None else ErrorInfo.model_validate(error)
-    run.parent = None if parent is None else RunParent.model_validate(parent)
-    run.origin = None if "origin" not in facts else RunOrigin.model_validate(facts["origin"])
-    run.labels = parsed(row["labels"])
-    run.probe = facts.get("probe", False)
-    run.paused_at_ms = facts.get("paused_at_ms")
-    run.signals = tuple(Signal(**signal) for signal in facts.get("signals", ()))
-    run.seen_signals = tuple(facts.get("seen_signals", ()))
+    run.set_seldom(
+        parent=None if parent is None else RunParent.model_validate(parent),
+        origin=None if "origin" not in facts else RunOrigin.model_validate(facts["origin"]),
+        labels=parsed(row["labels"]),
+        probe=facts.get("probe", False),
+        paused_at_ms=facts.get("paused_at_ms"),
+        signals=tuple(Signal(**signal) for signal in facts.get("signals", ())),
+        seen_signals=tuple(facts.get("seen_signals", ())),
+    )
     early: dict[tuple[str, int], AttemptFinished] = {}
     for held in facts.get("early", ()):
         event = AttemptFinished.model_validate(held)
         early[event.step, event.attempt] = event
-    run.early = early or None
+    run.set_seldom(early=early or None)
     run.operations = facts.get("operations", 0)
     run.critical_path = tuple(tuple(piece) for piece in parsed(row["critical_path"]) or ())
     return run
@@ -118,11 +120,10 @@ def _plain_run_of(row: Columns, plan: PipelinePlan | None, owner: Owner, given: 
     run.finished_at_ms = row["finished_at"]
     run.budget_usd = row["budget_usd"]
     run.spent_usd = Decimal(row["spent_usd"])
-    run.degraded = row["degraded"]
+    run.set_seldom(degraded=row["degraded"], traceparent=row["traceparent"])
     run.idempotency_key = row["idempotency_key"]
     run.reply_to = row["reply_to"]
     run.progress = row["progress"]
-    run.traceparent = row["traceparent"]
     return run
 
 
@@ -201,24 +202,26 @@ def _fill(step: Step, row: Columns, facts: Mapping[str, Any]) -> None:
     step.attempt = row["attempt"]
     step.input = _value(row["input"])
     step.output = _value(row["output"])
-    step.error = None if error is None else ErrorInfo.model_validate(error)
     step.dispatched_at_ms = row["dispatched_at"]
     step.started_at_ms = row["started_at"]
     step.finished_at_ms = row["finished_at"]
     step.deadline_at_ms = row["deadline_at"]
     step.slack_ms = row["slack_ms"]
-    step.wake_at_ms = row["wake_at"]
     step.worker = row["worker"]
     step.queued_at_ms = row["queued_at"]
     step.took_ms = row["took_ms"]
-    step.degraded = facts.get("degraded", False)
-    step.give_up_at_ms = facts.get("give_up_at_ms")
-    step.winner = facts.get("winner", "")
-    step.cache_key = facts.get("cache_key")
-    step.source = _source(facts.get("source"))
-    step.counted = tuple((a, d, Decimal(cost)) for a, d, cost in facts.get("counted", ()))
-    step.timing = _timing(facts.get("timing"))
-    step.tries = tuple(_try(one) for one in facts.get("tries", ()))
+    step.set_seldom(
+        error=None if error is None else ErrorInfo.model_validate(error),
+        wake_at_ms=row["wake_at"],
+        degraded=facts.get("degraded", False),
+        give_up_at_ms=facts.get("give_up_at_ms"),
+        winner=facts.get("winner", ""),
+        cache_key=facts.get("cache_key"),
+        source=_source(facts.get("source")),
+        counted=tuple((a, d, Decimal(cost)) for a, d, cost in facts.get("counted", ())),
+        timing=_timing(facts.get("timing")),
+        tries=tuple(_try(one) for one in facts.get("tries", ())),
+    )
     step.capable = facts.get("capable", False)
 
 

@@ -166,32 +166,34 @@ class Emitted:
         self.spent_usd = Decimal(0)
 
 
-class Step:
+class Seldom:
+    """What has fields that few have: they stand in its `__dict__`, which is made when one is set."""
+
+    __slots__ = ()
+
+    def set_seldom(self, **fields: Any) -> None:
+        """Set such fields, as far as it is news."""
+        for name, value in fields.items():
+            if getattr(self, name) != value:
+                setattr(self, name, value)
+
+
+class Step(Seldom):
     """A node inside a run. `key` is its path in the run: `research[3]/read`, `refine#2`,
     `answer~fast`, `answer!1`. `index` is the number of an item, a round (from 1) or a fallback (the
     fast variant has 0). Times are the log's (epoch ms), except `started_at_ms` and `took_ms` (the
     worker's)."""
 
     __slots__ = (
+        "__dict__",
         "attempt",
-        "cache_key",
         "capable",
-        "children",
-        "counted",
         "deadline_at_ms",
-        "degraded",
         "dispatched_at_ms",
-        "due_at_ms",
-        "emitted",
-        "error",
-        "fallbacks",
         "finished_at_ms",
-        "give_up_at_ms",
-        "home",
         "index",
         "input",
         "is_changed",
-        "is_pausing",
         "key",
         "link",
         "node",
@@ -200,20 +202,43 @@ class Step:
         "queued_at_ms",
         "ready_at_ms",
         "role",
-        "scope",
         "size_bytes",
         "slack_ms",
-        "source",
         "started_at_ms",
         "state",
-        "timing",
         "took_ms",
-        "tries",
-        "wake_at_ms",
-        "winner",
         "within",
         "worker",
     )
+
+    # what few steps have: it takes memory where it is set, so that a step's `__dict__` is made then
+    home: "Step | None" = None
+    """The planning step that emitted its node."""
+    error: ErrorInfo | None = None
+    wake_at_ms: float | None = None
+    give_up_at_ms: float | None = None
+    """When the run can wait for this node no longer (`on_infeasible`)."""
+    degraded: bool = False
+    emitted: Emitted | None = None
+    winner: str = ""
+    """The key of the branch that won a race."""
+    cache_key: str | None = None
+    """While the step looks its output up or computes it for the cache: the entry's key."""
+    source: Source | None = None
+    """Where its output comes from, if its own run did not compute it."""
+    counted: tuple[tuple[int, int, Decimal], ...] = ()
+    """What is in the run's `spent_usd` for this step: (attempt, delivery, cost)."""
+    timing: Timing | None = None
+    tries: tuple[PastAttempt, ...] = ()
+    # derived:
+    scope: ScopeProgress | None = None
+    children: Children | None = None
+    fallbacks: "list[Step] | None" = None
+    """Those that were begun in its place, in their order; the fast variant is one."""
+    due_at_ms: float | None = None
+    """When it wants to be woken, as it stands in the run's `due`."""
+    is_pausing: bool = False
+    """Whether it is one of the waits for which the deadline stands still."""
 
     def __init__(
         self,
@@ -233,50 +258,26 @@ class Step:
         self.parent = parent
         self.within = within
         """The scope whose names its expressions see."""
-        self.home: Step | None = within.home
-        """The planning step that emitted its node."""
+        if within.home is not None:
+            self.home = within.home
         self.index = index
         self.ready_at_ms = ready_at_ms
         self.state: str = OPEN
         self.attempt = 0
         self.input: Json = NULL
         self.output: Json = NULL
-        self.error: ErrorInfo | None = None
         self.dispatched_at_ms: float | None = None
         self.started_at_ms: float | None = None
         self.finished_at_ms: float | None = None
         self.deadline_at_ms: float | None = None
         self.slack_ms: float | None = None
-        self.wake_at_ms: float | None = None
-        self.give_up_at_ms: float | None = None
-        """When the run can wait for this node no longer (`on_infeasible`)."""
         self.worker = ""
-        self.degraded = False
-        self.emitted: Emitted | None = None
-        self.winner = ""
-        """The key of the branch that won a race."""
-        self.cache_key: str | None = None
-        """While the step looks its output up or computes it for the cache: the entry's key."""
-        self.source: Source | None = None
-        """Where its output comes from, if its own run did not compute it."""
-        self.counted: tuple[tuple[int, int, Decimal], ...] = ()
-        """What is in the run's `spent_usd` for this step: (attempt, delivery, cost)."""
         self.queued_at_ms: float | None = None
         self.took_ms: float | None = None
-        self.timing: Timing | None = None
-        self.tries: tuple[PastAttempt, ...] = ()
         self.capable = False
         """Whether the present attempt was dispatched with a capability."""
         # derived:
-        self.scope: ScopeProgress | None = None
-        self.children: Children | None = None
-        self.fallbacks: list[Step] | None = None
-        """Those that were begun in its place, in their order; the fast variant is one."""
         self.size_bytes = 0
-        self.due_at_ms: float | None = None
-        """When it wants to be woken, as it stands in the run's `due`."""
-        self.is_pausing = False
-        """Whether it is one of the waits for which the deadline stands still."""
         self.is_changed = False
         """Whether its row must be written."""
 
@@ -289,55 +290,68 @@ class Step:
             self.deadline_at_ms = self.slack_ms = None
 
 
-class Run:
+class Run(Seldom):
     """One execution of a pipeline version."""
 
     __slots__ = (
+        "__dict__",
         "accepted_at_ms",
         "armed_at_ms",
         "budget_usd",
         "counted_bytes",
         "critical_path",
         "deadline_at_ms",
-        "degraded",
-        "due",
-        "early",
         "error",
         "events_bytes",
         "finished_at_ms",
         "idempotency_key",
         "input",
-        "labels",
-        "names",
         "operations",
-        "origin",
         "output",
         "owner",
-        "parent",
-        "paused_at_ms",
-        "pausing",
         "pipeline",
         "plan",
-        "prefix",
         "priority",
-        "probe",
         "progress",
         "reply_to",
-        "reuse",
         "revision",
         "run_id",
         "scope",
-        "seen_signals",
-        "signals",
         "size_bytes",
         "spent_usd",
         "status",
         "steps",
         "tenant",
-        "traceparent",
         "version",
-        "waiting",
     )
+
+    # what few runs have: it takes memory where it is set
+    degraded: bool = False
+    traceparent: str | None = None
+    parent: RunParent | None = None
+    origin: RunOrigin | None = None
+    labels: dict[str, str] | None = None
+    """Inherited by its sub-runs and calls, for chargeback."""
+    probe: bool = False
+    """Whether it measures a pipeline whose runs are given up: it is not given up itself."""
+    paused_at_ms: float | None = None
+    """Since when the deadline stands still for a person."""
+    signals: tuple[Signal, ...] = ()
+    """Those that came before a step waits for them."""
+    seen_signals: tuple[str, ...] = ()
+    early: dict[tuple[str, int], AttemptFinished] | None = None
+    """Results of attempts that were not dispatched yet: a log that lost its tail."""
+    # derived:
+    due: list[tuple[float, str]] | None = None
+    """A heap of when steps want to be woken, with stale entries (see `Step.due_at_ms`)."""
+    waiting: dict[str, list[str]] | None = None
+    """By the name of a signal: a heap of the keys of steps that wait for it, and stale ones."""
+    pausing: int = 0
+    """Waits for which the deadline stands still."""
+    reuse: Any = None
+    """What a repeated run takes over (`reuse.Reuse`)."""
+    names: dict[str, Any] | None = None
+    """What expressions see as `run` (`names.py`)."""
 
     def __init__(
         self,
@@ -370,38 +384,15 @@ class Run:
         self.finished_at_ms: float | None = None
         self.budget_usd: Decimal | None = None
         self.spent_usd = NOTHING_SPENT
-        self.degraded = False
         self.idempotency_key: str | None = None
         self.reply_to: str | None = None
         self.progress = False
-        self.traceparent: str | None = None
-        self.parent: RunParent | None = None
-        self.origin: RunOrigin | None = None
-        self.labels: dict[str, str] | None = None
-        """Inherited by its sub-runs and calls, for chargeback."""
-        self.probe = False
-        """Whether it measures a pipeline whose runs are given up: it is not given up itself."""
-        self.paused_at_ms: float | None = None
-        """Since when the deadline stands still for a person."""
-        self.signals: tuple[Signal, ...] = ()
-        """Those that came before a step waits for them."""
-        self.seen_signals: tuple[str, ...] = ()
-        self.early: dict[tuple[str, int], AttemptFinished] | None = None
-        """Results of attempts that were not dispatched yet: a log that lost its tail."""
         self.operations = 0
         """What its expressions have taken."""
         self.critical_path: tuple[Segment, ...] = ()
         # derived:
         self.steps: dict[str, Step] = {}
         self.scope: ScopeProgress | None = None
-        self.due: list[tuple[float, str]] | None = None
-        """A heap of when steps want to be woken, with stale entries (see `Step.due_at_ms`)."""
-        self.waiting: dict[str, list[str]] | None = None
-        """By the name of a signal: a heap of the keys of steps that wait for it, and stale ones."""
-        self.pausing = 0
-        """Waits for which the deadline stands still."""
-        self.reuse: Any = None
-        """What a repeated run takes over (`reuse.Reuse`)."""
         self.armed_at_ms: float | None = None
         self.revision = 0
         """How often something was done to it since it is in memory."""
@@ -409,10 +400,6 @@ class Run:
         self.counted_bytes: int | None = None
         """What its values count among the runs in memory, and the events that it was made of."""
         self.events_bytes = 0
-        self.prefix: str | None = None
-        """What all messages of its steps say alike (`messages.py`)."""
-        self.names: dict[str, Any] | None = None
-        """What expressions see as `run` (`names.py`)."""
 
     @property
     def has_ended(self) -> bool:
@@ -451,5 +438,5 @@ class Run:
         for step in self.steps.values():
             step.within.steps = []
             step.within.view = None
-            step.scope = step.children = step.fallbacks = None
+            step.set_seldom(scope=None, children=None, fallbacks=None)
         self.scope = None
