@@ -19,7 +19,9 @@ import pytest
 
 from support.administration import live_rig
 from support.rest_rig import Rest, running_rest
-from support.runs.rows import insert_run, insert_step
+from support.runs.rows import insert_call, insert_run, insert_step
+from support.sub_path_proxy import running_proxy
+from support.values.hostile_markup import PAYLOADS
 
 playwright = pytest.importorskip("playwright.async_api", reason="`make browser-test` installs it")
 CHROMIUM = (
@@ -35,6 +37,8 @@ pytestmark = [
 
 RUN = "r" + "0" * 24
 SHORT = "r" + "1" * 24
+OTHER = "r" + "3" * 24
+WAITING = "r" + "4" * 24
 ATTACKED = "r" + "2" * 24
 REASON = "The draft cites a source that is not there."
 NOW = datetime.now(UTC)
@@ -46,11 +50,28 @@ EVERY_PAGE = (
     f"/runs/{SHORT}",
     f"/runs/{SHORT}?view=steps",
     f"/runs/{SHORT}?view=values",
+    f"/runs/{SHORT}?view=calls",
+    f"/compare?a={SHORT}&b={OTHER}",
+    "/approvals",
     "/pipelines",
     "/pipelines/research",
+    "/pipelines/research/diff?a=1&b=2",
+    "/editor?name=research",
     "/money",
+    "/models",
     "/system",
+    "/system?view=workers",
+    "/system?view=dead-letters",
+    "/system?view=keys",
+    "/system?view=audit",
+    "/tenants",
 )
+DRAWN = """[...document.querySelectorAll('.drawing, #timeline, #histogram')]
+    .every((place) => place.childElementCount)"""
+"""Whether all that scripts draw is there."""
+WIDE_PARTS = """[...document.querySelectorAll('main *')]
+    .filter((one) => !one.closest('.scroll') && one.getBoundingClientRect().right > innerWidth)
+    .map((one) => one.outerHTML.slice(0, 80)).slice(0, 3)"""
 SHOTS = os.environ.get("HOCKET_SCREENSHOTS")
 """A folder that the screenshots of the pages go to."""
 
@@ -73,11 +94,15 @@ PIPELINE: dict[str, Any] = {
 }  # fmt: skip
 PATH = [["plan", "plan", 1, "model", 900_000, 1], ["read", "read", 1, "queue", 500_000, 1],
         ["draft", "draft", 1, "execution", 1_200_000, 1]]  # fmt: skip
-HOSTILE = (
-    "<script>alert(1)</script><img src=x onerror=alert(1)><svg onload=alert(1)>"
-    "</pre></textarea><iframe srcdoc='<script>alert(1)</script>'></iframe>"
-    "<a href='javascript:alert(1)'>x</a>{{7*7}}\u202etxt.exe\u202c\x1b[31mred"
-)
+HOSTILE = "".join(PAYLOADS)
+DECISION = {
+    "model": "smart",
+    "reason": "the cheaper backend would have missed the deadline by 900 ms",
+    "candidates": [
+        {"backend": "dear", "score": [0, 0.011]},
+        {"backend": "cheap", "score": [1, 0.002], "refused": "its breaker is open"},
+    ],
+}
 STEP_ROWS = """
 INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, input, output, ready_at,
     dispatched_at, started_at, finished_at, deadline_at, slack_ms, worker)
@@ -97,30 +122,77 @@ async def rest(nats_url: str, database_url: str) -> AsyncIterator[Rest]:
             await _insert_run(rest, run_id, text, status="failed", took_ms=2_600)
             for number, node in enumerate(("plan", "read", "draft")):
                 await _insert_step(rest, run_id, node, text, number)
+        await _insert_more(rest)
         yield rest
 
 
+@pytest.fixture
+async def below(nats_url: str, database_url: str) -> AsyncIterator[Rest]:
+    async with running_rest(nats_url, database_url, root_path="/hocket") as rest:
+        assert (await rest.post("/v1/pipelines", PIPELINE)).status == 201
+        await _insert_run(rest, SHORT, REASON, status="failed", took_ms=2_600)
+        await _insert_step(rest, SHORT, "plan", REASON, 0)
+        yield rest
+
+
+async def _insert_more(rest: Rest) -> None:
+    """A second version, a run of it to compare with, calls, and an approval that waits."""
+    checked = PIPELINE["nodes"] | {"send": {"type": "approval", "needs": ["check"],
+        "prompt": "May the answer go to the customer?"}}  # fmt: skip
+    changed = {**PIPELINE, "slo_ms": 8_000, "nodes": checked}
+    assert (await rest.post("/v1/pipelines", changed)).status == 201
+    await _insert_run(rest, OTHER, "Another answer.", took_ms=6_200, labels={"customer": "acme"})
+    for number, node in enumerate(("plan", "read", "draft", "check")):
+        said = REASON if node == "plan" else "Another answer."
+        ready = NOW + timedelta(milliseconds=850 * number)
+        await insert_step(rest.pool, OTHER, node, ready, said, queue_ms=220, ran_ms=700)
+    await _insert_run(rest, WAITING, "A letter.", status="running", version=2)
+    await insert_step(
+        rest.pool, WAITING, "send", NOW, "A letter.", type="approval", state="waiting"
+    )
+    for number, kind in enumerate(("call", "call", "retry", "speculation")):
+        await insert_call(
+            rest.pool,
+            f"c{number}",
+            NOW,
+            kind=kind,
+            pipeline="research",
+            run_id=SHORT,
+            node=("plan", "draft")[number % 2],
+            decision=DECISION,
+            labels={"customer": "acme"},
+        )
+
+
 @asynccontextmanager
-async def _page(rest: Rest, **options: Any) -> AsyncIterator[Any]:
+async def _page(rest: Rest, url: str = "", **options: Any) -> AsyncIterator[Any]:
     """A page that is signed in; what goes wrong in it fails the test."""
     wrong: list[str] = []
+    expected = options.pop("expected", None)
     async with playwright.async_playwright() as driver:
         browser = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         context = await browser.new_context(viewport=options.pop("viewport", WIDE), **options)
         await context.add_init_script("window.alert = () => { window.ran = true; };")
         page = await context.new_page()
         page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
-        page.on("console", lambda line: wrong.append(line.text) if line.type == "error" else None)
+        page.on(
+            "console",
+            lambda line: (
+                wrong.append(line.text)
+                if line.type == "error" and not (expected and expected in line.text)
+                else None
+            ),
+        )
         page.on(
             "request",
             lambda request: (
                 None
-                if request.url.startswith((rest.url, "data:"))
+                if request.url.startswith((url or rest.url, "data:"))
                 else wrong.append(f"request to {request.url}")
             ),
         )
         ticket = (await rest.post("/console/tickets")).body["ticket"]
-        await page.goto(f"{rest.url}/console/sign-in?ticket={ticket}")
+        await page.goto(f"{url or rest.url}/console/sign-in?ticket={ticket}")
         try:
             yield page
         finally:
@@ -173,11 +245,12 @@ async def test_a_run_of_200000_steps_is_drawn_at_once_and_stays_smooth(rest: Res
 
 async def test_hostile_content_is_text_on_every_page(rest: Rest) -> None:
     async with _page(rest) as page:
-        for view in ("", "?view=steps", "?view=calls", "?view=values", "/steps/draft"):
-            await page.goto(f"{rest.url}/console/runs/{ATTACKED}{view}")
-            await page.wait_for_load_state("networkidle")
-            assert await page.evaluate("window.ran") is None
-            assert await page.locator("iframe, #main img").count() == 0
+        attacked = (path.replace(SHORT, ATTACKED) for path in EVERY_PAGE)
+        for path in (*attacked, f"/runs/{ATTACKED}/steps/draft"):
+            await page.goto(f"{rest.url}/console{path}")
+            await page.wait_for_load_state("load")
+            assert await page.evaluate("window.ran") is None, path
+            assert await page.locator("iframe, object, #main img").count() == 0, path
         await page.goto(f"{rest.url}/console/runs/{ATTACKED}")
         await page.locator("#graph .box").nth(2).click()
         await page.wait_for_selector("#panel h2")
@@ -209,17 +282,10 @@ async def test_a_failed_step_is_found_and_run_again_with_other_input_by_keyboard
 
 async def test_every_page_fits_a_narrow_screen(rest: Rest) -> None:
     async with _page(rest, viewport=NARROW) as page:
-        for path in (
-            "/runs",
-            f"/runs/{SHORT}",
-            "/pipelines",
-            "/pipelines/research",
-            "/money",
-            "/system",
-        ):
+        for path in EVERY_PAGE:
             await page.goto(f"{rest.url}/console{path}")
             width = await page.evaluate("document.documentElement.scrollWidth")
-            assert width <= NARROW["width"], path
+            assert width <= NARROW["width"], (path, await page.evaluate(WIDE_PARTS))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -228,11 +294,17 @@ async def test_axe_finds_nothing_serious(rest: Rest, scheme: str) -> None:
     async with _page(rest, color_scheme=scheme, bypass_csp=True) as page:
         for path in EVERY_PAGE:
             await page.goto(f"{rest.url}/console{path}")
-            await page.wait_for_load_state("networkidle")
+            await page.wait_for_load_state("load")
+            await page.wait_for_function(DRAWN)
             if SHOTS:
                 name = (
-                    path.strip("/").replace(SHORT, "run").replace("/", "-").replace("?view=", "-")
+                    path.strip("/")
+                    .replace(SHORT, "run")
+                    .replace("/", "-")
+                    .replace("?view=", "-")
+                    .partition("?")[0]
                 )
+                name = name.replace("/", "-")
                 await asyncio.to_thread(Path(SHOTS).mkdir, parents=True, exist_ok=True)
                 await page.screenshot(path=f"{SHOTS}/{name}-{scheme}.png")
             found = (await axe.Axe().run(page)).response["violations"]
@@ -268,3 +340,79 @@ async def test_a_list_and_a_run_change_at_once_and_nothing_jumps(rest: Rest) -> 
         assert await page.locator("#runs tbody tr").first.get_attribute("data-run") == first
         await page.locator("#fresh button").click()
         await page.wait_for_selector(f'tr[data-run="{fresh}"]')
+
+
+@pytest.mark.parametrize("strip", [True, False])
+async def test_all_of_it_works_below_a_path_of_a_proxy(below: Rest, *, strip: bool) -> None:
+    async with (
+        running_proxy(below.url, "/hocket", strip=strip) as url,
+        _page(below, url) as page,
+    ):
+        await page.wait_for_selector("#runs[data-live=open]")
+        await page.locator("#runs tbody a").first.click()
+        await page.wait_for_url(f"{url}/console/runs/{SHORT}")
+        await page.locator(".drawing .box").first.click()
+        await page.wait_for_selector("#panel h2")
+        await page.get_by_role("link", name="Pipelines", exact=True).first.click()
+        await page.wait_for_url(f"{url}/console/pipelines")
+        await page.get_by_role("link", name="New pipeline…").click()
+        await page.wait_for_selector("#verdict .note")
+        await page.get_by_role("button", name="Sign out").click()
+        await page.wait_for_url(f"{url}/console/sign-in")
+
+
+# ---- five tasks, from the start page ---------------------------------------------------------
+
+
+async def test_task_slow_runs_of_a_customer_and_the_step_to_blame(rest: Rest) -> None:
+    async with _page(rest) as page:
+        await page.get_by_label("Label", exact=True).fill("customer=acme")
+        await page.get_by_label("deadline missed").check()
+        await page.get_by_role("button", name="Show", exact=True).click()
+        await page.locator("#runs tbody a.mono").first.click()
+        await page.wait_for_url(f"**/runs/{OTHER}")
+        assert "draft 1.20 s" in await page.locator(".blame").inner_text()
+
+
+async def test_task_an_approval_is_given_with_a_comment(rest: Rest) -> None:
+    async with _page(rest) as page:
+        await page.get_by_role("link", name="Approvals", exact=True).click()
+        await page.get_by_label("Comment").fill("read and fine")
+        async with page.expect_request(f"**/v1/runs/{WAITING}/signals") as asked:
+            await page.get_by_role("button", name="Approve").click()
+        sent = json.loads((await asked.value).post_data)
+
+    assert sent["name"] == "send"
+    assert sent["payload"] == {"approved": True, "note": "read and fine", "by": "test"}
+
+
+async def test_task_which_money_is_wasted_and_why(rest: Rest) -> None:
+    async with _page(rest) as page:
+        await page.get_by_role("link", name="Money", exact=True).click()
+        said = await page.locator("main").inner_text()
+
+    assert "research / plan: retry" in said
+    assert "research / draft: speculation" in said
+
+
+async def test_task_why_a_call_went_to_the_dear_backend(rest: Rest) -> None:
+    async with _page(rest) as page:
+        await page.get_by_role("link", name="Models", exact=True).click()
+        await page.get_by_role("link", name="why there").first.click()
+        await page.locator("main details summary").last.click()
+        said = await page.locator("main details[open]").last.inner_text()
+
+    assert "would have missed the deadline" in said
+    assert "cheap its breaker is open" in said.replace("\n", " ")
+
+
+async def test_the_editor_marks_the_line_that_is_wrong(rest: Rest) -> None:
+    async with _page(rest, expected="422") as page:
+        await page.goto(f"{rest.url}/console/editor?name=research")
+        await page.wait_for_selector("#verdict .note")
+        text = await page.locator("#spec").input_value()
+        await page.locator("#spec").fill(text.replace("slo_ms: 8000", "slo_ms: soon"))
+        await page.wait_for_selector("#verdict .error")
+        line = int(await page.locator("#lines .faulty").inner_text())
+
+    assert text.splitlines()[line - 1].startswith("slo_ms")

@@ -78,7 +78,7 @@ class Rest:
 
 @asynccontextmanager
 async def running_rest(
-    nats_url: str, database_url: str, *, max_task_bytes: int = MAX_TASK_BYTES
+    nats_url: str, database_url: str, *, max_task_bytes: int = MAX_TASK_BYTES, root_path: str = ""
 ) -> AsyncIterator[Rest]:
     """Serve the API in this process until the block ends."""
     bus = await Bus.connect(nats_url, name="rest-test")
@@ -96,7 +96,7 @@ async def running_rest(
     listener = socket.create_server(("127.0.0.1", 0))
     key = await make_key(pool, NewKey("test", "admin", None))
     book = KeyBook(DatabaseKeys(pool))
-    app = make_app(context, registry, book)
+    app = make_app(context, registry, book, root_path=root_path)
     config = uvicorn.Config(app, log_config=None, lifespan="off", ws="none")
     server = uvicorn.Server(config)
     server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]

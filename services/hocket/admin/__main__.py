@@ -72,6 +72,7 @@ async def main(service: Service) -> None:
                 book,
                 rules,
                 key_requests_per_s=settings.key_requests_per_s,
+                root_path=settings.root_path,
             ),
             http=WatchedConnection,
             ws="none",

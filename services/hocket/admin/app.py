@@ -29,6 +29,7 @@ from hocket.admin.requests.errors import add_error_handlers
 from hocket.admin.requests.in_turn import InTurn
 from hocket.admin.requests.request_limit import RequestLimit
 from hocket.admin.requests.request_rules import RequestRules, operations_of
+from hocket.admin.requests.sub_path import SubPath
 from hocket.admin.runs.endpoints import router as runs
 from hocket.admin.traces.endpoints import router as traces
 from hocket.kit.access.key_book import KeyBook
@@ -65,9 +66,11 @@ def make_app(
     web: WebRules = DEFAULT_WEB_RULES,
     *,
     key_requests_per_s: float = DEFAULT_KEY_REQUESTS_PER_S,
+    root_path: str = "",
 ) -> FastAPI:
     """Return the application over these connections; its metrics go to `registry`. `book` has the keys,
-    `web` says under which names it may be asked. Raises OperationUndeclared."""
+    `web` says under which names it may be asked, `root_path` below which path.
+    Raises OperationUndeclared."""
     app = FastAPI(
         title="Hocket",
         version=version("hocket"),
@@ -100,4 +103,6 @@ def make_app(
         sessions=sessions,
     )
     app.add_middleware(RequestMetrics, registry=registry)
+    if root_path:
+        app.add_middleware(SubPath, root=root_path)
     return app

@@ -13,6 +13,7 @@ import pytest
 
 from support.rest_rig import Answer, Rest, running_rest
 from support.runs.rows import insert_call, insert_run, insert_step
+from support.values.hostile_markup import PAYLOADS
 
 RUN = "r" + "0" * 24
 CHILD = "r" + "1" * 24
@@ -24,18 +25,6 @@ PIPELINE: dict[str, Any] = {
     "slo_ms": 5000,
     "nodes": {"hello": {"type": "python", "handler": "greet:hello"}},
 }
-HOSTILE = (
-    "<script>alert(1)</script>",
-    '"><img src=x onerror=alert(1)>',
-    "'-alert(1)-'",
-    "</textarea><script>alert(1)</script>",
-    "</pre><svg onload=alert(1)>",
-    "<a href='javascript:alert(1)'>x</a>",
-    "{{ 7 * 7 }}{% raw %}",
-    "\u202egnp.exe\u202c",
-    "\x1b]8;;evil\x07click\x1b]8;;\x07",
-    "<!--<iframe srcdoc='<script>alert(1)</script>'>-->",
-)
 DECISION = {
     "model": "smart",
     "reason": "the cheap one is too slow for the deadline",
@@ -81,7 +70,7 @@ async def _insert_step(rest: Rest, key: str, text: str = "hi", run_id: str = RUN
 
 
 async def test_nothing_stored_is_ever_markup(rest: Rest) -> None:
-    text = "".join(HOSTILE)
+    text = "".join(PAYLOADS)
     await _insert_run(rest, text=text)
     await _insert_step(rest, "hello", text)
     name = text.replace("\x1b", "").replace("\x07", "")[:200]
@@ -98,6 +87,9 @@ async def test_nothing_stored_is_ever_markup(rest: Rest) -> None:
             "<iframe",
             "<svg onload",
             "javascript:alert(1)'>x</a>",
+            "<object",
+            "<base",
+            "<style",
         ):
             assert tag not in shown.body, path
         assert " 49{" not in shown.body, "templates evaluate nothing stored"

@@ -27,7 +27,6 @@ NAMES = (
     "live.js",
     "timeline.js",
     "vendor/dagre-3.1.3.min.js",
-    "vendor/htmx-4.0.1.min.js",
     "vendor/uplot-1.6.32.min.css",
     "vendor/uplot-1.6.32.min.js",
 )

@@ -1,9 +1,12 @@
 """What was spent, by pipeline, node and model, and what of it was waste."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+
+import asyncpg
 
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 
@@ -74,6 +77,7 @@ async def spending(pool: Pool, tenant: str, days: int) -> Spending:
         tables=[
             ("pipeline", top([row["pipeline"] for row in rows]), source),
             ("node", top([f"{row['pipeline']} / {row['node']}" for row in rows]), source),
+            ("waste", _waste(rows), f"{source} WHERE kind <> 'call'"),
             ("kind", top([row["kind"] for row in rows]), source),
             (
                 "model",
@@ -82,3 +86,13 @@ async def spending(pool: Pool, tenant: str, days: int) -> Spending:
             ),
         ],
     )
+
+
+def _waste(rows: Sequence[asyncpg.Record]) -> list[Line]:
+    """Return what was spent for nothing by pipeline, node and kind, the dearest first."""
+    lines = [
+        Line(f"{row['pipeline']} / {row['node']}: {row['kind']}", row["calls"], row["cost_usd"])
+        for row in rows
+        if row["kind"] != "call"
+    ]
+    return sorted(lines, key=lambda line: -line.cost)[:TOP]

@@ -99,6 +99,11 @@ def render(
     return HTMLResponse(body, headers=SECURITY_HEADERS)
 
 
+def is_part(request: Request) -> bool:
+    """Tell whether a script asks, which needs only the part of a page that it puts into another."""
+    return "x-hocket-part" in request.headers
+
+
 def _tenant_field(request: Request) -> Markup:
     """Return the field by which a form keeps the tenant that was chosen."""
     chosen = request.query_params.get(TENANT)

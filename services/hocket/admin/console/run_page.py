@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from hocket.schemas.rest import CriticalPath, RunDetail, StepDetail
 
+MAX_BLAMED = 3
 WIDTH = 1_000
 """Units across the bar of the kinds of time."""
 
@@ -36,6 +37,14 @@ def path_parts(path: CriticalPath | None) -> list[PathPart]:
 def critical_steps(path: CriticalPath | None) -> list[str]:
     """Return the names of the steps on a path, each once."""
     return [] if path is None else list(dict.fromkeys(part.step for part in path.segments))
+
+
+def longest_steps(path: CriticalPath | None) -> list[tuple[str, float]]:
+    """Return the steps that took most of a path, with their milliseconds."""
+    spent: dict[str, float] = {}
+    for part in path.segments if path else ():
+        spent[part.step] = spent.get(part.step, 0.0) + part.ms
+    return sorted(spent.items(), key=lambda one: -one[1])[:MAX_BLAMED]
 
 
 def took_ms(run: RunDetail) -> float:

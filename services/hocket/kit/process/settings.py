@@ -163,6 +163,8 @@ class Settings(BaseSettings):
     allowed_origins: Listed = ()
     """Origins whose web pages may use them, such as `https://console.example.com`; by default
     none."""
+    root_path: str = Field("", pattern=r"^(/[A-Za-z0-9_.~-]{1,64}){0,8}$")
+    """Below which path a proxy offers REST and the console, such as `/hocket`."""
 
 
 def read(**given: Any) -> Settings:

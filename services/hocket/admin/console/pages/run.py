@@ -10,7 +10,7 @@ from hocket.admin.calls import reads as calls
 from hocket.admin.console import run_page, timeline
 from hocket.admin.console.graph import graph_of
 from hocket.admin.console.page_route import page_router
-from hocket.admin.console.rendering import address, render
+from hocket.admin.console.rendering import address, is_part, render
 from hocket.admin.context import Ctx
 from hocket.admin.pages import After
 from hocket.admin.requests.identity import CallerDep
@@ -65,6 +65,7 @@ async def console_run(
         "allowed": allowed,
         "late": run.met_deadline is False or (run.finished_at is None and took > allowed),
         "path": parts,
+        "longest": run_page.longest_steps(run.critical_path),
         "total": sum(part.ms for part in parts),
         "critical": run_page.critical_steps(run.critical_path),
         "queue_ms": run_page.queue_ms,
@@ -118,12 +119,12 @@ async def console_run_graph(run_id: RunId, context: Ctx, caller: CallerDep) -> R
 async def console_step(
     request: Request, run_id: RunId, step: StepName, context: Ctx, caller: CallerDep
 ) -> Response:
-    """Show a step with its values: a page, or the part of one for htmx."""
+    """Show a step with its values: a page, or only its part of one."""
     run = shown(runs.detail(await runs.run_row(context.pool, caller.tenant, run_id)), caller)
     found = await runs.one_step(context.pool, run_id, step)
     if not caller.sees_content:
         found = found.model_copy(update={"input": None, "output": None})
-    part = request.headers.get("hx-request") == "true"
+    part = is_part(request)
     values = {
         "section": "Runs",
         "run": run,

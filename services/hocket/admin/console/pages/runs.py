@@ -9,7 +9,7 @@ from fastapi.responses import RedirectResponse, Response
 from hocket.admin.console import run_list, tenant_list
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.pages import sign_in
-from hocket.admin.console.rendering import address, href, render
+from hocket.admin.console.rendering import address, href, is_part, render
 from hocket.admin.context import Ctx
 from hocket.admin.pages import After, in_range
 from hocket.admin.requests.identity import Caller, CallerDep
@@ -59,7 +59,7 @@ async def console_tenants(
     else:
         names = [caller.tenant]
     values = {"section": "", "tenants": names, "back": sign_in.own_path(back) or "/runs"}
-    part = request.headers.get("hx-request") == "true"
+    part = is_part(request)
     return render(request, caller, "tenant_names.html" if part else "tenants.html", values)
 
 

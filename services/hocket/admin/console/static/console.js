@@ -20,6 +20,14 @@
     return document.body.dataset.root + path + (chosen ? `${path.includes("?") ? "&" : "?"}tenant=${encodeURIComponent(chosen)}` : "");
   };
 
+  /** A part of a page as the server made it, which escapes whatever was stored; null where there is none. */
+  async function part(path) {
+    try {
+      const answer = await fetch(address(path), { headers: { "X-Hocket-Part": "true" } });
+      return answer.ok ? await answer.text() : null;
+    } catch { return null; }
+  }
+
   /** Send a request to the API; the answer's JSON, or null after the error was told. */
   async function call(operation, body, base = document.body.dataset.api) {
     const [method, path] = operation.split(" ");
@@ -112,8 +120,8 @@
     const menu = document.getElementById("tenants");
     menu?.addEventListener("toggle", async () => {
       if (!menu.open || menu.dataset.loaded) return;
-      const answer = await fetch(menu.dataset.src, { headers: { "HX-Request": "true" } });
-      if (answer.ok) { menu.querySelector(".menu-body").innerHTML = await answer.text(); menu.dataset.loaded = "true"; }
+      const names = await part(menu.dataset.src);
+      if (names !== null) { menu.querySelector(".menu-body").innerHTML = names; menu.dataset.loaded = "true"; }
     });
   });
 
@@ -169,5 +177,5 @@
     else if (event.key === "k") choose(-1);
   });
 
-  window.hocket = { say, call, open, address, acts };
+  window.hocket = { say, call, open, address, acts, part };
 })();

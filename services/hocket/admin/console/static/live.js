@@ -2,11 +2,7 @@
 "use strict";
 document.addEventListener("DOMContentLoaded", () => {
   const GATHER_MS = 120, MOST = 50;
-  const { address } = hocket;
-  const part = async (path) => {
-    const answer = await fetch(address(path));
-    return answer.ok ? answer.text() : null;
-  };
+  const { address, part } = hocket;
 
   // the list: rows that are shown change in place; new ones come on top where nobody reads or chooses
   const table = document.getElementById("runs");

@@ -160,9 +160,11 @@ document.addEventListener("DOMContentLoaded", async () => {
     }
     show(row.step?.key ?? row.node.node);
   }
-  function show(key) {
-    const path = key.split("/").map(encodeURIComponent).join("/");
-    htmx.ajax("GET", `${document.body.dataset.root}/runs/${run.dataset.run}/steps/${path}`, { target: "#panel", swap: "innerHTML" });
+  let showing = 0;
+  async function show(key) {
+    const path = key.split("/").map(encodeURIComponent).join("/"), turn = ++showing;
+    const part = await hocket.part(`/runs/${run.dataset.run}/steps/${path}`);
+    if (part !== null && turn === showing) document.getElementById("panel").innerHTML = part;
   }
   const rowAt = (event) => event.offsetY < HEAD ? -1 : Math.floor((event.offsetY - HEAD + state.top) / ROW);
   const timeAt = (event) => state.from + (event.offsetX - names) / (wide - names - RIGHT) * (state.to - state.from);
