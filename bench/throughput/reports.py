@@ -128,6 +128,8 @@ async def timed_views(pool: asyncpg.Pool, url: str, arguments: argparse.Namespac
         await reader.execute("SET statement_timeout = 0")
         try:
             for (view,) in await owner.fetch(VIEWS):
+                if arguments.views and view not in arguments.views.split(","):
+                    continue
                 columns = {row[0] for row in await owner.fetch(COLUMNS, view)}
                 asked = f"SELECT * FROM report.{view} WHERE true"
                 if "day" in columns:
@@ -230,5 +232,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--runs", type=int, default=200_000)
-    parser.add_argument("--plans", type=Path)
+    parser.add_argument("--plans", type=Path, help="An existing folder for the plans.")
+    parser.add_argument("--views", default="", help="Only these, with commas between them.")
     uvloop.run(main(parser.parse_args()))

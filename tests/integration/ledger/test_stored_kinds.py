@@ -86,6 +86,21 @@ async def test_a_failed_attempts_calls_are_retries_at_once_and_then_by_their_row
     assert (await found(pool, "hocket.usage"))["late"] == "retry"
 
 
+async def test_a_group_of_the_ledger_is_one_row_while_some_of_its_runs_are_noted(
+    pool: asyncpg.Pool,
+) -> None:
+    for run_id in ("r", "calm"):
+        await add_run(pool, run_id)
+        await book(pool, f"{run_id}-1", run_id, "draft")
+        await book(pool, f"{run_id}-2", run_id, "other")
+    await fail(pool, "r", "draft")
+    entries = "SELECT kind, entries, cost_usd FROM report.ledger ORDER BY kind"
+    told = [("call", 3, Decimal("0.0003")), ("retry", 1, Decimal("0.0001"))]
+    assert [tuple(row) for row in await pool.fetch(entries)] == told
+    await kinds.settle(pool, settled_s=0)
+    assert [tuple(row) for row in await pool.fetch(entries)] == told
+
+
 async def test_what_branches_spent_that_lost_a_race_is_speculation_in_sub_runs_too(
     pool: asyncpg.Pool,
 ) -> None:
