@@ -42,6 +42,9 @@ envFrom:
 {{- if .admin }}
   - secretRef: {name: {{ .root.Values.secrets.admin }}, optional: true}
 {{- end }}
+{{- if and .user .root.Values.secrets.natsUsers }}
+  - secretRef: {name: {{ .root.Values.secrets.natsUsers }}-{{ .user }}} # its own NATS_URL, in the place of the one for all
+{{- end }}
 {{- if and .models .root.Values.secrets.modelKeys }}
   - secretRef: {name: {{ .root.Values.secrets.modelKeys }}}
 {{- end }}
