@@ -13,7 +13,7 @@ handler makes so many calls one after the other, as an agent in a loop does. A f
 
 The load generator (this process) shares the cores. CPU is that of all other processes, by what they are.
 
-    .venv/bin/python -m bench.throughput.model_calls --seconds 60
+    .venv/bin/python -m bench.gateway.model_calls --seconds 60
 """
 
 import argparse
