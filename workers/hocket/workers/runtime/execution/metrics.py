@@ -52,7 +52,10 @@ class Meters(Collector):
             "hocket_worker_running", "Attempts that hold a slot.", ["type"], registry=registry
         )
         self._slots = Gauge(
-            "hocket_worker_slots", "Slots of a node type.", ["type"], registry=registry
+            "hocket_worker_step_slots",
+            "Slots of a node type in this worker.",
+            ["type"],
+            registry=registry,
         )
 
         not_kept = Gauge(
