@@ -22,6 +22,7 @@ from hocket.schemas.rest import Token
 ROWS = 50
 """Rows of a list on one page."""
 
+FIRST_FIELDS = ("pipeline", "description", "slo_ms", "class", "input", "nodes")
 NEW_PIPELINE = """pipeline: hello
 description: What it does, in one sentence.
 slo_ms: 30000
@@ -94,7 +95,8 @@ async def console_editor(
     text = NEW_PIPELINE
     if name is not None:
         found = await pipelines.version_of(context.pool, caller.tenant, name, version)
-        spec = without_nulls(found.spec)
+        given = without_nulls(found.spec)
+        spec = {field: given[field] for field in FIRST_FIELDS if field in given} | given
         text = yaml.safe_dump(spec, sort_keys=False, allow_unicode=True, width=100)
     values = {"section": "Pipelines", "name": name, "text": text}
     return render(request, caller, "editor.html", values)
