@@ -16,6 +16,7 @@ import uvicorn
 from pydantic import SecretStr
 
 from hocket.admin.app import make_app
+from hocket.admin.bulk import operations
 from hocket.admin.connections import WatchedConnection, watch
 from hocket.admin.context import Context
 from hocket.admin.keys.answering import KeysDoor
@@ -92,8 +93,11 @@ async def main(service: Service) -> None:
         nats_access(service, bus, book),
     ):
         types = asyncio.create_task(context.node_types.run(bus, pool), name="node-types")
+        bulk = asyncio.create_task(operations.run(context), name="bulk")
         await _serve(service, server, listener)
-        types.cancel()
+        for task in (types, bulk):
+            task.cancel()
+        await asyncio.wait((types, bulk))
 
 
 async def _serve(service: Service, server: "_Server", listener: socket.socket) -> None:

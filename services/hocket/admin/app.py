@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from hocket.admin.audit.endpoints import router as audit
+from hocket.admin.bulk.endpoints import router as bulk
 from hocket.admin.calls.endpoints import router as calls
 from hocket.admin.console.routes import ROUTERS as CONSOLE
 from hocket.admin.console.sessions import Sessions
@@ -43,6 +44,7 @@ DEFAULT_WEB_RULES = WebRules()
 """Loopback names and addresses only."""
 ROUTERS = (
     live,
+    bulk,
     runs,
     traces,
     pipelines,

@@ -36,6 +36,8 @@ class Context:
     """By which the ledger believes the usage records that are redriven here."""
     plans: Plans = field(default_factory=Plans)
     compiler: Compiler = field(default_factory=Compiler)
+    bulk_asked: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a bulk operation was asked for."""
     live: LiveEvents = field(default_factory=LiveEvents)
     node_types: NodeTypes = field(default_factory=NodeTypes)
     recent: RecentRuns = field(default_factory=RecentRuns)

@@ -33,6 +33,12 @@ ALLOWED: dict[str, str] = {
     "GET /v1/runs/{run_id}/events": ALL,
     "GET /v1/runs/{run_id}/trace": ALL,
     "GET /v1/runs/events": ALL,
+    "POST /v1/bulk/runs": "developer operator admin",
+    "POST /v1/bulk/preview": ALL,
+    "GET /v1/bulk/operations": ALL,
+    "POST /v1/bulk/operations": "developer operator admin",
+    "GET /v1/bulk/operations/{operation_id}": ALL,
+    "POST /v1/bulk/operations/{operation_id}/stop": "developer operator admin",
     "POST /v1/runs/{run_id}/cancel": "developer operator admin",
     "POST /v1/runs/{run_id}/signals": "developer operator admin",
     "POST /v1/runs/{run_id}/retry": "developer operator admin",
@@ -98,11 +104,14 @@ GRANTS: dict[str, str] = {
 }
 VALUES = {
     "run_id": "r" + "0" * 24, "name": "none", "call_id": "none", "experiment": "none", "arm": "none",
-    "seq": "1", "key_id": "0" * 12, "model": "scripted",
+    "seq": "1", "operation_id": "b" + "0" * 24, "key_id": "0" * 12, "model": "scripted",
 }  # fmt: skip
 BODIES: dict[str, Any] = {
     "/v1/runs": {"pipeline": "none"},
     "/v1/runs/{run_id}/signals": {"name": "go"},
+    "/v1/bulk/runs": {"runs": [{"pipeline": "none"}]},
+    "/v1/bulk/preview": {"action": "cancel"},
+    "/v1/bulk/operations": {"action": "cancel"},
     "/v1/pipelines": {"pipeline": "mine", "nodes": {"a": {"type": "signal", "signal": "go"}}},
     "/v1/pipelines/validate": {"pipeline": "p", "nodes": {"a": {"type": "signal", "signal": "go"}}},
     "/v1/keys": {"name": "more", "role": "viewer"},

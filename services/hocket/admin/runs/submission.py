@@ -66,7 +66,7 @@ async def submit(
     """
     _, plan = await context.plans.plan_of(context.pool, caller.tenant, task.pipeline, task.version)
     check_input(plan, task.input)
-    payload = _payload(task, context.max_task_bytes)
+    payload = payload_of(task, context.max_task_bytes)
     key = task.idempotency_key or uuid4().hex
     run_id = ids.run_id(caller.tenant, key)
     if not task.wait_ms:
@@ -114,7 +114,8 @@ def merged_key(task: RunSubmission, header: str | None) -> RunSubmission:
     return task.model_copy(update={"idempotency_key": header})
 
 
-def _payload(task: RunSubmission, limit_bytes: int) -> bytes:
+def payload_of(task: RunSubmission, limit_bytes: int) -> bytes:
+    """Return the body of a task's message, or raise PayloadTooLarge."""
     payload = json.dumps(task.input, ensure_ascii=False, separators=(",", ":")).encode()
     if len(payload) > limit_bytes:
         raise PayloadTooLarge(field="input", size_bytes=len(payload), limit_bytes=limit_bytes)
@@ -158,6 +159,26 @@ async def _publish(
 ) -> None:
     context.disk.check()
     run_id = ids.run_id(caller.tenant, key)
+    headers = headers_of(task, run_id, key, traceparent, given, reply_to)
+    await context.bus.publish(
+        subjects.task(caller.tenant, task.pipeline),
+        payload,
+        msg_id=id_of(context.capabilities, msg_id),
+        headers=headers,
+        timeout_ms=PUBLISH_TIMEOUT_MS,
+    )
+    context.recent.add(caller.tenant, run_id)
+
+
+def headers_of(
+    task: RunSubmission,
+    run_id: str,
+    key: str,
+    traceparent: str | None = None,
+    given: Mapping[str, str] | None = None,
+    reply_to: str | None = None,
+) -> dict[str, str]:
+    """Return the headers of a task's message."""
     headers = {
         **(given or {}),
         **cloudevents.event_headers(EVENT_TYPE, EVENT_SOURCE, run_id, traceparent=traceparent),
@@ -173,14 +194,7 @@ async def _publish(
     ):
         if value is not None:
             headers[name] = str(value)
-    await context.bus.publish(
-        subjects.task(caller.tenant, task.pipeline),
-        payload,
-        msg_id=id_of(context.capabilities, msg_id),
-        headers=headers,
-        timeout_ms=PUBLISH_TIMEOUT_MS,
-    )
-    context.recent.add(caller.tenant, run_id)
+    return headers
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ from hocket.cli.commands import (
     approvals,
     audit,
     backup,
+    bulk,
     conformance,
     console,
     data,
@@ -46,6 +47,11 @@ def add_to(app: typer.Typer) -> None:
     runs.app.command("approve")(approvals.approve)
     runs.app.command("refuse")(approvals.refuse)
     runs.app.command("signal")(approvals.signal)
+    runs.app.command("submit")(bulk.submit)
+    runs.app.command("bulk-cancel")(bulk.bulk_cancel)
+    runs.app.command("bulk-retry")(bulk.bulk_retry)
+    runs.app.command("bulk-show")(bulk.bulk_show)
+    runs.app.command("bulk-stop")(bulk.bulk_stop)
     app.add_typer(runs.app, name="runs")
     app.command("trace")(trace.trace)
     app.command("console")(console.console)

@@ -1,0 +1,203 @@
+"""Cancels and retries many runs: counted first, then page by page in the background.
+
+States of an operation: running (at one process, by a lease), done, stopped. What it means are runs that
+were accepted before it was asked for, the latest first, so that it has an end. A page that was done and
+not written is done again by the next process, which changes nothing: a cancellation of an ended run is
+nothing, and a retry has its operation in its key. Between two pages as long is waited as the first one
+took, so that others have their turn.
+"""
+
+import asyncio
+import json
+from contextlib import suppress
+from uuid import uuid4
+
+import asyncpg
+import structlog
+
+from hocket.admin.bulk import store
+from hocket.admin.context import Context
+from hocket.admin.pages import cursor
+from hocket.admin.queries import QUERY_TIMEOUT_S
+from hocket.admin.requests.identity import Caller
+from hocket.admin.runs import actions, reads, repeats
+from hocket.admin.runs.reads import RunFilter
+from hocket.kit.access import audit_log
+from hocket.kit.access.audit_log import Action
+from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.postgres.errors import STATEMENT_ERRORS
+from hocket.schemas.access.keys import Principal
+from hocket.schemas.administration.bulk import MAX_BULK_RUNS, BulkChange, BulkFilter, BulkOperation
+from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.rest import CancelBody, RetryBody
+
+PAGES = {"cancel": 200, "retry": 40}
+"""Runs that are changed before it is written how far the operation is."""
+AT_ONCE = 20
+"""Of them, that are changed at once."""
+LOOK_S = 5.0
+"""How often it is looked for operations whose process has gone."""
+RETRYABLE = ("degraded", "failed", "cancelled", "expired")
+
+STATUSES = {"cancel": ("running",), "retry": RETRYABLE}
+
+_RUN = "SELECT run_id, partition, pipeline, version, status, accepted_at, finished_at"
+MEANT = {
+    "cancel": f"{_RUN} FROM hocket.run WHERE tenant = $1 AND finished_at IS NULL\n",
+    "retry": f"{_RUN}, input FROM hocket.run WHERE tenant = $1 AND finished_at IS NOT NULL\n",
+}
+"""What an operation needs of its runs; conditions and order follow."""
+
+AWAY: tuple[type[BaseException], ...] = (BusUnavailable, TimeoutError, OSError, *STATEMENT_ERRORS)
+"""What says that an operation has to wait."""
+
+log = structlog.get_logger(__name__)
+
+
+class BulkTooLarge(HocketError):
+    """More runs are meant than `at_most` ({at_most}). Narrow `filter`, or raise `at_most`."""
+
+    code = "bulk_too_large"
+    error_class = ErrorClass.INVALID
+
+
+async def begin(context: Context, caller: Caller, asked: BulkChange) -> BulkOperation:
+    """Count what is meant, write the operation with its audit, and let it begin; raise
+    BulkTooLarge."""
+    matching = await count(context, caller.tenant, asked.action, asked.filter, asked.at_most)
+    if matching > asked.at_most:
+        raise BulkTooLarge(field="at_most", at_most=asked.at_most)
+    operation_id = f"b{uuid4().hex[:24]}"
+    said = asked.filter.model_dump(mode="json", exclude_defaults=True)
+    done = Action(
+        f"runs.bulk_{asked.action}",
+        f"bulk:{operation_id}",
+        caller.tenant,
+        after={"filter": said, "reason": asked.reason, "matching": matching},
+    )
+    async with (
+        context.pool.acquire(timeout=QUERY_TIMEOUT_S) as connection,
+        connection.transaction(),
+    ):
+        row = await connection.fetchrow(
+            store.INSERT,
+            operation_id,
+            caller.tenant,
+            asked.action,
+            json.dumps(said),
+            asked.reason,
+            matching,
+            caller.name,
+        )
+        await audit_log.record(connection, caller.actor, done)
+    context.bulk_asked.set()
+    return store.shown(row)
+
+
+async def run(context: Context) -> None:
+    """Work on operations for ever; cancel to stop."""
+    owner = uuid4().hex
+    while True:
+        context.bulk_asked.clear()
+        try:
+            row = await context.pool.fetchrow(store.CLAIM, owner, store.LEASE_S)
+            if row is not None:
+                await _work(context, owner, row)
+                continue
+        except AWAY as error:
+            log.warning("bulk_operation_waits", reason=str(error) or repr(error))
+        except Exception:
+            log.exception("bulk_operation_failed")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await context.bulk_asked.wait()
+
+
+async def _work(context: Context, owner: str, row: asyncpg.Record) -> None:
+    """Change page after page of an operation; what ends this lets another process go on at once."""
+    operation_id, clock_s = row["operation_id"], asyncio.get_running_loop().time
+    present: asyncpg.Record | None = row
+    try:
+        while present is not None and present["state"] == "running":
+            began_s = clock_s()
+            present = await _page(context, owner, present)
+            await asyncio.sleep(clock_s() - began_s)
+    except BaseException:
+        with suppress(*AWAY):  # the lease ends by itself, too
+            await context.pool.execute(store.RELEASE, operation_id, owner)
+        raise
+
+
+async def count(
+    context: Context, tenant: str, action: str, wanted: BulkFilter, most: int = MAX_BULK_RUNS
+) -> int:
+    """Return how many runs are meant; beyond `most` one more than that."""
+    values: list[object] = [tenant]
+    meant = MEANT[action] + _conditions(action, wanted, values)
+    query = f"SELECT count(*) FROM ({meant} LIMIT {most + 1}) AS meant"
+    return int(await context.pool.fetchval(query, *values, timeout=QUERY_TIMEOUT_S))
+
+
+def _conditions(
+    action: str, wanted: BulkFilter, values: list[object], after: str | None = None
+) -> str:
+    statuses = STATUSES[action]
+    values.append(list(statuses))
+    chosen = f"  AND status = ANY (${len(values)}::text[])\n"
+    own = RunFilter(
+        pipeline=wanted.pipeline,
+        status=wanted.status,
+        since=wanted.since,
+        until=wanted.until,
+        labels=wanted.labels,
+        error_code=wanted.error_code,
+    )
+    return chosen + reads.conditions_of(own, values, after)
+
+
+async def _page(context: Context, owner: str, row: asyncpg.Record) -> asyncpg.Record | None:
+    """Change a page of runs, and write how far the operation is; return its row, None where another
+    process has it now."""
+    wanted = BulkFilter.model_validate_json(row["filter"])
+    after = row["place"] or cursor(row["created_at"], "s")
+    values: list[object] = [row["tenant"]]
+    conditions = _conditions(row["action"], wanted, values, after)
+    page = PAGES[row["action"]]
+    query = f"{MEANT[row['action']]}{conditions}{reads.LATEST_FIRST} {page}"
+    runs = await context.pool.fetch(query, *values, timeout=QUERY_TIMEOUT_S)
+    changed = 0
+    for first in range(0, len(runs), AT_ONCE):
+        part = runs[first : first + AT_ONCE]
+        changed += sum(await asyncio.gather(*(_change(context, row, run) for run in part)))
+    last = cursor(runs[-1]["accepted_at"], runs[-1]["run_id"]) if runs else after
+    return await context.pool.fetchrow(
+        store.ADVANCE,
+        row["operation_id"],
+        owner,
+        changed,
+        len(runs) - changed,
+        last,
+        store.LEASE_S,
+        len(runs) < page,
+        timeout=QUERY_TIMEOUT_S,
+    )
+
+
+async def _change(context: Context, row: asyncpg.Record, run: asyncpg.Record) -> bool:
+    """Cancel or retry a run; return whether that could be done. Raises where nothing can be done now."""
+    operation_id = row["operation_id"]
+    bearer = Principal(row["created_by"].removeprefix("key:"), "", row["tenant"], "", frozenset())
+    caller = Caller(row["tenant"], bearer, "")
+    try:
+        if row["action"] == "cancel":
+            await actions.cancel(context, caller, run, CancelBody(reason=row["reason"]))
+        else:
+            body = RetryBody(idempotency_key=f"{operation_id}:{run['run_id']}")
+            await repeats.retry(context, caller, run, body, traceparent=None)
+    except HocketError as error:
+        info = error.info()
+        if info.error_class in (ErrorClass.UNAVAILABLE, ErrorClass.TIMEOUT, ErrorClass.TRANSIENT):
+            raise
+        log.info("bulk_run_skipped", operation=operation_id, run_id=run["run_id"], code=info.code)
+        return False
+    return True

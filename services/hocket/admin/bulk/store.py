@@ -1,0 +1,117 @@
+"""The table of bulk operations: how far each is, and which process works on it.
+
+An operation is worked on by the process whose lease it has; another takes it over once that is over.
+Where it is, and what it has done, are written together, page by page.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import asyncpg
+
+from hocket.admin.pages import FAR_FUTURE, cursor, parse_cursor
+from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.schemas.administration.bulk import BulkOperation, BulkOperationList
+from hocket.schemas.errors import ErrorClass, HocketError
+
+LEASE_S = 30
+
+COLUMNS = """operation_id, tenant, action, state, filter, reason, matching, changed, skipped,
+       place, created_by, created_at, finished_at"""
+
+INSERT = f"""
+INSERT INTO hocket.bulk_operation (operation_id, tenant, action, filter, reason, matching, created_by)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+RETURNING {COLUMNS}
+"""
+
+CLAIM = f"""
+UPDATE hocket.bulk_operation
+SET owner = $1, leased_until = now() + make_interval(secs => $2)
+WHERE operation_id = (
+    SELECT operation_id FROM hocket.bulk_operation
+    WHERE state = 'running' AND leased_until < now()
+    ORDER BY created_at LIMIT 1
+    FOR UPDATE SKIP LOCKED
+)
+RETURNING {COLUMNS}
+"""
+"""Take the earliest operation that nobody works on."""
+
+ADVANCE = f"""
+UPDATE hocket.bulk_operation
+SET changed = changed + $3, skipped = skipped + $4, place = $5,
+    leased_until = now() + make_interval(secs => $6),
+    state = CASE WHEN $7 AND state = 'running' THEN 'done' ELSE state END,
+    finished_at = CASE WHEN $7 AND state = 'running' THEN now() ELSE finished_at END
+WHERE operation_id = $1 AND owner = $2
+RETURNING {COLUMNS}
+"""
+"""Write what a page came to, where the operation is still this process's own."""
+
+RELEASE = """
+UPDATE hocket.bulk_operation SET leased_until = '-infinity' WHERE operation_id = $1 AND owner = $2
+"""
+
+STOP = f"""
+UPDATE hocket.bulk_operation SET state = 'stopped', finished_at = now()
+WHERE tenant = $1 AND operation_id = $2 AND state = 'running'
+RETURNING {COLUMNS}
+"""
+
+FIND = f"SELECT {COLUMNS} FROM hocket.bulk_operation WHERE tenant = $1 AND operation_id = $2"
+
+LATEST = f"""
+SELECT {COLUMNS} FROM hocket.bulk_operation
+WHERE tenant = $1 AND (created_at, operation_id) < ($2, $3)
+ORDER BY created_at DESC, operation_id DESC LIMIT $4
+"""
+
+
+class BulkOperationUnknown(HocketError):
+    """There is no bulk operation `{operation_id}`. `GET /v1/bulk/operations` lists them."""
+
+    code = "bulk_operation_unknown"
+    error_class = ErrorClass.INVALID
+
+
+class BulkOperationEnded(HocketError):
+    """The bulk operation `{operation_id}` has ended ({state}). Nothing can change it any more."""
+
+    code = "bulk_operation_ended"
+    error_class = ErrorClass.INVALID
+
+
+async def find(pool: Pool, tenant: str, operation_id: str) -> BulkOperation:
+    """Return an operation, or raise BulkOperationUnknown."""
+    row = await pool.fetchrow(FIND, tenant, operation_id, timeout=QUERY_TIMEOUT_S)
+    if row is None:
+        raise BulkOperationUnknown(operation_id=operation_id)
+    return shown(row)
+
+
+async def stop(connection: Any, tenant: str, operation_id: str) -> BulkOperation:
+    """End an operation where it is; raise BulkOperationUnknown or BulkOperationEnded."""
+    row = await connection.fetchrow(STOP, tenant, operation_id, timeout=QUERY_TIMEOUT_S)
+    if row is None:
+        ended = await find(connection, tenant, operation_id)
+        raise BulkOperationEnded(operation_id=operation_id, state=ended.state)
+    return shown(row)
+
+
+async def list_latest(pool: Pool, tenant: str, after: str | None, limit: int) -> BulkOperationList:
+    """Return a page of operations, the latest first."""
+    before = (FAR_FUTURE, "") if after is None else parse_cursor(after)
+    rows = await pool.fetch(LATEST, tenant, *before, limit + 1, timeout=QUERY_TIMEOUT_S)
+    page = rows[:limit]
+    last = page[-1] if len(rows) > limit else None
+    more = None if last is None else cursor(last["created_at"], last["operation_id"])
+    return BulkOperationList(operations=tuple(shown(row) for row in page), next=more)
+
+
+def shown(row: asyncpg.Record) -> BulkOperation:
+    """Return what callers see of an operation."""
+    told: Mapping[str, Any] = dict(row)
+    own = {name: told[name] for name in BulkOperation.model_fields if name != "filter"}
+    return BulkOperation(**own, filter=json.loads(told["filter"]))

@@ -1,0 +1,177 @@
+"""`hocket runs submit`, `bulk-cancel`, `bulk-retry`, `bulk-show` and `bulk-stop`: many runs at once."""
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+import typer
+
+from hocket.cli.remote.api import Api, path
+from hocket.cli.remote.target import target_of
+
+TASKS_AT_ONCE = 500
+BYTES_AT_ONCE = 900_000
+WAIT_INTERVAL_S = 0.5
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+OperationId = Annotated[str, typer.Argument(help="The id of a bulk operation.")]
+Pipeline = Annotated[str | None, typer.Option("--pipeline", "-p", help="Of this one.")]
+Status = Annotated[str | None, typer.Option("--status", "-s", help="With this status.")]
+ErrorCode = Annotated[str | None, typer.Option("--error", help="That failed with this code.")]
+Hours = Annotated[float | None, typer.Option(min=0, max=1e6, help="Accepted in the last HOURS.")]
+WithLabels = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="KEY=VALUE", help="With this label; may be repeated."),
+]
+AtMost = Annotated[int, typer.Option(min=1, max=1_000_000, help="Do nothing where more are meant.")]
+Preview = Annotated[bool, typer.Option("--preview", help="Say how many are meant; change nothing.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait for the end of the operation.")]
+
+
+def submit(
+    context: typer.Context,
+    file: Annotated[str, typer.Argument(help="JSON lines, each one task; `-` for standard input.")],
+    as_json: AsJson = False,
+) -> None:
+    """Submit many tasks: each line is what `POST /v1/runs` takes, with `pipeline` and `input`."""
+    from hocket.cli.terminal.console import notes, print_json
+
+    api, accepted, told = target_of(context).api(), 0, []
+    for tasks in _portions(file):
+        receipt = api.post("/v1/bulk/runs", {"runs": tasks})
+        accepted += receipt["accepted"]
+        told += receipt["runs"]
+    if as_json:
+        print_json(told)
+    else:
+        typer.echo(f"{accepted} of {len(told)} tasks were taken")
+    for line, one in enumerate(told, start=1):
+        if one["error"]:
+            notes.print(f"line {line}: {one['error']['message']}", style="red")
+    if accepted < len(told):
+        raise typer.Exit(1)
+
+
+def bulk_cancel(
+    context: typer.Context,
+    pipeline: Pipeline = None,
+    hours: Hours = None,
+    labels: WithLabels = None,
+    reason: Annotated[str, typer.Option(help="Why.")] = "",
+    at_most: AtMost = 1_000_000,
+    preview: Preview = False,
+    wait: Wait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Cancel all running runs that are meant."""
+    meant = _filter(pipeline, None, hours, labels, None)
+    change = {"action": "cancel", "filter": meant, "reason": reason, "at_most": at_most}
+    _begin(target_of(context).api(), change, preview=preview, wait=wait, as_json=as_json)
+
+
+def bulk_retry(
+    context: typer.Context,
+    pipeline: Pipeline = None,
+    status: Status = None,
+    error: ErrorCode = None,
+    hours: Hours = None,
+    labels: WithLabels = None,
+    at_most: AtMost = 1_000_000,
+    preview: Preview = False,
+    wait: Wait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Retry all runs that are meant, of those that ended without a whole result."""
+    meant = _filter(pipeline, status, hours, labels, error)
+    change = {"action": "retry", "filter": meant, "at_most": at_most}
+    _begin(target_of(context).api(), change, preview=preview, wait=wait, as_json=as_json)
+
+
+def bulk_show(
+    context: typer.Context,
+    operation_id: Annotated[
+        str | None, typer.Argument(help="The id of a bulk operation; all without one.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how far bulk operations are."""
+    from hocket.cli.terminal.console import print_json
+
+    api = target_of(context).api()
+    if operation_id is None:
+        found = api.get("/v1/bulk/operations")["operations"]
+    else:
+        found = [api.get(path("bulk", "operations", operation_id))]
+    if as_json:
+        print_json(found if operation_id is None else found[0])
+        return
+    for one in found:
+        _say(one)
+
+
+def bulk_stop(context: typer.Context, operation_id: OperationId, as_json: AsJson = False) -> None:
+    """Stop a bulk operation where it is."""
+    from hocket.cli.terminal.console import print_json
+
+    found = target_of(context).api().post(path("bulk", "operations", operation_id, "stop"))
+    print_json(found) if as_json else _say(found)
+
+
+def _begin(api: Api, change: dict[str, Any], *, preview: bool, wait: bool, as_json: bool) -> None:
+    from hocket.cli.terminal.console import print_json
+
+    if preview:
+        counted = api.post("/v1/bulk/preview", change)
+        print_json(counted) if as_json else typer.echo(f"{counted['matching']} runs are meant")
+        return
+    found = api.post("/v1/bulk/operations", change)
+    while wait and found["state"] == "running":
+        time.sleep(WAIT_INTERVAL_S)
+        found = api.get(path("bulk", "operations", found["operation_id"]))
+    print_json(found) if as_json else _say(found)
+
+
+def _say(one: dict[str, Any]) -> None:
+    typer.echo(
+        f"{one['operation_id']}  {one['action']}  {one['state']}: {one['changed']} changed, "
+        f"{one['skipped']} skipped, of {one['matching']}"
+    )
+
+
+def _filter(
+    pipeline: str | None,
+    status: str | None,
+    hours: float | None,
+    labels: list[str] | None,
+    error: str | None,
+) -> dict[str, Any]:
+    since = None if hours is None else (datetime.now(UTC) - timedelta(hours=hours)).isoformat()
+    pairs = dict(pair.partition("=")[::2] for pair in labels or [])
+    told = {
+        "pipeline": pipeline,
+        "status": status,
+        "since": since,
+        "labels": pairs or None,
+        "error_code": error,
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _portions(file: str) -> Iterator[list[Any]]:
+    """Yield the tasks of a file, so many that a request takes them."""
+    from hocket.cli.terminal.sources import read_unpacked
+    from hocket.schemas.plain_json import parse_json
+
+    tasks: list[Any] = []
+    size = 0
+    for number, line in enumerate(read_unpacked(file).splitlines(), start=1):
+        if not line.strip():
+            continue
+        if tasks and (len(tasks) >= TASKS_AT_ONCE or size + len(line) > BYTES_AT_ONCE):
+            yield tasks
+            tasks, size = [], 0
+        tasks.append(parse_json(line, f"line {number}"))
+        size += len(line)
+    if tasks:
+        yield tasks

@@ -1,0 +1,242 @@
+"""Many runs at once over a real NATS and Postgres: there is no coordinator, the tests read what the API
+publishes."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from hocket.admin.bulk import operations, store
+from hocket.cli.app import app
+from hocket.schemas import ids, subjects
+from support.rest_rig import Rest, running_rest
+
+BOUND_S = 60.0
+GREET = {
+    "pipeline": "greet",
+    "input": {
+        "type": "object",
+        "required": ["name"],
+        "properties": {"name": {"type": "string"}},
+    },
+    "nodes": {"hello": {"type": "python", "handler": "greet:hello"}},
+}
+
+
+@pytest.fixture
+async def rest(nats_url: str, database_url: str) -> AsyncIterator[Rest]:
+    async with running_rest(nats_url, database_url) as rest, asyncio.timeout(BOUND_S):
+        assert (await rest.post("/v1/pipelines", GREET)).status == 201
+        yield rest
+
+
+@asynccontextmanager
+async def working(rest: Rest) -> AsyncIterator[asyncio.Task[None]]:
+    """Work on bulk operations while the block lasts, as a REST process does."""
+    task = asyncio.create_task(operations.run(rest.app.state.context))
+    yield task
+    task.cancel()
+    await asyncio.wait({task})
+
+
+async def insert(rest: Rest, count: int, status: str = "running", tenant: str = "default") -> None:
+    await rest.pool.execute(
+        "INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority,"
+        " input, accepted_at, deadline_at, finished_at, labels)"
+        " SELECT 'r' || left(md5($2 || $3 || n), 24), 0, $3, 'greet', 1, $2, 'standard',"
+        "  '{\"name\": \"Ada\"}', now() - n * interval '1 ms', now(),"
+        "  CASE WHEN $2 <> 'running' THEN now() END, jsonb_build_object('odd', (n % 2)::text)"
+        " FROM generate_series(1, $1) AS n",
+        count,
+        status,
+        tenant,
+    )
+
+
+async def logged(rest: Rest) -> list[str]:
+    """Return the runs that the logs were asked to cancel."""
+    last = (await rest.bus.js.stream_info(subjects.LOG)).state.last_seq
+    messages = [await rest.bus.js.get_msg(subjects.LOG, seq) for seq in range(1, last + 1)]
+    return [json.loads(message.data or b"")["run_id"] for message in messages]
+
+
+async def until_done(rest: Rest, operation_id: str) -> dict[str, Any]:
+    while True:
+        shown = (await rest.get(f"/v1/bulk/operations/{operation_id}")).body
+        if shown["state"] != "running":
+            return dict(shown)
+        await asyncio.sleep(0.02)
+
+
+async def test_each_of_many_tasks_is_taken_or_refused_by_itself(rest: Rest) -> None:
+    await rest.pool.execute(
+        "INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority,"
+        " input, accepted_at, deadline_at)"
+        " VALUES ($1, 0, 'default', 'greet', 1, 'running', 'standard', '{}', now(), now())",
+        ids.run_id("default", "mine"),
+    )
+    tasks: list[dict[str, Any]] = [
+        {"pipeline": "greet", "input": {"name": f"n{n}"}, "idempotency_key": f"k{n}"}
+        for n in range(300)
+    ]
+    tasks[7] = {"pipeline": "greet", "input": {"name": 7}}
+    tasks[8] = {"pipeline": "ghost"}
+    tasks[9] = {"pipeline": "greet", "input": {"name": "x"}, "idempotency_key": "mine"}
+
+    answer = await rest.post("/v1/bulk/runs", {"runs": tasks})
+    again = await rest.post("/v1/bulk/runs", {"runs": tasks})
+
+    assert answer.status == 202
+    assert (answer.body["accepted"], answer.body["refused"]) == (298, 2)
+    runs = answer.body["runs"]
+    assert [runs[n]["error"]["code"] for n in (7, 8)] == ["invalid_input", "pipeline_unknown"]
+    assert runs[9] == {"run_id": ids.run_id("default", "mine"), "known": True, "error": None}
+    assert [one["run_id"] for one in runs[10:]] == [
+        ids.run_id("default", f"k{n}") for n in range(10, 300)
+    ]
+    assert again.body["runs"][10:] == runs[10:]
+    assert await rest.stored(subjects.TASKS) == 297
+
+
+async def test_tasks_that_want_to_wait_and_too_many_are_refused_whole(rest: Rest) -> None:
+    task = {"pipeline": "greet", "input": {"name": "x"}}
+    waits = await rest.post("/v1/bulk/runs", {"runs": [task, {**task, "wait_ms": 5}]})
+    many = await rest.post("/v1/bulk/runs", {"runs": [task] * 1_001})
+    assert (waits.status, waits.body["field"]) == (422, "runs.1.wait_ms")
+    assert (many.status, many.body["field"]) == (422, "runs")
+    assert await rest.stored(subjects.TASKS) == 0
+
+
+async def test_a_filter_is_previewed_and_what_it_means_is_cancelled(rest: Rest) -> None:
+    await insert(rest, 450)
+    await insert(rest, 5, status="failed")
+    await insert(rest, 5, tenant="rival")
+    change = {"action": "cancel", "filter": {"labels": {"odd": "1"}}, "reason": "enough"}
+
+    counted = await rest.post("/v1/bulk/preview", change)
+    refused = await rest.post("/v1/bulk/operations", {**change, "at_most": 224})
+    assert counted.body == {"action": "cancel", "matching": 225}
+    assert (refused.status, refused.body["code"]) == (409, "bulk_too_large")
+    assert await rest.stored(subjects.LOG) == 0
+    async with working(rest):
+        begun = await rest.post("/v1/bulk/operations", change)
+        assert (begun.status, begun.body["matching"]) == (202, 225)
+        done = await until_done(rest, begun.body["operation_id"])
+
+    assert (done["state"], done["changed"], done["skipped"]) == ("done", 225, 0)
+    odd = await rest.pool.fetch(
+        "SELECT run_id FROM hocket.run WHERE tenant = 'default' AND status = 'running'"
+        " AND labels ->> 'odd' = '1'"
+    )
+    assert sorted(await logged(rest)) == sorted(row["run_id"] for row in odd)
+    audit = (await rest.get("/v1/audit")).body["entries"]
+    (entry,) = [one for one in audit if one["action"] == "runs.bulk_cancel"]
+    assert entry["target"] == f"bulk:{begun.body['operation_id']}"
+    assert entry["after"] == {
+        "filter": {"labels": {"odd": "1"}},
+        "reason": "enough",
+        "matching": 225,
+    }
+    listed = (await rest.get("/v1/bulk/operations")).body["operations"]
+    assert [one["operation_id"] for one in listed] == [begun.body["operation_id"]]
+
+
+async def test_an_operation_goes_on_at_another_process_where_the_first_was_stopped(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(operations.PAGES, "cancel", 10)
+    await insert(rest, 95)
+    paged = asyncio.Event()
+    real = operations._page
+
+    async def page(*given: Any) -> Any:
+        row = await real(*given)
+        if row["changed"] >= 30:
+            paged.set()
+            await asyncio.Event().wait()
+        return row
+
+    monkeypatch.setattr(operations, "_page", page)
+    async with working(rest):
+        begun = (await rest.post("/v1/bulk/operations", {"action": "cancel"})).body
+        await paged.wait()
+    monkeypatch.setattr(operations, "_page", real)
+    half = (await rest.get(f"/v1/bulk/operations/{begun['operation_id']}")).body
+    assert (half["state"], half["changed"]) == ("running", 30)
+    async with working(rest):
+        done = await until_done(rest, begun["operation_id"])
+    assert (done["state"], done["changed"]) == ("done", 95)
+    cancelled = await logged(rest)
+    assert len(cancelled) == len(set(cancelled)) == 95
+
+
+async def test_a_process_that_lost_its_lease_writes_nothing_more(rest: Rest) -> None:
+    await insert(rest, 3)
+    await rest.post("/v1/bulk/operations", {"action": "cancel"})
+    row = await rest.pool.fetchrow(store.CLAIM, "one", store.LEASE_S)
+    assert await rest.pool.fetchrow(store.CLAIM, "two", store.LEASE_S) is None, "it is taken"
+    await rest.pool.execute("UPDATE hocket.bulk_operation SET leased_until = '-infinity'")
+    assert await rest.pool.fetchrow(store.CLAIM, "two", store.LEASE_S) is not None
+    assert await operations._page(rest.app.state.context, "one", row) is None
+    assert await rest.pool.fetchval("SELECT changed FROM hocket.bulk_operation") == 0
+
+
+async def test_a_stopped_operation_changes_nothing_more(rest: Rest) -> None:
+    await insert(rest, 3)
+    begun = (await rest.post("/v1/bulk/operations", {"action": "cancel"})).body
+    place = f"/v1/bulk/operations/{begun['operation_id']}"
+    stopped = await rest.post(f"{place}/stop")
+    again = await rest.post(f"{place}/stop")
+    assert (stopped.status, stopped.body["state"]) == (200, "stopped")
+    assert (again.status, again.body["code"]) == (409, "bulk_operation_ended")
+    assert await rest.pool.fetchrow(store.CLAIM, "one", store.LEASE_S) is None
+    assert (await rest.get(f"/v1/bulk/operations/b{'0' * 24}")).status == 404
+
+
+async def test_what_failed_is_retried_once_each(rest: Rest) -> None:
+    await insert(rest, 50, status="failed")
+    await insert(rest, 5, status="succeeded")
+    change = {"action": "retry", "filter": {"pipeline": "greet"}}
+    async with working(rest):
+        begun = (await rest.post("/v1/bulk/operations", change)).body
+        done = await until_done(rest, begun["operation_id"])
+        await rest.pool.execute(
+            "UPDATE hocket.bulk_operation SET state = 'running', finished_at = NULL, place = '',"
+            " leased_until = '-infinity'"
+        )
+        rest.app.state.context.bulk_asked.set()
+        await until_done(rest, begun["operation_id"])
+    assert (done["state"], done["changed"], done["skipped"]) == ("done", 50, 0)
+    assert await rest.stored(subjects.TASKS) == 50
+
+
+async def test_the_commands_of_the_docs(rest: Rest, tmp_path: Path) -> None:
+    await insert(rest, 4)
+    tasks = tmp_path / "tasks.jsonl"
+    lines = [{"pipeline": "greet", "input": {"name": "Ada"}}, {"pipeline": "ghost"}]
+    tasks.write_text("\n".join(json.dumps(line) for line in lines))
+
+    async def hocket(*arguments: str) -> Result:
+        environment = {"HOCKET_API_URL": rest.url, "HOCKET_API_KEY": rest.key}
+        return await asyncio.to_thread(
+            CliRunner().invoke, app, ["runs", *arguments], env=environment
+        )
+
+    submitted = await hocket("submit", str(tasks))
+    assert (submitted.exit_code, "1 of 2 tasks were taken" in submitted.output) == (1, True)
+    previewed = await hocket("bulk-cancel", "--pipeline", "greet", "--preview")
+    assert previewed.output.strip() == "4 runs are meant"
+    async with working(rest):
+        said = ("--pipeline", "greet", "--at-most", "5000", "--reason", "wrong input", "--wait")
+        cancelled = await hocket("bulk-cancel", *said)
+        assert "done: 4 changed, 0 skipped, of 4" in cancelled.output, cancelled.output
+        narrow = ("--pipeline", "greet", "--error", "timeout", "--hours", "3", "--json", "--wait")
+        retried = json.loads((await hocket("bulk-retry", *narrow)).stdout)
+    assert (retried["action"], retried["matching"]) == ("retry", 0)
+    shown = await hocket("bulk-show")
+    assert len(shown.output.strip().splitlines()) == 2
