@@ -6,6 +6,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
+from hocket.admin.approvals.endpoints import router as approvals
 from hocket.admin.audit.endpoints import router as audit
 from hocket.admin.bulk.endpoints import router as bulk
 from hocket.admin.calls.endpoints import router as calls
@@ -45,6 +46,7 @@ DEFAULT_WEB_RULES = WebRules()
 ROUTERS = (
     live,
     bulk,
+    approvals,
     runs,
     traces,
     pipelines,

@@ -33,6 +33,7 @@ ALLOWED: dict[str, str] = {
     "GET /v1/runs/{run_id}/events": ALL,
     "GET /v1/runs/{run_id}/trace": ALL,
     "GET /v1/runs/events": ALL,
+    "GET /v1/approvals": ALL,
     "POST /v1/bulk/runs": "developer operator admin",
     "POST /v1/bulk/preview": ALL,
     "GET /v1/bulk/operations": ALL,

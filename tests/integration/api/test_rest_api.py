@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 from openapi_spec_validator import validate as validate_openapi
+from typer.testing import CliRunner
 
 from hocket.admin.app import MAX_BODY_BYTES
 from hocket.admin.runs import lookup, reads
+from hocket.cli.app import app as cli
 from hocket.kit.nats import dead_letters
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorInfo
@@ -497,6 +499,46 @@ async def test_a_page_of_steps_ends_where_their_values_are_large(
     assert [len(page) for page in pages] == [3] * 6 + [2]
     assert [key for page in pages for key in page] == [f"s{n:02}" for n in range(20)]
     assert len((await rest.get(f"/v1/runs/{_id(1)}/steps")).body["steps"]) == 20
+
+
+async def test_runs_are_found_by_error_time_and_content(rest: Rest) -> None:
+    error = ErrorInfo(code="timeout", message="It took too long.").model_dump(mode="json")
+    await _insert_run(rest, _id(1), status="failed", error=error, accepted_at=NOW)
+    await _insert_run(rest, _id(2), input={"name": "Ada"}, accepted_at=NOW + timedelta(hours=1))
+    await _insert_run(rest, _id(3), output={"text": "for Ada"}, accepted_at=NOW)
+
+    async def found(**query: str) -> list[str]:
+        return [run["run_id"] for run in (await rest.get("/v1/runs", params=query)).body["runs"]]
+
+    assert await found(error_code="timeout") == [_id(1)]
+    assert await found(contains="ada") == [_id(2), _id(3)]
+    assert await found(contains="ada", until=(NOW + timedelta(minutes=1)).isoformat()) == [_id(3)]
+    key = await rest.make_key("viewer")
+    headers = {"Authorization": f"Bearer {key}"}
+    refused = await rest.get("/v1/runs", params={"contains": "ada"}, headers=headers)
+    assert (refused.status, refused.body["code"]) == (403, "permission_missing")
+
+
+async def test_pending_approvals_are_listed_without_content_for_who_may_not_see_it(
+    rest: Rest,
+) -> None:
+    spec = {"pipeline": "asks", "nodes": {"look": {"type": "approval", "prompt": "May this go?"}}}
+    assert (await rest.post("/v1/pipelines", spec)).status == 201
+    await _insert_run(rest, _id(1), pipeline="asks", status="running", input={"draft": "Dear Ada"})
+    await _insert_step(rest, _id(1), "look", ready=0)
+    await rest.pool.execute("UPDATE hocket.step SET state = 'waiting', type = 'approval'")
+    key = await rest.make_key("viewer")
+    (asked,) = (await rest.get("/v1/approvals")).body["approvals"]
+    headers = {"Authorization": f"Bearer {key}"}
+    (withheld,) = (await rest.get("/v1/approvals", headers=headers)).body["approvals"]
+    assert (asked["run_id"], asked["step"], asked["prompt"]) == (_id(1), "look", "May this go?")
+    assert json.loads(asked["input"]) == {"draft": "Dear Ada"}
+    assert withheld == {**asked, "input": None}
+    environment = {"HOCKET_API_URL": rest.url, "HOCKET_API_KEY": rest.key}
+    said = await asyncio.to_thread(
+        CliRunner().invoke, cli, ["runs", "approvals", "--json"], env=environment
+    )
+    assert json.loads(said.stdout) == [asked]
 
 
 # ---- changing runs --------------------------------------------------------------------------

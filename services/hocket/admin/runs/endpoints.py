@@ -16,7 +16,7 @@ from hocket.admin.requests.permissions import needs
 from hocket.admin.runs import actions, reads, repeats
 from hocket.admin.runs.content import shown
 from hocket.admin.runs.lookup import RunId, found_run
-from hocket.admin.runs.parameters import LabelsText, Status, labels_of
+from hocket.admin.runs.parameters import Contains, ErrorCode, LabelsText, Status, labels_of
 from hocket.admin.runs.submission import merged_key, submit
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.rest import (
@@ -69,17 +69,27 @@ async def list_runs(
     pipeline: Annotated[Token | None, Query()] = None,
     status: Annotated[Status | None, Query()] = None,
     since: Annotated[Moment | None, Query(description="RFC 3339, with a zone.")] = None,
+    until: Annotated[Moment | None, Query(description="Accepted before; as `since`.")] = None,
     labels: LabelsText = None,
+    error_code: ErrorCode = None,
+    contains: Contains = None,
     after: After = None,
     limit: Limit = DEFAULT_PAGE,
 ) -> RunList:
-    """List runs, the latest first."""
+    """List runs, the latest first. With `contains`, a page looks into the latest 2,000 of those that fit
+    otherwise; `next` goes on behind them."""
+    if contains is not None:
+        caller.bearer.check(Permission.CONTENT_READ)
     wanted = reads.RunFilter(
         pipeline=pipeline,
         status=status,
         since=in_range(since) if since else None,
+        until=in_range(until) if until else None,
         labels=labels_of(labels),
+        error_code=error_code,
+        contains=contains,
     )
+    wanted = await reads.within_reach(context.pool, caller.tenant, wanted, after)
     return await reads.list_runs(context.pool, caller.tenant, wanted, after, limit)
 
 

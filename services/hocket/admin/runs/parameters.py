@@ -18,6 +18,25 @@ LabelsText = Annotated[
     ),
 ]
 
+ErrorCode = Annotated[
+    str | None,
+    Query(
+        min_length=1,
+        max_length=100,
+        pattern=r"^[\x21-\x7e]+$",
+        description="Runs that ended with this error, such as `timeout`.",
+    ),
+]
+Contains = Annotated[
+    str | None,
+    Query(
+        min_length=1,
+        max_length=200,
+        pattern=r"^[^\x00-\x1f\x7f]+$",
+        description="Text in the input, the output or the error; needs `content.read`.",
+    ),
+]
+
 
 def labels_of(text: str | None) -> dict[str, str]:
     """Return the labels that a parameter names; raise InvalidInput."""

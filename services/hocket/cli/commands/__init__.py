@@ -44,6 +44,7 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(pipeline.app, name="pipeline")
     app.add_typer(command.app, name="import")
     app.command("run")(run.run)
+    runs.app.command("approvals")(approvals.approvals)
     runs.app.command("approve")(approvals.approve)
     runs.app.command("refuse")(approvals.refuse)
     runs.app.command("signal")(approvals.signal)

@@ -28,6 +28,31 @@ def refuse(context: typer.Context, run_id: RunId, step: Step, note: Note = "") -
     typer.echo(f"run {run_id} was told that {step} is refused")
 
 
+def approvals(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """List the approvals that runs wait for, the one that waits longest first."""
+    from hocket.cli.drawing.amounts import local
+    from hocket.cli.terminal.console import print_json, print_table
+
+    found = target_of(context).api().get("/v1/approvals")["approvals"]
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            one["run_id"],
+            one["step"],
+            f"{one['pipeline']} v{one['version']}",
+            local(one["since"]),
+            one["prompt"],
+        )
+        for one in found
+    ]
+    print_table(("RUN", "STEP", "PIPELINE", "SINCE", "PROMPT"), rows)
+
+
 def signal(
     context: typer.Context,
     run_id: RunId,

@@ -43,6 +43,10 @@ def list_(
         list[str] | None,
         typer.Option("--label", metavar="KEY=VALUE", help="With this label; may be repeated."),
     ] = None,
+    error: Annotated[str | None, typer.Option(help="That ended with this error code.")] = None,
+    contains: Annotated[
+        str | None, typer.Option(help="With this text in input, output or error.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=500, help="At most so many.")] = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -64,6 +68,8 @@ def list_(
             status=status,
             since=since,
             labels=label_header(labels or []),
+            error_code=error,
+            contains=contains,
             limit=limit,
         )
     )

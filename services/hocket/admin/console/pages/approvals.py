@@ -3,7 +3,7 @@
 from fastapi import Request
 from fastapi.responses import Response
 
-from hocket.admin.console import approval_list
+from hocket.admin.approvals import reads
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.rendering import render
 from hocket.admin.context import Ctx
@@ -18,6 +18,6 @@ router = page_router()
 @needs(Permission.RUNS_READ)
 async def console_approvals(request: Request, context: Ctx, caller: CallerDep) -> Response:
     """List the approvals that runs wait for, to be given or refused with a comment."""
-    found = await approval_list.waiting(context, caller.tenant, content=caller.sees_content)
+    found = await reads.waiting(context, caller.tenant, content=caller.sees_content)
     values = {"section": "Approvals", "waiting": found}
     return render(request, caller, "approvals.html", values)
