@@ -66,6 +66,12 @@ class DecisionRecorder:
         for command in outcome.commands:
             self._carry_out(outcome.run, command, surely=True)
 
+    def hand_out_committed(self, run_id: str) -> None:
+        """Hand out the steps whose commit came while their run was read back."""
+        for command in self._runs.committed.pop(run_id, ()):
+            if self._wants(command):
+                self._executor.execute_surely(command)
+
     def end_committed(self, run: Run) -> None:
         """Tell an end that Postgres has now."""
         assert run.finished_at_ms is not None, run.run_id
@@ -108,8 +114,12 @@ class DecisionRecorder:
 
     def _execute_committed(self, command: Command) -> None:
         """Carry out what waited for its commit, unless the run has gone on without it by now."""
-        if isinstance(command, Dispatch) and not self._wants(command):
-            return
+        if isinstance(command, Dispatch):
+            if command.run.run_id in self._runs.dropped:
+                self._runs.committed.setdefault(command.run.run_id, []).append(command)
+                return
+            if not self._wants(command):
+                return
         self._executor.execute(command)
 
     def _wants(self, dispatch: Dispatch) -> bool:

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from hocket.coordinator.core.run.parking import PERSON_QUIET_MS, rests_until
+from hocket.coordinator.core.run.state.messages import Dispatch
 from hocket.coordinator.core.run.state.run import Run
 
 MAX_ENDED = 4_000
@@ -52,6 +53,8 @@ class Runs:
         """Runs in memory whose row says that they are parked, or will."""
         self.dropped: dict[str, bool] = {}
         """Runs whose state is to be read back, and whether their attempts are out all the same."""
+        self.committed: dict[str, list[Dispatch]] = {}
+        """Of those, the steps whose commit came meanwhile: they go out when their run is back."""
         self.forgotten_ms = 0.0
         """When the newest run was accepted or ended that is not here any more (epoch ms)."""
         self.by_tenant: dict[str, Held] = {}
@@ -95,6 +98,7 @@ class Runs:
             self.remember(run, self._let_go(before or run))
         if run.has_ended:
             self.dropped.pop(run_id, None)
+            self.committed.pop(run_id, None)
 
     def drop(self, run: Run) -> None:
         """Forget a run in flight that cannot be used as it is: it is read back from its rows."""
@@ -118,6 +122,7 @@ class Runs:
 
     def clear(self) -> None:
         """Drop everything."""
+        self.committed.clear()
         for kept in (self.in_flight, self.marked, self.dropped, self.by_tenant, self._ended):
             kept.clear()
         self._seen.clear()

@@ -157,3 +157,4 @@ class RunLoader:
         if self._runs.dropped.pop(run.run_id, False):  # it left the memory, and no attempt did
             outcome.commands = [one for one in outcome.commands if isinstance(one, Wake)]
         self._recorder.carry_out_again(outcome)
+        self._recorder.hand_out_committed(run.run_id)
