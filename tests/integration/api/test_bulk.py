@@ -146,6 +146,17 @@ async def test_a_filter_is_previewed_and_what_it_means_is_cancelled(rest: Rest) 
     assert [one["operation_id"] for one in listed] == [begun.body["operation_id"]]
 
 
+async def test_the_same_key_is_the_same_operation(rest: Rest) -> None:
+    await insert(rest, 3)
+    change = {"action": "cancel", "filter": {"labels": {"odd": "1"}}, "idempotency_key": "k"}
+    begun = await asyncio.gather(*(rest.post("/v1/bulk/operations", change) for _ in range(3)))
+    assert {one.status for one in begun} == {202}
+    assert len({one.body["operation_id"] for one in begun}) == 1
+    assert await rest.pool.fetchval("SELECT count(*) FROM hocket.bulk_operation") == 1
+    other = await rest.post("/v1/bulk/operations", {**change, "filter": {}})
+    assert (other.status, other.body["field"]) == (422, "idempotency_key")
+
+
 async def test_an_operation_goes_on_at_another_process_where_the_first_was_stopped(
     rest: Rest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

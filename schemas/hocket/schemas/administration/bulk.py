@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.labels import Labels
 from hocket.schemas.moments import Moment
-from hocket.schemas.rest import Reply, Request, RunSubmission, Token
+from hocket.schemas.rest import Key, Reply, Request, RunSubmission, Token
 
 MAX_TASKS = 1_000
 """Tasks of one request."""
@@ -72,8 +72,8 @@ class BulkFilter(Request):
 
 
 class BulkChange(Request):
-    """What to do to which runs. `at_most`: nothing is done where more are meant. The same `request_id`
-    is the same operation."""
+    """What to do to which runs. `at_most`: nothing is done where more are meant. The same
+    `idempotency_key` is the same operation: a request whose answer was lost can be sent again."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -83,6 +83,7 @@ class BulkChange(Request):
                     "filter": {"pipeline": "report", "labels": {"customer": "acme"}},
                     "reason": "wrong input",
                     "at_most": 5000,
+                    "idempotency_key": "wrong-input-of-acme",
                 }
             ]
         }
@@ -92,6 +93,7 @@ class BulkChange(Request):
     filter: BulkFilter = Field(default_factory=BulkFilter)
     reason: str = Field("", max_length=1_000, pattern=r"^[^\x00]*$")
     at_most: int = Field(MAX_BULK_RUNS, ge=1, le=MAX_BULK_RUNS)
+    idempotency_key: Key | None = None
 
 
 class BulkPreview(Reply):

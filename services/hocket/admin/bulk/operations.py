@@ -10,6 +10,8 @@ took, so that others have their turn.
 import asyncio
 import json
 from contextlib import suppress
+from hashlib import sha256
+from typing import Any
 from uuid import uuid4
 
 import asyncpg
@@ -28,7 +30,7 @@ from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.schemas.access.keys import Principal
 from hocket.schemas.administration.bulk import MAX_BULK_RUNS, BulkChange, BulkFilter, BulkOperation
-from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
 from hocket.schemas.rest import CancelBody, RetryBody
 
 PAGES = {"cancel": 200, "retry": 40}
@@ -62,13 +64,15 @@ class BulkTooLarge(HocketError):
 
 
 async def begin(context: Context, caller: Caller, asked: BulkChange) -> BulkOperation:
-    """Count what is meant, write the operation with its audit, and let it begin; raise
-    BulkTooLarge."""
+    """Count what is meant, write the operation with its audit, and let it begin; return the one that
+    has its key already. Raises BulkTooLarge and InvalidInput."""
+    operation_id = _id_of(caller.tenant, asked.idempotency_key)
+    if asked.idempotency_key and (known := await _known(context, caller, operation_id, asked)):
+        return known
     matching = await count(context, caller.tenant, asked.action, asked.filter, asked.at_most)
     if matching > asked.at_most:
         raise BulkTooLarge(field="at_most", at_most=asked.at_most)
-    operation_id = f"b{uuid4().hex[:24]}"
-    said = asked.filter.model_dump(mode="json", exclude_defaults=True)
+    said = _said(asked)
     done = Action(
         f"runs.bulk_{asked.action}",
         f"bulk:{operation_id}",
@@ -89,9 +93,41 @@ async def begin(context: Context, caller: Caller, asked: BulkChange) -> BulkOper
             matching,
             caller.name,
         )
-        await audit_log.record(connection, caller.actor, done)
+        if row is not None:
+            await audit_log.record(connection, caller.actor, done)
+    if row is None:  # the same request came twice at once
+        known = await _known(context, caller, operation_id, asked)
+        assert known is not None, operation_id
+        return known
     context.bulk_asked.set()
     return store.shown(row)
+
+
+async def _known(
+    context: Context, caller: Caller, operation_id: str, asked: BulkChange
+) -> BulkOperation | None:
+    """Return the operation of an idempotency key; raise InvalidInput where it is another one."""
+    with suppress(store.BulkOperationUnknown):
+        found = await store.find(context.pool, caller.tenant, operation_id)
+        if (found.action, found.filter) != (asked.action, BulkFilter(**_said(asked))):
+            raise InvalidInput(
+                field="idempotency_key",
+                reason=f"it is that of {operation_id}, which has another action or filter",
+                cure="Use another key for another operation.",
+            )
+        return found
+    return None
+
+
+def _id_of(tenant: str, key: str | None) -> str:
+    """Return the id of an operation: that of its idempotency key, else a new one."""
+    if key is None:
+        return f"b{uuid4().hex[:24]}"
+    return f"b{sha256(json.dumps([tenant, key]).encode()).hexdigest()[:24]}"
+
+
+def _said(asked: BulkChange) -> dict[str, Any]:
+    return asked.filter.model_dump(mode="json", exclude_defaults=True)
 
 
 async def run(context: Context) -> None:

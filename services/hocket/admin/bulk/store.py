@@ -23,6 +23,7 @@ COLUMNS = """operation_id, tenant, action, state, filter, reason, matching, chan
 INSERT = f"""
 INSERT INTO hocket.bulk_operation (operation_id, tenant, action, filter, reason, matching, created_by)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
+ON CONFLICT (operation_id) DO NOTHING
 RETURNING {COLUMNS}
 """
 
