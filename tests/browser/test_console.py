@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from support.administration import live_rig
+from support.administration.sub_path_proxy import running_proxy
 from support.rest_rig import Rest, running_rest
 from support.runs.rows import insert_call, insert_run, insert_step
-from support.sub_path_proxy import running_proxy
 from support.values.hostile_markup import PAYLOADS
 
 playwright = pytest.importorskip("playwright.async_api", reason="`make browser-test` installs it")
