@@ -62,7 +62,7 @@ class Rolled:
 async def roll(platform: Platform, made: Environment, runs: int) -> Rolled:
     """Start workers, let runs come, and replace each worker by one of the next version."""
     node_type = f"greet.py{made.name.replace('.', '').replace('-', '_')}"
-    api = Api(platform.api_url, "default")
+    api = platform.api()
     name = f"greet-{made.name.replace('.', '')}"
     greet = {"type": node_type, "with": {"name": "{{ input.name }}"}}
     spec = {"pipeline": name, "nodes": {"greet": greet}, "slo_ms": 120_000}
