@@ -51,7 +51,7 @@ Labels = Annotated[
         Annotated[str, Field(max_length=MAX_LABEL_KEY_CHARS, pattern=KEY_PATTERN)],
         Annotated[str, Field(max_length=MAX_LABEL_VALUE_CHARS, pattern=VALUE_PATTERN)],
     ],
-    Field(max_length=MAX_LABELS),
+    Field(max_length=MAX_LABELS, json_schema_extra={"additionalProperties": False}),
 ]
 """At most 16 labels; keys of 64 letters, digits and `_.:-`, values of 256 characters."""
 
