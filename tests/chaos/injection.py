@@ -136,7 +136,7 @@ class Injection:
 
     async def _rewind(self, tail_s: float) -> None:
         nats = self._platform.servers.nats
-        store = nats.store_dir / "jetstream" / "$G" / "streams"
+        store = nats.store_dir / "jetstream" / "HOCKET" / "streams"
         copy = self._platform.data_dir / "rewound"
         _signal([nats.pid], signal.SIGSTOP)  # a file that grows while it is copied is no copy
         try:

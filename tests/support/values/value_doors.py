@@ -81,7 +81,9 @@ async def raw(
     lines.append(b"Content-Length: %d" % (len(body) if length is None else length))
     writer.write(b"\r\n".join(lines) + b"\r\n\r\n" + body)
     async with asyncio.timeout(30):
-        answer = await reader.read()
+        answer = await reader.readuntil(b"\r\n\r\n")
+        if b"text/event-stream" not in answer.lower():  # which would not end
+            answer += await reader.read()
     writer.close()
     head, _, content = answer.partition(b"\r\n\r\n")
     status = int(head.split(b" ", 2)[1])

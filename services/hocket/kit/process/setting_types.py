@@ -93,6 +93,11 @@ def _listed(value: object) -> object:
     return tuple(_text(part.strip()) for part in value.split(",") if part.strip())
 
 
+def _secret(value: SecretStr) -> SecretStr:
+    _text(value.get_secret_value())
+    return value
+
+
 def _keys(secret: SecretStr) -> SecretStr:
     keys_of(_text(secret.get_secret_value()))
     return secret
@@ -114,6 +119,7 @@ Text = Annotated[str, AfterValidator(_text)]
 Folder = Annotated[Path, AfterValidator(_folder)]
 Words = Annotated[str, AfterValidator(_words)]
 """Text that may be empty."""
+Secret = Annotated[SecretStr, AfterValidator(_secret)]
 Keys = Annotated[SecretStr, AfterValidator(_keys)]
 """One secret key, or several."""
 AccessKey = Annotated[SecretStr, AfterValidator(_access_key)]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field, SecretStr, ValidationError
+from pydantic import AliasChoices, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from hocket.kit.process.setting_types import (
@@ -21,6 +21,7 @@ from hocket.kit.process.setting_types import (
     HttpUrl,
     Keys,
     Listed,
+    Secret,
     Text,
     Weights,
     Words,
@@ -130,11 +131,11 @@ class Settings(BaseSettings):
     first signs. The same for coordinators, the REST service, gateways and ledgers, and never for
     workers. Without it the first two use one that is kept in Postgres, and gateways and ledgers
     check nothing."""
-    nats_access_url: Annotated[SecretStr | None, EmptyIsNone] = None
+    nats_access_url: Annotated[Secret | None, EmptyIsNone] = None
     """The NATS server once more, as the user `access` of its own account: with the secret below the
     REST service decides which keys may connect to NATS (docs/reference/nats-access.md). Without
     both none may."""
-    nats_access_seed: Annotated[SecretStr | None, EmptyIsNone] = None
+    nats_access_seed: Annotated[Secret | None, EmptyIsNone] = None
     """The seed of the key by which that is signed, which `hocket nats accounts` makes; the servers'
     configuration names its public part."""
     usage_key: Keys | None = None
