@@ -107,3 +107,24 @@ async def test_a_run_that_an_event_left_half_changed_is_read_back_where_the_log_
     partition._loader.redispatch()  # the server came back
     await partition._rewound()
     assert (asked, partition._runs.dropped) == (["r1"] * 2, {})
+
+
+async def test_a_run_that_was_set_aside_while_it_was_read_back_is_not_set_aside_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def ping() -> None:
+        return
+
+    async def stored(run_id: str) -> SimpleNamespace:
+        row = {"run_id": run_id, "finished_at": None, "parked_until": None}
+        return SimpleNamespace(row=row, steps=[])
+
+    partition = lone_partition(Notes(), store=SimpleNamespace(stored=stored, ping=ping))
+
+    async def refused_meanwhile(found: Any) -> None:
+        partition._runs.in_flight["r1"] = ended
+        raise KeyError("a")
+
+    ended: Any = SimpleNamespace(run_id="r1")
+    monkeypatch.setattr(partition._loader, "_go_on", refused_meanwhile)
+    assert await partition._loader.find("r1") is ended

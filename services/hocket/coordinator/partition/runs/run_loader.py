@@ -85,6 +85,8 @@ class RunLoader:
             end_if_short(error)
             if not await fails_alone(error, self._services.store.ping):
                 raise
+            if self._runs.get(stored.row["run_id"]) is not None:
+                return  # Postgres refused its rows meanwhile, and it was set aside for that
             log.exception(
                 "run_not_restored", **of_run(stored.row["run_id"], stored.row["traceparent"])
             )
