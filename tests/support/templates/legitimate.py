@@ -186,6 +186,8 @@ EXPRESSIONS = [
     {'class': '"q"'} | xmlattr(false)
     '%s is %d and %.2f' | format('x', 42, 3.14159)
     '%(a)s-%(b)03d' | format(a='x', b=7)
+    'x' % [1, 2]
+    '' % []
     '%5s|%-5s|%05d|%+d|%x|%o|%e|%g|%%' | format('a', 'b', 42, 7, 255, 8, 12345.678, 0.0001)
     '%s %s' % ('a', [1, 2])
     '%r' % 'q'

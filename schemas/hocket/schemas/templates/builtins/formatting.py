@@ -48,7 +48,7 @@ def percent(meter: Meter, text: str, values: Any) -> str:
         meter.spend(8)
         meter.make(4 * (start - end) + 64)
         end = match.end()
-    if names is None and used < len(given):
+    if not isinstance(values, Mapping | list) and used < len(given):  # as Python has it
         raise TypeError("not all arguments converted during string formatting")
     parts.append(text[end:])
     meter.text(length + len(text) - end)
