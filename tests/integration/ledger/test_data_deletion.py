@@ -49,6 +49,8 @@ VALUES ('TENANT', 'p', 's', 1, 1, 1);
 INSERT INTO hocket.outlook (partition, tenant, pipeline, path, weight, mean_ms, variance)
 VALUES (0, 'TENANT', 'p', 's', 1, 1, 1);
 INSERT INTO retrieval.collection (tenant, name) VALUES ('TENANT', 'papers');
+INSERT INTO hocket.bulk_operation (operation_id, tenant, action, filter, matching, created_by)
+VALUES ('bTENANT', 'TENANT', 'cancel', '{}', 1, 'test');
 """
 OWNED = r"""
 SELECT table_schema || '.' || table_name AS name FROM information_schema.columns

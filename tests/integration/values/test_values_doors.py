@@ -285,6 +285,7 @@ async def _asked(
         {"Content-Type": b"application/json"} if method != "get" else {},
         b"{}" if method == "post" else b"",
         key=hall.platform.api_key,
+        follows=True,
     )
     where = (method, path, name, text[:20], status, said)
     assert status < 500, where

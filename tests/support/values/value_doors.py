@@ -67,9 +67,11 @@ async def raw(
     length: int | None = None,
     *,
     key: str = "",
+    follows: bool = False,
 ) -> tuple[int, Any]:
     """Send a request as no client library would, and return status and body; `length` is what is said
-    of the body where that is not true."""
+    of the body where that is not true. `follows`: of an answer that is a stream of events, and may have
+    no end, only the head is read."""
     parts = urlsplit(url)
     if key:
         headers = {**headers, "Authorization": f"Bearer {key}".encode()}
@@ -82,7 +84,7 @@ async def raw(
     writer.write(b"\r\n".join(lines) + b"\r\n\r\n" + body)
     async with asyncio.timeout(30):
         answer = await reader.readuntil(b"\r\n\r\n")
-        if b"text/event-stream" not in answer.lower():  # which would not end
+        if not follows or b"text/event-stream" not in answer.lower():
             answer += await reader.read()
     writer.close()
     head, _, content = answer.partition(b"\r\n\r\n")
