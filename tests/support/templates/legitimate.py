@@ -188,6 +188,8 @@ EXPRESSIONS = [
     '%(a)s-%(b)03d' | format(a='x', b=7)
     'x' % [1, 2]
     '' % []
+    'x' % input.missing
+    'x' % range(3)
     '%5s|%-5s|%05d|%+d|%x|%o|%e|%g|%%' | format('a', 'b', 42, 7, 255, 8, 12345.678, 0.0001)
     '%s %s' % ('a', [1, 2])
     '%r' % 'q'

@@ -48,11 +48,16 @@ def percent(meter: Meter, text: str, values: Any) -> str:
         meter.spend(8)
         meter.make(4 * (start - end) + 64)
         end = match.end()
-    if not isinstance(values, Mapping | list) and used < len(given):  # as Python has it
+    if used < len(given) and not _has_items(values):
         raise TypeError("not all arguments converted during string formatting")
     parts.append(text[end:])
     meter.text(length + len(text) - end)
     return "".join(parts)
+
+
+def _has_items(values: Any) -> bool:
+    """Tell whether Python does not ask if all of a value was used: it could be a mapping."""
+    return hasattr(type(values), "__getitem__") and not isinstance(values, tuple | str)
 
 
 def _percent_field(
