@@ -101,22 +101,10 @@ class Rig:
         bus = await Bus.connect(self.nats_url, name=name)
         with closing(StepThreads(slots + 8)) as threads:
             handlers = handlers or {"python": PythonNode(threads, AllowedHandlers.of(modules))}
-            worker = Worker(
-                bus,
-                handlers,
-                dict.fromkeys(handlers, slots),
-                name=name,
-                meters=Meters(CollectorRegistry()),
-                blobs=blobs,
-                ack_wait_s=ack_wait_s,
-                **options,
-            )
-            await worker.start()
-            try:
+            async with running_worker(
+                bus, handlers, slots=slots, blobs=blobs, name=name, ack_wait_s=ack_wait_s, **options
+            ) as worker:
                 yield worker
-            finally:
-                await worker.drain(0.0)
-                await bus.close()
 
     def step(self, **changes: Any) -> StepRequested:
         number = next(self._numbers)
@@ -185,6 +173,27 @@ class Rig:
             self.results[name].append(finished)
             self.result_at_s[name] = time.monotonic()
         self._changed.set()
+
+
+@asynccontextmanager
+async def running_worker(
+    bus: Bus, handlers: Mapping[str, Any], *, slots: int = 8, name: str, **options: Any
+) -> AsyncIterator[Worker]:
+    """Run a worker on a bus of its own, which is closed afterwards."""
+    worker = Worker(
+        bus,
+        handlers,
+        dict.fromkeys(handlers, slots),
+        name=name,
+        meters=Meters(CollectorRegistry()),
+        **options,
+    )
+    await worker.start()
+    try:
+        yield worker
+    finally:
+        await worker.drain(0.0)
+        await bus.close()
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:

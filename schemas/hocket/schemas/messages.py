@@ -324,6 +324,8 @@ class StepRequested(Message):
     """The queue that its node names; None is the type's own."""
     labels: Labels | None = None
     """The run's; its model calls bring them to the ledger."""
+    journal: bool = False
+    """What its handler does can be kept (`journals.py`): another attempt does not do it again."""
 
 
 class StepCancelled(Message):

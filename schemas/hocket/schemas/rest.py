@@ -433,6 +433,33 @@ class StepList(Reply):
     next: str | None = None
 
 
+class JournalStep(Reply):
+    """One thing that a step's handler did, and kept in the step's journal. `branch` is where in the
+    handler, `ordinal` its number there; `attempt` and `worker` did it."""
+
+    step: str
+    attempt: int
+    worker: str
+    kind: str
+    name: str
+    branch: str
+    ordinal: int
+    started_at: datetime
+    finished_at: datetime
+    duration_ms: float
+    cost_usd: Usd
+    error: ErrorInfo | None = None
+
+
+class RunJournal(Reply):
+    """What handlers of a run's steps did, as long as their journals are kept; `truncated` where there
+    is more."""
+
+    run_id: str
+    entries: tuple[JournalStep, ...]
+    truncated: bool = False
+
+
 class NodeCost(Reply):
     node: str | None = None
     model: str

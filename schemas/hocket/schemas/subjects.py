@@ -3,7 +3,7 @@
 `TASKS` is what users publish, `LOG` the ordered input of one partition, `STEPS` the work of the
 workers, `CALLS` the model calls that are about to be made or were refused, `USAGE` one
 record per call that was made, `EVENTS` the public facts, `DLQ` what could not be handled, `PROBATION`
-what workers know of steps that may end their worker.
+what workers know of steps that may end their worker, `JOURNALS` what handlers of steps have done so far.
 """
 
 import re
@@ -19,6 +19,7 @@ USAGE = "USAGE"
 EVENTS = "EVENTS"
 DLQ = "DLQ"
 PROBATION = "PROBATION"
+JOURNALS = "JOURNALS"
 
 TASK_FILTER = "hocket.task.*.*"
 LOG_FILTER = "hocket.log.>"
@@ -31,6 +32,7 @@ USAGE_SUBJECT = "hocket.usage"
 EVENT_FILTER = "hocket.event.>"
 DLQ_FILTER = "hocket.dlq.>"
 PROBATION_FILTER = "hocket.probation.*"
+JOURNAL_FILTER = "hocket.journal.*.*"
 
 GATEWAY_CALL = "hocket.gateway.call"
 """Core NATS request/reply, queue group `gateway`: a CallRequest in, a CallReply out."""
@@ -71,6 +73,12 @@ MAX_DESCRIPTION_BYTES = 64 * 1024
 """Of a TypeDescribed; a larger one is not believed."""
 WORKER_ASKED = "hocket.worker.asked"
 """Core NATS: every worker shall announce itself now."""
+JOURNAL_READ = "hocket.worker.journal.read"
+"""Core NATS request/reply, queue group `coordinator`: `hocket.worker.journal.read.<pool>` has a
+JournalRead in, a JournalPage out."""
+JOURNAL_WRITE = "hocket.worker.journal.write"
+"""Core NATS request/reply, queue group `coordinator`: `hocket.worker.journal.write.<pool>` has a
+JournalWrite in, a JournalKept out."""
 
 COORDINATORS = "hocket-coordinators"
 """The bucket of the coordinators' leases: who lives, and who owns which partition."""
@@ -176,6 +184,16 @@ def step_consumer(token: str, lane: str) -> str:
 def probation(step_digest: str) -> str:
     """Return the subject of the record of a step on probation."""
     return f"hocket.probation.{step_digest}"
+
+
+def journal(run_id: str, name: str) -> str:
+    """Return the subject of a step's journal (`journals.name_of`)."""
+    return f"hocket.journal.{run_id}.{name}"
+
+
+def journals_of(run_id: str) -> str:
+    """Return the filter for the journals of a run's steps."""
+    return f"hocket.journal.{run_id}.*"
 
 
 def event(tenant: str, pipeline: str, kind: str) -> str:

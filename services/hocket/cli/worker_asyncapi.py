@@ -12,6 +12,7 @@ import yaml
 from pydantic.json_schema import models_json_schema
 
 from hocket.schemas import subjects
+from hocket.schemas.journals import JournalKept, JournalPage, JournalRead, JournalWrite
 from hocket.schemas.messages import (
     AttemptFinished,
     AttemptsFinished,
@@ -29,6 +30,10 @@ CHANNELS: tuple[tuple[str, str, type[Message], str], ...] = (
     ("steps", "hocket.step.{pool}.{lane}", StepRequested, "send"),
     ("result", "hocket.log.{partition}.finished", AttemptFinished, "receive"),
     ("results", "hocket.log.{partition}.results", AttemptsFinished, "receive"),
+    ("journalReads", f"{subjects.JOURNAL_READ}.{{pool}}", JournalRead, "receive"),
+    ("journalPages", "{reply_to}", JournalPage, "send"),
+    ("journalWrites", f"{subjects.JOURNAL_WRITE}.{{pool}}", JournalWrite, "receive"),
+    ("journalKept", "{reply_to}", JournalKept, "send"),
     ("cancellations", subjects.CANCEL_FILTER, StepCancelled, "send"),
     ("announcements", subjects.WORKER_ANNOUNCED, WorkerAnnounced, "receive"),
     ("descriptions", subjects.WORKER_DESCRIBED, TypeDescribed, "receive"),

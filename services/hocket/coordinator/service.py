@@ -8,6 +8,7 @@ from functools import partial
 from hocket.coordinator.coordinator import Coordinator
 from hocket.coordinator.core.scheduling import lease_records
 from hocket.coordinator.dispatch.step_cleanup import keep_removing
+from hocket.coordinator.journals.door import JournalDoor
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.storage.cache_store import CacheStore
 from hocket.coordinator.storage.store import Store
@@ -61,7 +62,11 @@ async def main(service: Service) -> None:
         asks_for_seals=settings.asks_for_seals,
         disk=service.disk,
     )
-    async with StepConsumersDoor(bus).open(), leases.watching():
+    async with (
+        StepConsumersDoor(bus).open(),
+        JournalDoor(bus, capabilities).open(),
+        leases.watching(),
+    ):
         serving = asyncio.create_task(_say_when_settled(service, coordinator))
         sweeping = asyncio.create_task(keep_removing(bus, is_mine=lambda: coordinator.owns(0)))
         try:

@@ -17,7 +17,7 @@ from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.kit.postgres.migrations import wait_current
 from hocket.kit.process.capability_key import usage_seals_of
 from hocket.kit.process.lifecycle import Service
-from hocket.ledger import day_partitions
+from hocket.ledger import day_partitions, step_journals
 from hocket.ledger.content.door import ContentDoor
 from hocket.ledger.intake import ANNOUNCED, BOOKED, Intake
 from hocket.ledger.janitor import Janitor, JanitorMetrics
@@ -79,6 +79,7 @@ async def main(service: Service) -> None:
             tasks.create_task(intake.run(service.stopping))
         tasks.create_task(_swept(service, pool))
         tasks.create_task(janitor.run(service.stopping))
+        tasks.create_task(step_journals.remove_forever(bus, pool, service.stopping))
         if settings.otlp_endpoint is not None:
             tasks.create_task(_export(service, bus, pool).run(service.stopping))
 

@@ -18,6 +18,7 @@ from support.rest_rig import Rest, running_rest
 
 API = "$JS.API."
 BOUND_S = 20.0
+STREAMS = "TASKS LOG STEPS EVENTS USAGE DLQ CALLS PROBATION JOURNALS".split()
 RIVAL_CONSUMER = "key-0123456789ab"
 PUSHED = {
     "stream_name": "EVENTS",
@@ -32,7 +33,9 @@ OF_ALL = (
     "hocket.event._gateway.x.arm-rolled-back hocket.dlq.task.acme hocket.dlq.log.acme "
     "hocket.probation.0123 hocket.cancel hocket.worker.announced hocket.worker.described "
     "hocket.worker.announced.python hocket.worker.described.python hocket.worker.asked "
-    "hocket.worker.consumers.python hocket.gateway.guest hocket.gateway.control "
+    "hocket.worker.consumers.python hocket.worker.journal.read.python "
+    "hocket.worker.journal.write.python hocket.worker.journal.read.crm-lookup@gpu "
+    "hocket.journal.r1.x hocket.journal.crm-lookup.x hocket.gateway.guest hocket.gateway.control "
     "hocket.gateway.models hocket.gateway.experiments hocket.gateway.expected "
     "hocket.gateway.prompt hocket.gateway.held hocket.gateway.used hocket.gateway.outcome "
     "hocket.ledger.spent hocket.ledger.content hocket.access.keys hocket.access.events.0123456789ab "
@@ -46,7 +49,9 @@ OF_ALL = (
 APIS = (
     "INFO STREAM.NAMES STREAM.LIST STREAM.INFO.TASKS STREAM.INFO.EVENTS STREAM.CREATE.MINE "
     "STREAM.UPDATE.EVENTS STREAM.PURGE.TASKS STREAM.PURGE.PROBATION STREAM.DELETE.TASKS "
-    "STREAM.MSG.GET.TASKS STREAM.MSG.GET.STEPS STREAM.MSG.GET.PROBATION "
+    "STREAM.INFO.JOURNALS STREAM.PURGE.JOURNALS STREAM.MSG.GET.JOURNALS DIRECT.GET.JOURNALS "
+    "DIRECT.GET.JOURNALS.hocket.journal.r1.x DIRECT.GET.JOURNALS.hocket.journal.*.* "
+    "CONSUMER.CREATE.JOURNALS.x STREAM.MSG.GET.TASKS STREAM.MSG.GET.STEPS STREAM.MSG.GET.PROBATION "
     "STREAM.MSG.DELETE.EVENTS STREAM.SNAPSHOT.EVENTS STREAM.RESTORE.EVENTS "
     "STREAM.LEADER.STEPDOWN.TASKS STREAM.MSG.GET.KV_hocket-coordinators DIRECT.GET.EVENTS "
     "DIRECT.GET.TASKS DIRECT.GET.STEPS DIRECT.GET.EVENTS.hocket.event.rival.p.run-finished "
@@ -66,6 +71,7 @@ TENANTS_ONLY = "hocket.task.acme.p hocket.access.events.{key_id}".split()
 WORKERS_ONLY = (
     "hocket.log.0.finished hocket.log.0.results hocket.dlq.step.acme "
     "hocket.worker.announced.crm-lookup hocket.worker.described.crm-lookup "
+    "hocket.worker.journal.read.crm-lookup hocket.worker.journal.write.crm-lookup "
     "hocket.worker.consumers.crm-lookup hocket.gateway.call hocket.gateway.cancel "
     "$JS.API.CONSUMER.MSG.NEXT.STEPS.step-crm-lookup-normal "
     ""
@@ -122,7 +128,17 @@ class Tap:
         """Return how many messages there are by stream and subject."""
         return {
             stream: dict((await self.bus.js.stream_info(stream, ">")).state.subjects or {})
-            for stream in ("TASKS", "LOG", "STEPS", "EVENTS", "USAGE", "DLQ", "CALLS", "PROBATION")
+            for stream in (
+                "TASKS",
+                "LOG",
+                "STEPS",
+                "EVENTS",
+                "USAGE",
+                "DLQ",
+                "CALLS",
+                "PROBATION",
+                "JOURNALS",
+            )
         }
 
 

@@ -421,7 +421,7 @@ async def test_runs_are_filtered_by_pipeline_status_and_time(rest: Rest) -> None
 async def test_a_run_of_another_tenant_does_not_exist(rest: Rest) -> None:
     await _insert_run(rest, _id(1), tenant="acme")
 
-    paths = ("", "/steps", "/cost", "/events")
+    paths = ("", "/steps", "/cost", "/journal", "/events")
     answers = [await rest.get(f"/v1/runs/{_id(1)}{path}") for path in paths]
     answers.append(await rest.post(f"/v1/runs/{_id(1)}/cancel"))
 

@@ -85,7 +85,7 @@ async def test_streams_fit_into_a_small_store_in_the_same_proportion() -> None:
     async with bus_with_store(1024 * MIB) as bus:
         await ensure_streams(bus)
         made = await bounds(bus)
-        # 18.25 GiB are wanted, of which a thirty-second fits
+        # 20.25 GiB are wanted, of which a thirty-second fits
         assert made == {
             "TASKS": 128 * MIB,
             "LOG": 128 * MIB,
@@ -95,6 +95,7 @@ async def test_streams_fit_into_a_small_store_in_the_same_proportion() -> None:
             "EVENTS": 32 * MIB,
             "DLQ": 32 * MIB,
             "PROBATION": MIB // 4,
+            "JOURNALS": 64 * MIB,
         }
         await ensure_streams(bus)
         assert await bounds(bus) == made

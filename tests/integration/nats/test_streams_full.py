@@ -18,6 +18,8 @@ from hocket.schemas import subjects
 MAX_BYTES = 64 * 1024
 SUBJECT = subjects.task("default", "any")
 
+REFUSING = (subjects.LOG, subjects.JOURNALS)
+
 
 @pytest.fixture
 async def full(bus: Bus) -> int:
@@ -65,7 +67,7 @@ def test_every_stream_has_a_bound_in_bytes_and_all_but_work_queues_one_in_time()
     for config in stream_configs():
         assert config["max_bytes"] > 0
         assert config["max_age"] > 0 or config["retention"] == "workqueue"
-        refuses = config["retention"] == "workqueue" or config["name"] == subjects.LOG
+        refuses = config["retention"] == "workqueue" or config["name"] in REFUSING
         assert config["discard"] == ("new" if refuses else "old")
 
 

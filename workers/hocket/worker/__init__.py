@@ -18,6 +18,7 @@ from hocket.schemas.messages import ChatMessage, Document
 from hocket.worker.worker import Running, Worker
 from hocket.workers.errors import Retryable
 from hocket.workers.runtime.execution.context import Context, ModelCallFailed
+from hocket.workers.runtime.journal.errors import JournalMismatch, StepFailed
 
 __all__ = [
     "ChatMessage",
@@ -25,8 +26,10 @@ __all__ = [
     "Document",
     "ErrorClass",
     "HocketError",
+    "JournalMismatch",
     "ModelCallFailed",
     "Retryable",
     "Running",
+    "StepFailed",
     "Worker",
 ]

@@ -37,6 +37,7 @@ _STREAMS = (
     subjects.EVENTS,
     subjects.DLQ,
     subjects.PROBATION,
+    subjects.JOURNALS,
 )
 
 
@@ -85,6 +86,8 @@ CROSSINGS = (
     Crossing("hocket.log.*.finished"),
     Crossing("hocket.log.*.results"),
     Crossing("hocket.dlq.step.*"),
+    Crossing(f"{subjects.JOURNAL_READ}.*"),
+    Crossing(f"{subjects.JOURNAL_WRITE}.*"),
     Crossing(f"{subjects.WORKER_ANNOUNCED}.*"),
     Crossing(f"{subjects.WORKER_DESCRIBED}.*"),
     Crossing(subjects.GATEWAY_CALL, to=GUESTS_CALL),
@@ -135,6 +138,12 @@ def _acks(stream: str) -> tuple[str, ...]:
     return f"$JS.ACK.{stream}.>", f"$JS.ACK.*.*.{stream}.>"
 
 
+_JOURNALS_READ = (
+    f"{_API}.DIRECT.GET.{subjects.JOURNALS}",
+    f"{_API}.DIRECT.GET.{subjects.JOURNALS}.>",
+)
+"""What reads journals (kit/nats/stored_messages.py). The subject asked for is in the body, so that this
+cannot be narrowed to a run, and no worker has it."""
 _ALL_STREAMS = tuple(subject for stream in _STREAMS for subject in _made(stream))
 _ANSWERS = (f"{subjects.INBOX_PREFIX}>",)
 """Where answers go: their place is in the question."""
@@ -160,6 +169,8 @@ _WORKER = _service(
         f"{_API}.STREAM.MSG.GET.{subjects.PROBATION}",
         f"{_API}.STREAM.PURGE.{subjects.PROBATION}",
         "hocket.dlq.step.*",
+        f"{subjects.JOURNAL_READ}.*",
+        f"{subjects.JOURNAL_WRITE}.*",
         subjects.WORKER_ANNOUNCED,
         subjects.WORKER_DESCRIBED,
         subjects.GATEWAY_CALL,
@@ -211,12 +222,16 @@ SERVICES: Mapping[str, NatsPermissions] = {
             subjects.WORKER_ASKED,
             subjects.RUNS_EXPECTED,
             subjects.PROMPT_EXPECTED,
+            subjects.JOURNAL_FILTER,
+            *_JOURNALS_READ,
             *_ANSWERS,
         ),
         (
             subjects.WORKER_ANNOUNCED,
             f"{subjects.WORKER_ANNOUNCED}.*",
             f"{CONSUMERS_ASKED}.*",
+            f"{subjects.JOURNAL_READ}.*",
+            f"{subjects.JOURNAL_WRITE}.*",
         ),
     ),
     "gateway": _GATEWAY,
@@ -227,6 +242,7 @@ SERVICES: Mapping[str, NatsPermissions] = {
             *_pulled(subjects.USAGE),
             *_pulled(subjects.CALLS),
             *_pulled(subjects.EVENTS),
+            f"{_API}.STREAM.PURGE.{subjects.JOURNALS}",
             subjects.DLQ_FILTER,
             *_ANSWERS,
         ),
@@ -243,6 +259,7 @@ SERVICES: Mapping[str, NatsPermissions] = {
             f"{_API}.STREAM.INFO.{subjects.DLQ}",
             f"{_API}.STREAM.MSG.GET.{subjects.DLQ}",
             f"{_API}.STREAM.MSG.DELETE.{subjects.DLQ}",
+            *_JOURNALS_READ,
             *_watched(subjects.EVENTS),
             f"{_API}.STREAM.INFO.{subjects.EVENTS}",
             f"{_API}.STREAM.LIST",
@@ -325,8 +342,10 @@ def _of_worker(bearer: Principal) -> Iterator[str]:
             consumer = subjects.step_consumer(subjects.pool_token(pool), lane)
             yield f"{_API}.CONSUMER.MSG.NEXT.{subjects.STEPS}.{consumer}"
             yield f"$JS.ACK.{subjects.STEPS}.{consumer}.>"
-        yield f"{CONSUMERS_ASKED}.{subjects.pool_token(pool)}"
-        yield f"{subjects.WORKER_ANNOUNCED}.{subjects.pool_token(pool)}"
+        token = subjects.pool_token(pool)
+        for asked in (CONSUMERS_ASKED, subjects.JOURNAL_READ, subjects.JOURNAL_WRITE):
+            yield f"{asked}.{token}"
+        yield f"{subjects.WORKER_ANNOUNCED}.{token}"
     for node_type in dict.fromkeys(subjects.type_of(pool) for pool in bearer.pools):
         yield f"{subjects.WORKER_DESCRIBED}.{subjects.pool_token(node_type)}"
     yield from ("hocket.log.*.finished", "hocket.log.*.results", "hocket.dlq.step.*")

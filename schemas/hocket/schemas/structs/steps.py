@@ -53,14 +53,19 @@ class RequestedStep(msgspec.Struct, forbid_unknown_fields=True):
     capability: Name | None = None
     queue: Name | None = None
     labels: Labels | None = None
+    journal: bool = False
 
     def contract(self) -> StepRequested:
         """Return the message as the contract has it."""
+        return StepRequested.model_construct(**self.contract_fields())
+
+    def contract_fields(self) -> dict[str, Any]:
+        """Return the fields of that message."""
         fields = {name: getattr(self, name) for name in self.__struct_fields__}
         for amount in AMOUNTS:
             if fields[amount] is not None:
                 fields[amount] = Decimal(fields[amount])
-        return StepRequested.model_construct(**fields)
+        return fields
 
 
 def read_step(body: bytes) -> RequestedStep:

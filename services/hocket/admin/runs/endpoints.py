@@ -13,7 +13,7 @@ from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.json_bodies import PlainJsonRoute
 from hocket.admin.requests.parameters import Moment, Switch
 from hocket.admin.requests.permissions import needs
-from hocket.admin.runs import actions, reads, repeats
+from hocket.admin.runs import actions, reads, repeats, step_journals
 from hocket.admin.runs.content import shown
 from hocket.admin.runs.lookup import RunId, found_run
 from hocket.admin.runs.parameters import Contains, ErrorCode, LabelsText, Status, labels_of
@@ -26,6 +26,7 @@ from hocket.schemas.rest import (
     RetryBody,
     RunCost,
     RunDetail,
+    RunJournal,
     RunList,
     RunReceipt,
     RunResult,
@@ -116,6 +117,15 @@ async def list_steps(
     run = await found_run(context, caller.tenant, run_id)
     found = await reads.list_steps(context.pool, run_id, after=after, limit=limit, values=values)
     return await with_awaited(context, caller.tenant, run["pipeline"], run["version"], found)
+
+
+@router.get("/{run_id}/journal")
+@needs(Permission.RUNS_READ)
+async def show_journal(run_id: RunId, context: Ctx, caller: CallerDep) -> RunJournal:
+    """Show what handlers of a run's steps have done so far (`context.step` and the like), until a
+    quarter of an hour after the run's end."""
+    await found_run(context, caller.tenant, run_id)
+    return await step_journals.journal_of(context, run_id)
 
 
 @router.get("/{run_id}/cost")

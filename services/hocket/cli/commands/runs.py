@@ -266,7 +266,7 @@ def _end_of(api: Api, run_id: str) -> dict[str, Any]:
 
 
 def read_run(api: Api, run_id: str, *, values: bool = False) -> dict[str, Any]:
-    """Return a run with its steps and its cost, `{run, steps, cost}`."""
+    """Return a run with its steps, what these did and its cost: `{run, steps, journal, cost}`."""
     run = api.get(path("runs", run_id))
     steps: list[dict[str, Any]] = []
     after = None
@@ -278,7 +278,11 @@ def read_run(api: Api, run_id: str, *, values: bool = False) -> dict[str, Any]:
         after = page["next"]
         if after is None or not page["steps"]:
             break
-    return {"run": run, "steps": steps, "cost": api.get(path("runs", run_id, "cost"))}
+    journal = None
+    if any(step["type"] == "python" or "." in step["type"] for step in steps):
+        journal = api.get(path("runs", run_id, "journal"))["entries"]
+    cost = api.get(path("runs", run_id, "cost"))
+    return {"run": run, "steps": steps, "journal": journal, "cost": cost}
 
 
 def settled_run(api: Api, run_id: str) -> dict[str, Any]:
@@ -316,6 +320,7 @@ def print_run(found: dict[str, Any], *, width: int | None = None, output: bool =
     print_lines(timeline.timeline(run, steps, width=cells, now=now))
     print_lines(timeline.faults(steps))
     print_lines(timeline.awaited(steps))
+    print_lines(timeline.done(found.get("journal") or ()))
     out.print()
     if path_lines := critical_path(run.get("critical_path"), width=cells):
         print_lines(path_lines)

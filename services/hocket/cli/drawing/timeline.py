@@ -7,6 +7,7 @@ of the run was expected to take.
 """
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 from rich.text import Text
@@ -145,6 +146,21 @@ def awaited(steps: Sequence[Json]) -> list[Text]:
         for step in steps
         if step.get("waits_for")
     ]
+
+
+def done(journal: Sequence[Json]) -> list[Text]:
+    """Return what handlers of steps did, one line each."""
+    lines = []
+    for entry in journal:
+        label = f"{entry['step']} did {entry['branch']}{entry['ordinal']} "
+        line = Text.assemble((label, "dim"), f"{entry['kind']} {entry['name']}")
+        line.append(f" in {duration(entry['duration_ms'])}, attempt {entry['attempt']}", "dim")
+        if Decimal(entry["cost_usd"]):
+            line.append(f", {money(entry['cost_usd'])}", "dim")
+        if entry.get("error"):
+            line.append(f": {entry['error']['message']}", "yellow")
+        lines.append(line)
+    return lines
 
 
 HEAD = ("STEP", "STATE", "TRY", "TIME", "DEADLINE", "SLACK")

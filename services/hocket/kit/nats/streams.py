@@ -1,11 +1,12 @@
 """The streams and their bounds. `ensure_streams` creates what is missing and updates what differs.
 
-`TASKS` and `USAGE` are fsynced by the server (`persist_mode: default`): what a user published and what
-was spent exist nowhere else yet. `LOG`, `STEPS` and `EVENTS` can be made again from Postgres and TASKS,
-so they are written asynchronously; `CALLS` (what is about to be made) too, for a model call must not
-wait for a disk: the ledger has it in Postgres a moment later. Work queues refuse new messages when full
-(the publisher waits), and so does `LOG`, from which coordinators drop what they have applied
-(`coordinator/partition/events/log_trimmer.py`); `CALLS`, `EVENTS` and `DLQ` drop the oldest.
+`TASKS`, `USAGE` and `JOURNALS` are fsynced by the server (`persist_mode: default`): what a user
+published, what was spent and what a handler has done exist nowhere else yet. `LOG`, `STEPS` and
+`EVENTS` can be made again from Postgres and TASKS, so they are written asynchronously; `CALLS` (what is
+about to be made) too, for a model call must not wait for a disk: the ledger has it in Postgres a moment
+later. Work queues refuse new messages when full (the publisher waits), and so do `JOURNALS` and `LOG`,
+from which coordinators drop what they have applied (`coordinator/partition/events/log_trimmer.py`);
+`CALLS`, `EVENTS` and `DLQ` drop the oldest.
 
 The server sets aside what a stream may grow to, and refuses one that does not fit: on a small disk all
 streams are then made smaller in the same proportion. What a stream may grow to is never changed once it
@@ -20,6 +21,7 @@ import structlog
 from hocket.kit.nats.bus import Bus
 from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
+from hocket.schemas.journals import MAX_MESSAGES
 
 DEDUP_WINDOW_S = 120
 EVENTS_DEDUP_WINDOW_S = 300
@@ -33,11 +35,13 @@ DLQ_MAX_AGE_S = 30 * 24 * 3_600
 PROBATION_MAX_AGE_S = 24 * 3_600
 MIB = 1024**2
 GIB = 1024**3
+JOURNALS_MAX_AGE_S = 30 * 24 * 3_600
+"""Ended runs' journals go long before (`ledger/step_journals.py`)."""
 PROBATION_BYTES = 8 * MIB
 """What is known of steps that end their workers; an entry has about 100 bytes."""
 API_TIMEOUT_MS = 10_000.0
 MIN_SHARE = 1 / 256
-"""The smallest part of the bounds below that Hocket still starts with: 76 MiB over all streams."""
+"""The smallest part of the bounds below that Hocket still starts with: 81 MiB over all streams."""
 STORE_TRIES = 30
 STORE_RETRY_S = 0.1
 _NO_STORE = "error creating store for stream"
@@ -110,6 +114,18 @@ def stream_configs(*, replicas: int = 1) -> list[dict[str, Any]]:
                 max_age_s=PROBATION_MAX_AGE_S,
             ),
             "max_msgs_per_subject": 1,
+        },
+        {
+            **_stream(
+                subjects.JOURNALS,
+                subjects.JOURNAL_FILTER,
+                replicas,
+                refuses=True,
+                max_bytes=2 * GIB,
+                max_age_s=JOURNALS_MAX_AGE_S,
+            ),
+            "max_msgs_per_subject": MAX_MESSAGES,
+            "discard_new_per_subject": True,
         },
     ]
 

@@ -1,7 +1,8 @@
 """What a handler is given: its step, its time, its log, and the way to a model."""
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -20,13 +21,15 @@ from hocket.schemas.messages import (
     Document,
     Requirements,
     Spend,
-    StepRequested,
     Timing,
 )
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.schemas.tracing.context import TraceContext
 from hocket.schemas.tracing.spans import attempt_span_id, context_of_run
+from hocket.workers.runtime.journal.durable import Durable
+from hocket.workers.runtime.journal.journal import Journal
 from hocket.workers.runtime.models.model_time import ModelTime
+from hocket.workers.runtime.values.large_values import LargeValues
 
 _TRACEPARENT = b"traceparent"
 
@@ -53,7 +56,7 @@ class ModelCallFailed(HocketError):
         return self.error
 
 
-class Context:
+class Context(Durable):
     """One attempt, seen from its handler.
 
     `deadline_at_ms` is when this attempt is stopped; `delivery` counts how often it came to a worker.
@@ -70,26 +73,23 @@ class Context:
         deadline_at_ms: float,
         calls: Calls,
         head: bytes = b"",
+        new_journal: Callable[[], Journal] | None = None,
+        values: LargeValues | None = None,
     ) -> None:
-        self._step = step
+        super().__init__(step, new_journal, values)
         self.input = step_input
         self.attempt_id = attempt_id
         self.delivery = delivery
         self.deadline_at_ms = deadline_at_ms
         self._head = head
         """Empty once the trace was read from it."""
-        self.left_behind: Future[Any] | None = None
-        """What runs for this attempt and cannot be stopped; its slot is taken until it ends."""
         self._calls = calls
         self._ordinal = 0
         self.spent: Spend | None = None
         """What the calls used so far, in sum; None where there was none."""
         self._model_time: ModelTime | None = None
-
-    @cached_property
-    def step(self) -> StepRequested:
-        """The step's request, as it came."""
-        return self._step.contract()
+        self.journals_models = False
+        """Whether model calls are kept in the journal: those of functions of somebody's own."""
 
     @property
     def tenant(self) -> str:
@@ -165,13 +165,16 @@ class Context:
         temperature: float | None = None,
         response_schema: dict[str, Any] | None = None,
         requires: Mapping[str, Any] | None = None,
+        journal: bool = True,
     ) -> CallReply:
         """Call a model by its logical name; raise ModelCallFailed with the gateway's error.
 
         `requires` is what a backend must be: `min_quality`, `labels`, `residency`.
 
         `system` and `prompt` are put before and after `messages`. What the call cost is added to the
-        attempt's spend, whether it failed or not.
+        attempt's spend, whether it failed or not. Where functions of somebody's own call it, the answer
+        is in the step's journal: the same question in another attempt is not asked again, unless
+        `journal` is off.
         """
         self._ordinal += 1
         request = CallRequest(
@@ -199,17 +202,7 @@ class Context:
             capability=self._step.capability,
             dispatched_at_ms=self._step.dispatched_at_ms,
         )
-        reply = await self._timed(request, {"traceparent": self.traceparent})
-        spent = self.spend
-        self.spent = Spend(
-            calls=spent.calls + 1,
-            input_tokens=spent.input_tokens + reply.input_tokens,
-            output_tokens=spent.output_tokens + reply.output_tokens,
-            cost_usd=spent.cost_usd + reply.cost_usd,
-        )
-        if reply.error is not None:
-            raise ModelCallFailed(model, reply.error)
-        return reply
+        return await self._answered(request, journal=journal)
 
     @property
     def spend(self) -> Spend:
@@ -220,6 +213,50 @@ class Context:
     def timing(self) -> Timing | None:
         """How long the attempt waited for models so far, None where it called none."""
         return None if self._model_time is None else self._model_time.timing()
+
+    async def _answered(self, request: CallRequest, *, journal: bool) -> CallReply:
+        """Return a model's answer, from the journal where it is there; raise ModelCallFailed with the
+        gateway's error."""
+        if journal and self.journals_models and self._new_journal is not None:
+            reply = await self._answered_once(request)
+        else:
+            reply = await self._asked(request)
+        if reply.error is not None:
+            raise ModelCallFailed(request.model, reply.error)
+        return reply
+
+    async def _answered_once(self, request: CallRequest) -> CallReply:
+        asked = request.model_dump_json(include=_ASKED)
+        digest = hashlib.sha256(asked.encode()).hexdigest()[:32]
+        fresh: list[CallReply] = []
+
+        async def ask() -> tuple[Any, Decimal, bool]:
+            reply = await self._asked(request)
+            fresh.append(reply)
+            value = reply.model_dump(mode="json", exclude_defaults=True)
+            return value, reply.cost_usd, reply.error is not None
+
+        value, found = await self._once(request.model, digest, ask)
+        if fresh:
+            return fresh[0]
+        reply = CallReply.model_validate(value)
+        if found is not None and found.unpaid:
+            self._spend(reply)
+        return reply
+
+    async def _asked(self, request: CallRequest) -> CallReply:
+        reply = await self._timed(request, {"traceparent": self.traceparent})
+        self._spend(reply)
+        return reply
+
+    def _spend(self, reply: CallReply) -> None:
+        spent = self.spend
+        self.spent = Spend(
+            calls=spent.calls + 1,
+            input_tokens=spent.input_tokens + reply.input_tokens,
+            output_tokens=spent.output_tokens + reply.output_tokens,
+            cost_usd=spent.cost_usd + reply.cost_usd,
+        )
 
     async def _timed(self, request: CallRequest, headers: dict[str, str] | None) -> CallReply:
         asked_at_ms, queue_ms = monotonic_ms(), 0.0
@@ -234,3 +271,19 @@ class Context:
 
 
 NOTHING_SPENT = Spend()
+_ASKED = {
+    "model",
+    "messages",
+    "documents",
+    "task",
+    "context",
+    "embed",
+    "max_tokens",
+    "temperature",
+    "response_schema",
+    "tools",
+    "tool_choice",
+    "openai",
+    "requires",
+}
+"""The fields of a call that say what is asked."""

@@ -82,6 +82,7 @@ def described(name: str, call: Callable[..., Any], *, with_config: bool = False)
 
 async def run_function(function: Function, context: Context, threads: StepThreads) -> Any:
     """Call a function for a step and return what it gives, which is no iterator."""
+    context.threads, context.journals_models = threads, True
     arguments = function.arguments(context)
     if function.is_async:
         return _ending(await function.call(*arguments))

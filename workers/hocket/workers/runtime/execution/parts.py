@@ -8,6 +8,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.workers.runtime.execution.alarms import Alarms
 from hocket.workers.runtime.execution.context import Calls
 from hocket.workers.runtime.intake.probation import Probation
+from hocket.workers.runtime.journal.store import JournalStore
 from hocket.workers.runtime.models.calls import ModelCalls
 from hocket.workers.runtime.transport.acks import Acks
 from hocket.workers.runtime.transport.cancellations import Cancellations
@@ -35,6 +36,7 @@ class Parts:
     held: HeldSteps
     large_values: LargeValues
     over_nats: ModelCalls
+    journals: JournalStore
 
 
 def parts(
@@ -62,4 +64,5 @@ def parts(
         held,
         LargeValues(blobs),
         over_nats,
+        JournalStore(bus),
     )

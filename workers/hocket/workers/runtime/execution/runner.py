@@ -11,6 +11,7 @@ comes later) would reach the next attempt in its slot.
 import asyncio
 import decimal
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import structlog
@@ -26,6 +27,7 @@ from hocket.workers.runtime.execution.background import Background
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.parts import Parts
 from hocket.workers.runtime.execution.slots import LeftBehind
+from hocket.workers.runtime.journal.journal import Journal
 from hocket.workers.runtime.results.reporter import Reporter
 
 STOP_GRACE_S = 1.0
@@ -50,6 +52,8 @@ class Runner:
     ) -> None:
         self._handler = handler
         self._calls = parts.calls
+        self._journals = parts.journals
+        self._worker = parts.worker
         self._cancellations = parts.cancellations
         self._large_values = parts.large_values
         self._alarms = parts.alarms
@@ -157,6 +161,8 @@ class Runner:
             deadline_at_ms=min(attempt.started_at_ms + step.timeout_ms, attempt.latest_end_ms),
             calls=self._calls,
             head=attempt.head,
+            new_journal=partial(Journal, self._journals, attempt, self._worker),
+            values=self._large_values,
         )
 
     def _timed_out(self, attempt: Attempt) -> None:

@@ -20,6 +20,7 @@ from hocket.schemas.pipeline.spec import (
     SignalNode,
     pool_of,
 )
+from hocket.schemas.subjects import is_own_type
 
 LEAF: Final = "leaf"
 WAIT: Final = "wait"
@@ -46,6 +47,7 @@ class Node:
         "fast",
         "index",
         "is_external",
+        "keeps_journal",
         "name",
         "needs",
         "optional",
@@ -83,6 +85,7 @@ class Node:
         self.cache = spec.cache
         self.emit = spec.emit if isinstance(spec, PlanningNode) else None
         self.is_external: bool = spec.effects == "external"
+        self.keeps_journal = spec.type == "python" or is_own_type(spec.type)
         self.pauses = isinstance(spec, ApprovalNode | SignalNode) and spec.pause_deadline
         self.role_in_round: str = WAIT if spec.type in WAIT_TYPES else _ROLES.get(spec.type, LEAF)
         self.role_in_map: str = LOOP if spec.loop else self.role_in_round

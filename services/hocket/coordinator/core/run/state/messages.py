@@ -111,6 +111,8 @@ class Dispatch:
             self._numbers += f'"start_by_at_ms":{start_by_at_ms!r},'
         if self.capability is not None:
             self._numbers += f'"capability":"{self.capability}",'
+        if node.keeps_journal:
+            self._numbers += '"journal":true,'
 
     @property
     def attempt_id(self) -> str:

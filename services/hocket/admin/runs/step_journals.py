@@ -1,0 +1,68 @@
+"""What handlers of a run's steps have done so far, as their journals say it."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import msgspec
+from pydantic import ValidationError
+
+from hocket.admin.context import Context
+from hocket.kit.nats.stored_messages import StoredMessage, stored_messages
+from hocket.schemas import subjects
+from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.rest import JournalStep, RunJournal
+from hocket.schemas.structs.fields import NOT_READ
+from hocket.schemas.structs.journals import read_kept
+
+MAX_JOURNAL_MESSAGES = 4_096
+"""Of one run that are read; and bytes of them."""
+MAX_JOURNALS_BYTES = 32 * 1_048_576
+
+
+async def journal_of(context: Context, run_id: str) -> RunJournal:
+    """Return the journals of a run's steps, as long as they are kept."""
+    found, all_of_them = await stored_messages(
+        context.bus,
+        subjects.JOURNALS,
+        subjects.journals_of(run_id),
+        max_messages=MAX_JOURNAL_MESSAGES,
+        max_bytes=MAX_JOURNALS_BYTES,
+    )
+    entries = tuple(_entries(found))
+    return RunJournal(run_id=run_id, entries=entries, truncated=not all_of_them)
+
+
+def _entries(found: list[StoredMessage]) -> Iterator[JournalStep]:
+    """Yield what was done, in order. What handlers kept is not read: values may be large."""
+    for message in found:
+        try:
+            written = read_kept(message.body)
+        except NOT_READ:
+            continue
+        for entry in written.entries:
+            yield JournalStep(
+                step=written.step,
+                attempt=written.attempt,
+                worker=written.worker,
+                kind=entry.kind,
+                name=entry.name,
+                branch=entry.scope,
+                ordinal=entry.ordinal,
+                started_at=_moment(entry.started_at_ms),
+                finished_at=_moment(entry.finished_at_ms),
+                duration_ms=round(entry.finished_at_ms - entry.started_at_ms, 3),
+                cost_usd=Decimal(entry.cost_usd),
+                error=_error(entry.error),
+            )
+
+
+def _error(raw: msgspec.Raw) -> ErrorInfo | None:
+    try:
+        return None if bytes(raw) == b"null" else ErrorInfo.model_validate_json(bytes(raw))
+    except ValidationError:
+        return None
+
+
+def _moment(at_ms: float) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1000, UTC)

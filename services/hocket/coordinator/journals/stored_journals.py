@@ -1,0 +1,130 @@
+"""Journals in the stream JOURNALS: how each of them ends, what stands in it, and one message more.
+
+A message names the sequence that was its journal's last, which the stream compares: of two writers that
+know the same end one is right. A header says what the journal holds up to its message, so that bounds
+are kept without reading it.
+"""
+
+import hashlib
+import json
+from collections import OrderedDict
+from dataclasses import astuple, dataclass, replace
+
+from nats.aio.msg import Msg
+
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.nats.stored_messages import StoredMessage, last_message, messages_from
+from hocket.schemas.journals import MAX_PAGE_BYTES
+from hocket.schemas.subjects import JOURNALS
+
+TIMEOUT_MS = 5_000.0
+KNOWN_ENDS = 4_096
+"""Journals whose end a coordinator remembers."""
+END = "Hocket-Journal"
+"""Header: number, bytes and entries of the journal, attempt, its dispatch and the write's digest."""
+_WRONG_SEQUENCE = frozenset({10_071, 10_164})
+
+
+class Overtaken(Exception):
+    """Another message is the journal's last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEnd:
+    """The last message of a journal, and what the journal holds up to there."""
+
+    seq: int
+    number: int
+    size_bytes: int
+    entries: int
+    attempt: int
+    dispatched_at_ms: float
+    digest: str
+
+    def is_later_than(self, attempt: int, dispatched_at_ms: float | None) -> bool:
+        """Tell whether it is of an attempt that was handed out after this one. What a log that lost its
+        tail hands out anew has a lower number and a later time: it goes on."""
+        return self.attempt > attempt and self.dispatched_at_ms >= (dispatched_at_ms or 0.0)
+
+
+NO_JOURNAL = JournalEnd(0, -1, 0, 0, 0, 0.0, "")
+
+
+class StoredJournals:
+    """Reads and writes journals over one bus. All raise BusUnavailable where NATS does not answer."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._ends: OrderedDict[str, JournalEnd] = OrderedDict()
+
+    async def end_of(self, subject: str) -> JournalEnd:
+        """Return how a journal ends, as the stream has it now."""
+        stored = await last_message(self._bus, JOURNALS, subject)
+        end = NO_JOURNAL if stored is None else _end_of(stored)
+        self._remember(subject, end)
+        return end
+
+    def known_end_of(self, subject: str) -> JournalEnd | None:
+        """Return how a journal ended when this coordinator saw it last."""
+        return self._ends.get(subject)
+
+    async def page(self, subject: str, after_seq: int) -> tuple[list[StoredMessage], bool]:
+        """Return messages behind a sequence, and whether there are more: at least one, and no more than
+        MAX_PAGE_BYTES."""
+        found, is_last = await messages_from(
+            self._bus, JOURNALS, subject, after_seq + 1, max_bytes=MAX_PAGE_BYTES
+        )
+        size_bytes = 0
+        for index, one in enumerate(found):
+            size_bytes += len(one.body)
+            if index and size_bytes > MAX_PAGE_BYTES:
+                return found[:index], True
+        return found, not is_last
+
+    async def add(self, subject: str, body: bytes, end: JournalEnd, after_seq: int) -> int:
+        """Store a message behind another one and return its sequence; raise Overtaken where that one is
+        not the last. `end` is what the journal is with it."""
+        headers = {
+            "Nats-Expected-Last-Subject-Sequence": str(after_seq),
+            "Nats-Msg-Id": f"{subject}:{after_seq}:{end.digest}",
+            END: " ".join(map(str, astuple(end)[1:])),
+        }
+        answer = await self._bus.request(subject, body, timeout_ms=TIMEOUT_MS, headers=headers)
+        seq = _stored_at(answer)
+        self._remember(subject, replace(end, seq=seq))
+        return seq
+
+    def _remember(self, subject: str, end: JournalEnd) -> None:
+        self._ends[subject] = end
+        self._ends.move_to_end(subject)
+        if len(self._ends) > KNOWN_ENDS:
+            self._ends.popitem(last=False)
+
+
+def digest_of(asked: bytes) -> str:
+    """Return what tells one write from others, the same where it is handed in again."""
+    return hashlib.blake2b(asked, digest_size=16).hexdigest()
+
+
+def _end_of(stored: StoredMessage) -> JournalEnd:
+    number, size_bytes, entries, attempt, dispatched_at_ms, digest = stored.headers[END].split(" ")
+    return JournalEnd(
+        stored.seq,
+        int(number),
+        int(size_bytes),
+        int(entries),
+        int(attempt),
+        float(dispatched_at_ms),
+        digest,
+    )
+
+
+def _stored_at(answer: Msg) -> int:
+    told = json.loads(answer.data)
+    error = told.get("error")
+    if error is None:
+        return int(told["seq"])
+    if error.get("err_code") in _WRONG_SEQUENCE:
+        raise Overtaken
+    raise BusUnavailable(reason=f"{JOURNALS}: {error.get('description', error)}")

@@ -1,0 +1,66 @@
+"""Journals of steps are shown with their run, and go when it has ended for a while."""
+
+import pytest
+
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.streams import ensure_streams
+from hocket.kit.postgres.database import connect_pool
+from hocket.ledger import step_journals
+from hocket.schemas import journals, subjects
+from hocket.schemas.journals import JournalEntry, JournalWritten
+from hocket.schemas.messages import encoded
+from support.rest_rig import running_rest
+
+RUNS = tuple(f"r{number:024x}" for number in range(4))
+ADD = """
+INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority, input,
+    accepted_at, deadline_at, finished_at)
+VALUES ($1, 0, 'default', 'p', 1,
+    CASE WHEN $2::float8 IS NULL THEN 'running' ELSE 'succeeded' END, 'standard', '{}', now(), now(),
+    now() - make_interval(secs => $2::float8))
+"""
+
+
+async def write(bus: Bus, run_id: str, *, name: str = "charge") -> None:
+    subject = subjects.journal(run_id, journals.name_of(run_id, "s"))
+    entry = JournalEntry(
+        ordinal=1, name=name, value="paid", started_at_ms=1e12, finished_at_ms=1e12 + 5
+    )
+    body = encoded(JournalWritten(run_id=run_id, step="s", attempt=2, number=0, entries=(entry,)))
+    await bus.publish(subject, body)
+
+
+async def test_journals_are_shown_and_go_after_their_run(nats_url: str, database_url: str) -> None:
+    async with running_rest(nats_url, database_url) as rest:
+        for run_id in RUNS:
+            await write(rest.bus, run_id)
+        await rest.pool.execute("INSERT INTO hocket.partition (partition) VALUES (0)")
+        for run_id, ended_s_ago in zip(RUNS[:3], (None, 100.0, 10_000.0), strict=True):
+            await rest.pool.execute(ADD, run_id, ended_s_ago)
+        shown = (await rest.get(f"/v1/runs/{RUNS[0]}/journal")).body
+        assert [(one["step"], one["name"], one["attempt"]) for one in shown["entries"]] == [
+            ("s", "charge", 2)
+        ]
+        assert (shown["entries"][0]["duration_ms"], shown["truncated"]) == (5, False)
+        assert await step_journals.remove_ended(rest.bus, rest.pool) == 1
+        counts = [
+            len((await rest.get(f"/v1/runs/{run}/journal")).body["entries"]) for run in RUNS[:3]
+        ]
+        assert counts == [1, 1, 0]
+        assert await rest.stored(subjects.JOURNALS) == 3  # that of the run nobody knows yet, too
+
+
+async def test_a_crowded_stream_drops_what_has_ended_at_once(
+    nats_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bus = await Bus.connect(nats_url, name="test")
+    pool = await connect_pool(database_url, size=1, name="test")
+    await ensure_streams(bus)
+    await pool.execute("INSERT INTO hocket.partition (partition) VALUES (0)")
+    await pool.execute(ADD, RUNS[0], 1.0)
+    await write(bus, RUNS[0])
+    assert await step_journals.remove_ended(bus, pool) == 0
+    monkeypatch.setattr(step_journals, "CROWDED_SHARE", 1e-9)
+    assert await step_journals.remove_ended(bus, pool) == 1
+    await pool.close()
+    await bus.close()

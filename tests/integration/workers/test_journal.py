@@ -1,0 +1,476 @@
+"""What a handler did once is not done again: journals of steps, on a real NATS."""
+
+import asyncio
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nats.aio.msg import Msg
+from pydantic import BaseModel
+
+from hocket.coordinator.journals import door, stored_journals
+from hocket.coordinator.journals.door import JournalDoor
+from hocket.kit.blobs import FileBlobs
+from hocket.kit.nats.bus import Bus
+from hocket.schemas import subjects
+from hocket.schemas.messages import (
+    CallReply,
+    CallRequest,
+    encoded,
+)
+from hocket.worker import Retryable, StepFailed
+from hocket.workers.runtime.execution.context import Context, ModelCallFailed
+from hocket.workers.runtime.execution.step_threads import StepThreads
+from hocket.workers.runtime.journal import journal as journal_module
+from support.durable.handlers import ACK_WAIT_S, CALLS, handler, node_type
+from support.durable.rig import CAPABILITIES, again, durable_rig, ok, send, worker, written
+from support.worker_rig import Rig
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+async def rig(nats_url: str) -> AsyncIterator[Rig]:
+    async with durable_rig(nats_url) as rig:
+        yield rig
+
+
+class Gateway:
+    """Answers model calls, and counts them by run."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self.calls = Counter[str]()
+        self.asked: list[str] = []
+
+    async def answer(self, msg: Msg) -> None:
+        request = CallRequest.model_validate_json(msg.data)
+        self.calls[request.attribution.run_id or ""] += 1
+        text = request.messages[-1].content
+        self.asked.append(text)
+        reply = CallReply(call_id=request.call_id, text=f"re {text}"[:60], input_tokens=3)
+        self._bus.respond(msg.reply, encoded(reply))
+
+
+@pytest.fixture
+async def gateway(rig: Rig) -> Gateway:
+    gateway = Gateway(rig.bus)
+    await rig.bus.subscribe(subjects.GATEWAY_CALL, gateway.answer)
+    return gateway
+
+
+@pytest.mark.timeout(60)
+async def test_killed_at_every_point_at_most_the_call_under_way_is_made_again(
+    rig: Rig, gateway: Gateway
+) -> None:
+    wheres = ("before", "after", "unwritten", "written")
+    points = [f"{where} {number}" for number in (2, 9) for where in wheres]
+    if os.environ.get("HOCKET_EVERY_POINT"):
+        points = [f"{where} {n}" for n in range(1, CALLS + 1) for where in wheres]
+    steps = {
+        point: await send(rig, node_type(point), run_id=f"r{number:024x}")
+        for number, point in enumerate(points)
+    }
+    killed = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "support.durable.handlers", rig.nats_url, *points,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "tests")},
+    )  # fmt: skip
+    await killed.wait()
+    with closing(StepThreads(8)) as threads:
+        handlers = {node_type(point): handler(threads) for point in points}
+        async with rig.worker(handlers, ack_wait_s=ACK_WAIT_S):
+            results = {point: await rig.result(step) for point, step in steps.items()}
+    for point, result in results.items():
+        assert len(ok(result)) == CALLS + 1, point
+        assert result.delivery > 1, point
+        once_more = point.startswith("unwritten")
+        assert gateway.calls[steps[point].run_id] == CALLS + once_more, point
+
+
+async def test_what_an_attempt_did_the_next_one_does_not_do_again(rig: Rig) -> None:
+    done = []
+
+    class Receipt(BaseModel):
+        total: int
+        where: tuple[str, ...]
+
+    async def charge(amount: int) -> Receipt:
+        done.append(amount)
+        return Receipt(total=amount, where=("here",))
+
+    def in_a_thread(text: str) -> str:
+        done.append(text)
+        return text * 2
+
+    async def order(_given: Any, context: Context) -> Any:
+        receipt = await context.step("charge", charge, 7)
+        assert isinstance(receipt, Receipt)
+        doubled = await context.step("double", in_a_thread, "x")
+        plain = await context.step("plain", lambda: {"a": (1, 2)})
+        when, number = await context.now(), context.random()
+        await context.sleep(0.001)
+        if context.step.attempt < 3:
+            raise Retryable("later")
+        return [receipt, doubled, plain, when.isoformat(), number, context.random()]
+
+    async with worker(rig, order):
+        step = await send(rig)
+        assert (await rig.result(step)).error is not None
+        second = await again(rig, step)
+        third = await again(rig, step, attempt=3)
+        fourth = await again(rig, step, attempt=4)
+    assert second.error is not None
+    output = ok(third)
+    assert output[:3] == [{"total": 7, "where": ["here"]}, "xx", {"a": [1, 2]}]
+    assert output == ok(fourth)
+    assert output[4] != output[5]
+    assert done == [7, "x"]
+    entries = [entry for one in await written(rig, step) for entry in one.entries]
+    assert [(entry.kind, entry.name, entry.ordinal) for entry in entries] == [
+        ("step", "charge", 1), ("step", "double", 2), ("step", "plain", 3), ("now", "now", 4),
+        ("sleep", "sleep", 5),
+    ]  # fmt: skip
+
+
+async def test_code_that_changed_underneath_is_told(rig: Rig) -> None:
+    async def one() -> int:
+        return 1
+
+    async def before(_given: Any, context: Context) -> None:
+        await context.step("charge", one)
+        raise Retryable
+
+    async def after(_given: Any, context: Context) -> None:
+        await context.step("ship", one)
+
+    step = await send(rig)
+    async with worker(rig, before):
+        await rig.result(step)
+    async with worker(rig, after):
+        error = (await again(rig, step)).error
+    assert error is not None
+    assert error.code == "journal_mismatch"
+    assert "`step ship`" in error.message
+    assert "`step charge`" in error.message
+    assert "number 1" in error.message
+
+
+async def test_a_failure_is_kept_where_the_handler_goes_on_and_tried_again_where_not(
+    rig: Rig,
+) -> None:
+    tried = Counter[str]()
+
+    async def fails(name: str) -> None:
+        tried[name] += 1
+        raise ConnectionError(f"{name} is away")
+
+    async def run(_given: Any, context: Context) -> str:
+        reason = ""
+        try:
+            await context.step("caught", fails, "caught")
+        except StepFailed as error:
+            reason = str(error)
+        await context.step("between", lambda: None)
+        if context.step.attempt < 3:
+            await context.step("raised", fails, "raised")
+        return reason
+
+    async with worker(rig, run):
+        step = await send(rig)
+        errors = [(await rig.result(step)).error, (await again(rig, step)).error]
+        assert "caught is away" in ok(await again(rig, step, attempt=3))
+    assert [error and (error.code, error.error_class) for error in errors] == [
+        ("handler_failed", "transient")
+    ] * 2
+    assert tried == {"caught": 1, "raised": 2}
+
+
+async def test_an_attempt_that_was_left_behind_writes_nothing_and_has_no_result(
+    rig: Rig,
+) -> None:
+    started, go_on = asyncio.Event(), asyncio.Event()
+    wrote = []
+
+    async def slow(attempt: int) -> int:
+        if attempt == 1:
+            started.set()
+            await go_on.wait()
+        wrote.append(attempt)
+        return attempt
+
+    async def run(_given: Any, context: Context) -> list[int]:
+        attempt = context.step.attempt
+        return [await context.step("a", slow, attempt), await context.step("b", slow, attempt)]
+
+    async with worker(rig, run):
+        now_ms = round(time.time() * 1000)
+        step = await send(rig, dispatched_at_ms=now_ms)
+        await started.wait()
+        later = {"dispatched_at_ms": now_ms + 1}
+        assert ok(await again(rig, step, **later)) == [2, 2]
+        go_on.set()
+        await _until(lambda: 1 in wrote)
+        assert ok(await again(rig, step, attempt=3, dispatched_at_ms=now_ms + 2)) == [2, 2]
+    assert [one for one in rig.results if one.startswith(f"{step.run_id}:s:1")] == []
+    assert wrote == [2, 2, 1]
+
+
+async def test_a_straggler_that_opens_late_does_nothing_at_all(rig: Rig) -> None:
+    done = []
+
+    async def run(_given: Any, context: Context) -> int:
+        return int(await context.step("a", lambda: done.append(context.step.attempt) or 7))
+
+    async with worker(rig, run):
+        now_ms = round(time.time() * 1000)
+        second = await send(rig, attempt=2, dispatched_at_ms=now_ms + 5)
+        assert ok(await rig.result(second)) == 7
+        first = await send(
+            rig, **(second.model_dump() | {"attempt": 1, "dispatched_at_ms": now_ms})
+        )
+        marker = await send(rig)
+        await rig.result(marker)
+        anew = {"attempt": 1, "dispatched_at_ms": now_ms + 9}  # a log that lost its tail does so
+        assert ok(await rig.result(await send(rig, **(second.model_dump() | anew)))) == 7
+    assert len(rig.results[f"{first.run_id}:s:1"]) == 1
+    assert done == [2, 1]  # that of the marker
+
+
+async def test_a_journal_of_many_pages_is_read_whole(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_journals, "MAX_PAGE_BYTES", 1_000)
+
+    async def run(_given: Any, context: Context) -> int:
+        for number in range(12):
+            await context.step(f"no {number}", lambda: "x" * 250)
+        if context.step.attempt == 1:
+            raise Retryable
+        return len([one for one in dir(context) if one == "step"])
+
+    async with worker(rig, run):
+        step = await send(rig)
+        await rig.result(step)
+        assert ok(await again(rig, step)) == 1
+    entries = [entry for one in await written(rig, step) for entry in one.entries]
+    assert len(entries) == 12
+
+
+async def test_a_journal_waits_for_a_coordinator(nats_url: str) -> None:
+    rig = await Rig.open(nats_url)
+
+    async def run(_given: Any, context: Context) -> str:
+        return str(await context.step("look", lambda: "looked"))
+
+    async with worker(rig, run):
+        step = await send(rig)
+        await asyncio.sleep(0.05)  # it asks; were it slower, nothing would be shown, nor be wrong
+        async with JournalDoor(rig.bus, CAPABILITIES).open():
+            assert ok(await rig.result(step)) == "looked"
+    await rig.close()
+
+
+async def test_branches_side_by_side_find_their_own_entries(rig: Rig, gateway: Gateway) -> None:
+    slow, quick = asyncio.Event(), asyncio.Event()
+
+    async def branch(name: str, context: Context) -> list[str]:
+        with context.branch(name):
+            await (slow if name == "a" else quick).wait()
+            first = await context.step("look", lambda: f"{name} looked")
+            (quick if name == "a" else slow).set()
+            answer = await context.model("clerk", f"{name} asks")
+            return [first, answer.text, await context.step("end", lambda: f"{name} ended")]
+
+    async def run(_given: Any, context: Context) -> Any:
+        first, last = (slow, quick) if context.step.attempt == 1 else (quick, slow)
+        last.clear()
+        first.set()
+        found = await asyncio.gather(branch("a", context), branch("b", context))
+        if context.step.attempt == 1:
+            raise Retryable
+        return [*found, await context.step("outer", outer, context)]
+
+    async def outer(context: Context) -> str:
+        return str(await context.step("inner", lambda: "nested"))
+
+    async with worker(rig, run):
+        step = await send(rig)
+        await rig.result(step)
+        assert ok(await again(rig, step)) == [
+            ["a looked", "re a asks", "a ended"],
+            ["b looked", "re b asks", "b ended"],
+            "nested",
+        ]
+        assert gateway.calls[step.run_id] == 2
+    scopes = {entry.scope for one in await written(rig, step) for entry in one.entries}
+    assert scopes == {"", "a/", "b/", "#1/"}
+
+
+async def test_questions_of_loops_side_by_side_are_told_apart_by_what_they_ask(
+    rig: Rig, gateway: Gateway
+) -> None:
+    async def loop(name: str, context: Context) -> list[str]:
+        return [(await context.model("clerk", f"{name} {n}")).text for n in range(3)]
+
+    async def run(_given: Any, context: Context) -> Any:
+        names = ("a", "b") if context.step.attempt == 1 else ("b", "a")
+        found = await asyncio.gather(*(loop(name, context) for name in names))
+        if context.step.attempt == 1:
+            raise Retryable
+        return sorted(map(list, found))
+
+    async with worker(rig, run):
+        step = await send(rig)
+        await rig.result(step)
+        result = await again(rig, step)
+    assert ok(result) == [[f"re {name} {n}" for n in range(3)] for name in "ab"]
+    assert gateway.calls[step.run_id] == 6
+    assert result.spend.calls == 0
+
+
+async def test_the_same_question_twice_is_asked_twice_and_paid_once_reported(
+    rig: Rig, gateway: Gateway
+) -> None:
+    async def run(_given: Any, context: Context) -> Any:
+        for _ in range(2):
+            await context.model("clerk", "the same")
+        assert context.delivery > 1 or not await asyncio.sleep(60)
+        return "done"
+
+    step = await send(rig, dispatched_at_ms=1e12)
+    async with worker(rig, run, ack_wait_s=1.0):
+        await asyncio.sleep(0)
+        await _until(lambda: gateway.calls[step.run_id] == 2)
+    async with worker(rig, run, ack_wait_s=1.0):
+        result = await rig.result(step)
+    assert ok(result) == "done"
+    assert gateway.calls[step.run_id] == 2
+    assert (result.spend.calls, result.spend.input_tokens) == (2, 6)  # nobody else reports them
+
+
+async def test_large_values_are_kept_as_blobs(rig: Rig, tmp_path: Path) -> None:
+    async def run(given: Any, context: Context) -> int:
+        large = await context.step("large", lambda: {"text": "y" * given})
+        if context.step.attempt == 1:
+            raise Retryable
+        return len(large["text"])
+
+    async with worker(rig, run, blobs=FileBlobs(tmp_path)):
+        step = await send(rig, input=2_000_000)
+        await rig.result(step)
+        assert ok(await again(rig, step)) == 2_000_000
+    async with worker(rig, run):
+        error = (await rig.result(await send(rig, input=2_000_000))).error
+    assert error is not None
+    assert error.code == "journal_full"
+
+
+async def test_bounds_are_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module.journals, "MAX_ENTRIES", 3)
+
+    async def run(given: Any, context: Context) -> None:
+        for number in range(4):
+            await context.step(f"no {number}", lambda: "x" * given)
+
+    async with worker(rig, run):
+        many = (await rig.result(await send(rig, input=1))).error
+        monkeypatch.setattr(door.journals, "MAX_JOURNAL_BYTES", 1_000)
+        large = (await rig.result(await send(rig, input=400))).error
+    assert many is not None
+    assert many.code == "journal_full"
+    assert "`no 3`" in many.message
+    assert large is not None
+    assert large.code == "journal_full"
+    assert "1000 are the limit" in large.message
+
+
+async def test_another_input_begins_a_new_journal(rig: Rig) -> None:
+    async def run(given: Any, context: Context) -> str:
+        return str(await context.step("look", lambda: f"saw {given}"))
+
+    async with worker(rig, run):
+        step = await send(rig, input=1)
+        assert ok(await rig.result(step)) == "saw 1"
+        assert ok(await again(rig, step, input=2)) == "saw 2"
+        assert ok(await again(rig, step, input=2, attempt=3)) == "saw 2"
+
+
+async def test_without_a_journal_steps_say_so_and_models_are_asked(
+    rig: Rig, gateway: Gateway
+) -> None:
+    async def run(given: Any, context: Context) -> str:
+        if given == "model":
+            return (await context.model("clerk", "hello")).text
+        return str(await context.step("look", lambda: "looked"))
+
+    async with worker(rig, run):
+        asked = await send(rig, journal=False, input="model")
+        assert ok(await rig.result(asked)) == "re hello"
+        error = (await rig.result(await send(rig, journal=False))).error
+    assert error is not None
+    assert error.code == "journal_missing"
+
+
+async def test_a_model_that_failed_is_asked_again_unless_the_handler_went_on(rig: Rig) -> None:
+    calls = []
+
+    async def answer(msg: Msg) -> None:
+        request = CallRequest.model_validate_json(msg.data)
+        calls.append(request.messages[-1].content)
+        error = {"code": "model_down", "message": "it is down", "error_class": "unavailable"}
+        rig.bus.respond(
+            msg.reply,
+            encoded(CallReply.model_validate({"call_id": request.call_id, "error": error})),
+        )
+
+    async def run(_given: Any, context: Context) -> str:
+        try:
+            await context.model("clerk", "first")
+        except ModelCallFailed as error:
+            code = error.error.code
+            fallen_back = await context.step("fall back", lambda: code)
+        if context.step.attempt == 1:
+            await context.model("clerk", "second")
+        return str(fallen_back)
+
+    await rig.bus.subscribe(subjects.GATEWAY_CALL, answer)
+    async with worker(rig, run):
+        step = await send(rig)
+        assert (await rig.result(step)).error is not None
+        assert ok(await again(rig, step)) == "model_down"
+    assert calls == ["first", "second"]
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - the state of another task
+            await asyncio.sleep(0.01)
+
+
+async def test_the_page_of_durable_handlers_shows_what_works(rig: Rig) -> None:
+    page = (ROOT / "docs/how-to/durable-handlers.md").read_text("utf-8")
+    orders, branches = (block.split("```")[0] for block in page.split("```python")[1:])
+    place: dict[str, Any] = {"__name__": "orders"}
+    exec(compile(orders, "orders.py", "exec"), place)
+    found: dict[str, Any] = {}
+    exec(compile(branches, "branches.py", "exec"), found)
+
+    async def research(given: list[str], context: Context) -> list[str]:
+        return list(await found["research"](given, context))
+
+    async with place["worker"].run(nats_url=rig.nats_url):
+        order = {"customer": "ada", "cents": 5}
+        first = await send(rig, "shop.order", input=order)
+        output = ok(await rig.result(first))
+        assert output["receipt"] == {"number": f"C-{first.run_id}-s", "cents": 5}
+        assert output["told"] is False
+        assert ok(await again(rig, first)) == output
+    async with worker(rig, research):
+        step = await send(rig, input=["salt", "pepper"])
+        assert ok(await rig.result(step)) == ["Salt", "Pepper"]

@@ -1,0 +1,116 @@
+"""Whoever asks for journals shows that he was handed the step; what he claims is checked."""
+
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any, TypeVar
+
+import pytest
+
+from hocket.schemas import subjects
+from hocket.schemas.journals import (
+    JournalEntry,
+    JournalKept,
+    JournalPage,
+    JournalRead,
+    JournalWrite,
+)
+from hocket.schemas.messages import StepRequested, encoded
+from hocket.workers.runtime.execution.context import Context
+from support.durable.rig import TYPE, again, capable, durable_rig, ok, send, worker
+from support.worker_rig import Rig
+
+Answer = TypeVar("Answer", JournalPage, JournalKept)
+
+
+@pytest.fixture
+async def rig(nats_url: str) -> AsyncIterator[Rig]:
+    async with durable_rig(nats_url) as rig:
+        yield rig
+
+
+ENTRY = JournalEntry(ordinal=1, name="charge", value="forged", started_at_ms=1, finished_at_ms=1)
+
+
+async def ask(rig: Rig, asked: JournalRead | bytes, answer: type[Answer]) -> Answer:
+    verb = subjects.JOURNAL_READ if answer is JournalPage else subjects.JOURNAL_WRITE
+    body = asked if isinstance(asked, bytes) else encoded(asked)
+    reply = await rig.bus.request(f"{verb}.durable-step", body, timeout_ms=5_000)
+    return answer.model_validate_json(reply.data)
+
+
+def head(step: StepRequested, /, **changes: Any) -> dict[str, Any]:
+    return {
+        name: getattr(step, name) for name in JournalRead.model_fields if name != "after_seq"
+    } | (changes)
+
+
+async def test_a_journal_is_for_those_who_were_handed_the_step(rig: Rig) -> None:
+    now_ms = round(time.time() * 1000)
+    first = capable(rig.step(dispatched_at_ms=now_ms))
+    assert (await ask(rig, JournalWrite(**head(first), entries=(ENTRY,)), JournalKept)).seq > 0
+    assert len((await ask(rig, JournalRead(**head(first)), JournalPage)).messages) == 1
+    strangers = (
+        {"capability": None}, {"capability": "0" * 32}, {"capability": "\u00e9"}, {"step": "t"},
+        {"attempt": 2}, {"attempt": 99}, {"dispatched_at_ms": now_ms + 1}, {"tenant": "other"},
+        {"run_id": "r" + "9" * 24}, {"run_id": "*"}, {"run_id": "a.b"},
+    )  # fmt: skip
+    for claim in strangers:
+        page = await ask(rig, JournalRead(**head(first, **claim)), JournalPage)
+        kept = await ask(rig, JournalWrite(**head(first, **claim), entries=(ENTRY,)), JournalKept)
+        assert (page.refusal, page.messages, kept.refusal) == ("refused", (), "refused"), claim
+    second = capable(first.model_copy(update={"attempt": 2, "dispatched_at_ms": now_ms + 5}))
+    seq = (await ask(rig, JournalRead(**head(second)), JournalPage)).last_seq
+    opened = JournalWrite(**head(second), after_seq=seq, input_digest="mine")
+    kept_seq = (await ask(rig, opened, JournalKept)).seq
+    assert kept_seq > seq
+    assert (await ask(rig, opened, JournalKept)).seq == kept_seq  # asked again: stored once
+    page = await ask(rig, JournalRead(**head(first)), JournalPage)
+    assert (page.refusal, page.messages) == ("taken", ())
+    late = JournalWrite(**head(first), after_seq=kept_seq, entries=(ENTRY,))
+    assert (await ask(rig, late, JournalKept)).refusal == "taken"
+    for after_seq, refusal in ((0, "taken"), (seq, "taken"), (kept_seq + 9, "unavailable")):
+        other = JournalWrite(**head(second), after_seq=after_seq, entries=(ENTRY,))
+        assert (await ask(rig, other, JournalKept)).refusal == refusal
+    assert len((await ask(rig, JournalRead(**head(second)), JournalPage)).messages) == 2
+
+
+async def test_questions_that_are_none_are_refused_with_a_reason(rig: Rig) -> None:
+    step = capable(rig.step())
+    fine = JournalWrite(**head(step), entries=(ENTRY,)).model_dump(mode="json")
+
+    def spoiled(**changes: Any) -> bytes:
+        return json.dumps(fine | {"entries": [fine["entries"][0] | changes]}).encode()
+
+    hostile = {
+        b"": "", b"[]": "", b"\xff": "", b"[" * 100_000: "",
+        spoiled(ordinal=-1): "ordinal", spoiled(kind="x"): "kind", spoiled(name="a\nb"): "name",
+        spoiled(name="a\n"): "name", spoiled(started_at_ms=1e300): "started_at_ms",
+        spoiled(cost_usd="NaN"): "cost_usd", spoiled(cost_usd="-1"): "cost_usd",
+        json.dumps(fine | {"entries": fine["entries"] * 1_001}).encode(): "entries",
+    }  # fmt: skip
+    for body, field in hostile.items():
+        kept = await ask(rig, body, JournalKept)
+        assert kept.refusal == "refused", body[:80]
+        assert field in kept.reason
+    for body in (spoiled(value="x" * 300_000), b" " * 700_000):
+        assert (await ask(rig, body, JournalKept)).refusal == "full"
+    deep = spoiled(value=None).replace(b'"value": null', b'"value": ' + b"[" * 190 + b"]" * 190)
+    assert (await ask(rig, deep, JournalKept)).seq > 0  # opaque: whoever reads it has its fault
+
+
+async def test_entries_that_nobody_can_read_cost_their_own_step_only(rig: Rig) -> None:
+    async def run(_given: Any, context: Context) -> str:
+        return str(await context.step("charge", lambda: "paid"))
+
+    spoiled, healthy = capable(rig.step(type=TYPE, journal=True)), rig.step(type=TYPE, journal=True)
+    told = JournalWrite(**head(spoiled), entries=(ENTRY,)).model_dump(mode="json")
+    body = json.dumps(told).encode().replace(b'"forged"', b'"\xff"').replace(
+        b'"error": null', b'"error": {"code": 7}'
+    )  # fmt: skip
+    await ask(rig, body, JournalKept)
+    async with worker(rig, run):
+        error = (await again(rig, spoiled)).error
+        assert ok(await rig.result(await send(rig, **healthy.model_dump()))) == "paid"
+    assert error is not None
+    assert error.code == "journal_incomplete"

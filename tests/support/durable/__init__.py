@@ -1,0 +1,1 @@
+"""Handlers with a journal, and the parts of a platform around them."""

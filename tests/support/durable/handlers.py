@@ -1,0 +1,86 @@
+"""Handlers with a journal, and a process full of workers that end themselves at one point each:
+`python -m support.durable.handlers NATS_URL POINT ...`."""
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import closing
+from typing import Any
+
+from hocket.kit.nats.bus import Bus
+from hocket.workers.runtime.execution.context import Context
+from hocket.workers.runtime.execution.functions import described, run_function
+from hocket.workers.runtime.execution.step_threads import StepThreads
+from hocket.workers.runtime.journal.store import JournalStore
+from support.worker_rig import running_worker
+
+CALLS = 10
+ACK_WAIT_S = 1.0
+
+
+async def agent(context: Context, die: str = "") -> list[str]:
+    """Ask a model ten times, each time with the last answer, and do something with every other one."""
+    said = ["begin"]
+    for number in range(1, CALLS // 2 + 1):
+        _die(die, "before", 2 * number - 1)
+        reply = await context.model("clerk", f"{number} {said[-1]}")
+        _die(die, "after", 2 * number - 1)
+        said.append(reply.text)
+        _die(die, "before", 2 * number)
+        said.append(await context.step("noted", note, context, said[-1]))
+        _die(die, "after", 2 * number)
+    return said
+
+
+async def note(context: Context, text: str) -> str:
+    """Ask the outside world, as the gateway does, outside of the journal."""
+    reply = await context.model("world", text, journal=False)
+    return reply.text
+
+
+def node_type(point: str) -> str:
+    """Return the type whose steps only the worker with that point runs."""
+    return "durable." + point.replace(" ", "_")
+
+
+def handler(threads: StepThreads, point: str = "") -> Any:
+    async def run(context: Context) -> Any:
+        async def call(_given: Any, context: Context) -> list[str]:
+            return await agent(context, point)
+
+        return await run_function(described("agent", call), context, threads)
+
+    return run
+
+
+def _die(point: str, where: str, number: int) -> None:
+    if point == f"{where} {number}":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def _serve(nats_url: str, point: str) -> None:
+    where, _, number = point.partition(" ")
+    if where in ("unwritten", "written"):
+        write, left = JournalStore.write, [int(number)]
+
+        async def dying(self: JournalStore, *args: Any, **kwargs: Any) -> int:
+            left[0] -= 1
+            if where == "unwritten":
+                _die(point, where, int(number) + left[0])
+            seq = await write(self, *args, **kwargs)
+            _die(point, where, int(number) + left[0])
+            return seq
+
+        JournalStore.write = dying  # type: ignore[method-assign]
+    with closing(StepThreads(2)) as threads:
+        bus = await Bus.connect(nats_url, name=point)
+        handlers = {node_type(point): handler(threads, point)}
+        async with running_worker(bus, handlers, name=node_type(point)[8:], ack_wait_s=ACK_WAIT_S):
+            await asyncio.sleep(60)
+
+
+if __name__ == "__main__":
+    for each in sys.argv[2:]:
+        if os.fork() == 0:
+            asyncio.run(_serve(sys.argv[1], each))

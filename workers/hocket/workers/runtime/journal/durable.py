@@ -1,0 +1,331 @@
+"""What a handler does once for its step, however often that is attempted: `context.step` and the like.
+
+Each has a place in the handler: its number among what is asked for there, and its name. Where an earlier
+attempt stored what came of it, that is the result, and nothing is done again. What runs side by side
+has no fixed order, so that each of such tasks needs a branch of its own; what a step's own function
+asks for counts by itself.
+"""
+
+import asyncio
+import contextvars
+import inspect
+import typing
+import weakref
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import cached_property, lru_cache, partial
+from typing import Any
+
+from pydantic import PrivateAttr, TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
+
+from hocket.kit.process.clock import now_ms
+from hocket.schemas import ids
+from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.first_fault import first_fault
+from hocket.schemas.journals import MAX_ENTRY_BYTES, MAX_ENTRY_NAME_CHARS, JournalEntry
+from hocket.schemas.messages import StepRequested
+from hocket.schemas.structs.steps import RequestedStep
+from hocket.schemas.subjects import TOKEN
+from hocket.workers.errors import OutputNotJson
+from hocket.workers.runtime.execution.step_threads import StepThreads
+from hocket.workers.runtime.journal.errors import (
+    JournalFault,
+    JournalFull,
+    JournalMismatch,
+    JournalMissing,
+    StepFailed,
+)
+from hocket.workers.runtime.journal.journal import Found, Journal, Place
+from hocket.workers.runtime.results.encoding import plain
+from hocket.workers.runtime.results.failures import error_info
+from hocket.workers.runtime.values.large_values import LargeValues
+
+MAX_SCOPE_CHARS = 1_000
+
+_scope: contextvars.ContextVar[str] = contextvars.ContextVar("hocket_journal_scope", default="")
+
+
+class OwnStep(StepRequested):
+    """The step of a context, which can be called besides."""
+
+    _once: "weakref.WeakMethod[Callable[..., Awaitable[Any]]]" = PrivateAttr()
+
+    def calls_by(self, once: "weakref.WeakMethod[Callable[..., Awaitable[Any]]]") -> None:
+        """Let it be called through a context, which it does not keep alive."""
+        self._once = once
+
+    async def __call__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        returns: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Call a function once, whatever becomes of this attempt, and return what it gives.
+
+        That is kept as JSON, and read as `returns`, or as what the function's annotation says. What it
+        raises is a StepFailed with its error, and is kept where the handler goes on. The one call under
+        way when a worker dies is made again: give its partner a key that names the step."""
+        once = self._once()
+        assert once is not None, "its attempt has ended"
+        return await once(name, function, args, kwargs, returns)
+
+
+class Durable:
+    """The part of a handler's context that has the journal; `new_journal` makes it when it is needed."""
+
+    threads: StepThreads | None = None
+    """Where functions run that are not async."""
+    left_behind: Future[Any] | None = None
+    """What runs for this attempt and cannot be stopped; its slot is taken until it ends."""
+
+    def __init__(
+        self,
+        step: RequestedStep,
+        new_journal: Callable[[], Journal] | None,
+        values: LargeValues | None,
+    ) -> None:
+        self._step = step
+        self._new_journal = new_journal if step.journal else None
+        self._values = values
+        self._made: Journal | None = None
+        self._randoms: Counter[str] | None = None
+
+    @cached_property
+    def step(self) -> OwnStep:
+        """The step's request, as it came; and `await context.step("name", function, ...)`, which calls a
+        function once (`OwnStep.__call__`)."""
+        own = OwnStep.model_construct(**self._step.contract_fields())
+        own.calls_by(weakref.WeakMethod(self._step_once))
+        return own
+
+    async def _step_once(
+        self, name: str, function: Callable[..., Any], args: Any, kwargs: Any, returns: Any
+    ) -> Any:
+        journal = self._journal
+        place = journal.place(_scope.get(), "step", _name(name))
+        adapter = _adapter_of(function, returns)
+        found = await journal.find(place)
+        if found is not None:
+            return await self._replayed(found.entry, adapter)
+        started_at_ms = now_ms()
+        try:
+            value = plain(await self._called(place, function, args, kwargs), "value")
+            data = to_json(value)
+            result = from_json(data) if adapter is None else adapter.validate_json(data)
+        except JournalFault:
+            raise
+        except ValidationError as error:
+            not_read = OutputNotJson(reason=f"`{name}` gave what its annotation does not take")
+            raise StepFailed(name, not_read.info()) from error
+        except Exception as error:
+            failed = error_info(error)
+            journal.failed(_entry(place, started_at_ms, error=failed))
+            raise StepFailed(name, failed) from error
+        await self._record(place, started_at_ms, value, len(data))
+        return result
+
+    async def sleep(self, seconds: float, name: str = "sleep") -> None:
+        """Wait for so long, in all attempts together. The attempt's own time goes on."""
+        journal = self._journal
+        place = journal.place(_scope.get(), "sleep", _name(name))
+        found = await journal.find(place)
+        if found is None:
+            until_ms = now_ms() + seconds * 1000
+            await journal.record(_entry(place, now_ms(), until_ms))
+        else:
+            until_ms = float(found.entry.value)
+        await asyncio.sleep(max(0.0, until_ms - now_ms()) / 1000)
+
+    async def now(self) -> datetime:
+        """Return the time, the same one in all attempts."""
+        journal = self._journal
+        place = journal.place(_scope.get(), "now", "now")
+        found = await journal.find(place)
+        at_ms = now_ms() if found is None else float(found.entry.value)
+        if found is None:
+            await journal.record(_entry(place, at_ms, at_ms))
+        return datetime.fromtimestamp(at_ms / 1000, UTC)
+
+    def random(self) -> float:
+        """Return a number in [0, 1), the same one in all attempts, and no secret: the step's name makes
+        it."""
+        self._randoms = self._randoms or Counter()
+        scope = _scope.get()
+        self._randoms[scope] += 1
+        number = str(self._randoms[scope])
+        return ids.fraction(self._step.run_id, self._step.step, "random", scope, number)
+
+    @contextmanager
+    def branch(self, name: str) -> Iterator[None]:
+        """Count what the block does by itself: each of tasks that run side by side needs one."""
+        if not name or "/" in name or name.startswith("#"):
+            raise ValueError(f"`{name}` is no name of a branch: it is empty, or has `/` or `#`")
+        token = _scope.set(_below(_scope.get(), _name(name)))
+        try:
+            yield
+        finally:
+            _scope.reset(token)
+
+    @property
+    def _journal(self) -> Journal:
+        if self._made is None:
+            if self._new_journal is None or not TOKEN.fullmatch(self._step.run_id):
+                raise JournalMissing
+            self._made = self._new_journal()
+        return self._made
+
+    async def _once(
+        self,
+        name: str,
+        digest: str,
+        do: Callable[[], Awaitable[tuple[Any, Decimal, bool]]],
+    ) -> tuple[Any, Found | None]:
+        """Return the JSON value of a model call, and the entry that it is from; `do` makes it where it
+        was not made yet, and returns value, cost, and whether it failed."""
+        journal = self._journal
+        place = journal.place(_scope.get(), "model", name, digest)
+        found = await journal.find(place)
+        if found is not None:
+            return await self._value_of(found.entry), found
+        started_at_ms = now_ms()
+        value, cost_usd, has_failed = await do()
+        if has_failed:
+            journal.failed(_entry(place, started_at_ms, value, cost_usd=cost_usd))
+        else:
+            size_bytes = len(to_json(value))
+            await self._record(place, started_at_ms, value, size_bytes, cost_usd)
+        return value, None
+
+    async def _called(
+        self, place: Place, function: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        """Call a function, with a scope of its own for what it asks for."""
+        token = _scope.set(_below(place.scope, f"#{place.ordinal}"))
+        try:
+            if inspect.iscoroutinefunction(function) or self.threads is None:
+                given = function(*args, **kwargs)
+            else:
+                frame = contextvars.copy_context()
+                call = partial(frame.run, partial(function, *args, **kwargs))
+                work = self.threads.start(call)
+                self.left_behind = work
+                outcome = await asyncio.wrap_future(work)
+                if outcome.error is not None:
+                    raise outcome.error
+                given = outcome.value
+            return await given if inspect.isawaitable(given) else given
+        finally:
+            _scope.reset(token)
+
+    async def _record(
+        self,
+        place: Place,
+        started_at_ms: float,
+        value: Any,
+        size_bytes: int,
+        cost_usd: Decimal = Decimal(0),
+    ) -> None:
+        large = size_bytes > MAX_ENTRY_BYTES
+        if large:
+            if self._values is not None:
+                excess_bytes = size_bytes - MAX_ENTRY_BYTES // 2
+                value = await self._values.spilled(self._step.tenant, value, excess_bytes)
+            if len(to_json(value)) > MAX_ENTRY_BYTES:
+                limit = f"the limit is {MAX_ENTRY_BYTES}, and there are no blobs"
+                raise JournalFull(
+                    reason=f"what `{place.name}` gave has {size_bytes} bytes, {limit}"
+                )
+        entry = _entry(place, started_at_ms, value, large=large, cost_usd=cost_usd)
+        await self._journal.record(entry)
+
+    async def _replayed(self, entry: JournalEntry, adapter: TypeAdapter[Any] | None) -> Any:
+        if entry.error is not None:
+            raise StepFailed(entry.name, entry.error)
+        value = await self._value_of(entry)
+        if adapter is None:
+            return value
+        try:
+            return adapter.validate_json(to_json(value))
+        except ValidationError as error:
+            fault = first_fault(error)
+            raise JournalMismatch(
+                asked=f"step {entry.name}, whose value is to fit ({fault.reason})",
+                done=f"step {entry.name} with another one",
+                ordinal=entry.ordinal,
+                where="",
+            ) from None
+
+    async def _value_of(self, entry: JournalEntry) -> Any:
+        if not entry.large or self._values is None:
+            return entry.value
+        value, held_bytes = await self._values.resolved(self._step.tenant, entry.value)
+        self._journal.hold(held_bytes)
+        return value
+
+
+def _entry(
+    place: Place,
+    started_at_ms: float,
+    value: Any = None,
+    *,
+    error: ErrorInfo | None = None,
+    large: bool = False,
+    cost_usd: Decimal = Decimal(0),
+) -> JournalEntry:
+    return JournalEntry.model_construct(
+        scope=place.scope,
+        ordinal=place.ordinal,
+        kind=place.kind,
+        name=place.name,
+        digest=place.digest,
+        value=value,
+        large=large,
+        error=error,
+        started_at_ms=started_at_ms,
+        finished_at_ms=now_ms(),
+        cost_usd=cost_usd,
+    )
+
+
+def _name(name: str) -> str:
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_ENTRY_NAME_CHARS:
+        raise ValueError(f"a name has 1 to {MAX_ENTRY_NAME_CHARS} characters")
+    if not name.isprintable():
+        raise ValueError("a name has no control characters")
+    return name
+
+
+def _below(scope: str, name: str) -> str:
+    scope = f"{scope}{name}/"
+    if len(scope) > MAX_SCOPE_CHARS:
+        raise ValueError(f"branches nest deeper than {MAX_SCOPE_CHARS} characters")
+    return scope
+
+
+def _adapter_of(function: Callable[..., Any], returns: Any) -> TypeAdapter[Any] | None:
+    if returns is None:
+        if not getattr(function, "__annotations__", {}).get("return"):
+            return None
+        try:
+            returns = typing.get_type_hints(function, include_extras=True).get("return", Any)
+        except (NameError, TypeError):
+            return None
+    if returns in (Any, object, None, type(None)):
+        return None
+    try:
+        return _adapter(returns)
+    except TypeError:  # it cannot be remembered
+        return TypeAdapter(returns)
+
+
+@lru_cache(maxsize=512)
+def _adapter(returns: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(returns)

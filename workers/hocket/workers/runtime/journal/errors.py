@@ -1,0 +1,79 @@
+"""What goes wrong with a journal, and with what stands in it."""
+
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
+
+
+class JournalFault(HocketError):
+    """The step's journal cannot be used: {reason}."""
+
+    code = "journal_fault"
+
+
+class JournalMismatch(JournalFault):
+    """The handler asks for `{asked}` where an earlier attempt did `{done}` (number {ordinal}{where}).
+    Its code changed while the step was under way, or what it does depends on something outside the
+    journal. Bring the former code back for this step, or let the run fail and run it again. Take times
+    and random numbers from `context.now()` and `context.random()`; what runs side by side needs
+    branches of its own (`context.branch`)."""
+
+    code = "journal_mismatch"
+
+
+class JournalUnavailable(JournalFault):
+    """The step's journal cannot be used now: {reason}. What the handler does cannot be kept, so it does
+    not go on; another attempt does."""
+
+    code = "journal_unavailable"
+    error_class = ErrorClass.UNAVAILABLE
+    retryable = True
+
+
+class JournalIncomplete(JournalFault):
+    """The beginning of the step's journal is gone: {reason}. What was done cannot be told from what was
+    not, so the handler does not go on."""
+
+    code = "journal_incomplete"
+
+
+class JournalMissing(JournalFault):
+    """This step has no journal: its coordinator hands out none. Bring the platform to the release of
+    this worker; `context.step` and the like need one."""
+
+    code = "journal_missing"
+    error_class = ErrorClass.INVALID
+
+
+class JournalFull(JournalFault):
+    """The step's journal has no room: {reason}. Do less in one step, or divide it into several nodes."""
+
+    code = "journal_full"
+    error_class = ErrorClass.INVALID
+
+
+class JournalRefused(JournalFault):
+    """The platform gave the step's journal to nobody: {reason}. The worker and the platform may be of
+    releases that do not fit together."""
+
+    code = "journal_refused"
+    error_class = ErrorClass.INVALID
+
+
+class JournalTaken(JournalFault):
+    """Another worker has this step by now, so that this attempt ends without a result."""
+
+    code = "journal_taken"
+    error_class = ErrorClass.CANCELLED
+
+
+class StepFailed(HocketError):
+    """`{name}` failed: {reason}"""
+
+    code = "step_failed"
+
+    def __init__(self, name: str, error: ErrorInfo) -> None:
+        super().__init__(name=name, reason=error.message)
+        self.error = error
+
+    def info(self) -> ErrorInfo:
+        """Return the error of what was done, so that a graph can branch on its code and class."""
+        return self.error

@@ -1,0 +1,253 @@
+"""The journal of one step, in the hands of one delivery of an attempt.
+
+States: closed -> open (what earlier attempts did is known, and they cannot write any more) -> taken
+(somebody else opened it: this attempt ends without a result) or broken (it is not known whether an
+entry was stored: nothing goes on). It is opened when a handler first asks for it.
+"""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal
+
+import structlog
+
+from hocket.schemas import journals
+from hocket.schemas.journals import JournalEntry, JournalWritten
+from hocket.schemas.messages import encoded
+from hocket.workers.runtime.execution.attempt import Attempt
+from hocket.workers.runtime.journal.errors import (
+    JournalFault,
+    JournalFull,
+    JournalIncomplete,
+    JournalMismatch,
+    JournalTaken,
+    JournalUnavailable,
+)
+from hocket.workers.runtime.journal.store import JournalStore, Overtaken, WholeJournal
+
+OPENING_TRIES = 8
+MESSAGE_BYTES = 512 * 1024
+"""Entries that are written together have so many bytes at most."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an entry belongs in a handler: the number of what was asked for in a scope."""
+
+    scope: str
+    ordinal: int
+    kind: Literal["step", "model", "sleep", "now"]
+    name: str
+    digest: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """By what an entry is found again."""
+        return self.scope, self.digest, self.ordinal
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    entry: JournalEntry
+    size_bytes: int
+    stored: "asyncio.Future[None]"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An entry of an earlier delivery, `unpaid` where that was of this attempt, whose result was never
+    reported."""
+
+    entry: JournalEntry
+    unpaid: bool
+
+
+class Journal:
+    """What was done for a step. `attempt` is the present one."""
+
+    def __init__(self, store: JournalStore, attempt: Attempt, worker: str) -> None:
+        assert attempt.step.journal, "a step without a journal has none"
+        self._store = store
+        self._attempt = attempt
+        self._worker = worker
+        self._asked = Counter[tuple[str, str]]()
+        self._known: dict[tuple[str, str, int], Found] = {}
+        self._failures: list[JournalEntry] = []
+        """Of things that failed; written once the handler goes on, for then it has dealt with them."""
+        self._waiting: list[_Waiting] = []
+        self._writing: asyncio.Task[None] | None = None
+        self._opening = asyncio.Lock()
+        self._is_open = False
+        self._broken: JournalFault | None = None
+        self._number = 0
+        self._seq = 0
+        self._begins = True
+        self._entries = 0
+
+    def place(
+        self,
+        scope: str,
+        kind: Literal["step", "model", "sleep", "now"],
+        name: str,
+        digest: str = "",
+    ) -> Place:
+        """Return the place of what a handler asks for next in a scope."""
+        self._asked[scope, digest] += 1
+        return Place(scope, self._asked[scope, digest], kind, name, digest)
+
+    async def find(self, place: Place) -> Found | None:
+        """Return what an earlier attempt did at a place; raise JournalMismatch where that was something
+        else."""
+        await self._open()
+        found = self._known.get(place.key)
+        if found is not None and (found.entry.kind, found.entry.name) != (place.kind, place.name):
+            raise JournalMismatch(
+                asked=f"{place.kind} {place.name}",
+                done=f"{found.entry.kind} {found.entry.name}",
+                ordinal=place.ordinal,
+                where=f" in branch `{place.scope}`" if place.scope else "",
+            )
+        return found
+
+    def failed(self, entry: JournalEntry) -> None:
+        """Note what failed: it is kept if the handler goes on, and tried again if it does not."""
+        self._failures.append(entry)
+
+    async def record(self, entry: JournalEntry) -> None:
+        """Add an entry, and return when it is stored. It is stored though the caller stops waiting."""
+        self._check()
+        if self._entries + len(self._failures) >= journals.MAX_ENTRIES:
+            reason = f"it has {journals.MAX_ENTRIES} entries, and `{entry.name}` would be one more"
+            raise JournalFull(reason=reason)
+        loop = asyncio.get_running_loop()
+        failures, self._failures = self._failures, []
+        for one in (*failures, entry):
+            waiting = _Waiting(one, len(encoded(one)), loop.create_future())
+            waiting.stored.add_done_callback(_seen)
+            self._waiting.append(waiting)
+            self._entries += 1
+        if self._writing is None or self._writing.done():
+            self._writing = loop.create_task(self._write_all())
+        await waiting.stored
+
+    async def _open(self) -> None:
+        self._check()
+        if self._is_open:
+            return
+        async with self._opening:
+            for _ in range(OPENING_TRIES):
+                if self._is_open:
+                    return
+                await self._try_to_open()
+        if not self._is_open:
+            raise JournalUnavailable(reason="others write into it all the time")
+
+    async def _try_to_open(self) -> None:
+        """Read what there is, and keep earlier attempts from adding to it."""
+        try:
+            whole = await self._store.read(self._attempt.step)
+        except Overtaken:
+            self._lose()
+            raise JournalTaken from None
+        self._read(whole)
+        attempt = self._attempt
+        if whole.messages or attempt.step.attempt > 1 or attempt.delivery.deliveries > 1:
+            try:
+                await self._write(())
+            except Overtaken:
+                return
+        self._is_open = True
+
+    def _read(self, whole: WholeJournal) -> None:
+        """Take in what was done so far."""
+        step = self._attempt.step
+        self._known, self._number, self._entries, self._begins = {}, 0, 0, True
+        self._seq = whole.last_seq
+        for written in whole.messages:
+            if written.number != self._number:
+                raise JournalIncomplete(reason=f"message {self._number} is not there")
+            self._number += 1
+            if written.begins:
+                self._known, self._entries = {}, 0
+            self._begins = written.input_digest != self._attempt.input_digest
+            same = (written.attempt, written.dispatched_at_ms)
+            unpaid = same == (step.attempt, step.dispatched_at_ms)
+            for entry in written.entries:
+                self._entries += 1
+                key = entry.scope, entry.digest, entry.ordinal
+                self._known.setdefault(key, Found(entry, unpaid))
+        if self._begins:
+            self._known, self._entries = {}, 0
+
+    async def _write_all(self) -> None:
+        """Write what waits, together where there is more than one."""
+        while self._waiting and self._broken is None:
+            batch = self._next_batch()
+            try:
+                await self._write(tuple(one.entry for one in batch))
+            except Overtaken:
+                self._lose()
+            except JournalFault as fault:
+                self._broken = fault
+            except asyncio.CancelledError:  # the event loop ends
+                self._broken = JournalUnavailable(reason="the worker ends")
+            for one in batch if self._broken is None else (*batch, *self._waiting):
+                if not one.stored.done():
+                    _end(one.stored, self._broken)
+
+    def _next_batch(self) -> list[_Waiting]:
+        batch = [self._waiting.pop(0)]
+        size_bytes = batch[0].size_bytes
+        while self._waiting and size_bytes + self._waiting[0].size_bytes <= MESSAGE_BYTES:
+            size_bytes += self._waiting[0].size_bytes
+            batch.append(self._waiting.pop(0))
+        return batch
+
+    async def _write(self, entries: tuple[JournalEntry, ...]) -> None:
+        step = self._attempt.step
+        written = JournalWritten(
+            run_id=step.run_id,
+            step=step.step,
+            attempt=step.attempt,
+            dispatched_at_ms=step.dispatched_at_ms,
+            delivery=self._attempt.delivery.deliveries,
+            worker=self._worker,
+            number=self._number,
+            input_digest=self._attempt.input_digest,
+            begins=self._begins,
+            entries=entries,
+        )
+        self._seq = await self._store.write(step, written, after_seq=self._seq)
+        self._number += 1
+        self._begins = False
+
+    def hold(self, held_bytes: int) -> None:
+        """Note that the attempt holds so much more of the room for blobs, until it ends."""
+        self._attempt.held_bytes += held_bytes
+
+    def _check(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+
+    def _lose(self) -> None:
+        """Somebody else has the step: end this attempt without a result, and say nothing of its message,
+        which is that worker's."""
+        log.warning("journal_taken", attempt_id=self._attempt.id)
+        self._broken = JournalTaken()
+        self._attempt.give_back()
+
+
+def _end(stored: "asyncio.Future[None]", error: Exception | None) -> None:
+    if error is None:
+        stored.set_result(None)
+    else:
+        stored.set_exception(error)
+
+
+def _seen(future: "asyncio.Future[None]") -> None:
+    """Take note of a future's error, though nobody waits for it any more."""
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,146 @@
+"""Journals as a worker reads and writes them: it asks a coordinator, which has them.
+
+A question shows what the step's request said, its capability among it. One that gets no answer is asked
+again, for TIMEOUT_MS: a write that was stored already is found out by the coordinator.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.process.clock import monotonic_ms
+from hocket.schemas import subjects
+from hocket.schemas.first_fault import first_fault
+from hocket.schemas.journals import (
+    MAX_JOURNAL_BYTES,
+    JournalKept,
+    JournalPage,
+    JournalRead,
+    JournalWrite,
+    JournalWritten,
+)
+from hocket.schemas.messages import encoded
+from hocket.schemas.structs.steps import RequestedStep
+from hocket.workers.runtime.journal.errors import (
+    JournalFull,
+    JournalIncomplete,
+    JournalRefused,
+    JournalUnavailable,
+)
+
+TIMEOUT_MS = 10_000.0
+"""Of a read or a write, with all tries."""
+TRY_TIMEOUT_MS = 6_000.0
+PAUSE_S = 0.1
+MAX_PAGES = 2 * MAX_JOURNAL_BYTES // (256 * 1024)
+"""Of one journal; each but the last has half of what a page may have at least."""
+
+Answer = TypeVar("Answer", JournalPage, JournalKept)
+
+
+class Overtaken(Exception):
+    """Somebody else has the journal by now."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeJournal:
+    """All messages of a journal, and the sequence of the last one, 0 where there is none."""
+
+    messages: tuple[JournalWritten, ...]
+    last_seq: int
+
+
+class JournalStore:
+    """Reads and writes journals over one bus."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+
+    async def read(self, step: RequestedStep) -> WholeJournal:
+        """Return a step's journal; raise Overtaken where a later attempt has it, JournalUnavailable
+        where it cannot be read now."""
+        subject = f"{subjects.JOURNAL_READ}.{_token(step)}"
+        found: list[JournalWritten] = []
+        last_seq = 0
+        for _ in range(MAX_PAGES):
+            asked = JournalRead(**_head(step), after_seq=last_seq)
+            page = await self._asked(subject, asked, JournalPage)
+            found += page.messages
+            last_seq = page.last_seq
+            if not page.more:
+                return WholeJournal(tuple(found), last_seq)
+        raise JournalUnavailable(reason="it is larger than a journal can be")
+
+    async def write(self, step: RequestedStep, written: JournalWritten, *, after_seq: int) -> int:
+        """Add a message behind the one with that sequence (0: there is none) and return its own; raise
+        Overtaken where another one is the last."""
+        subject = f"{subjects.JOURNAL_WRITE}.{_token(step)}"
+        asked = JournalWrite(
+            **_head(step),
+            after_seq=after_seq,
+            delivery=written.delivery,
+            worker=written.worker,
+            input_digest=written.input_digest,
+            begins=written.begins,
+            entries=written.entries,
+        )
+        return (await self._asked(subject, asked, JournalKept)).seq
+
+    async def _asked(self, subject: str, asked: JournalRead, answer: type[Answer]) -> Answer:
+        body = encoded(asked)
+        until_ms = monotonic_ms() + TIMEOUT_MS
+        while True:
+            left_ms = until_ms - monotonic_ms()
+            try:
+                reply = await self._bus.request(
+                    subject, body, timeout_ms=max(1.0, min(left_ms, TRY_TIMEOUT_MS))
+                )
+            except BusUnavailable as error:
+                reason = str(error.fields["reason"])
+            else:
+                found = _read(reply.data, answer)
+                if found.refusal is None:
+                    return found
+                if found.refusal != "unavailable":
+                    raise _refusal(found)
+                reason = found.reason
+            if left_ms <= PAUSE_S * 1000:
+                raise JournalUnavailable(reason=reason)
+            await asyncio.sleep(PAUSE_S)
+
+
+def _read(body: bytes, answer: type[Answer]) -> Answer:
+    try:
+        return answer.model_validate_json(body)
+    except ValidationError as error:
+        fault = first_fault(error)
+        raise JournalIncomplete(
+            reason=f"what stands in it cannot be read: {fault.reason}"
+        ) from None
+
+
+def _refusal(answer: JournalPage | JournalKept) -> Exception:
+    if answer.refusal == "taken":
+        return Overtaken(answer.reason)
+    if answer.refusal == "full":
+        return JournalFull(reason=answer.reason)
+    return JournalRefused(reason=answer.reason)
+
+
+def _token(step: RequestedStep) -> str:
+    return subjects.pool_token(subjects.pool(step.type, step.queue))
+
+
+def _head(step: RequestedStep) -> dict[str, Any]:
+    return {
+        "tenant": step.tenant,
+        "run_id": step.run_id,
+        "step": step.step,
+        "attempt": step.attempt,
+        "dispatched_at_ms": step.dispatched_at_ms,
+        "capability": step.capability,
+    }
