@@ -155,7 +155,7 @@ class Scene:
 async def scene(servers: EmbeddedServers, nats_url: str, database_url: str) -> AsyncIterator[Scene]:
     async with AsyncExitStack() as stack:
         rest: Rest = await stack.enter_async_context(running_rest(nats_url, database_url))
-        await stack.enter_async_context(guests_welcome(servers, rest.bus, rest.book))
+        await stack.enter_async_context(guests_welcome(servers, rest.book))
         for token in ("python", "crm-lookup", "crm-lookup@gpu"):
             await make_consumers(rest.bus, token, 10.0)
         acme = await rest.make_key("developer", "acme")

@@ -21,22 +21,23 @@ from hocket.schemas.access.nats_table import ACCESS_USER, inbox_of_key
 
 
 @asynccontextmanager
-async def guests_welcome(
-    servers: EmbeddedServers, bus: Bus, book: KeyBook
-) -> AsyncIterator[Connections]:
-    """Let keys connect inside the block."""
+async def guests_welcome(servers: EmbeddedServers, book: KeyBook) -> AsyncIterator[Connections]:
+    """Let keys connect inside the block. Who answers them is who does so in an installation."""
     access = await Bus.connect(servers.nats.url_of(ACCESS_USER), name="access")
+    coordinator = await Bus.connect(servers.nats.url_of("coordinator"), name="coordinator")
+    admin = await Bus.connect(servers.nats.url_of("admin"), name="admin")
     connections = Connections(access, book)
     try:
         async with (
             Callout(access, AccountKey(servers.nats.access_seed), book).open(),
-            EventReaders(bus, book).open(),
-            StepConsumersDoor(bus).open(),
+            EventReaders(admin, book).open(),
+            StepConsumersDoor(coordinator).open(),
             connections.watched(),
         ):
             yield connections
     finally:
-        await access.close()
+        for bus in (access, coordinator, admin):
+            await bus.close()
 
 
 def url_with(url: str, key: str) -> str:

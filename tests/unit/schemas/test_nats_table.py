@@ -37,6 +37,10 @@ TABLE: dict[str, dict[str, set[str]]] = {
         P: {"coordinator", "gateway", "worker-gateway", "ledger", "REST"},
         S: {"coordinator"},
     },
+    "_R_.abcdef.ghijkl": {
+        P: {"coordinator", "gateway", "worker-gateway", "ledger", "REST"},
+        S: set(),
+    },
     "hocket.step.crm-lookup.normal": {P: {"coordinator", "REST"}, S: set()},
     "hocket.step.python.normal": {P: {"coordinator", "REST"}, S: set()},
     "hocket.log.0.finished": {

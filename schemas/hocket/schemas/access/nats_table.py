@@ -145,8 +145,9 @@ _JOURNALS_READ = (
 """What reads journals (kit/nats/stored_messages.py). The subject asked for is in the body, so that this
 cannot be narrowed to a run, and no worker has it."""
 _ALL_STREAMS = tuple(subject for stream in _STREAMS for subject in _made(stream))
-_ANSWERS = (f"{subjects.INBOX_PREFIX}>",)
-"""Where answers go: their place is in the question."""
+_ANSWERS = (f"{subjects.INBOX_PREFIX}>", "_R_.>")
+"""Where answers go: their place is in the question. Servers put `_R_.` and a secret in the place of a
+guest's inbox, and take the answer over to his account."""
 
 
 def _service(name: str, publish: tuple[str, ...], subscribe: tuple[str, ...]) -> NatsPermissions:
