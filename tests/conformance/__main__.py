@@ -10,6 +10,7 @@ import structlog
 
 from conformance.faults import CAUGHT_BY, FOLDER, RAW, SDK, faults_of
 from hocket.cli.conformance.checks import CHECKS
+from hocket.cli.conformance.journal_checks import JOURNAL_CHECKS
 from hocket.cli.conformance.play import play
 
 
@@ -18,7 +19,7 @@ async def main() -> int:
     os.environ["PYTHONPATH"] = str(FOLDER.parent)
     wrong = 0
     for name, command in (("SDK", SDK), ("raw", RAW)):
-        found = await play(command, list(CHECKS))
+        found = await play(command, [*CHECKS, *(JOURNAL_CHECKS if command is SDK else ())])
         failed = {check: fault for check, fault in found.items() if fault}
         wrong += len(failed)
         print(f"{name} worker: {len(found) - len(failed)} of {len(found)} checks passed", failed)

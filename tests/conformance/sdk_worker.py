@@ -1,15 +1,16 @@
 """The worker of the conformance suite, written with the SDK: `hocket-worker sdk_worker:worker`."""
 
 import asyncio
+import secrets
 from typing import Any
 
-from hocket.worker import Worker
+from hocket.worker import Context, Retryable, Worker
 
 worker = Worker()
 
 
 @worker.node("conformance.step", concurrency=4)
-async def step(task: dict[str, Any]) -> Any:
+async def step(task: dict[str, Any], context: Context) -> Any:
     """Do what the task says."""
     match task["do"]:
         case "echo":
@@ -23,3 +24,10 @@ async def step(task: dict[str, Any]) -> Any:
             return len(task["value"])
         case "large":
             return {"text": "y" * task["chars"]}
+        case "journaled":
+            text = await context.step("make", secrets.token_hex)
+            await asyncio.sleep(task["ms"] / 1000)
+            await context.step("end", len, text)
+            if context.step.attempt == 1:
+                raise Retryable("attempt 1 fails")
+            return text

@@ -7,6 +7,7 @@ import pytest
 
 from conformance.faults import CAUGHT_BY, FOLDER, RAW, SDK, faults_of
 from hocket.cli.conformance.checks import CHECKS
+from hocket.cli.conformance.journal_checks import JOURNAL_CHECKS
 from hocket.cli.conformance.play import play
 
 QUICK = ("answers", "cancels", "believes-no-stranger", "leaves-late", "blobs")
@@ -16,8 +17,14 @@ async def test_the_sdk_and_a_worker_written_from_the_protocol_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(FOLDER.parent))
-    both = await asyncio.gather(play(SDK, QUICK), play(RAW, QUICK))
-    assert both == [dict.fromkeys(QUICK)] * 2
+    with_journals = (*QUICK, *JOURNAL_CHECKS)
+    both = await asyncio.gather(play(SDK, with_journals), play(RAW, QUICK))
+    assert both == [dict.fromkeys(with_journals), dict.fromkeys(QUICK)]
+
+
+async def test_a_worker_without_journals_is_told_apart() -> None:
+    found = await play(RAW, list(JOURNAL_CHECKS))
+    assert all(found.values()), found
 
 
 @pytest.mark.parametrize("fault", ["wrong-attempt", "no-capability", "ack-first"])

@@ -11,10 +11,13 @@ import pytest
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
+from hocket.coordinator.journals.door import JournalDoor
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
 from hocket.schemas import subjects
+from hocket.worker import Context, Retryable, Worker
 from support.access.nats_guests import guest, guests_welcome, url_with
+from support.durable.rig import CAPABILITIES, again, ok, send
 from support.handlers.lead_worker import worker as leads
 from support.rest_rig import Rest, running_rest
 from support.worker_rig import Rig
@@ -27,7 +30,7 @@ OUT_WITHIN_S = 5.0
 async def rest(servers: EmbeddedServers, nats_url: str, database_url: str) -> AsyncIterator[Rest]:
     async with (
         running_rest(nats_url, database_url) as rest,
-        guests_welcome(servers, rest.bus, rest.book),
+        guests_welcome(servers, rest.book),
     ):
         yield rest
 
@@ -177,6 +180,36 @@ async def test_a_worker_with_a_key_runs_the_steps_of_its_types(rest: Rest, nats_
         assert not {"hocket.worker.announced", "hocket.worker.described"} & {*heard}
         await rig.until_stream("STEPS", lambda messages: messages == 0)  # all are acknowledged
     finally:
+        await rig.close()
+
+
+async def test_a_worker_with_a_key_keeps_journals_by_way_of_a_coordinator(
+    rest: Rest, servers: EmbeddedServers, nats_url: str
+) -> None:
+    calls: list[int] = []
+    types = Worker()
+
+    @types.node("crm.charge")
+    async def charge(_given: object, context: Context) -> int:
+        number = await context.step("charge", lambda: calls.append(1) or len(calls))
+        if context.step.attempt == 1:
+            raise Retryable
+        return int(number)
+
+    key = await rest.make_key("worker", None, pools=("crm.charge",))
+    coordinator = await Bus.connect(servers.nats.url_of("coordinator"), name="coordinator")
+    rig = await Rig.open(nats_url)
+    try:
+        async with (
+            JournalDoor(coordinator, CAPABILITIES).open(),
+            types.run(nats_url=url_with(nats_url, key)),
+        ):
+            step = await send(rig, "crm.charge")
+            assert (await rig.result(step)).error is not None
+            assert ok(await again(rig, step)) == 1
+        assert calls == [1]
+    finally:
+        await coordinator.close()
         await rig.close()
 
 

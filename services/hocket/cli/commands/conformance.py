@@ -13,6 +13,7 @@ app = typer.Typer(
 def worker(
     command: Annotated[list[str], typer.Argument(help="The worker's command, after `--`.")],
     only: Annotated[str, typer.Option(help="Only these checks, comma-separated.")] = "",
+    journal: Annotated[bool, typer.Option("--journal", help="Also that of journals.")] = False,
 ) -> None:
     """Play the platform against a worker process, in any language, and say what it does wrong.
 
@@ -22,13 +23,16 @@ def worker(
     import asyncio
 
     from hocket.cli.conformance.checks import CHECKS
+    from hocket.cli.conformance.journal_checks import JOURNAL_CHECKS
     from hocket.cli.conformance.play import play
     from hocket.cli.terminal.console import out
 
-    wanted = [name.strip() for name in only.split(",") if name.strip()] or list(CHECKS)
+    every = [*CHECKS, *JOURNAL_CHECKS]
+    wanted = [name.strip() for name in only.split(",") if name.strip()]
+    wanted = wanted or (every if journal else list(CHECKS))
     for name in wanted:
-        if name not in CHECKS:
-            raise typer.BadParameter(f"there is no check `{name}`; use {', '.join(CHECKS)}")
+        if name not in every:
+            raise typer.BadParameter(f"there is no check `{name}`; use {', '.join(every)}")
     failed = 0
     for name, fault in asyncio.run(play(command, wanted)).items():
         out.print(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hocket.cli.conformance.checks import CHECKS
+from hocket.cli.conformance.journal_checks import JOURNAL_CHECKS
 from hocket.cli.conformance.stage import NotSeen, Stage
 
 LOG_LINES = 5
@@ -31,12 +32,12 @@ async def play(command: Sequence[str], names: Sequence[str]) -> dict[str, str | 
 async def _fault(stage: Stage, name: str) -> str | None:
     """Run one check with a process of its own, on empty streams."""
     stage.heard.clear()
-    for stream in ("STEPS", "LOG", "DLQ", "PROBATION"):
+    for stream in ("STEPS", "LOG", "DLQ", "PROBATION", "JOURNALS"):
         await stage.bus.js.purge_stream(stream)
     try:
         stage.running = await stage.start()
         stage.heard.clear()
-        await CHECKS[name](stage)
+        await (CHECKS | JOURNAL_CHECKS)[name](stage)
     except (AssertionError, NotSeen) as error:
         return f"{error}{_last_lines(stage.folder / 'worker.log')}"
     finally:

@@ -7,18 +7,21 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nats.aio.msg import Msg
 
+from hocket.coordinator.journals.door import JournalDoor
 from hocket.kit.blobs import FileBlobs
 from hocket.kit.embedded.nats import NatsServer
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.stored_messages import messages_from
 from hocket.kit.nats.streams import ensure_streams
-from hocket.schemas import ids, subjects
+from hocket.schemas import ids, journals, subjects
+from hocket.schemas.journals import JournalWritten
 from hocket.schemas.messages import Priority, StepCancelled, StepRequested, encoded
 
 NODE_TYPE = "conformance.step"
@@ -75,6 +78,8 @@ class Stage:
         await ensure_streams(self.bus)
         self.blobs = FileBlobs(self.folder / "blobs")
         (self.folder / "blobs").mkdir(exist_ok=True)
+        self._journals = AsyncExitStack()
+        await self._journals.enter_async_context(JournalDoor(self.bus, None).open())
         self._changed = asyncio.Event()
         self._processes: list[asyncio.subprocess.Process] = []
         for subject in (subjects.LOG_FILTER, subjects.DLQ_FILTER, "hocket.worker.*", ACKS):
@@ -85,6 +90,7 @@ class Stage:
         """End the worker's processes and the server."""
         for process in self._processes:
             await self.stop(process, signal.SIGKILL)
+        await self._journals.aclose()
         await self.bus.close()
         await self.server.stop()
 
@@ -212,6 +218,12 @@ class Stage:
     async def waiting(self) -> int:
         """Return how many steps are in the stream: not acknowledged by anybody."""
         return int((await self.bus.js.stream_info(subjects.STEPS)).state.messages)
+
+    async def journal(self, step: StepRequested) -> list[tuple[int, JournalWritten]]:
+        """Return what is in a step's journal, each message with its sequence."""
+        subject = subjects.journal(step.run_id, journals.name_of(step.run_id, step.step))
+        found, _ = await messages_from(self.bus, subjects.JOURNALS, subject, 1)
+        return [(one.seq, JournalWritten.model_validate_json(one.body)) for one in found]
 
     async def _on_message(self, msg: Msg) -> None:
         self._numbers += 1

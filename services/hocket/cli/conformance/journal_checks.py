@@ -1,0 +1,70 @@
+"""What a worker with journals has to do besides: docs/reference/worker-protocol.md, `Journals`."""
+
+import asyncio
+import time
+from typing import Any
+
+from hocket.cli.conformance.stage import NotSeen, Stage
+from hocket.schemas import journals, subjects
+from hocket.schemas.journals import JournalKept, JournalWrite
+from hocket.schemas.messages import StepRequested, encoded
+
+QUIET_S = 2.0
+ENTRY_S = 10.0
+ASK_MS = 5_000.0
+
+
+async def goes_on(stage: Stage) -> None:
+    """What an attempt did the next one does not do again."""
+    first = await stage.send({"do": "journaled", "ms": 0}, journal=True)
+    result = await stage.result(first)
+    assert result.body.get("error"), "attempt 1 has no error"
+    made = await _made(stage, first)
+    later = {"dispatched_at_ms": round(time.time() * 1000) + 1, "attempt": 2}
+    second = await stage.send(
+        {"do": "journaled", "ms": 0}, journal=True, run_id=first.run_id, **later
+    )
+    await stage.until(lambda: len(stage.results(first)) == 2, "a result of attempt 2")
+    body = stage.results(second)[1].body
+    assert body.get("output") == made, f"attempt 2 gave {body.get('output')!r}, not {made!r}"
+    assert await _made(stage, first) == made, "it did again what stood in the journal"
+
+
+async def yields_to_the_next(stage: Stage) -> None:
+    """An attempt whose journal a later one has taken ends without a result."""
+    step = await stage.send({"do": "journaled", "ms": 1_000 * QUIET_S}, journal=True)
+    until_s = time.monotonic() + ENTRY_S
+    while not await stage.journal(step):
+        assert time.monotonic() < until_s, f"nothing was in its journal after {ENTRY_S:g} s"
+        assert not stage.results(step), "it gave a result, and kept nothing in its journal"
+        await asyncio.sleep(0.02)
+    seq, _ = (await stage.journal(step))[-1]
+    taken = JournalWrite(
+        tenant=step.tenant,
+        run_id=step.run_id,
+        step=step.step,
+        attempt=2,
+        dispatched_at_ms=(step.dispatched_at_ms or 0.0) + 1,
+        capability="of attempt 2",
+        after_seq=seq,
+    )
+    answer = await stage.bus.request(
+        f"{subjects.JOURNAL_WRITE}.conformance-step", encoded(taken), timeout_ms=ASK_MS
+    )
+    assert JournalKept.model_validate_json(answer.data).refusal is None
+    try:
+        await stage.until(lambda: bool(stage.results(step)), "a result", 2 * QUIET_S)
+    except NotSeen:
+        assert await stage.waiting() == 1, "it acknowledged the step, which is another worker's"
+        return
+    raise AssertionError("it gave a result, and has the journal no more")
+
+
+async def _made(stage: Stage, step: StepRequested) -> Any:
+    """Return the first value that is in a step's journal."""
+    entries = [entry for _, one in await stage.journal(step) for entry in one.entries]
+    assert entries, f"nothing is in the journal ({journals.name_of(step.run_id, step.step)})"
+    return entries[0].value
+
+
+JOURNAL_CHECKS = {"journal": goes_on, "journal-taken": yields_to_the_next}
