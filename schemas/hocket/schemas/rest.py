@@ -390,7 +390,8 @@ class StepSource(Reply):
 
 
 class StepWaits(Reply):
-    """Why a step that was handed out has not begun: no worker takes it now."""
+    """Why a step that was handed out has not begun: no worker takes it now, or none knows its
+    handler."""
 
     type: str
     queue: str | None = None

@@ -5,6 +5,7 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,11 @@ from hocket.cli.remote.api import Api
 from hocket.cli.terminal.errors import ApiRefused
 from hocket.kit.nats.bus import Bus
 from hocket.schemas import subjects
+from hocket.schemas.pipeline.handlers import AllowedHandlers
+from hocket.workers.nodes.python import PythonNode
+from hocket.workers.runtime.execution.step_threads import StepThreads
 from support.handlers.lead_worker import worker as leads
-from support.worker_rig import eventually
+from support.worker_rig import eventually, running_worker
 
 BOUND_S = 60.0
 EARLY = {
@@ -42,7 +46,9 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 async def platform(folder: Path) -> AsyncIterator[Platform]:
-    async with Platform(folder / "d", services=("coordinator", "admin")) as running:
+    environment = {"HOCKET_HANDLERS": __name__}
+    services = ("coordinator", "admin")
+    async with Platform(folder / "d", env=environment, services=services) as running:
         yield running
 
 
@@ -154,6 +160,58 @@ async def test_a_run_waits_for_a_worker_that_does_not_exist_yet_and_says_so(
             return bool(run["status"] == "succeeded" and run["output"] == "ada@x.org")
 
         await eventually(ended)
+
+
+def of_the_new_release(given: dict[str, str]) -> str:
+    return given["email"]
+
+
+@asynccontextmanager
+async def python_worker(platform: Platform, name: str, *modules: str) -> AsyncIterator[None]:
+    """Run a worker of `python` steps that knows the functions of these modules."""
+    bus = await Bus.connect(platform.nats_url, name=name)
+    with closing(StepThreads(16)) as threads:
+        handlers = {"python": PythonNode(threads, AllowedHandlers.of(modules))}
+        async with running_worker(bus, handlers, name=name):
+            yield
+
+
+async def test_a_handler_that_workers_do_not_know_yet_waits_for_one_that_does(
+    platform: Platform, api: Api
+) -> None:
+    spec = {
+        "pipeline": "rolled",
+        "slo_ms": 600_000,
+        "nodes": {
+            "new": {
+                "type": "python",
+                "handler": f"{__name__}:of_the_new_release",
+                "with": {"email": "{{ input.email }}"},
+            }
+        },
+        "output": "{{ nodes.new.output }}",
+    }
+    async with python_worker(platform, "old"):
+        await asyncio.to_thread(api.post, "/v1/pipelines", spec)
+        run_id = (await submit(api, "rolled"))["run_id"]
+
+        async def waits() -> bool:
+            (step,) = await steps_of(api, run_id)
+            told = step["waits_for"] or {"reason": ""}
+            return "No worker that was asked knows the handler" in told["reason"]
+
+        await eventually(waits)
+        runs = [run_id] + [(await submit(api, "rolled"))["run_id"] for _ in range(9)]
+        async with python_worker(platform, "new", __name__):  # both of them take steps
+
+            async def ended() -> bool:
+                found = [await asyncio.to_thread(api.get, f"/v1/runs/{one}") for one in runs]
+                assert {one["status"] for one in found} <= {"running", "succeeded"}
+                return all(one["output"] == "ada@x.org" for one in found)
+
+            await eventually(ended)
+    (step,) = await steps_of(api, run_id)
+    assert (step["attempt"], step["attempts"], step["error"]) == (1, [], None)
 
 
 async def test_types_are_listed_and_stored(platform: Platform, api: Api) -> None:

@@ -45,6 +45,18 @@ class HandlerNotAllowed(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class HandlerNotListed(HandlerNotAllowed):
+    """The handler `{handler}` may not be run: {reason}. {cure}"""
+
+
+class HandlerNotHere(HocketError):
+    """No worker that was asked knows the handler `{handler}`; the last one says: {reason}. Start a
+    worker of the release that has it, or correct the name."""
+
+    code = "handler_not_here"
+    error_class = ErrorClass.INVALID
+
+
 @dataclass(frozen=True, slots=True)
 class AllowedHandlers:
     """The modules and single functions (`module:function`) that may be named."""
@@ -71,7 +83,8 @@ class AllowedHandlers:
         )
 
     def check(self, handler: object) -> tuple[str, str]:
-        """Return module and function of a handler, or raise HandlerNotAllowed."""
+        """Return module and function of a handler, or raise HandlerNotAllowed: HandlerNotListed where
+        the list of another worker may have it."""
         found = _HANDLER.fullmatch(handler) if isinstance(handler, str) else None
         if found is None:
             raise HandlerNotAllowed(
@@ -88,7 +101,8 @@ class AllowedHandlers:
                     cure="Give the function a name of its own.",
                 )
         elif found[0] not in self.functions:
-            raise HandlerNotAllowed(
+            refused = HandlerNotAllowed if _is_of_python(module) else HandlerNotListed
+            raise refused(
                 handler=handler, reason=f"`{module}` is not on the list ({self})", cure=_CURE
             )
         return module, name
@@ -154,19 +168,23 @@ def _check_entry(entry: str, field: str) -> None:
             reason=f"`{entry[:100]}` is neither a module nor `module:function`",
             cure="List modules as they are imported, with commas between them: `acme.steps,shop`.",
         )
-    top = entry.partition(":")[0].partition(".")[0]
-    if top in sys.stdlib_module_names or top == "builtins":
+    if _is_of_python(entry):
         raise InvalidInput(
             field=field,
             reason=f"`{entry}` is of Python's standard library, which no pipeline may call",
             cure="Write a function that does what is needed, and list its module.",
         )
-    if top == _OWN and ":" not in entry:
+    if entry.partition(".")[0] == _OWN and ":" not in entry:
         raise InvalidInput(
             field=field,
             reason=f"`{entry}` is a module of Hocket's own",
             cure="List single functions of it: `module:function`.",
         )
+
+
+def _is_of_python(entry: str) -> bool:
+    top = entry.partition(":")[0].partition(".")[0]
+    return top in sys.stdlib_module_names or top == "builtins"
 
 
 _CURE = (

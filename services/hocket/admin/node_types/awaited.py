@@ -3,12 +3,14 @@
 from hocket.admin.context import Context
 from hocket.admin.node_types.registry import NodeTypes
 from hocket.schemas.errors import HocketError
+from hocket.schemas.pipeline.handlers import HandlerNotHere
 from hocket.schemas.pipeline.plan import Plan
 from hocket.schemas.pipeline.spec import runs_in_worker
 from hocket.schemas.rest import StepDetail, StepList, StepWaits
 from hocket.schemas.subjects import pool
 
 HANDED_OUT = "dispatched"
+PASSED_ON = "backoff"
 LEAF = "leaf"
 
 
@@ -31,13 +33,15 @@ async def with_awaited(
 
 
 def _may_wait(step: StepDetail) -> bool:
-    return step.state == HANDED_OUT and step.role == LEAF and runs_in_worker(step.type)
+    return step.state in (HANDED_OUT, PASSED_ON) and step.role == LEAF and runs_in_worker(step.type)
 
 
 def _waits(step: StepDetail, plan: Plan, types: NodeTypes) -> StepWaits | None:
     node = plan.by_path.get(step.node)
     queue = node.node.queue if node is not None else None
     if types.has_workers(pool(step.type, queue)):
+        if step.error is not None and step.error.code == HandlerNotHere.code:
+            return StepWaits(type=step.type, queue=queue, reason=step.error.message)
         return None
     served = f"`{step.type}` in the queue `{queue}`" if queue else f"`{step.type}`"
     return StepWaits(

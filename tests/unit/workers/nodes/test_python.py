@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
+from hocket.kit.process.clock import monotonic_ms
 from hocket.schemas.errors import HocketError, InvalidInput
 from hocket.schemas.messages import CallReply, CallRequest, Priority
-from hocket.schemas.pipeline.handlers import AllowedHandlers, HandlerNotAllowed
+from hocket.schemas.pipeline.handlers import AllowedHandlers, HandlerNotAllowed, HandlerNotHere
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.errors import HandlerUnknown
+from hocket.workers.nodes import python as python_node
 from hocket.workers.nodes.python import PythonNode, resolve
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.step_threads import StepThreads
@@ -158,8 +160,6 @@ async def test_a_function_is_resolved_once_for_all_that_wait_for_it(node: Python
 @pytest.mark.parametrize(
     ("handler", "reason"),
     [
-        ("no.such.module:f", "importing `no.such.module` failed with ModuleNotFoundError"),
-        (f"{__name__}:missing", "has no `missing`"),
         (f"{__name__}:not_callable", "not a function"),
         (f"{__name__}:stream", "not a function"),
         (f"{__name__}:three", "takes 3 parameters"),
@@ -170,6 +170,26 @@ async def test_a_function_is_resolved_once_for_all_that_wait_for_it(node: Python
 def test_a_handler_that_cannot_be_called_is_a_typed_error(handler: str, reason: str) -> None:
     with pytest.raises(HandlerUnknown, match=reason):
         resolve(handler, ALLOWED)
+
+
+@pytest.mark.parametrize(
+    ("handler", "reason"),
+    [
+        ("no.such.module:f", "importing `no.such.module` failed with ModuleNotFoundError"),
+        (f"{__name__}:missing", "has no `missing`"),
+        ("elsewhere:f", "`elsewhere` is not on the list"),
+    ],
+)
+async def test_what_another_release_may_have_is_passed_on(
+    node: PythonNode, handler: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):  # the second time it is remembered
+        with pytest.raises(HandlerNotHere, match=reason):
+            await node(context_of("echo", 1, handler))
+    monkeypatch.setattr(python_node, "monotonic_ms", lambda: monotonic_ms() + 1e6)
+    monkeypatch.setattr(sys.modules[__name__], "missing", lambda _: "found", raising=False)
+    if handler.endswith("missing"):
+        assert await node(context_of("echo", 1, handler)) == "found"
 
 
 BORROWED = """
@@ -255,7 +275,8 @@ async def test_what_is_not_a_modules_own_does_not_run(
     borrowing: AllowedHandlers, handler: Any
 ) -> None:
     context = context_of("echo", ["touch /tmp/never"], handler)
-    with closing(StepThreads(1)) as threads, pytest.raises((HandlerNotAllowed, HandlerUnknown)):
+    refusals = (HandlerNotAllowed, HandlerUnknown, HandlerNotHere)
+    with closing(StepThreads(1)) as threads, pytest.raises(refusals):
         await PythonNode(threads, borrowing)(context)
 
 

@@ -1,5 +1,8 @@
 """The `python` node: a function of the user's, `module:function`, called with the step's input.
 
+What this process does not know another one may: such a step ends with HandlerNotHere, after which it is
+handed out again (`coordinator/core/run/constructs/results.py`).
+
 How it is called is written in `runtime/execution/functions.py`. A function is resolved once per process.
 
 Only functions of allowed modules run (hocket.schemas.pipeline.handlers), and only those that are
@@ -15,7 +18,13 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from hocket.schemas.pipeline.handlers import AllowedHandlers, HandlerNotAllowed
+from hocket.kit.process.clock import monotonic_ms
+from hocket.schemas.pipeline.handlers import (
+    AllowedHandlers,
+    HandlerNotAllowed,
+    HandlerNotHere,
+    HandlerNotListed,
+)
 from hocket.workers.errors import HandlerUnknown
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.functions import (
@@ -26,6 +35,9 @@ from hocket.workers.runtime.execution.functions import (
 )
 from hocket.workers.runtime.execution.step_threads import Outcome, StepThreads
 
+REMEMBERED_MS = 5_000.0
+"""A handler that is not here is looked for again after so long."""
+MAX_REMEMBERED = 1_000
 NEVER = sys.stdlib_module_names | {"builtins", "hocket"}
 """Packages whose functions no other module can make its own."""
 
@@ -38,6 +50,8 @@ class PythonNode:
         self._allowed = allowed
         self._functions: dict[str, Function] = {}
         self._resolving: dict[str, asyncio.Future[Outcome]] = {}
+        self._not_here: dict[str, tuple[float, str]] = {}
+        """Until when, and why."""
 
     async def __call__(self, context: Context) -> Any:
         """Call the step's function and return what it gives."""
@@ -49,7 +63,23 @@ class PythonNode:
 
     async def _resolved(self, named: object) -> Function:
         """Import the function, once for all that wait for it, in a thread: imports may take long."""
-        handler = ":".join(self._allowed.check(named))
+        try:
+            handler = ":".join(self._allowed.check(named))
+        except HandlerNotListed as error:
+            raise HandlerNotHere(handler=named, reason=error.fields["reason"]) from None
+        until_ms, reason = self._not_here.get(handler, (0.0, ""))
+        if monotonic_ms() < until_ms:
+            raise HandlerNotHere(handler=handler, reason=reason)
+        try:
+            return await self._imported(handler)
+        except HandlerNotHere as error:
+            if len(self._not_here) >= MAX_REMEMBERED:
+                self._not_here.clear()
+            reason = str(error.fields["reason"])
+            self._not_here[handler] = (monotonic_ms() + REMEMBERED_MS, reason)
+            raise
+
+    async def _imported(self, handler: str) -> Function:
         resolving = self._resolving.get(handler)
         if resolving is None:
             importing = self._threads.start(partial(resolve, handler, self._allowed))
@@ -62,16 +92,17 @@ class PythonNode:
 
 
 def resolve(handler: str, allowed: AllowedHandlers) -> Function:
-    """Import `module:function`; raise HandlerNotAllowed or HandlerUnknown naming what is wrong."""
+    """Import `module:function`; raise HandlerNotHere where another process may have it, else
+    HandlerNotAllowed or HandlerUnknown naming what is wrong."""
     module_name, name = allowed.check(handler)
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
         reason = f"importing `{module_name}` failed with {type(error).__name__}: {error}"
-        raise HandlerUnknown(handler=handler, reason=reason) from error
+        raise HandlerNotHere(handler=handler, reason=reason) from error
     call = vars(module).get(name)
     if call is None:
-        raise HandlerUnknown(handler=handler, reason=f"`{module_name}` has no `{name}`")
+        raise HandlerNotHere(handler=handler, reason=f"`{module_name}` has no `{name}`")
     if not callable(call) or isinstance(call, type) or inspect.isasyncgenfunction(call):
         raise HandlerUnknown(handler=handler, reason="it is not a function that returns a value")
     _check_home(handler, call, module, allowed)

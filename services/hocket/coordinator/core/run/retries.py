@@ -3,6 +3,7 @@ replay waits exactly as long."""
 
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.ids import fraction
+from hocket.schemas.pipeline.handlers import HandlerNotHere
 from hocket.schemas.pipeline.node_parts import Retry
 
 MAX_JITTER = 0.5
@@ -10,6 +11,14 @@ ASKED = "retryable"
 """The code of the error by which a handler asks for another attempt (`hocket.workers.errors`)."""
 DEFAULT = Retry()
 """For a step whose handler asks for another attempt and whose node has no `retry`."""
+
+
+NOT_HERE = HandlerNotHere.code
+"""The code of the error by which a worker passes a step on."""
+ASKED_ANEW_MS = (50.0, 5_000.0)
+"""The shortest and the longest time until a step that was passed on is handed out again."""
+ASKED_ANEW_SHARE = 0.5
+"""Of the time that it has waited: what waits for long is handed out seldom."""
 
 
 def matches(patterns: tuple[str, ...], error: ErrorInfo) -> bool:
@@ -27,3 +36,10 @@ def backoff_ms(
         return None
     base = min(retry.backoff_ms * retry.factor ** (attempt - 1), retry.max_backoff_ms)
     return base * (1.0 + MAX_JITTER * fraction(run_id, step, str(attempt)))
+
+
+def asked_anew_ms(waited_ms: float, *, run_id: str, step: str) -> float:
+    """Return how long a step waits that a worker has passed on, before it is handed out again."""
+    shortest, longest = ASKED_ANEW_MS
+    base = min(max(shortest, waited_ms * ASKED_ANEW_SHARE), longest)
+    return base * (1.0 + MAX_JITTER * fraction(run_id, step, str(round(waited_ms))))

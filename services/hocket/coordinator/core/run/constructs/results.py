@@ -1,5 +1,6 @@
 """How attempts end: with a result, with an error that is tried again after a backoff (`retry`), or
-with one that fails the step.
+with one that fails the step. One that its worker passes on, because it does not know the handler, is
+handed out again.
 
 A result that the run has not asked for yet is held (the log lost its tail); one that it does not
 wait for any more is recorded as late. What an attempt cost is counted once, however often its
@@ -19,7 +20,7 @@ from hocket.coordinator.core.run.constructs.reuse import Kept, source_of
 from hocket.coordinator.core.run.constructs.sub_runs import child_input
 from hocket.coordinator.core.run.ends.ending import release_cache
 from hocket.coordinator.core.run.plan.nodes import LEAF, SUBRUN
-from hocket.coordinator.core.run.retries import backoff_ms
+from hocket.coordinator.core.run.retries import NOT_HERE, asked_anew_ms, backoff_ms
 from hocket.coordinator.core.run.run_size import result_size
 from hocket.coordinator.core.run.state.messages import cancel_attempt
 from hocket.coordinator.core.run.state.run import (
@@ -57,6 +58,7 @@ class StepTimedOut(HocketError):
 
 
 _NOTHING = Decimal(0)
+PYTHON = "python"
 
 
 def may_tell(run: Run, event: AttemptFinished, capabilities: Capabilities | None) -> bool:
@@ -139,7 +141,10 @@ def woken(t: Transition, step: Step) -> None:
     """Act on a step whose time has come: the backoff is over, nobody answered it, or it took too
     long."""
     if step.state == BACKOFF:
-        hand_out(t, step)
+        attempt = step.attempt + 1
+        if step.error is not None and step.error.code == NOT_HERE:
+            attempt, step.error = step.attempt, None
+        _take_held(t, step, dispatch(t, step, attempt))
     elif step.state == LOOKING_UP:
         if not look_again(t, step):
             _take_held(t, step, compute(t, step))
@@ -208,6 +213,9 @@ def _succeeded(t: Transition, step: Step, output: Json, cost_usd: Decimal) -> No
 def _failed(t: Transition, step: Step, event: AttemptFinished, error: ErrorInfo) -> None:
     run = t.run
     retry = step.node.spec.retry
+    if error.code == NOT_HERE and step.node.type == PYTHON:
+        _pass_on(t, step, error)
+        return
     wait_ms = backoff_ms(retry, error, run_id=run.run_id, step=step.key, attempt=event.attempt)
     if wait_ms is None or t.now_ms + wait_ms >= run.deadline_at_ms:
         t.keep(step)
@@ -219,6 +227,21 @@ def _failed(t: Transition, step: Step, event: AttemptFinished, error: ErrorInfo)
     step.error = error
     step.wake_at_ms = nearest(t.now_ms + wait_ms)
     step.tries = (*step.tries, _try_of(step, t.now_ms))
+    t.keep(step)
+
+
+def _pass_on(t: Transition, step: Step, error: ErrorInfo) -> None:
+    """Hand an attempt out again after a while, under its number, that its worker does not know: another
+    one may. It is no failure, and waits until the run's deadline."""
+    waited_ms = t.now_ms - step.ready_at_ms
+    wait_ms = asked_anew_ms(waited_ms, run_id=t.run.run_id, step=step.key)
+    if t.now_ms + wait_ms >= t.run.deadline_at_ms:
+        t.keep(step)
+        t.fail(step, error)
+        return
+    step.state = BACKOFF
+    step.error = error
+    step.wake_at_ms = nearest(t.now_ms + wait_ms)
     t.keep(step)
 
 
